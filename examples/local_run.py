@@ -8,7 +8,7 @@ import multiprocessing
 import sys
 import time
 
-from landbridge._local_regions import LinkSpec, LocalRegions
+from landbridge._local_regions import RelayLink, LocalRegions
 
 #: Limit on the time until a trainer returns its result, in seconds.
 RESULT_TIMEOUT_S = 600.0
@@ -20,7 +20,7 @@ def run_trainers(trainer, *, ranks, speeds=None, link=None, preload=()):
     ``trainer`` is a function of a module, where each process looks it up. ``preload`` names
     installed modules that take long to import.
     """
-    link = link or LinkSpec(rate="500 Mbit/s", rtt="80 ms", loss="0.1 %")
+    link = link or RelayLink(rate="500 Mbit/s", rtt="80 ms", loss="0.1 %")
     context = multiprocessing.get_context("forkserver")
     # Modules are imported once, in the process that all others are forked from. Before Python 3.13
     # it finds installed modules only, and is silent about others.

@@ -3,15 +3,16 @@
 //! Threads of the program call it. Posts and recoveries exclude each other by one lock; nothing else
 //! waits at it.
 
+use crate::call_error::CallError;
 use crate::memory_in_use::{MemoryInUse, UsedRanges, memory_ranges_overlap};
 use crate::operation::{Delivery, OperationHandle};
 use crate::raw::ForeignMemory;
 use crate::settings::ConnectSettings;
-use crate::status::{CallError, Status};
+use crate::status::Status;
 use crate::worker::{Worker, block_without_worker};
 use gateway::client::{ArenaBuffer, AttachOptions, Client, CollectiveSpec, GatewayAddress, Tensor};
+use gateway::lock::lock_ignoring_poison;
 use gateway::memory::arena::ALIGN_BYTES;
-use gateway::sync::lock;
 use hier_collectives::descriptor::{Counts, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::Step;
 use std::collections::BTreeMap;
@@ -26,7 +27,7 @@ const MEET_PAUSE: Duration = Duration::from_millis(100);
 const TIMEOUT_REPORT_DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// An attached rank.
-pub struct Group {
+pub struct AttachedGroup {
     /// Process that attached it.
     owner: u32,
     attach: AttachOptions,
@@ -82,7 +83,7 @@ struct PlacedBuffer {
     is_own: bool,
 }
 
-impl Group {
+impl AttachedGroup {
     /// Attaches a rank, and waits for all others.
     ///
     /// # Errors
@@ -152,7 +153,7 @@ impl Group {
         // Memory without bytes still has an address of its own.
         let buffer = self.client().reserve((bytes as u64).max(1))?;
         let address = buffer.address();
-        lock(&self.allocated).insert(address as usize, buffer);
+        lock_ignoring_poison(&self.allocated).insert(address as usize, buffer);
         Ok(address)
     }
 
@@ -161,7 +162,7 @@ impl Group {
     /// # Errors
     /// There is no such memory.
     pub fn free(&self, address: usize) -> Result<(), CallError> {
-        let freed = lock(&self.allocated).remove(&address);
+        let freed = lock_ignoring_poison(&self.allocated).remove(&address);
         freed.map(drop).ok_or_else(|| {
             CallError::invalid("memory: not what landbridge_alloc of this group returned, or free")
         })
@@ -172,7 +173,7 @@ impl Group {
     /// # Errors
     /// It was not posted, and nothing uses its memory.
     pub fn post(&self, call: CollectiveCall) -> Result<OperationHandle, CallError> {
-        let _posting = lock(&self.posting);
+        let _posting = lock_ignoring_poison(&self.posting);
         self.post_now(call)
     }
 
@@ -181,7 +182,7 @@ impl Group {
     /// # Errors
     /// It was not started.
     pub fn commit(&self, step: u64, timeout: Span) -> Result<OperationHandle, CallError> {
-        let _posting = lock(&self.posting);
+        let _posting = lock_ignoring_poison(&self.posting);
         let commit = block_without_worker(self.client().start_commit(Step(step), timeout))?;
         let (handle, end) = OperationHandle::new(self.owner, None, None, false);
         self.worker.spawn(end.follow_commit(commit));
@@ -193,13 +194,13 @@ impl Group {
     /// # Errors
     /// They are not by `deadline`, or never will be.
     pub fn recover(&self, deadline: Option<Instant>) -> Result<(), CallError> {
-        let _posting = lock(&self.posting);
+        let _posting = lock_ignoring_poison(&self.posting);
         self.meet_all_ranks(deadline)
     }
 
     /// Returns the client of the current attachment.
     fn client(&self) -> Client {
-        lock(&self.client).clone()
+        lock_ignoring_poison(&self.client).clone()
     }
 
     /// Attaches again if the connection or an agreed epoch stands in the way, and meets all ranks at
@@ -228,7 +229,7 @@ impl Group {
             AttachOptions { gateway_timeout: left, epoch_timeout: left, ..self.attach.clone() };
         let attaching = async move { client.attach_again(options).await };
         let attached = self.worker.run(attaching)??;
-        *lock(&self.client) = attached;
+        *lock_ignoring_poison(&self.client) = attached;
         Ok(())
     }
 
@@ -343,7 +344,7 @@ impl Group {
         if !memory_ranges_overlap(&range, &self.arena) {
             return Ok(None);
         }
-        let allocated = lock(&self.allocated);
+        let allocated = lock_ignoring_poison(&self.allocated);
         let below = allocated.range(..=range.start).next_back();
         let inside = below.and_then(|(start, buffer)| {
             let bytes = buffer.range().end - buffer.range().start;

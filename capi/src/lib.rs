@@ -10,6 +10,7 @@
 //! | the program's | places buffers, posts, copies results, waits | room to post; the end of an operation |
 //! | `landbridge`, one for each group | reads and writes the socket, ends operations | the gateway |
 
+mod call_error;
 mod ffi;
 mod group;
 mod memory_in_use;

@@ -3,7 +3,7 @@
 //! Posting threads wait here while the gateway still uses the memory that they want, or while the
 //! arena has no room. The group's thread reports the end of each use.
 
-use gateway::sync::lock;
+use gateway::lock::lock_ignoring_poison;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
@@ -56,7 +56,7 @@ impl MemoryInUse {
     /// Waits until no use conflicts with `ranges`, and registers them until the returned value is
     /// dropped.
     pub fn begin(self: &Arc<Self>, ranges: UsedRanges) -> MemoryUse {
-        let mut uses = lock(&self.uses);
+        let mut uses = lock_ignoring_poison(&self.uses);
         while uses.by_number.values().any(|other| other.conflict_with(&ranges)) {
             uses = self.ended.wait(uses).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
@@ -69,7 +69,7 @@ impl MemoryInUse {
     /// Calls `attempt` again after each use that ends, until it succeeds or no use is left. Returns
     /// its last output.
     pub fn retry<T, E>(&self, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
-        let mut uses = lock(&self.uses);
+        let mut uses = lock_ignoring_poison(&self.uses);
         loop {
             let outcome = attempt();
             if outcome.is_ok() || uses.by_number.is_empty() {
@@ -83,7 +83,7 @@ impl MemoryInUse {
 impl Drop for MemoryUse {
     /// Ends the use, and wakes the threads that wait until a use ends.
     fn drop(&mut self) {
-        lock(&self.all.uses).by_number.remove(&self.number);
+        lock_ignoring_poison(&self.all.uses).by_number.remove(&self.number);
         self.all.ended.notify_all();
     }
 }

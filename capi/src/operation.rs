@@ -3,11 +3,12 @@
 //! The group's thread ends an operation by its [`OperationEnd`]. The result is copied to plain memory
 //! by the thread that waits, never by another: so the program knows when its memory is touched.
 
+use crate::call_error::CallError;
 use crate::memory_in_use::MemoryUse;
 use crate::raw::ForeignMemory;
-use crate::status::{CallError, Status};
+use crate::status::Status;
 use gateway::client::{ArenaBuffer, Operation, StartedCommit};
-use gateway::sync::lock;
+use gateway::lock::lock_ignoring_poison;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -76,15 +77,15 @@ impl OperationHandle {
     /// # Errors
     /// The failure of the operation, or [`Status::WaitTimeout`].
     pub fn wait(&self, deadline: Option<Instant>) -> Result<(), CallError> {
-        let mut delivery = lock(&self.delivery);
+        let mut delivery = lock_ignoring_poison(&self.delivery);
         let overwrites = delivery.as_ref().is_some_and(|copy| copy.overwrites);
         // Others that wait must not stand behind this thread, whose deadline may be later.
         if !self.is_settled(overwrites) {
             drop(delivery);
             self.wait_for(deadline, |progress| is_settled(progress, overwrites))?;
-            delivery = lock(&self.delivery);
+            delivery = lock_ignoring_poison(&self.delivery);
         }
-        let outcome = lock(&self.state.progress).outcome.clone().unwrap_or(Ok(()));
+        let outcome = lock_ignoring_poison(&self.state.progress).outcome.clone().unwrap_or(Ok(()));
         // The slot is free again, also after a failure.
         if let Some(copy) = delivery.take()
             && outcome.is_ok()
@@ -104,7 +105,8 @@ impl OperationHandle {
 
     /// Returns whether [`OperationHandle::wait`] would return at once; the result is then in place.
     pub fn test(&self) -> bool {
-        let overwrites = lock(&self.delivery).as_ref().is_some_and(|copy| copy.overwrites);
+        let overwrites =
+            lock_ignoring_poison(&self.delivery).as_ref().is_some_and(|copy| copy.overwrites);
         let is_settled = self.is_settled(overwrites);
         if is_settled {
             // The failure is for `wait` to tell.
@@ -115,7 +117,7 @@ impl OperationHandle {
 
     /// Whether the result can be delivered, or there is none.
     fn is_settled(&self, overwrites: bool) -> bool {
-        is_settled(&lock(&self.state.progress), overwrites)
+        is_settled(&lock_ignoring_poison(&self.state.progress), overwrites)
     }
 
     /// Waits until `is_over`, or until `deadline`.
@@ -124,7 +126,7 @@ impl OperationHandle {
         deadline: Option<Instant>,
         is_over: impl Fn(&Progress) -> bool,
     ) -> Result<(), CallError> {
-        let mut progress = lock(&self.state.progress);
+        let mut progress = lock_ignoring_poison(&self.state.progress);
         while !is_over(&progress) {
             progress = self.wait_for_change(progress, deadline)?;
         }
@@ -178,7 +180,7 @@ impl OperationEnd {
 
     /// Ends the operation with this outcome, unless it has one.
     fn settle(&self, outcome: Result<(), CallError>) {
-        lock(&self.state.progress).outcome.get_or_insert(outcome);
+        lock_ignoring_poison(&self.state.progress).outcome.get_or_insert(outcome);
         self.state.changed.notify_all();
     }
 }
@@ -189,7 +191,7 @@ impl Drop for OperationEnd {
         let status = if std::thread::panicking() { Status::Internal } else { Status::GatewayLost };
         // Threads that wait for memory must find it free.
         drop(self.memory.take());
-        lock(&self.state.progress).is_free = true;
+        lock_ignoring_poison(&self.state.progress).is_free = true;
         self.settle(Err(CallError::new(status, "the group was closed")));
     }
 }

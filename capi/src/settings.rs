@@ -2,7 +2,8 @@
 //!
 //! A region file is read by the reader of the gateways themselves, so that all take the same files.
 
-use crate::status::{CallError, Status};
+use crate::call_error::CallError;
+use crate::status::Status;
 use gateway::client::AttachOptions;
 use gateway::config::RegionFile;
 use gateway::local::protocol::Token;

@@ -1,11 +1,7 @@
-//! The outcome of calls: a status, and a text for people.
+//! The status of a call.
 
-use gateway::client::{ArenaFull, AttachError};
-use gateway::memory::arena::ArenaError;
-use hier_collectives::post::{Failure, FailureCode};
+use hier_collectives::post::FailureCode;
 use std::ffi::CStr;
-use units::ByteCount;
-
 /// The status of a call, with its number in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
@@ -130,61 +126,6 @@ impl Status {
             Self::Forked => c"forked process (cause: caller)",
             Self::Internal => c"fault of the library",
         }
-    }
-}
-
-/// Why a call failed. What it was to do is undone or left to the caller's next call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallError {
-    /// The status that the call returns.
-    pub status: Status,
-    /// The cause and the remedy.
-    pub text: String,
-}
-
-impl CallError {
-    /// Makes an error with this text.
-    pub fn new(status: Status, text: impl Into<String>) -> Self {
-        Self { status, text: text.into() }
-    }
-
-    /// Makes the error of an argument that cannot be used.
-    pub fn invalid(text: impl Into<String>) -> Self {
-        Self::new(Status::InvalidArgument, text)
-    }
-}
-
-impl From<Failure> for CallError {
-    fn from(failure: Failure) -> Self {
-        Self::new(Status::of_failure(failure.code), failure.to_string())
-    }
-}
-
-impl From<ArenaFull> for CallError {
-    fn from(full: ArenaFull) -> Self {
-        Self::new(
-            Status::ArenaFull,
-            format!(
-                "the arena has no room for {} more: wait for operations whose results were \
-                 not fetched, free memory, or connect with a larger arena_bytes",
-                ByteCount::new(full.wanted).rounded()
-            ),
-        )
-    }
-}
-
-impl From<AttachError> for CallError {
-    fn from(error: AttachError) -> Self {
-        let status = match &error {
-            AttachError::NoGateway { .. } | AttachError::Lost(_) => Status::NoGateway,
-            AttachError::Access(_) | AttachError::Untrusted(_) => Status::AccessDenied,
-            AttachError::Credentials(_) => Status::Config,
-            AttachError::Refused(_) => Status::Refused,
-            AttachError::NoEpoch(_) => Status::NoEpoch,
-            AttachError::Memory(ArenaError::BadSize(_)) => Status::InvalidArgument,
-            AttachError::Memory(_) => Status::LimitReached,
-        };
-        Self::new(status, error.to_string())
     }
 }
 

@@ -4,8 +4,9 @@
 //! [`block_without_worker`] runs a future on the thread of a caller instead, for those that need no
 //! socket and no clock.
 
+use crate::call_error::CallError;
 use crate::raw::without_signals;
-use crate::status::{CallError, Status};
+use crate::status::Status;
 use std::future::Future;
 use std::io;
 use std::pin::pin;

@@ -3,7 +3,7 @@
 use crate::bounds::AllocationBound;
 use gateway::events::RateChange;
 use gateway::local::operator::OperatorRequest;
-use gateway::local::protocol::{Request, Response, read_local_message};
+use gateway::local::protocol::{LocalRequest, LocalResponse, read_local_message};
 use gateway::local::remote::pieces::PieceReceiver;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -11,7 +11,9 @@ use std::task::{Context, Poll, Waker};
 /// Decodes `bytes` as a request of a trainer, without the frame's length, and panics when the
 /// decoder breaks a promise.
 pub fn local_request(bytes: &[u8]) {
-    let Ok(request) = LOCAL_MESSAGE_BOUND.enforce(bytes, || Request::decode(bytes)) else { return };
+    let Ok(request) = LOCAL_MESSAGE_BOUND.enforce(bytes, || LocalRequest::decode(bytes)) else {
+        return;
+    };
     // Compares bytes and not values: a weight may be NaN, which the session refuses later.
     assert_eq!(request.encode(), bytes, "another encoding");
 }
@@ -19,11 +21,11 @@ pub fn local_request(bytes: &[u8]) {
 /// Decodes `bytes` as a response to a trainer, without the frame's length, and panics when the
 /// decoder breaks a promise.
 pub fn local_response(bytes: &[u8]) {
-    let Ok(response) = LOCAL_MESSAGE_BOUND.enforce(bytes, || Response::decode(bytes)) else {
+    let Ok(response) = LOCAL_MESSAGE_BOUND.enforce(bytes, || LocalResponse::decode(bytes)) else {
         return;
     };
     assert_eq!(response.encode(), bytes, "another encoding");
-    assert_eq!(Response::decode(bytes), Ok(response), "another response");
+    assert_eq!(LocalResponse::decode(bytes), Ok(response), "another response");
 }
 
 /// 4 KiB: the arena of [`piece_stream`], so that mutated offsets lie in it and beyond it.
@@ -35,8 +37,8 @@ pub fn piece_stream(bytes: &[u8]) {
     PIECE_STREAM_BOUND.enforce(bytes, || {
         let (mut stream, mut pieces) = (bytes, PieceReceiver::new());
         while let Ok(message) = ready(read_local_message(&mut stream)) {
-            let request = Request::decode(&message);
-            let Ok(Request::ContributionPiece { offset, bytes: length }) = request else {
+            let request = LocalRequest::decode(&message);
+            let Ok(LocalRequest::ContributionPiece { offset, bytes: length }) = request else {
                 continue;
             };
             if offset.checked_add(length.into()).is_none_or(|end| end > PIECE_STREAM_ARENA) {

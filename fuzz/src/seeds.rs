@@ -4,7 +4,8 @@ use crate::local::PIECE_STREAM_ARENA;
 use gateway::events::{GroupNumber, GroupPlace};
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, MakeGroup, PIECE_BYTES_MAX, Request, Response, frame_local_message,
+    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, MakeGroup, PIECE_BYTES_MAX,
+    frame_local_message,
 };
 use gateway::local::refusal::{Refusal, RefusalReason};
 use gateway::wan::link::link_message::{LaneWishMessage, LinkMessage, RateOverrideMessage};
@@ -16,8 +17,8 @@ use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, Tag,
     TreeIndex,
 };
-use hier_collectives::mesh::ConnectionReport;
-use hier_collectives::plan::{Algorithm, Plan, Tree, TreeDirection};
+use hier_collectives::mesh::MeshReport;
+use hier_collectives::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
 use hier_collectives::send_series::SendSeries;
 use hier_collectives::store::{StoreMessage, StoreOutcome, StoreQuery, StoreRequest};
@@ -193,7 +194,7 @@ pub fn link_message_seeds() -> Vec<Vec<u8>> {
         message((0, 1), 2, None),
         message((3, 65_535), u64::MAX, Some(8_000)),
         LinkMessage::ControlGeneration(2),
-        LinkMessage::Connections(ConnectionReport {
+        LinkMessage::Connections(MeshReport {
             gateway: GatewayId(1),
             number: 7,
             up: vec![GatewayId(0), GatewayId(3)],
@@ -228,7 +229,7 @@ fn four_trees_plan() -> Plan {
 fn swap_plan(trees: Vec<Tree>) -> Plan {
     let reason = "two regions: both send their partial once".to_owned();
     let (segment, express_bytes) = (ByteCount::new(1 << 20), ByteCount::default());
-    Plan { algorithm: Algorithm::Swap, reason, segment, express_bytes, trees }
+    Plan { algorithm: PlanAlgorithm::Swap, reason, segment, express_bytes, trees }
 }
 
 /// Returns seeds of hellos of this version and of the next.
@@ -252,7 +253,7 @@ pub fn hello_seeds() -> Vec<Vec<u8>> {
 /// Returns seeds of a trainer's requests of every kind.
 pub fn local_request_seeds() -> Vec<Vec<u8>> {
     let attach = |job: &str| {
-        Request::Attach(Attach {
+        LocalRequest::Attach(Attach {
             version: LOCAL_VERSION,
             job: job.to_owned(),
             token: [0x5a; 32].into(),
@@ -260,7 +261,7 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
             arena_bytes: 1 << 30,
         })
     };
-    let post = |op, dtype, weight| Request::Post {
+    let post = |op, dtype, weight| LocalRequest::Post {
         post: Post {
             epoch: Epoch(3),
             sequence: Sequence(41),
@@ -272,61 +273,61 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
         contribution_offset: 0,
         result_offset: 64 << 20,
     };
-    let mut requests = vec![attach("train"), attach(""), Request::Detach];
+    let mut requests = vec![attach("train"), attach(""), LocalRequest::Detach];
     let ops = ReduceOp::ALL.into_iter().cycle();
     requests.extend(Dtype::ALL.into_iter().zip(ops).map(|(dtype, op)| post(op, dtype, 1.0)));
     requests.push(post(ReduceOp::Avg, Dtype::F32, f64::NAN));
     let [to, from]: [Arc<[u64]>; 2] = [[0, 25_000_000, 7].into(), [1, 2, 3].into()];
     for counts in [Counts::ByRank(Arc::clone(&to)), Counts::ByPair { to, from }] {
-        let Request::Post { post, contribution_offset, result_offset } =
+        let LocalRequest::Post { post, contribution_offset, result_offset } =
             post(ReduceOp::Sum, Dtype::U8, 1.0)
         else {
             continue;
         };
         let descriptor = Descriptor { counts: counts.agreed(), ..post.descriptor };
         let post = Post { descriptor, counts, ..post };
-        requests.push(Request::Post { post, contribution_offset, result_offset });
+        requests.push(LocalRequest::Post { post, contribution_offset, result_offset });
     }
     let (epoch, step, timeout) = (Epoch(3), Step(12), Span::from_secs(1800));
-    requests.push(Request::Commit(Commit { epoch, step, timeout }));
-    let commit = Box::new(Request::Commit(Commit { epoch, step, timeout }));
-    requests.push(Request::InGroup(GroupNumber(3), commit));
-    requests.push(Request::MakeGroup(MakeGroup {
+    requests.push(LocalRequest::Commit(Commit { epoch, step, timeout }));
+    let commit = Box::new(LocalRequest::Commit(Commit { epoch, step, timeout }));
+    requests.push(LocalRequest::InGroup(GroupNumber(3), commit));
+    requests.push(LocalRequest::MakeGroup(MakeGroup {
         number: GroupNumber(4),
         parent: GroupNumber(3),
         place: 1 << 32,
         ranks: vec![RankId(1), RankId(2), RankId(7)],
     }));
-    requests.push(Request::LeaveGroup(GroupNumber(4)));
-    requests.push(Request::MakeGroup(MakeGroup {
+    requests.push(LocalRequest::LeaveGroup(GroupNumber(4)));
+    requests.push(LocalRequest::MakeGroup(MakeGroup {
         number: GroupNumber(5),
         parent: GroupNumber::JOB,
         place: GroupPlace::of_pair().0,
         ranks: vec![RankId(1), RankId(7)],
     }));
-    if let Request::Post { mut post, contribution_offset, result_offset } =
+    if let LocalRequest::Post { mut post, contribution_offset, result_offset } =
         post(ReduceOp::Sum, Dtype::U8, 1.0)
     {
         post.sequence = SendSeries { from: RankId(0), tag: Tag(9) }.number_at(41);
         post.descriptor.pattern = Pattern::Send { from: RankId(0) };
-        let post = Box::new(Request::Post { post, contribution_offset, result_offset });
-        requests.push(Request::InGroup(GroupNumber(5), post));
+        let post = Box::new(LocalRequest::Post { post, contribution_offset, result_offset });
+        requests.push(LocalRequest::InGroup(GroupNumber(5), post));
     }
-    requests.push(Request::ContributionPiece { offset: 64, bytes: PIECE_BYTES_MAX });
+    requests.push(LocalRequest::ContributionPiece { offset: 64, bytes: PIECE_BYTES_MAX });
     let request = StoreRequest::Query(StoreQuery::Wait(vec![b"key".to_vec()]));
-    requests.push(Request::Store { number: 7, timeout, request });
-    requests.iter().map(Request::encode).collect()
+    requests.push(LocalRequest::Store { number: 7, timeout, request });
+    requests.iter().map(LocalRequest::encode).collect()
 }
 
 /// Returns seeds of a trainer's stream without shared memory: requests, with bytes behind pieces.
 pub fn piece_stream_seeds() -> Vec<Vec<u8>> {
     let piece = |offset: u64, bytes: usize| {
-        let request = Request::ContributionPiece { offset, bytes: bytes as u32 };
+        let request = LocalRequest::ContributionPiece { offset, bytes: bytes as u32 };
         [frame_local_message(&request.encode()), vec![0x3c; bytes]].concat()
     };
     let others: Vec<u8> =
         local_request_seeds().iter().flat_map(|request| frame_local_message(request)).collect();
-    let detach = frame_local_message(&Request::Detach.encode());
+    let detach = frame_local_message(&LocalRequest::Detach.encode());
     vec![
         [piece(0, 100), piece(100, 28), detach.clone()].concat(),
         [piece(PIECE_STREAM_ARENA - 1, 1), piece(PIECE_STREAM_ARENA, 1)].concat(),
@@ -357,38 +358,45 @@ pub fn local_response_seeds() -> Vec<Vec<u8>> {
     };
     let failed = |code| {
         let failure = Failure::new(code, "gateway west-0 cannot be reached on any lane");
-        Response::Event(RankEvent::Failed { sequence, failure })
+        LocalResponse::Event(RankEvent::Failed { sequence, failure })
     };
     let epoch_began = |committed, ended| {
         let (epoch, next) = (Epoch(3), sequence);
-        Response::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
+        LocalResponse::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
     };
     let disagreed = Failure::new(FailureCode::Disagreement, "rank 2 posted f32, rank 0 bf16");
     let mut responses = vec![
-        Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric: "two-region".into() },
-        Response::Refused(Refusal::new(
+        LocalResponse::Attached {
+            version: LOCAL_VERSION,
+            world_size: 4,
+            fabric: "two-region".into(),
+        },
+        LocalResponse::Refused(Refusal::new(
             RefusalReason::Unauthorized,
             "the token is not that of job `train`",
         )),
         epoch_began(None, None),
         epoch_began(Some(Step(12)), Some(disagreed)),
-        Response::Event(RankEvent::EpochAwaited { why: "job train: gateway west-0".to_owned() }),
-        Response::Event(RankEvent::ResultReady { sequence, timing }),
-        Response::Event(RankEvent::ContributionFree { sequence }),
-        Response::Event(RankEvent::Committed { step: Step(12) }),
-        Response::Event(RankEvent::CommitFailed {
+        LocalResponse::Event(RankEvent::EpochAwaited {
+            why: "job train: gateway west-0".to_owned(),
+        }),
+        LocalResponse::Event(RankEvent::ResultReady { sequence, timing }),
+        LocalResponse::Event(RankEvent::ContributionFree { sequence }),
+        LocalResponse::Event(RankEvent::Committed { step: Step(12) }),
+        LocalResponse::Event(RankEvent::CommitFailed {
             step: Step(12),
             failure: Failure::new(FailureCode::RegionLost, "region east has all"),
         }),
     ];
     responses.extend(FailureCode::ALL.map(failed));
     let disbanded = RankEvent::Disbanded { failure: Failure::new(FailureCode::BadPost, "full") };
-    responses.push(Response::Event(disbanded.clone()));
-    responses.push(Response::InGroup(GroupNumber(4), Box::new(Response::Event(disbanded))));
+    responses.push(LocalResponse::Event(disbanded.clone()));
+    responses
+        .push(LocalResponse::InGroup(GroupNumber(4), Box::new(LocalResponse::Event(disbanded))));
     let answer = Ok(StoreOutcome::Number(7));
-    responses.push(Response::Event(RankEvent::StoreAnswered { number: 7, answer }));
-    responses.push(Response::ResultPiece { sequence, offset: 1 << 20, bytes: 4096 });
-    responses.iter().map(Response::encode).collect()
+    responses.push(LocalResponse::Event(RankEvent::StoreAnswered { number: 7, answer }));
+    responses.push(LocalResponse::ResultPiece { sequence, offset: 1 << 20, bytes: 4096 });
+    responses.iter().map(LocalResponse::encode).collect()
 }
 
 /// Returns seeds of fabric files: the examples, and keys that they lack.

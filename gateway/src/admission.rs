@@ -4,7 +4,7 @@
 //! [`AdmissionControl`]. A connection takes a slot before it has proved anything. It gives the slot
 //! back once it is authenticated. Callers may be on any thread.
 
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
@@ -43,7 +43,7 @@ impl<S: Ord + Clone> AdmissionControl<S> {
     /// Takes a slot for a connection of `source`. If none is free, revokes the oldest slot of the
     /// source that has the most.
     pub fn take_slot(self: &Arc<Self>, source: S) -> AdmissionSlot<S> {
-        let mut slots = lock(&self.slots);
+        let mut slots = lock_ignoring_poison(&self.slots);
         if slots.taken.len() >= self.max {
             let oldest = oldest_admission_slot_of_largest_source(&slots.taken, &source);
             if let Some((_, revoked)) = oldest.and_then(|number| slots.taken.remove(&number)) {
@@ -58,7 +58,7 @@ impl<S: Ord + Clone> AdmissionControl<S> {
 
     /// Whether at least half of the slots are taken.
     pub fn is_half_full(&self) -> bool {
-        2 * lock(&self.slots).taken.len() >= self.max
+        2 * lock_ignoring_poison(&self.slots).taken.len() >= self.max
     }
 }
 
@@ -86,7 +86,7 @@ impl<S: Ord + Clone> AdmissionSlot<S> {
 impl<S: Ord + Clone> Drop for AdmissionSlot<S> {
     /// Frees the slot. A revoked slot is free already.
     fn drop(&mut self) {
-        lock(&self.control.slots).taken.remove(&self.number);
+        lock_ignoring_poison(&self.control.slots).taken.remove(&self.number);
     }
 }
 

@@ -22,7 +22,7 @@
 //! |---|---|---|---|---|
 //! | trainer's task, lanes, reductions, planner, operator | engine | [`events::Event`] | [`events::ENGINE_QUEUE_MAX`] (4,096) | the sender waits |
 //! | one trainer's requests within that queue | engine | [`events::LocalEvent`] | `QUEUED_REQUESTS_MAX` (8 a rank) | the trainer's task stops reading its socket |
-//! | engine | trainer's task | `RankEvent` by [`events::RankEvents`] | `RANK_EVENTS_MAX` (1,024 a rank) | the trainer is disconnected |
+//! | engine | trainer's task | `RankEvent` by [`events::LocalRankEvents`] | `RANK_EVENTS_MAX` (1,024 a rank) | the trainer is disconnected |
 //! | status server | engine | [`observe::engine_status_request::StatusRequest`] | `STATUS_REQUESTS_MAX` (8) | the request fails as busy |
 //! | engine | lane's control writer | control messages by [`wan::LaneHandle`] | `CONTROL_QUEUE_MAX` (262,144 a lane) | the connection is closed |
 //! | engine | lanes' senders | segments in [`wan::stream::send_queue`] | the sessions' grants | cannot be: a session queues no more than was granted |
@@ -47,11 +47,11 @@ pub mod events;
 pub mod host;
 pub mod limits;
 pub mod local;
+pub mod lock;
 mod log_throttle;
 pub mod loopback;
 pub mod memory;
 pub mod observe;
 pub mod simulate;
-pub mod sync;
 pub mod wan;
 pub mod warnings;

@@ -4,7 +4,7 @@
 //! Each source of such lines owns one [`LogThrottle`]: a lane, a job, the local plane. Callers may
 //! be on any thread.
 
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
 use std::fmt;
 use std::sync::Mutex;
 use units::{Span, TimeNs};
@@ -50,7 +50,7 @@ impl LogThrottle {
     /// Returns the number of lines suppressed before if a line may be logged at `now`. Otherwise
     /// counts the line as suppressed and returns `None`.
     pub fn permit(&self, now: TimeNs) -> Option<Suppressed> {
-        let mut window = lock(&self.window);
+        let mut window = lock_ignoring_poison(&self.window);
         if window.began.is_none_or(|began| now.since(began) >= THROTTLE_PERIOD) {
             (window.began, window.logged) = (Some(now), 0);
         }

@@ -4,7 +4,7 @@
 //! [`warn_if_due!`](crate::warn_if_due). A line that comes too soon after the last one of its cause
 //! has level info. The metric `landbridge_warnings_total` counts both.
 
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -127,7 +127,7 @@ impl Warnings {
     /// none of that cause and subject is for ten minutes.
     pub fn is_due(&self, cause: WarningCause, subject: &str, now: TimeNs) -> bool {
         self.counts.get_or_create_owned(&WarningLabel { cause: cause.name() }).inc();
-        let mut last = lock(&self.last);
+        let mut last = lock_ignoring_poison(&self.last);
         let key = (cause, subject.to_owned());
         if last.get(&key).is_some_and(|last| now.since(*last) < WARNING_PERIOD) {
             return false;
@@ -185,7 +185,7 @@ mod tests {
         };
         assert!(is_due(0, 0));
         assert!((1..2 * WARNINGS_MAX).all(|subject| is_due(subject, 1)));
-        assert_eq!(lock(&warnings.last).len(), WARNINGS_MAX);
+        assert_eq!(lock_ignoring_poison(&warnings.last).len(), WARNINGS_MAX);
         assert!(is_due(0, 2), "forgotten");
     }
 }

@@ -17,7 +17,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use hier_collectives::post::FailureCode;
-use hier_collectives::topology::{self, Fabric, RegionSpec};
+use hier_collectives::topology::{self, Fabric, FabricRegionSpec};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -110,10 +110,10 @@ impl Host for PanickingHost {
 
 /// Returns the specification of one gateway of two ranks, without peers.
 fn spec() -> GatewaySpec {
-    let region = RegionSpec {
+    let region = FabricRegionSpec {
         name: "one".to_owned(),
         speeds: vec![1.0; 2],
-        gateways: vec![topology::RegionGateway::new("one-0", 2, None)],
+        gateways: vec![topology::FabricGatewaySpec::new("one-0", 2, None)],
     };
     let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
     let keys = tempfile::tempdir().expect("a folder");

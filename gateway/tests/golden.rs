@@ -8,7 +8,7 @@ mod golden_file;
 
 use gateway::events::GroupNumber;
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, MakeGroup, PIECE_BYTES_MAX, Request, Response, TOKEN_BYTES,
+    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, MakeGroup, PIECE_BYTES_MAX, TOKEN_BYTES,
 };
 use gateway::local::refusal::{Refusal, RefusalReason};
 use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
@@ -68,7 +68,7 @@ fn sequence_of(pattern: Pattern, index: u64) -> Sequence {
     }
 }
 
-fn requests() -> Vec<Request> {
+fn requests() -> Vec<LocalRequest> {
     let token = std::array::from_fn::<u8, TOKEN_BYTES, _>(|at| 255 - at as u8);
     let attach = |rank, job: &str, arena_bytes| Attach {
         version: LOCAL_VERSION,
@@ -78,11 +78,11 @@ fn requests() -> Vec<Request> {
         arena_bytes,
     };
     let mut requests = vec![
-        Request::Attach(attach(0, "train", 1 << 28)),
-        Request::Attach(attach(u32::MAX, "Überland", u64::MAX)),
-        Request::Detach,
-        Request::ContributionPiece { offset: (1 << 40) + 64, bytes: PIECE_BYTES_MAX },
-        Request::Commit(Commit {
+        LocalRequest::Attach(attach(0, "train", 1 << 28)),
+        LocalRequest::Attach(attach(u32::MAX, "Überland", u64::MAX)),
+        LocalRequest::Detach,
+        LocalRequest::ContributionPiece { offset: (1 << 40) + 64, bytes: PIECE_BYTES_MAX },
+        LocalRequest::Commit(Commit {
             epoch: Epoch(9),
             step: Step(1 << 40),
             timeout: Span::from_secs(60),
@@ -104,7 +104,7 @@ fn requests() -> Vec<Request> {
             let pattern = pattern_of(dtype, op, root);
             let counts = counts_of(pattern, elements);
             let agreed = counts.agreed();
-            requests.push(Request::Post {
+            requests.push(LocalRequest::Post {
                 post: Post {
                     epoch: Epoch(u64::MAX - index),
                     sequence: sequence_of(pattern, index),
@@ -127,24 +127,24 @@ fn requests() -> Vec<Request> {
         }
     }
     for (number, request) in (1 << 40..).zip(store_requests()) {
-        requests.insert(0, Request::Store { number, timeout: Span::from_secs(300), request });
+        requests.insert(0, LocalRequest::Store { number, timeout: Span::from_secs(300), request });
     }
     requests
 }
 
 /// Each kind of request about groups.
-fn group_requests() -> Vec<Request> {
+fn group_requests() -> Vec<LocalRequest> {
     let (epoch, step, timeout) = (Epoch(2), Step(7), Span::from_secs(60));
-    let commit = Box::new(Request::Commit(Commit { epoch, step, timeout }));
+    let commit = Box::new(LocalRequest::Commit(Commit { epoch, step, timeout }));
     vec![
-        Request::MakeGroup(MakeGroup {
+        LocalRequest::MakeGroup(MakeGroup {
             number: GroupNumber(1 << 40),
             parent: GroupNumber(3),
             place: (1 << 63) | 5,
             ranks: vec![RankId(0), RankId(u32::MAX)],
         }),
-        Request::LeaveGroup(GroupNumber(4)),
-        Request::InGroup(GroupNumber(1 << 33), commit),
+        LocalRequest::LeaveGroup(GroupNumber(4)),
+        LocalRequest::InGroup(GroupNumber(1 << 33), commit),
     ]
 }
 
@@ -191,7 +191,7 @@ fn store_answers() -> Vec<StoreAnswer> {
     outcomes.into_iter().map(Ok).chain(failures).collect()
 }
 
-fn responses() -> Vec<Response> {
+fn responses() -> Vec<LocalResponse> {
     let sequence = Sequence(0x1122_3344_5566_7788);
     let timing = Timing {
         posted: TimeNs::from_ns(1),
@@ -202,45 +202,45 @@ fn responses() -> Vec<Response> {
     let fabric = "two-region".to_owned();
     let epoch_began = |committed, ended| {
         let (epoch, next) = (Epoch(7), Sequence(1 << 33));
-        Response::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
+        LocalResponse::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
     };
     let disagreed = Failure::new(FailureCode::Disagreement, "ranks disagree on length");
     let disbanded = RankEvent::Disbanded { failure: disagreed.clone() };
     let mut responses = vec![
-        Response::Attached { version: LOCAL_VERSION, world_size: 4, fabric },
-        Response::Attached { version: 0xffff, world_size: u32::MAX, fabric: String::new() },
+        LocalResponse::Attached { version: LOCAL_VERSION, world_size: 4, fabric },
+        LocalResponse::Attached { version: 0xffff, world_size: u32::MAX, fabric: String::new() },
         epoch_began(None, None),
         epoch_began(Some(Step(1 << 40)), None),
         epoch_began(None, Some(disagreed)),
-        Response::Event(RankEvent::EpochAwaited { why: "gateway straße-0".to_owned() }),
-        Response::ResultPiece { sequence: Sequence(258), offset: 1 << 33, bytes: 1 },
-        Response::Event(RankEvent::ResultReady { sequence, timing }),
-        Response::Event(RankEvent::ContributionFree { sequence }),
+        LocalResponse::Event(RankEvent::EpochAwaited { why: "gateway straße-0".to_owned() }),
+        LocalResponse::ResultPiece { sequence: Sequence(258), offset: 1 << 33, bytes: 1 },
+        LocalResponse::Event(RankEvent::ResultReady { sequence, timing }),
+        LocalResponse::Event(RankEvent::ContributionFree { sequence }),
     ];
     for reason in RefusalReason::ALL {
         let why = "job `train`: no such job, or a wrong token";
-        responses.push(Response::Refused(Refusal::new(reason, why)));
+        responses.push(LocalResponse::Refused(Refusal::new(reason, why)));
     }
     for code in FailureCode::ALL {
         let failure = Failure::new(code, format!("straße {}", code as u8).repeat(80));
-        responses.push(Response::Event(RankEvent::Failed { sequence, failure }));
+        responses.push(LocalResponse::Event(RankEvent::Failed { sequence, failure }));
     }
     let step = Step(u64::MAX);
     let failure = Failure::new(FailureCode::RegionLost, "region east has all");
-    responses.push(Response::Event(RankEvent::Committed { step }));
+    responses.push(LocalResponse::Event(RankEvent::Committed { step }));
     for (number, answer) in (1 << 40..).zip(store_answers()) {
-        responses.push(Response::Event(RankEvent::StoreAnswered { number, answer }));
+        responses.push(LocalResponse::Event(RankEvent::StoreAnswered { number, answer }));
     }
-    responses.push(Response::Event(RankEvent::CommitFailed { step, failure }));
-    responses.push(Response::Event(disbanded.clone()));
-    responses.push(Response::Event(disbanded).of_group(GroupNumber(1 << 33)));
+    responses.push(LocalResponse::Event(RankEvent::CommitFailed { step, failure }));
+    responses.push(LocalResponse::Event(disbanded.clone()));
+    responses.push(LocalResponse::Event(disbanded).of_group(GroupNumber(1 << 33)));
     responses
 }
 
 /// Every variant is named here, so that one without bytes in the file does not compile.
-fn request_fields(request: &Request) -> (&'static str, Value) {
+fn request_fields(request: &LocalRequest) -> (&'static str, Value) {
     match request {
-        Request::Attach(attach) => {
+        LocalRequest::Attach(attach) => {
             let fields = json!({
                 "version": attach.version, "rank": attach.rank.0,
                 "arena_bytes": attach.arena_bytes, "token": hex(&attach.token.0),
@@ -248,7 +248,7 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
             });
             ("Attach", fields)
         }
-        Request::Post { post, contribution_offset, result_offset } => {
+        LocalRequest::Post { post, contribution_offset, result_offset } => {
             let Descriptor { op, dtype, elements, layout_hash, shape, pattern, counts: _ } =
                 post.descriptor;
             let (operation, root) = pattern.wire_code();
@@ -262,11 +262,11 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
             });
             ("Post", fields)
         }
-        Request::Detach => ("Detach", json!({})),
-        Request::ContributionPiece { offset, bytes } => {
+        LocalRequest::Detach => ("Detach", json!({})),
+        LocalRequest::ContributionPiece { offset, bytes } => {
             ("ContributionPiece", json!({ "offset": offset, "nbytes": bytes }))
         }
-        Request::MakeGroup(MakeGroup { number, parent, place, ranks }) => {
+        LocalRequest::MakeGroup(MakeGroup { number, parent, place, ranks }) => {
             let mut bytes = Vec::new();
             write_ranks(ranks, &mut bytes);
             let fields = json!({
@@ -274,12 +274,12 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
             });
             ("MakeGroup", fields)
         }
-        Request::LeaveGroup(number) => ("LeaveGroup", json!({ "number": number.0 })),
-        Request::InGroup(number, request) => {
+        LocalRequest::LeaveGroup(number) => ("LeaveGroup", json!({ "number": number.0 })),
+        LocalRequest::InGroup(number, request) => {
             let request = hex(&request.encode());
             ("GroupRequest", json!({ "number": number.0, "request": request }))
         }
-        Request::Store { number, timeout, request } => {
+        LocalRequest::Store { number, timeout, request } => {
             let mut bytes = Vec::new();
             request.write_to(&mut bytes);
             let fields = json!({
@@ -287,7 +287,7 @@ fn request_fields(request: &Request) -> (&'static str, Value) {
             });
             ("StoreRequest", fields)
         }
-        Request::Commit(Commit { epoch, step, timeout }) => {
+        LocalRequest::Commit(Commit { epoch, step, timeout }) => {
             let fields = json!({ "epoch": epoch.0, "step": step.0, "timeout_ns": timeout.ns() });
             ("Commit", fields)
         }
@@ -303,16 +303,16 @@ fn count_lists(counts: &Counts) -> Vec<Vec<u64>> {
     }
 }
 
-fn response_fields(response: &Response) -> (&'static str, Value) {
+fn response_fields(response: &LocalResponse) -> (&'static str, Value) {
     match response {
-        Response::Attached { version, world_size, fabric } => {
+        LocalResponse::Attached { version, world_size, fabric } => {
             let fields = json!({ "version": version, "world_size": world_size, "fabric": fabric });
             ("Attached", fields)
         }
-        Response::Refused(Refusal { reason, why }) => {
+        LocalResponse::Refused(Refusal { reason, why }) => {
             ("Refused", json!({ "reason": *reason as u8, "why": why }))
         }
-        Response::Event(RankEvent::EpochBegan { epoch, next, committed, ended }) => {
+        LocalResponse::Event(RankEvent::EpochBegan { epoch, next, committed, ended }) => {
             let fields = json!({
                 "epoch": epoch.0, "next_sequence": next.0,
                 "has_committed": u8::from(committed.is_some()),
@@ -322,12 +322,14 @@ fn response_fields(response: &Response) -> (&'static str, Value) {
             });
             ("EpochBegan", fields)
         }
-        Response::Event(RankEvent::EpochAwaited { why }) => ("EpochAwaited", json!({ "why": why })),
-        Response::ResultPiece { sequence, offset, bytes } => {
+        LocalResponse::Event(RankEvent::EpochAwaited { why }) => {
+            ("EpochAwaited", json!({ "why": why }))
+        }
+        LocalResponse::ResultPiece { sequence, offset, bytes } => {
             let fields = json!({ "sequence": sequence.0, "offset": offset, "nbytes": bytes });
             ("ResultPiece", fields)
         }
-        Response::Event(RankEvent::ResultReady { sequence, timing }) => {
+        LocalResponse::Event(RankEvent::ResultReady { sequence, timing }) => {
             let fields = json!({
                 "sequence": sequence.0, "posted_ns": timing.posted.ns(),
                 "wan_begin_ns": timing.wan_begin.ns(), "wan_end_ns": timing.wan_end.ns(),
@@ -335,29 +337,31 @@ fn response_fields(response: &Response) -> (&'static str, Value) {
             });
             ("ResultReady", fields)
         }
-        Response::Event(RankEvent::ContributionFree { sequence }) => {
+        LocalResponse::Event(RankEvent::ContributionFree { sequence }) => {
             ("ContributionFree", json!({ "sequence": sequence.0 }))
         }
-        Response::Event(RankEvent::Failed { sequence, failure }) => {
+        LocalResponse::Event(RankEvent::Failed { sequence, failure }) => {
             let fields = json!({
                 "sequence": sequence.0, "code": failure.code as u8, "text": failure.text,
             });
             ("Failed", fields)
         }
-        Response::Event(RankEvent::Disbanded { failure }) => {
+        LocalResponse::Event(RankEvent::Disbanded { failure }) => {
             ("Disbanded", json!({ "code": failure.code as u8, "text": failure.text }))
         }
-        Response::InGroup(number, response) => {
+        LocalResponse::InGroup(number, response) => {
             let response = hex(&response.encode());
             ("GroupResponse", json!({ "number": number.0, "response": response }))
         }
-        Response::Event(RankEvent::StoreAnswered { number, answer }) => {
+        LocalResponse::Event(RankEvent::StoreAnswered { number, answer }) => {
             let mut bytes = Vec::new();
             write_store_answer(answer, &mut bytes);
             ("StoreAnswered", json!({ "number": number, "answer": hex(&bytes) }))
         }
-        Response::Event(RankEvent::Committed { step }) => ("Committed", json!({ "step": step.0 })),
-        Response::Event(RankEvent::CommitFailed { step, failure }) => {
+        LocalResponse::Event(RankEvent::Committed { step }) => {
+            ("Committed", json!({ "step": step.0 }))
+        }
+        LocalResponse::Event(RankEvent::CommitFailed { step, failure }) => {
             let fields =
                 json!({ "step": step.0, "code": failure.code as u8, "text": failure.text });
             ("CommitFailed", fields)
@@ -377,7 +381,7 @@ fn refused() -> Vec<Value> {
     let (mut two_elements, mut many_dimensions) = (post.clone(), post.clone());
     two_elements[26] = 2;
     many_dimensions[40] = 9;
-    let is_failed = |r: &Response| matches!(r, Response::Event(RankEvent::Failed { .. }));
+    let is_failed = |r: &LocalResponse| matches!(r, LocalResponse::Event(RankEvent::Failed { .. }));
     let failed = responses().into_iter().rfind(is_failed).expect("a failure").encode();
     let mut unknown_code = failed.clone();
     unknown_code[9] = 99;
@@ -420,16 +424,16 @@ fn the_protocol_encodes_the_golden_bytes() {
 #[test]
 fn the_golden_bytes_are_decoded() {
     for request in requests() {
-        assert_eq!(Request::decode(&request.encode()), Ok(request));
+        assert_eq!(LocalRequest::decode(&request.encode()), Ok(request));
     }
     for response in responses() {
-        assert_eq!(Response::decode(&response.encode()), Ok(response));
+        assert_eq!(LocalResponse::decode(&response.encode()), Ok(response));
     }
     for line in refused() {
         let bytes = unhex(line["refused"].as_str().expect("bytes"));
         let read = match line["side"].as_str() {
-            Some("request") => Request::decode(&bytes).is_ok(),
-            _ => Response::decode(&bytes).is_ok(),
+            Some("request") => LocalRequest::decode(&bytes).is_ok(),
+            _ => LocalResponse::decode(&bytes).is_ok(),
         };
         assert!(!read, "{line}");
     }

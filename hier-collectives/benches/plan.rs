@@ -8,7 +8,9 @@
 
 use hier_collectives::plan::{self, Operation};
 use hier_collectives::testing::mbit;
-use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
+use hier_collectives::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+};
 use std::process::ExitCode;
 use std::time::Instant;
 use units::{ByteCount, Fraction, Span};
@@ -87,10 +89,10 @@ fn fabric(regions: u32, missing: u64, limit: Limit, loss: Fraction) -> Fabric {
         let rate = if limit == Limit::Pairs { 1_000_000 } else { roll(500, 1_000) };
         let inward = if limit == Limit::Directions { roll(500, 1_000) } else { rate };
         let wan = Some(WanPort { egress: mbit(rate), ingress: mbit(inward) });
-        let gateways = vec![RegionGateway::new(format!("g{number:03}"), 1, wan)];
-        RegionSpec { name: name(number), speeds: vec![1.0], gateways }
+        let gateways = vec![FabricGatewaySpec::new(format!("g{number:03}"), 1, wan)];
+        FabricRegionSpec { name: name(number), speeds: vec![1.0], gateways }
     };
-    let specs: Vec<RegionSpec> = (0..regions).map(&mut region).collect();
+    let specs: Vec<FabricRegionSpec> = (0..regions).map(&mut region).collect();
     let mut links = Vec::new();
     for one in 0..regions {
         for other in one + 1..regions {
@@ -98,7 +100,7 @@ fn fabric(regions: u32, missing: u64, limit: Limit, loss: Fraction) -> Fabric {
                 let rate = if limit == Limit::Pairs { roll(100, 1000) } else { 1_000 };
                 let between = (name(one), name(other));
                 let (rate, rtt) = (mbit(rate), Span::from_ms(roll(5, 200)));
-                links.push(LinkSpec { between, rate, rtt, loss });
+                links.push(FabricLinkSpec { between, rate, rtt, loss });
             }
         }
     }

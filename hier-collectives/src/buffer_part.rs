@@ -98,7 +98,7 @@ impl BufferPart {
 mod tests {
     use super::*;
     use crate::ids::GatewayId;
-    use crate::plan::Algorithm;
+    use crate::plan::PlanAlgorithm;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use units::ByteCount;
@@ -118,7 +118,7 @@ mod tests {
                 parents: BTreeMap::new(),
             };
             let plan = Plan {
-                algorithm: Algorithm::Local,
+                algorithm: PlanAlgorithm::Local,
                 reason: String::new(),
                 segment: ByteCount::new(segment),
                 express_bytes: ByteCount::new(express.unwrap_or(0)),

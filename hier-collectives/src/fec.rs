@@ -148,6 +148,17 @@ pub fn fec_parity_max(bytes: u64) -> u16 {
     }
 }
 
+/// The parity of a segment near the end of a transfer. It is sent unless later segments hide the
+/// time that a retransmission takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TailParity {
+    /// Parity shards; 0 for none.
+    pub parity: u16,
+    /// Bytes. No parity is sent where so many bytes wait behind the segment, or where more bytes
+    /// with parity would be under way without a receipt.
+    pub room: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,13 +20,13 @@ import torch
 import torch.distributed as dist
 
 import landbridge
-from landbridge._local_regions import LinkSpec, LocalRegions, find_program
+from landbridge._local_regions import RelayLink, LocalRegions, find_program
 from landbridge.torch import State, all_reduce_hook
 
 #: Whether the short version runs, with less data and fewer steps.
 QUICK = "--quick" in sys.argv
 #: The emulated link between the two regions.
-LINK = LinkSpec(rate="500 Mbit/s", rtt="80 ms", loss="0.1 %")
+LINK = RelayLink(rate="500 Mbit/s", rtt="80 ms", loss="0.1 %")
 #: Bytes of a message of the ping-pong, about as long as a post.
 PING_BYTES = 78
 #: Bytes of an answer of the ping-pong, about as long as the message that a result is ready.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._protocol.descriptor import CollectiveKind, Op
+from ._protocol.collective_types import CollectiveKind, Op
 from .errors import ConfigError, argument_error
 
 

@@ -17,7 +17,7 @@ from ._arguments import (
     check_timeout_argument,
     number_or_nan,
 )
-from ._exchange import ExchangeGroup, exchange_integers
+from ._exchange_integers import ExchangeGroup, exchange_integers
 from ._operation import DEFAULT_TIMEOUT_S
 from .errors import ConfigError, RanksDisagree, argument_error
 

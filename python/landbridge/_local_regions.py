@@ -48,7 +48,7 @@ class LocalRegionsError(LandbridgeError):
     """The regions on this machine could not be started."""
 
 
-class LinkSpec(NamedTuple):
+class RelayLink(NamedTuple):
     """An emulated long-haul link. Values have the form that ``landbridge wan-sim`` takes."""
 
     rate: str = "500 Mbit/s"
@@ -74,7 +74,7 @@ class LocalRegions:
         ranks: Sequence[int] = (1, 1),
         speeds: Sequence[float] | None = None,
         jobs: Sequence[str] = ("train",),
-        link: LinkSpec | None = None,
+        link: RelayLink | None = None,
         program: str | None = None,
     ) -> None:
         """Writes config files and keys.
@@ -213,7 +213,7 @@ class LocalRegions:
                 start_new_session=True,
             )
 
-    def _start_relay(self, link: LinkSpec) -> None:
+    def _start_relay(self, link: RelayLink) -> None:
         """Starts ``landbridge wan-sim relay``, which emulates the link before every UDP port of the
         gateway of ``west``, to which the one of ``east`` connects."""
         relay, west = self._ports["relay"], self._ports["west"]
@@ -226,7 +226,7 @@ class LocalRegions:
     def _write_config_files(self, speeds: list[float]) -> None:
         """Writes the fabric file and a config file for each region. ``speeds`` has the relative
         speed of each rank, region by region."""
-        link = self._link or LinkSpec("4 Gbit/s", "1 ms", "0 %")
+        link = self._link or RelayLink("4 Gbit/s", "1 ms", "0 %")
         wan = {name: self._ports[name] for name in self.ranks}
         if self._link is not None and "west" in wan:
             wan["west"] = self._ports["relay"]

@@ -346,7 +346,7 @@ class Commit(_PendingRequest):
         self._group = None
 
 
-class StoreCall(_PendingRequest):
+class StoreOperation(_PendingRequest):
     """A request to the store of the job under way."""
 
     def __init__(self, group: GatewayReader) -> None:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from ._config.region_file import parse_bytes
 from ._fidelity import ProcessorTimes, describe_fidelity, judge_fidelity
 from ._group import Group, connect
-from ._local_regions import LinkSpec, LocalRegions, LocalRegionsError
+from ._local_regions import RelayLink, LocalRegions, LocalRegionsError
 from ._operation import Timing
 from ._quantities import RATES, SIZES, TIMES, round_percent, round_quantity
 from .errors import LandbridgeError
@@ -92,7 +92,7 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
     ranks = [int(count) for count in options.ranks.split(",")]
     if len(ranks) != 2 or min(ranks) < 1:
         sys.exit("--ranks: accepted: two numbers, such as 3,1")
-    link = LinkSpec(options.rate, options.rtt, options.loss)
+    link = RelayLink(options.rate, options.rtt, options.loss)
     words = [f"--size={options.size}", f"--steps={options.steps}"]
     words += [f"--iterations={options.iterations}"]
     with LocalRegions(ranks=ranks, link=link) as regions:

@@ -18,15 +18,17 @@ mod columns;
 mod input_file;
 mod line_queue;
 mod terminal_signals;
+mod word_wrap;
 mod write_whole;
 
-pub use columns::{help_columns, output_columns, wrap_words};
+pub use columns::{help_columns, output_columns};
 pub use input_file::{open_input_file, read_file_up_to, read_text_up_to};
 pub use line_queue::{LineQueue, OwnFormat};
 pub use terminal_signals::{
     ExitOnInterrupt, is_hangup_signal_ignored, stop_in_background, unblock_handled_signals,
     write_in_background,
 };
+pub use word_wrap::wrap_words;
 
 use rustix::process::{Resource, getrlimit};
 use std::fmt::Display;

@@ -1,7 +1,9 @@
 //! The rows of the bench: who moves the bytes, how fast, in which packets, and beside what.
 
 use hier_collectives::plan;
-use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
+use hier_collectives::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+};
 use units::{BitRate, Fraction, Span};
 
 /// A program whose cost is measured.
@@ -207,19 +209,19 @@ impl std::fmt::Display for Row {
 
 /// Returns the most lanes of a link of this rate between two regions.
 pub fn lanes_of(rate: BitRate, mtu: u16) -> u16 {
-    let region = |name: &str| RegionSpec {
+    let region = |name: &str| FabricRegionSpec {
         name: name.to_owned(),
         speeds: vec![1.0],
-        gateways: vec![RegionGateway::new(
+        gateways: vec![FabricGatewaySpec::new(
             format!("{name}-0"),
             1,
             Some(WanPort { egress: rate, ingress: rate }),
         )],
     };
     let between = ("east".to_owned(), "west".to_owned());
-    let link = LinkSpec { between, rate, rtt: RTT, loss: Fraction::default() };
+    let link = FabricLinkSpec { between, rate, rtt: RTT, loss: Fraction::default() };
     let fabric = Fabric::new("cost", mtu, vec![region("east"), region("west")], vec![link]);
-    plan::lane_count(&fabric.expect("two regions and a link are a fabric"))
+    plan::plan_lane_count(&fabric.expect("two regions and a link are a fabric"))
 }
 
 /// Returns the rows without those that equal an earlier one but for the number of runs.

@@ -41,7 +41,10 @@ const EXACT: [(&str, &str); 24] = [
     ("hier-collectives/src/plan/analysis/proof.rs", "a constant of the protocol"),
     ("hier-collectives/src/plan/planner.rs", "a message's length beside the most"),
     ("hier-collectives/src/reduce/error.rs", "lengths that must be equal"),
-    ("hier-collectives/src/session/action.rs", "lengths that a peer should not have sent"),
+    (
+        "hier-collectives/src/session/action/peer_error.rs",
+        "lengths that a peer should not have sent",
+    ),
     ("landbridge/src/cli/run/limits.rs", "the limit as `ulimit -t` has it"),
     ("landbridge/src/doctor/peers.rs", "sizes of packets"),
     ("landbridge/src/quickstart/error.rs", "the length of a path beside the most"),

@@ -16,7 +16,7 @@ use spread::Spread;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use verdict::verdict;
-use wan_sim::{LinkSpec, VirtualNet, VirtualTime};
+use wan_sim::{LinkSpec, VirtualExecutor, VirtualNet};
 
 /// 50 MB: bytes of each of four QUIC streams, 200 MB together, over 10 Gbit/s and 50 ms of round
 /// trip.
@@ -98,7 +98,7 @@ fn timed(run: fn() -> Ran) -> Timed {
 }
 
 fn nanoseconds() -> Ran {
-    let time = VirtualTime::new();
+    let time = VirtualExecutor::new();
     let net = VirtualNet::under(&time);
     time.run(transfer(&net, Arc::new(time.clone()))).unwrap();
     ran(&net, time.now().ns() as f64 / 1e9)

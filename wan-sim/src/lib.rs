@@ -27,6 +27,7 @@ mod link;
 #[cfg(any(feature = "lab", feature = "relay", feature = "virtual-net"))]
 mod lock;
 pub mod netem;
+mod portable_math;
 #[cfg(any(feature = "lab", feature = "relay"))]
 mod priority;
 mod random_stream;
@@ -49,13 +50,13 @@ pub use fidelity::{Elapsed, Fidelity, FidelityLimits, FidelityReport};
 pub use link::{
     CapacityError, CapacityRecording, Change, Codel, Conditions, ConditionsError, CrossKind,
     CrossReport, CrossTraffic, CrossTrafficError, DELAY_MAX, DELIVERY_BYTES, Decided, Delivery,
-    Discipline, DropReason, EmulatedLink, EventLabel, Fate, GilbertElliott, Jitter, LinkCounters,
+    Discipline, DropReason, EmulatedLink, EventLabel, Fate, FateCounters, GilbertElliott, Jitter,
     LinkEvent, LinkSpec, Loss, MarkReason, Moved, Order, Packet, PacketFates, PacketFlow,
     PacketName, Policer, QueueSize, Red, Reorder, Script, Shape, SpecError, SyntheticCapacity,
-    jain_index,
+    jain_fairness,
 };
 pub use trace::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]
 pub use virtual_net::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered, VirtualNet};
 #[cfg(feature = "virtual-net")]
-pub use virtual_time::{ExecutorStalled, Sleep, VirtualTime};
+pub use virtual_time::{ExecutorStalled, Sleep, VirtualExecutor};

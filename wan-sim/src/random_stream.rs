@@ -1,5 +1,6 @@
 //! Random streams with a frozen algorithm: recorded hashes depend on every draw.
 
+use crate::portable_math::portable_ln;
 use units::Fraction;
 
 /// A random stream by xoshiro256++, seeded through splitmix64.
@@ -73,24 +74,6 @@ impl RandomStream {
     fn uniform_symmetric(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     }
-}
-
-/// Returns the natural logarithm of a positive normal number, with equal bits on every machine.
-///
-/// Only additions, multiplications and divisions: the last bit of a library's logarithm may differ.
-fn portable_ln(x: f64) -> f64 {
-    let bits = x.to_bits();
-    let exponent = (bits >> 52) as i32 - 1023;
-    let mantissa = f64::from_bits(bits & 0x000f_ffff_ffff_ffff | 1023 << 52);
-    let (mantissa, exponent) = if mantissa > std::f64::consts::SQRT_2 {
-        (mantissa / 2.0, exponent + 1)
-    } else {
-        (mantissa, exponent)
-    };
-    // ln m = 2 artanh t, whose series ends below rounding error for |t| < 0.172.
-    let t = (mantissa - 1.0) / (mantissa + 1.0);
-    let series = (0..11).rev().fold(0.0, |sum, k| sum * (t * t) + 1.0 / f64::from(2 * k + 1));
-    f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * series
 }
 
 /// Mixes the bits of `word`, so that words that differ little have results that differ much.

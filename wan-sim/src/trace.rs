@@ -1,6 +1,6 @@
 //! Everything a network did, packet by packet, and a running hash over it.
 
-use crate::recording::FateWord;
+use crate::recording::RecordedFate;
 use crate::{DropReason, Fate, MarkReason, PacketFates};
 use std::fmt;
 use std::net::SocketAddr;
@@ -29,8 +29,8 @@ impl fmt::Display for TraceRecord {
         let Some(offered) = offered else {
             return write!(f, "unreachable");
         };
-        write!(f, "{}", FateWord(offered.fate))?;
-        offered.copy.map_or(Ok(()), |copy| write!(f, " copy {}", FateWord(copy)))
+        write!(f, "{}", RecordedFate(offered.fate))?;
+        offered.copy.map_or(Ok(()), |copy| write!(f, " copy {}", RecordedFate(copy)))
     }
 }
 

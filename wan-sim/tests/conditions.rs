@@ -9,7 +9,7 @@ use units::{ByteCount, Span, TimeNs};
 use wan_sim::topology::Topology;
 use wan_sim::{
     Codel, Conditions, CrossKind, CrossTraffic, Discipline, EmulatedLink, EventLabel, Fate,
-    LinkSpec, MarkReason, Packet, PacketFlow, Script, VirtualNet, VirtualTime, jain_index,
+    LinkSpec, MarkReason, Packet, PacketFlow, Script, VirtualExecutor, VirtualNet, jain_fairness,
 };
 
 const CLIENT: &str = "10.0.0.1:4433";
@@ -47,7 +47,7 @@ async fn receive(socket: &Arc<dyn AsyncUdpSocket>) -> RecvMeta {
 
 /// A network with this link from the client to the server, and its two sockets.
 fn connected(
-    time: &VirtualTime,
+    time: &VirtualExecutor,
     link: EmulatedLink,
 ) -> (VirtualNet, Arc<dyn AsyncUdpSocket>, Arc<dyn AsyncUdpSocket>) {
     let net = VirtualNet::under(time);
@@ -58,7 +58,7 @@ fn connected(
 
 /// Arrival and ECN bits of each packet of a load that CoDel acts on, on the network.
 fn arrivals_under_codel(ecn: Option<EcnCodepoint>) -> (Vec<(u64, Option<EcnCodepoint>)>, u64) {
-    let time = VirtualTime::new();
+    let time = VirtualExecutor::new();
     let spec = netem("delay 5ms rate 8mbit queue 10MB codel 5ms 50ms");
     let (net, client, server) = connected(&time, EmulatedLink::new(spec, 1));
     let arrivals = Arc::new(Mutex::new(Vec::new()));
@@ -109,7 +109,7 @@ fn marks_reach_the_receiver() {
     assert_eq!((arrivals.len(), drops), (1000, 0));
     assert!((5..500).contains(&marked), "{marked}");
     for words in ["red 2kB 4kB 50% 100%", "mark-above 5kB"] {
-        let time = VirtualTime::new();
+        let time = VirtualExecutor::new();
         let spec = netem(&format!("delay 1ms rate 8mbit queue 10kB {words}"));
         let (net, client, server) = connected(&time, EmulatedLink::new(spec, 1));
         let labels = Arc::new(Mutex::new(Vec::new()));
@@ -139,7 +139,7 @@ fn marks_reach_the_receiver() {
 
 #[test]
 fn real_flows_share_a_link_with_cross_traffic() {
-    let time = VirtualTime::new();
+    let time = VirtualExecutor::new();
     let conditions = Conditions {
         cross: vec![CrossTraffic::new(CrossKind::Cubic), CrossTraffic::new(CrossKind::NewReno)],
         ..Conditions::default()
@@ -170,14 +170,14 @@ fn real_flows_share_a_link_with_cross_traffic() {
         shares.push((25.0 / 30.6) * 1500.0 * (counters.packets - counters.drops()) as f64);
         let total = shares.iter().sum::<f64>();
         assert!((55e6..63e6).contains(&total), "{shares:?}");
-        assert!(jain_index(&shares) > 0.7, "{shares:?}");
+        assert!(jain_fairness(&shares) > 0.7, "{shares:?}");
     })
     .unwrap();
 }
 
 #[test]
 fn a_port_under_codel_passes_what_it_decides() {
-    let time = VirtualTime::new();
+    let time = VirtualExecutor::new();
     let net = VirtualNet::under(&time);
     let (a, b): (IpAddr, IpAddr) = (address(CLIENT).ip(), address(SERVER).ip());
     let plain = LinkSpec::unlimited(Span::from_ms(3)).unwrap();

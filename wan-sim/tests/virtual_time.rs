@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use units::{ByteCount, Span, TimeNs};
 use wan_sim::topology::{Topology, site_addresses};
-use wan_sim::{LinkSpec, Packet, VirtualNet, VirtualTime};
+use wan_sim::{LinkSpec, Packet, VirtualExecutor, VirtualNet};
 
 const CLIENT: &str = "10.0.0.1:4433";
 const SERVER: &str = "10.0.0.2:4433";
@@ -23,7 +23,7 @@ fn link(rate: &str, delay: &str) -> LinkSpec {
     LinkSpec::new(rate.parse().unwrap(), delay.parse().unwrap()).unwrap()
 }
 
-fn net(time: &VirtualTime, spec: LinkSpec, seed: u64) -> VirtualNet {
+fn net(time: &VirtualExecutor, spec: LinkSpec, seed: u64) -> VirtualNet {
     let net = VirtualNet::under(time);
     net.connect(address(CLIENT).ip(), address(SERVER).ip(), spec, spec, seed);
     net
@@ -56,7 +56,7 @@ fn delay_is_base_plus_queue_plus_sending_time() {
     for (rate, bits_per_us, delay) in
         [("1 Gbit/s", 1000, "50 us"), ("10 Gbit/s", 10_000, "2500 us"), ("100 Mbit/s", 100, "1 s")]
     {
-        let time = VirtualTime::new();
+        let time = VirtualExecutor::new();
         let net = net(&time, link(rate, delay).with_queue(ByteCount::new(1 << 20)), 1);
         let (a, b) = (net.bind(address(CLIENT)).unwrap(), net.bind(address(SERVER)).unwrap());
         let base_ns = delay.parse::<Span>().unwrap().ns();
@@ -84,7 +84,7 @@ fn a_lab_file_works_in_virtual_time() {
                 changes = [{ at = '100 ms', delay = '1 ms' }, { at = '150 ms', cut = true }]\n\
                 [link.b-c]\ndelay = '1 ms'\n";
     let topology = Topology::parse("lab.toml".as_ref(), text).unwrap();
-    let time = VirtualTime::new();
+    let time = VirtualExecutor::new();
     let net = VirtualNet::under(&time);
     let sites = net.lay_out(&topology);
     assert_eq!(sites[1], site_addresses(1).0);
@@ -139,7 +139,7 @@ fn a_lab_file_works_in_virtual_time() {
 
 #[test]
 fn a_trace_has_a_line_for_every_packet() {
-    let time = VirtualTime::new();
+    let time = VirtualExecutor::new();
     let everything = link("8 Mbit/s", "1 ms")
         .with_queue(ByteCount::new(1250))
         .with_marking_above(ByteCount::new(0))
@@ -176,9 +176,9 @@ fn a_trace_has_a_line_for_every_packet() {
 fn connected<F: Future<Output = ()> + Send>(
     spec: LinkSpec,
     seed: u64,
-    act: impl FnOnce(VirtualTime, quinn::Connection, quinn::Connection) -> F,
+    act: impl FnOnce(VirtualExecutor, quinn::Connection, quinn::Connection) -> F,
 ) -> (u64, u64, TimeNs) {
-    let time = VirtualTime::new();
+    let time = VirtualExecutor::new();
     let net = net(&time, spec, seed);
     let (client_config, server_config) = quic::tls();
     let endpoint = |at: &str, server: Option<ServerConfig>, rng: u8| {

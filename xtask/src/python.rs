@@ -1,6 +1,6 @@
 //! The Python package: the wheel, its tests, and those with PyTorch.
 
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

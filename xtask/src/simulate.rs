@@ -1,11 +1,11 @@
 //! `cargo xtask simulate`: faults in virtual time, and broken variants that they must find.
 
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// A variant of the session that is broken on purpose.
-pub struct Mutant {
+pub struct MutantScenario {
     /// Name of the mutant, as `hier-collectives/src/mutant.rs` has it.
     pub name: &'static str,
     /// Scenario that finds the mutant within few seeds, or [`RANDOM_SCENARIO`].
@@ -14,13 +14,13 @@ pub struct Mutant {
 
 /// All mutants (variants of the session that are broken on purpose), each with the scenario that
 /// finds it.
-pub const MUTANTS: [Mutant; 6] = [
-    Mutant { name: "accumulate", scenario: "lane-lost" },
-    Mutant { name: "confirm_alone", scenario: "quiet" },
-    Mutant { name: "ignore_epochs", scenario: RANDOM_SCENARIO },
-    Mutant { name: "reuse_slot", scenario: "quiet" },
-    Mutant { name: "share_landing", scenario: "quiet" },
-    Mutant { name: "wake_nobody", scenario: "link-cut" },
+pub const MUTANTS: [MutantScenario; 6] = [
+    MutantScenario { name: "accumulate", scenario: "lane-lost" },
+    MutantScenario { name: "confirm_alone", scenario: "quiet" },
+    MutantScenario { name: "ignore_epochs", scenario: RANDOM_SCENARIO },
+    MutantScenario { name: "reuse_slot", scenario: "quiet" },
+    MutantScenario { name: "share_landing", scenario: "quiet" },
+    MutantScenario { name: "wake_nobody", scenario: "link-cut" },
 ];
 
 /// Name of the scenario whose faults are drawn from the seed.
@@ -84,7 +84,7 @@ pub fn find_mutants_in_scenarios(root: &Path, program: &Path) -> Result<(), Comm
     })
 }
 
-impl Mutant {
+impl MutantScenario {
     /// Returns the command line that simulates this mutant, with `arguments`.
     pub fn simulate_command(&self, arguments: &[&str]) -> CommandLine {
         let run = ["run", "--quiet", "--package", "scenarios", "--features", "mutants"];

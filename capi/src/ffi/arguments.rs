@@ -1,9 +1,10 @@
 //! Checks of arguments. Each error names the argument.
 
 use super::types::{CallOptions, NO_NUMBER, SizedOptions};
-use crate::group::Group;
+use crate::call_error::CallError;
+use crate::group::AttachedGroup;
 use crate::operation::OperationHandle;
-use crate::status::{CallError, Status};
+use crate::status::Status;
 use gateway::client::DEFAULT_TIMEOUT;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::ffi::{CStr, OsStr, c_char, c_int};
@@ -65,7 +66,9 @@ fn check_pointer_argument<T>(pointer: *const T, name: &str) -> Result<(), CallEr
 ///
 /// # Safety
 /// Any other handle comes from `landbridge_connect`, and is not closed before the call ends.
-pub unsafe fn group_argument<'a>(group: *const Group) -> Result<&'a Group, CallError> {
+pub unsafe fn group_argument<'a>(
+    group: *const AttachedGroup,
+) -> Result<&'a AttachedGroup, CallError> {
     // SAFETY: the caller's promise.
     let group = unsafe { pointer_argument(group, "group") }?;
     check_handle_argument_owner(group.owner())?;
@@ -227,7 +230,7 @@ pub fn count_argument_bytes(count: u64, dtype: Dtype) -> Result<usize, CallError
 ///
 /// # Safety
 /// Any other pointer leads to as many numbers.
-pub unsafe fn counts(
+pub unsafe fn counts_argument(
     list: *const usize,
     ranks: u32,
     name: &str,

@@ -1,10 +1,11 @@
 //! Calls that post collectives on blocks. Arguments stand in the order of NCCL.
 
 use super::arguments::{dtype_argument, reduction_argument};
-use super::posting::{Arguments, Elements};
+use super::posting::{PostArguments, PostElements};
+use super::report::ErrorReport;
 use super::report::report;
-use super::types::{CallOptions, ErrorReport};
-use crate::group::Group;
+use super::types::CallOptions;
+use crate::group::AttachedGroup;
 use crate::operation::OperationHandle;
 use hier_collectives::descriptor::{Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
@@ -22,16 +23,16 @@ pub unsafe extern "C" fn landbridge_all_gather(
     count: usize,
     counts: *const usize,
     dtype_code: c_int,
-    group: *mut Group,
+    group: *mut AttachedGroup,
     options: *const CallOptions,
     operation: *mut *mut OperationHandle,
     error: *mut ErrorReport,
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = Elements::Blocks { own: count, each: counts };
+        let elements = PostElements::Blocks { own: count, each: counts };
         let arguments =
-            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
         unsafe { arguments.post(Pattern::AllGather) }
     };
@@ -51,7 +52,7 @@ pub unsafe extern "C" fn landbridge_reduce_scatter(
     counts: *const usize,
     dtype_code: c_int,
     op_code: c_int,
-    group: *mut Group,
+    group: *mut AttachedGroup,
     options: *const CallOptions,
     operation: *mut *mut OperationHandle,
     error: *mut ErrorReport,
@@ -59,9 +60,9 @@ pub unsafe extern "C" fn landbridge_reduce_scatter(
     let call = || {
         let dtype = dtype_argument(dtype_code)?;
         let op = reduction_argument(op_code, dtype)?;
-        let elements = Elements::Blocks { own: count, each: counts };
+        let elements = PostElements::Blocks { own: count, each: counts };
         let arguments =
-            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
         unsafe { arguments.post(Pattern::ReduceScatter) }
     };
@@ -81,16 +82,16 @@ pub unsafe extern "C" fn landbridge_gather(
     counts: *const usize,
     dtype_code: c_int,
     root: u32,
-    group: *mut Group,
+    group: *mut AttachedGroup,
     options: *const CallOptions,
     operation: *mut *mut OperationHandle,
     error: *mut ErrorReport,
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = Elements::Blocks { own: count, each: counts };
+        let elements = PostElements::Blocks { own: count, each: counts };
         let arguments =
-            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
         unsafe { arguments.post(Pattern::Gather { to: RankId(root) }) }
     };
@@ -110,16 +111,16 @@ pub unsafe extern "C" fn landbridge_scatter(
     counts: *const usize,
     dtype_code: c_int,
     root: u32,
-    group: *mut Group,
+    group: *mut AttachedGroup,
     options: *const CallOptions,
     operation: *mut *mut OperationHandle,
     error: *mut ErrorReport,
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = Elements::Blocks { own: count, each: counts };
+        let elements = PostElements::Blocks { own: count, each: counts };
         let arguments =
-            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
         unsafe { arguments.post(Pattern::Scatter { from: RankId(root) }) }
     };
@@ -137,16 +138,16 @@ pub unsafe extern "C" fn landbridge_all_to_all(
     result: *mut c_void,
     count: usize,
     dtype_code: c_int,
-    group: *mut Group,
+    group: *mut AttachedGroup,
     options: *const CallOptions,
     operation: *mut *mut OperationHandle,
     error: *mut ErrorReport,
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = Elements::Blocks { own: count, each: ptr::null() };
+        let elements = PostElements::Blocks { own: count, each: ptr::null() };
         let arguments =
-            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
         unsafe { arguments.post(Pattern::AllToAll) }
     };
@@ -165,16 +166,16 @@ pub unsafe extern "C" fn landbridge_all_to_all_v(
     result: *mut c_void,
     receive_counts: *const usize,
     dtype_code: c_int,
-    group: *mut Group,
+    group: *mut AttachedGroup,
     options: *const CallOptions,
     operation: *mut *mut OperationHandle,
     error: *mut ErrorReport,
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = Elements::Pairs { to: send_counts, from: receive_counts };
+        let elements = PostElements::Pairs { to: send_counts, from: receive_counts };
         let arguments =
-            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
         unsafe { arguments.post(Pattern::AllToAll) }
     };

@@ -1,10 +1,11 @@
 //! Calls that post commits and collectives on whole buffers. Arguments stand in the order of NCCL.
 
 use super::arguments::{call_options_argument, dtype_argument, group_argument, reduction_argument};
-use super::posting::{Arguments, Elements, finish_collective_call};
+use super::posting::{PostArguments, PostElements, finish_collective_call};
+use super::report::ErrorReport;
 use super::report::report;
-use super::types::{CallOptions, ErrorReport};
-use crate::group::Group;
+use super::types::CallOptions;
+use crate::group::AttachedGroup;
 use crate::operation::OperationHandle;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
@@ -22,7 +23,7 @@ pub unsafe extern "C" fn landbridge_all_reduce(
     count: usize,
     dtype_code: c_int,
     op_code: c_int,
-    group: *mut Group,
+    group: *mut AttachedGroup,
     options: *const CallOptions,
     operation: *mut *mut OperationHandle,
     error: *mut ErrorReport,
@@ -30,9 +31,9 @@ pub unsafe extern "C" fn landbridge_all_reduce(
     let call = || {
         let dtype = dtype_argument(dtype_code)?;
         let op = reduction_argument(op_code, dtype)?;
-        let elements = Elements::Whole(count);
+        let elements = PostElements::Whole(count);
         let arguments =
-            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
         unsafe { arguments.post(Pattern::AllReduce) }
     };
@@ -52,7 +53,7 @@ pub unsafe extern "C" fn landbridge_reduce(
     dtype_code: c_int,
     op_code: c_int,
     root: u32,
-    group: *mut Group,
+    group: *mut AttachedGroup,
     options: *const CallOptions,
     operation: *mut *mut OperationHandle,
     error: *mut ErrorReport,
@@ -60,9 +61,9 @@ pub unsafe extern "C" fn landbridge_reduce(
     let call = || {
         let dtype = dtype_argument(dtype_code)?;
         let op = reduction_argument(op_code, dtype)?;
-        let elements = Elements::Whole(count);
+        let elements = PostElements::Whole(count);
         let arguments =
-            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
         unsafe { arguments.post(Pattern::Reduce { to: RankId(root) }) }
     };
@@ -81,16 +82,16 @@ pub unsafe extern "C" fn landbridge_broadcast(
     count: usize,
     dtype_code: c_int,
     root: u32,
-    group: *mut Group,
+    group: *mut AttachedGroup,
     options: *const CallOptions,
     operation: *mut *mut OperationHandle,
     error: *mut ErrorReport,
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = Elements::Whole(count);
+        let elements = PostElements::Whole(count);
         let arguments =
-            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
         unsafe { arguments.post(Pattern::Broadcast { from: RankId(root) }) }
     };
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn landbridge_broadcast(
 /// Pointers are NULL, or lead to what the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn landbridge_barrier(
-    group: *mut Group,
+    group: *mut AttachedGroup,
     options: *const CallOptions,
     operation: *mut *mut OperationHandle,
     error: *mut ErrorReport,
@@ -112,9 +113,9 @@ pub unsafe extern "C" fn landbridge_barrier(
     let call = || {
         let (contribution, result, count) = (ptr::null(), ptr::null_mut(), 0);
         let (dtype, op) = (Dtype::U8, ReduceOp::Sum);
-        let elements = Elements::Whole(count);
+        let elements = PostElements::Whole(count);
         let arguments =
-            Arguments { contribution, result, elements, dtype, op, group, options, operation };
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
         unsafe { arguments.post(Pattern::Barrier) }
     };
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn landbridge_barrier(
 /// Pointers are NULL, or lead to what the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn landbridge_commit(
-    group: *mut Group,
+    group: *mut AttachedGroup,
     step: u64,
     options: *const CallOptions,
     operation: *mut *mut OperationHandle,

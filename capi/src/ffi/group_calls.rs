@@ -4,29 +4,16 @@ use super::arguments::{
     deadline_argument, group_argument, number_argument, path_argument, sized_argument,
     text_argument, timeout_argument, write_output_argument,
 };
+use super::report::ErrorReport;
 use super::report::report;
-use super::types::{ConnectOptions, ErrorReport, Info};
-use crate::group::Group;
+use super::types::{ConnectOptions, Info};
+use crate::call_error::CallError;
+use crate::group::AttachedGroup;
 use crate::settings::{ConnectSettings, GatewayChoice, RankChoice, TokenSource};
-use crate::status::{CallError, Status};
 use gateway::local::protocol::{TOKEN_BYTES, Token};
-use std::ffi::{c_char, c_double, c_int, c_void};
+use std::ffi::{c_double, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-
-/// Returns `major * 10000 + minor * 100 + patch`.
-#[unsafe(no_mangle)]
-pub extern "C" fn landbridge_version() -> u32 {
-    let part = |text: &str| text.parse::<u32>().unwrap_or_default();
-    let major = part(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000;
-    major + part(env!("CARGO_PKG_VERSION_MINOR")) * 100 + part(env!("CARGO_PKG_VERSION_PATCH"))
-}
-
-/// Returns words for a status.
-#[unsafe(no_mangle)]
-pub extern "C" fn landbridge_status_text(status: c_int) -> *const c_char {
-    Status::from_code(status).map_or(c"unknown status", Status::words).as_ptr()
-}
 
 /// Attaches a rank.
 ///
@@ -35,7 +22,7 @@ pub extern "C" fn landbridge_status_text(status: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn landbridge_connect(
     options: *const ConnectOptions,
-    group: *mut *mut Group,
+    group: *mut *mut AttachedGroup,
     error: *mut ErrorReport,
 ) -> c_int {
     let call = || {
@@ -43,7 +30,7 @@ pub unsafe extern "C" fn landbridge_connect(
         unsafe { write_output_argument(group, ptr::null_mut(), "group") }?;
         // SAFETY: as above.
         let settings = unsafe { read_connect_options(options) }?;
-        let connected = Box::new(Group::connect(settings)?);
+        let connected = Box::new(AttachedGroup::connect(settings)?);
         // SAFETY: as above.
         unsafe { write_output_argument(group, Box::into_raw(connected), "group") }
     };
@@ -129,7 +116,7 @@ unsafe fn read_connect_options(
 /// Pointers are NULL, or lead to what the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn landbridge_get_info(
-    group: *const Group,
+    group: *const AttachedGroup,
     info: *mut Info,
     error: *mut ErrorReport,
 ) -> c_int {
@@ -160,7 +147,7 @@ pub unsafe extern "C" fn landbridge_get_info(
 /// # Safety
 /// `group` is NULL, or comes from [`landbridge_connect`] and is used no more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn landbridge_close(group: *mut Group) {
+pub unsafe extern "C" fn landbridge_close(group: *mut AttachedGroup) {
     // SAFETY: the caller's promise. In a forked process the group's thread is missing, so nothing of
     // the group may be ended there.
     if unsafe { group_argument(group) }.is_err() {
@@ -172,55 +159,13 @@ pub unsafe extern "C" fn landbridge_close(group: *mut Group) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(group)));
 }
 
-/// Returns memory of the arena.
-///
-/// # Safety
-/// Pointers are NULL, or lead to what the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn landbridge_alloc(
-    group: *mut Group,
-    bytes: usize,
-    memory: *mut *mut c_void,
-    error: *mut ErrorReport,
-) -> c_int {
-    let call = || {
-        // SAFETY: the caller's promise, here and below.
-        unsafe { write_output_argument(memory, ptr::null_mut(), "memory") }?;
-        // SAFETY: as above.
-        let address = unsafe { group_argument(group) }?.allocate(bytes)?;
-        // SAFETY: as above.
-        unsafe { write_output_argument(memory, address.cast(), "memory") }
-    };
-    // SAFETY: as above.
-    unsafe { report(error, call) }
-}
-
-/// Frees memory of the arena.
-///
-/// # Safety
-/// Pointers are NULL, or lead to what the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn landbridge_free(
-    group: *mut Group,
-    memory: *mut c_void,
-    error: *mut ErrorReport,
-) -> c_int {
-    let call = || {
-        // SAFETY: the caller's promise.
-        let group = unsafe { group_argument(group) }?;
-        if memory.is_null() { Ok(()) } else { group.free(memory as usize) }
-    };
-    // SAFETY: as above.
-    unsafe { report(error, call) }
-}
-
 /// Returns when all ranks are ready to begin a step again.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn landbridge_recover(
-    group: *mut Group,
+    group: *mut AttachedGroup,
     timeout_s: c_double,
     error: *mut ErrorReport,
 ) -> c_int {

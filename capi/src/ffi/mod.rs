@@ -9,6 +9,8 @@ mod arguments;
 mod block_calls;
 mod collective_calls;
 mod group_calls;
+mod library_calls;
+mod memory_calls;
 mod operation_calls;
 mod posting;
 mod report;

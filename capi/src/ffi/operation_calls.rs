@@ -1,8 +1,8 @@
 //! Calls that wait for operations.
 
 use super::arguments::{deadline_argument, operation_argument, write_output_argument};
+use super::report::ErrorReport;
 use super::report::report;
-use super::types::ErrorReport;
 use crate::operation::OperationHandle;
 use std::ffi::{c_double, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};

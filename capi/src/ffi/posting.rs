@@ -1,13 +1,14 @@
 //! The post of a collective: what all calls that post have in common.
 
 use super::arguments::{
-    call_options_argument, count_argument_bytes, counts, group_argument, write_output_argument,
+    call_options_argument, count_argument_bytes, counts_argument, group_argument,
+    write_output_argument,
 };
 use super::types::CallOptions;
-use crate::group::{CollectiveCall, Group};
+use crate::call_error::CallError;
+use crate::group::{AttachedGroup, CollectiveCall};
 use crate::operation::OperationHandle;
 use crate::raw::ForeignMemory;
-use crate::status::CallError;
 use gateway::client::CollectiveSpec;
 use hier_collectives::descriptor::{
     ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp, SlotElements,
@@ -17,20 +18,20 @@ use std::ffi::c_void;
 use std::ptr;
 
 /// The arguments that all collectives share, as the caller gave them.
-pub(super) struct Arguments {
+pub(super) struct PostArguments {
     pub contribution: *const c_void,
     pub result: *mut c_void,
-    pub elements: Elements,
+    pub elements: PostElements,
     pub dtype: Dtype,
     pub op: ReduceOp,
-    pub group: *mut Group,
+    pub group: *mut AttachedGroup,
     pub options: *const CallOptions,
     pub operation: *mut *mut OperationHandle,
 }
 
 /// Numbers of elements of a collective, as the caller gave them.
 #[derive(Clone, Copy)]
-pub(super) enum Elements {
+pub(super) enum PostElements {
     /// Those of the whole buffer.
     Whole(usize),
     /// Those of blocks.
@@ -49,7 +50,7 @@ pub(super) enum Elements {
     },
 }
 
-impl Elements {
+impl PostElements {
     /// Returns the elements that all ranks agree on, and the counts that this rank posts.
     ///
     /// # Errors
@@ -59,7 +60,7 @@ impl Elements {
     /// Lists are NULL, or have a number for each of `ranks` ranks.
     unsafe fn read(self, rank: RankId, ranks: u32) -> Result<(u64, Counts), CallError> {
         // SAFETY: the caller's promise.
-        let list = |list, name| unsafe { counts(list, ranks, name) };
+        let list = |list, name| unsafe { counts_argument(list, ranks, name) };
         let missing = |name: &str| CallError::invalid(format!("{name} is NULL"));
         match self {
             Self::Whole(count) => Ok((count as u64, Counts::Even)),
@@ -84,7 +85,7 @@ impl Elements {
     }
 }
 
-impl Arguments {
+impl PostArguments {
     /// Posts a collective of this pattern.
     ///
     /// # Safety

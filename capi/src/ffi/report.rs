@@ -1,7 +1,9 @@
 //! The way out of every call: errors and panics become a status and a text.
 
-use super::types::ErrorReport;
-use crate::status::{CallError, Status};
+use std::ffi::c_char;
+
+use crate::call_error::CallError;
+use crate::status::Status;
 use std::any::Any;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,4 +36,30 @@ pub unsafe fn report(
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
+}
+
+/// 1,280 bytes: the length of an error's text, which holds the longest text of a failure.
+pub const ERROR_TEXT_BYTES: usize = 1280;
+
+/// `landbridge_error`.
+#[repr(C)]
+pub struct ErrorReport {
+    /// Status of the call.
+    pub status: c_int,
+    /// Text in UTF-8, with a 0 at its end.
+    pub text: [c_char; ERROR_TEXT_BYTES],
+}
+
+impl ErrorReport {
+    /// Returns the report of a call's outcome. A text that is too long ends at a character.
+    pub fn new(status: Status, text: &str) -> Self {
+        let mut report = Self { status: status as c_int, text: [0; ERROR_TEXT_BYTES] };
+        let end = text.floor_char_boundary(ERROR_TEXT_BYTES - 1);
+        // A 0 inside would end the text there.
+        let bytes = text.bytes().take(end).map(|byte| if byte == 0 { b' ' } else { byte });
+        for (place, byte) in report.text.iter_mut().zip(bytes) {
+            *place = byte as c_char;
+        }
+        report
+    }
 }

@@ -1,15 +1,18 @@
 //! The header and these types agree, and arguments that cannot be used are errors.
 
 use super::collective_calls::{landbridge_all_reduce, landbridge_barrier};
-use super::group_calls::{
-    landbridge_alloc, landbridge_close, landbridge_connect, landbridge_get_info,
-    landbridge_status_text, landbridge_version,
-};
+use super::group_calls::{landbridge_close, landbridge_connect, landbridge_get_info};
+use super::library_calls::landbridge_status_text;
+use super::library_calls::landbridge_version;
+use super::memory_calls::landbridge_alloc;
 use super::operation_calls::{landbridge_operation_free, landbridge_test, landbridge_wait};
+use super::report::ERROR_TEXT_BYTES;
+use super::report::ErrorReport;
 use super::report::report;
-use super::types::{CallOptions, ConnectOptions, ERROR_TEXT_BYTES, ErrorReport, Info, NO_NUMBER};
-use crate::group::Group;
-use crate::status::{CallError, Status};
+use super::types::{CallOptions, ConnectOptions, Info, NO_NUMBER};
+use crate::call_error::CallError;
+use crate::group::AttachedGroup;
+use crate::status::Status;
 use gateway::client::DEFAULT_TIMEOUT;
 use gateway::local::protocol::TOKEN_BYTES;
 use gateway::memory::arena::ALIGN_BYTES;
@@ -195,7 +198,7 @@ fn fresh_options() -> ConnectOptions {
 
 /// Connects with these options; returns the status and the text.
 fn connect(options: &ConnectOptions) -> (c_int, String) {
-    let mut group = ptr::null_mut::<Group>();
+    let mut group = ptr::null_mut::<AttachedGroup>();
     // SAFETY: every pointer is NULL or leads to a value that lives longer than the call.
     let found = outcome(|error| unsafe { landbridge_connect(options, &raw mut group, error) });
     assert!(group.is_null(), "nothing answers");
@@ -205,7 +208,7 @@ fn connect(options: &ConnectOptions) -> (c_int, String) {
 #[test]
 fn null_in_the_place_of_a_handle_is_an_error() {
     let invalid = Status::InvalidArgument as c_int;
-    let (none, no_operation) = (ptr::null_mut::<Group>(), ptr::null_mut());
+    let (none, no_operation) = (ptr::null_mut::<AttachedGroup>(), ptr::null_mut());
     let mut memory = ptr::null_mut();
     let mut done = 7;
     // SAFETY: every pointer is NULL, or leads to a value that lives longer than the call.
@@ -253,7 +256,7 @@ fn codes_and_handles_of_no_meaning_are_errors() {
             }
         })
     };
-    let none = ptr::null_mut::<Group>();
+    let none = ptr::null_mut::<AttachedGroup>();
     let invalid = Status::InvalidArgument as c_int;
     let misaligned = none.wrapping_byte_add(1);
     for (found, words) in [

@@ -1,22 +1,9 @@
 //! The structures of the header, field by field.
 
-use crate::status::Status;
 use std::ffi::{c_char, c_double, c_int, c_uchar};
-
-/// 1,280 bytes: the length of an error's text, which holds the longest text of a failure.
-pub const ERROR_TEXT_BYTES: usize = 1280;
 
 /// 2^32 - 1: the value by which options give no rank or user.
 pub const NO_NUMBER: u32 = u32::MAX;
-
-/// `landbridge_error`.
-#[repr(C)]
-pub struct ErrorReport {
-    /// Status of the call.
-    pub status: c_int,
-    /// Text in UTF-8, with a 0 at its end.
-    pub text: [c_char; ERROR_TEXT_BYTES],
-}
 
 /// `landbridge_connect_options`.
 #[repr(C)]
@@ -91,17 +78,3 @@ unsafe impl SizedOptions for ConnectOptions {}
 unsafe impl SizedOptions for CallOptions {}
 // SAFETY: as above.
 unsafe impl SizedOptions for Info {}
-
-impl ErrorReport {
-    /// Returns the report of a call's outcome. A text that is too long ends at a character.
-    pub fn new(status: Status, text: &str) -> Self {
-        let mut report = Self { status: status as c_int, text: [0; ERROR_TEXT_BYTES] };
-        let end = text.floor_char_boundary(ERROR_TEXT_BYTES - 1);
-        // A 0 inside would end the text there.
-        let bytes = text.bytes().take(end).map(|byte| if byte == 0 { b' ' } else { byte });
-        for (place, byte) in report.text.iter_mut().zip(bytes) {
-            *place = byte as c_char;
-        }
-        report
-    }
-}

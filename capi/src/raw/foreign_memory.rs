@@ -1,6 +1,6 @@
 //! Memory of the calling program, which the header obliges it to keep while an operation uses it.
 
-use crate::status::CallError;
+use crate::call_error::CallError;
 use gateway::client::ArenaBuffer;
 use std::ffi::c_void;
 use std::ops::Range;

@@ -4,16 +4,16 @@
 //! on the other. Nothing here knows of connections or requests.
 
 mod account;
-mod bounded_file;
+mod credential_file;
 mod secret_file;
-mod socket;
+mod socket_access;
 
 pub use account::{
     Account, AccountError, group_account_label, own_user_account, user_account_label,
 };
-pub use bounded_file::read_credential_file;
+pub use credential_file::read_credential_file;
 pub use secret_file::{SecretFile, SecretFileError, check_secret_file};
-pub use socket::{
-    SOCKET_PATH_BYTES_MAX, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer,
-    denied_socket_access, socket_folder,
+pub use socket_access::{
+    SOCKET_PATH_BYTES_MAX, SocketAccessError, TrustedSocketUsers, check_socket_folder,
+    check_socket_peer, denied_socket_access, socket_folder,
 };

@@ -1,7 +1,7 @@
 //! The judge of files that hold a secret: a gateway's key, a job's token.
 
 use super::account::{own_user_account, user_account_label};
-use super::bounded_file::check_regular_file;
+use super::credential_file::check_regular_file;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;

@@ -1,7 +1,7 @@
 //! A global batch that is split among all ranks, and split again as their speeds drift.
 
+use super::arena_slots::ArenaFull;
 use super::client_handle::Client;
-use super::tensor::ArenaFull;
 use hier_collectives::batch::{BatchError, BatchSplit};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::Failure;

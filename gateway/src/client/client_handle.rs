@@ -1,8 +1,10 @@
 //! The client of one attached rank.
 
-use super::connection::{Connection, GroupHandle};
-use super::slots::ArenaBuffer;
-use super::tensor::{ArenaFull, Tensor};
+use super::arena_slots::ArenaBuffer;
+use super::arena_slots::ArenaFull;
+use super::connection::Connection;
+use super::tensor::Tensor;
+use crate::client::connection::group_handle::GroupHandle;
 use hier_collectives::descriptor::{Dtype, SlotElements};
 use hier_collectives::ids::{Epoch, RankId};
 use std::sync::Arc;

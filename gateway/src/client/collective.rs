@@ -5,7 +5,7 @@ use super::connection::group_state::OperationReceivers;
 use super::connection::lost_connection_failure;
 use super::operation::Operation;
 use super::tensor::Tensor;
-use crate::local::protocol::{POSTS_MAX, Request};
+use crate::local::protocol::{LocalRequest, POSTS_MAX};
 use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::{Failure, Post};
@@ -157,7 +157,7 @@ impl Client {
             let counts = counts.clone();
             let post = Post { epoch, sequence, descriptor, counts, weight, timeout };
             let [contribution_offset, result_offset] = offsets;
-            Request::Post { post, contribution_offset, result_offset }.in_group(number)
+            LocalRequest::Post { post, contribution_offset, result_offset }.in_group(number)
         };
         let result = tensor.result.memory().clone();
         let Ok(permit) = self.connection.requests.reserve().await else {

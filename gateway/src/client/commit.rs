@@ -4,7 +4,7 @@ use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::group_state::PendingCommit;
 use super::connection::lost_connection_failure;
-use crate::local::protocol::Request;
+use crate::local::protocol::LocalRequest;
 use hier_collectives::ids::Step;
 use hier_collectives::post::{Commit, Failure, FailureCode};
 use tokio::sync::oneshot;
@@ -81,7 +81,7 @@ impl Client {
         // Collectives of an epoch that ended have failed, and the current epoch has none of them to
         // confirm.
         let epoch = state.uncommitted.take().unwrap_or(state.epoch);
-        permit.send(Request::Commit(Commit { epoch, step, timeout }).in_group(number));
+        permit.send(LocalRequest::Commit(Commit { epoch, step, timeout }).in_group(number));
         Ok(StartedCommit { answered })
     }
 

@@ -4,12 +4,12 @@
 //! collectives, and none waits for another. Making one takes at most a round trip between the
 //! gateways of its ranks, and waits for no other rank.
 
+use super::arena_slots::ArenaFull;
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
-use super::connection::GroupHandle;
-use super::tensor::ArenaFull;
+use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupPlace;
-use crate::local::protocol::{MakeGroup, Request};
+use crate::local::protocol::{LocalRequest, MakeGroup};
 use hier_collectives::descriptor::{Counts, Dtype, SlotElements};
 use hier_collectives::ids::{Epoch, RankId};
 use hier_collectives::post::Failure;
@@ -171,7 +171,7 @@ impl Client {
             let number = state.add_group(rank);
             let (parent, ranks) = (self.group.number, ranks.clone());
             let making = MakeGroup { number, parent, place: place.0, ranks };
-            permit.send(Request::MakeGroup(making));
+            permit.send(LocalRequest::MakeGroup(making));
             number
         };
         let (ranks, connection) = (Some(ranks), Arc::downgrade(connection));

@@ -29,6 +29,7 @@
 //! # Ok(()) }
 //! ```
 
+mod arena_slots;
 mod attach;
 mod batch;
 mod blocks;
@@ -39,10 +40,11 @@ mod connection;
 mod group;
 mod operation;
 mod sends;
-mod slots;
 mod store;
 mod tensor;
 
+pub use arena_slots::ArenaBuffer;
+pub use arena_slots::ArenaFull;
 pub use attach::{
     AttachError, AttachOptions, EpochTimeout, GATEWAY_TIMEOUT, GatewayAddress, NoTlsAddress,
     TlsAddress, TlsGateway,
@@ -54,6 +56,5 @@ pub use commit::StartedCommit;
 pub use group::GroupError;
 pub use operation::Operation;
 pub use sends::SendSpec;
-pub use slots::ArenaBuffer;
 pub use store::{STORE_TIMEOUT, Store, StoreError};
-pub use tensor::{ArenaFull, Tensor};
+pub use tensor::Tensor;

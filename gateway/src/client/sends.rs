@@ -5,11 +5,11 @@
 
 use super::client_handle::Client;
 use super::collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
-use super::connection::GroupHandle;
 use super::operation::Operation;
 use super::tensor::Tensor;
+use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupPlace;
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
 use hier_collectives::descriptor::{Counts, Pattern, ReduceOp};
 use hier_collectives::ids::{RankId, Tag};
 use hier_collectives::post::{Failure, FailureCode};
@@ -99,7 +99,7 @@ impl Client {
         if peer == own {
             return Err(bad(format!("rank {own} sends to itself: copy the data instead")));
         }
-        let known = lock(&self.group.pairs).get(&peer).cloned();
+        let known = lock_ignoring_poison(&self.group.pairs).get(&peer).cloned();
         let group = match known.filter(|pair| !self.is_group_over(pair)) {
             Some(pair) => pair,
             None => self.make_pair(peer, in_job).await?,
@@ -124,15 +124,15 @@ impl Client {
         ranks.sort_unstable();
         // One call at a time, since the gateway refuses a group that the rank has made already.
         let _making = self.connection.pair_making.lock().await;
-        if let Some(pair) = lock(&self.group.pairs).get(&peer)
+        if let Some(pair) = lock_ignoring_poison(&self.group.pairs).get(&peer)
             && !self.is_group_over(pair)
         {
             return Ok(Arc::clone(pair));
         }
-        lock(&self.group.pairs).remove(&peer);
+        lock_ignoring_poison(&self.group.pairs).remove(&peer);
         let made = self.begin_group(ranks, GroupPlace::of_pair()).await?;
         let pair = Arc::new(made.expect("this rank is one of the two"));
-        lock(&self.group.pairs).insert(peer, Arc::clone(&pair));
+        lock_ignoring_poison(&self.group.pairs).insert(peer, Arc::clone(&pair));
         Ok(pair)
     }
 

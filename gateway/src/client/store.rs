@@ -2,7 +2,7 @@
 
 use super::client_handle::Client;
 use super::connection::{Connection, PendingStoreRequest};
-use crate::local::protocol::Request;
+use crate::local::protocol::LocalRequest;
 use hier_collectives::store::{
     StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery, StoreRequest,
     StoreRequestError,
@@ -80,7 +80,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn get(&self, key: &str) -> Result<Vec<u8>, StoreError> {
-        self.multi_get([key]).await.map(first_value)
+        self.multi_get([key]).await.map(first_store_value)
     }
 
     /// Returns the values of keys at one moment, once all of them have one.
@@ -91,7 +91,7 @@ impl Store {
         &self,
         keys: impl IntoIterator<Item = &'a str>,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.query(StoreQuery::Get(store_keys(keys))).await.map(values_of)
+        self.query(StoreQuery::Get(store_keys(keys))).await.map(store_values)
     }
 
     /// Adds to the number that is the value of a key, 0 at first. Returns the sum.
@@ -99,7 +99,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn add(&self, key: &str, amount: i64) -> Result<i64, StoreError> {
-        self.command(StoreCommand::Add { key: key.into(), amount }).await.map(number_of)
+        self.command(StoreCommand::Add { key: key.into(), amount }).await.map(store_number)
     }
 
     /// Gives a key the value `desired` if its value is `expected`; an empty `expected` also stands
@@ -116,7 +116,7 @@ impl Store {
     ) -> Result<Vec<u8>, StoreError> {
         let (expected, desired) = (expected.to_vec(), desired.to_vec());
         let command = StoreCommand::CompareSet { key: key.into(), expected, desired };
-        self.command(command).await.map(values_of).map(first_value)
+        self.command(command).await.map(store_values).map(first_store_value)
     }
 
     /// Appends bytes to the value of a key, which is empty at first.
@@ -165,7 +165,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn num_keys(&self) -> Result<i64, StoreError> {
-        self.query(StoreQuery::Count).await.map(number_of)
+        self.query(StoreQuery::Count).await.map(store_number)
     }
 
     /// Returns the keys with a prefix, in order. Keys that come or go meanwhile may be missing.
@@ -195,7 +195,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn queue_push(&self, key: &str, item: &[u8]) -> Result<i64, StoreError> {
         let command = StoreCommand::Push { key: key.into(), item: item.to_vec() };
-        self.command(command).await.map(number_of)
+        self.command(command).await.map(store_number)
     }
 
     /// Takes the first item of the queue of a key, once there is one.
@@ -221,7 +221,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn queue_try_pop(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let outcome = self.command(StoreCommand::Pop(key.into())).await?;
-        Ok(values_of(outcome).into_iter().next())
+        Ok(store_values(outcome).into_iter().next())
     }
 
     /// Returns the number of items in the queue of a key.
@@ -230,7 +230,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn queue_len(&self, key: &str) -> Result<i64, StoreError> {
         let query = StoreQuery::QueueLength { key: key.into(), least: 0 };
-        self.query(query).await.map(number_of)
+        self.query(query).await.map(store_number)
     }
 
     /// Sends a command, and waits for its outcome.
@@ -267,7 +267,7 @@ impl Store {
             let pending = PendingStoreRequest { answer, _place: place };
             let number = state.add_store_request(pending);
             let timeout_ns = Span::from_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-            permit.send(Request::Store { number, timeout: timeout_ns, request });
+            permit.send(LocalRequest::Store { number, timeout: timeout_ns, request });
         }
         match tokio::time::timeout(timeout + ANSWER_DELAY_MAX.duration(), answered).await {
             Ok(answer) => Ok(answer.map_err(|_| ended())??),
@@ -286,7 +286,7 @@ fn store_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Vec<StoreKey> {
 }
 
 /// Returns the values of an outcome.
-fn values_of(outcome: StoreOutcome) -> Vec<Vec<u8>> {
+fn store_values(outcome: StoreOutcome) -> Vec<Vec<u8>> {
     match outcome {
         StoreOutcome::Values(values) => values,
         _ => Vec::new(),
@@ -294,12 +294,12 @@ fn values_of(outcome: StoreOutcome) -> Vec<Vec<u8>> {
 }
 
 /// Returns the first of some values.
-fn first_value(values: Vec<Vec<u8>>) -> Vec<u8> {
+fn first_store_value(values: Vec<Vec<u8>>) -> Vec<u8> {
     values.into_iter().next().unwrap_or_default()
 }
 
 /// Returns the number of an outcome.
-fn number_of(outcome: StoreOutcome) -> i64 {
+fn store_number(outcome: StoreOutcome) -> i64 {
     match outcome {
         StoreOutcome::Number(number) => number,
         _ => 0,

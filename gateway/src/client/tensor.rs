@@ -1,20 +1,7 @@
 //! A tensor: two slots of the arena, freed when it is dropped.
 
-use super::slots::ArenaBuffer;
+use super::arena_slots::ArenaBuffer;
 use hier_collectives::descriptor::{Dtype, SlotElements};
-use units::ByteCount;
-
-/// The arena has no room for a tensor. The caller's fault: attach with a larger arena.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the arena has no room for two slots of {}; attach with a larger one",
-    ByteCount::new(*wanted).rounded()
-)]
-pub struct ArenaFull {
-    /// Bytes of the longer slot.
-    pub wanted: u64,
-}
-
 /// A contribution slot and a result slot in the arena, freed when dropped.
 #[derive(Debug)]
 pub struct Tensor {

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 /// When a key must be given, and what holds without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum KeyNeed {
     /// Always required.
     Required,
     /// Required under this condition; the second text says what holds otherwise.
@@ -20,7 +20,7 @@ pub(super) enum Need {
 pub(super) struct Key<T> {
     /// The key as the file spells it.
     pub name: &'static str,
-    need: Need,
+    need: KeyNeed,
     example: &'static str,
     meaning: &'static str,
     value: PhantomData<fn() -> T>,
@@ -34,7 +34,7 @@ pub(super) struct KeyDescription {
     /// The form of its value.
     pub value: ValueType,
     /// When it must be given.
-    pub need: Need,
+    pub need: KeyNeed,
     /// A value as the file spells it.
     pub example: &'static str,
     /// The meaning, with unit and range, in whole sentences.
@@ -48,7 +48,7 @@ impl<T: FromValue> Key<T> {
     /// Makes a key from its name, need, example and meaning.
     pub(super) const fn new(
         name: &'static str,
-        need: Need,
+        need: KeyNeed,
         example: &'static str,
         meaning: &'static str,
     ) -> Self {
@@ -77,7 +77,7 @@ fn key_accepts<T: FromValue>(value: &toml::de::DeValue<'_>) -> bool {
 
 /// A kind of table: a whole file, or the tables `[name.X]` of one name.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct TableKeys {
     /// First part of the table's header, such as `region`; empty for the file itself.
     pub name: &'static str,
     /// Placeholder of the table's own name in the page, such as `REGION`.
@@ -89,10 +89,10 @@ pub(super) struct Table {
     /// Keys with values, in the order of the page.
     pub keys: &'static [KeyDescription],
     /// Tables inside this one.
-    pub tables: &'static [&'static Table],
+    pub tables: &'static [&'static TableKeys],
 }
 
-impl Table {
+impl TableKeys {
     /// Returns the names of all keys and inner tables that a table of this kind may have.
     pub(super) fn key_names(&self) -> impl Iterator<Item = &'static str> {
         let keys = self.keys.iter().map(|key| key.name);

@@ -4,7 +4,7 @@
 //! description alone, so that whatever it reads is on the reference page.
 
 use super::fault::Faults;
-use super::key::{Key, Table};
+use super::key::{Key, TableKeys};
 use super::source::ConfigSource;
 use super::values::{FromValue, toml_value_type_name};
 use toml::Spanned;
@@ -17,7 +17,7 @@ pub(super) struct Section<'a> {
     key: String,
     line: usize,
     entries: &'a DeTable<'a>,
-    table: &'static Table,
+    table: &'static TableKeys,
 }
 
 impl<'a> Section<'a> {
@@ -82,7 +82,7 @@ impl<'a> Section<'a> {
     }
 
     /// Returns the tables `[name.X]` of one kind with their names `X`, in the order of the file.
-    pub(super) fn read_subtables(&self, table: &'static Table) -> Vec<(String, Section<'a>)> {
+    pub(super) fn read_subtables(&self, table: &'static TableKeys) -> Vec<(String, Section<'a>)> {
         let Some(value) = self.entries.get(table.name) else {
             return Vec::new();
         };
@@ -151,7 +151,7 @@ impl<'a> Section<'a> {
 /// Every fault that the parser, the walk or this function found.
 pub(super) fn read_root_section<T>(
     source: &ConfigSource<'_>,
-    table: &'static Table,
+    table: &'static TableKeys,
     walk: impl FnOnce(&ConfigSource<'_>, &Section<'_>) -> Option<T>,
 ) -> Result<T, Faults> {
     let root = source.parse_toml();

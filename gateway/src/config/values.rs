@@ -3,7 +3,7 @@
 use crate::access::Account;
 use crate::local::socket::SocketMode;
 use crate::wan::connect::addresses::LaneAddresses;
-use crate::wan::link::policy::ControllerKind;
+use crate::wan::link::policy::ControllerPolicy;
 use crate::wan::link::rate_schedule::RateSchedule;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
@@ -286,9 +286,9 @@ impl FromValue for SocketMode {
 
 /// A memory budget of at least 1 MiB.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct MemoryBudget(pub(super) ByteCount);
+pub(super) struct MemorySize(pub(super) ByteCount);
 
-impl FromValue for MemoryBudget {
+impl FromValue for MemorySize {
     /// The accepted form of a memory budget.
     const VALUE_TYPE: ValueType = value_type(
         "size",
@@ -303,7 +303,7 @@ impl FromValue for MemoryBudget {
     }
 }
 
-impl FromValue for ControllerKind {
+impl FromValue for ControllerPolicy {
     /// The accepted form of the name of a congestion controller.
     const VALUE_TYPE: ValueType =
         value_type("controller", "string", "\"dedicated\", \"shared\", \"cubic\" or \"newreno\"");

@@ -9,7 +9,7 @@ use crate::events::{ENGINE_QUEUE_MAX, Event, EventSender, JobsUpdate, RateChange
 use crate::host::{BoxFuture, Host};
 use crate::local::job::{JobSpec, LocalSpec};
 use crate::local::listener::TrainerListener;
-use crate::local::remote::listener::AttachSocket;
+use crate::local::remote::attach_listener::AttachSocket;
 use crate::local::server::{LAST_WRITE_TIMEOUT, LocalServer};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::LinkReport;
@@ -104,7 +104,7 @@ impl Gateway {
             };
             wan::start_lanes(Arc::new(lanes)).await?;
         }
-        let last_messages = LastMessages::new(&host, &peers, control_writers);
+        let last_messages = ShutdownMessages::new(&host, &peers, control_writers);
         let engine = spawn_gateway_engine(&*host, &shutdown, engine, last_messages);
         let local = LocalServer::new(Arc::clone(&host), local, events.clone(), shutdown.clone());
         let spawn =
@@ -198,13 +198,13 @@ impl Gateway {
 }
 
 /// The control messages that the engine has left to be sent when it ends.
-struct LastMessages {
+struct ShutdownMessages {
     host: Arc<dyn Host>,
     writers: TaskTracker,
     patience: Span,
 }
 
-impl LastMessages {
+impl ShutdownMessages {
     /// Takes the tasks that write control messages to `peers`.
     fn new(
         host: &Arc<dyn Host>,
@@ -232,7 +232,7 @@ fn spawn_gateway_engine(
     host: &dyn Host,
     shutdown: &CancellationToken,
     engine: Engine,
-    last_messages: LastMessages,
+    last_messages: ShutdownMessages,
 ) -> oneshot::Receiver<()> {
     let (ended, is_ended) = oneshot::channel();
     let run_engine = async move {

@@ -10,9 +10,7 @@ mod memory_budget;
 mod peer_links;
 mod spec;
 
-pub use descriptors::{
-    TooFewDescriptors, check_descriptor_limit, descriptors_needed, raise_descriptor_limit,
-};
+pub use descriptors::descriptors_needed;
 pub use gateway::Gateway;
 pub use memory_budget::{memory_needed, process_memory_needs, reserved_memory_bytes};
 pub use spec::{GatewaySpec, ListenSpec, ObservabilitySpec, StartError};

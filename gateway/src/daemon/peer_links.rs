@@ -4,8 +4,8 @@ use super::spec::GatewaySpec;
 use crate::host::Host;
 use crate::observe::metrics::{MetricsRegistry, PeerPlace};
 use crate::wan::connect::addresses::LaneAddresses;
-use crate::wan::link::lane_number::{LaneReason, LaneTerms};
-use crate::wan::link::policy::ControllerKind;
+use crate::wan::link::lane_number::{LaneNumberTerms, LaneReason};
+use crate::wan::link::policy::ControllerPolicy;
 use crate::wan::pacing::pair_pacer::PairPacer;
 use crate::wan::stream::send_queue::SendQueue;
 use crate::wan::{LaneThreads, PeerLink, PeerLiveness};
@@ -58,7 +58,7 @@ pub(super) fn peer_lane_threads(
     me: GatewayId,
     sides: usize,
 ) -> impl Iterator<Item = LaneThreads> {
-    let each = usize::from(plan::lane_count(fabric));
+    let each = usize::from(plan::plan_lane_count(fabric));
     let of = sides * each;
     let first = usize::from(me.0) * of;
     (0..sides).map(move |side| LaneThreads { first: first + side * each, of })
@@ -149,7 +149,7 @@ fn make_region_links(
                 fabric.mtu(),
                 NonZeroU16::new(lane_terms.least).unwrap_or(NonZeroU16::MIN),
             ),
-            controller: ControllerKind::default(),
+            controller: ControllerPolicy::default(),
             memory: Arc::default(),
             lane_terms,
             lanes: watch::Sender::new(lane_terms.least),
@@ -174,13 +174,13 @@ fn peer_lane_terms(
     (me, peer): (GatewayId, GatewayId),
     (local, addresses): (&LaneAddresses, &LaneAddresses),
     rtt: Span,
-) -> LaneTerms {
-    let (most, pinned) = (plan::lane_count(fabric), fabric.lanes_min());
+) -> LaneNumberTerms {
+    let (most, pinned) = (plan::plan_lane_count(fabric), fabric.lanes_min());
     let of_addresses = local.count().max(addresses.count());
     let least_reason =
         if of_addresses > pinned { LaneReason::Addresses } else { LaneReason::Pinned };
     let least = pinned.max(of_addresses).min(most);
-    LaneTerms { least, least_reason, most, dials: me < peer, rtt }
+    LaneNumberTerms { least, least_reason, most, dials: me < peer, rtt }
 }
 
 /// Returns the rate at which two gateways can exchange if they have the link alone, in the faster

@@ -4,13 +4,13 @@
 //! [`Engine::follow_connections`], which sends reports to peers and hands the connections to the
 //! sessions.
 
-use super::event_loop::Engine;
+use super::engine_task::Engine;
 use super::health::link_outages::OutageLine;
 use crate::events::ConnectionId;
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::mesh::ConnectionReport;
+use hier_collectives::mesh::MeshReport;
 use tracing::{info, warn};
 use units::TimeNs;
 
@@ -24,7 +24,7 @@ impl Engine {
     pub(super) fn handle_connection_report(
         &mut self,
         (from, id): (GatewayId, ConnectionId),
-        report: ConnectionReport,
+        report: MeshReport,
         now: TimeNs,
     ) {
         let reporter = report.gateway;

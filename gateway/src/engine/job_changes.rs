@@ -4,7 +4,7 @@
 //! other gateways about their jobs. Each gateway introduces its jobs to all others, so that each
 //! knows in which jobs their files differ.
 
-use super::event_loop::Engine;
+use super::engine_task::Engine;
 use super::job::Job;
 use super::peer_jobs::{DifferingJob, PeerJob};
 use crate::events::{JobSession, JobsUpdate};

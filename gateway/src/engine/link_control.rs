@@ -4,7 +4,7 @@
 //! The event loop calls it on an operator's request, on a peer's message and by timer. The limits
 //! themselves are in [`LinkLimits`], the measurements in `peers`.
 
-use super::event_loop::Engine;
+use super::engine_task::Engine;
 use super::straggler_monitor::{MonitoredLink, StragglerLink};
 use crate::events::{RateChange, RateError};
 use crate::observe::status::LinkReport;

@@ -14,7 +14,7 @@
 
 mod connections;
 mod control_channel;
-mod event_loop;
+mod engine_task;
 mod health;
 mod job;
 mod job_changes;
@@ -27,4 +27,4 @@ mod ranks;
 mod status;
 mod straggler_monitor;
 
-pub use event_loop::{Engine, EngineSpec};
+pub use engine_task::{Engine, EngineSpec};

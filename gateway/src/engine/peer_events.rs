@@ -4,7 +4,7 @@
 //! and closes the connections of peers that break the protocol.
 
 use super::connections::VIOLATION_REMEDY;
-use super::event_loop::Engine;
+use super::engine_task::Engine;
 use super::job::membership::{PeerMember, group_id_of_facts};
 use super::peer_jobs::PeerJob;
 use crate::events::{ConnectionId, Event, SegmentPlacement};
@@ -268,7 +268,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::event_loop::EngineSpec;
+    use crate::engine::engine_task::EngineSpec;
     use crate::events::{ENGINE_QUEUE_MAX, JobSession};
     use crate::host::VirtualHost;
     use crate::observe::engine_status_request::StatusHandle;
@@ -278,7 +278,7 @@ mod tests {
     use hier_collectives::plan::make_plan;
     use hier_collectives::post::{Failure, FailureCode};
     use hier_collectives::session::SessionConfig;
-    use hier_collectives::topology::{Fabric, RegionGateway, RegionSpec};
+    use hier_collectives::topology::{Fabric, FabricGatewaySpec, FabricRegionSpec};
     use hier_collectives::wire::JobFacts;
     use std::collections::BTreeMap;
     use std::num::NonZeroU64;
@@ -289,8 +289,8 @@ mod tests {
 
     /// Makes the engine of the first of three gateways with a rank each, and its job `train`.
     fn engine_of_three() -> (Engine, GroupId) {
-        let gateway = |name: &str| RegionGateway::new(name, 1, None);
-        let region = RegionSpec {
+        let gateway = |name: &str| FabricGatewaySpec::new(name, 1, None);
+        let region = FabricRegionSpec {
             name: "a".to_owned(),
             speeds: vec![1.0; 3],
             gateways: vec![gateway("a-0"), gateway("a-1"), gateway("a-2")],

@@ -1,6 +1,6 @@
 //! The attached ranks of one job, and the groups that each has made.
 
-use crate::events::{AttachmentId, GroupNumber, RankEvents};
+use crate::events::{AttachmentId, GroupNumber, LocalRankEvents};
 use hier_collectives::ids::{GroupId, RankId};
 use hier_collectives::post::RankEvent;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub(super) struct AttachedRanks {
 #[derive(Debug)]
 struct AttachedRank {
     attachment: AttachmentId,
-    events: RankEvents,
+    events: LocalRankEvents,
     /// The groups that it has made and not left, the job itself among them, by its own numbers.
     groups: BTreeMap<GroupNumber, GroupId>,
     /// Its own number of each of these groups.
@@ -29,7 +29,7 @@ impl AttachedRanks {
         job: GroupId,
         rank: RankId,
         attachment: AttachmentId,
-        events: RankEvents,
+        events: LocalRankEvents,
     ) {
         let groups = BTreeMap::from([(GroupNumber::JOB, job)]);
         let numbers = BTreeMap::from([(job, GroupNumber::JOB)]);

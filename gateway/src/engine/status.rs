@@ -1,12 +1,12 @@
 //! The engine's status, for the status server and `landbridge status`.
 
-use super::event_loop::Engine;
+use super::engine_task::Engine;
 use super::job::Job;
 use super::job::report::awaited_ranks_to_report;
 use crate::observe::readiness::judge_readiness;
 use crate::observe::status::{
-    CollectiveReport, CollectiveState, CommitReport, DrainReport, GatewayReport, JobReport,
-    LinkReport, PeerReport, PeerState, PlanReport, RankReport,
+    CollectiveReport, CollectiveState, CommitReport, DrainReport, EpochPlanReport, GatewayReport,
+    JobReport, LinkReport, PeerReport, PeerState, RankReport,
 };
 use crate::wan::link::capacity::LinkCapacity;
 use hier_collectives::ids::{GatewayId, RankId, RegionId};
@@ -132,7 +132,7 @@ impl Engine {
         JobReport {
             job: job.name.clone(),
             epoch: session.plan.is_some().then_some(session.epoch.0),
-            plan: session.plan.as_ref().map(|plan| PlanReport {
+            plan: session.plan.as_ref().map(|plan| EpochPlanReport {
                 algorithm: plan.algorithm.name().to_owned(),
                 reason: plan.reason.clone(),
                 hash: format!("{:016x}", plan.hash()),

@@ -8,7 +8,7 @@ use crate::observe::status::StragglerReport;
 use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
 use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
-use hier_collectives::mesh::{ConnectionGraph, ConnectionState, route_delays_to};
+use hier_collectives::mesh::{MeshConnectionState, MeshGraph, route_delays_to};
 use hier_collectives::plan::{Operation, Plan};
 use hier_collectives::stragglers::{Straggler, StragglerParty, Stragglers};
 use hier_collectives::topology::Fabric;
@@ -43,7 +43,7 @@ pub(super) struct StragglerMonitor {
     fabric: Arc<Fabric>,
     me: GatewayId,
     /// The connections over which control messages go.
-    graph: Arc<ConnectionGraph>,
+    graph: Arc<MeshGraph>,
     /// Time that a control message of each gateway takes to arrive here.
     delays: Vec<Span>,
     /// This gateway's slow links, by the region at the other end.
@@ -91,7 +91,7 @@ impl StragglerMonitor {
         };
         let ranks = fabric.regions().iter().map(|region| &region.ranks);
         let parties = (0..).map(RegionId).zip(ranks).flat_map(party).collect();
-        let graph = Arc::new(ConnectionGraph::uniform(&fabric, ConnectionState::Up));
+        let graph = Arc::new(MeshGraph::uniform(&fabric, MeshConnectionState::Up));
         let delays = route_delays_to(&fabric, &graph, me);
         let detection = Stragglers::new(parties);
         let (slow_links, added) = (BTreeMap::new(), BTreeMap::new());
@@ -151,7 +151,7 @@ impl StragglerMonitor {
     }
 
     /// Replaces the connections over which control messages go.
-    pub fn set_connections(&mut self, graph: &Arc<ConnectionGraph>) {
+    pub fn set_connections(&mut self, graph: &Arc<MeshGraph>) {
         if self.graph != *graph {
             self.graph = Arc::clone(graph);
             self.update_delays();

@@ -21,7 +21,7 @@ pub enum LocalEvent {
         /// The connection.
         attachment: AttachmentId,
         /// The queue of the rank's events.
-        events: RankEvents,
+        events: LocalRankEvents,
     },
     /// A rank posted a collective.
     Post {
@@ -135,12 +135,12 @@ impl LocalEvent {
 /// The engine's end of the queue to one trainer's task. Sending never waits: when the queue is
 /// full, the trainer's task disconnects the trainer.
 #[derive(Debug, Clone)]
-pub struct RankEvents {
+pub struct LocalRankEvents {
     queue: mpsc::Sender<(GroupNumber, RankEvent)>,
     overflowed: CancellationToken,
 }
 
-impl RankEvents {
+impl LocalRankEvents {
     /// Makes the sender of `queue`; a full queue cancels `overflowed`.
     pub fn new(
         queue: mpsc::Sender<(GroupNumber, RankEvent)>,

@@ -4,16 +4,16 @@
 //! them needs to import another task. The types own no task and no queue; the map of queues is in
 //! the crate's documentation.
 
-mod engine;
+mod engine_event;
 mod group_place;
 mod ids;
 mod jobs;
 mod local;
 mod operator;
 
-pub use engine::{ENGINE_QUEUE_MAX, Event, EventSender, SegmentPlacement};
+pub use engine_event::{ENGINE_QUEUE_MAX, Event, EventSender, SegmentPlacement};
 pub use group_place::GroupPlace;
 pub use ids::{AttachmentId, ConnectionId, GROUPS_MAX, GroupNumber};
 pub use jobs::{JobSession, JobsUpdate};
-pub use local::{LocalEvent, RankEvents};
+pub use local::{LocalEvent, LocalRankEvents};
 pub use operator::{RateChange, RateError};

@@ -6,12 +6,14 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | [`descriptor_limit`] | file descriptors, before a gateway opens them |
 //! | [`memory`] | memory of a gateway and of arenas |
 //! | [`process`] | stack and file sizes, at the start of a command |
 //! | [`threads`] | threads, each started by [`threads::spawn_thread`] |
 //! | `cgroup` | the cgroups of this process, which the others read |
 
 mod cgroup;
+pub mod descriptor_limit;
 pub mod memory;
 pub mod process;
 pub mod threads;

@@ -5,9 +5,11 @@
 
 use super::job::JobSpec;
 use super::refusal::{Refusal, RefusalReason};
+use crate::events::AttachmentId;
 use crate::host::Host;
+use crate::local::listener::Transport;
+use crate::lock::lock_ignoring_poison;
 use crate::memory::arena::Arena;
-use crate::sync::lock;
 use hier_collectives::ids::{GroupId, RankId};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -59,7 +61,7 @@ impl Attachments {
         let deadline = host.now() + PREDECESSOR_TIMEOUT;
         loop {
             let detached = self.detached.notified();
-            if !lock(&self.table).attached.contains_key(&(group, rank)) {
+            if !lock_ignoring_poison(&self.table).attached.contains_key(&(group, rank)) {
                 return;
             }
             tokio::select! {
@@ -80,7 +82,7 @@ impl Attachments {
         rank: RankId,
         bytes: u64,
     ) -> Result<RankReservation, Refusal> {
-        let mut table = lock(&self.table);
+        let mut table = lock_ignoring_poison(&self.table);
         let group = job.group();
         if table.attached.contains_key(&(group, rank)) {
             let why =
@@ -131,7 +133,7 @@ impl Drop for RankReservation {
     /// Frees the rank and wakes waiting successors. The bytes of its arena stay counted while the
     /// arena is mapped, unless the rank is attached again.
     fn drop(&mut self) {
-        let mut table = lock(&self.attachments.table);
+        let mut table = lock_ignoring_poison(&self.attachments.table);
         let (group, rank) = (self.group, self.rank);
         let bytes = table.attached.remove(&(group, rank));
         if let (Some(bytes), Some(arena)) = (bytes, self.arena.take()) {
@@ -140,6 +142,14 @@ impl Drop for RankReservation {
         drop(table);
         self.attachments.detached.notify_waiters();
     }
+}
+
+/// A trainer that has attached, and its memory.
+pub(super) struct Attachment {
+    pub reservation: RankReservation,
+    pub id: AttachmentId,
+    pub arena: Arc<Arena>,
+    pub transport: Transport,
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! [`EventWriter`] keeps what is not written yet, so that the last message never begins inside another.
 
 use super::listener::TrainerStream;
-use super::protocol::{Response, frame_local_message};
+use super::protocol::{LocalResponse, frame_local_message};
 use super::remote::pieces::{append_result_piece, piece_ranges};
 use super::slots::GroupCollective;
 use crate::memory::mem_slice::MemSlice;
@@ -26,7 +26,7 @@ impl EventWriter {
     }
 
     /// Adds a message, which [`EventWriter::flush`] writes.
-    pub fn queue(&mut self, response: &Response) {
+    pub fn queue(&mut self, response: &LocalResponse) {
         self.pending.extend(frame_local_message(&response.encode()));
     }
 
@@ -94,15 +94,15 @@ mod tests {
         let sending = writer.send_result((GroupNumber::JOB, Sequence(7)), &result);
         let unread = tokio::time::timeout(Duration::from_secs(1), sending).await;
         assert!(unread.is_err(), "the trainer does not read");
-        writer.queue(&Response::Refused(Refusal::new(RefusalReason::ShuttingDown, "bye")));
+        writer.queue(&LocalResponse::Refused(Refusal::new(RefusalReason::ShuttingDown, "bye")));
         let reading = async {
-            let first = Response::decode(&read_local_message(&mut theirs).await.expect("one"));
-            let Ok(Response::ResultPiece { bytes, .. }) = first else { panic!("{first:?}") };
+            let first = LocalResponse::decode(&read_local_message(&mut theirs).await.expect("one"));
+            let Ok(LocalResponse::ResultPiece { bytes, .. }) = first else { panic!("{first:?}") };
             theirs.read_exact(&mut vec![0; bytes as usize]).await.expect("whole");
-            Response::decode(&read_local_message(&mut theirs).await.expect("another"))
+            LocalResponse::decode(&read_local_message(&mut theirs).await.expect("another"))
         };
         let (flushed, last) = tokio::join!(writer.flush(), reading);
         flushed.expect("read");
-        assert!(matches!(last, Ok(Response::Refused(_))), "{last:?}");
+        assert!(matches!(last, Ok(LocalResponse::Refused(_))), "{last:?}");
     }
 }

@@ -6,7 +6,8 @@
 //! handed over. [`super::server`] accepts, [`crate::client`] connects.
 
 use crate::access::{
-    SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_socket_access,
+    SocketAccessError, TrustedSocketUsers, check_socket_folder, check_socket_peer,
+    denied_socket_access,
 };
 use crate::host::BoxFuture;
 use crate::memory::arena::{Arena, ArenaError};
@@ -190,7 +191,7 @@ pub enum ConnectError {
 pub async fn connect_unix_listener(
     path: &Path,
     memory: &OwnedFd,
-    trusted: TrustedUsers,
+    trusted: TrustedSocketUsers,
 ) -> Result<UnixStream, ConnectError> {
     let stream =
         connect_unix_listener_with_retries(path).await.map_err(|error| match error.kind() {

@@ -5,7 +5,8 @@
 //! answers.
 
 use crate::access::{
-    SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer, denied_socket_access,
+    SocketAccessError, TrustedSocketUsers, check_socket_folder, check_socket_peer,
+    denied_socket_access,
 };
 use crate::events::RateChange;
 use crate::host::current_thread_runtime;
@@ -86,7 +87,7 @@ impl From<&OperatorRequest> for RateChange {
 pub fn send_operator_request(
     socket: &Path,
     request: &OperatorRequest,
-    trusted: TrustedUsers,
+    trusted: TrustedSocketUsers,
 ) -> Result<LinkReport, OperatorError> {
     let no_answer = |source| OperatorError::NothingAnswers { socket: socket.to_owned(), source };
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {

@@ -5,6 +5,7 @@
 //! request, or becomes a trainer's task (`trainer`). The engine hears of a trainer only once it has
 //! attached.
 
+use super::attachments::Attachment;
 use super::attachments::{Attachments, RankReservation};
 use super::job::{JobSpec, LocalSpec};
 use super::listener::{
@@ -13,12 +14,12 @@ use super::listener::{
 };
 use super::operator::{OperatorRequest, OperatorResponse};
 use super::protocol::{
-    Attach, LOCAL_VERSION, Request, Response, TOKEN_BYTES, Token, read_local_message,
+    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, TOKEN_BYTES, Token, read_local_message,
     write_local_message,
 };
 use super::refusal::{Refusal, RefusalReason};
 pub use super::trainer::LAST_WRITE_TIMEOUT;
-use super::trainer::{self, Attachment, TrainerContext};
+use super::trainer::{self, TrainerContext};
 use crate::accept_errors::{ACCEPT_RETRY_PAUSE, AcceptErrors};
 use crate::admission::{AdmissionControl, AdmissionSlot};
 use crate::events::{Event, EventSender, RateChange};
@@ -178,7 +179,7 @@ impl LocalServer {
             write_local_message(&mut stream, &response).await?;
             return Ok(None);
         };
-        let request = Request::decode(&read_local_message(&mut stream).await?);
+        let request = LocalRequest::decode(&read_local_message(&mut stream).await?);
         let admitted = match request {
             Ok(request) => self.admit_trainer(request, memory).await,
             Err(error) => Err(Refusal::bad_request(error.to_string())),
@@ -203,7 +204,7 @@ impl LocalServer {
                 "a trainer was refused: {refusal}{suppressed}"
             );
         }
-        write_local_message(stream, &Response::Refused(refusal).encode()).await
+        write_local_message(stream, &LocalResponse::Refused(refusal).encode()).await
     }
 
     /// Answers an operator. The socket's mode may admit trainers of other users, but only the
@@ -234,10 +235,10 @@ impl LocalServer {
     /// The answer to the trainer.
     async fn admit_trainer(
         &self,
-        request: Request,
+        request: LocalRequest,
         memory: ReceivedArena,
     ) -> Result<PendingAttachment, Refusal> {
-        let Request::Attach(attach) = request else {
+        let LocalRequest::Attach(attach) = request else {
             return Err(Refusal::bad_request("the first request must be an attach"));
         };
         let theirs = attach.version;

@@ -5,9 +5,9 @@
 
 use super::protocol::POSTS_MAX;
 use crate::events::GroupNumber;
+use crate::lock::lock_ignoring_poison;
 use crate::memory::arena::{ALIGN_BYTES, Arena};
 use crate::memory::mem_slice::MemSlice;
-use crate::sync::lock;
 use hier_collectives::descriptor::SlotElements;
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::post::Post;
@@ -102,7 +102,7 @@ impl SlotsInUse {
         slots: &PostSlots,
         streams_result: bool,
     ) -> Result<(), String> {
-        let (sequence, mut posts) = (collective.1, lock(&self.posts));
+        let (sequence, mut posts) = (collective.1, lock_ignoring_poison(&self.posts));
         if posts.contains_key(&collective) {
             return Err(format!("collective {sequence} was posted twice"));
         }
@@ -125,7 +125,7 @@ impl SlotsInUse {
     /// Returns the result slot of a collective whose bytes are sent to the trainer; `None` where the
     /// trainer shares the memory, or has no result.
     pub fn streamed_result(&self, collective: GroupCollective) -> Option<MemSlice> {
-        let posts = lock(&self.posts);
+        let posts = lock_ignoring_poison(&self.posts);
         let post = posts.get(&collective).filter(|post| post.streams_result)?;
         Some(post.slots.result.clone())
     }
@@ -149,7 +149,7 @@ impl SlotsInUse {
         };
         let place = whole.slice(offset..end);
         let overlaps = |post: &SlotsOfPost| post.slots.result.overlaps(&place);
-        if lock(&self.posts).values().any(overlaps) {
+        if lock_ignoring_poison(&self.posts).values().any(overlaps) {
             return Err(format!("the piece at {offset} lies in a result slot that is in use"));
         }
         Ok(place)
@@ -157,13 +157,13 @@ impl SlotsInUse {
 
     /// Frees the slots of a collective that the gateway no longer touches.
     pub fn free_slots(&self, collective: GroupCollective) {
-        lock(&self.posts).remove(&collective);
+        lock_ignoring_poison(&self.posts).remove(&collective);
     }
 
     /// Whether slots of collectives of a group are in use.
     pub fn has_slots_of(&self, number: GroupNumber) -> bool {
         let all = (number, Sequence(0))..=(number, Sequence(u64::MAX));
-        lock(&self.posts).range(all).next().is_some()
+        lock_ignoring_poison(&self.posts).range(all).next().is_some()
     }
 }
 

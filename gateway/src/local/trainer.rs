@@ -4,20 +4,20 @@
 //! engine [`LocalEvent`]s and receives [`RankEvent`]s over the queue that it hands the engine at
 //! the start.
 
-use super::attachments::RankReservation;
+use super::attachments::Attachment;
 use super::event_writer::EventWriter;
 use super::job::{JobSpec, LocalSpec};
 use super::listener::{TrainerStream, Transport};
 use super::protocol::{
-    LOCAL_VERSION, MakeGroup, POSTS_MAX, Request, Response, STORE_REQUESTS_MAX, read_local_message,
+    LOCAL_VERSION, LocalRequest, LocalResponse, MakeGroup, POSTS_MAX, STORE_REQUESTS_MAX,
+    read_local_message,
 };
 use super::refusal::{Refusal, RefusalReason};
 use super::remote::pieces::{PieceReceiver, is_result_sent_in_pieces};
 use super::slots::{PostSlots, RankPlace, SlotsInUse};
 use super::trainer_groups::TrainerGroups;
-use crate::events::{AttachmentId, Event, EventSender, GroupNumber, LocalEvent, RankEvents};
+use crate::events::{Event, EventSender, GroupNumber, LocalEvent, LocalRankEvents};
 use crate::host::Host;
-use crate::memory::arena::Arena;
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::GroupId;
 use hier_collectives::post::{Post, RankEvent};
@@ -40,14 +40,6 @@ const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
 const WRITE_BATCH_EVENTS_MAX: usize = 8;
 /// 100 ms: time limit to write the last events, and the reason of the disconnection, to a trainer.
 pub const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
-
-/// A trainer that has attached, and its memory.
-pub(super) struct Attachment {
-    pub reservation: RankReservation,
-    pub id: AttachmentId,
-    pub arena: Arc<Arena>,
-    pub transport: Transport,
-}
 
 /// The requests of a trainer that were taken and have not ended.
 #[derive(Debug)]
@@ -100,7 +92,7 @@ pub(super) async fn serve_trainer(
     let (queue, mut rank_events) = mpsc::channel(RANK_EVENTS_MAX);
     let overflowed = CancellationToken::new();
     let under_way = RequestsUnderWay::default();
-    let welcome = Response::Attached {
+    let welcome = LocalResponse::Attached {
         version: LOCAL_VERSION,
         world_size: context.spec.world_size,
         fabric: context.spec.fabric.clone(),
@@ -109,7 +101,7 @@ pub(super) async fn serve_trainer(
     if writer.flush().await.is_err() {
         return;
     }
-    let events = RankEvents::new(queue, overflowed.clone());
+    let events = LocalRankEvents::new(queue, overflowed.clone());
     let attach = LocalEvent::Attach { group, rank, attachment: id, events };
     let _ = context.events.send(Event::Local(attach)).await;
     let refusal = tokio::select! {
@@ -121,7 +113,7 @@ pub(super) async fn serve_trainer(
         refusal = read_trainer_requests(&context, &attachment, reader, &under_way) => refusal,
     };
     debug!("rank {rank}: {refusal}");
-    let refusal = Response::Refused(refusal);
+    let refusal = LocalResponse::Refused(refusal);
     // Best effort, for a trainer that still reads.
     let farewell = async {
         while let Ok(event) = rank_events.try_recv() {
@@ -190,7 +182,7 @@ async fn read_trainer_requests(
             Ok(request) => request,
             Err(refusal) => return refusal,
         };
-        if let Request::ContributionPiece { offset, bytes } = request {
+        if let LocalRequest::ContributionPiece { offset, bytes } = request {
             let received = match &mut pieces {
                 None => Err(Refusal::bad_request("a piece, though the arena is shared")),
                 Some(pieces) => {
@@ -225,27 +217,27 @@ fn trainer_event(
     attachment: &Attachment,
     groups: &mut TrainerGroups,
     under_way: &RequestsUnderWay,
-    request: Request,
+    request: LocalRequest,
     permit: OwnedSemaphorePermit,
 ) -> Result<LocalEvent, Refusal> {
     let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
     let id = attachment.id;
     let (number, request) = match request {
-        Request::InGroup(number, request) => (number, *request),
+        LocalRequest::InGroup(number, request) => (number, *request),
         request => (GroupNumber::JOB, request),
     };
     let Some(place) = groups.place(number) else {
         return Err(Refusal::bad_request(format!("group {} is not one of this rank", number.0)));
     };
     Ok(match request {
-        Request::InGroup(..) => return Err(Refusal::bad_request("a group in a group")),
-        Request::MakeGroup(making) => {
+        LocalRequest::InGroup(..) => return Err(Refusal::bad_request("a group in a group")),
+        LocalRequest::MakeGroup(making) => {
             groups.add_group(&making).map_err(Refusal::bad_request)?;
             let MakeGroup { number, parent, place, ranks } = making;
             let attachment = id;
             LocalEvent::MakeGroup { group, rank, attachment, number, parent, place, ranks, permit }
         }
-        Request::LeaveGroup(number) => {
+        LocalRequest::LeaveGroup(number) => {
             if under_way.slots.has_slots_of(number) || !groups.remove_group(number) {
                 return Err(Refusal::bad_request(format!(
                     "group {} is not one of this rank, or has collectives under way",
@@ -254,24 +246,24 @@ fn trainer_event(
             }
             LocalEvent::LeaveGroup { group, rank, attachment: id, number, permit }
         }
-        Request::Attach(_) => return Err(Refusal::bad_request("attached twice")),
-        Request::Detach => return Err(trainer_detached_refusal("detached")),
-        Request::ContributionPiece { .. } => unreachable!("received above"),
-        Request::Commit(commit) => {
+        LocalRequest::Attach(_) => return Err(Refusal::bad_request("attached twice")),
+        LocalRequest::Detach => return Err(trainer_detached_refusal("detached")),
+        LocalRequest::ContributionPiece { .. } => unreachable!("received above"),
+        LocalRequest::Commit(commit) => {
             LocalEvent::Commit { group, rank, attachment: id, number, commit, permit }
         }
-        Request::Store { number, timeout, request } => {
+        LocalRequest::Store { number, timeout, request } => {
             under_way.take_store_place()?;
             let request = Box::new(request);
             LocalEvent::Store { group, rank, attachment: id, number, timeout, request, permit }
         }
-        Request::Post { .. } if !attachment.arena.is_whole() => {
+        LocalRequest::Post { .. } if !attachment.arena.is_whole() => {
             return Err(Refusal::bad_request(
                 "memory of the arena was given back while it was attached: a hole was \
                  punched in the memfd",
             ));
         }
-        Request::Post { post, contribution_offset, result_offset } => {
+        LocalRequest::Post { post, contribution_offset, result_offset } => {
             let offsets = [contribution_offset, result_offset];
             let located =
                 locate_trainer_post(attachment, under_way, (number, place), &post, offsets);
@@ -327,9 +319,11 @@ async fn receive_trainer_piece(
 ///
 /// # Errors
 /// The last message to the trainer: the connection ended, or the request is malformed.
-async fn read_trainer_request(reader: &mut (impl AsyncRead + Unpin)) -> Result<Request, Refusal> {
+async fn read_trainer_request(
+    reader: &mut (impl AsyncRead + Unpin),
+) -> Result<LocalRequest, Refusal> {
     let bytes = read_local_message(reader).await.map_err(trainer_gone)?;
-    Request::decode(&bytes)
+    LocalRequest::decode(&bytes)
         .map_err(|error| Refusal::bad_request(format!("malformed request: {error}")))
 }
 
@@ -381,6 +375,6 @@ async fn queue_trainer_event(
         RankEvent::StoreAnswered { .. } => under_way.store.add_permits(1),
         _ => {}
     }
-    writer.queue(&Response::Event(event).of_group(number));
+    writer.queue(&LocalResponse::Event(event).of_group(number));
     Ok(())
 }

@@ -10,7 +10,7 @@ use super::page::status_page;
 use super::readiness::{is_ready, judge_readiness};
 use super::status::GatewayReport;
 use super::versioned::Versioned;
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
 use crate::warnings::Warnings;
 use bytes::Bytes;
 use http_body_util::Full;
@@ -73,7 +73,7 @@ impl Answers {
     /// Adds the status of this moment to the history. Adds nothing when the engine does not answer.
     pub async fn sample(&self) {
         if let Ok(report) = self.request_status().await {
-            lock(&self.history).add_report(&report);
+            lock_ignoring_poison(&self.history).add_report(&report);
         }
     }
 
@@ -94,7 +94,7 @@ impl Answers {
             "/metrics" => (StatusCode::OK, OPEN_METRICS_CONTENT_TYPE, self.render_metrics()),
             "/status" => self.get_status(answer_max_age(request.headers())).await,
             "/history" => {
-                let report = lock(&self.history).report();
+                let report = lock_ignoring_poison(&self.history).report();
                 (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(report).to_json().into())
             }
             "/fabric" => (StatusCode::OK, JSON_CONTENT_TYPE, self.fabric.clone()),

@@ -191,8 +191,8 @@ fn judge_job_difference_for_readiness(difference: &JobDifference) -> ProblemRepo
 
 /// Returns the problem that a job has no epoch, with the gateways that it waits for.
 fn judge_waiting_job_readiness(job: &JobReport, peers: &[PeerReport]) -> ProblemReport {
-    let absent: Vec<&str> = names(peers, |state| state == PeerState::Connecting);
-    let met: Vec<&str> = names(peers, |state| state == PeerState::Meeting);
+    let absent: Vec<&str> = unready_peer_names(peers, |state| state == PeerState::Connecting);
+    let met: Vec<&str> = unready_peer_names(peers, |state| state == PeerState::Meeting);
     let (found, remedy) = if !absent.is_empty() {
         (format!("no epoch: it waits for {}", absent.join(", ")), None)
     } else if !met.is_empty() {
@@ -209,7 +209,7 @@ fn judge_waiting_job_readiness(job: &JobReport, peers: &[PeerReport]) -> Problem
 }
 
 /// Returns the gateway names of those peers whose state satisfies `fits`.
-fn names(peers: &[PeerReport], fits: impl Fn(PeerState) -> bool) -> Vec<&str> {
+fn unready_peer_names(peers: &[PeerReport], fits: impl Fn(PeerState) -> bool) -> Vec<&str> {
     peers.iter().filter(|peer| fits(peer.state)).map(|peer| &*peer.gateway).collect()
 }
 

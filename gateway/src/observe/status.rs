@@ -92,7 +92,7 @@ pub struct JobReport {
     /// The current epoch; `None` while there is none.
     pub epoch: Option<u64>,
     /// The plan of the epoch.
-    pub plan: Option<PlanReport>,
+    pub plan: Option<EpochPlanReport>,
     /// The ranks that this gateway serves.
     pub ranks: Vec<RankReport>,
     /// The straggler of the collectives that go on now, as this gateway sees it.
@@ -164,7 +164,7 @@ pub struct DrainReport {
 
 /// The plan of an epoch, and the reason for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlanReport {
+pub struct EpochPlanReport {
     /// Its algorithm's name.
     pub algorithm: String,
     /// Why it was chosen.

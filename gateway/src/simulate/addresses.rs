@@ -5,19 +5,19 @@ use hier_collectives::topology::Fabric;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Returns the WAN address `10.0.x.y:7400` of a simulated gateway, unless its setup has another.
-pub fn address(gateway: GatewayId) -> SocketAddr {
+pub fn simulated_address(gateway: GatewayId) -> SocketAddr {
     let [high, low] = (gateway.0 + 1).to_be_bytes();
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, high, low)), 7400)
 }
 
 /// Returns the LAN address `10.1.x.y:7400` of a simulated gateway, for gateways of its region.
-pub fn lan_address(gateway: GatewayId) -> SocketAddr {
+pub fn simulated_lan_address(gateway: GatewayId) -> SocketAddr {
     let [high, low] = (gateway.0 + 1).to_be_bytes();
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 1, high, low)), 7400)
 }
 
 /// Returns the WAN address of a region's first gateway. Other gateways of the region have other
 /// ports of its IP address, so that all share the region's links.
-pub(super) fn region_address(fabric: &Fabric, region: RegionId) -> SocketAddr {
-    address(GatewayId(fabric.region(region).gateways.start))
+pub(super) fn simulated_region_address(fabric: &Fabric, region: RegionId) -> SocketAddr {
+    simulated_address(GatewayId(fabric.region(region).gateways.start))
 }

@@ -14,12 +14,12 @@ mod spec;
 mod training_step;
 mod virtual_deployment;
 
-pub use addresses::{address, lan_address};
+pub use addresses::{simulated_address, simulated_lan_address};
 pub use clock::run_in_virtual_time;
 pub use error::SimulateError;
 pub use keys::{GatewayIdentity, KeyFolder};
 pub use network::{NetworkLayout, SIMULATED_QUEUE_MIN};
-pub use simulation::{LinkTraffic, Simulation, TimedCollective};
+pub use simulation::{SimulatedTraffic, Simulation, TimedCollective};
 pub use spec::SimulationSpec;
 pub use training_step::{StepLink, TrainingStep};
 pub use virtual_deployment::{FabricSetup, VirtualDeployment, virtual_gateway_spec};

@@ -1,6 +1,6 @@
 //! The links of a fabric as links of `wan-sim`.
 
-use super::addresses::{lan_address, region_address};
+use super::addresses::{simulated_lan_address, simulated_region_address};
 use super::error::SimulateError;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::Fabric;
@@ -38,7 +38,7 @@ impl NetworkLayout {
     /// # Errors
     /// A rate or RTT that `wan-sim` does not support.
     pub fn of_fabric(fabric: &Fabric) -> Result<Self, SimulateError> {
-        let ip = |region: RegionId| region_address(fabric, region).ip();
+        let ip = |region: RegionId| simulated_region_address(fabric, region).ip();
         let mut links = Vec::new();
         for link in fabric.links() {
             let spec = LinkSpec::new(link.rate, Span::from_ns(link.rtt.ns() / 2))?;
@@ -65,7 +65,9 @@ impl NetworkLayout {
             }
             for one in gateways() {
                 let others = gateways().filter(|other| one < *other);
-                links.extend(others.map(|o| (lan_address(one).ip(), lan_address(o).ip(), lan)));
+                links.extend(others.map(|o| {
+                    (simulated_lan_address(one).ip(), simulated_lan_address(o).ip(), lan)
+                }));
             }
         }
         Ok(Self { links, ports })

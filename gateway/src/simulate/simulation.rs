@@ -1,6 +1,6 @@
 //! A running simulation of a fabric, and the times that collectives take on it.
 
-use super::addresses::region_address;
+use super::addresses::simulated_region_address;
 use super::error::SimulateError;
 use super::network::NetworkLayout;
 use super::spec::SimulationSpec;
@@ -12,7 +12,7 @@ use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use units::{ByteCount, Span, TimeNs};
-use wan_sim::LinkCounters;
+use wan_sim::FateCounters;
 
 /// A running simulation, whose gateways have met and whose ranks are attached.
 pub struct Simulation {
@@ -35,13 +35,13 @@ pub struct TimedCollective {
 
 /// The traffic of one direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LinkTraffic {
+pub struct SimulatedTraffic {
     /// The sending region.
     pub from: RegionId,
     /// The receiving region.
     pub to: RegionId,
     /// The link's packet counters.
-    pub counters: LinkCounters,
+    pub counters: FateCounters,
     /// Payload that the sender counted, without retransmissions.
     pub payload: ByteCount,
     /// Peak of the queue, in bytes.
@@ -168,7 +168,7 @@ impl Simulation {
     ///
     /// # Errors
     /// [`SimulateError::NoLink`].
-    pub fn link_traffic(&self) -> Result<Vec<LinkTraffic>, SimulateError> {
+    pub fn link_traffic(&self) -> Result<Vec<SimulatedTraffic>, SimulateError> {
         let region = |id: GatewayId| self.gateways.fabric.gateway(id).region;
         let mut payloads = BTreeMap::new();
         for ((from, to), bytes) in self.sent_bytes() {
@@ -177,9 +177,10 @@ impl Simulation {
             }
         }
         let traffic = payloads.into_iter().map(|((from, to), bytes)| {
-            let [here, there] = [from, to].map(|id| region_address(&self.gateways.fabric, id).ip());
+            let [here, there] =
+                [from, to].map(|id| simulated_region_address(&self.gateways.fabric, id).ip());
             let (counters, queue_peak) = self.traffic_between(here, there)?;
-            Ok(LinkTraffic { from, to, counters, payload: ByteCount::new(bytes), queue_peak })
+            Ok(SimulatedTraffic { from, to, counters, payload: ByteCount::new(bytes), queue_peak })
         });
         traffic.collect()
     }
@@ -192,7 +193,7 @@ impl Simulation {
         &self,
         from: IpAddr,
         to: IpAddr,
-    ) -> Result<(LinkCounters, ByteCount), SimulateError> {
+    ) -> Result<(FateCounters, ByteCount), SimulateError> {
         let net = &self.gateways.net;
         Ok((net.counters(from, to)?, net.queue_bytes_peak(from, to)?))
     }
@@ -247,23 +248,25 @@ mod tests {
     use super::*;
     use crate::simulate::run_in_virtual_time;
     use hier_collectives::plan;
-    use hier_collectives::topology::{LinkSpec, RegionGateway, RegionSpec, WanPort};
+    use hier_collectives::topology::{
+        FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+    };
     use units::{BitRate, Fraction};
 
     /// Two regions of one rank, over a link of 1 Mbit/s with this round trip.
     fn spec(rtt: Span) -> SimulationSpec {
         let rate = BitRate::from_bits_per_second(1_000_000);
-        let region = |name: &str| RegionSpec {
+        let region = |name: &str| FabricRegionSpec {
             name: name.to_owned(),
             speeds: vec![1.0],
-            gateways: vec![RegionGateway::new(
+            gateways: vec![FabricGatewaySpec::new(
                 format!("{name}-0"),
                 1,
                 Some(WanPort { egress: rate, ingress: rate }),
             )],
         };
         let between = ("east".to_owned(), "west".to_owned());
-        let link = LinkSpec { between, rate, rtt, loss: Fraction::default() };
+        let link = FabricLinkSpec { between, rate, rtt, loss: Fraction::default() };
         let regions = vec![region("east"), region("west")];
         let fabric = Fabric::new("far", 1500, regions, vec![link]).expect("valid");
         let plan = plan::make_plan(&fabric).expect("a plan");

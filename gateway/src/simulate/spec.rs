@@ -1,6 +1,6 @@
 //! The parameters of a simulation, and the memory that it needs.
 
-use super::addresses::region_address;
+use super::addresses::simulated_region_address;
 use super::error::SimulateError;
 use super::keys::KeyFolder;
 use super::network::NetworkLayout;
@@ -39,7 +39,7 @@ impl SimulationSpec {
     /// [`SimulateError::Link`]: a link that `wan-sim` does not support.
     pub fn of_fabric(fabric: Fabric, plan: Plan) -> Result<Self, SimulateError> {
         let address = |id: GatewayId| {
-            let mut address = region_address(&fabric, fabric.gateway(id).region);
+            let mut address = simulated_region_address(&fabric, fabric.gateway(id).region);
             let first = fabric.region(fabric.gateway(id).region).gateways.start;
             address.set_port(address.port() + PORTS_PER_GATEWAY * (id.0 - first));
             address
@@ -53,7 +53,7 @@ impl SimulationSpec {
     /// queues, memory of gateways, and memory of connections.
     fn estimate_memory(&self, bytes: ByteCount) -> ByteCount {
         let fabric = &self.fabric;
-        let lanes = u64::from(plan::lane_count(fabric));
+        let lanes = u64::from(plan::plan_lane_count(fabric));
         let links = fabric.links().iter().map(|link| {
             let under_way = 3 * link.bdp().get().min(bytes.get());
             2 * (under_way + lanes * CONNECTION_END_BYTES)

@@ -7,7 +7,9 @@ use super::simulation::{Simulation, TimedCollective};
 use super::spec::SimulationSpec;
 use hier_collectives::descriptor::{Dtype, Pattern};
 use hier_collectives::plan;
-use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
+use hier_collectives::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+};
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// A training step whose gradients are all-reduced in buckets during the backward pass.
@@ -114,7 +116,7 @@ impl TrainingStep {
         let rate = BitRate::from_bits_per_second(bits as u64);
         let wan = Some(WanPort { egress: rate, ingress: rate });
         let between = ("one".to_owned(), "other".to_owned());
-        let link = LinkSpec { between, rate, rtt: link.rtt, loss: Fraction::default() };
+        let link = FabricLinkSpec { between, rate, rtt: link.rtt, loss: Fraction::default() };
         let regions = vec![
             training_region_of_one_rank("one", wan),
             training_region_of_one_rank("other", wan),
@@ -125,9 +127,9 @@ impl TrainingStep {
 
 /// Makes a region whose accelerators are one rank; [`TrainingStep::local`] covers what they do
 /// among themselves.
-fn training_region_of_one_rank(name: &str, wan: Option<WanPort>) -> RegionSpec {
-    let gateways = vec![RegionGateway::new(format!("{name}-0"), 1, wan)];
-    RegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
+fn training_region_of_one_rank(name: &str, wan: Option<WanPort>) -> FabricRegionSpec {
+    let gateways = vec![FabricGatewaySpec::new(format!("{name}-0"), 1, wan)];
+    FabricRegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
 }
 
 /// 64 MiB: the most gradient bytes that a simulated training step sends. Longer gradients are

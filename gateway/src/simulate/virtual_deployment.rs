@@ -1,6 +1,6 @@
 //! Gateways in virtual time, on a virtual network.
 
-use super::addresses::lan_address;
+use super::addresses::simulated_lan_address;
 use super::keys::GatewayIdentity;
 use crate::client::{AttachError, AttachOptions, Client, GatewayAddress};
 use crate::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, StartError};
@@ -80,11 +80,11 @@ pub fn virtual_gateway_spec(
         me,
         listen: ListenSpec {
             wan: has_port(me).then(|| at(me)),
-            lan: Some(lan_address(me).into()),
+            lan: Some(simulated_lan_address(me).into()),
             one_by_one: false,
         },
         addresses: ports.map(|id| (id, at(id))).collect(),
-        lan_addresses: others().map(|id| (id, lan_address(id).into())).collect(),
+        lan_addresses: others().map(|id| (id, simulated_lan_address(id).into())).collect(),
         mtu_pinned: setup.mtu_pinned,
         credentials: identity.credentials,
         attach: None,

@@ -6,11 +6,11 @@
 use crate::events::ConnectionId;
 use crate::wan::congestion::SharedLaneView;
 use crate::wan::congestion::lane_controller;
-use crate::wan::congestion::telemetry::ThreadTime;
+use crate::wan::congestion::telemetry::TelemetryThreadTime;
 use crate::wan::connect::path_probe::path_check::ip_udp_header_bytes;
 use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PROTOCOL_VIOLATION_CODE};
 use crate::wan::link::link_message::{LINK_GROUP, LinkMessage};
-use crate::wan::link::traffic::LinkTraffic;
+use crate::wan::link::link_traffic::LinkTraffic;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::wire::{Envelope, Message};
 use quinn::Connection;
@@ -65,7 +65,7 @@ pub struct LaneMeasurement {
     /// How long the lane is silent: bytes in flight have no acknowledgement.
     pub silence: Span,
     /// The processor time of the lane's thread.
-    pub thread: ThreadTime,
+    pub thread: TelemetryThreadTime,
     /// The state of the lane's model; `None` where its link is not shared.
     pub shared: Option<SharedLaneView>,
 }
@@ -127,7 +127,7 @@ impl LaneHandle {
 
     /// Returns the smoothed RTT that QUIC measures on the lane.
     pub fn smoothed_rtt(&self) -> Span {
-        lane_controller::smoothed_rtt(&self.connection)
+        crate::wan::congestion::telemetry::smoothed_rtt(&self.connection)
     }
 
     /// Returns the factor from bytes of UDP payload in full packets of the lane to bytes on the link.
@@ -144,7 +144,7 @@ impl LaneHandle {
 
     /// Returns the lane's traffic so far, its least RTT since the last call, and its load.
     pub fn measure_lane(&self) -> LaneMeasurement {
-        let telemetry = lane_controller::connection_telemetry(&self.connection);
+        let telemetry = lane_controller::lane_controller_telemetry(&self.connection);
         let telemetry = telemetry.as_ref();
         let min_rtt = telemetry.and_then(|telemetry| telemetry.take_min_rtt_for_engine());
         LaneMeasurement {
@@ -163,7 +163,7 @@ impl LaneHandle {
     pub fn count_traffic(&self) -> LinkTraffic {
         let path = self.connection.stats().path;
         let headers = if self.connection.remote_address().is_ipv4() { 28 } else { 48 };
-        let telemetry = lane_controller::connection_telemetry(&self.connection);
+        let telemetry = lane_controller::lane_controller_telemetry(&self.connection);
         let acked = telemetry.map_or((0, 0), |telemetry| telemetry.acked_packets_and_bytes());
         let (packets, bytes) = acked;
         LinkTraffic {

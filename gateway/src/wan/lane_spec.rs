@@ -6,7 +6,7 @@ use super::peer_link::PeerLink;
 use crate::events::EventSender;
 use crate::host::Host;
 use crate::observe::metrics::MetricsRegistry;
-use crate::wan::congestion::window::LanePath;
+use crate::wan::congestion::lane_path::LanePath;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::tls::Credentials;
 use hier_collectives::ids::{BootId, GatewayId};

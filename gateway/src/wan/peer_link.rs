@@ -7,9 +7,9 @@ use crate::observe::metrics::PeerMetrics;
 use crate::wan::congestion::PathMemory;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::liveness::PeerLiveness;
-use crate::wan::connect::path_probe::path_check::LanePaths;
-use crate::wan::link::lane_number::LaneTerms;
-use crate::wan::link::policy::ControllerKind;
+use crate::wan::connect::path_probe::path_check::CheckedPaths;
+use crate::wan::link::lane_number::LaneNumberTerms;
+use crate::wan::link::policy::ControllerPolicy;
 use crate::wan::pacing::pair_pacer::PairPacer;
 use crate::wan::stream::send_queue::SendQueue;
 use hier_collectives::ids::GatewayId;
@@ -38,11 +38,11 @@ pub struct PeerLink {
     /// The rate limit of the payload to it.
     pub pair_pacer: PairPacer,
     /// The congestion controller of its lanes.
-    pub controller: ControllerKind,
+    pub controller: ControllerPolicy,
     /// The findings of its lanes about the path, on a shared link.
     pub memory: Arc<PathMemory>,
     /// The bounds of the number of lanes.
-    pub lane_terms: LaneTerms,
+    pub lane_terms: LaneNumberTerms,
     /// The number of lanes in use, which the engine sets and diallers follow.
     pub lanes: watch::Sender<u16>,
     /// The number of lanes that share the link, which the engine sets and windows follow: those
@@ -75,11 +75,11 @@ impl PeerLink {
 
     /// Returns the paths of the lanes in use to this peer, to be checked. `fabric` gives the MTU
     /// that plans assume.
-    pub(crate) fn lane_paths(&self, fabric: &Fabric) -> LanePaths {
+    pub(crate) fn lane_paths(&self, fabric: &Fabric) -> CheckedPaths {
         let lanes = 0..self.lanes_in_use();
         let ends = |lane| (self.local.of_lane(lane).ip(), self.addresses.of_lane(lane));
         let mtu = self.pinned_mtu.unwrap_or(fabric.mtu());
-        LanePaths { lanes: lanes.map(ends).collect(), rtt: self.link.rtt, mtu }
+        CheckedPaths { lanes: lanes.map(ends).collect(), rtt: self.link.rtt, mtu }
     }
 
     /// Returns what the peer could acknowledge, in IP bytes per second, if the link had no limit
@@ -87,7 +87,7 @@ impl PeerLink {
     /// region.
     pub(crate) fn promised_rate(&self, limit: BitRate) -> Option<f64> {
         let pair = self.pair_pacer.share().rate_over(limit).bytes_per_second();
-        let is_known = self.link.a != self.link.b && self.controller != ControllerKind::Shared;
+        let is_known = self.link.a != self.link.b && self.controller != ControllerPolicy::Shared;
         is_known.then(|| pair * (1.0 - self.link.loss.as_f64()))
     }
 

@@ -122,8 +122,8 @@ pub fn batch_shares_within(
 ///
 /// A key depends on the rank's own share. A rank without a key gets no more samples.
 fn hand_out_shares(shares: &mut [u64], samples: u64, key: impl Fn(usize, u64) -> Option<f64>) {
-    let waits = |rank: usize, share: u64| key(rank, share).map(|key| WaitingRank { key, rank });
-    let mut heap: BinaryHeap<WaitingRank> =
+    let waits = |rank: usize, share: u64| key(rank, share).map(|key| ShareCandidate { key, rank });
+    let mut heap: BinaryHeap<ShareCandidate> =
         shares.iter().enumerate().filter_map(|(rank, share)| waits(rank, *share)).collect();
     for _ in 0..samples {
         let first = heap.pop().expect("the ranks hold the batch");
@@ -133,12 +133,12 @@ fn hand_out_shares(shares: &mut [u64], samples: u64, key: impl Fn(usize, u64) ->
 }
 
 /// A rank that waits for a sample. The greatest is the one with the least key.
-struct WaitingRank {
+struct ShareCandidate {
     key: f64,
     rank: usize,
 }
 
-impl Ord for WaitingRank {
+impl Ord for ShareCandidate {
     /// Orders by key, then by rank, both reversed: the greatest has the least key, and of equal
     /// keys the lower rank.
     fn cmp(&self, other: &Self) -> Ordering {
@@ -146,21 +146,21 @@ impl Ord for WaitingRank {
     }
 }
 
-impl PartialOrd for WaitingRank {
+impl PartialOrd for ShareCandidate {
     /// Returns the order of `cmp`, never `None`.
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for WaitingRank {
+impl PartialEq for ShareCandidate {
     /// Returns whether `cmp` finds key and rank equal.
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for WaitingRank {}
+impl Eq for ShareCandidate {}
 
 /// Returns each rank's quota, not rounded. Splits the batch by speed; ranks above their limit get
 /// the limit, and the rest is split again.

@@ -56,12 +56,12 @@ impl LowerBound {
         if regions < 2 {
             return Self { terms: Vec::new() };
         }
-        let demand = Demand::of_operation(fabric, operation);
-        let delays = least_region_delays(fabric);
+        let demand = BoundDemand::of_operation(fabric, operation);
+        let delays = bound_region_delays(fabric);
         let mut terms = Vec::new();
         let (mut out_sum, mut in_sum) = (0.0, 0.0);
         for (region, away) in delays.iter().enumerate() {
-            let (out, inward) = region_port_rates(fabric, region);
+            let (out, inward) = bound_port_rates(fabric, region);
             let others = || (0..regions).filter(|other| *other != region);
             if demand.emits[region] > 0.0 {
                 let to = others().filter(|other| demand.absorbs[*other] > 0.0);
@@ -99,7 +99,7 @@ impl LowerBound {
 }
 
 /// The bytes that an operation moves between regions at least, in copies of the buffer.
-struct Demand {
+struct BoundDemand {
     /// Copies that leave each region.
     emits: Vec<f64>,
     /// Copies that enter each region.
@@ -114,7 +114,7 @@ struct Demand {
     reaches_all: bool,
 }
 
-impl Demand {
+impl BoundDemand {
     /// Returns what an operation moves on a buffer of even blocks. The buffer of an all-to-all is
     /// that of one rank.
     fn of_operation(fabric: &Fabric, operation: Operation) -> Self {
@@ -185,7 +185,7 @@ impl Demand {
 }
 
 /// Returns the payload rates out of and into a region, in bytes per second.
-fn region_port_rates(fabric: &Fabric, region: usize) -> (f64, f64) {
+fn bound_port_rates(fabric: &Fabric, region: usize) -> (f64, f64) {
     let PortBits { egress, ingress, links } = PortBits::of_region(fabric, region);
     let rate =
         |bits: u64| payload_rate(BitRate::from_bits_per_second(bits.min(links)), fabric.mtu());
@@ -194,7 +194,7 @@ fn region_port_rates(fabric: &Fabric, region: usize) -> (f64, f64) {
 
 /// Returns the least one-way delays between regions in nanoseconds, over relays where that is
 /// shorter.
-fn least_region_delays(fabric: &Fabric) -> Vec<Vec<u64>> {
+fn bound_region_delays(fabric: &Fabric) -> Vec<Vec<u64>> {
     let regions = fabric.regions().len();
     let mut delays = vec![vec![u64::MAX; regions]; regions];
     for link in fabric.links() {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 /// The state of the connection between two gateways that the fabric connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectionState {
+pub enum MeshConnectionState {
     /// Both ends can use it.
     Up,
     /// It is not up, but is expected to come up soon.
@@ -23,7 +23,7 @@ pub type GatewayPair = (GatewayId, GatewayId);
 
 /// The connections between all gateways of a fabric, with their states.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConnectionGraph {
+pub struct MeshGraph {
     /// The gateways to which each gateway has a connection that is up, ascending, in gateway order.
     neighbours: Vec<Vec<GatewayId>>,
     /// Connections that are not up, but awaited.
@@ -32,10 +32,13 @@ pub struct ConnectionGraph {
     down: BTreeSet<GatewayPair>,
 }
 
-impl ConnectionGraph {
+impl MeshGraph {
     /// Makes the graph of a fabric's connections. `state` tells the state of each, lower gateway
     /// first.
-    pub fn new(fabric: &Fabric, state: impl Fn(GatewayId, GatewayId) -> ConnectionState) -> Self {
+    pub fn new(
+        fabric: &Fabric,
+        state: impl Fn(GatewayId, GatewayId) -> MeshConnectionState,
+    ) -> Self {
         // Each gateway gets its lower neighbours before its own turn, so the lists are ascending.
         let mut neighbours = vec![Vec::new(); fabric.gateways().len()];
         let (mut awaited, mut down) = (BTreeSet::new(), BTreeSet::new());
@@ -45,14 +48,14 @@ impl ConnectionGraph {
                     continue;
                 }
                 match state(one, other) {
-                    ConnectionState::Up => {
+                    MeshConnectionState::Up => {
                         neighbours[usize::from(one.0)].push(other);
                         neighbours[usize::from(other.0)].push(one);
                     }
-                    ConnectionState::Awaited => {
+                    MeshConnectionState::Awaited => {
                         awaited.insert((one, other));
                     }
-                    ConnectionState::Down => {
+                    MeshConnectionState::Down => {
                         down.insert((one, other));
                     }
                 }
@@ -62,7 +65,7 @@ impl ConnectionGraph {
     }
 
     /// Makes the graph in which every connection of the fabric has the same state.
-    pub fn uniform(fabric: &Fabric, state: ConnectionState) -> Self {
+    pub fn uniform(fabric: &Fabric, state: MeshConnectionState) -> Self {
         Self::new(fabric, |_, _| state)
     }
 
@@ -221,7 +224,7 @@ fn graph_joins_all_regions(
 mod tests {
     use super::*;
     use crate::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
-    use ConnectionState::{Awaited, Down, Up};
+    use MeshConnectionState::{Awaited, Down, Up};
 
     /// Three regions, the second of which has two gateways with ports; all pairs are linked.
     fn fabric() -> Fabric {
@@ -232,9 +235,9 @@ mod tests {
     }
 
     /// The graph in which these connections are down, and all others up.
-    fn without(fabric: &Fabric, down: &[(u16, u16)]) -> ConnectionGraph {
+    fn without(fabric: &Fabric, down: &[(u16, u16)]) -> MeshGraph {
         let is_down = |one: GatewayId, other: GatewayId| down.contains(&(one.0, other.0));
-        ConnectionGraph::new(fabric, |one, other| if is_down(one, other) { Down } else { Up })
+        MeshGraph::new(fabric, |one, other| if is_down(one, other) { Down } else { Up })
     }
 
     #[test]
@@ -250,8 +253,8 @@ mod tests {
         assert_eq!(graph.relay_between(GatewayId(0), GatewayId(2)), Some(GatewayId(1)));
         assert_eq!(graph.missing_neighbours(GatewayId(2)), [GatewayId(0)]);
         assert!(graph.is_settled() && !graph.is_complete());
-        assert!(ConnectionGraph::uniform(&fabric, Up).is_complete());
-        assert!(!ConnectionGraph::uniform(&fabric, Awaited).is_settled());
+        assert!(MeshGraph::uniform(&fabric, Up).is_complete());
+        assert!(!MeshGraph::uniform(&fabric, Awaited).is_settled());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Every gateway reports its own connections to all others (link-state routing), so that all know
 //! one graph. Control messages take routes over that graph, and plans use its links alone. A
 //! connection that is missing in the fabric and one that is down are the same to routes and plans.
-//! The gateway's engine owns a [`ConnectionTable`]; each session reads the [`ConnectionGraph`].
+//! The gateway's engine owns a [`MeshTable`]; each session reads the [`MeshGraph`].
 
 mod graph;
 mod report;
@@ -13,7 +13,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use graph::{ConnectionGraph, ConnectionState, GatewayPair};
-pub use report::ConnectionReport;
+pub use graph::{GatewayPair, MeshConnectionState, MeshGraph};
+pub use report::MeshReport;
 pub use routes::{Routes, route_delays_to};
-pub use table::{ConnectionTable, DOWN_AFTER_MIN, InvalidReport};
+pub use table::{DOWN_AFTER_MIN, InvalidReport, MeshTable};

@@ -1,6 +1,6 @@
 //! A gateway's report of its own connections, which all others pass on.
 
-use super::graph::ConnectionState;
+use super::graph::MeshConnectionState;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u64};
 use crate::ids::GatewayId;
 
@@ -10,7 +10,7 @@ pub(super) const REPORT_NUMBERS_BOUND: u64 = 1 << 62;
 
 /// The connections of one gateway, as it reports them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConnectionReport {
+pub struct MeshReport {
     /// The gateway that reports.
     pub gateway: GatewayId,
     /// The number of the report. The highest is valid. It grows with each change, and whenever
@@ -22,15 +22,15 @@ pub struct ConnectionReport {
     pub down: Vec<GatewayId>,
 }
 
-impl ConnectionReport {
+impl MeshReport {
     /// Returns the reported state of the connection to a gateway.
-    pub fn state_of(&self, peer: GatewayId) -> ConnectionState {
+    pub fn state_of(&self, peer: GatewayId) -> MeshConnectionState {
         if self.up.binary_search(&peer).is_ok() {
-            return ConnectionState::Up;
+            return MeshConnectionState::Up;
         }
         match self.down.binary_search(&peer) {
-            Ok(_) => ConnectionState::Down,
-            Err(_) => ConnectionState::Awaited,
+            Ok(_) => MeshConnectionState::Down,
+            Err(_) => MeshConnectionState::Awaited,
         }
     }
 
@@ -83,17 +83,17 @@ mod tests {
     use proptest::prelude::*;
 
     /// The report of gateway 100 on gateways below it.
-    fn report(number: u64, up: &[u16], down: &[u16]) -> ConnectionReport {
+    fn report(number: u64, up: &[u16], down: &[u16]) -> MeshReport {
         let ids = |of: &[u16]| of.iter().copied().map(GatewayId).collect();
-        ConnectionReport { gateway: GatewayId(100), number, up: ids(up), down: ids(down) }
+        MeshReport { gateway: GatewayId(100), number, up: ids(up), down: ids(down) }
     }
 
     /// Decodes the encoding of a report.
-    fn recoded(report: &ConnectionReport) -> Result<ConnectionReport, DecodeError> {
+    fn recoded(report: &MeshReport) -> Result<MeshReport, DecodeError> {
         let mut bytes = Vec::new();
         report.write_to(&mut bytes);
         let mut reader = FieldReader(&bytes);
-        let read = ConnectionReport::read_from(&mut reader)?;
+        let read = MeshReport::read_from(&mut reader)?;
         reader.check_end(read)
     }
 
@@ -107,7 +107,7 @@ mod tests {
             let report = report(number, &with(0), &with(1));
             prop_assert_eq!(recoded(&report), Ok(report.clone()));
             for (id, state) in (0..).zip(states) {
-                let known = [ConnectionState::Up, ConnectionState::Down, ConnectionState::Awaited];
+                let known = [MeshConnectionState::Up, MeshConnectionState::Down, MeshConnectionState::Awaited];
                 prop_assert_eq!(report.state_of(GatewayId(id)), known[usize::from(state % 3)]);
             }
         }

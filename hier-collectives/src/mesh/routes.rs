@@ -5,7 +5,7 @@
 //! same hops, and each hop is nearer to the receiver. While graphs differ, a message may miss its
 //! way; the gateway that drops it says so in its next report. The session and the engine use them.
 
-use super::graph::ConnectionGraph;
+use super::graph::MeshGraph;
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use std::collections::BTreeSet;
@@ -34,7 +34,7 @@ impl Routes {
 
     /// Finds the routes from gateway `me` with the fewest hops; of equal routes the one over the
     /// lowest neighbour.
-    pub fn from_gateway(graph: &ConnectionGraph, me: GatewayId) -> Self {
+    pub fn from_gateway(graph: &MeshGraph, me: GatewayId) -> Self {
         let mut routes: Vec<Option<Route>> = vec![None; graph.gateway_count()];
         let mut level = BTreeSet::from([me]);
         let mut hops = 0;
@@ -88,7 +88,7 @@ impl Routes {
 
 /// Returns the one-way delay of each gateway's messages to `me` over the links of the route, in
 /// gateway order; zero where no route leads.
-pub fn route_delays_to(fabric: &Fabric, graph: &ConnectionGraph, me: GatewayId) -> Vec<Span> {
+pub fn route_delays_to(fabric: &Fabric, graph: &MeshGraph, me: GatewayId) -> Vec<Span> {
     let routes = Routes::from_gateway(graph, me);
     let hops = |id: GatewayId| if id == me { Some(0) } else { routes.hops(id) };
     let mut nearest_first: Vec<GatewayId> = fabric.gateway_ids().filter(|id| *id != me).collect();
@@ -111,7 +111,7 @@ pub fn route_delays_to(fabric: &Fabric, graph: &ConnectionGraph, me: GatewayId) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mesh::ConnectionState;
+    use crate::mesh::MeshConnectionState;
     use crate::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
     use proptest::prelude::*;
 
@@ -146,7 +146,7 @@ mod tests {
             more: u64,
         ) {
             let fabric = fabric(&gateways, &ports, &edges, more);
-            let graph = ConnectionGraph::uniform(&fabric, ConnectionState::Up);
+            let graph = MeshGraph::uniform(&fabric, MeshConnectionState::Up);
             let routes: Vec<Routes> =
                 fabric.gateway_ids().map(|me| Routes::from_gateway(&graph, me)).collect();
             for from in fabric.gateway_ids() {
@@ -180,8 +180,12 @@ mod tests {
         let fabric = fabric(&[1, 1, 1], &[1, 1, 1], &[0, 0, 0], u64::MAX);
         let [a, b, c] = [0, 1, 2].map(GatewayId);
         let without = |down: &[GatewayId]| {
-            let graph = ConnectionGraph::new(&fabric, |_, other| {
-                if down.contains(&other) { ConnectionState::Down } else { ConnectionState::Up }
+            let graph = MeshGraph::new(&fabric, |_, other| {
+                if down.contains(&other) {
+                    MeshConnectionState::Down
+                } else {
+                    MeshConnectionState::Up
+                }
             });
             (Routes::from_gateway(&graph, a), route_delays_to(&fabric, &graph, a))
         };

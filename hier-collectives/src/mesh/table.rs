@@ -5,8 +5,8 @@
 //! do not get it from its gateway itself. A connection is up if both ends report it up. It is down
 //! if an end found its path silent, or waited too long for it, while another way leads to the peer.
 
-use super::graph::{ConnectionGraph, ConnectionState};
-use super::report::{ConnectionReport, REPORT_NUMBERS_BOUND};
+use super::graph::{MeshConnectionState, MeshGraph};
+use super::report::{MeshReport, REPORT_NUMBERS_BOUND};
 use super::routes::Routes;
 use crate::ids::{GatewayId, RegionId};
 use crate::topology::Fabric;
@@ -35,16 +35,16 @@ pub struct InvalidReport(pub GatewayId);
 
 /// The connections of all gateways, as one of them knows them.
 #[derive(Debug)]
-pub struct ConnectionTable {
+pub struct MeshTable {
     fabric: Arc<Fabric>,
     me: GatewayId,
-    own: BTreeMap<GatewayId, OwnConnection>,
+    own: BTreeMap<GatewayId, OwnMeshConnection>,
     /// The newest report of each gateway, this one's included.
-    reports: BTreeMap<GatewayId, ConnectionReport>,
-    graph: Arc<ConnectionGraph>,
+    reports: BTreeMap<GatewayId, MeshReport>,
+    graph: Arc<MeshGraph>,
     routes: Routes,
     /// Reports to be sent, each to a neighbour.
-    outgoing: VecDeque<(GatewayId, ConnectionReport)>,
+    outgoing: VecDeque<(GatewayId, MeshReport)>,
     /// The number of this gateway's last report, and the time when it was made.
     number: u64,
     reported_at: Option<TimeNs>,
@@ -56,25 +56,25 @@ pub struct ConnectionTable {
 
 /// This gateway's end of a connection.
 #[derive(Debug)]
-struct OwnConnection {
-    state: ConnectionState,
+struct OwnMeshConnection {
+    state: MeshConnectionState,
     /// The time since which it is awaited while another way leads to the peer.
     awaited_since: Option<TimeNs>,
 }
 
-impl OwnConnection {
+impl OwnMeshConnection {
     /// Makes the end of a connection that is not up, to a peer that is not reached.
     const fn awaited() -> Self {
-        Self { state: ConnectionState::Awaited, awaited_since: None }
+        Self { state: MeshConnectionState::Awaited, awaited_since: None }
     }
 }
 
-impl ConnectionTable {
+impl MeshTable {
     /// Makes the table of gateway `me`, with no connection up.
     pub fn new(fabric: Arc<Fabric>, me: GatewayId) -> Self {
         let peers = fabric.gateway_ids().filter(|id| *id != me && fabric.connects(me, *id));
-        let own = peers.map(|id| (id, OwnConnection::awaited())).collect();
-        let graph = ConnectionGraph::uniform(&fabric, ConnectionState::Awaited);
+        let own = peers.map(|id| (id, OwnMeshConnection::awaited())).collect();
+        let graph = MeshGraph::uniform(&fabric, MeshConnectionState::Awaited);
         let routes = Routes::from_gateway(&graph, me);
         Self {
             fabric,
@@ -92,7 +92,7 @@ impl ConnectionTable {
     }
 
     /// Returns the graph of all connections.
-    pub fn graph(&self) -> &Arc<ConnectionGraph> {
+    pub fn graph(&self) -> &Arc<MeshGraph> {
         &self.graph
     }
 
@@ -107,20 +107,20 @@ impl ConnectionTable {
     }
 
     /// Removes and returns the next report to send, and the neighbour to send it to.
-    pub fn poll_report(&mut self) -> Option<(GatewayId, ConnectionReport)> {
+    pub fn poll_report(&mut self) -> Option<(GatewayId, MeshReport)> {
         self.outgoing.pop_front()
     }
 
     /// Returns the graph if it, or any report, has changed since the last call. Messages through
     /// other gateways may then be lost, and are to be repeated.
-    pub fn take_change(&mut self) -> Option<Arc<ConnectionGraph>> {
+    pub fn take_change(&mut self) -> Option<Arc<MeshGraph>> {
         std::mem::take(&mut self.changed).then(|| Arc::clone(&self.graph))
     }
 
     /// Records that this gateway's end of a connection is up.
     pub fn handle_up(&mut self, peer: GatewayId, now: TimeNs) {
         let Some(own) = self.own.get_mut(&peer) else { return };
-        *own = OwnConnection { state: ConnectionState::Up, awaited_since: None };
+        *own = OwnMeshConnection { state: MeshConnectionState::Up, awaited_since: None };
         // The peer learns at once that the connection is up, and others in the next report.
         self.renew_report(now);
         self.send_all_to(peer);
@@ -132,11 +132,13 @@ impl ConnectionTable {
     /// then gone round at once if another way leads to the peer, and awaited otherwise.
     pub fn handle_down(&mut self, peer: GatewayId, silent: bool, now: TimeNs) {
         let Some(own) = self.own.get_mut(&peer) else { return };
-        *own = OwnConnection::awaited();
+        *own = OwnMeshConnection::awaited();
         self.update_graph(now);
         if silent && self.routes.reaches(peer) {
-            self.own
-                .insert(peer, OwnConnection { state: ConnectionState::Down, awaited_since: None });
+            self.own.insert(
+                peer,
+                OwnMeshConnection { state: MeshConnectionState::Down, awaited_since: None },
+            );
         }
         self.report(now);
     }
@@ -161,7 +163,7 @@ impl ConnectionTable {
     pub fn handle_report(
         &mut self,
         neighbour: GatewayId,
-        report: ConnectionReport,
+        report: MeshReport,
         now: TimeNs,
     ) -> Result<(), InvalidReport> {
         let gateway = report.gateway;
@@ -182,7 +184,7 @@ impl ConnectionTable {
             return Ok(());
         }
         let from_itself = |to: &GatewayId| report.up.binary_search(to).is_ok();
-        let open = self.own.iter().filter(|(_, own)| own.state == ConnectionState::Up);
+        let open = self.own.iter().filter(|(_, own)| own.state == MeshConnectionState::Up);
         let others = open.map(|(to, _)| *to).filter(|to| *to != neighbour && *to != gateway);
         let lacking = others.filter(|to| !from_itself(to));
         self.outgoing.extend(lacking.map(|to| (to, report.clone())));
@@ -192,28 +194,30 @@ impl ConnectionTable {
         Ok(())
     }
 
-    /// Returns the time at which [`ConnectionTable::handle_time`] has something to do; `None` while
+    /// Returns the time at which [`MeshTable::handle_time`] has something to do; `None` while
     /// only events change anything.
     pub fn poll_timeout(&self) -> Option<TimeNs> {
         let reported = self.reported_at.map_or(TimeNs::default(), |at| at + REPORT_INTERVAL);
         let report = self.unreported.then_some(reported);
-        let awaited = self.own.iter().filter(|(_, own)| own.state == ConnectionState::Awaited);
+        let awaited = self.own.iter().filter(|(_, own)| own.state == MeshConnectionState::Awaited);
         let late =
             awaited.filter_map(|(peer, own)| Some(own.awaited_since? + self.patience(*peer)));
         late.chain(report).min()
     }
 
     /// Goes round connections that were awaited for too long, and makes the report that is due.
-    /// Called at the time of [`ConnectionTable::poll_timeout`], or more often.
+    /// Called at the time of [`MeshTable::poll_timeout`], or more often.
     pub fn handle_time(&mut self, now: TimeNs) {
-        let is_late = |(peer, own): (&GatewayId, &OwnConnection)| {
-            let since = own.awaited_since.filter(|_| own.state == ConnectionState::Awaited)?;
+        let is_late = |(peer, own): (&GatewayId, &OwnMeshConnection)| {
+            let since = own.awaited_since.filter(|_| own.state == MeshConnectionState::Awaited)?;
             (now >= since + self.patience(*peer)).then_some(*peer)
         };
         let late: Vec<GatewayId> = self.own.iter().filter_map(is_late).collect();
         for peer in &late {
-            self.own
-                .insert(*peer, OwnConnection { state: ConnectionState::Down, awaited_since: None });
+            self.own.insert(
+                *peer,
+                OwnMeshConnection { state: MeshConnectionState::Down, awaited_since: None },
+            );
         }
         if late.is_empty() {
             self.report_if_due(now);
@@ -230,7 +234,7 @@ impl ConnectionTable {
     }
 
     /// Whether a report is about connections of the fabric.
-    fn is_valid(&self, report: &ConnectionReport) -> bool {
+    fn is_valid(&self, report: &MeshReport) -> bool {
         let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
         let mut ends = report.up.iter().chain(&report.down);
         known(report.gateway)
@@ -257,12 +261,12 @@ impl ConnectionTable {
     /// updates the graph.
     fn renew_report(&mut self, now: TimeNs) {
         self.number += 1;
-        let of_state = |state: ConnectionState| {
+        let of_state = |state: MeshConnectionState| {
             let own = self.own.iter().filter(move |(_, own)| own.state == state);
             own.map(|(peer, _)| *peer).collect::<Vec<_>>()
         };
-        let (up, down) = (of_state(ConnectionState::Up), of_state(ConnectionState::Down));
-        let report = ConnectionReport { gateway: self.me, number: self.number, up, down };
+        let (up, down) = (of_state(MeshConnectionState::Up), of_state(MeshConnectionState::Down));
+        let report = MeshReport { gateway: self.me, number: self.number, up, down };
         self.reports.insert(self.me, report);
         self.changed = true;
         self.update_graph(now);
@@ -278,8 +282,8 @@ impl ConnectionTable {
 
     /// Makes graph and routes anew.
     fn rebuild_graph(&mut self) {
-        let graph = ConnectionGraph::new(&self.fabric, |one, other| {
-            use ConnectionState::{Awaited, Down, Up};
+        let graph = MeshGraph::new(&self.fabric, |one, other| {
+            use MeshConnectionState::{Awaited, Down, Up};
             match (self.state_at(one, other), self.state_at(other, one)) {
                 (Up, Up) => Up,
                 (Down, _) | (_, Down) => Down,
@@ -294,25 +298,25 @@ impl ConnectionTable {
     }
 
     /// Returns the state of a connection at one of its ends.
-    fn state_at(&self, end: GatewayId, peer: GatewayId) -> ConnectionState {
+    fn state_at(&self, end: GatewayId, peer: GatewayId) -> MeshConnectionState {
         let state = if end == self.me {
             self.own.get(&peer).map(|own| own.state)
         } else {
             self.reports.get(&end).map(|report| report.state_of(peer))
         };
-        state.unwrap_or(ConnectionState::Awaited)
+        state.unwrap_or(MeshConnectionState::Awaited)
     }
 
     /// Begins to wait for a missing connection once another route reaches its peer. Returns whether
     /// a connection is awaited again.
     fn follow_reachability(&mut self, now: TimeNs) -> bool {
         let mut again = false;
-        let missing = self.own.iter_mut().filter(|(_, own)| own.state != ConnectionState::Up);
+        let missing = self.own.iter_mut().filter(|(_, own)| own.state != MeshConnectionState::Up);
         for (peer, own) in missing {
             if !self.routes.reaches(*peer) {
-                again |= own.state == ConnectionState::Down;
-                *own = OwnConnection::awaited();
-            } else if own.state == ConnectionState::Awaited {
+                again |= own.state == MeshConnectionState::Down;
+                *own = OwnMeshConnection::awaited();
+            } else if own.state == MeshConnectionState::Awaited {
                 own.awaited_since.get_or_insert(now);
             }
         }

@@ -30,16 +30,16 @@ fn full_fabric(gateways: u16) -> Arc<Fabric> {
 /// The tables of all gateways, and the reports that are under way between them.
 struct Tables {
     fabric: Arc<Fabric>,
-    tables: Vec<ConnectionTable>,
+    tables: Vec<MeshTable>,
     open: BTreeSet<GatewayPair>,
-    under_way: BTreeMap<(GatewayId, GatewayId), VecDeque<ConnectionReport>>,
+    under_way: BTreeMap<(GatewayId, GatewayId), VecDeque<MeshReport>>,
     now: TimeNs,
     random: SplitMix64,
 }
 
 impl Tables {
     fn new(fabric: Arc<Fabric>, seed: u64) -> Self {
-        let table = |me| ConnectionTable::new(Arc::clone(&fabric), me);
+        let table = |me| MeshTable::new(Arc::clone(&fabric), me);
         Self {
             tables: fabric.gateway_ids().map(table).collect(),
             fabric,
@@ -50,7 +50,7 @@ impl Tables {
         }
     }
 
-    fn table(&mut self, of: GatewayId) -> &mut ConnectionTable {
+    fn table(&mut self, of: GatewayId) -> &mut MeshTable {
         &mut self.tables[usize::from(of.0)]
     }
 
@@ -110,7 +110,7 @@ impl Tables {
         let end = self.now + span;
         while self.now < end {
             while self.step() {}
-            let due = self.tables.iter().filter_map(ConnectionTable::poll_timeout).min();
+            let due = self.tables.iter().filter_map(MeshTable::poll_timeout).min();
             let now = due.map_or(end, |due| due.max(self.now).min(end));
             self.now = now;
             for id in self.fabric.gateway_ids() {
@@ -137,13 +137,13 @@ impl Tables {
         self.pass(Span::from_ms(500));
     }
 
-    fn states(&self, at: u16, pair: (u16, u16)) -> ConnectionState {
+    fn states(&self, at: u16, pair: (u16, u16)) -> MeshConnectionState {
         let (one, other) = (GatewayId(pair.0), GatewayId(pair.1));
         let graph = self.tables[usize::from(at)].graph();
         match (graph.is_up(one, other), graph.pairs_down().any(|down| down == (one, other))) {
-            (true, _) => ConnectionState::Up,
-            (false, true) => ConnectionState::Down,
-            (false, false) => ConnectionState::Awaited,
+            (true, _) => MeshConnectionState::Up,
+            (false, true) => MeshConnectionState::Down,
+            (false, false) => MeshConnectionState::Awaited,
         }
     }
 }
@@ -181,11 +181,11 @@ fn all_gateways_come_to_know_one_graph() {
             }
         }
         tables.pass(Span::from_secs(11));
-        let truth = ConnectionGraph::new(&tables.fabric, |one, other| {
+        let truth = MeshGraph::new(&tables.fabric, |one, other| {
             if tables.open.contains(&(one, other)) {
-                ConnectionState::Up
+                MeshConnectionState::Up
             } else {
-                ConnectionState::Down
+                MeshConnectionState::Down
             }
         });
         for table in &tables.tables {
@@ -206,7 +206,7 @@ fn a_silent_connection_is_gone_round_at_once() {
     assert_eq!(tables.tables[1].routes().next_hop(GatewayId(2)), Some(relay));
     tables.pass(Span::from_ms(100));
     for at in 0..3 {
-        assert_eq!(tables.states(at, (1, 2)), ConnectionState::Down, "on gateway {at}");
+        assert_eq!(tables.states(at, (1, 2)), MeshConnectionState::Down, "on gateway {at}");
     }
     let ways = tables.tables[1].regions_with_way_round();
     assert!(!ways.contains(&RegionId(0)), "nothing is left to go round by");
@@ -220,18 +220,18 @@ fn a_connection_is_awaited_before_it_is_gone_round() {
     let mut tables = Tables::new(full_fabric(3), 1);
     tables.connect((GatewayId(0), GatewayId(1)));
     tables.pass(Span::from_secs(60));
-    assert_eq!(tables.states(0, (1, 2)), ConnectionState::Awaited, "gateway 2 is not there");
+    assert_eq!(tables.states(0, (1, 2)), MeshConnectionState::Awaited, "gateway 2 is not there");
     tables.connect((GatewayId(0), GatewayId(2)));
     tables.pass(Span::from_secs(9));
-    assert_eq!(tables.states(0, (1, 2)), ConnectionState::Awaited);
+    assert_eq!(tables.states(0, (1, 2)), MeshConnectionState::Awaited);
     tables.pass(Span::from_secs(2));
-    assert_eq!(tables.states(0, (1, 2)), ConnectionState::Down);
+    assert_eq!(tables.states(0, (1, 2)), MeshConnectionState::Down);
     // Gateway 2 goes away and comes back, and gets its time again.
     tables.cut((GatewayId(0), GatewayId(2)), true);
     tables.pass(Span::from_secs(1));
     tables.connect((GatewayId(0), GatewayId(2)));
     tables.pass(Span::from_secs(9));
-    assert_eq!(tables.states(1, (1, 2)), ConnectionState::Awaited);
+    assert_eq!(tables.states(1, (1, 2)), MeshConnectionState::Awaited);
 }
 
 #[test]
@@ -240,10 +240,10 @@ fn a_connection_that_was_closed_is_awaited() {
     tables.connect_all();
     tables.cut((GatewayId(1), GatewayId(2)), false);
     tables.pass(Span::from_secs(9));
-    assert_eq!(tables.states(0, (1, 2)), ConnectionState::Awaited);
+    assert_eq!(tables.states(0, (1, 2)), MeshConnectionState::Awaited);
     assert!(!tables.tables[0].graph().is_settled());
     tables.pass(Span::from_secs(2));
-    assert_eq!(tables.states(0, (1, 2)), ConnectionState::Down);
+    assert_eq!(tables.states(0, (1, 2)), MeshConnectionState::Down);
 }
 
 /// A gateway that was started again begins to count at one, and its neighbours know higher numbers.
@@ -261,11 +261,15 @@ fn a_restarted_gateway_counts_on() {
         tables.cut((restarted.min(peer), restarted.max(peer)), false);
     }
     let fabric = Arc::clone(&tables.fabric);
-    *tables.table(restarted) = ConnectionTable::new(fabric, restarted);
+    *tables.table(restarted) = MeshTable::new(fabric, restarted);
     tables.connect((GatewayId(0), restarted));
     tables.pass(Span::from_ms(300));
-    assert_eq!(tables.states(2, (0, 1)), ConnectionState::Up);
-    assert_eq!(tables.states(2, (1, 2)), ConnectionState::Awaited, "not what it reported before");
+    assert_eq!(tables.states(2, (0, 1)), MeshConnectionState::Up);
+    assert_eq!(
+        tables.states(2, (1, 2)),
+        MeshConnectionState::Awaited,
+        "not what it reported before"
+    );
 }
 
 #[test]
@@ -293,7 +297,7 @@ fn lost_messages_are_told_where_gateways_forward() {
 fn reports_of_unknown_connections_are_refused() {
     let mut tables = Tables::new(fabric_of(3, &[(0, 1), (1, 2)].into()), 1);
     let now = tables.now;
-    let report = |gateway, up: &[u16]| ConnectionReport {
+    let report = |gateway, up: &[u16]| MeshReport {
         gateway: GatewayId(gateway),
         number: 1,
         up: up.iter().copied().map(GatewayId).collect(),

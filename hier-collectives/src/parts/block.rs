@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// The ranks at one end of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ranks {
+pub enum BlockRanks {
     /// All ranks of the job.
     All,
     /// One rank.
@@ -21,12 +21,12 @@ pub struct Block {
     /// The first byte in each result.
     pub result_start: u64,
     /// The ranks whose contributions these are.
-    pub contributors: Ranks,
+    pub contributors: BlockRanks,
     /// The ranks that get the result.
-    pub receivers: Ranks,
+    pub receivers: BlockRanks,
 }
 
-impl Ranks {
+impl BlockRanks {
     /// Whether a rank is one of these.
     pub fn contains(self, rank: RankId) -> bool {
         match self {

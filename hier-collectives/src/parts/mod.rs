@@ -7,5 +7,5 @@
 mod block;
 mod operation_parts;
 
-pub use block::{Block, Ranks};
+pub use block::{Block, BlockRanks};
 pub use operation_parts::{OperationPart, PartSource, whole_buffer_parts};

@@ -1,6 +1,6 @@
 //! The list of parts of each operation.
 
-use super::block::{Block, Ranks};
+use super::block::{Block, BlockRanks};
 use crate::buffer_part::{BufferPart, divide_buffer};
 use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts, Pattern};
 use crate::ids::{GatewayId, RankId};
@@ -47,8 +47,8 @@ pub fn whole_buffer_parts(
     plan: &Plan,
     operation: Operation,
     bytes: u64,
-    contributors: Ranks,
-    receivers: Ranks,
+    contributors: BlockRanks,
+    receivers: BlockRanks,
 ) -> Vec<OperationPart<'_>> {
     let part = |(tree, part): (_, BufferPart)| {
         let tree = match operation.root() {
@@ -98,20 +98,26 @@ impl<'a> PartSource<'a, '_> {
     pub fn parts(&self) -> Vec<OperationPart<'a>> {
         let gateway = |rank| self.fabric.gateway_of(rank).unwrap_or_default();
         match self.descriptor.pattern {
-            Pattern::AllReduce => self.whole_buffer(Operation::AllReduce, Ranks::All, Ranks::All),
-            Pattern::Barrier => self.whole_buffer(Operation::Barrier, Ranks::All, Ranks::All),
+            Pattern::AllReduce => {
+                self.whole_buffer(Operation::AllReduce, BlockRanks::All, BlockRanks::All)
+            }
+            Pattern::Barrier => {
+                self.whole_buffer(Operation::Barrier, BlockRanks::All, BlockRanks::All)
+            }
             Pattern::Reduce { to } => {
                 let operation = Operation::Reduce { to: gateway(to) };
-                self.whole_buffer(operation, Ranks::All, Ranks::One(to))
+                self.whole_buffer(operation, BlockRanks::All, BlockRanks::One(to))
             }
             Pattern::Broadcast { from } => {
                 let operation = Operation::Broadcast { from: gateway(from) };
-                self.whole_buffer(operation, Ranks::One(from), Ranks::All)
+                self.whole_buffer(operation, BlockRanks::One(from), BlockRanks::All)
             }
-            Pattern::AllGather => self.by_gateway(|of| self.gathered(of, Ranks::All)),
-            Pattern::Gather { to } => self.by_gateway(|of| self.gathered(of, Ranks::One(to))),
-            Pattern::ReduceScatter => self.by_gateway(|of| self.scattered(of, Ranks::All)),
-            Pattern::Scatter { from } => self.by_gateway(|of| self.scattered(of, Ranks::One(from))),
+            Pattern::AllGather => self.by_gateway(|of| self.gathered(of, BlockRanks::All)),
+            Pattern::Gather { to } => self.by_gateway(|of| self.gathered(of, BlockRanks::One(to))),
+            Pattern::ReduceScatter => self.by_gateway(|of| self.scattered(of, BlockRanks::All)),
+            Pattern::Scatter { from } => {
+                self.by_gateway(|of| self.scattered(of, BlockRanks::One(from)))
+            }
             Pattern::AllToAll => self.exchanged(),
             Pattern::Send { from } => vec![self.sent(from)],
         }
@@ -121,8 +127,8 @@ impl<'a> PartSource<'a, '_> {
     fn whole_buffer(
         &self,
         operation: Operation,
-        contributors: Ranks,
-        receivers: Ranks,
+        contributors: BlockRanks,
+        receivers: BlockRanks,
     ) -> Vec<OperationPart<'a>> {
         let bytes = self.descriptor.bytes();
         whole_buffer_parts(self.plan, operation, bytes, contributors, receivers)
@@ -134,11 +140,11 @@ impl<'a> PartSource<'a, '_> {
     }
 
     /// Returns the part with the blocks that the ranks of one gateway have, for `receivers`.
-    fn gathered(&self, owner: GatewayId, receivers: Ranks) -> OperationPart<'a> {
+    fn gathered(&self, owner: GatewayId, receivers: BlockRanks) -> OperationPart<'a> {
         let offsets = self.rank_offsets();
         let block = |rank: u32| {
             let [start, end] = [rank, rank + 1].map(|at| offsets[at as usize]);
-            self.block(0..end - start, start, Ranks::One(RankId(rank)), receivers)
+            self.block(0..end - start, start, BlockRanks::One(RankId(rank)), receivers)
         };
         let blocks = self.fabric.gateway(owner).ranks.clone().filter_map(block).collect();
         self.moved(owner, receivers, blocks)
@@ -146,21 +152,21 @@ impl<'a> PartSource<'a, '_> {
 
     /// Returns the part with the blocks that the ranks of one gateway get, from `contributors`:
     /// reduced where all ranks contribute, else moved from the one.
-    fn scattered(&self, receiver: GatewayId, contributors: Ranks) -> OperationPart<'a> {
+    fn scattered(&self, receiver: GatewayId, contributors: BlockRanks) -> OperationPart<'a> {
         let offsets = self.rank_offsets();
         let block = |rank: u32| {
             let [start, end] = [rank, rank + 1].map(|at| offsets[at as usize]);
-            self.block(start..end, 0, contributors, Ranks::One(RankId(rank)))
+            self.block(start..end, 0, contributors, BlockRanks::One(RankId(rank)))
         };
         let blocks: Vec<Block> =
             self.fabric.gateway(receiver).ranks.clone().filter_map(block).collect();
         match contributors {
-            Ranks::All => {
+            BlockRanks::All => {
                 let tree = Cow::Borrowed(self.owner_tree(receiver));
                 let phases = OperationPhases { up: true, down: false };
                 OperationPart { tree, phases, follows: false, blocks }
             }
-            Ranks::One(from) => {
+            BlockRanks::One(from) => {
                 let owner = self.fabric.gateway_of(from).unwrap_or_default();
                 let first = blocks.first().map_or(contributors, |block| block.receivers);
                 self.moved(owner, first, blocks)
@@ -192,14 +198,14 @@ impl<'a> PartSource<'a, '_> {
                         let column = columns.entry(to).or_insert_with(column);
                         let start = row[to as usize];
                         let bytes = start..start + count(from, to);
-                        let ends = [from, to].map(|rank| Ranks::One(RankId(rank)));
+                        let ends = [from, to].map(|rank| BlockRanks::One(RankId(rank)));
                         blocks.extend(self.block(bytes, column[from as usize], ends[0], ends[1]));
                     }
                 }
                 if blocks.is_empty() {
                     blocks.extend(self.empty_block_for_relay(owner, receiver));
                 }
-                let first = blocks.first().map_or(Ranks::All, |block| block.receivers);
+                let first = blocks.first().map_or(BlockRanks::All, |block| block.receivers);
                 parts.push(self.moved(owner, first, blocks));
             }
         }
@@ -211,7 +217,7 @@ impl<'a> PartSource<'a, '_> {
     fn sent(&self, from: RankId) -> OperationPart<'a> {
         let to = self.descriptor.pattern.receiver().unwrap_or_default();
         let part = BufferPart::of_block(0..self.descriptor.bytes(), self.plan).announced();
-        let [contributors, receivers] = [from, to].map(Ranks::One);
+        let [contributors, receivers] = [from, to].map(BlockRanks::One);
         let block = Block { part, result_start: 0, contributors, receivers };
         self.moved(self.fabric.gateway_of(from).unwrap_or_default(), receivers, vec![block])
     }
@@ -223,22 +229,28 @@ impl<'a> PartSource<'a, '_> {
         let passes_on = self.owner_tree(owner).parents.values().any(|parent| *parent == receiver);
         let waits =
             passes_on && owner != receiver && self.descriptor.counts == AgreedCounts::ByPair;
-        let first =
-            |id| self.fabric.gateway(id).ranks.clone().next().map(|rank| Ranks::One(RankId(rank)));
+        let first = |id| {
+            self.fabric.gateway(id).ranks.clone().next().map(|rank| BlockRanks::One(RankId(rank)))
+        };
         let (contributors, receivers) = (first(owner)?, first(receiver)?);
         let part = BufferPart::of_block(0..0, self.plan).announced();
         waits.then_some(Block { part, result_start: 0, contributors, receivers })
     }
 
     /// Returns the part that moves blocks from one gateway to the gateways of `receivers`.
-    fn moved(&self, owner: GatewayId, receivers: Ranks, blocks: Vec<Block>) -> OperationPart<'a> {
+    fn moved(
+        &self,
+        owner: GatewayId,
+        receivers: BlockRanks,
+        blocks: Vec<Block>,
+    ) -> OperationPart<'a> {
         let tree = self.owner_tree(owner);
         if blocks.is_empty() {
             return OperationPart::empty(tree);
         }
         let tree = match receivers {
-            Ranks::All => Cow::Borrowed(tree),
-            Ranks::One(rank) => Cow::Owned(tree.pruned_to(self.fabric.gateway_of(rank))),
+            BlockRanks::All => Cow::Borrowed(tree),
+            BlockRanks::One(rank) => Cow::Owned(tree.pruned_to(self.fabric.gateway_of(rank))),
         };
         OperationPart {
             tree,
@@ -253,8 +265,8 @@ impl<'a> PartSource<'a, '_> {
         &self,
         contribution: Range<u64>,
         result_start: u64,
-        contributors: Ranks,
-        receivers: Ranks,
+        contributors: BlockRanks,
+        receivers: BlockRanks,
     ) -> Option<Block> {
         let part = BufferPart::of_block(contribution, self.plan);
         (part.segment_count() > 0).then_some(Block { part, result_start, contributors, receivers })

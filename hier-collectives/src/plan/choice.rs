@@ -5,11 +5,12 @@
 use super::analysis::pair_shares::PairShares;
 use super::capacity::{Capacity, PortDirection};
 use super::encoding::{encode_plan, plan_bytes_max};
-use super::plan_data::{Algorithm, Plan};
-use super::sizing::segment_bytes;
+use super::plan_data::{Plan, PlanAlgorithm};
+use super::segment_size::segment_bytes;
 use super::tree::Tree;
 use super::trees::asymmetric;
 use super::trees::direct::{TIE_FRACTION, direct_exchange_packing};
+use super::trees::gateway_tree::assign_trees_to_gateways;
 use super::trees::gateway_tree::{self, SHARES_TOTAL, TreePair};
 use super::trees::packing::{self, Packing};
 use super::trees::region_tree::{RegionTree, RootedTree};
@@ -26,7 +27,7 @@ const LATER_ADDITIONS_BYTES: usize = 2048;
 
 /// An algorithm, the reason for it, and its trees over regions with their rates.
 struct Choice {
-    algorithm: Algorithm,
+    algorithm: PlanAlgorithm,
     reason: String,
     trees: Vec<(RootedTree, f64)>,
 }
@@ -41,7 +42,7 @@ pub(super) fn choose_large_plan(fabric: &Fabric) -> Plan {
             _ => format!("one region: each of its {gateways} gateways reduces one share"),
         };
         let trees = gateway_tree::one_region_trees(fabric);
-        return plan_without_express(Algorithm::Local, reason, segment, trees);
+        return plan_without_express(PlanAlgorithm::Local, reason, segment, trees);
     }
     let capacity = Capacity::of_fabric(fabric, PortDirection::Both);
     let choice = match regions {
@@ -63,7 +64,7 @@ pub(super) fn choose_large_plan(fabric: &Fabric) -> Plan {
 /// Else returns `common`, with a reason that says why it was kept.
 fn choose_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
     let trees = assign_trees_to_gateways(fabric, asymmetric::asymmetric_tree_pairs(fabric));
-    let separate = plan_without_express(Algorithm::Relay, String::new(), common.segment, trees);
+    let separate = plan_without_express(PlanAlgorithm::Relay, String::new(), common.segment, trees);
     let seconds =
         |plan: &Plan| plan.all_reduce_seconds(fabric, LARGE_BUFFER_BYTES, &PairShares::new());
     let (common_seconds, separate_seconds) = (seconds(&common), seconds(&separate));
@@ -85,18 +86,9 @@ fn choose_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
     Plan { reason, ..separate }
 }
 
-/// Turns trees over regions, with their rates, into trees over gateways, with whole shares.
-fn assign_trees_to_gateways(fabric: &Fabric, trees: Vec<(TreePair, f64)>) -> Vec<Tree> {
-    let weights: Vec<f64> = trees.iter().map(|(_, rate)| *rate).collect();
-    let shares = gateway_tree::whole_shares(&weights);
-    let trees = trees.into_iter().zip(shares).filter(|(_, share)| *share > 0);
-    let trees: Vec<_> = trees.map(|((pair, _), share)| (pair, share)).collect();
-    gateway_tree::assign_trees(fabric, &trees)
-}
-
 /// Makes a plan of these trees, without an express tree.
 fn plan_without_express(
-    algorithm: Algorithm,
+    algorithm: PlanAlgorithm,
     reason: String,
     segment: ByteCount,
     trees: Vec<Tree>,
@@ -110,7 +102,7 @@ fn choose_swap_plan(capacity: &Capacity) -> Choice {
                   of its bytes on the link and one one-way delay, the least possible"
         .to_owned();
     let trees = vec![(RootedTree::all_roots(capacity), SHARES_TOTAL as f64)];
-    Choice { algorithm: Algorithm::Swap, reason, trees }
+    Choice { algorithm: PlanAlgorithm::Swap, reason, trees }
 }
 
 /// Returns the choice for three regions and more: direct exchange, or relays where those are
@@ -149,7 +141,7 @@ fn choose_direct_exchange(capacity: &Capacity, packing: Packing, limit: f64) -> 
         (tree.rooted_at(owner, capacity), rate)
     };
     let trees = packing.trees.into_iter().map(rooted).collect();
-    Choice { algorithm: Algorithm::Direct, reason, trees }
+    Choice { algorithm: PlanAlgorithm::Direct, reason, trees }
 }
 
 /// Returns the choice of the trees of `relay`, in which some regions relay for others.
@@ -172,7 +164,7 @@ fn choose_relays(
             "{name} has a link to every other region and reduces for all; its port and links reach \
              {of_limit} of the highest possible rate"
         );
-        return Choice { algorithm: Algorithm::Hub, reason, trees };
+        return Choice { algorithm: PlanAlgorithm::Hub, reason, trees };
     }
     let cause = match direct {
         None => match capacity.missing_pairs() {
@@ -189,5 +181,5 @@ fn choose_relays(
         "{cause}; {kind} with relays ({} in all) reach {of_limit} of the highest possible rate",
         trees.len()
     );
-    Choice { algorithm: Algorithm::Relay, reason, trees }
+    Choice { algorithm: PlanAlgorithm::Relay, reason, trees }
 }

@@ -1,6 +1,6 @@
 //! The wire form of a plan, and the hash that names it.
 
-use super::plan_data::{Algorithm, Plan};
+use super::plan_data::{Plan, PlanAlgorithm};
 use super::tree::{Tree, TreeDirection};
 use crate::codec::{DecodeError, FieldReader, fnv1a_hash, write_text, write_u16, write_u64};
 use crate::ids::GatewayId;
@@ -49,7 +49,7 @@ impl Plan {
     /// Reads a plan: algorithm, segment, express limit, reason, trees.
     pub(crate) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let algorithm =
-            Algorithm::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("algorithm"))?;
+            PlanAlgorithm::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("algorithm"))?;
         let segment = ByteCount::new(reader.read_u64()?);
         let express_bytes = ByteCount::new(reader.read_u64()?);
         let reason = reader.read_text()?;

@@ -10,9 +10,11 @@ mod encoding;
 mod plan_data;
 mod planner;
 mod reroot;
+mod segment_size;
 mod sizing;
 mod tree;
 mod trees;
+mod window_size;
 
 pub use crate::operation::{Operation, OperationPhases};
 pub use analysis::forecast::{Forecast, GatewayLoad, LinkLoad};
@@ -21,12 +23,14 @@ pub use analysis::pair_shares::{
     PairShare, PairShares, RATE_RESERVE, pair_payload_rate, pair_shares,
 };
 pub use analysis::proof::PlanFault;
-pub use plan_data::{Algorithm, Plan};
+pub use plan_data::{Plan, PlanAlgorithm};
 pub use planner::{PlanError, REGIONS_MAX, make_plan};
-pub use sizing::{
-    SEGMENT_BYTES_MAX, lane_count, result_window, segment_bytes, trees_max, unsolicited_window,
-    unsolicited_window_bytes,
-};
+pub use segment_size::SEGMENT_BYTES_MAX;
+pub use segment_size::segment_bytes;
+pub use sizing::{plan_lane_count, trees_max};
 pub use tree::{Tree, TreeDirection, TreeRole, TreeUpstream};
 pub use trees::baseline;
 pub use trees::express::EXPRESS_MAX;
+pub use window_size::result_window;
+pub use window_size::unsolicited_window;
+pub use window_size::unsolicited_window_bytes;

@@ -10,7 +10,7 @@ use units::ByteCount;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The algorithm chosen.
-    pub algorithm: Algorithm,
+    pub algorithm: PlanAlgorithm,
     /// The reason for the choice, for people; no part of [`Plan::hash`].
     pub reason: String,
     /// Bytes of a segment, the unit of pipelining.
@@ -24,7 +24,7 @@ pub struct Plan {
 /// The algorithm by which regions exchange partials and results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Algorithm {
+pub enum PlanAlgorithm {
     /// One region; nothing crosses the long haul.
     Local = 1,
     /// Two regions; both send their partial, and both add.
@@ -37,7 +37,7 @@ pub enum Algorithm {
     Hub = 5,
 }
 
-impl Algorithm {
+impl PlanAlgorithm {
     /// Returns the algorithm's name in output.
     pub const fn name(self) -> &'static str {
         match self {

@@ -6,7 +6,8 @@
 use super::choice;
 use super::encoding::{encode_plan, plan_bytes_max};
 use super::plan_data::Plan;
-use super::sizing::{segment_bytes_for_pairs, trees_max};
+use super::segment_size::segment_bytes_for_pairs;
+use super::sizing::trees_max;
 use super::trees::express;
 use crate::topology::Fabric;
 

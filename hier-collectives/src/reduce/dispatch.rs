@@ -72,7 +72,7 @@ fn check_operands(
         if got != want {
             return Err(ReduceError::Length { index, got, want });
         }
-        if op == ReduceOp::Avg && !fold::is_valid_weight(weight) {
+        if op == ReduceOp::Avg && !fold::is_average_weight(weight) {
             return Err(ReduceError::Weight { index, weight });
         }
     }

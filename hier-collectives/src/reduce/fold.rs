@@ -77,7 +77,7 @@ impl Reduction<'_> {
     /// The conditions of [`Self::run_fold`] hold.
     pub unsafe fn run_mean<E: Element<Acc: MeanAccumulator>>(self) {
         let total: f64 = self.operands.iter().map(|operand| operand.weight).sum();
-        let weighted = self.operands.iter().all(|operand| is_valid_weight(operand.weight));
+        let weighted = self.operands.iter().all(|operand| is_average_weight(operand.weight));
         if weighted && total > 0.0 && total.is_finite() {
             // SAFETY: the caller's promise is passed on.
             return unsafe { self.run_fold::<E, _>(Mean { total }) };
@@ -91,7 +91,7 @@ impl Reduction<'_> {
 }
 
 /// Whether `weight` is finite and not negative, as an average needs it.
-pub fn is_valid_weight(weight: f64) -> bool {
+pub fn is_average_weight(weight: f64) -> bool {
     weight.is_finite() && weight >= 0.0
 }
 

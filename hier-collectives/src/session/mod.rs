@@ -30,8 +30,8 @@ mod status;
 mod transfer;
 
 pub use action::{
-    Action, Arrival, Buffer, BufferView, Discard, LeaseId, PeerError, ReduceInput, ScratchId,
-    SegmentPriority, SessionNote, TailParity, TaskId,
+    Action, ArrivalPlace, Buffer, BufferView, Discard, LeaseId, PeerError, ReduceInput, ScratchId,
+    SegmentPriority, SessionNote, TaskId,
 };
 pub use collective::commits::COMMITS_MAX;
 pub use collective::deadline::PROGRESS_REPORT_INTERVAL;

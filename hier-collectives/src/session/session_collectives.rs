@@ -3,7 +3,7 @@
 use super::collective::state::Phase;
 use super::epoch::membership::FIRST_GATEWAY;
 use super::session_events::Session;
-use super::transfer::flow::CollectiveWork;
+use super::transfer::flow::TransferWork;
 use crate::descriptor::Descriptor;
 use crate::ids::{GatewayId, RankId, Sequence};
 use crate::mutant::{self, Mutant};
@@ -61,7 +61,7 @@ impl Session {
         else {
             return;
         };
-        let work = CollectiveWork { descriptor, counts, weights };
+        let work = TransferWork { descriptor, counts, weights };
         let (transfer, mut cx) = self.transfer_and_context(now);
         if let Err(from) = transfer.start_collective(sequence, work, &mut cx) {
             let name = self.epoch.local().gateway_name(from);

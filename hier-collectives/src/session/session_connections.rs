@@ -3,7 +3,7 @@
 use super::epoch::membership::RouteChange;
 use super::session_events::Session;
 use crate::ids::GatewayId;
-use crate::mesh::ConnectionGraph;
+use crate::mesh::MeshGraph;
 use crate::wire::Message;
 use std::sync::Arc;
 use units::TimeNs;
@@ -17,7 +17,7 @@ impl Session {
     ///
     /// The epoch ends if a gateway cannot be reached any more, or if data need a connection that is
     /// lost. The next epoch begins once all gateways can be reached, over the links that are up.
-    pub fn handle_connections(&mut self, graph: &Arc<ConnectionGraph>, why: &str, now: TimeNs) {
+    pub fn handle_connections(&mut self, graph: &Arc<MeshGraph>, why: &str, now: TimeNs) {
         let change = self.epoch.members_mut().replace_graph(graph);
         self.end_epoch_if_cut(&change, why, now);
         change.lost.into_iter().for_each(|peer| self.epoch.members_mut().reset_peer(peer));
@@ -28,7 +28,7 @@ impl Session {
 
     /// Adopts the connections that were up before this session began. Asks all gateways to repeat
     /// their messages: no session received them until now.
-    pub fn handle_late_start(&mut self, graph: &Arc<ConnectionGraph>, now: TimeNs) {
+    pub fn handle_late_start(&mut self, graph: &Arc<MeshGraph>, now: TimeNs) {
         self.handle_connections(graph, "", now);
         let peers: Vec<GatewayId> = self.epoch.members().reachable_peers().collect();
         self.actions.broadcast(peers, &Message::Repeat);

@@ -1,6 +1,6 @@
 //! The session itself: its parts, and the events of ranks, peers and the gateway's engine.
 
-use super::action::{Action, Arrival, Discard, LeaseId, PeerError, TaskId};
+use super::action::{Action, ArrivalPlace, Discard, LeaseId, PeerError, TaskId};
 use super::action_queue::ActionQueue;
 use super::collective::check_post::check_post;
 use super::collective::collectives::Collectives;
@@ -12,11 +12,12 @@ use super::context::Context;
 use super::epoch::drain;
 use super::epoch::state::EpochState;
 use super::session_config::SessionConfig;
-use super::transfer::transfer_state::{Transfer, send_receipt};
+use super::transfer::transfer_state::Transfer;
 use crate::ids::{Epoch, GatewayId, RankId, RegionId, Sequence};
 use crate::mutant::{self, Mutant};
 use crate::plan::Plan;
 use crate::post::{Commit, Failure, FailureCode, Post, RankEvent};
+use crate::session::transfer::send::send_receipt;
 use crate::topology::{Fabric, LinkState};
 use crate::wire::SegmentHeader;
 use std::num::NonZeroU64;
@@ -287,10 +288,10 @@ impl Session {
         &mut self,
         from: GatewayId,
         header: &SegmentHeader,
-    ) -> Result<Arrival, PeerError> {
+    ) -> Result<ArrivalPlace, PeerError> {
         let key = header.key;
         let Some(plans) = self.epoch.plans().filter(|_| self.epoch.is_current(header.epoch)) else {
-            return Ok(Arrival::Discard(Discard::Epoch));
+            return Ok(ArrivalPlace::Discard(Discard::Epoch));
         };
         let segment_max = plans.plan_of(key.sequence).plan.segment.get();
         if !self.epoch.may_have_tree(key.sequence, key.tree)
@@ -302,15 +303,15 @@ impl Session {
         let admitted = self.collectives.admits_message(header.epoch, key.sequence, &self.epoch)?;
         if !admitted {
             send_receipt(from, key, &self.epoch, &mut self.actions);
-            return Ok(Arrival::Discard(Discard::Duplicate));
+            return Ok(ArrivalPlace::Discard(Discard::Duplicate));
         }
         let epoch = self.epoch.number();
         let collective = self.collectives.collective_or_new(key.sequence, epoch);
         if collective.failure.is_some() {
-            return Ok(Arrival::Discard(Discard::Failed));
+            return Ok(ArrivalPlace::Discard(Discard::Failed));
         }
         if collective.descriptor.is_some_and(|(_, d)| d.digest() != header.digest) {
-            return Ok(Arrival::Discard(Discard::Disagreement));
+            return Ok(ArrivalPlace::Discard(Discard::Disagreement));
         }
         self.transfer.handle_header(from, header, &self.epoch, &mut self.actions)
     }

@@ -229,14 +229,14 @@ impl JobStore {
                 return Err(StoreViolation("a message to the leader of a store from the leader"));
             }
         };
-        self.actions.extend(answers.into_iter().map(to_leader));
+        self.actions.extend(answers.into_iter().map(store_message_to_leader));
         Ok(())
     }
 
     /// Queues the message `Present`, by which the leader learns that this gateway uses the store.
     fn announce(&mut self) {
         let present = StoreMessage::Present { boot: self.boot };
-        self.actions.push_back(to_leader(present));
+        self.actions.push_back(store_message_to_leader(present));
     }
 
     /// Answers requests whose outcome is known and hands due commands to the leader, until nothing
@@ -256,7 +256,7 @@ impl JobStore {
                     None => {
                         let StoreEntry { boot, number, below, command, .. } = entry;
                         let command = StoreMessage::Command { boot, number, below, command };
-                        self.actions.push_back(to_leader(command));
+                        self.actions.push_back(store_message_to_leader(command));
                     }
                 }
             }
@@ -296,6 +296,6 @@ impl JobStore {
 }
 
 /// Makes the action that sends a message to the leader.
-fn to_leader(message: StoreMessage) -> StoreAction {
+fn store_message_to_leader(message: StoreMessage) -> StoreAction {
     StoreAction::Message { to: STORE_LEADER, message }
 }

@@ -222,7 +222,7 @@ impl StoreRequests {
         }
         let answers = answered.into_iter().map(|(number, deadline, caller, outcome)| {
             self.remove(deadline, number);
-            (caller, answer_of(outcome))
+            (caller, store_answer(outcome))
         });
         answers.collect()
     }
@@ -250,7 +250,7 @@ impl StoreRequests {
                 }),
             };
             if let Some((caller, code, timeout, awaited)) = expired {
-                answers.push((caller, Err(expiry_failure(code, timeout, awaited))));
+                answers.push((caller, Err(store_expiry_failure(code, timeout, awaited))));
             }
             self.remove(deadline, number);
         }
@@ -277,7 +277,7 @@ impl StoreRequests {
 }
 
 /// Makes the answer of an outcome.
-fn answer_of(outcome: StoreOutcome) -> StoreAnswer {
+fn store_answer(outcome: StoreOutcome) -> StoreAnswer {
     match outcome {
         StoreOutcome::Refused(refusal) => {
             Err(StoreFailure { code: StoreFailureCode::Refused, text: refusal.to_string() })
@@ -287,7 +287,7 @@ fn answer_of(outcome: StoreOutcome) -> StoreAnswer {
 }
 
 /// Makes the failure of a request whose time is over.
-fn expiry_failure(code: StoreFailureCode, timeout: Span, awaited: &str) -> StoreFailure {
+fn store_expiry_failure(code: StoreFailureCode, timeout: Span, awaited: &str) -> StoreFailure {
     let consequence = match code {
         StoreFailureCode::Unconfirmed => "the change may have been made, or may still be",
         _ => "nothing was changed",

@@ -1,13 +1,15 @@
 //! A builder of fabrics for tests and benches.
 
-use crate::topology::{Fabric, LinkSpec, LinkState, RegionGateway, RegionSpec, WanPort};
+use crate::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, LinkState, WanPort,
+};
 
 /// Builds a fabric region by region and link by link, with an MTU of 1,500 bytes.
 #[derive(Debug, Clone)]
 pub struct FabricBuilder {
     mtu: u16,
-    regions: Vec<RegionSpec>,
-    links: Vec<LinkSpec>,
+    regions: Vec<FabricRegionSpec>,
+    links: Vec<FabricLinkSpec>,
 }
 
 impl Default for FabricBuilder {
@@ -31,18 +33,24 @@ impl FabricBuilder {
         gateways: impl IntoIterator<Item = (u32, Option<WanPort>)>,
     ) -> Self {
         let gateway =
-            |(index, (ranks, wan))| RegionGateway::new(format!("{name}-{index}"), ranks, wan);
-        let gateways: Vec<RegionGateway> = gateways.into_iter().enumerate().map(gateway).collect();
+            |(index, (ranks, wan))| FabricGatewaySpec::new(format!("{name}-{index}"), ranks, wan);
+        let gateways: Vec<FabricGatewaySpec> =
+            gateways.into_iter().enumerate().map(gateway).collect();
         let ranks: u32 = gateways.iter().map(|gateway| gateway.ranks).sum();
         let speeds = vec![1.0; ranks as usize];
-        self.regions.push(RegionSpec { name: name.to_owned(), speeds, gateways });
+        self.regions.push(FabricRegionSpec { name: name.to_owned(), speeds, gateways });
         self
     }
 
     /// Adds a link between two regions, by name.
     pub fn link(mut self, one: &str, other: &str, state: LinkState) -> Self {
         let LinkState { rate, rtt, loss } = state;
-        self.links.push(LinkSpec { between: (one.to_owned(), other.to_owned()), rate, rtt, loss });
+        self.links.push(FabricLinkSpec {
+            between: (one.to_owned(), other.to_owned()),
+            rate,
+            rtt,
+            loss,
+        });
         self
     }
 

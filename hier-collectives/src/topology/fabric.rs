@@ -3,9 +3,9 @@
 //! Config files and tests build it; everything that plans or routes reads it.
 
 use super::error::FabricError;
+use super::fabric_spec::{FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec};
 use super::link::{LOSS_BELOW_PPB, Link, RTT_MAX};
 use super::region::{Gateway, RATE_MIN_BITS_PER_SECOND, Region};
-use super::spec::{LinkSpec, RegionGateway, RegionSpec};
 use crate::ids::{GatewayId, RankId, RegionId};
 use std::ops::RangeInclusive;
 
@@ -39,8 +39,8 @@ impl Fabric {
     pub fn new(
         name: &str,
         mtu: u16,
-        mut regions: Vec<RegionSpec>,
-        links: Vec<LinkSpec>,
+        mut regions: Vec<FabricRegionSpec>,
+        links: Vec<FabricLinkSpec>,
     ) -> Result<Self, Vec<FabricError>> {
         let mut faults = Vec::new();
         regions.sort_by(|left, right| left.name.cmp(&right.name));
@@ -173,13 +173,13 @@ impl Fabric {
     }
 
     /// Appends a region, its gateways and its ranks to the fabric.
-    fn add_region(&mut self, mut region: RegionSpec) {
+    fn add_region(&mut self, mut region: FabricRegionSpec) {
         let id = RegionId(u16::try_from(self.regions.len()).unwrap_or(u16::MAX));
         let first_gateway = u16::try_from(self.gateways.len()).unwrap_or(u16::MAX);
         let first_rank = self.world_size();
         region.gateways.sort_by(|left, right| left.name.cmp(&right.name));
         let mut rank = first_rank;
-        for RegionGateway { name, ranks, wan } in region.gateways {
+        for FabricGatewaySpec { name, ranks, wan } in region.gateways {
             let served = rank..rank + ranks;
             rank = served.end;
             self.gateways.push(Gateway { name, region: id, ranks: served, wan });
@@ -194,7 +194,7 @@ impl Fabric {
     }
 
     /// Inserts a link in the order of its regions; adds what is wrong with it to `faults`.
-    fn add_link(&mut self, link: LinkSpec, faults: &mut Vec<FabricError>) {
+    fn add_link(&mut self, link: FabricLinkSpec, faults: &mut Vec<FabricError>) {
         let find = |name: &str| {
             let index = self.regions.iter().position(|region| region.name == name);
             index.and_then(|index| u16::try_from(index).ok()).map(RegionId)
@@ -260,7 +260,7 @@ impl Fabric {
 
 /// Adds what is wrong with a region to `faults`; `several` says whether the fabric has other
 /// regions.
-fn check_region_spec(region: &RegionSpec, several: bool, faults: &mut Vec<FabricError>) {
+fn check_region_spec(region: &FabricRegionSpec, several: bool, faults: &mut Vec<FabricError>) {
     let name = || region.name.clone();
     let ranks = u32::try_from(region.speeds.len()).unwrap_or(u32::MAX);
     let served = region.gateways.iter().map(|gateway| gateway.ranks).sum();
@@ -276,7 +276,7 @@ fn check_region_spec(region: &RegionSpec, several: bool, faults: &mut Vec<Fabric
     if several && region.gateways.iter().all(|gateway| gateway.wan.is_none()) {
         faults.push(FabricError::NoPort(name()));
     }
-    for RegionGateway { name, wan, .. } in &region.gateways {
+    for FabricGatewaySpec { name, wan, .. } in &region.gateways {
         let Some(wan) = wan else { continue };
         if wan.egress.min(wan.ingress).bits_per_second() < RATE_MIN_BITS_PER_SECOND {
             let text = format!("gateway `{name}`: a port below 8 kbit/s");
@@ -291,19 +291,19 @@ mod tests {
     use crate::topology::WanPort;
     use units::{BitRate, Fraction, Span};
 
-    fn region(name: &str, ranks: u32) -> RegionSpec {
+    fn region(name: &str, ranks: u32) -> FabricRegionSpec {
         let port = BitRate::from_bits_per_second(500_000_000);
         let wan = Some(WanPort { egress: port, ingress: port });
         let speeds = vec![1.0; usize::try_from(ranks).expect("small")];
-        RegionSpec {
+        FabricRegionSpec {
             name: name.to_owned(),
             speeds,
-            gateways: vec![RegionGateway::new(format!("{name}-0"), ranks, wan)],
+            gateways: vec![FabricGatewaySpec::new(format!("{name}-0"), ranks, wan)],
         }
     }
 
-    fn link(one: &str, other: &str) -> LinkSpec {
-        LinkSpec {
+    fn link(one: &str, other: &str) -> FabricLinkSpec {
+        FabricLinkSpec {
             between: (one.to_owned(), other.to_owned()),
             rate: BitRate::from_bits_per_second(500_000_000),
             rtt: Span::from_ms(80),

@@ -5,7 +5,7 @@
 
 use super::error::FabricError;
 use super::fabric::Fabric;
-use super::spec::{LinkSpec, RegionGateway, RegionSpec};
+use super::fabric_spec::{FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec};
 use crate::ids::{GatewayId, RankId};
 
 /// The fabric of a group, and the numbers of its ranks and gateways in the whole fabric.
@@ -54,7 +54,7 @@ impl GroupFabric {
         let (mut regions, mut gateways) = (Vec::new(), Vec::new());
         for region in whole.regions() {
             let mut spec =
-                RegionSpec { name: region.name.clone(), speeds: vec![], gateways: vec![] };
+                FabricRegionSpec { name: region.name.clone(), speeds: vec![], gateways: vec![] };
             for id in region.gateways.clone().map(GatewayId) {
                 let gateway = whole.gateway(id);
                 let served = ranks_within(ranks, &gateway.ranks);
@@ -64,7 +64,7 @@ impl GroupFabric {
                 };
                 let speed = |rank: &RankId| region.speeds[(rank.0 - region.ranks.start) as usize];
                 spec.speeds.extend(served.iter().map(speed));
-                spec.gateways.push(RegionGateway::new(&gateway.name, count, gateway.wan));
+                spec.gateways.push(FabricGatewaySpec::new(&gateway.name, count, gateway.wan));
                 gateways.push(id);
             }
             regions.extend((!spec.gateways.is_empty()).then_some(spec));
@@ -85,11 +85,11 @@ fn ranks_within<'r>(ranks: &'r [RankId], range: &std::ops::Range<u32>) -> &'r [R
 }
 
 /// Returns the links whose ends are both among these regions.
-fn links_between(whole: &Fabric, regions: &[RegionSpec]) -> Vec<LinkSpec> {
+fn links_between(whole: &Fabric, regions: &[FabricRegionSpec]) -> Vec<FabricLinkSpec> {
     let is_kept = |name: &str| regions.iter().any(|region| region.name == name);
     let links = whole.links().iter().filter_map(|link| {
         let [a, b] = [link.a, link.b].map(|region| &whole.region(region).name);
-        (is_kept(a) && is_kept(b)).then(|| LinkSpec {
+        (is_kept(a) && is_kept(b)).then(|| FabricLinkSpec {
             between: (a.clone(), b.clone()),
             rate: link.rate,
             rtt: link.rtt,

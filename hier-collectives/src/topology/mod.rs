@@ -2,14 +2,14 @@
 
 mod error;
 mod fabric;
+mod fabric_spec;
 mod group_fabric;
 mod link;
 mod region;
-mod spec;
 
 pub use error::FabricError;
 pub use fabric::Fabric;
+pub use fabric_spec::{FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec};
 pub use group_fabric::{GroupFabric, GroupFabricError};
 pub use link::{Link, LinkState};
 pub use region::{Gateway, Region, WanPort};
-pub use spec::{LinkSpec, RegionGateway, RegionSpec};

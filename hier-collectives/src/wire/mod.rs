@@ -7,20 +7,20 @@
 
 mod envelope;
 mod group_facts;
-mod header;
 mod hello;
 mod job_facts;
 mod limits;
 mod message;
 mod message_encoding;
+mod segment_header;
 
 #[cfg(test)]
 mod tests;
 
 pub use envelope::Envelope;
 pub use group_facts::{GroupFacts, read_ranks, write_ranks};
-pub use header::{SegmentHeader, SegmentKey};
 pub use hello::Hello;
 pub use job_facts::JobFacts;
 pub use limits::{MAX_MESSAGE_BYTES, WIRE_VERSION};
 pub use message::Message;
+pub use segment_header::{SegmentHeader, SegmentKey};

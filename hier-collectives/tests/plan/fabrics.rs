@@ -1,7 +1,9 @@
 //! Random fabrics, from a seed that every failure prints.
 
 use hier_collectives::testing::{self, SplitMix64, mbit};
-use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
+use hier_collectives::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+};
 use units::{Fraction, Span};
 
 pub fn port(rate: u64) -> WanPort {
@@ -9,20 +11,20 @@ pub fn port(rate: u64) -> WanPort {
 }
 
 /// A region by its number and its gateways' ranks and ports.
-pub fn region(number: usize, gateways: &[(u32, Option<WanPort>)]) -> RegionSpec {
+pub fn region(number: usize, gateways: &[(u32, Option<WanPort>)]) -> FabricRegionSpec {
     let ranks: u32 = gateways.iter().map(|(ranks, _)| ranks).sum();
     let gateway = |(index, (ranks, wan)): (usize, &(u32, Option<WanPort>))| {
-        RegionGateway::new(format!("g{number:03}-{index}"), *ranks, *wan)
+        FabricGatewaySpec::new(format!("g{number:03}-{index}"), *ranks, *wan)
     };
-    RegionSpec {
+    FabricRegionSpec {
         name: region_name(number),
         speeds: vec![1.0; ranks as usize],
         gateways: gateways.iter().enumerate().map(gateway).collect(),
     }
 }
 
-pub fn link(one: usize, other: usize, rate: u64, rtt_ms: u64) -> LinkSpec {
-    LinkSpec {
+pub fn link(one: usize, other: usize, rate: u64, rtt_ms: u64) -> FabricLinkSpec {
+    FabricLinkSpec {
         between: (region_name(one), region_name(other)),
         rate: mbit(rate),
         rtt: Span::from_ms(rtt_ms),
@@ -30,7 +32,7 @@ pub fn link(one: usize, other: usize, rate: u64, rtt_ms: u64) -> LinkSpec {
     }
 }
 
-pub fn fabric(regions: Vec<RegionSpec>, links: Vec<LinkSpec>) -> Fabric {
+pub fn fabric(regions: Vec<FabricRegionSpec>, links: Vec<FabricLinkSpec>) -> Fabric {
     Fabric::new("random", 1500, regions, links).expect("valid")
 }
 

@@ -2,7 +2,7 @@
 
 use crate::fabrics::{simple, unlike};
 use hier_collectives::bound;
-use hier_collectives::plan::{self, Algorithm, Operation};
+use hier_collectives::plan::{self, Operation, PlanAlgorithm};
 use hier_collectives::testing::SplitMix64;
 use hier_collectives::topology::Fabric;
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
@@ -220,7 +220,7 @@ fn ports_and_pairs_are_planned_near_the_best_packing() {
 fn an_equal_mesh_of_narrow_pairs_is_used_whole() {
     let fabric = simple(&[10_000; 4], 60, |_, _| Some(100));
     let plan = plan::make_plan(&fabric).expect("small");
-    assert_eq!(plan.algorithm, Algorithm::Direct);
+    assert_eq!(plan.algorithm, PlanAlgorithm::Direct);
     // Even shares: 2S/(Nc). A ring: 2(N-1)/N S/c.
     let ring = 1.5 * LARGE_BUFFER.get() as f64 / payload(100.0);
     assert!(ring / predicted(&fabric) > 2.99);
@@ -230,7 +230,7 @@ fn an_equal_mesh_of_narrow_pairs_is_used_whole() {
 fn owner_shares_follow_the_ports() {
     let fabric = simple(&[400, 250, 100, 100], 60, |_, _| Some(400));
     let plan = plan::make_plan(&fabric).expect("small");
-    assert_eq!(plan.algorithm, Algorithm::Direct);
+    assert_eq!(plan.algorithm, PlanAlgorithm::Direct);
     let even = 1.5 * LARGE_BUFFER.get() as f64 / payload(100.0);
     assert!(even / predicted(&fabric) > 1.41, "{}", even / predicted(&fabric));
     let owned = plan.owner_fractions(&fabric, u64::MAX);

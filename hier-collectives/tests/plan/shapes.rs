@@ -3,7 +3,7 @@
 use crate::fabrics::{fabric, link, port, region, simple, unlike};
 use hier_collectives::buffer_part;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{self, Algorithm, Operation, Plan, TreeDirection};
+use hier_collectives::plan::{self, Operation, Plan, PlanAlgorithm, TreeDirection};
 use hier_collectives::testing::{SplitMix64, mbit};
 use hier_collectives::topology::{Fabric, WanPort};
 use units::ByteCount;
@@ -16,7 +16,7 @@ fn two_regions_swap_with_any_gateways() {
     ];
     let fabric = fabric(regions, vec![link(0, 1, 400, 80)]);
     let plan = plan::make_plan(&fabric).expect("small");
-    assert_eq!(plan.algorithm, Algorithm::Swap);
+    assert_eq!(plan.algorithm, PlanAlgorithm::Swap);
     // 3:1 on one side, 1:1 on the other: they meet on the union of the cuts, 1/2 and 3/4.
     let shares: Vec<u64> = plan.trees.iter().map(|tree| tree.share).collect();
     assert_eq!(shares, [1 << 19, 1 << 18, 1 << 18]);
@@ -34,7 +34,7 @@ fn two_regions_swap_with_any_gateways() {
 fn a_star_of_links_is_a_hub() {
     let fabric = simple(&[100, 1000, 100, 100], 20, |a, b| (a == 1 || b == 1).then_some(100));
     let plan = plan::make_plan(&fabric).expect("small");
-    assert_eq!(plan.algorithm, Algorithm::Hub);
+    assert_eq!(plan.algorithm, PlanAlgorithm::Hub);
     assert_eq!(plan.trees.len(), 1);
     assert_eq!(plan.trees[0].roots, [GatewayId(1)]);
     assert!(plan.reason.contains("r001"), "{}", plan.reason);
@@ -90,7 +90,7 @@ fn a_missing_pair_beside_a_limiting_port_costs_nothing() {
     let ports = [900, 350, 350, 120, 80];
     let fabric = simple(&ports, 60, |a, b| ((a, b) != (3, 4)).then(|| ports[a].min(ports[b])));
     let plan = plan::make_plan(&fabric).expect("small");
-    assert_eq!(plan.algorithm, Algorithm::Hub);
+    assert_eq!(plan.algorithm, PlanAlgorithm::Hub);
     assert!(ratio(&fabric, &plan) < 1.001);
 }
 
@@ -99,7 +99,7 @@ fn a_missing_pair_is_relayed() {
     let ports = [400, 300, 300, 250, 250];
     let fabric = simple(&ports, 60, |a, b| ((a, b) != (3, 4)).then(|| ports[a].min(ports[b])));
     let plan = plan::make_plan(&fabric).expect("small");
-    assert_eq!(plan.algorithm, Algorithm::Relay);
+    assert_eq!(plan.algorithm, PlanAlgorithm::Relay);
     assert!(plan.trees.len() > 2, "{plan:?}");
     assert!(ratio(&fabric, &plan) < 1.005, "{}", ratio(&fabric, &plan));
 }
@@ -134,7 +134,7 @@ fn a_chain_has_its_root_in_the_middle() {
 fn one_region_shares_among_its_gateways() {
     let fabric = fabric(vec![region(0, &[(1, None), (1, None), (2, None)])], vec![]);
     let plan = plan::make_plan(&fabric).expect("small");
-    assert_eq!(plan.algorithm, Algorithm::Local);
+    assert_eq!(plan.algorithm, PlanAlgorithm::Local);
     assert_eq!(plan.owner_fractions(&fabric, u64::MAX), [1.0 / 3.0; 3]);
     assert_eq!(plan.prove(3), Ok(()));
 }
@@ -149,7 +149,7 @@ fn sixty_four_regions_with_gaps_are_planned_near_the_bound() {
         });
         let plan = plan::make_plan(&fabric).expect("small");
         plan.prove(64).expect("sound");
-        assert_eq!(plan.algorithm, Algorithm::Relay);
+        assert_eq!(plan.algorithm, PlanAlgorithm::Relay);
         let ratio = ratio(&fabric, &plan);
         assert!(ratio < 1.01, "seed {seed}: {ratio}");
     }
@@ -164,7 +164,7 @@ fn many_narrow_pairs_are_planned_without_pricing() {
         });
         let plan = plan::make_plan(&fabric).expect("small");
         println!("{}", plan.reason);
-        assert_eq!(plan.algorithm, Algorithm::Relay);
+        assert_eq!(plan.algorithm, PlanAlgorithm::Relay);
         let ratio = ratio(&fabric, &plan);
         assert!(ratio < 1.10, "{regions} regions: {ratio}");
     }

@@ -215,13 +215,13 @@ pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use hier_collectives::reduce::reduce_slices;
-    use hier_collectives::topology::{RegionGateway, RegionSpec};
+    use hier_collectives::topology::{FabricGatewaySpec, FabricRegionSpec};
 
     fn bench(dtype: Dtype, op: ReduceOp) -> RankBench {
-        let region = RegionSpec {
+        let region = FabricRegionSpec {
             name: "one".to_owned(),
             speeds: vec![1.0; 4],
-            gateways: vec![RegionGateway::new("one-0", 4, None)],
+            gateways: vec![FabricGatewaySpec::new("one-0", 4, None)],
         };
         let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
         RankBench {

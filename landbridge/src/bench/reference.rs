@@ -62,7 +62,7 @@ impl ReferenceElement {
             Dtype::F64 => Self::Float(f64::from_bits(bits), share),
             Dtype::F16 => Self::Float(f16::from_bits(bits as u16).to_f64(), share),
             Dtype::Bf16 => Self::Float(bf16::from_bits(bits as u16).to_f64(), share),
-            _ => Self::Integer(wrapped(dtype, i128::from(bits)), dtype),
+            _ => Self::Integer(wrapped_reference_integer(dtype, i128::from(bits)), dtype),
         }
     }
 
@@ -100,7 +100,7 @@ impl ReferenceElement {
                     ReduceOp::Bor => a | b,
                     ReduceOp::Bxor => a ^ b,
                 };
-                Self::Integer(wrapped(dtype, value), dtype)
+                Self::Integer(wrapped_reference_integer(dtype, value), dtype)
             }
             (same, _) => same,
         }
@@ -128,7 +128,7 @@ impl ReferenceElement {
 }
 
 /// Returns the value that an integer of this type has with the low bits of `value`.
-fn wrapped(dtype: Dtype, value: i128) -> i128 {
+fn wrapped_reference_integer(dtype: Dtype, value: i128) -> i128 {
     match dtype {
         Dtype::I8 => i128::from(value as i8),
         Dtype::I16 => i128::from(value as i16),

@@ -1,10 +1,11 @@
 //! `landbridge bench`: one rank of a benchmark of running gateways.
 
 use super::config::RegionArgument;
-use super::output::exit::{CommandError, Exit};
+use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
 use crate::bench::{Measurement, RankBench, run_rank_bench_telling_waits};
+use crate::cli::output::command_error::CommandError;
 use clap::{Args, Subcommand};
 use gateway::client::GatewayAddress;
 use gateway::config::{JobConfig, RegionFile};

@@ -1,7 +1,8 @@
 //! `landbridge certs`: a certificate authority, certificates and job tokens for a fabric.
 
-use super::output::exit::{CommandError, Exit};
+use super::output::exit::Exit;
 use super::output::print::{print_json, print_verbatim};
+use crate::cli::output::command_error::CommandError;
 use clap::Args;
 use gateway::certs::{
     CertificateOptions, CertificateValidity, FileOutcome, make_certificate_files,

@@ -1,9 +1,10 @@
 //! `landbridge doctor`: prints the findings of [`crate::doctor`].
 
 use super::config::GatewayArguments;
-use super::output::exit::{CommandError, Exit};
+use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
+use crate::cli::output::command_error::CommandError;
 use crate::doctor::{Finding, FindingVerdict, examine_gateway};
 use clap::Args;
 use gateway::host::current_thread_runtime;

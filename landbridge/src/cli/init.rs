@@ -1,8 +1,9 @@
 //! `landbridge init`: the files of a new deployment.
 
-use super::output::exit::{CommandError, Exit};
+use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
+use crate::cli::output::command_error::CommandError;
 use crate::init::options::{LinkOption, PerRegion, RegionOption, parse_name};
 use crate::init::questions::{Answers, Questioner};
 use crate::init::{

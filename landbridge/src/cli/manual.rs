@@ -1,12 +1,11 @@
-//! `landbridge man` and `landbridge completions`: files for `man` and for shells.
+//! `landbridge man`: manual pages.
 //!
-//! Both are made of the descriptions that `--help` prints, so that packages hold what the program
-//! of the same version takes.
+//! They are made of the descriptions that `--help` prints, so that packages hold what the program of
+//! the same version takes.
 
-use super::output::exit::{CommandError, Exit};
-use super::output::print::print_verbatim;
+use super::output::exit::Exit;
+use crate::cli::output::command_error::CommandError;
 use clap::{Args, Command};
-use clap_complete::Shell;
 use std::path::PathBuf;
 
 /// Write a manual page for each command.
@@ -16,16 +15,6 @@ pub(super) struct ManCommand {
     /// The directory for the pages; created if it does not exist
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-}
-
-/// Print the completions of a shell.
-#[derive(Debug, Args)]
-#[command(after_help = "Example: landbridge completions bash > \
-    ~/.local/share/bash-completion/completions/landbridge")]
-pub(super) struct CompletionsCommand {
-    /// The shell
-    #[arg(value_name = "SHELL", value_enum)]
-    shell: Shell,
 }
 
 impl ManCommand {
@@ -38,26 +27,11 @@ impl ManCommand {
     }
 }
 
-impl CompletionsCommand {
-    /// Runs `landbridge completions`: prints a script that completes the commands of `line`.
-    pub(super) fn run(self, line: Command) -> Result<Exit, CommandError> {
-        print_verbatim(completions(self.shell, line).trim_end())?;
-        Ok(Exit::Good)
-    }
-}
-
-/// Returns a script by which `shell` completes the commands of `line`.
-fn completions(shell: Shell, mut line: Command) -> String {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut line, "landbridge", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::CommandLine;
-    use clap::{CommandFactory, ValueEnum};
+    use crate::cli::LandbridgeArguments;
+    use clap::CommandFactory;
 
     /// Returns a command and all below it that users see, as they print help.
     fn with_subcommands(command: &Command) -> Vec<Command> {
@@ -87,7 +61,7 @@ mod tests {
 
     /// Returns the names of all commands with their short and long help at a width.
     fn helps(columns: u16) -> Vec<(String, String)> {
-        let mut line = wan_sim::cli::fit_help(CommandLine::command(), columns);
+        let mut line = wan_sim::cli::fit_help(LandbridgeArguments::command(), columns);
         line.build();
         let texts = with_subcommands(&line).into_iter().flat_map(|mut command| {
             let texts = [command.render_help(), command.render_long_help()];
@@ -101,26 +75,16 @@ mod tests {
     fn each_command_has_a_manual_page() {
         let folder = tempfile::tempdir().expect("a folder");
         let out = folder.path().join("man1");
-        ManCommand { out: out.clone() }.run(CommandLine::command()).expect("written");
+        ManCommand { out: out.clone() }.run(LandbridgeArguments::command()).expect("written");
         let page = |name: &str| std::fs::read_to_string(out.join(name)).expect("a page");
         assert!(page("landbridge.1").contains("Exit codes"));
         assert!(page("landbridge-bench-all-reduce.1").contains("LANDBRIDGE_CONFIG"));
-        for command in CommandLine::command().get_subcommands().filter(|found| !found.is_hide_set())
+        for command in
+            LandbridgeArguments::command().get_subcommands().filter(|found| !found.is_hide_set())
         {
             let name = command.get_name();
             assert!(page(&format!("landbridge-{name}.1")).contains(".SH SYNOPSIS"), "{name}");
         }
         assert!(!out.join("landbridge-quickstart-rank.1").exists());
-    }
-
-    #[test]
-    fn each_shell_completes_each_command() {
-        for shell in Shell::value_variants() {
-            let script = completions(*shell, CommandLine::command());
-            for command in CommandLine::command().get_subcommands() {
-                let name = command.get_name();
-                assert!(command.is_hide_set() || script.contains(name), "{shell}: {name}");
-            }
-        }
     }
 }

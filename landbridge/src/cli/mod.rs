@@ -5,6 +5,7 @@
 
 mod bench;
 mod certs;
+mod completions;
 mod config;
 mod doctor;
 mod init;
@@ -30,7 +31,7 @@ use stdio::ExitOnInterrupt;
 /// Lets one training job span several data centres.
 #[derive(Debug, Parser)]
 #[command(name = "landbridge", version, after_help = EXIT_CODES_HELP)]
-struct CommandLine {
+struct LandbridgeArguments {
     #[command(subcommand)]
     command: Command,
 }
@@ -50,7 +51,7 @@ enum Command {
     Ports(ports::PortsCommand),
     Bench(bench::BenchCommand),
     WanSim(wan_sim::WanSimCommand),
-    Completions(manual::CompletionsCommand),
+    Completions(completions::CompletionsCommand),
     Man(manual::ManCommand),
     #[command(hide = true)]
     QuickstartRank(quickstart::QuickstartRankCommand),
@@ -105,10 +106,12 @@ pub(crate) fn main() -> Exit {
 fn run_command_line() -> Exit {
     // Without it a file that grows above a limit ends the process, which is no reason not to run.
     let _ = fail_writes_above_file_limit();
-    let line = match ::wan_sim::cli::parse_command_line::<CommandLine>() {
+    let line = match ::wan_sim::cli::parse_command_line::<LandbridgeArguments>() {
         Ok(line) => line,
         Err(error) => {
-            return Exit::from_wan_sim(::wan_sim::cli::explain_usage_error::<CommandLine>(&error));
+            return Exit::from_wan_sim(::wan_sim::cli::explain_usage_error::<LandbridgeArguments>(
+                &error,
+            ));
         }
     };
     // Without it an abort ends the process by its signal, which is no reason not to run.
@@ -124,8 +127,8 @@ fn run_command_line() -> Exit {
         Command::Run(command) => command.run(interrupts),
         Command::Bench(command) => command.run(),
         Command::WanSim(command) => command.run(),
-        Command::Completions(command) => command.run(CommandLine::command()),
-        Command::Man(command) => command.run(CommandLine::command()),
+        Command::Completions(command) => command.run(LandbridgeArguments::command()),
+        Command::Man(command) => command.run(LandbridgeArguments::command()),
         Command::Init(command) => command.run(),
         Command::Certs(command) => command.run(),
         Command::Check(command) => command.run(),

@@ -1,9 +1,10 @@
 //! `landbridge ports`: prints the rules that firewalls need.
 
 use super::config::GatewayArguments;
-use super::output::exit::{CommandError, Exit};
+use super::output::exit::Exit;
 use super::output::print::{print_json, print_text, print_verbatim};
 use super::output::table::render_table;
+use crate::cli::output::command_error::CommandError;
 use crate::firewall::{Direction, FirewallRule, firewall_rules, nftables_script};
 use clap::Args;
 use gateway::config::LANES_MAX;
@@ -42,7 +43,7 @@ impl PortsCommand {
         let region = self.gateway.load_region()?;
         let gateway = self.gateway.choose(&region)?;
         let rules = firewall_rules(&region, gateway);
-        let lanes = plan::lane_count(region.fabric().fabric());
+        let lanes = plan::plan_lane_count(region.fabric().fabric());
         if self.json {
             print_json(&PortsReport { gateway: &gateway.name, lanes, rules: &rules })?;
         } else if self.nft {

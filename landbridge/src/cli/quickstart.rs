@@ -1,8 +1,9 @@
 //! `landbridge quickstart`, and the hidden command that runs one of its ranks.
 
-use super::output::exit::{CommandError, Exit};
+use super::output::exit::Exit;
 use super::output::parent::exit_with_parent;
 use super::output::print::{print_json, print_text};
+use crate::cli::output::command_error::CommandError;
 use crate::quickstart::{self, QuickstartError, QuickstartOptions, RankTask, report};
 use clap::Args;
 use gateway::host::current_thread_runtime;

@@ -1,12 +1,13 @@
 //! `landbridge rate`: an operator's rate limit for a link of a running gateway.
 
 use super::config::GatewayArguments;
-use super::output::exit::{CommandError, Exit};
+use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
 use super::status::{LINK_TABLE_HEADER, link_status_row};
+use crate::cli::output::command_error::CommandError;
 use clap::Args;
-use gateway::access::TrustedUsers;
+use gateway::access::TrustedSocketUsers;
 use gateway::local::operator::{OperatorRequest, send_operator_request};
 use units::BitRate;
 
@@ -51,7 +52,7 @@ impl RateCommand {
         let link = send_operator_request(
             &gateway.socket,
             &OperatorRequest::SetRate { link: self.link, bits_per_second },
-            TrustedUsers::new(gateway.user_id()?),
+            TrustedSocketUsers::new(gateway.user_id()?),
         )?;
         if self.json {
             print_json(&link)?;

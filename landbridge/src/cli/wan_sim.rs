@@ -1,7 +1,8 @@
 //! `landbridge wan-sim`: the emulator's commands, so that one binary is enough.
 
-use super::output::exit::{CommandError, Exit};
+use super::output::exit::Exit;
 use super::output::parent::exit_with_parent;
+use crate::cli::output::command_error::CommandError;
 use clap::Args;
 
 /// Emulate long-haul links on this machine.

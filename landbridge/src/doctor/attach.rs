@@ -3,7 +3,7 @@
 use super::finding::Finding;
 use gateway::client::{AttachError, TlsAddress, TlsGateway};
 use gateway::config::GatewayConfig;
-use gateway::wan::connect::tls::Authorities;
+use gateway::wan::connect::tls::TrustAnchors;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 pub(super) async fn check_attach_address(gateway: &GatewayConfig) -> Option<Finding> {
     let address = gateway.attach?;
     let finding = |found: String| Finding::ok("attach address", address, found);
-    if let Some(Err(error)) = gateway.trainers_ca.as_deref().map(Authorities::load) {
+    if let Some(Err(error)) = gateway.trainers_ca.as_deref().map(TrustAnchors::load) {
         let advice = "put the certificate of the trainers' CA there, in PEM";
         return Some(finding(error.to_string()).into_failure(advice));
     }

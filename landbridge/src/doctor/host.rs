@@ -2,11 +2,12 @@
 
 use super::finding::Finding;
 use gateway::access::{
-    self, SocketAccessError, TrustedUsers, check_socket_folder, check_socket_peer,
+    self, SocketAccessError, TrustedSocketUsers, check_socket_folder, check_socket_peer,
     denied_socket_access,
 };
 use gateway::config::{GatewayConfig, JobConfig, RegionFile};
-use gateway::daemon::{check_descriptor_limit, descriptors_needed, process_memory_needs};
+use gateway::daemon::{descriptors_needed, process_memory_needs};
+use gateway::limits::descriptor_limit::check_descriptor_limit;
 use gateway::limits::memory::{MemoryNeeds, limit_below_needs};
 use gateway::local::socket::{ListenError, check_socket_path};
 use gateway::local::token_file::{self, TokenFileError};
@@ -83,7 +84,7 @@ pub(super) fn check_host_socket(gateway: &GatewayConfig) -> Finding {
         Ok(user) => user,
         Err(error) => return finding(&error.to_string()).into_failure("correct the region file"),
     };
-    let trusted = TrustedUsers::new(user);
+    let trusted = TrustedSocketUsers::new(user);
     let listening = match UnixStream::connect(path) {
         Ok(stream) => user_listening_on_host(stream).map(Some),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(error),

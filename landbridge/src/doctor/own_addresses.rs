@@ -19,7 +19,7 @@ pub(super) fn check_own_addresses(region: &RegionFile, gateway: &GatewayConfig) 
         .into_iter()
         .collect();
     let file = region.fabric();
-    let lanes = plan::lane_count(file.fabric());
+    let lanes = plan::plan_lane_count(file.fabric());
     let wan = gateway.listen.as_ref().or_else(|| file.lane_addresses(gateway.id));
     for addresses in wan.into_iter().chain(file.lan_addresses(gateway.id)) {
         let unbound = (0..lanes).find_map(|lane| {

@@ -4,7 +4,7 @@ use super::finding::Finding;
 use gateway::config::{GatewayConfig, LanePeer, RegionFile};
 use gateway::host::RealHost;
 use gateway::wan::connect::path_probe::path_check::{
-    LanePaths, PathFault, PathFindings, check_path, describe_path_ports,
+    CheckedPaths, PathFault, PathFindings, check_path, describe_path_ports,
 };
 use gateway::wan::connect::path_probe::{
     ExpectedPath, PathMeasurement, ProbeError, ProbeTarget, measure_path,
@@ -96,7 +96,7 @@ fn describe_ports_of_peer(subject: &str, checked: &PathFindings) -> Vec<Finding>
 /// Returns the findings on the path to a peer of the same region, which is not measured.
 fn describe_peer_lan_path(
     subject: &str,
-    paths: &LanePaths,
+    paths: &CheckedPaths,
     checked: &PathFindings,
 ) -> Vec<Finding> {
     let (Some(rtt), Some(mtu)) = (checked.rtt, checked.mtu) else {
@@ -110,7 +110,7 @@ fn describe_peer_lan_path(
 /// The path to a peer of another region, to be measured.
 struct MeasuredPath<'l> {
     subject: String,
-    paths: LanePaths,
+    paths: CheckedPaths,
     /// Ports and MTU as checked.
     checked: PathFindings,
     link: &'l Link,
@@ -216,7 +216,7 @@ fn compare_peer_mtu(subject: &str, stated: Option<u16>, carried: u16) -> Finding
 /// lanes to the peer, and the check of them.
 fn explain_peer_probe_failure(
     subject: &str,
-    (paths, checked): (&LanePaths, &PathFindings),
+    (paths, checked): (&CheckedPaths, &PathFindings),
     error: &ProbeError,
 ) -> Finding {
     let finding = Finding::ok("UDP both ways", subject, error);
@@ -238,7 +238,7 @@ fn explain_peer_probe_failure(
 }
 
 /// Returns the finding that no port of a peer answers.
-fn explain_peer_silence(subject: &str, paths: &LanePaths, checked: &PathFindings) -> Finding {
+fn explain_peer_silence(subject: &str, paths: &CheckedPaths, checked: &PathFindings) -> Finding {
     let mut lanes = paths.lanes.iter();
     if lanes.next().is_some_and(|(own, lane)| peer_answers_port_unreachable(*lane, *own, paths.rtt))
     {

@@ -90,7 +90,7 @@ impl QuickstartDeployment {
         };
         certs::make_certificate_files(&fabric, &folder.path().join("keys"), &order)?;
         let lane = |first: SocketAddr, lane| SocketAddr::new(first.ip(), first.port() + lane);
-        let forwards = (0..plan::lane_count(&fabric)).map(|i| (lane(relay, i), lane(west, i)));
+        let forwards = (0..plan::plan_lane_count(&fabric)).map(|i| (lane(relay, i), lane(west, i)));
         Ok(Self { forwards: forwards.collect(), folder, fabric, status })
     }
 

@@ -3,7 +3,7 @@
 //! [`super::messages`] describes its lines on stdout and stdin.
 
 use super::messages::{JOB_NAME, RankMessage, RankTimes};
-use super::training::data_parallel::{self, EXCHANGED_ELEMENTS, RankShare, ShareError};
+use super::training::data_parallel::{self, BatchRange, EXCHANGED_ELEMENTS, ShareError};
 use super::training::digits::Digits;
 use crate::bench::{BenchError, sha256_hex, synchronize_ranks};
 use gateway::client::{
@@ -74,7 +74,7 @@ impl RankTask {
     /// # Errors
     /// [`RankError`].
     pub(crate) async fn run(self) -> Result<(), RankError> {
-        let share = RankShare::from_shares(&self.shares, self.rank as usize)?;
+        let share = BatchRange::from_shares(&self.shares, self.rank as usize)?;
         let gradients = 2 * GRADIENT_TENSORS as u64 * (EXCHANGED_ELEMENTS as u64 * 4 + 64);
         let arena = gradients + 2 * (self.size.get() + 64) + 4096;
         let attach = AttachOptions {
@@ -97,7 +97,7 @@ impl RankTask {
     }
 
     /// Trains on the share of this rank. Returns the final weights as little-endian f32.
-    async fn train(&self, client: &Client, share: &RankShare) -> Result<Vec<u8>, RankError> {
+    async fn train(&self, client: &Client, share: &BatchRange) -> Result<Vec<u8>, RankError> {
         let digits = Digits::load();
         let mut gradients = GradientAverage::new(client)?;
         let mut printed = Ok(());

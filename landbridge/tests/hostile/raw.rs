@@ -1,12 +1,12 @@
 //! A trainer that sends any bytes it likes.
 
 use crate::deployment::Deployment;
-use gateway::access::TrustedUsers;
+use gateway::access::TrustedSocketUsers;
 use gateway::client::TlsGateway;
 use gateway::config::RegionFile;
 use gateway::local::listener::{TrainerStream, connect_unix_listener};
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, Request, Response, read_local_message, write_local_message,
+    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, read_local_message, write_local_message,
 };
 use gateway::memory::arena::Arena;
 use hier_collectives::descriptor::{
@@ -45,7 +45,7 @@ impl Way {
         match self {
             Self::Socket => {
                 let path = deployment.path(&format!("{region}.sock"));
-                let trusted = TrustedUsers::new(None);
+                let trusted = TrustedSocketUsers::new(None);
                 Box::new(connect_unix_listener(&path, memory, trusted).await.expect("connects"))
             }
             Self::Tls => tls_way(deployment, region).connect_unattached().await.expect("connects"),
@@ -96,11 +96,11 @@ pub fn request(deployment: &Deployment, job: &str, token_of: &str, rank: u32) ->
         rank: RankId(rank),
         arena_bytes: ARENA,
     };
-    Request::Attach(attach).encode()
+    LocalRequest::Attach(attach).encode()
 }
 
 /// Sends a descriptor of memory and a request. Returns the response.
-pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> Response {
+pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> LocalResponse {
     ask_by(Way::Socket, deployment, memory, request).await
 }
 
@@ -110,11 +110,11 @@ pub async fn ask_by(
     deployment: &Deployment,
     memory: &OwnedFd,
     request: &[u8],
-) -> Response {
+) -> LocalResponse {
     let mut stream = way.connect(deployment, "east", memory).await;
     write_local_message(&mut stream, request).await.expect("sent");
     let answer = read_local_message(&mut stream).await.expect("an answer");
-    Response::decode(&answer).expect("a response")
+    LocalResponse::decode(&answer).expect("a response")
 }
 
 /// Sends a request that the gateway must refuse. Returns its reason.
@@ -130,7 +130,7 @@ pub async fn refusal_by(
     request: &[u8],
 ) -> String {
     match ask_by(way, deployment, memory, request).await {
-        Response::Refused(refusal) => refusal.why,
+        LocalResponse::Refused(refusal) => refusal.why,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -150,7 +150,7 @@ impl RawClient {
         write_local_message(&mut stream, &request).await.expect("sent");
         let mut raw = Self { stream, arena, memory, epoch: Epoch(0), next: Sequence(0) };
         match raw.receive().await {
-            Some(Response::Attached { .. }) => raw,
+            Some(LocalResponse::Attached { .. }) => raw,
             other => panic!("not attached: {other:?}"),
         }
     }
@@ -181,13 +181,13 @@ impl RawClient {
     }
 
     /// Returns the next response; `None` once the gateway has closed the connection.
-    pub async fn receive(&mut self) -> Option<Response> {
+    pub async fn receive(&mut self) -> Option<LocalResponse> {
         let bytes = read_local_message(&mut self.stream).await.ok()?;
-        let response = Response::decode(&bytes).expect("a response");
-        if let Response::Event(RankEvent::EpochBegan { epoch, next, .. }) = response {
+        let response = LocalResponse::decode(&bytes).expect("a response");
+        if let LocalResponse::Event(RankEvent::EpochBegan { epoch, next, .. }) = response {
             (self.epoch, self.next) = (epoch, next);
         }
-        if let Response::ResultPiece { bytes, .. } = response {
+        if let LocalResponse::ResultPiece { bytes, .. } = response {
             self.stream.read_exact(&mut vec![0; bytes as usize]).await.ok()?;
         }
         Some(response)
@@ -197,7 +197,7 @@ impl RawClient {
     pub async fn refusal_at_end(&mut self) -> String {
         let mut last = String::new();
         while let Some(response) = self.receive().await {
-            if let Response::Refused(refusal) = response {
+            if let LocalResponse::Refused(refusal) = response {
                 last = refusal.why;
             }
         }
@@ -219,7 +219,7 @@ impl RawClient {
         self.next = Sequence(sequence.0 + 1);
         let (counts, timeout) = (Counts::Even, claim.timeout);
         let post = Post { epoch, sequence, descriptor, counts, weight: 1.0, timeout };
-        let request = Request::Post {
+        let request = LocalRequest::Post {
             post,
             contribution_offset: claim.contribution,
             result_offset: claim.result,
@@ -231,14 +231,14 @@ impl RawClient {
     pub async fn commit(&mut self, step: u64) -> std::io::Result<()> {
         let timeout = Span::from_secs(1);
         let commit = Commit { epoch: Epoch(0), step: Step(step), timeout };
-        write_local_message(&mut self.stream, &Request::Commit(commit).encode()).await
+        write_local_message(&mut self.stream, &LocalRequest::Commit(commit).encode()).await
     }
 
     /// Waits until the gateway has read all posts.
     pub async fn wait_until_read(&mut self) {
         self.commit(0).await.expect("sent");
         let is_answer =
-            |response: &_| matches!(response, Response::Event(RankEvent::CommitFailed { .. }));
+            |response: &_| matches!(response, LocalResponse::Event(RankEvent::CommitFailed { .. }));
         while !is_answer(&self.receive().await.expect("not cut off")) {}
     }
 
@@ -246,8 +246,8 @@ impl RawClient {
     pub async fn outcome(&mut self) -> bool {
         loop {
             match self.receive().await.expect("not cut off") {
-                Response::Event(RankEvent::ContributionFree { .. }) => return true,
-                Response::Event(RankEvent::Failed { .. }) => return false,
+                LocalResponse::Event(RankEvent::ContributionFree { .. }) => return true,
+                LocalResponse::Event(RankEvent::Failed { .. }) => return false,
                 _ => {}
             }
         }

@@ -2,7 +2,7 @@
 
 use super::deployment::{BINARY, Deployment};
 use super::skipping::skip;
-use gateway::access::{TrustedUsers, own_user_account};
+use gateway::access::{TrustedSocketUsers, own_user_account};
 use gateway::certs::{CertificateAuthority, CertificateValidity};
 use gateway::config::RegionFile;
 use gateway::local::listener::{ConnectError, connect_unix_listener};
@@ -206,12 +206,12 @@ fn a_third_users_process_gets_no_arena() {
     let (_, memory) = Arena::create_memfd(1 << 20).expect("memory");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let connect = |trusted| runtime.block_on(connect_unix_listener(&path, &memory, trusted));
-    let Err(ConnectError::Access(error)) = connect(TrustedUsers::new(None)) else {
+    let Err(ConnectError::Access(error)) = connect(TrustedSocketUsers::new(None)) else {
         panic!("a third user's process is not refused");
     };
     let text = error.to_string();
     assert!(text.contains("runs as user") && text.contains("no token was sent"), "{text}");
-    connect(TrustedUsers::new(Some(OTHER_USER))).expect("the region file names that user");
+    connect(TrustedSocketUsers::new(Some(OTHER_USER))).expect("the region file names that user");
 }
 
 #[test]

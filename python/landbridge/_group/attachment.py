@@ -16,7 +16,8 @@ from .. import errors
 from .._config.region_file import GatewayLocation
 from .._memory.arena import Arena
 from .._operation import Operation
-from .._protocol.connection import Connection, attach_rank
+from .._protocol.attach import attach_rank
+from .._protocol.connection import Connection
 from .._protocol.remote import attach_remote_rank
 from .._protocol.socket_access import trusted_socket_users
 from .._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
@@ -63,7 +64,7 @@ class GatewayAttachment:
         #: When the system first denied access since the last other answer, in seconds of
         #: ``time.monotonic``; ``None`` if it has not.
         self._denied_since: float | None = None
-        self._log = TroubleLog(rank)
+        self._log = AttachmentLog(rank)
 
     def meet_all_ranks(self, deadline: float, start_barrier: Callable[[float], Operation]) -> None:
         """Attaches the rank, and returns when all ranks are in one epoch, at the beginning of a
@@ -82,7 +83,7 @@ class GatewayAttachment:
         """
         pause = _RETRY_PAUSE_MIN_S
         self._log.end_trouble()
-        attempts = FailedAttempts(self._rank, deadline - time.monotonic())
+        attempts = AttachmentFailures(self._rank, deadline - time.monotonic())
         has_disagreed = False
         while True:
             began = time.monotonic()
@@ -209,7 +210,7 @@ class GatewayAttachment:
         return attach_rank(location.socket, self._arena.fd, request, deadline, trusted)
 
 
-class FailedAttempts:
+class AttachmentFailures:
     """The failures of one rank's attempts to meet the others within one timeout."""
 
     def __init__(self, rank: int, timeout_s: float) -> None:
@@ -258,7 +259,7 @@ def _was_cut_short(failure: errors.LandbridgeError) -> bool:
     return is_silence or isinstance(failure, errors.NoEpoch)
 
 
-class TroubleLog:
+class AttachmentLog:
     """The log of a rank that waits for its gateway: INFO at once, and a warning where the trouble
     lasts and an operator should look."""
 

@@ -22,7 +22,7 @@ from .._memory.arena import ArenaSlot
 from .._memory.array_list import ArrayList, adapt_rows
 from .._memory.arrays import ArrayAdapter
 from .._operation import DEFAULT_TIMEOUT_S, Operation, ResultDelivery
-from .._protocol.descriptor import CollectiveKind, Dtype, Op
+from .._protocol.collective_types import CollectiveKind, Dtype, Op
 from .poster import (
     AgreedArray,
     CollectivePoster,

@@ -14,10 +14,10 @@ from .. import errors
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._batch_split import BatchSplit, batch_shares
 from .._config.region_file import GatewayLocation
-from .._exchange import exchange_integers
+from .._exchange_integers import exchange_integers
 from .._memory.arena import Arena
 from .._memory.limits import named_memory_limits
-from .._operation import DEFAULT_TIMEOUT_S, StoreCall
+from .._operation import DEFAULT_TIMEOUT_S, StoreOperation
 from .._protocol.connection import Connection
 from .._protocol.wire import Request, StoreRequest
 from .attachment import GatewayAttachment
@@ -178,9 +178,10 @@ class Group(ParentGroup):
         return Store(self)
 
     def _call_store(self, request: bytes, timeout_ns: int) -> Any:
-        """Sends a request to the store, and returns the answer. Raises as ``StoreCall.wait``."""
+        """Sends a request to the store, and returns the answer. Raises as
+        ``StoreOperation.wait``."""
         self._check_may_wait()
-        call = StoreCall(self)
+        call = StoreOperation(self)
 
         def register_call() -> tuple[Connection, Request]:
             """Registers the call, and returns the connection and the request to send."""

@@ -21,7 +21,7 @@ class JobState(GroupState):
     def __init__(self) -> None:
         super().__init__()
         #: The groups that the rank has made and not left, by its own numbers.
-        self.subgroups: dict[int, SubgroupState] = {}
+        self.subgroups: dict[int, JobSubgroupState] = {}
         #: Groups that the rank leaves once nothing of it is under way there. The garbage collector
         #: adds some, in any thread, so this needs no lock.
         self.departures: collections.deque[int] = collections.deque()
@@ -62,12 +62,12 @@ class JobState(GroupState):
         """Returns the state of a group, or ``None`` for one that the rank has left."""
         return self if number == 0 else self.subgroups.get(number)
 
-    def add_subgroup(self, parent: GroupState, rank: int, size: int) -> SubgroupState:
+    def add_subgroup(self, parent: GroupState, rank: int, size: int) -> JobSubgroupState:
         """Adds a group of ``size`` ranks in which this one has the number ``rank``. Raises
         ``GatewayLost``, ``EpochEnded`` or ``Closed`` as a post in its parent."""
         with self._lock:
             parent.check_usable()
-            return self._enter_subgroup(SubgroupState(self, self._next_place(rank, size)))
+            return self._enter_subgroup(JobSubgroupState(self, self._next_place(rank, size)))
 
     def add_pair(self, parent: GroupState, rank: int) -> PairState:
         """Adds the group in which this rank, with the number ``rank``, and another one send to each
@@ -83,7 +83,7 @@ class JobState(GroupState):
         self._last_number += 1
         return GroupPlace(self._last_number, rank, size)
 
-    def _enter_subgroup(self, group: SubgroupState) -> SubgroupState:
+    def _enter_subgroup(self, group: JobSubgroupState) -> JobSubgroupState:
         """Adds a group on the connection of the job."""
         group.connection, group.ended = self.connection, None
         self.subgroups[group.place.number] = group
@@ -129,7 +129,7 @@ class JobState(GroupState):
         self.departures.clear()
 
 
-class SubgroupState(GroupState):
+class JobSubgroupState(GroupState):
     """The state of a group that ranks made. It is usable in its first epoch alone."""
 
     place: GroupPlace
@@ -213,7 +213,7 @@ class SubgroupState(GroupState):
         return errors.EpochEnded(text)
 
 
-class PairState(SubgroupState):
+class PairState(JobSubgroupState):
     """The state of a group in which two ranks send to each other. It is usable in every epoch, since
     no step depends on it."""
 

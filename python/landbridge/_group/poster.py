@@ -20,7 +20,7 @@ from .._memory.arena import Arena, ArenaSlot, arena_ranges_overlap
 from .._memory.arrays import ArrayAdapter, adapt_array, check_reducible
 from .._operation import Operation, ResultDelivery
 from .._protocol.connection import Connection
-from .._protocol.descriptor import CollectiveKind, Dtype, Op
+from .._protocol.collective_types import CollectiveKind, Dtype, Op
 from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
 from .._quantities import round_bytes
 from .._waiting import Latch, check_not_forked, check_not_in_callback

@@ -17,10 +17,10 @@ from .._memory.arena import Arena
 from .._memory.arrays import ArrayAdapter, adapt_array
 from .._operation import DEFAULT_TIMEOUT_S, Operation
 from .._protocol.connection import Connection
-from .._protocol.descriptor import CollectiveKind, Dtype
+from .._protocol.collective_types import CollectiveKind, Dtype
 from .._protocol.wire import MakeGroup, Request, encode_group_ranks
 from .blocks import BlockCollectives, MovedArrays
-from .job_state import JobState, PairState, SubgroupState
+from .job_state import JobState, PairState, JobSubgroupState
 from .poster import posted_agreed_array
 from .state import GroupState
 from .whole_arrays import WholeArrayCollectives
@@ -40,7 +40,7 @@ _TAG_SHIFT = 44
 class SendingGroup(WholeArrayCollectives):
     """A group whose ranks send to each other."""
 
-    _state: JobState | SubgroupState
+    _state: JobState | JobSubgroupState
 
     def __init__(
         self, rank: int, world_size: int, arena: Arena, state: GroupState, posting: threading.RLock

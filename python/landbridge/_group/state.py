@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import errors
-from .._operation import Commit, Operation, StoreCall, Timing
+from .._operation import Commit, Operation, StoreOperation, Timing
 from .._protocol.connection import Connection, GroupPlace
 from .._protocol.store import decode_answer
 from .._protocol.wire import (
@@ -52,7 +52,7 @@ class PostedCollective(NamedTuple):
 class GroupState:
     """The epoch and the collectives of a group, shared by the trainer's threads and the reader.
 
-    It is a ``GroupListener``. ``JobState`` and ``SubgroupState`` are the kinds.
+    It is a ``GroupListener``. ``JobState`` and ``JobSubgroupState`` are the kinds.
     """
 
     #: The place of the rank in the group, or ``None`` for the job itself.
@@ -85,13 +85,13 @@ class GroupState:
         self.entries: dict[int, PostedCollective] = {}
         #: Operations and commits that have left `entries` or `commits` and are being finished.
         #: A signal may interrupt that, so they stay here until it is done.
-        self._leaving: set[Operation | Commit | StoreCall] = set()
+        self._leaving: set[Operation | Commit | StoreOperation] = set()
         #: The number of threads that wait for a change.
         self._waiting = 0
         #: Commits under way, by step.
         self.commits: dict[int, Commit] = {}
         #: Requests to the store under way, by number.
-        self.store_calls: dict[int, StoreCall] = {}
+        self.store_calls: dict[int, StoreOperation] = {}
         self._next_store_call = 0
         #: The last step known to be complete in every region.
         self.committed: int | None = None
@@ -217,7 +217,7 @@ class GroupState:
             assert self.connection is not None
             return self.connection, self.epoch if covered is None else covered
 
-    def register_store_call(self, call: StoreCall) -> tuple[Connection, int]:
+    def register_store_call(self, call: StoreOperation) -> tuple[Connection, int]:
         """Adds a request to the store, and returns the connection and the number for it. Waits
         while ``STORE_CALLS_MAX`` are under way. Raises ``StoreDisconnected`` or ``Closed``."""
         with self._lock:
@@ -465,7 +465,7 @@ class GroupState:
             del self.store_calls[number]
         self._finish_leaving(call, failure)
 
-    def _finish_leaving(self, leaving: Operation | Commit | StoreCall, failure: Any) -> None:
+    def _finish_leaving(self, leaving: Operation | Commit | StoreOperation, failure: Any) -> None:
         """Finishes an operation, a commit or a call that is no longer under way. It is called again after
         an interruption."""
         leaving._finish(failure)

@@ -68,7 +68,7 @@ class Store:
 
     def set(self, key: str, value: Value) -> None:
         """Gives a key a value."""
-        self._ask(wire.encode_set([(_store_key(key), _store_bytes(value))]))
+        self._ask(wire.encode_store_set([(_store_key(key), _store_bytes(value))]))
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
         """Gives keys their values, all at once."""
@@ -77,22 +77,22 @@ class Store:
         if len(named) != len(given):
             raise errors.ConfigError(f"{len(named)} keys and {len(given)} values")
         pairs = [(key, _store_bytes(value)) for key, value in zip(named, given)]
-        self._ask(wire.encode_set(pairs))
+        self._ask(wire.encode_store_set(pairs))
 
     def get(self, key: str) -> bytes:
         """Returns the value of a key, once it has one."""
-        values: list[bytes] = self._ask(wire.encode_get([_store_key(key)]))
+        values: list[bytes] = self._ask(wire.encode_store_get([_store_key(key)]))
         return values[0]
 
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         """Returns the values of keys at one moment, once all have one."""
-        values: list[bytes] = self._ask(wire.encode_get(_store_keys(keys)))
+        values: list[bytes] = self._ask(wire.encode_store_get(_store_keys(keys)))
         return values
 
     def add(self, key: str, amount: int) -> int:
         """Adds to the number that is the value of a key, 0 at first. Returns the sum."""
         amount = check_integer_argument("amount", amount, 1 << 63, -(1 << 63))
-        total: int = self._ask(wire.encode_add(_store_key(key), amount))
+        total: int = self._ask(wire.encode_store_add(_store_key(key), amount))
         return total
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
@@ -100,28 +100,28 @@ class Store:
         stands for a key without a value. Returns the value that the key has then, or ``expected`` if
         it has none."""
         values = (_store_bytes(expected), _store_bytes(desired))
-        found: list[bytes] = self._ask(wire.encode_compare_set(_store_key(key), *values))
+        found: list[bytes] = self._ask(wire.encode_store_compare_set(_store_key(key), *values))
         return found[0]
 
     def append(self, key: str, value: Value) -> None:
         """Appends to the value of a key, which is empty at first."""
-        self._ask(wire.encode_append(_store_key(key), _store_bytes(value)))
+        self._ask(wire.encode_store_append(_store_key(key), _store_bytes(value)))
 
     def wait(self, keys: Sequence[str], timeout: Timeout = None) -> None:
         """Waits until all keys exist, with a value or a queue."""
-        self._ask(wire.encode_wait(_store_keys(keys)), timeout)
+        self._ask(wire.encode_store_wait(_store_keys(keys)), timeout)
 
     def check(self, keys: Sequence[str]) -> bool:
         """Returns whether all keys exist now, with a value or a queue."""
-        return bool(self._ask(wire.encode_check(_store_keys(keys))))
+        return bool(self._ask(wire.encode_store_check(_store_keys(keys))))
 
     def delete_key(self, key: str) -> bool:
         """Removes a key with its value and its queue. Returns whether it existed."""
-        return bool(self._ask(wire.encode_delete(_store_key(key))))
+        return bool(self._ask(wire.encode_store_delete(_store_key(key))))
 
     def num_keys(self) -> int:
         """Returns the number of keys."""
-        count: int = self._ask(wire.encode_count())
+        count: int = self._ask(wire.encode_store_count())
         return count
 
     def list_keys(self, prefix: str = "") -> list[str]:
@@ -130,14 +130,14 @@ class Store:
         listed: list[bytes] = []
         while True:
             after = listed[-1] if listed else b""
-            page: wire.ListedKeys = self._ask(wire.encode_list(wanted, after))
+            page: wire.ListedKeys = self._ask(wire.encode_store_list(wanted, after))
             listed += page.keys
             if page.is_last:
                 return [key.decode(errors="surrogateescape") for key in listed]
 
     def queue_push(self, key: str, value: Value) -> None:
         """Adds an item at the end of the queue of a key."""
-        self._ask(wire.encode_push(_store_key(key), _store_bytes(value)))
+        self._ask(wire.encode_store_push(_store_key(key), _store_bytes(value)))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         """Takes the first item of the queue of a key, once there is one.
@@ -148,18 +148,18 @@ class Store:
         """
         deadline = time.monotonic() + check_timeout_argument(self.timeout) / 1e9
         while True:
-            items: list[bytes] = self._ask(wire.encode_pop(_store_key(key)))
+            items: list[bytes] = self._ask(wire.encode_store_pop(_store_key(key)))
             if items:
                 return items[0]
             if not block:
                 raise errors.StoreTimeout(f"queue {key!r} is empty", is_unconfirmed=False)
             # Another rank may take the item before this one.
             left = max(deadline - time.monotonic(), 0.001)
-            self._ask(wire.encode_queue_length(_store_key(key), 1), left)
+            self._ask(wire.encode_store_queue_length(_store_key(key), 1), left)
 
     def queue_len(self, key: str) -> int:
         """Returns the number of items in the queue of a key."""
-        length: int = self._ask(wire.encode_queue_length(_store_key(key), 0))
+        length: int = self._ask(wire.encode_store_queue_length(_store_key(key), 0))
         return length
 
     def _ask(self, request: bytes, timeout: Timeout = None) -> Any:

@@ -13,7 +13,7 @@ from .._arguments import check_integer_argument, check_sequence_argument, check_
 from .._operation import DEFAULT_TIMEOUT_S
 from .._protocol.connection import Connection
 from .._protocol.wire import LeaveGroup, MakeGroup, Request, encode_group_ranks
-from .job_state import JobState, SubgroupState
+from .job_state import JobState, JobSubgroupState
 from .sends import SendingGroup
 
 #: 2^63: the bit of a group's place that marks a caller's tag, in place of a count of makings.
@@ -23,7 +23,7 @@ _TAG_PLACE = 1 << 63
 class ParentGroup(SendingGroup):
     """A group whose ranks make groups of some of them."""
 
-    _state: JobState | SubgroupState
+    _state: JobState | JobSubgroupState
 
     def new_group(
         self,
@@ -123,9 +123,9 @@ class ParentGroup(SendingGroup):
 
     def _make_subgroup(self, ranks: list[int], rank: int, place: int, deadline: float) -> Subgroup:
         """Makes a group at a place of this one, and waits until its gateways have met."""
-        job = self._state.job if isinstance(self._state, SubgroupState) else self._state
+        job = self._state.job if isinstance(self._state, JobSubgroupState) else self._state
         parent = 0 if self._state.place is None else self._state.place.number
-        made: list[SubgroupState] = []
+        made: list[JobSubgroupState] = []
 
         def register_group() -> tuple[Connection, Request]:
             """Registers the group, and returns the connection and the request to send."""
@@ -162,15 +162,15 @@ class Subgroup(ParentGroup):
         ranks: The numbers in the job of all its ranks, ascending.
     """
 
-    _state: SubgroupState
+    _state: JobSubgroupState
 
-    def __init__(self, job: ParentGroup, state: SubgroupState, ranks: Sequence[int]) -> None:
+    def __init__(self, job: ParentGroup, state: JobSubgroupState, ranks: Sequence[int]) -> None:
         super().__init__(state.place.rank, len(ranks), job._arena, state, job._posting)
         self.ranks = tuple(ranks)
         # Keeps the connection.
         self._job = job
         # Leaves a group that nobody closes.
-        weakref.finalize(self, SubgroupState.request_departure, state).atexit = False
+        weakref.finalize(self, JobSubgroupState.request_departure, state).atexit = False
 
     def close(self) -> None:
         """Leaves the group: at once, or with a later request of this rank once nothing of it is

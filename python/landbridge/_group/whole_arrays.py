@@ -11,7 +11,7 @@ from .._arguments import check_collective_arguments, check_integer_argument, che
 from .._memory import arrays
 from .._operation import DEFAULT_TIMEOUT_S, Commit, Operation
 from .._protocol.connection import Connection
-from .._protocol.descriptor import CollectiveKind, Op
+from .._protocol.collective_types import CollectiveKind, Op
 from .._protocol.wire import Commit as CommitRequest
 from .._protocol.wire import Request
 from .blocks import BlockCollectives

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from .._protocol.descriptor import Dtype
+from .._protocol.collective_types import Dtype
 from ..errors import UnsupportedArray
 from .arena import ArenaSlot
 from .arrays import ArrayAdapter, adapt_array

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Union
 
-from .._protocol.descriptor import Dtype
+from .._protocol.collective_types import Dtype
 from ..errors import UnsupportedArray, describe_argument
 from .arena import ArenaSlot
 from .plain_memory import (

@@ -10,8 +10,9 @@ import ssl
 import time
 
 from .. import errors
-from .connection import FIRST_RESPONSE_TIMEOUT_S, Channel, Connection, GroupPlace, request_attach
-from .descriptor import CollectiveKind
+from .attach import FIRST_RESPONSE_TIMEOUT_S, request_attach
+from .connection import Channel, Connection, GroupPlace
+from .collective_types import CollectiveKind
 from .frames import FrameDecoder
 from .tls import TlsGateway, connect_tls, load_tls_context, trainer_tls_error
 from .wire import (
@@ -25,7 +26,7 @@ from .wire import (
 )
 
 
-class StreamedConnection(Connection):
+class RemoteConnection(Connection):
     """An attached connection that sends the bytes of contributions."""
 
     def __init__(
@@ -117,4 +118,4 @@ def attach_remote_rank(
     except BaseException:
         connected.close()
         raise
-    return StreamedConnection(connected, attached, frames, request.rank, arena)
+    return RemoteConnection(connected, attached, frames, request.rank, arena)

@@ -50,70 +50,70 @@ class ListedKeys(NamedTuple):
 StoreAnswer = Union[None, bool, int, "list[bytes]", ListedKeys, StoreFailure]
 
 
-def encode_set(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
+def encode_store_set(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Returns the request that gives keys their values, all at once."""
     _check_store_request([key for key, _ in pairs], [value for _, value in pairs])
     body = b"".join(_encode_store_key(key) + _encode_store_value(value) for key, value in pairs)
     return b"\x01" + len(pairs).to_bytes(2, "big") + body
 
 
-def encode_add(key: bytes, amount: int) -> bytes:
+def encode_store_add(key: bytes, amount: int) -> bytes:
     """Returns the request that adds to a number."""
     _check_store_request([key])
     return b"\x02" + _encode_store_key(key) + amount.to_bytes(8, "big", signed=True)
 
 
-def encode_compare_set(key: bytes, expected: bytes, desired: bytes) -> bytes:
+def encode_store_compare_set(key: bytes, expected: bytes, desired: bytes) -> bytes:
     """Returns the request that replaces an expected value."""
     _check_store_request([key], [expected, desired])
     return b"\x03" + _encode_store_key(key) + _encode_store_value(expected) + _encode_store_value(desired)
 
 
-def encode_delete(key: bytes) -> bytes:
+def encode_store_delete(key: bytes) -> bytes:
     """Returns the request that removes a key."""
     _check_store_request([key])
     return b"\x04" + _encode_store_key(key)
 
 
-def encode_append(key: bytes, value: bytes) -> bytes:
+def encode_store_append(key: bytes, value: bytes) -> bytes:
     """Returns the request that appends to a value."""
     _check_store_request([key], [value])
     return b"\x05" + _encode_store_key(key) + _encode_store_value(value)
 
 
-def encode_push(key: bytes, item: bytes) -> bytes:
+def encode_store_push(key: bytes, item: bytes) -> bytes:
     """Returns the request that adds an item to a queue."""
     _check_store_request([key], [item])
     return b"\x06" + _encode_store_key(key) + _encode_store_value(item)
 
 
-def encode_pop(key: bytes) -> bytes:
+def encode_store_pop(key: bytes) -> bytes:
     """Returns the request that takes an item from a queue, if there is one."""
     _check_store_request([key])
     return b"\x07" + _encode_store_key(key)
 
 
-def encode_get(keys: Sequence[bytes]) -> bytes:
+def encode_store_get(keys: Sequence[bytes]) -> bytes:
     """Returns the request for the values of keys, once all have one."""
     return _encode_query(16, keys)
 
 
-def encode_wait(keys: Sequence[bytes]) -> bytes:
+def encode_store_wait(keys: Sequence[bytes]) -> bytes:
     """Returns the request that is answered once all keys exist."""
     return _encode_query(17, keys)
 
 
-def encode_check(keys: Sequence[bytes]) -> bytes:
+def encode_store_check(keys: Sequence[bytes]) -> bytes:
     """Returns the request that asks whether all keys exist."""
     return _encode_query(18, keys)
 
 
-def encode_count() -> bytes:
+def encode_store_count() -> bytes:
     """Returns the request for the number of keys."""
     return b"\x13"
 
 
-def encode_list(prefix: bytes, after: bytes) -> bytes:
+def encode_store_list(prefix: bytes, after: bytes) -> bytes:
     """Returns the request for keys with a prefix that come after another."""
     if len(prefix) > KEY_MAX_BYTES:
         text = f"a prefix of length {len(prefix)} is not accepted: up to {KEY_MAX_BYTES}"
@@ -121,7 +121,7 @@ def encode_list(prefix: bytes, after: bytes) -> bytes:
     return b"\x14" + _encode_store_key(prefix) + _encode_store_key(after)
 
 
-def encode_queue_length(key: bytes, least: int) -> bytes:
+def encode_store_queue_length(key: bytes, least: int) -> bytes:
     """Returns the request for the length of a queue, once it has ``least`` items."""
     _check_store_request([key])
     return b"\x15" + _encode_store_key(key) + least.to_bytes(4, "big")
@@ -129,7 +129,7 @@ def encode_queue_length(key: bytes, least: int) -> bytes:
 
 def decode_answer(data: bytes) -> StoreAnswer:
     """Returns the answer that the bytes hold. Raises ``DecodeError``."""
-    reader = _Reader(data)
+    reader = _StoreAnswerReader(data)
     code = reader.number(1)
     answer: StoreAnswer
     if code:
@@ -145,7 +145,7 @@ def decode_answer(data: bytes) -> StoreAnswer:
     return answer
 
 
-def _decode_outcome(reader: _Reader) -> StoreAnswer:
+def _decode_outcome(reader: _StoreAnswerReader) -> StoreAnswer:
     """Returns the outcome of a request that was carried out."""
     kind = reader.number(1)
     if kind == 1:
@@ -162,7 +162,7 @@ def _decode_outcome(reader: _Reader) -> StoreAnswer:
     raise DecodeError(f"unknown outcome of the store {kind}")
 
 
-class _Reader:
+class _StoreAnswerReader:
     """Reads the fields of an answer from its front."""
 
     def __init__(self, data: bytes) -> None:

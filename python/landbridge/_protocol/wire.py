@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Generic, NamedTuple, TypeVar, Union, get_type_hints
 
-from .descriptor import CollectiveKind, Dtype, Op
+from .collective_types import CollectiveKind, Dtype, Op
 from .fields import (
     CountsField,
     DecodeError,

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .._exchange import exchange_integers
+from .._exchange_integers import exchange_integers
 from .._group import Group, resolve_group
 from .._memory.plain_memory import check_plain_tensor, check_writable_plain_tensor
 from .._operation import DEFAULT_TIMEOUT_S
@@ -39,10 +39,10 @@ def sync_module(
         LandbridgeError: As ``Group.broadcast``. Parts of the module may be overwritten.
     """
     group = resolve_group(group)
-    check_overwritable(module)
+    check_module_overwritable(module)
     tensors = [tensor for _, tensor in _named_tensors(module)]
     room = BroadcastRoom(group, sum(tensor.nbytes for tensor in tensors))
-    told, layout = [room.chunk_bytes], names_digest(module)
+    told, layout = [room.chunk_bytes], module_names_digest(module)
     (chunks,) = exchange_integers(group, told, layout=layout, timeout=timeout)
     room.agree_on_chunk(chunks)
     broadcast_tensors(tensors, group, root, room=room, timeout=timeout)
@@ -76,20 +76,20 @@ def module_digest(module: torch.nn.Module) -> int:
     )
 
 
-def names_digest(module: torch.nn.Module, *more: str) -> int:
+def module_names_digest(module: torch.nn.Module, *more: str) -> int:
     """Returns a digest of names, shapes and dtypes of a module's parameters and buffers, and of
     more texts."""
     return _hash_tensors("\n".join([_describe_tensors(module), *more]))
 
 
-def parameters_digest(module: torch.nn.Module) -> int:
+def module_parameters_digest(module: torch.nn.Module) -> int:
     """Returns a digest of a module's parameters without its buffers, which may differ by rank, such
     as running means."""
     parameters = _check_named("parameter", module_without_ddp(module).named_parameters())
     return _hash_tensors("", *(flat_cpu_copy(parameter) for _, parameter in parameters))
 
 
-def check_overwritable(module: torch.nn.Module) -> None:
+def check_module_overwritable(module: torch.nn.Module) -> None:
     """Raises ``UnsupportedArray`` when a parameter or buffer of a module cannot be sent, or cannot
     be overwritten."""
     for name, tensor in _named_tensors(module):

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import torch
 
 from .._arguments import check_integer_argument
-from .._exchange import exchange_integers
+from .._exchange_integers import exchange_integers
 from .._group import Group
 from .._operation import DEFAULT_TIMEOUT_S
 from .._quantities import round_bytes
 from ..errors import CollectiveFailed, RanksDisagree, StateNotTransferred
 from ._module_sync import (
-    check_overwritable,
+    check_module_overwritable,
     load_module_state,
     module_state,
-    names_digest,
-    parameters_digest,
+    module_names_digest,
+    module_parameters_digest,
     sync_module,
 )
 from ._tensor_broadcast import BroadcastRoom, broadcast_tensors
@@ -84,9 +84,9 @@ def resume(
         LandbridgeError: As ``Group.recover``.
     """
     step = check_integer_argument("step", step, 1 << 63)
-    check_overwritable(module)
+    check_module_overwritable(module)
     parts = [module, *others]
-    layout = names_digest(module, *(type(part).__qualname__ for part in others))
+    layout = module_names_digest(module, *(type(part).__qualname__ for part in others))
     deadline = time.monotonic() + timeout
 
     def remaining_s() -> float:
@@ -97,11 +97,11 @@ def resume(
     while True:
         try:
             room = BroadcastRoom(group)
-            digest = parameters_digest(module) if step else 0
+            digest = module_parameters_digest(module) if step else 0
             sendable, unsendable = _sendability_of(parts, step)
             told = [step, digest, sendable if trouble is None else _HAS_FAILED, room.chunk_bytes]
             rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
-            ranks = _Ranks(*rows)
+            ranks = _ResumeRanks(*rows)
             ranks.raise_failed_transfer(group.rank, trouble)
             if ranks.most == 0:
                 room.release_memory()  # `sync_module` reserves its own.
@@ -121,7 +121,7 @@ def resume(
             group.recover(failure, remaining_s())
 
 
-class _Ranks(NamedTuple):
+class _ResumeRanks(NamedTuple):
     """The steps, digests and states that all ranks have told each other, by rank."""
 
     steps: list[int]

@@ -180,7 +180,7 @@ def test_a_missing_socket_is_awaited(group, tmp_path, caplog):
 
 def test_only_a_lasting_trouble_is_a_warning_once(caplog):
     caplog.set_level(logging.INFO, "landbridge")
-    log, gone = attachment.TroubleLog(0), landbridge.NoGateway("no gateway")
+    log, gone = attachment.AttachmentLog(0), landbridge.NoGateway("no gateway")
 
     def levels_of(failure, times):
         caplog.clear()
@@ -329,7 +329,7 @@ def test_an_attempt_cut_short_hides_no_refusal(group, tmp_path):
 
 
 def test_a_long_silence_hides_an_earlier_refusal():
-    attempts = attachment.FailedAttempts(0, 20)
+    attempts = attachment.AttachmentFailures(0, 20)
     attempts.note_failure(landbridge.Refused("attached already"))
     silence = landbridge.NoGateway("does not answer")
     silence.__cause__ = socket.timeout()

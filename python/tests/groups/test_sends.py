@@ -8,7 +8,7 @@ import pytest
 
 import landbridge
 from conftest import call_for_all
-from landbridge._protocol.descriptor import CollectiveKind
+from landbridge._protocol.collective_types import CollectiveKind
 from landbridge._protocol.wire import (
     REQUESTS,
     RESPONSES,

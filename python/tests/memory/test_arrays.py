@@ -11,7 +11,7 @@ import pytest
 from landbridge import UnsupportedArray
 from landbridge._memory import arrays
 from landbridge._memory.arena import Arena
-from landbridge._protocol.descriptor import Dtype
+from landbridge._protocol.collective_types import Dtype
 
 numpy = pytest.importorskip("numpy")
 NUMPY = ["float32", "float64", "float16", "int8", "int16", "int32", "int64"]

@@ -8,7 +8,7 @@ import time
 import pytest
 
 import landbridge
-from landbridge._protocol import connection
+from landbridge._protocol import attach
 from landbridge._protocol.socket_access import (
     TrustedUsers,
     check_socket_folder,
@@ -34,21 +34,21 @@ def listener(tmp_path):
         yield listening
 
 
-def attach(path, trusted):
+def attach_empty_arena(path, trusted):
     """Attaches a rank with an empty arena."""
     fd = os.memfd_create("arena")
     try:
-        return connection.attach_rank(path, fd, REQUEST, time.monotonic() + DEADLINE_S, trusted)
+        return attach.attach_rank(path, fd, REQUEST, time.monotonic() + DEADLINE_S, trusted)
     finally:
         os.close(fd)
 
 
 def test_a_third_users_process_gets_no_token(tmp_path, listener, monkeypatch):
     # The folder passes, since only the process runs as a third user.
-    monkeypatch.setattr(connection, "check_socket_folder", lambda path, trusted: None)
+    monkeypatch.setattr(attach, "check_socket_folder", lambda path, trusted: None)
     monkeypatch.setattr(TrustedUsers, "include", lambda self, user: user == self.own)
     with pytest.raises(landbridge.UntrustedSocket, match="no token was sent"):
-        attach(tmp_path / "east.sock", TrustedUsers(THIRD_USER, None))
+        attach_empty_arena(tmp_path / "east.sock", TrustedUsers(THIRD_USER, None))
     accepted, _ = listener.accept()
     with accepted:
         accepted.settimeout(DEADLINE_S)
@@ -66,7 +66,7 @@ def test_the_own_users_process_gets_the_token(tmp_path, listener):
     thread = threading.Thread(target=receive_and_close)
     thread.start()
     with pytest.raises(landbridge.NoGateway, match="ended the connection"):
-        attach(tmp_path / "east.sock", trusted_socket_users(None))
+        attach_empty_arena(tmp_path / "east.sock", trusted_socket_users(None))
     thread.join()
     assert received and received[0]
 
@@ -97,7 +97,7 @@ def test_a_third_users_socket_folder_is_named(tmp_path, monkeypatch):
             with socket.socket(socket.AF_UNIX) as bound:
                 bound.bind(str(folder / "east.sock"))
         with pytest.raises(landbridge.UntrustedSocket) as raised:
-            attach(folder / "east.sock", trusted_socket_users(None))
+            attach_empty_arena(folder / "east.sock", trusted_socket_users(None))
         text = str(raised.value)
         assert text.startswith(f"folder {folder} of the gateway's socket belongs to user ")
         assert str(owner) in text and "landbridge run" not in text
@@ -106,7 +106,7 @@ def test_a_third_users_socket_folder_is_named(tmp_path, monkeypatch):
 
 def test_an_empty_folder_of_a_trusted_user_awaits_a_gateway(tmp_path):
     with pytest.raises(landbridge.NoGateway, match="start it with `landbridge run`"):
-        attach(tmp_path / "east.sock", trusted_socket_users(None))
+        attach_empty_arena(tmp_path / "east.sock", trusted_socket_users(None))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_refused_connection_is_no_missing_gateway(tmp_path, listener, monkeypa
             def connect(self, address):
                 raise PermissionError(13, "Permission denied")
 
-        monkeypatch.setattr(connection.socket, "socket", DeniedSocket)
+        monkeypatch.setattr(attach.socket, "socket", DeniedSocket)
     with pytest.raises(landbridge.NotPermitted, match="denied: socket .* mode") as raised:
-        attach(tmp_path / "east.sock", trusted_socket_users(None))
+        attach_empty_arena(tmp_path / "east.sock", trusted_socket_users(None))
     assert "landbridge run" not in str(raised.value)

@@ -11,19 +11,19 @@ LINES = [line for line in read_golden("local_protocol.jsonl") if "message" in li
 KEY = "straße".encode()
 BOTH = [KEY, b"b"]
 REQUESTS = [
-    store.encode_set([(KEY, b"value"), (b"b", b"")]),
-    store.encode_add(KEY, -2),
-    store.encode_compare_set(KEY, b"", bytes((0, 255))),
-    store.encode_delete(KEY),
-    store.encode_append(KEY, b"more"),
-    store.encode_push(KEY, b"item"),
-    store.encode_pop(KEY),
-    store.encode_get(BOTH),
-    store.encode_wait(BOTH),
-    store.encode_check(BOTH),
-    store.encode_count(),
-    store.encode_list(b"a/", b"a/b"),
-    store.encode_queue_length(KEY, 1),
+    store.encode_store_set([(KEY, b"value"), (b"b", b"")]),
+    store.encode_store_add(KEY, -2),
+    store.encode_store_compare_set(KEY, b"", bytes((0, 255))),
+    store.encode_store_delete(KEY),
+    store.encode_store_append(KEY, b"more"),
+    store.encode_store_push(KEY, b"item"),
+    store.encode_store_pop(KEY),
+    store.encode_store_get(BOTH),
+    store.encode_store_wait(BOTH),
+    store.encode_store_check(BOTH),
+    store.encode_store_count(),
+    store.encode_store_list(b"a/", b"a/b"),
+    store.encode_store_queue_length(KEY, 1),
 ]
 ANSWERS = [
     None,
@@ -59,13 +59,13 @@ def test_the_daemons_answers_are_decoded():
 @pytest.mark.parametrize(
     "encode",
     [
-        lambda: store.encode_get([]),
-        lambda: store.encode_get([b"k"] * 1025),
-        lambda: store.encode_delete(b""),
-        lambda: store.encode_delete(b"k" * 1025),
-        lambda: store.encode_append(b"k", b"v" * (store.VALUE_MAX_BYTES + 1)),
-        lambda: store.encode_compare_set(b"k", b"v" * 30_000, b"v" * 30_000),
-        lambda: store.encode_list(b"k" * 1025, b""),
+        lambda: store.encode_store_get([]),
+        lambda: store.encode_store_get([b"k"] * 1025),
+        lambda: store.encode_store_delete(b""),
+        lambda: store.encode_store_delete(b"k" * 1025),
+        lambda: store.encode_store_append(b"k", b"v" * (store.VALUE_MAX_BYTES + 1)),
+        lambda: store.encode_store_compare_set(b"k", b"v" * 30_000, b"v" * 30_000),
+        lambda: store.encode_store_list(b"k" * 1025, b""),
     ],
 )
 def test_requests_beyond_a_limit_are_not_sent(encode):

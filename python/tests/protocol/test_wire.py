@@ -6,7 +6,7 @@ import pytest
 
 from conftest import read_golden
 from landbridge import errors
-from landbridge._protocol.descriptor import Dtype, Op
+from landbridge._protocol.collective_types import Dtype, Op
 from landbridge._protocol.fields import DecodeError
 from landbridge._protocol.frames import FrameDecoder
 from landbridge._protocol.wire import (

@@ -21,7 +21,7 @@ from landbridge.torch import (  # noqa: E402
     State,
     all_reduce_hook,
 )
-from landbridge.torch._hook import bucket_layout_hash  # noqa: E402
+from landbridge.torch._all_reduce_hook import bucket_layout_hash  # noqa: E402
 from landbridge.torch._trained_parameters import TrainedParameters  # noqa: E402
 
 

@@ -21,7 +21,7 @@ from landbridge.torch import (  # noqa: E402
     resume,
     sync_module,
 )
-from landbridge.torch._module_sync import names_digest  # noqa: E402
+from landbridge.torch._module_sync import module_names_digest  # noqa: E402
 
 
 @pytest.fixture
@@ -110,7 +110,8 @@ def test_different_weights_after_the_same_step_raise(groups):
 
 def test_a_module_is_the_same_with_ddp_around_it(one_trainer):
     module = torch.nn.Linear(2, 2)
-    assert names_digest(torch.nn.parallel.DistributedDataParallel(module)) == names_digest(module)
+    wrapped = torch.nn.parallel.DistributedDataParallel(module)
+    assert module_names_digest(wrapped) == module_names_digest(module)
 
 
 class NumberedRows(torch.utils.data.Dataset):

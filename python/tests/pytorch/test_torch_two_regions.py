@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from landbridge._local_regions import LinkSpec, LocalRegions
+from landbridge._local_regions import RelayLink, LocalRegions
 from torch_forks import ForkedScript
 from two_regions_script import EPOCH_STEPS, EXAMPLE, write_script
 
@@ -19,7 +19,7 @@ TIMEOUT_S = 600
 @pytest.fixture(scope="module")
 def regions():
     """Two regions of two ranks each. East's ranks are three times as fast as west's."""
-    link = LinkSpec(rtt="10 ms")
+    link = RelayLink(rtt="10 ms")
     with LocalRegions(ranks=(2, 2), speeds=(3.0, 3.0, 1.0, 1.0), link=link) as running:
         yield running
 

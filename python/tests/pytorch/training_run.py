@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import trainer as trainers
-from landbridge._local_regions import LinkSpec
+from landbridge._local_regions import RelayLink
 from torch_forks import FORKS, start_fork
 
 #: Limit on the time until a trainer sends a message, in seconds.
@@ -107,7 +107,7 @@ def train_in_one_process(parts, steps=trainers.STEPS):
 
 
 #: The default link between sites, with a long delay and some loss.
-LONG_LINK = LinkSpec(rtt="80 ms", loss="0.1 %")
+LONG_LINK = RelayLink(rtt="80 ms", loss="0.1 %")
 
 
 def specs_of(regions, mode, tmp_path, **more):

@@ -1,7 +1,7 @@
 //! Operations on blocks give every rank its bytes, and send over each link what must cross it.
 
 use gateway::client::{Client, Operation};
-use gateway::simulate::address;
+use gateway::simulate::simulated_address;
 use hier_collectives::bound::payload_share;
 use hier_collectives::descriptor::{Counts, Dtype, Pattern, ReduceOp, SlotElements};
 use hier_collectives::ids::{GatewayId, RankId, RegionId};
@@ -271,7 +271,7 @@ fn crossed(lab: &Lab, from: RegionId, to: RegionId) -> (u64, u64) {
     let pair = |(one, other): (GatewayId, GatewayId)| {
         let peer = lab.gateways[usize::from(one.0)].peers.get(&other);
         let payload = peer.map_or(0, |peer| peer.metrics.sent_bytes.get());
-        let counters = lab.net.counters(address(one).ip(), address(other).ip());
+        let counters = lab.net.counters(simulated_address(one).ip(), simulated_address(other).ip());
         (payload, counters.map_or(0, |counters| counters.ip_bytes))
     };
     pairs.map(pair).fold((0, 0), |(a, b), (payload, ip)| (a + payload, b + ip))

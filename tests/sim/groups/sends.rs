@@ -2,7 +2,7 @@
 
 use super::members::{Members, failure_of};
 use gateway::client::{Client, Operation, SendSpec};
-use gateway::simulate::address;
+use gateway::simulate::simulated_address;
 use hier_collectives::bound::payload_share;
 use hier_collectives::descriptor::{Dtype, ReduceOp, SlotElements};
 use hier_collectives::ids::{GatewayId, RankId, Tag};
@@ -88,7 +88,7 @@ fn simulate_ranks<F: Future<Output = ()>>(mesh: &Mesh, test: impl FnOnce(Lab, Ve
 fn crossed(lab: &Lab, from: u16, to: u16) -> (u64, u64) {
     let [from, to] = [from, to].map(GatewayId);
     let payload = lab.gateways[usize::from(from.0)].peers.get(&to);
-    let counters = lab.net.counters(address(from).ip(), address(to).ip());
+    let counters = lab.net.counters(simulated_address(from).ip(), simulated_address(to).ip());
     let payload = payload.map_or(0, |peer| peer.metrics.sent_bytes.get());
     (payload, counters.map_or(0, |counters| counters.ip_bytes))
 }

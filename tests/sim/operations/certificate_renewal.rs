@@ -6,7 +6,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, succeeds};
 use scenarios::lab::credentials::CredentialKind;
-use scenarios::{EAST, Lab, Shape, WEST, address, simulate};
+use scenarios::{EAST, Lab, Shape, WEST, simulate, simulated_address};
 use std::net::SocketAddr;
 use units::{BitRate, Span};
 use wan_sim::LinkSpec;
@@ -56,7 +56,7 @@ fn credentials_count_from_the_next_handshake_on() {
 fn half_open_handshakes_keep_no_peer_out() {
     simulate(async {
         let mut lab = Lab::start(&Shape { lanes: 4, ..Shape::new(1, 1) }, 1).await;
-        let (outsider, west) = (address(GatewayId(8)), address(WEST));
+        let (outsider, west) = (simulated_address(GatewayId(8)), simulated_address(WEST));
         let link = LinkSpec::new(BitRate::from_bits_per_second(1_000_000_000), Span::from_ms(5));
         let link = link.expect("a link");
         lab.net.connect(outsider.ip(), west.ip(), link, link, 1);

@@ -6,7 +6,7 @@ use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, Values, outcomes, post_all, succeeds};
-use scenarios::{EAST, Lab, Shape, WEST, address, mbit, simulate};
+use scenarios::{EAST, Lab, Shape, WEST, mbit, simulate, simulated_address};
 use std::net::SocketAddr;
 use units::{ByteCount, Span};
 
@@ -115,7 +115,7 @@ fn a_dead_path_of_the_only_lane_is_replaced_soon() {
         let (clients, mut operations) = posted(&lab, &case).await;
         let begun = lab.host.now();
         lab.sleep(Span::from_ms(500)).await;
-        let west = address(WEST);
+        let west = simulated_address(WEST);
         let first = SocketAddr::new(west.ip(), west.port());
         lab.net.set_muted(first, true);
         all_right(&case, &mut operations).await;

@@ -5,7 +5,7 @@ use gateway::observe::readiness::is_ready;
 use gateway::observe::status::PeerState;
 use hier_collectives::ids::GatewayId;
 use scenarios::observe::log_capture::Log;
-use scenarios::{EAST, Lab, Shape, WEST, address, simulate};
+use scenarios::{EAST, Lab, Shape, WEST, simulate, simulated_address};
 use std::net::SocketAddr;
 use units::Span;
 
@@ -21,7 +21,7 @@ fn four_lanes() -> Shape {
 
 /// Lets packets of at most `bytes` bytes through, each way.
 fn set_path_mtu(lab: &Lab, bytes: u32) {
-    let (east, west) = (address(EAST).ip(), address(WEST).ip());
+    let (east, west) = (simulated_address(EAST).ip(), simulated_address(WEST).ip());
     for (from, to) in [(east, west), (west, east)] {
         lab.net.set_mtu(from, to, bytes).expect("a link");
     }
@@ -29,7 +29,7 @@ fn set_path_mtu(lab: &Lab, bytes: u32) {
 
 /// Returns the address of a lane of a gateway.
 fn lane_of(gateway: GatewayId, lane: u16) -> SocketAddr {
-    let first = address(gateway);
+    let first = simulated_address(gateway);
     SocketAddr::new(first.ip(), first.port() + lane)
 }
 

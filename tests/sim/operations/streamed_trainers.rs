@@ -3,7 +3,7 @@
 use gateway::client::{AttachOptions, Client, CollectiveSpec, GatewayAddress, Operation};
 use gateway::local::listener::TrainerStream;
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, PIECE_BYTES_MAX, Request, Response, frame_local_message,
+    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, PIECE_BYTES_MAX, frame_local_message,
     read_local_message, write_local_message,
 };
 use hier_collectives::descriptor::{
@@ -115,14 +115,14 @@ async fn attach_raw(lab: &Lab) -> (Box<dyn TrainerStream>, Epoch, Sequence) {
         rank: RankId(0),
         arena_bytes: ARENA,
     };
-    write_local_message(&mut stream, &Request::Attach(attach).encode()).await.expect("sent");
+    write_local_message(&mut stream, &LocalRequest::Attach(attach).encode()).await.expect("sent");
     loop {
         let message = read_local_message(&mut stream).await.expect("an answer");
-        match Response::decode(&message).expect("a response") {
-            Response::Event(RankEvent::EpochBegan { epoch, next, .. }) => {
+        match LocalResponse::decode(&message).expect("a response") {
+            LocalResponse::Event(RankEvent::EpochBegan { epoch, next, .. }) => {
                 return (stream, epoch, next);
             }
-            Response::Refused(refusal) => panic!("{refusal}"),
+            LocalResponse::Refused(refusal) => panic!("{refusal}"),
             _ => {}
         }
     }
@@ -135,7 +135,9 @@ fn all_reduce_bytes(epoch: Epoch, sequence: Sequence) -> Vec<u8> {
     for (at, piece) in contribution.chunks(PIECE_BYTES_MAX as usize).enumerate() {
         let offset = at as u64 * u64::from(PIECE_BYTES_MAX);
         let bytes = u32::try_from(piece.len()).expect("short");
-        sent.extend(frame_local_message(&Request::ContributionPiece { offset, bytes }.encode()));
+        sent.extend(frame_local_message(
+            &LocalRequest::ContributionPiece { offset, bytes }.encode(),
+        ));
         sent.extend(piece);
     }
     let descriptor = Descriptor {
@@ -149,7 +151,7 @@ fn all_reduce_bytes(epoch: Epoch, sequence: Sequence) -> Vec<u8> {
     };
     let timeout = Span::from_secs(60);
     let post = Post { epoch, sequence, descriptor, counts: Counts::Even, weight: 1.0, timeout };
-    let request = Request::Post { post, contribution_offset: 0, result_offset: ARENA / 2 };
+    let request = LocalRequest::Post { post, contribution_offset: 0, result_offset: ARENA / 2 };
     sent.extend(frame_local_message(&request.encode()));
     sent
 }
@@ -171,17 +173,17 @@ async fn read_result(stream: &mut Box<dyn TrainerStream>) {
     let mut arrived = Vec::new();
     loop {
         let message = read_local_message(stream).await.expect("a message");
-        match Response::decode(&message).expect("a response") {
-            Response::ResultPiece { offset, bytes, .. } => {
+        match LocalResponse::decode(&message).expect("a response") {
+            LocalResponse::ResultPiece { offset, bytes, .. } => {
                 assert_eq!(offset, arrived.len() as u64, "in order");
                 let mut piece = vec![0; bytes as usize];
                 stream.read_exact(&mut piece).await.expect("whole");
                 arrived.extend(piece);
             }
-            Response::Event(RankEvent::ResultReady { .. }) => {
+            LocalResponse::Event(RankEvent::ResultReady { .. }) => {
                 assert_eq!(arrived, 3.0f32.to_le_bytes().repeat(ELEMENTS as usize));
             }
-            Response::Event(RankEvent::ContributionFree { .. }) => return,
+            LocalResponse::Event(RankEvent::ContributionFree { .. }) => return,
             other => panic!("{other:?}"),
         }
     }
@@ -254,7 +256,7 @@ fn pieces_out_of_place_end_the_connection_with_a_reason() {
                 Some(first) => first,
                 None => attach_raw(&lab).await,
             };
-            let request = Request::ContributionPiece { offset, bytes }.encode();
+            let request = LocalRequest::ContributionPiece { offset, bytes }.encode();
             write_local_message(&mut stream, &request).await.expect("sent");
             let why = refusal_at_end(&mut stream).await;
             assert!(why.contains(words), "{offset} {bytes}: {why}");
@@ -267,7 +269,7 @@ fn pieces_out_of_place_end_the_connection_with_a_reason() {
 async fn refusal_at_end(stream: &mut Box<dyn TrainerStream>) -> String {
     let mut last = String::new();
     while let Ok(message) = read_local_message(stream).await {
-        if let Ok(Response::Refused(refusal)) = Response::decode(&message) {
+        if let Ok(LocalResponse::Refused(refusal)) = LocalResponse::decode(&message) {
             last = refusal.why;
         }
     }

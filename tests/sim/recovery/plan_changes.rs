@@ -7,7 +7,7 @@ use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, outcomes, post_all};
 use scenarios::lab::mesh::Mesh;
 use scenarios::lab::shape::LONG_MTU;
-use scenarios::{Lab, address, mbit, simulate};
+use scenarios::{Lab, mbit, simulate, simulated_address};
 use std::collections::{BTreeMap, BTreeSet};
 use units::{ByteCount, Fraction, Span};
 use wan_sim::{Jitter, LinkSpec};
@@ -52,7 +52,7 @@ async fn reason(lab: &Lab, at: GatewayId) -> String {
 
 /// Changes both directions of the link between the first two regions.
 fn respec(lab: &Lab, spec: LinkSpec) {
-    let [a, b] = [0, 1].map(|id| address(GatewayId(id)).ip());
+    let [a, b] = [0, 1].map(|id| simulated_address(GatewayId(id)).ip());
     for (from, to) in [(a, b), (b, a)] {
         lab.net.set_spec(from, to, spec).expect("a link");
     }

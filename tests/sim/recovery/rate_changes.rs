@@ -8,7 +8,7 @@ use scenarios::collectives::batch::{Case, Values, outcomes, post_all};
 use scenarios::lab::mesh::{Mesh, MeshGateway};
 use scenarios::observe::flow::Flow;
 use scenarios::observe::log_capture::Log;
-use scenarios::{EAST, Lab, Shape, WEST, address, mbit, ppm, simulate};
+use scenarios::{EAST, Lab, Shape, WEST, mbit, ppm, simulate, simulated_address};
 use units::{BitRate, Span, TimeNs};
 use wan_sim::LinkSpec;
 
@@ -31,7 +31,7 @@ async fn hold(lab: &Lab, at: GatewayId, rate: Option<BitRate>) -> Result<(), Rat
 
 /// Changes rate and delay of both directions of the link.
 fn respec(lab: &Lab, rate: BitRate, one_way: Span) {
-    let (east, west) = (address(EAST).ip(), address(WEST).ip());
+    let (east, west) = (simulated_address(EAST).ip(), simulated_address(WEST).ip());
     for (from, to) in [(east, west), (west, east)] {
         let spec = LinkSpec::new(rate, one_way).expect("a link");
         lab.net.set_spec(from, to, spec).expect("a link");
@@ -41,7 +41,7 @@ fn respec(lab: &Lab, rate: BitRate, one_way: Span) {
 /// IP bytes that the link has accepted, from east and from west; every dropped packet is a full
 /// one.
 fn delivered(lab: &Lab) -> [u64; 2] {
-    let (east, west) = (address(EAST).ip(), address(WEST).ip());
+    let (east, west) = (simulated_address(EAST).ip(), simulated_address(WEST).ip());
     let bytes = |from, to| {
         let counters = lab.net.counters(from, to).expect("a link");
         counters.ip_bytes - u64::from(lab.fabric.mtu()) * counters.drops()
@@ -326,7 +326,7 @@ fn carried_of_a_little_less(seed: u64) -> (f64, f64) {
         respec(&lab, mbit(193), Span::from_ms(20));
         lab.sleep(Span::from_secs(5)).await;
         let counters = || {
-            let (east, west) = (address(EAST).ip(), address(WEST).ip());
+            let (east, west) = (simulated_address(EAST).ip(), simulated_address(WEST).ip());
             [(east, west), (west, east)].map(|(a, b)| lab.net.counters(a, b).expect("a link"))
         };
         let (before, begun) = (counters(), lab.net.now());

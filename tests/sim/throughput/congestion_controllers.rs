@@ -1,6 +1,6 @@
 //! Congestion controllers, chosen for each link, and rates by the time of day.
 
-use gateway::wan::link::policy::{ControllerKind, LinkPolicy};
+use gateway::wan::link::policy::{ControllerPolicy, LinkPolicy};
 use gateway::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use scenarios::collectives::batch::{Case, Values, succeeds};
@@ -8,7 +8,7 @@ use scenarios::{Lab, Shape, mbit, ppm, simulate};
 use units::Span;
 
 /// Seconds for 16 MiB with a controller, under 0.1 % of random loss.
-fn seconds(controller: ControllerKind, mtu: u16) -> f64 {
+fn seconds(controller: ControllerPolicy, mtu: u16) -> f64 {
     let policy = LinkPolicy { controller, ..LinkPolicy::default() };
     let shape = Shape { policy, mtu, loss: ppm(1000), ..Shape::new(1, 1) };
     simulate(async {
@@ -25,7 +25,7 @@ fn seconds(controller: ControllerKind, mtu: u16) -> f64 {
 
 #[test]
 fn only_own_controllers_are_unaffected_by_random_loss() {
-    let times = ControllerKind::ALL.map(|kind| seconds(kind, 1500));
+    let times = ControllerPolicy::ALL.map(|kind| seconds(kind, 1500));
     let [dedicated, shared, cubic, newreno] = times;
     println!(
         "dedicated {dedicated:.3}, shared {shared:.3}, cubic {cubic:.3}, newreno {newreno:.3} s"
@@ -40,7 +40,7 @@ fn only_own_controllers_are_unaffected_by_random_loss() {
 /// QUIC's own first window is less than one of these packets.
 #[test]
 fn quic_controllers_connect_with_packets_above_their_first_window() {
-    for kind in [ControllerKind::Cubic, ControllerKind::NewReno] {
+    for kind in [ControllerPolicy::Cubic, ControllerPolicy::NewReno] {
         let took = seconds(kind, 16_000);
         assert!(took < 20.0, "{kind:?}: {took} s");
     }

@@ -1,11 +1,13 @@
 //! Efficiency of the production session on fabrics of unequal ports and links.
 
-use gateway::simulate::{LinkTraffic, Simulation, SimulationSpec, TimedCollective};
+use gateway::simulate::{SimulatedTraffic, Simulation, SimulationSpec, TimedCollective};
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::plan::{self, Operation, Plan, baseline};
-use hier_collectives::topology::{Fabric, Link, LinkSpec, RegionGateway, RegionSpec, WanPort};
+use hier_collectives::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, Link, WanPort,
+};
 use scenarios::collectives::baselines::{self, Algorithm};
 use scenarios::collectives::batch::{Case, outcomes, post_all};
 use scenarios::lab::expected::expected;
@@ -33,13 +35,13 @@ fn mesh_specs(
     regions: &[Vec<(u32, u64)>],
     pair: u64,
     missing: Option<(usize, usize)>,
-) -> (Vec<RegionSpec>, Vec<LinkSpec>) {
+) -> (Vec<FabricRegionSpec>, Vec<FabricLinkSpec>) {
     let region = |(index, gateways): (usize, &Vec<(u32, u64)>)| {
         let gateway = |(number, (ranks, port)): (usize, &(u32, u64))| {
             let wan = Some(WanPort { egress: mbit(*port), ingress: mbit(*port) });
-            RegionGateway::new(format!("g{index}-{number}"), *ranks, wan)
+            FabricGatewaySpec::new(format!("g{index}-{number}"), *ranks, wan)
         };
-        RegionSpec {
+        FabricRegionSpec {
             name: format!("r{index}"),
             speeds: vec![1.0; gateways.iter().map(|(ranks, _)| *ranks as usize).sum()],
             gateways: gateways.iter().enumerate().map(gateway).collect(),
@@ -48,7 +50,7 @@ fn mesh_specs(
     let mut links = Vec::new();
     for one in 0..regions.len() {
         for other in (one + 1..regions.len()).filter(|other| missing != Some((one, *other))) {
-            links.push(LinkSpec {
+            links.push(FabricLinkSpec {
                 between: (format!("r{one}"), format!("r{other}")),
                 rate: mbit(pair),
                 rtt: Span::from_ms(60),
@@ -98,7 +100,7 @@ fn taken(
     pattern: Pattern,
     bytes: ByteCount,
     seed: u64,
-) -> (f64, Vec<LinkTraffic>) {
+) -> (f64, Vec<SimulatedTraffic>) {
     simulate(async {
         let deployment = SimulationSpec::of_fabric(fabric.clone(), plan).expect("can be simulated");
         let simulation = Simulation::start(deployment, bytes, seed).await.expect("starts");

@@ -6,11 +6,11 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, Values, outcomes, post_all, succeeds};
 use scenarios::collectives::series;
-use scenarios::{Lab, Shape, address, ppm, simulate};
+use scenarios::{Lab, Shape, ppm, simulate, simulated_address};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use units::{ByteCount, Span};
-use wan_sim::LinkCounters;
+use wan_sim::FateCounters;
 
 /// QUIC could take a burst of losses for a path that lets no large packets through.
 #[test]
@@ -161,7 +161,8 @@ fn packets_follow_a_path_that_becomes_narrow_and_wide_again() {
         let clients = lab.clients(70 << 20).await;
         lab.sleep(Span::from_secs(5)).await;
         for (path_mtu, after) in [(1500, Span::from_secs(20)), (9000, Span::from_secs(70))] {
-            let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
+            let (east, west) =
+                (simulated_address(GatewayId(0)).ip(), simulated_address(GatewayId(1)).ip());
             for (from, to) in [(east, west), (west, east)] {
                 lab.net.set_mtu(from, to, path_mtu).expect("a link");
             }
@@ -181,8 +182,8 @@ fn packets_follow_a_path_that_becomes_narrow_and_wide_again() {
 }
 
 /// The counters of the link from east to west.
-fn sent(lab: &Lab) -> LinkCounters {
-    let (east, west) = (address(GatewayId(0)).ip(), address(GatewayId(1)).ip());
+fn sent(lab: &Lab) -> FateCounters {
+    let (east, west) = (simulated_address(GatewayId(0)).ip(), simulated_address(GatewayId(1)).ip());
     lab.net.counters(east, west).expect("a link")
 }
 

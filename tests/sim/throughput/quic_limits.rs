@@ -5,7 +5,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, Values, succeeds};
 use scenarios::collectives::quinn_only::{Settings, simulated};
-use scenarios::{Lab, Shape, address, ppm, simulate};
+use scenarios::{Lab, Shape, ppm, simulate, simulated_address};
 use units::Span;
 use wan_sim::{Jitter, LinkSpec, Order};
 
@@ -15,7 +15,7 @@ fn seconds(shape: &Shape, change: impl Fn(LinkSpec) -> LinkSpec) -> f64 {
     simulate(async {
         let lab = Lab::start(shape, 1).await;
         let clients = lab.clients(70 << 20).await;
-        let [east, west] = [0, 1].map(|id| address(GatewayId(id)).ip());
+        let [east, west] = [0, 1].map(|id| simulated_address(GatewayId(id)).ip());
         for (from, to) in [(east, west), (west, east)] {
             lab.net.set_spec(from, to, change(shape.link())).expect("a link");
         }

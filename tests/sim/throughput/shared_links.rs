@@ -1,8 +1,8 @@
 //! Links whose rate gateways do not know: the model of `congestion-model` in whole gateways.
 
 use gateway::client::Client;
-use gateway::simulate::address;
-use gateway::wan::link::policy::{ControllerKind, LinkPolicy};
+use gateway::simulate::simulated_address;
+use gateway::wan::link::policy::{ControllerPolicy, LinkPolicy};
 use hier_collectives::bound;
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::series::{post, ready, seconds};
@@ -12,12 +12,12 @@ use scenarios::{EAST, JOB, Lab, Shape, WEST, mbit, ppm, simulate};
 use std::collections::VecDeque;
 use units::{BitRate, ByteCount, Span};
 use wan_sim::{
-    Conditions, CrossKind, CrossTraffic, EmulatedLink, LinkSpec, QueueSize, Script, jain_index,
+    Conditions, CrossKind, CrossTraffic, EmulatedLink, LinkSpec, QueueSize, Script, jain_fairness,
 };
 
 /// A link whose gateways know only that their ports are ten times as fast.
 fn shape(rate: u64, rtt_ms: u64) -> Shape {
-    let policy = LinkPolicy { controller: ControllerKind::Shared, ..LinkPolicy::default() };
+    let policy = LinkPolicy { controller: ControllerPolicy::Shared, ..LinkPolicy::default() };
     let (rtt, said_rate) = (Span::from_ms(rtt_ms), Some(mbit(10 * rate)));
     // Windows are those of the ports.
     let memory = ByteCount::new(1 << 30);
@@ -106,7 +106,7 @@ fn a_rate_said_too_high_costs_little() {
 
 /// Changes the rate of both directions of the link.
 fn respec(lab: &Lab, rate: BitRate, shape: &Shape) {
-    let (east, west) = (address(EAST).ip(), address(WEST).ip());
+    let (east, west) = (simulated_address(EAST).ip(), simulated_address(WEST).ip());
     let bdp = ByteCount::new(bdps(shape, 1));
     let spec = LinkSpec::new(rate, Span::from_ns(shape.rtt.ns() / 2)).expect("a link");
     for (from, to) in [(east, west), (west, east)] {
@@ -163,7 +163,7 @@ fn beside(kind: CrossKind, rtt_ms: u64, queue_thousandths: u32) -> [f64; 2] {
     let shape = shape(50, rtt_ms);
     simulate(async {
         let lab = Lab::start(&shape, 5).await;
-        let (east, west) = (address(EAST).ip(), address(WEST).ip());
+        let (east, west) = (simulated_address(EAST).ip(), simulated_address(WEST).ip());
         let queue = QueueSize::ThousandthsOfBdp(queue_thousandths);
         let spec = LinkSpec::new(shape.rate, Span::from_ns(shape.rtt.ns() / 2)).expect("a link");
         let start = Span::from_ns(lab.net.now().ns()) + Span::from_secs(2);
@@ -203,7 +203,7 @@ fn a_link_is_shared_with_cubic_and_bbr() {
     for (kind, least) in [(CrossKind::Cubic, 0.75), (CrossKind::Bbr, 0.55)] {
         for queue in [1000, 4000] {
             let shares = beside(kind, 40, queue);
-            let jain = jain_index(&shares);
+            let jain = jain_fairness(&shares);
             println!("{kind:?} queue {queue}: {shares:.2?} Jain {jain:.2}");
             assert!(jain >= least, "{kind:?} queue {queue}: {shares:.2?}");
         }

@@ -5,7 +5,7 @@ use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, outcomes, post_all};
 use scenarios::lab::expected::expected;
 use scenarios::lab::mesh::{Mesh, MeshGateway};
-use scenarios::{JOB, address, simulate};
+use scenarios::{JOB, simulate, simulated_address};
 use units::{BitRate, ByteCount, Span};
 use wan_sim::LinkSpec;
 
@@ -34,7 +34,7 @@ fn held(mesh: &Mesh, mib: u64, from: u16, to: u16) -> Vec<(u64, u64)> {
         let clients = lab.clients((2 * mib + 2) << 20).await;
         let slow = BitRate::from_bits_per_second(RATE.bits_per_second() / 10);
         let slow = LinkSpec::new(slow, ONE_WAY).expect("a link");
-        let [from, to] = [from, to].map(|id| address(GatewayId(id)).ip());
+        let [from, to] = [from, to].map(|id| simulated_address(GatewayId(id)).ip());
         lab.net.set_spec(from, to, slow).expect("a link");
         let mut operations = post_all(&clients, &case).await;
         let expected = expected(&fabric, &plan, &case);

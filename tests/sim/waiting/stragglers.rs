@@ -4,7 +4,7 @@ use gateway::client::{BatchShare, Client};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::lab::mesh::{Mesh, MeshGateway};
-use scenarios::{Lab, Shape, address, simulate};
+use scenarios::{Lab, Shape, simulate, simulated_address};
 use std::sync::Arc;
 use units::{BitRate, Span};
 use wan_sim::LinkSpec;
@@ -147,7 +147,7 @@ fn a_link_that_becomes_slow_is_named_though_buckets_overlap() {
             step_of_buckets(&lab, &clients).await;
             assert_eq!(named_now(&lab).await, ["nobody", "nobody"]);
         }
-        let [a, b] = [0, 1].map(|id| address(GatewayId(id)).ip());
+        let [a, b] = [0, 1].map(|id| simulated_address(GatewayId(id)).ip());
         let half = BitRate::from_bits_per_second(100_000_000);
         let half = LinkSpec::new(half, Span::from_ns(mesh.links[0].rtt.ns() / 2)).expect("a link");
         for (from, to) in [(a, b), (b, a)] {
@@ -179,7 +179,7 @@ fn a_link_with_a_longer_path_is_named_until_restored() {
         ] {
             let delay = Span::from_ns(rtt.ns() / 2 * times);
             let spec = LinkSpec::new(rate, delay).expect("a link");
-            let [a, b] = [0, 1].map(|id| address(GatewayId(id)).ip());
+            let [a, b] = [0, 1].map(|id| simulated_address(GatewayId(id)).ip());
             for (from, to) in [(a, b), (b, a)] {
                 lab.net.set_spec(from, to, spec).expect("a link");
             }

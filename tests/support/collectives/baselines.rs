@@ -5,12 +5,14 @@ use crate::collectives::batch::{Case, outcomes, post_all};
 use crate::lab::expected::expected;
 use gateway::client::DEFAULT_TIMEOUT;
 use gateway::simulate::{
-    NetworkLayout, SimulateError, Simulation, SimulationSpec, TimedCollective, address,
+    NetworkLayout, SimulateError, Simulation, SimulationSpec, TimedCollective, simulated_address,
 };
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Operation, Plan, baseline};
-use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
+use hier_collectives::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+};
 use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -162,7 +164,7 @@ fn deployment(
 }
 
 fn ip(site: usize) -> IpAddr {
-    address(GatewayId(u16::try_from(site).expect("few sites"))).ip()
+    simulated_address(GatewayId(u16::try_from(site).expect("few sites"))).ip()
 }
 
 /// A gateway for each site.
@@ -171,10 +173,10 @@ fn hierarchy(sites: &[u32]) -> Fabric {
     let links = u64::try_from(sites.len().max(2) - 1).expect("few sites");
     let port = BitRate::from_bits_per_second(links * WAN_RATE.bits_per_second());
     let wan = Some(WanPort { egress: port, ingress: port });
-    let region = |(site, ranks): (usize, &u32)| RegionSpec {
+    let region = |(site, ranks): (usize, &u32)| FabricRegionSpec {
         name: format!("s{site}"),
         speeds: vec![1.0; *ranks as usize],
-        gateways: vec![RegionGateway::new(format!("s{site}-0"), *ranks, wan)],
+        gateways: vec![FabricGatewaySpec::new(format!("s{site}-0"), *ranks, wan)],
     };
     let names = (0..sites.len()).map(|site| format!("s{site}")).collect();
     let regions = sites.iter().enumerate().map(region).collect();
@@ -182,13 +184,13 @@ fn hierarchy(sites: &[u32]) -> Fabric {
     Fabric::new("sites", 1500, regions, links).expect("valid")
 }
 
-fn mesh(names: Vec<String>, link: impl Fn(usize, usize) -> (BitRate, Span)) -> Vec<LinkSpec> {
+fn mesh(names: Vec<String>, link: impl Fn(usize, usize) -> (BitRate, Span)) -> Vec<FabricLinkSpec> {
     let mut links = Vec::new();
     for one in 0..names.len() {
         for other in one + 1..names.len() {
             let (rate, rtt) = link(one, other);
             let between = (names[one].clone(), names[other].clone());
-            links.push(LinkSpec { between, rate, rtt, loss: Fraction::default() });
+            links.push(FabricLinkSpec { between, rate, rtt, loss: Fraction::default() });
         }
     }
     links
@@ -206,10 +208,10 @@ fn flat(
     let names: Vec<String> = (0..site_of.len()).map(|rank| format!("r{rank:03}")).collect();
     let fabric = |link: &dyn Fn(usize, usize) -> (BitRate, Span)| {
         let wan = Some(WanPort { egress: LAN_RATE, ingress: LAN_RATE });
-        let region = |name: &String| RegionSpec {
+        let region = |name: &String| FabricRegionSpec {
             name: name.clone(),
             speeds: vec![1.0],
-            gateways: vec![RegionGateway::new(format!("{name}-0"), 1, wan)],
+            gateways: vec![FabricGatewaySpec::new(format!("{name}-0"), 1, wan)],
         };
         let regions = names.iter().map(region).collect();
         Fabric::new("flat", 1500, regions, mesh(names.clone(), link)).expect("valid")

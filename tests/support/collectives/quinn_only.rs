@@ -2,7 +2,7 @@
 //! connection, and whatever comes is added.
 
 use crate::lab::credentials::CredentialKind;
-use crate::{Shape, address};
+use crate::{Shape, simulated_address};
 use bytes::Bytes;
 use gateway::wan::connect::tls::{Credentials, CredentialsError, gateway_dns_name};
 use hier_collectives::ids::GatewayId;
@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use units::{ByteCount, Span};
-use wan_sim::{VirtualNet, VirtualTime};
+use wan_sim::{VirtualExecutor, VirtualNet};
 
 /// Settings that differ from quinn's defaults.
 #[derive(Debug, Clone, Copy, Default)]
@@ -121,9 +121,9 @@ pub fn simulated(
     bytes: [u64; 2],
     cut: Span,
 ) -> Result<Simulated, BareError> {
-    let (fabric, time) = (shape.fabric(), VirtualTime::new());
+    let (fabric, time) = (shape.fabric(), VirtualExecutor::new());
     let net = VirtualNet::under(&time);
-    let [east, west] = [0, 1].map(|gateway| address(GatewayId(gateway)));
+    let [east, west] = [0, 1].map(|gateway| simulated_address(GatewayId(gateway)));
     net.connect(east.ip(), west.ip(), shape.link(), shape.link(), 1);
     let credentials = [0, 1].map(|id| CredentialKind::Valid.credentials(&fabric, GatewayId(id)));
     let endpoint = |at, server, seed| {

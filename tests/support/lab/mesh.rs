@@ -2,10 +2,10 @@
 
 use super::jobs::{JOB, JOB_MEMORY, jobs_of};
 use super::running::Lab;
-use gateway::simulate::{FabricSetup, address, lan_address};
+use gateway::simulate::{FabricSetup, simulated_address, simulated_lan_address};
 use gateway::wan::link::policy::LinkPolicies;
 use hier_collectives::plan::{self, Plan};
-use hier_collectives::topology::{self, Fabric, RegionSpec, WanPort};
+use hier_collectives::topology::{self, Fabric, FabricRegionSpec, WanPort};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -105,7 +105,7 @@ impl Mesh {
     /// Returns the fabric of the mesh. Regions are `a`, `b`, ...; gateways `a-0`, `a-1`, ...
     pub fn fabric(&self) -> Arc<Fabric> {
         let name = |region: usize| char::from(b'a' + region as u8).to_string();
-        let region = |(index, gateways): (usize, &Vec<MeshGateway>)| RegionSpec {
+        let region = |(index, gateways): (usize, &Vec<MeshGateway>)| FabricRegionSpec {
             name: name(index),
             speeds: vec![1.0; gateways.iter().map(|gateway| gateway.ranks as usize).sum()],
             gateways: (0..)
@@ -114,11 +114,15 @@ impl Mesh {
                     let inward = self.inward.get(&index).copied();
                     let wan =
                         port.map(|port| WanPort { egress: port, ingress: inward.unwrap_or(port) });
-                    topology::RegionGateway::new(format!("{}-{number}", name(index)), *ranks, wan)
+                    topology::FabricGatewaySpec::new(
+                        format!("{}-{number}", name(index)),
+                        *ranks,
+                        wan,
+                    )
                 })
                 .collect(),
         };
-        let link = |link: &MeshLink| topology::LinkSpec {
+        let link = |link: &MeshLink| topology::FabricLinkSpec {
             between: (name(link.regions.0), name(link.regions.1)),
             rate: link.rate,
             rtt: link.rtt,
@@ -160,20 +164,32 @@ impl Mesh {
             for other in fabric.gateway_ids().filter(|other| one < *other) {
                 let regions = [one, other].map(|id| fabric.gateway(id).region);
                 if regions[0] == regions[1] {
-                    net.connect(lan_address(one).ip(), lan_address(other).ip(), lan, lan, seed);
+                    net.connect(
+                        simulated_lan_address(one).ip(),
+                        simulated_lan_address(other).ip(),
+                        lan,
+                        lan,
+                        seed,
+                    );
                 } else if fabric.connects(one, other) {
                     let link = fabric.link(regions[0], regions[1]).expect("joined");
                     let delay = Span::from_ns(link.rtt.ns() / 2);
                     let spec = LinkSpec::new(link.rate, delay).expect("a valid link");
                     let spec = spec.with_loss(self.loss);
                     let seed = seed ^ (u64::from(one.0) << 8) ^ u64::from(other.0);
-                    net.connect(address(one).ip(), address(other).ip(), spec, spec, seed);
+                    net.connect(
+                        simulated_address(one).ip(),
+                        simulated_address(other).ip(),
+                        spec,
+                        spec,
+                        seed,
+                    );
                 }
             }
         }
         let setup = FabricSetup {
             plan: self.plan(),
-            addresses: fabric.gateway_ids().map(|id| address(id).into()).collect(),
+            addresses: fabric.gateway_ids().map(|id| simulated_address(id).into()).collect(),
             jobs: jobs_of(&[(JOB, 1)], JOB_MEMORY),
             memory: self.memory,
             policies: LinkPolicies::new(),

@@ -1,10 +1,10 @@
 //! The shape of two regions with one link between them, and the fabric that it stands for.
 
 use super::jobs::JOB;
-use gateway::simulate::address;
+use gateway::simulate::simulated_address;
 use gateway::wan::link::policy::LinkPolicy;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::topology::{self, Fabric, RegionGateway, RegionSpec, WanPort};
+use hier_collectives::topology::{self, Fabric, FabricGatewaySpec, FabricRegionSpec, WanPort};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -87,12 +87,12 @@ impl Shape {
     pub fn fabric(&self) -> Arc<Fabric> {
         let rate = self.said_rate.unwrap_or(self.rate);
         let wan = Some(WanPort { egress: rate, ingress: rate });
-        let region = |name: &str, ranks: u32| RegionSpec {
+        let region = |name: &str, ranks: u32| FabricRegionSpec {
             name: name.to_owned(),
             speeds: vec![1.0; ranks as usize],
-            gateways: vec![RegionGateway::new(format!("{name}-0"), ranks, wan)],
+            gateways: vec![FabricGatewaySpec::new(format!("{name}-0"), ranks, wan)],
         };
-        let link = topology::LinkSpec {
+        let link = topology::FabricLinkSpec {
             between: ("east".to_owned(), "west".to_owned()),
             rate,
             rtt: self.rtt,
@@ -119,7 +119,7 @@ impl Shape {
 
 /// The address of a gateway on one of several carriers; [`address`] is on the first.
 pub fn carrier_address(gateway: GatewayId, carrier: u8) -> SocketAddr {
-    let first = address(gateway);
+    let first = simulated_address(gateway);
     let IpAddr::V4(ip) = first.ip() else { return first };
     let [_, _, high, low] = ip.octets();
     // 10.1 is the LANs'.

@@ -3,12 +3,12 @@
 use crate::cell::{CUT_AFTER_S, Cell};
 use crate::row::{COMMON, Row};
 use gateway::client::Client;
-use gateway::wan::link::policy::{ControllerKind, LinkPolicy};
+use gateway::wan::link::policy::{ControllerPolicy, LinkPolicy};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::post::Failure;
 use scenarios::collectives::quinn_only::{self, Settings};
-use scenarios::{Lab, Shape, address, simulate};
+use scenarios::{Lab, Shape, simulate, simulated_address};
 use std::time::Duration;
 use units::{ByteCount, Fraction, Span};
 
@@ -51,7 +51,7 @@ pub fn measure(row: &Row, seeds: Seeds) -> Vec<Cell> {
     }
     let whole = Shape { segment: Some(ByteCount::new(COMMON)), ..row.shape() };
     cells.push(cell(ONE_SEGMENT, &whole, COMMON, row, 1));
-    let policy = LinkPolicy { controller: ControllerKind::Cubic, ..LinkPolicy::default() };
+    let policy = LinkPolicy { controller: ControllerPolicy::Cubic, ..LinkPolicy::default() };
     cells.push(cell(CUBIC, &Shape { policy, ..row.shape() }, COMMON, row, 1));
     cells.push(quinn("quinn, defaults", row, None, [COMMON; 2]));
     let window = ByteCount::new(FIXED_WINDOW);
@@ -107,7 +107,7 @@ impl Run {
                 lab.host.now().since(begin).as_secs_f64()
             });
             tokio::time::sleep(COUNTED_WITHIN).await;
-            let [east, west] = [0, 1].map(|gateway| address(GatewayId(gateway)).ip());
+            let [east, west] = [0, 1].map(|gateway| simulated_address(GatewayId(gateway)).ip());
             let peak = |from, to| lab.net.queue_bytes_peak(from, to).map_or(0, ByteCount::get);
             Self {
                 seconds,

@@ -1,6 +1,6 @@
 //! Counters and fidelity reports as JSON.
 
-use crate::{FidelityReport, LinkCounters};
+use crate::{FateCounters, FidelityReport};
 use serde_json::{Value, json};
 
 /// 1: the version of the keys of reports in JSON. It grows when a key goes away or gets another
@@ -26,7 +26,7 @@ pub(super) fn fidelity_json(report: &FidelityReport) -> Value {
 }
 
 /// Returns the counters of one direction of a link as JSON.
-pub(super) fn counters_json(seen: &LinkCounters) -> Value {
+pub(super) fn counters_json(seen: &FateCounters) -> Value {
     json!({
         "packets": seen.packets,
         "ip_bytes": seen.ip_bytes,

@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a rate is by the clock")]
 
-use crate::LinkCounters;
+use crate::FateCounters;
 use std::io::IsTerminal;
 use std::time::Instant;
 use units::{BitRate, ByteCount};
@@ -12,7 +12,7 @@ use units::{BitRate, ByteCount};
 pub(super) struct LinkProgress {
     /// The name shown.
     pub(super) name: String,
-    pub(super) counters: LinkCounters,
+    pub(super) counters: FateCounters,
     /// Bytes that wait for the rate.
     pub(super) queue: ByteCount,
 }
@@ -82,7 +82,7 @@ mod tests {
     fn each_direction_has_its_rate_queue_and_drops() {
         let seen = |name: &str, ip_bytes, drops_queue, queue| LinkProgress {
             name: name.to_owned(),
-            counters: LinkCounters { ip_bytes, drops_queue, ..LinkCounters::default() },
+            counters: FateCounters { ip_bytes, drops_queue, ..FateCounters::default() },
             queue: ByteCount::new(queue),
         };
         let before = [seen("a>b", 1000, 3, 0), seen("b>a", 0, 0, 0)];

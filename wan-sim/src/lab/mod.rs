@@ -11,6 +11,7 @@ mod links;
 mod namespace;
 mod pump;
 mod running_lab;
+mod segment_runs;
 mod status;
 mod tun;
 

@@ -2,6 +2,7 @@
 
 use super::frame::{FrameBuffer, FrameDamage, FrameDestination, VIRTIO_HEADER_BYTES};
 use super::hosts::HostReceipts;
+use super::segment_runs::{SegmentRun, SegmentRuns};
 use super::status::LinkStatus;
 use super::tun::Tun;
 use crate::clock::{RunClock, thread_cpu_time};
@@ -9,8 +10,7 @@ use crate::lock::lock_ignoring_poison;
 use crate::priority;
 use crate::recording::Recorder;
 use crate::{
-    Decided, Delivery, EmulatedLink, Fidelity, FidelityLimits, Packet, PacketFates, PacketFlow,
-    PacketName,
+    Decided, EmulatedLink, Fidelity, FidelityLimits, Packet, PacketFates, PacketFlow, PacketName,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
@@ -375,75 +375,6 @@ fn segment_packet(frame: &FrameBuffer<'_>, segment: usize) -> Packet {
     if frame.is_ecn_capable() { Packet::ecn_capable(ip_bytes) } else { Packet::new(ip_bytes) }
 }
 
-/// A buffer's segments, joined again where they arrive together.
-struct SegmentRuns {
-    done: Vec<SegmentRun>,
-    last: Option<SegmentRun>,
-    /// A port follows, which each segment meets at its own time.
-    before_port: bool,
-}
-
-/// Neighbouring segments of a buffer that met the same and arrive close together.
-struct SegmentRun {
-    start: usize,
-    end: usize,
-    damage: FrameDamage,
-    first_due: TimeNs,
-    due: TimeNs,
-    at_port: Vec<TimeNs>,
-}
-
-impl SegmentRuns {
-    /// Makes an empty list of runs; `before_port` says that the segments meet an ingress port next.
-    fn new(before_port: bool) -> Self {
-        Self { done: Vec::new(), last: None, before_port }
-    }
-
-    /// Removes and returns the only run, if it holds all `segments` of the buffer, undamaged.
-    fn take_whole(&mut self, segments: usize) -> Option<SegmentRun> {
-        let whole = |run: &mut SegmentRun| {
-            run.start == 0 && run.end == segments && run.damage == FrameDamage::default()
-        };
-        if self.done.is_empty() { self.last.take_if(whole) } else { None }
-    }
-
-    /// Adds the arrivals of a segment and of its copy: to the last run where they fit, else as runs
-    /// of their own.
-    fn add_segment(&mut self, segment: usize, offered: PacketFates) {
-        for (name, Delivery { at, marked, corrupt_bit }) in offered.deliveries() {
-            let damage = FrameDamage { marked: marked.is_some(), corrupt_bit };
-            let at_port = if self.before_port { vec![at] } else { Vec::new() };
-            match &mut self.last {
-                Some(run) if !name.copy && run.can_append(segment, damage, at) => {
-                    run.end = segment + 1;
-                    run.due = at;
-                    run.at_port.extend(at_port);
-                }
-                _ => {
-                    let (start, end, first_due, due) = (segment, segment + 1, at, at);
-                    let run = SegmentRun { start, end, damage, first_due, due, at_port };
-                    if name.copy {
-                        self.done.push(run);
-                    } else {
-                        self.done.extend(self.last.replace(run));
-                    }
-                }
-            }
-        }
-    }
-}
-
-impl SegmentRun {
-    /// Returns whether a segment with this damage that arrives at `at` fits at the end of the run.
-    fn can_append(&self, segment: usize, damage: FrameDamage, at: TimeNs) -> bool {
-        self.end == segment
-            && self.damage == damage
-            && damage.corrupt_bit.is_none()
-            && at >= self.due
-            && at.since(self.first_due) <= SEGMENT_RUN_SPAN_MAX
-    }
-}
-
 /// Returns the index of the site with this address; `None` for an address outside the lab.
 fn lab_site_of_address(destination: FrameDestination) -> Option<usize> {
     let (prefix_fits, number) = match destination {
@@ -471,9 +402,6 @@ const WAKE_UP_STEP_MIN: Span = Span::from_ns(100_000);
 /// 250 us: the longest time between two wake-ups of a site's thread while packets are in flight. A
 /// packet is then 125 us late on average.
 const WAKE_UP_STEP_MAX: Span = Span::from_ns(250_000);
-/// 100 us: TCP segments or UDP datagrams that are due within this time are delivered in one write,
-/// with the last of them.
-const SEGMENT_RUN_SPAN_MAX: Span = Span::from_ns(100_000);
 /// 10 ms: the longest sleep of a site's thread. A longer gap between two reads shows that the
 /// thread was delayed.
 const HEARTBEAT_INTERVAL: Span = Span::from_ms(10);

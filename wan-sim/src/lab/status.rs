@@ -1,6 +1,6 @@
 //! The state of one link of a lab, as it is reported.
 
-use crate::LinkCounters;
+use crate::FateCounters;
 use units::ByteCount;
 
 /// One direction of a link of a lab, or of a site's port, as it is now.
@@ -11,7 +11,7 @@ pub struct LinkStatus {
     /// The receiving site; `None` where this is the port of the sending one.
     pub to: Option<String>,
     /// Packets and drops so far.
-    pub counters: LinkCounters,
+    pub counters: FateCounters,
     /// Bytes that wait.
     pub queue: ByteCount,
     /// The most that ever waited.

@@ -44,11 +44,11 @@ impl DelayLine {
         spec: &LinkSpec,
         transit: DrawnDelay,
         latest: TimeNs,
-    ) -> Arrival {
+    ) -> DelayedArrival {
         if let Some(reorder) = spec.reorder() {
             if transit.may_skip && self.delayed_in_a_row + 1 >= reorder.gap.get() {
                 self.delayed_in_a_row = 0;
-                return Arrival::default();
+                return DelayedArrival::default();
             }
             self.delayed_in_a_row = self.delayed_in_a_row.saturating_add(1);
         }
@@ -56,19 +56,19 @@ impl DelayLine {
             Order::Free => None,
             Order::Kept => Some(latest),
         };
-        Arrival { delay: transit.delay, not_before }
+        DelayedArrival { delay: transit.delay, not_before }
     }
 }
 
 /// How a packet arrives after it is sent.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Arrival {
+pub(super) struct DelayedArrival {
     delay: Span,
     /// The arrival of those before it, where it keeps order.
     not_before: Option<TimeNs>,
 }
 
-impl Arrival {
+impl DelayedArrival {
     /// Returns when the packet arrives if its last bit is sent at `sent`.
     pub(super) fn arrival_time(&self, sent: TimeNs) -> TimeNs {
         (sent + self.delay).max(self.not_before.unwrap_or_default())

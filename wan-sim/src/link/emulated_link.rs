@@ -4,8 +4,8 @@ use super::conditions::Conditions;
 use super::cross::{CrossEngine, CrossPacket, CrossReport, CrossStep};
 use super::event::{EventLabel, EventSink, LinkEvent};
 use super::packet_fate::{
-    Decided, DropReason, Fate, LinkCounters, Moved, Owner, Packet, PacketFates, PacketFlow,
-    PacketName,
+    Decided, DropReason, Fate, FateCounters, Moved, Packet, PacketFates, PacketFlow, PacketName,
+    PacketOwner,
 };
 use super::path::{Entry, Path, Undecided};
 use super::script::{Change, Script};
@@ -40,7 +40,7 @@ pub struct EmulatedLink {
     /// Packets whose fate is decided and not taken yet.
     decided: Vec<Decided>,
     events: EventSink,
-    counters: LinkCounters,
+    counters: FateCounters,
 }
 
 /// The next thing that happens inside a link by itself. Those of one time happen in this order.
@@ -85,7 +85,7 @@ impl EmulatedLink {
             cross: CrossEngine::new(&conditions.cross, seed),
             decided: Vec::new(),
             events: EventSink::default(),
-            counters: LinkCounters::default(),
+            counters: FateCounters::default(),
         }
     }
 
@@ -99,7 +99,7 @@ impl EmulatedLink {
         self.counters.ip_bytes += u64::from(packet.ip_bytes);
         let path = self.path_of(packet.flow);
         let name = PacketName { number, copy: false };
-        let entry = self.draw_entry(path, Owner::Offered(name), packet);
+        let entry = self.draw_entry(path, PacketOwner::Offered(name), packet);
         let duplicated = self.duplicate.random_bool(self.paths[path].spec.duplicate());
         let fate = if self.blackhole {
             Fate::Drop(DropReason::Blackhole)
@@ -113,7 +113,7 @@ impl EmulatedLink {
         let copy = (duplicated && !self.blackhole).then(|| {
             self.counters.duplicated += 1;
             let name = PacketName { number, copy: true };
-            let entry = self.draw_entry(path, Owner::Offered(name), packet);
+            let entry = self.draw_entry(path, PacketOwner::Offered(name), packet);
             let fate = self.paths[path].enter(now, entry, self.mtu_bytes, &self.script);
             self.emit(now, entry.owner, packet, &fate);
             fate
@@ -148,8 +148,8 @@ impl EmulatedLink {
         for path in &mut self.paths {
             for (owner, at) in path.set_spec(now, spec, &self.script) {
                 match owner {
-                    Owner::Offered(packet) => moved.push(Moved { packet, at }),
-                    Owner::Cross(name) => self.cross.move_arrival(name, at),
+                    PacketOwner::Offered(packet) => moved.push(Moved { packet, at }),
+                    PacketOwner::Cross(name) => self.cross.move_arrival(name, at),
                 }
             }
         }
@@ -192,7 +192,7 @@ impl EmulatedLink {
     }
 
     /// Returns the counters since the link was made. They count no cross traffic.
-    pub fn counters(&self) -> LinkCounters {
+    pub fn counters(&self) -> FateCounters {
         self.counters
     }
 
@@ -262,8 +262,8 @@ impl EmulatedLink {
         for (Undecided { owner, packet, .. }, fate) in self.paths[path].decide(at, &self.script) {
             self.emit(at, owner, packet, &fate);
             match owner {
-                Owner::Cross(name) => self.cross.take_fate(name, fate, way_back),
-                Owner::Offered(name) => {
+                PacketOwner::Cross(name) => self.cross.take_fate(name, fate, way_back),
+                PacketOwner::Offered(name) => {
                     if !name.copy {
                         self.counters.count_fate(&fate);
                     }
@@ -277,7 +277,7 @@ impl EmulatedLink {
     /// Offers a packet of the cross traffic that enters at `at`.
     fn offer_cross(&mut self, at: TimeNs, CrossPacket { name, packet }: CrossPacket) {
         let path = self.path_of(packet.flow);
-        let entry = self.draw_entry(path, Owner::Cross(name), packet);
+        let entry = self.draw_entry(path, PacketOwner::Cross(name), packet);
         let fate = if self.blackhole {
             Fate::Drop(DropReason::Blackhole)
         } else {
@@ -288,16 +288,16 @@ impl EmulatedLink {
     }
 
     /// Makes the entry of a packet to a path, with its random draws.
-    fn draw_entry(&mut self, path: usize, owner: Owner, packet: Packet) -> Entry {
+    fn draw_entry(&mut self, path: usize, owner: PacketOwner, packet: Packet) -> Entry {
         Entry { owner, packet, draws: self.paths[path].draw_chances(owner) }
     }
 
     /// Emits the event of a packet that was dropped or marked.
-    fn emit(&mut self, at: TimeNs, owner: Owner, packet: Packet, fate: &Fate) {
+    fn emit(&mut self, at: TimeNs, owner: PacketOwner, packet: Packet, fate: &Fate) {
         let Some(label) = EventLabel::of(fate) else { return };
         let name = match owner {
-            Owner::Offered(name) => Some(name),
-            Owner::Cross(_) => None,
+            PacketOwner::Offered(name) => Some(name),
+            PacketOwner::Cross(_) => None,
         };
         let Packet { flow, ip_bytes, .. } = packet;
         self.events.emit(&LinkEvent { at, flow, packet: name, ip_bytes, label });

@@ -17,13 +17,13 @@ mod spec;
 
 pub use capacity::{CapacityError, CapacityRecording, DELIVERY_BYTES, SyntheticCapacity};
 pub use conditions::{Conditions, ConditionsError};
-pub use cross::{CrossKind, CrossReport, CrossTraffic, CrossTrafficError, jain_index};
+pub use cross::{CrossKind, CrossReport, CrossTraffic, CrossTrafficError, jain_fairness};
 pub use emulated_link::EmulatedLink;
 pub use event::{EventLabel, LinkEvent};
 pub use jitter::{Jitter, Order, Reorder, Shape};
 pub use loss::{GilbertElliott, Loss};
 pub use packet_fate::{
-    Decided, Delivery, DropReason, Fate, LinkCounters, MarkReason, Moved, Packet, PacketFates,
+    Decided, Delivery, DropReason, Fate, FateCounters, MarkReason, Moved, Packet, PacketFates,
     PacketFlow, PacketName,
 };
 pub(crate) use queue::RED_WEIGHT_DEFAULT;

@@ -103,7 +103,7 @@ pub struct PacketName {
 
 /// A packet of a link: one that was offered, or one of the cross traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Owner {
+pub(super) enum PacketOwner {
     Offered(PacketName),
     Cross(CrossName),
 }
@@ -242,7 +242,7 @@ impl DropReason {
 /// Counters of a link since it was made. Copies that it made count only as `duplicated`, not among
 /// the packets offered or dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LinkCounters {
+pub struct FateCounters {
     /// Packets offered, whatever their fate.
     pub packets: u64,
     /// Bytes of IP packets offered, headers included, whatever their fate.
@@ -281,7 +281,7 @@ pub struct LinkCounters {
     pub duplicated: u64,
 }
 
-impl LinkCounters {
+impl FateCounters {
     /// Counts a packet's mark or flipped bit, or the reason for its drop. A packet that is
     /// still under way is counted when its fate is known.
     pub(super) fn count_fate(&mut self, fate: &Fate) {

@@ -2,10 +2,10 @@
 
 use super::capacity::CapacityRecording;
 use super::chances::{Chances, Draws};
-use super::packet_fate::{Delivery, DropReason, Fate, MarkReason, Owner, Packet};
+use super::packet_fate::{Delivery, DropReason, Fate, MarkReason, Packet, PacketOwner};
 use super::queue::{
-    Bottleneck, CodelQueue, Departure, Discipline, Idleness, QueuedPacket, RateChange, RedAverage,
-    RedVerdict, TokenBucket, Transmission,
+    Bottleneck, BottleneckRateChange, CodelQueue, Departure, Discipline, Idleness, PolicerBucket,
+    QueuedPacket, RedAverage, RedVerdict, Transmission,
 };
 use super::script::Script;
 use super::spec::LinkSpec;
@@ -20,7 +20,7 @@ pub(super) struct Path {
     pub(super) spec: LinkSpec,
     chances: ChancesByOwner,
     approach: RandomStream,
-    bucket: TokenBucket,
+    bucket: PolicerBucket,
     red: RedAverage,
     codel: CodelQueue<Undecided>,
     bottleneck: Bottleneck,
@@ -28,7 +28,7 @@ pub(super) struct Path {
     /// Latest arrival of a packet that keeps order.
     last_arrival: TimeNs,
     /// Arrivals to come; kept only for a limit on packets.
-    inside: BTreeSet<(TimeNs, Owner)>,
+    inside: BTreeSet<(TimeNs, PacketOwner)>,
 }
 
 /// The random processes of packets, of their copies and of the cross traffic, so that none of them
@@ -51,11 +51,11 @@ impl ChancesByOwner {
     }
 
     /// Returns the random processes that packets of this owner meet.
-    fn of_owner(&mut self, owner: Owner) -> &mut Chances {
+    fn of_owner(&mut self, owner: PacketOwner) -> &mut Chances {
         match owner {
-            Owner::Offered(name) if name.copy => &mut self.copies,
-            Owner::Offered(_) => &mut self.originals,
-            Owner::Cross(_) => &mut self.cross,
+            PacketOwner::Offered(name) if name.copy => &mut self.copies,
+            PacketOwner::Offered(_) => &mut self.originals,
+            PacketOwner::Cross(_) => &mut self.cross,
         }
     }
 }
@@ -63,7 +63,7 @@ impl ChancesByOwner {
 /// A packet that waits for the decision of CoDel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Undecided {
-    pub(super) owner: Owner,
+    pub(super) owner: PacketOwner,
     pub(super) packet: Packet,
     draws: Draws,
     /// The mark that the packet already has.
@@ -73,7 +73,7 @@ pub(super) struct Undecided {
 /// A packet that enters a path.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
-    pub(super) owner: Owner,
+    pub(super) owner: PacketOwner,
     pub(super) packet: Packet,
     pub(super) draws: Draws,
 }
@@ -85,7 +85,7 @@ impl Path {
             spec,
             chances: ChancesByOwner::new(seed),
             approach: RandomStream::new(seed, "approach"),
-            bucket: TokenBucket::new(),
+            bucket: PolicerBucket::new(),
             red: RedAverage::new(RandomStream::new(seed, "red")),
             codel: CodelQueue::new(),
             bottleneck: Bottleneck::new(capacity),
@@ -97,7 +97,7 @@ impl Path {
 
     /// Draws loss, corruption and delay of the next packet, from the random stream of its kind: offered
     /// packet, copy, or cross traffic.
-    pub(super) fn draw_chances(&mut self, owner: Owner) -> Draws {
+    pub(super) fn draw_chances(&mut self, owner: PacketOwner) -> Draws {
         self.chances.of_owner(owner).draw(&self.spec)
     }
 
@@ -185,8 +185,8 @@ impl Path {
         now: TimeNs,
         spec: LinkSpec,
         script: &Script,
-    ) -> Vec<(Owner, TimeNs)> {
-        let rates = RateChange { before: self.spec.rate(), after: spec.rate() };
+    ) -> Vec<(PacketOwner, TimeNs)> {
+        let rates = BottleneckRateChange { before: self.spec.rate(), after: spec.rate() };
         self.spec = spec;
         if rates.before == rates.after {
             return Vec::new();

@@ -22,8 +22,8 @@ impl fmt::Display for PacketLine<'_> {
         if packet.flow != PacketFlow::default() {
             write!(f, "flow:{} ", packet.flow.number())?;
         }
-        write!(f, "{}", FateWord(offered.fate))?;
-        offered.copy.map_or(Ok(()), |copy| write!(f, " copy {}", FateWord(copy)))
+        write!(f, "{}", RecordedFate(offered.fate))?;
+        offered.copy.map_or(Ok(()), |copy| write!(f, " copy {}", RecordedFate(copy)))
     }
 }
 
@@ -53,15 +53,15 @@ impl fmt::Display for DecidedLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Decided { at, packet, fate, .. } = self.decided;
         let copy = if packet.copy { " copy" } else { "" };
-        let (index, number, fate) = (self.index, packet.number, FateWord(*fate));
+        let (index, number, fate) = (self.index, packet.number, RecordedFate(*fate));
         write!(f, "{index} decided {} {number}{copy} {fate}", at.ns())
     }
 }
 
 /// A fate as recordings and traces spell it.
-pub(crate) struct FateWord(pub(crate) Fate);
+pub(crate) struct RecordedFate(pub(crate) Fate);
 
-impl fmt::Display for FateWord {
+impl fmt::Display for RecordedFate {
     /// Writes `queued`, or `drop:` with the reason, or the arrival time in ns with mark and flipped
     /// bit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

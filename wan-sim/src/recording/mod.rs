@@ -11,7 +11,7 @@ mod line;
 mod recorder;
 mod replay;
 
-pub(crate) use line::FateWord;
+pub(crate) use line::RecordedFate;
 pub use recorder::Recorder;
 pub use replay::{Replay, ReplayError, replay};
 

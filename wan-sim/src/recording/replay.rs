@@ -3,7 +3,7 @@
 use super::line::{DecidedLine, HEADER_LINE, MovedLine, PacketLine};
 use crate::netem::Netem;
 use crate::{
-    CapacityRecording, Change, Conditions, EmulatedLink, LinkCounters, LinkSpec, Packet,
+    CapacityRecording, Change, Conditions, EmulatedLink, FateCounters, LinkSpec, Packet,
     PacketFlow, Script,
 };
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use units::TimeNs;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
     /// The links, by number: name and what they saw.
-    pub links: Vec<(String, LinkCounters)>,
+    pub links: Vec<(String, FateCounters)>,
 }
 
 /// A recording that did not replay.

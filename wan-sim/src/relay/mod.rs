@@ -10,10 +10,10 @@ mod loop_check;
 mod pipe;
 mod pump;
 mod queued_datagrams;
+mod relay_state;
 mod running_relay;
-mod shared;
 mod socket;
 
 pub use forward::{Forward, ForwardError, RelaySpec};
+pub use relay_state::{FLOWS_MAX, OwnDrops, RelayCounters};
 pub use running_relay::{Listening, Relay, RelayError};
-pub use shared::{FLOWS_MAX, OwnDrops, RelayCounters};

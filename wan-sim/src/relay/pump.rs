@@ -3,7 +3,7 @@
 use super::datagram_batch::FlowId;
 use super::pipe::{Pipe, ReadBuffer};
 use super::queued_datagrams::{QueuedDatagram, QueuedDatagrams};
-use super::shared::{BACKWARD_LINK, FLOWS_MAX, FORWARD_LINK, READ_LIMITS, RelayState};
+use super::relay_state::{BACKWARD_LINK, FLOWS_MAX, FORWARD_LINK, READ_LIMITS, RelayState};
 use super::socket::{RelaySocket, SocketRoute};
 use crate::clock::{RunClock, thread_cpu_time};
 use crate::lock::lock_ignoring_poison;

@@ -1,7 +1,7 @@
 //! Datagrams that wait for their fate, which a queue decides when they leave it.
 
 use super::datagram_batch::FlowId;
-use super::shared::{BACKWARD_LINK, FORWARD_LINK};
+use super::relay_state::{BACKWARD_LINK, FORWARD_LINK};
 use crate::PacketName;
 use quinn_udp::EcnCodepoint;
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use super::forward::{Forward, RelaySpec};
 use super::loop_check::{announce_loop_check_forwards, find_loop, loop_check_forwards};
 use super::pump::RelayPump;
-use super::shared::{BACKWARD_LINK, FORWARD_LINK, OwnDrops, RelayCounters, RelayState};
+use super::relay_state::{BACKWARD_LINK, FORWARD_LINK, OwnDrops, RelayCounters, RelayState};
 use super::socket::{RelaySocket, connect_socket_to};
 use crate::clock::RunClock;
 use crate::lock::lock_ignoring_poison;

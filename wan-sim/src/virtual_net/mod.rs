@@ -1,7 +1,7 @@
 //! An in-memory UDP network in virtual time.
 //!
 //! Deterministic: state lives in ordered maps, packets due at one instant arrive in the
-//! order they were sent. Under [`VirtualTime`](crate::VirtualTime) they arrive to the nanosecond.
+//! order they were sent. Under [`VirtualExecutor`](crate::VirtualExecutor) they arrive to the nanosecond.
 //! Under tokio's clock, paused and on a current-thread runtime, a waiting reader wakes up to 1 ms
 //! late, for tokio rounds timers up to whole milliseconds.
 

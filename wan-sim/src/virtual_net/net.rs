@@ -6,7 +6,7 @@ use super::net_clock::NetClock;
 use super::socket::VirtualSocket;
 use super::state::{HostPort, Inbox};
 use crate::{
-    CrossReport, EmulatedLink, LinkCounters, LinkEvent, LinkSpec, TraceRecord, VirtualTime,
+    CrossReport, EmulatedLink, FateCounters, LinkEvent, LinkSpec, TraceRecord, VirtualExecutor,
 };
 use quinn::AsyncUdpSocket;
 use std::net::{IpAddr, SocketAddr};
@@ -32,7 +32,7 @@ impl VirtualNet {
     }
 
     /// Makes an empty network in the time of `time`, to the nanosecond.
-    pub fn under(time: &VirtualTime) -> Self {
+    pub fn under(time: &VirtualExecutor) -> Self {
         Self { medium: Medium::new(NetClock::Own(time.clone())) }
     }
 
@@ -91,7 +91,7 @@ impl VirtualNet {
 
     /// Returns the counters of the port of `ip`: sent, then received. `None` without a port; zeros
     /// for a direction without a limit.
-    pub fn port_counters(&self, ip: IpAddr) -> Option<(LinkCounters, LinkCounters)> {
+    pub fn port_counters(&self, ip: IpAddr) -> Option<(FateCounters, FateCounters)> {
         let state = self.medium.lock_state();
         let port = state.ports.get(&ip)?;
         let seen = |link: &Option<EmulatedLink>| {
@@ -104,7 +104,7 @@ impl VirtualNet {
     ///
     /// # Errors
     /// [`NoLink`].
-    pub fn counters(&self, from: IpAddr, to: IpAddr) -> Result<LinkCounters, NoLink> {
+    pub fn counters(&self, from: IpAddr, to: IpAddr) -> Result<FateCounters, NoLink> {
         self.with_link(from, to, |link| link.counters())
     }
 

@@ -1,6 +1,6 @@
 //! The clock that a virtual network lives by.
 
-use crate::{Sleep, VirtualTime};
+use crate::{Sleep, VirtualExecutor};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(super) enum NetClock {
     /// The clock of tokio, which a test pauses.
     Tokio { origin: Instant },
     /// The virtual clock of this crate.
-    Own(VirtualTime),
+    Own(VirtualExecutor),
 }
 
 /// The timer of one reader, which is reset for each wait.

@@ -21,7 +21,7 @@ use units::TimeNs;
 /// Futures that wait for sockets, threads or tokio's timers do not belong here; tokio's
 /// channels and locks do.
 #[derive(Clone)]
-pub struct VirtualTime {
+pub struct VirtualExecutor {
     pub(super) shared: Arc<ExecutorState>,
 }
 
@@ -69,7 +69,7 @@ impl Wake for Wakeable {
     }
 }
 
-impl VirtualTime {
+impl VirtualExecutor {
     /// Makes a clock at zero, without tasks.
     #[expect(clippy::new_without_default, reason = "each has a time of its own")]
     pub fn new() -> Self {
@@ -93,7 +93,7 @@ impl VirtualTime {
         Sleep::new(Arc::clone(&self.shared.clock), at)
     }
 
-    /// Starts a task that runs `future` until the end of `future` or of [`VirtualTime::run`].
+    /// Starts a task that runs `future` until the end of `future` or of [`VirtualExecutor::run`].
     pub fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         self.add_task(Box::pin(future));
     }
@@ -167,7 +167,7 @@ impl VirtualTime {
     }
 }
 
-impl Runtime for VirtualTime {
+impl Runtime for VirtualExecutor {
     /// Returns a timer for quinn that ends at the instant `at`.
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         Box::pin(self.sleep_until(self.shared.clock.time_of(at)))
@@ -190,12 +190,12 @@ impl Runtime for VirtualTime {
     }
 }
 
-impl fmt::Debug for VirtualTime {
+impl fmt::Debug for VirtualExecutor {
     /// Prints the present time in nanoseconds for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("VirtualTime").field("now_ns", &self.now().ns()).finish_non_exhaustive()
+        f.debug_struct("VirtualExecutor").field("now_ns", &self.now().ns()).finish_non_exhaustive()
     }
 }
 
-/// Task number 0: the future that was given to [`VirtualTime::run`].
+/// Task number 0: the future that was given to [`VirtualExecutor::run`].
 const MAIN_TASK: u64 = 0;

@@ -9,7 +9,7 @@ mod clock;
 mod executor;
 mod timer;
 
-pub use executor::{ExecutorStalled, VirtualTime};
+pub use executor::{ExecutorStalled, VirtualExecutor};
 pub use timer::Sleep;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ fn ns(ns: u64) -> TimeNs {
 
 #[test]
 fn time_stands_still_until_all_wait_and_then_jumps() {
-    let time = VirtualTime::new();
+    let time = VirtualExecutor::new();
     let (said, heard) = mpsc::channel();
     for (name, at) in [("late", 30), ("early", 10), ("also late", 30)] {
         let (time, said) = (time.clone(), said.clone());
@@ -34,7 +34,7 @@ fn time_stands_still_until_all_wait_and_then_jumps() {
 
 #[test]
 fn a_future_that_nothing_can_end_is_an_error() {
-    let time = VirtualTime::new();
+    let time = VirtualExecutor::new();
     let waiting = time.clone();
     let stalled = time.run(async move {
         waiting.sleep_until(ns(7)).await;
@@ -45,7 +45,7 @@ fn a_future_that_nothing_can_end_is_an_error() {
 
 #[test]
 fn a_wait_can_be_moved_and_given_up() {
-    let time = VirtualTime::new();
+    let time = VirtualExecutor::new();
     let main = time.clone();
     time.run(async move {
         let mut moved = pin!(main.sleep_until(ns(50)));
@@ -68,7 +68,7 @@ fn a_wait_can_be_moved_and_given_up() {
 
 #[test]
 fn tasks_that_hold_the_clock_do_not_outlive_the_run() {
-    let time = VirtualTime::new();
+    let time = VirtualExecutor::new();
     let shared = Arc::downgrade(&time.shared);
     let held = time.clone();
     time.spawn(async move {
@@ -82,7 +82,7 @@ fn tasks_that_hold_the_clock_do_not_outlive_the_run() {
 proptest! {
     #[test]
     fn every_wait_ends_at_its_time_and_in_order(spans in prop::collection::vec(0u64..1000, 1..50)) {
-        let time = VirtualTime::new();
+        let time = VirtualExecutor::new();
         let (said, heard) = mpsc::channel();
         for span in &spans {
             let (sleeper, said, span) = (time.clone(), said.clone(), Span::from_ns(*span));

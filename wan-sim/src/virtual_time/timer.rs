@@ -9,7 +9,7 @@ use std::time::Instant;
 use units::TimeNs;
 
 /// A wait that ends at its time; made by
-/// [`VirtualTime::sleep_until`](crate::VirtualTime::sleep_until).
+/// [`VirtualExecutor::sleep_until`](crate::VirtualExecutor::sleep_until).
 #[derive(Debug)]
 #[must_use = "a wait does nothing unless it is polled"]
 pub struct Sleep {

@@ -1,7 +1,7 @@
 //! `cargo xtask bench efficiency`.
 
 use super::page::Page;
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use serde_json::Value;
 use std::path::Path;
 

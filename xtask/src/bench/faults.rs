@@ -1,7 +1,7 @@
 //! `cargo xtask bench faults`.
 
 use super::page::Page;
-use crate::command::CommandFailure;
+use crate::command_line::CommandFailure;
 use crate::faults;
 use serde_json::Value;
 use std::fmt::Write as _;

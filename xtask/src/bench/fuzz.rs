@@ -1,7 +1,7 @@
 //! `cargo xtask bench fuzz`: every target for ten minutes, with libFuzzer.
 
 use super::page::Page;
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;

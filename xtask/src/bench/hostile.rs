@@ -1,7 +1,7 @@
 //! `cargo xtask bench hostile`.
 
 use super::page::Page;
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;

@@ -11,7 +11,7 @@ mod quickstart;
 mod simulate;
 mod train;
 
-use crate::command::CommandFailure;
+use crate::command_line::CommandFailure;
 use network::{cost, wan, wan_sim};
 use page::{Page, page_git_commit, page_machine_description};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench simulate`.
 
 use super::page::Page;
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use crate::simulate::{self, MUTANTS};
 use serde_json::Value;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! The cost for trainers: `python/benches/train.py` in the environment of the newest PyTorch.
 
 use super::page::Page;
-use crate::command::CommandFailure;
+use crate::command_line::CommandFailure;
 use crate::python;
 use serde_json::Value;
 use std::fmt::Write;

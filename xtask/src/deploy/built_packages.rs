@@ -1,7 +1,7 @@
 //! The packages that `cargo xtask package` made last: they unpack, and their programs run.
 
 use super::check::{deploy_failure, scratch_folder, skip_check};
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use crate::package::{package_architecture, packages_folder};
 use crate::programs::is_program_installed;
 use crate::tally::Tally;

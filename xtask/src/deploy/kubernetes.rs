@@ -2,7 +2,7 @@
 //! rules that a schema does not know.
 
 use super::check::{deploy_failure, scratch_folder, skip_check};
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use crate::programs::is_program_installed;
 use crate::python;
 use crate::tally::Tally;

@@ -9,7 +9,7 @@ mod kubernetes;
 mod slurm;
 mod systemd;
 
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use crate::programs::is_program_installed;
 use crate::stages::stage_runner::{self, Stage, StageWork};
 use crate::stages::test_stages::check_example_configs_stage;

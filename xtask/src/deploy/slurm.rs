@@ -2,7 +2,7 @@
 //! nodes that are both this host.
 
 use super::check::{deploy_failure, is_root, skip_check};
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use crate::programs::is_program_installed;
 use crate::tally::Tally;
 use crate::workspace::Workspace;

@@ -1,7 +1,7 @@
 //! The systemd unit, the user and the folder, judged by systemd's own programs.
 
 use super::check::{deploy_failure, is_root, scratch_folder, skip_check};
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use crate::programs::is_program_installed;
 use crate::tally::Tally;
 use crate::workspace::Workspace;

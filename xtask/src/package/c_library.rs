@@ -2,7 +2,7 @@
 
 use super::file_tree::{FileTree, READABLE, file_tree_failure};
 use super::program::{Program, ProgramBuildSettings};
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use std::path::{Path, PathBuf};
 
 /// Package of the C library.

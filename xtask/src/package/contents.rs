@@ -5,7 +5,7 @@ use super::c_library::CLibrary;
 use super::file_tree::{EXECUTABLE, FileTree, READABLE, file_tree_failure};
 use super::image::IMAGE_USER;
 use super::program::Program;
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// Files that are made by running the program.

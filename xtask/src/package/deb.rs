@@ -3,7 +3,7 @@
 use super::archive::{ar, gzip, tar};
 use super::checksum::md5_checksum;
 use super::file_tree::{EXECUTABLE, FileTree, READABLE};
-use crate::command::CommandFailure;
+use crate::command_line::CommandFailure;
 
 /// The fields of a package's control file that depend on the build.
 pub struct DebControl<'a> {

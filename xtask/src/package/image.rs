@@ -4,9 +4,10 @@
 //! versions of `docker load` take it.
 
 use super::archive::{gzip, tar};
-use super::checksum::{SourceTime, sha256_checksum};
+use super::checksum::sha256_checksum;
 use super::file_tree::{FileTree, READABLE};
-use crate::command::CommandFailure;
+use super::source_time::SourceTime;
+use crate::command_line::CommandFailure;
 use serde_json::{Value, json};
 
 /// Number of the user and group that an image's programs run as: no user of the host.

@@ -13,14 +13,15 @@ mod file_tree;
 mod image;
 mod program;
 mod sbom;
+mod source_time;
 
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use crate::programs::is_program_installed;
 use crate::python;
 use crate::workspace::Workspace;
 use archive::{gzip, tar};
 use c_library::build_c_library;
-use checksum::{SourceTime, sha256_checksum};
+use checksum::sha256_checksum;
 use contents::{
     GeneratedContents, c_tarball_contents, debian_contents, generate_contents, image_contents,
     tarball_contents,
@@ -29,6 +30,7 @@ use deb::{DebControl, debian_package};
 use file_tree::file_tree_failure;
 use image::{ImageDescription, oci_image_archive};
 use program::{Program, ProgramBuildSettings};
+use source_time::SourceTime;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

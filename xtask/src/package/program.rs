@@ -1,9 +1,9 @@
 //! Builds of the program for packages: optimised, without paths of this machine. Each says what it
 //! needs of the system where it runs.
 
-use super::checksum::SourceTime;
 use super::file_tree::file_tree_failure;
-use crate::command::{CommandFailure, CommandLine};
+use super::source_time::SourceTime;
+use crate::command_line::{CommandFailure, CommandLine};
 use crate::programs::is_program_installed;
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,9 @@
 //! The list of a program's parts (SBOM) in SPDX 2.3, from what cargo knows.
 
-use super::checksum::{SourceTime, sha256_checksum};
+use super::checksum::sha256_checksum;
 use super::file_tree::file_tree_failure;
-use crate::command::{CommandFailure, CommandLine};
+use super::source_time::SourceTime;
+use crate::command_line::{CommandFailure, CommandLine};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The test programs of the workspace, run without cargo: cargo keeps its lock while tests run, so that
 //! no other stage could run beside them.
 
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use std::path::{Path, PathBuf};
 
 /// Arguments of cargo for all tests: equal packages and features, so that nothing is built twice.

@@ -4,7 +4,7 @@ use crate::certs::{
 
 use crate::config::FabricFile;
 use crate::wan::connect::tls::Credentials;
-use hier_collectives::topology::{Fabric, RegionGateway, RegionSpec};
+use hier_collectives::topology::{Fabric, FabricGatewaySpec, FabricRegionSpec};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
 use std::os::unix::fs::PermissionsExt;
@@ -128,10 +128,10 @@ fn a_ca_is_not_replaced_unless_forced() {
 fn names_that_would_overwrite_other_files_are_refused() {
     let out = tempfile::tempdir().expect("a temporary directory");
     // The config's reader refuses the name, too.
-    let region = RegionSpec {
+    let region = FabricRegionSpec {
         name: "east".to_owned(),
         speeds: vec![1.0],
-        gateways: vec![RegionGateway::new("ca".to_owned(), 1, None)],
+        gateways: vec![FabricGatewaySpec::new("ca".to_owned(), 1, None)],
     };
     let ca = Fabric::new("one", 1500, vec![region], vec![]).expect("valid");
     assert!(matches!(

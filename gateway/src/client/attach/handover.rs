@@ -1,7 +1,7 @@
 //! How a client reaches a gateway, and hands over the rank's arena.
 
 use super::tls::TlsGateway;
-use crate::access::TrustedUsers;
+use crate::access::TrustedSocketUsers;
 use crate::local::listener::{
     ConnectError, InProcessConnector, TrainerStream, Transport, connect_unix_listener,
 };
@@ -103,7 +103,7 @@ impl ArenaHandover {
     /// listens there.
     pub(in crate::client) async fn connect(
         &self,
-        trusted: TrustedUsers,
+        trusted: TrustedSocketUsers,
     ) -> Result<Box<dyn TrainerStream>, ConnectError> {
         match self {
             Self::Memfd { socket, memfd, .. } => {

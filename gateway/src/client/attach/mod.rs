@@ -6,19 +6,20 @@ mod tls;
 pub use handover::GatewayAddress;
 pub use tls::{NoTlsAddress, TlsAddress, TlsGateway};
 
+use super::arena_slots::SlotAllocator;
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::request_queue::RequestQueue;
 use super::connection::{
-    Connection, ConnectionState, GroupHandle, read_connection_events, write_connection_requests,
+    Connection, ConnectionState, read_connection_events, write_connection_requests,
 };
-use super::slots::SlotAllocator;
-use crate::access::{SocketAccessError, TrustedUsers};
+use crate::access::{SocketAccessError, TrustedSocketUsers};
+use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupNumber;
 use crate::local::listener::{ConnectError, TrainerStream};
 use crate::local::protocol::{
-    self, LOCAL_VERSION, Request, Response, STORE_REQUESTS_MAX, Token, read_local_message,
-    write_local_message,
+    self, LOCAL_VERSION, LocalRequest, LocalResponse, STORE_REQUESTS_MAX, Token,
+    read_local_message, write_local_message,
 };
 use crate::local::refusal::{Refusal, RefusalReason};
 use crate::memory::arena::ArenaError;
@@ -250,7 +251,7 @@ impl Client {
         options: &AttachOptions,
         deadline: &mut Option<Instant>,
     ) -> Result<Self, AttachError> {
-        let trusted = TrustedUsers::new(options.gateway_user);
+        let trusted = TrustedSocketUsers::new(options.gateway_user);
         let handover = &arena.handover;
         let connected = handover.connect(trusted).await;
         let mut stream =
@@ -284,7 +285,7 @@ async fn send_attach_request(
     stream: &mut Box<dyn TrainerStream>,
     options: &AttachOptions,
 ) -> Result<u32, AttachError> {
-    let request = Request::Attach(protocol::Attach {
+    let request = LocalRequest::Attach(protocol::Attach {
         version: LOCAL_VERSION,
         job: options.job.clone(),
         token: options.token,
@@ -303,9 +304,9 @@ async fn send_attach_request(
         (Err(error), _) if trainer_tls_distrust(&error).is_some() => return Err(lost(error)),
         (_, Err(error)) | (Err(error), Ok(())) => return Err(lost(error)),
     };
-    match Response::decode(&answer) {
-        Ok(Response::Attached { world_size, .. }) => Ok(world_size),
-        Ok(Response::Refused(refusal)) => Err(AttachError::Refused(refusal)),
+    match LocalResponse::decode(&answer) {
+        Ok(LocalResponse::Attached { world_size, .. }) => Ok(world_size),
+        Ok(LocalResponse::Refused(refusal)) => Err(AttachError::Refused(refusal)),
         other => {
             let why = format!("unexpected answer: {other:?}");
             Err(AttachError::Refused(Refusal::new(RefusalReason::BadRequest, why)))
@@ -356,7 +357,10 @@ mod tests {
     use tokio::net::UnixListener;
 
     /// Answers one connection after the other, each with the next of these lists of responses.
-    fn answer_in_turn(path: &Path, answers: Vec<Vec<Response>>) -> tokio::task::JoinHandle<()> {
+    fn answer_in_turn(
+        path: &Path,
+        answers: Vec<Vec<LocalResponse>>,
+    ) -> tokio::task::JoinHandle<()> {
         let listener = UnixListener::bind(path).expect("listens");
         tokio::spawn(async move {
             let mut attached = Vec::new();
@@ -375,7 +379,7 @@ mod tests {
     }
 
     /// Attaches to a gateway that answers in turn, within a minute.
-    async fn attach_to(answers: Vec<Vec<Response>>) -> Result<Client, AttachError> {
+    async fn attach_to(answers: Vec<Vec<LocalResponse>>) -> Result<Client, AttachError> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let answering = answer_in_turn(&path, answers);
@@ -387,12 +391,17 @@ mod tests {
     }
 
     /// The answers of a gateway that takes the rank into its first epoch.
-    fn welcome() -> Vec<Response> {
+    fn welcome() -> Vec<LocalResponse> {
         let (version, fabric) = (LOCAL_VERSION, "two".to_owned());
         let (epoch, next) = (Epoch(1), Sequence(0));
         vec![
-            Response::Attached { version, world_size: 2, fabric },
-            Response::Event(RankEvent::EpochBegan { epoch, next, committed: None, ended: None }),
+            LocalResponse::Attached { version, world_size: 2, fabric },
+            LocalResponse::Event(RankEvent::EpochBegan {
+                epoch,
+                next,
+                committed: None,
+                ended: None,
+            }),
         ]
     }
 
@@ -400,7 +409,7 @@ mod tests {
     async fn refusals_that_pass_are_tried_again() {
         let temporary = RefusalReason::ALL.into_iter().filter(|reason| reason.is_temporary());
         for reason in temporary {
-            let refused = vec![Response::Refused(Refusal::new(reason, "for this test"))];
+            let refused = vec![LocalResponse::Refused(Refusal::new(reason, "for this test"))];
             let client = attach_to(vec![refused, welcome()]).await.expect("attaches");
             assert_eq!(client.epoch(), Epoch(1), "{reason:?}");
         }
@@ -410,7 +419,7 @@ mod tests {
     async fn refusals_that_last_end_the_attempt_at_once() {
         let lasting = RefusalReason::ALL.into_iter().filter(|reason| !reason.is_temporary());
         for reason in lasting {
-            let refused = vec![Response::Refused(Refusal::new(reason, "for this test"))];
+            let refused = vec![LocalResponse::Refused(Refusal::new(reason, "for this test"))];
             let error = attach_to(vec![refused, welcome()]).await.expect_err("refused for good");
             let is_it = |refusal: &Refusal| refusal.reason == reason;
             assert!(matches!(&error, AttachError::Refused(refusal) if is_it(refusal)), "{error}");

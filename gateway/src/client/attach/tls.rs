@@ -1,7 +1,7 @@
 //! The way to the gateway of another host: `tls://HOST:PORT`.
 
 use crate::local::listener::ConnectError;
-use crate::local::remote::listener::prepare_remote_socket;
+use crate::local::remote::attach_listener::prepare_remote_socket;
 use crate::wan::connect::tls::{CredentialsError, attach_client_config};
 use rustix::net::sockopt;
 use rustls::ClientConfig;

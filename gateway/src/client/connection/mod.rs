@@ -4,19 +4,22 @@
 //! waits while it is full. [`read_connection_events`] completes operations, commits and requests to
 //! the store.
 
+pub(super) mod group_handle;
 pub(super) mod group_state;
 pub(super) mod request_queue;
 
+use super::arena_slots::SlotAllocator;
 use super::attach::handover::ArenaHandover;
-use super::slots::SlotAllocator;
 use crate::events::GroupNumber;
 use crate::local::listener::{TrainerStream, Transport};
-use crate::local::protocol::{Request, Response, read_local_message, write_local_message};
+use crate::local::protocol::{
+    LocalRequest, LocalResponse, read_local_message, write_local_message,
+};
 use crate::local::remote::pieces::{
     PieceReceiver, append_contribution_piece, is_contribution_sent_in_pieces, piece_ranges,
 };
+use crate::lock::lock_ignoring_poison;
 use crate::memory::mem_slice::MemSlice;
-use crate::sync::lock;
 use group_state::GroupState;
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::post::{Failure, FailureCode, RankEvent};
@@ -122,68 +125,20 @@ impl ConnectionState {
     }
 }
 
-/// One rank's place in a group. Dropping it leaves the group.
-#[derive(Debug)]
-pub(super) struct GroupHandle {
-    /// The number by which the gateway knows the group on this connection.
-    pub number: GroupNumber,
-    /// The rank in the group.
-    pub rank: RankId,
-    /// The numbers in the job of the group's ranks, ascending; `None` for the job itself.
-    pub ranks: Option<Vec<RankId>>,
-    /// The number of ranks of the group.
-    pub size: u32,
-    /// The groups of two in which this rank and another one send to each other, by the other one's
-    /// number in this group.
-    pub pairs: Mutex<BTreeMap<RankId, Arc<Self>>>,
-    pub connection: Weak<Connection>,
-}
-
-impl GroupHandle {
-    /// Makes the place of an attached rank in its job.
-    pub fn of_job(connection: &Arc<Connection>) -> Self {
-        Self {
-            number: GroupNumber::JOB,
-            rank: connection.rank,
-            ranks: None,
-            size: connection.world_size,
-            pairs: Mutex::default(),
-            connection: Weak::new(),
-        }
-    }
-
-    /// Returns the number in the job of a rank of the group.
-    pub fn rank_in_job(&self, rank: u32) -> Option<RankId> {
-        match &self.ranks {
-            Some(ranks) => ranks.get(rank as usize).copied(),
-            None => (rank < self.size).then_some(RankId(rank)),
-        }
-    }
-}
-
-impl Drop for GroupHandle {
-    /// Leaves the group, once nothing of it is under way.
-    fn drop(&mut self) {
-        if let Some(connection) = self.connection.upgrade() {
-            connection.leave_group(self.number);
-        }
-    }
-}
-
 impl Connection {
     /// Locks the state of groups and of requests to the store. Hold the lock for a moment only.
     pub fn lock_state(&self) -> MutexGuard<'_, ConnectionState> {
-        lock(&self.state)
+        lock_ignoring_poison(&self.state)
     }
 
     /// Returns the bytes that have to be sent before a request, and their offset in the arena; `None`
     /// where the gateway has them or reads none.
-    fn contribution_to_send(&self, request: &Request) -> Option<(MemSlice, u64)> {
+    fn contribution_to_send(&self, request: &LocalRequest) -> Option<(MemSlice, u64)> {
         let (number, request) = match request {
-            Request::InGroup(number, request) => (*number, &**request),
+            LocalRequest::InGroup(number, request) => (*number, &**request),
             request => (GroupNumber::JOB, request),
         };
-        let Request::Post { post, contribution_offset, .. } = request else { return None };
+        let LocalRequest::Post { post, contribution_offset, .. } = request else { return None };
         let state = self.lock_state();
         let group = state.groups.get(&number)?;
         if self.handover.transport() == Transport::Shared
@@ -333,17 +288,17 @@ pub(super) async fn read_connection_events(
     let ended = |error: io::Error| format!("connection to the gateway ended: {error}");
     let why = loop {
         let response = match read_local_message(&mut reader).await {
-            Ok(bytes) => Response::decode(&bytes),
+            Ok(bytes) => LocalResponse::decode(&bytes),
             Err(error) => break ended(error),
         };
         let Some(connection) = connection.upgrade() else { return };
         let (number, response) = match response {
-            Ok(Response::InGroup(number, response)) => (number, Ok(*response)),
+            Ok(LocalResponse::InGroup(number, response)) => (number, Ok(*response)),
             response => (GroupNumber::JOB, response),
         };
         match response {
-            Ok(Response::Event(event)) => connection.handle_event(number, event),
-            Ok(Response::ResultPiece { sequence, offset, bytes }) => {
+            Ok(LocalResponse::Event(event)) => connection.handle_event(number, event),
+            Ok(LocalResponse::ResultPiece { sequence, offset, bytes }) => {
                 if !connection.expects_result((number, sequence), offset, bytes) {
                     break format!("the gateway sent bytes for no result of collective {sequence}");
                 }
@@ -354,8 +309,8 @@ pub(super) async fn read_connection_events(
                     break ended(error);
                 }
             }
-            Ok(Response::Refused(refusal)) => break refusal.why,
-            Ok(Response::Attached { .. } | Response::InGroup(..)) => {
+            Ok(LocalResponse::Refused(refusal)) => break refusal.why,
+            Ok(LocalResponse::Attached { .. } | LocalResponse::InGroup(..)) => {
                 break "the gateway attached this rank twice".to_owned();
             }
             Err(error) => break format!("malformed message from the gateway: {error}"),

@@ -4,7 +4,7 @@
 //! a handle that is dropped cannot wait.
 
 use crate::events::GroupNumber;
-use crate::local::protocol::Request;
+use crate::local::protocol::LocalRequest;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -29,7 +29,7 @@ pub(in crate::client) struct RequestPlace<'q> {
 
 /// A request that waits, with its place; departures have none.
 struct QueuedRequest {
-    request: Request,
+    request: LocalRequest,
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -59,7 +59,7 @@ impl RequestQueue {
 
     /// Queues the departure from a group, behind all requests about it.
     pub fn leave_group(&self, number: GroupNumber) {
-        let request = Request::LeaveGroup(number);
+        let request = LocalRequest::LeaveGroup(number);
         // The writer may be gone, and with it the attachment.
         let _ = self.queue.send(QueuedRequest { request, _place: None });
     }
@@ -67,7 +67,7 @@ impl RequestQueue {
 
 impl RequestPlace<'_> {
     /// Queues a request.
-    pub fn send(self, request: Request) {
+    pub fn send(self, request: LocalRequest) {
         // As above.
         let _ = self.queue.send(QueuedRequest { request, _place: Some(self.place) });
     }
@@ -75,7 +75,7 @@ impl RequestPlace<'_> {
 
 impl QueuedRequests {
     /// Takes the next request, whose place is free then; `None` once nobody can queue another.
-    pub async fn next(&mut self) -> Option<Request> {
+    pub async fn next(&mut self) -> Option<LocalRequest> {
         self.0.recv().await.map(|queued| queued.request)
     }
 }

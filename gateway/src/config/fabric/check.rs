@@ -5,7 +5,7 @@ use crate::config::source::ConfigSource;
 use crate::config::values::LANES_MAX;
 use crate::wan::connect::addresses::LaneAddresses;
 use hier_collectives::ids::RegionId;
-use hier_collectives::topology::{Fabric, FabricError, LinkSpec};
+use hier_collectives::topology::{Fabric, FabricError, FabricLinkSpec};
 use std::net::SocketAddr;
 
 /// Records a fault for gateways whose lanes would use the same UDP ports of one IP address.
@@ -81,7 +81,7 @@ pub(super) fn report_fabric_fault(
     source: &ConfigSource<'_>,
     fault: &FabricError,
     gateways: &[GatewayEntry],
-    links: &[LinkSpec],
+    links: &[FabricLinkSpec],
 ) {
     let (key, accepted) = match fault {
         FabricError::NoRegion => ("region".to_owned(), "a table such as [region.east]"),
@@ -116,7 +116,11 @@ pub(super) fn report_fabric_fault(
 
 /// Returns the path of the key at fault in a [`FabricError::BadValue`], whose text names the
 /// gateway or link first.
-fn key_of_bad_fabric_value(text: &str, gateways: &[GatewayEntry], links: &[LinkSpec]) -> String {
+fn key_of_bad_fabric_value(
+    text: &str,
+    gateways: &[GatewayEntry],
+    links: &[FabricLinkSpec],
+) -> String {
     for gateway in gateways {
         if text.starts_with(&format!("gateway `{}`", gateway.name)) {
             let ingress = gateway.wan.is_some_and(|wan| wan.egress > wan.ingress);

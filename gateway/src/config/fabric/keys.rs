@@ -1,14 +1,14 @@
 //! Tables and keys of a fabric file.
 
-use crate::config::key::Need::{Optional, Required, RequiredIf};
-use crate::config::key::{Key, Table};
+use crate::config::key::KeyNeed::{Optional, Required, RequiredIf};
+use crate::config::key::{Key, TableKeys};
 use crate::config::values::{LaneCount, Name, PeerAddress, RandomLoss, RankCount, Speeds};
-use crate::wan::link::policy::ControllerKind;
+use crate::wan::link::policy::ControllerPolicy;
 use crate::wan::link::rate_schedule::RateSchedule;
 use units::{BitRate, Span};
 
 /// Description of a whole fabric file: its keys and tables.
-pub(in crate::config) static FABRIC_FILE_TABLE: Table = Table {
+pub(in crate::config) static FABRIC_FILE_TABLE: TableKeys = TableKeys {
     name: "",
     placeholder: "",
     about: "The keys before the first table.",
@@ -18,7 +18,7 @@ pub(in crate::config) static FABRIC_FILE_TABLE: Table = Table {
 };
 
 /// Description of the tables `[region.REGION]`.
-pub(super) static REGION_TABLE: Table = Table {
+pub(super) static REGION_TABLE: TableKeys = TableKeys {
     name: "region",
     placeholder: "REGION",
     about: "One table for each region: a data centre or an availability zone. At least one. \
@@ -29,7 +29,7 @@ pub(super) static REGION_TABLE: Table = Table {
 };
 
 /// Description of the tables `[region.REGION.gateway.GATEWAY]`.
-pub(super) static GATEWAY_TABLE: Table = Table {
+pub(super) static GATEWAY_TABLE: TableKeys = TableKeys {
     name: "gateway",
     placeholder: "GATEWAY",
     about: "One table for each gateway of the region, at least one. The name is unique in the \
@@ -49,7 +49,7 @@ pub(super) static GATEWAY_TABLE: Table = Table {
 };
 
 /// Description of the tables `[link.A-B]`.
-pub(super) static LINK_TABLE: Table = Table {
+pub(super) static LINK_TABLE: TableKeys = TableKeys {
     name: "link",
     placeholder: "A-B",
     about: "The WAN path between the regions A and B, one table at most for each pair. Links \
@@ -193,7 +193,7 @@ pub(super) const LINK_SCHEDULE: Key<RateSchedule> = Key::new(
 );
 
 /// Key `controller` of a link: its congestion controller.
-pub(super) const LINK_CONTROLLER: Key<ControllerKind> = Key::new(
+pub(super) const LINK_CONTROLLER: Key<ControllerPolicy> = Key::new(
     "controller",
     Optional("\"dedicated\" with `rate`, \"shared\" without"),
     "\"dedicated\"",

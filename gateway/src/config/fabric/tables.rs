@@ -7,11 +7,13 @@ use crate::config::section::Section;
 use crate::config::source::ConfigSource;
 use crate::config::values::{FromValue, Name, is_valid_config_name};
 use crate::wan::link::policy::{
-    ControllerKind, LINK_RATE_MIN_BITS_PER_S, LinkPolicies, LinkPolicy,
+    ControllerPolicy, LINK_RATE_MIN_BITS_PER_S, LinkPolicies, LinkPolicy,
 };
 use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::ids::RegionId;
-use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
+use hier_collectives::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+};
 use std::collections::BTreeMap;
 use units::{BitRate, Span};
 
@@ -69,7 +71,7 @@ fn read_region_table(
     source: &ConfigSource<'_>,
     name: String,
     section: &Section<'_>,
-) -> (RegionSpec, Vec<GatewayEntry>) {
+) -> (FabricRegionSpec, Vec<GatewayEntry>) {
     check_table_name(source, section.key(), &name);
     let ranks_given = section.has_key("ranks");
     let ranks = section.read_required(&keys::REGION_RANKS).map(|ranks| ranks.0);
@@ -106,13 +108,13 @@ fn read_region_table(
     let speeds = speeds.filter(|speeds| speeds.len() == width).unwrap_or(vec![1.0; width]);
     let spec = gateways
         .iter()
-        .map(|gateway| RegionGateway::new(gateway.name.clone(), served(gateway), gateway.wan));
-    let mut spec: Vec<RegionGateway> = spec.collect();
+        .map(|gateway| FabricGatewaySpec::new(gateway.name.clone(), served(gateway), gateway.wan));
+    let mut spec: Vec<FabricGatewaySpec> = spec.collect();
     if spec.is_empty() {
-        spec.push(RegionGateway::new(format!("{name}-"), count, Some(FAULTY_PORT_SUBSTITUTE)));
+        spec.push(FabricGatewaySpec::new(format!("{name}-"), count, Some(FAULTY_PORT_SUBSTITUTE)));
     }
     section.report_unknown_keys();
-    (RegionSpec { name, speeds, gateways: spec }, gateways)
+    (FabricRegionSpec { name, speeds, gateways: spec }, gateways)
 }
 
 /// Reads a table `[region.NAME.gateway.NAME]`; `several` says whether the region has several
@@ -158,8 +160,8 @@ fn read_gateway_table(
 fn read_link_tables(
     source: &ConfigSource<'_>,
     root: &Section<'_>,
-    regions: &[RegionSpec],
-) -> Vec<(LinkSpec, LinkPolicy)> {
+    regions: &[FabricRegionSpec],
+) -> Vec<(FabricLinkSpec, LinkPolicy)> {
     let mut links = Vec::new();
     for (name, section) in root.read_subtables(&keys::LINK_TABLE) {
         let given = section.read_optional(&keys::LINK_RATE);
@@ -171,7 +173,7 @@ fn read_link_tables(
         let policy = read_link_table_policy(source, &section, rate);
         match ends.as_slice() {
             [between] => {
-                links.push((LinkSpec { between: between.clone(), rate, rtt, loss }, policy));
+                links.push((FabricLinkSpec { between: between.clone(), rate, rtt, loss }, policy));
             }
             found => {
                 let problem = match found {
@@ -193,7 +195,10 @@ fn read_link_tables(
 
 /// Returns the most that the ports of two regions can exchange in the faster direction; `None` if a
 /// region has no port.
-fn fabric_port_rate_between(between: &(String, String), regions: &[RegionSpec]) -> Option<BitRate> {
+fn fabric_port_rate_between(
+    between: &(String, String),
+    regions: &[FabricRegionSpec],
+) -> Option<BitRate> {
     let ports = |name: &String| {
         let region = regions.iter().find(|region| region.name == *name);
         let ports = region.into_iter().flat_map(|region| &region.gateways).filter_map(|of| of.wan);
@@ -227,17 +232,17 @@ fn read_link_table_policy(
     }
     let controller = section.read_optional(&keys::LINK_CONTROLLER);
     let has_rate = section.has_key(keys::LINK_RATE.name);
-    if controller == Some(ControllerKind::Dedicated) && !has_rate {
+    if controller == Some(ControllerPolicy::Dedicated) && !has_rate {
         section.report_missing(keys::LINK_RATE.name, <BitRate as FromValue>::VALUE_TYPE.accepted);
     }
-    let default = if has_rate { ControllerKind::Dedicated } else { ControllerKind::Shared };
+    let default = if has_rate { ControllerPolicy::Dedicated } else { ControllerPolicy::Shared };
     LinkPolicy { schedule, controller: controller.unwrap_or(default) }
 }
 
 /// Returns the policy of each link by the numbers of the two regions that the link joins.
 fn policies_of_link_tables(
     fabric: &Fabric,
-    links: &[LinkSpec],
+    links: &[FabricLinkSpec],
     policies: Vec<LinkPolicy>,
 ) -> LinkPolicies {
     let number = |name: &str| {
@@ -252,7 +257,7 @@ fn policies_of_link_tables(
 }
 
 /// Returns all ways to split a link's name into two regions, whose names may contain hyphens.
-fn split_link_table_name(name: &str, regions: &[RegionSpec]) -> Vec<(String, String)> {
+fn split_link_table_name(name: &str, regions: &[FabricRegionSpec]) -> Vec<(String, String)> {
     let known = |name: &str| regions.iter().any(|region| region.name == name);
     let splits = name.match_indices('-').map(|(at, _)| (&name[..at], &name[at + 1..]));
     let joined = splits.filter(|(one, other)| known(one) && known(other) && one != other);

@@ -4,7 +4,7 @@
 //! `cargo run -p gateway --example configuration` prints it, and a test compares it with the
 //! page in `docs/`.
 
-use super::key::{KeyDescription, Need, Table};
+use super::key::{KeyDescription, KeyNeed, TableKeys};
 use super::values::{LANES_MAX, ValueType};
 use super::{fabric, region};
 use std::fmt::{self, Write};
@@ -58,7 +58,7 @@ fn write_reference_ports(page: &mut String) -> fmt::Result {
 }
 
 /// Writes the keys of `table` and of all tables inside it; `path` is the path of its parent.
-fn write_reference_key_tables(page: &mut String, table: &Table, path: &str) -> fmt::Result {
+fn write_reference_key_tables(page: &mut String, table: &TableKeys, path: &str) -> fmt::Result {
     let own = match table.name {
         "" => String::new(),
         name => format!("{path}{name}.{}", table.placeholder),
@@ -79,11 +79,11 @@ fn write_reference_key_tables(page: &mut String, table: &Table, path: &str) -> f
 /// Writes the table row of one key.
 fn write_reference_key_row(page: &mut String, key: &KeyDescription) -> fmt::Result {
     let default = match key.need {
-        Need::Required => "required".to_owned(),
-        Need::RequiredIf(condition, otherwise) => {
+        KeyNeed::Required => "required".to_owned(),
+        KeyNeed::RequiredIf(condition, otherwise) => {
             format!("required if {condition}; otherwise {otherwise}")
         }
-        Need::Optional(default) => default.to_owned(),
+        KeyNeed::Optional(default) => default.to_owned(),
     };
     let KeyDescription { name, value, example, meaning, .. } = key;
     writeln!(page, "| `{name}` | {} | {default} | {meaning} | `{example}` |", value.name)
@@ -109,7 +109,7 @@ fn write_reference_values(page: &mut String) -> fmt::Result {
 }
 
 /// Adds the value types of all keys of a table, and of the tables inside it, to `types`, each once.
-fn collect_reference_value_types(table: &Table, types: &mut Vec<ValueType>) {
+fn collect_reference_value_types(table: &TableKeys, types: &mut Vec<ValueType>) {
     for key in table.keys {
         if !types.contains(&key.value) {
             types.push(key.value);

@@ -1,15 +1,15 @@
 //! Tables and keys of a region file.
 
 use crate::access::Account;
-use crate::config::key::Need::{Optional, Required};
-use crate::config::key::{Key, Table};
-use crate::config::values::{BindAddress, LaneBindAddress, MemoryBudget};
+use crate::config::key::KeyNeed::{Optional, Required};
+use crate::config::key::{Key, TableKeys};
+use crate::config::values::{BindAddress, LaneBindAddress, MemorySize};
 use crate::local::socket::SocketMode;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 /// Description of a whole region file: its keys and tables.
-pub(in crate::config) static REGION_FILE_TABLE: Table = Table {
+pub(in crate::config) static REGION_FILE_TABLE: TableKeys = TableKeys {
     name: "",
     placeholder: "",
     about: "The keys before the first table.",
@@ -19,7 +19,7 @@ pub(in crate::config) static REGION_FILE_TABLE: Table = Table {
 };
 
 /// Description of the tables `[gateway.GATEWAY]`.
-pub(super) static GATEWAY_TABLE: Table = Table {
+pub(super) static GATEWAY_TABLE: TableKeys = TableKeys {
     name: "gateway",
     placeholder: "GATEWAY",
     about: "One table for each gateway that this file configures, at least one. The names are \
@@ -44,7 +44,7 @@ pub(super) static GATEWAY_TABLE: Table = Table {
 };
 
 /// Description of the tables `[job.JOB]`.
-pub(super) static JOB_TABLE: Table = Table {
+pub(super) static JOB_TABLE: TableKeys = TableKeys {
     name: "job",
     placeholder: "JOB",
     about: "One table for each training job whose ranks may attach, at least one. A job needs its \
@@ -147,7 +147,7 @@ pub(super) const CA_CERTIFICATE: Key<PathBuf> = Key::new(
 );
 
 /// Key `memory` of a gateway: most memory for windows, lanes and partial sums.
-pub(super) const GATEWAY_MEMORY: Key<MemoryBudget> = Key::new(
+pub(super) const GATEWAY_MEMORY: Key<MemorySize> = Key::new(
     "memory",
     Required,
     "\"1 GiB\"",
@@ -183,7 +183,7 @@ pub(super) const JOB_TOKEN: Key<PathBuf> = Key::new(
 );
 
 /// Key `memory` of a job: most memory for the arenas of its ranks on one gateway.
-pub(super) const JOB_MEMORY: Key<MemoryBudget> = Key::new(
+pub(super) const JOB_MEMORY: Key<MemorySize> = Key::new(
     "memory",
     Required,
     "\"4 GiB\"",

@@ -6,7 +6,7 @@
 use super::file::RegionFile;
 use super::tables::GatewayConfig;
 use crate::wan::connect::addresses::LaneAddresses;
-use crate::wan::connect::path_probe::path_check::LanePaths;
+use crate::wan::connect::path_probe::path_check::CheckedPaths;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use hier_collectives::topology::{Fabric, Link};
@@ -30,11 +30,11 @@ pub struct LanePeer {
 impl LanePeer {
     /// Returns the paths of all lanes to the peer, to be checked. A path within a region counts as
     /// one without distance.
-    pub fn lane_paths(&self, fabric: &Fabric) -> LanePaths {
-        let lanes = 0..plan::lane_count(fabric);
+    pub fn lane_paths(&self, fabric: &Fabric) -> CheckedPaths {
+        let lanes = 0..plan::plan_lane_count(fabric);
         let ends = |lane| (self.own.of_lane(lane).ip(), self.theirs.of_lane(lane));
         let rtt = self.link.as_ref().map_or(Span::ZERO, |link| link.rtt);
-        LanePaths { lanes: lanes.map(ends).collect(), rtt, mtu: fabric.mtu() }
+        CheckedPaths { lanes: lanes.map(ends).collect(), rtt, mtu: fabric.mtu() }
     }
 }
 

@@ -4,7 +4,7 @@ use super::keys;
 use crate::access::{Account, AccountError, SOCKET_PATH_BYTES_MAX};
 use crate::config::fabric::FabricFile;
 use crate::config::fault::Fault;
-use crate::config::key::Table;
+use crate::config::key::TableKeys;
 use crate::config::section::Section;
 use crate::config::source::{ConfigSource, read_config_source};
 use crate::config::values::{FromValue, Name, is_valid_config_name};
@@ -151,7 +151,7 @@ pub(super) fn read_region_tables(
 /// Reads all tables of one kind; records a fault when there is none.
 fn read_required_tables<'a>(
     root: &Section<'a>,
-    table: &'static Table,
+    table: &'static TableKeys,
 ) -> Vec<(String, Section<'a>)> {
     let tables = root.read_subtables(table);
     if tables.is_empty() {

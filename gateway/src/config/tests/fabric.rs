@@ -1,6 +1,6 @@
 use super::common::*;
 use crate::config::{Fault, RegionFile};
-use crate::wan::link::policy::ControllerKind;
+use crate::wan::link::policy::ControllerPolicy;
 use hier_collectives::plan;
 
 #[test]
@@ -25,12 +25,12 @@ fn a_link_without_rate_is_shared_up_to_its_ports() {
         let policies = file.policies().values().next().expect("a link").clone();
         (file.fabric().links()[0].rate.to_string(), policies.controller)
     };
-    assert_eq!(policy(&text), ("500 Mbit/s".to_owned(), ControllerKind::Shared));
+    assert_eq!(policy(&text), ("500 Mbit/s".to_owned(), ControllerPolicy::Shared));
     let wide = text.replace("gress = \"500 Mbit/s\"", "gress = \"800 Mbit/s\"");
-    assert_eq!(policy(&wide), ("800 Mbit/s".to_owned(), ControllerKind::Shared));
-    assert_eq!(policy(FABRIC).1, ControllerKind::Dedicated);
+    assert_eq!(policy(&wide), ("800 Mbit/s".to_owned(), ControllerPolicy::Shared));
+    assert_eq!(policy(FABRIC).1, ControllerPolicy::Dedicated);
     let ceiling = FABRIC.replace("rtt = ", "controller = \"shared\"\nrtt = ");
-    assert_eq!(policy(&ceiling).1, ControllerKind::Shared);
+    assert_eq!(policy(&ceiling).1, ControllerPolicy::Shared);
     let dedicated = text.replace("rtt = ", "controller = \"dedicated\"\nrtt = ");
     let faults: Vec<Fault> = fabric(&dedicated).expect_err("no rate").into_iter().collect();
     assert_eq!(keys(&faults), ["link.east-west.rate"]);
@@ -160,7 +160,7 @@ fn the_fewest_lanes_are_read() {
     for (text, lanes, most) in [("1", 1, 4), ("4", 4, 4), ("16", 16, 16)] {
         let file = with(text).expect("valid");
         let fabric = file.fabric();
-        assert_eq!((fabric.lanes_min(), plan::lane_count(fabric)), (lanes, most));
+        assert_eq!((fabric.lanes_min(), plan::plan_lane_count(fabric)), (lanes, most));
     }
     for bad in ["0", "17", "-1", "\"4\"", "1.5"] {
         let faults: Vec<Fault> = with(bad).expect_err(bad).into_iter().collect();

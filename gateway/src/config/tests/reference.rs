@@ -1,6 +1,6 @@
-use crate::config::key::{KeyDescription, Table};
+use crate::config::key::{KeyDescription, TableKeys};
 use crate::config::reference::{FABRIC_EXAMPLE, REGION_EXAMPLE, reference_page};
-use crate::config::values::{FromValue, MemoryBudget};
+use crate::config::values::{FromValue, MemorySize};
 use crate::config::{FabricFile, RegionFile, fabric, region};
 use std::path::Path;
 use toml::de::DeTable;
@@ -60,10 +60,10 @@ fn units_in_accepted_forms_are_those_that_parse() {
     assert_eq!(BitRate::VALUE_TYPE.accepted, wanted::<BitRate>());
     assert_eq!(Span::VALUE_TYPE.accepted, wanted::<Span>());
     let units = wanted::<units::ByteCount>().split_once('(').expect("lists its units").1;
-    assert!(MemoryBudget::VALUE_TYPE.accepted.ends_with(units), "{units}");
+    assert!(MemorySize::VALUE_TYPE.accepted.ends_with(units), "{units}");
 }
 
-fn all_keys(table: &Table) -> Vec<KeyDescription> {
+fn all_keys(table: &TableKeys) -> Vec<KeyDescription> {
     let inner = table.tables.iter().flat_map(|table| all_keys(table));
     table.keys.iter().copied().chain(inner).collect()
 }

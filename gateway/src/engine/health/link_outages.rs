@@ -6,18 +6,18 @@
 use crate::observe::status::LinkOutageReport;
 use crate::warnings::{WarningCause, Warnings};
 use hier_collectives::ids::{GatewayId, RegionId};
-use hier_collectives::mesh::{ConnectionGraph, GatewayPair};
+use hier_collectives::mesh::{GatewayPair, MeshGraph};
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use units::TimeNs;
 
 /// The two regions of a link, the lower number first.
-type LinkEnds = (RegionId, RegionId);
+type OutageEnds = (RegionId, RegionId);
 
 /// The links that are down.
 #[derive(Debug)]
 pub(crate) struct LinkOutages {
-    down: BTreeMap<LinkEnds, LinkOutage>,
+    down: BTreeMap<OutageEnds, LinkOutage>,
     warnings: Warnings,
 }
 
@@ -57,14 +57,14 @@ impl LinkOutages {
     pub fn follow(
         &mut self,
         fabric: &Fabric,
-        graph: &ConnectionGraph,
+        graph: &MeshGraph,
         why: &str,
         now: TimeNs,
     ) -> Vec<OutageLine> {
         let found = links_down(fabric, graph);
         // A link that is awaited again, since a gateway on the way round it was lost, is not up.
         let awaited = links_of(fabric, graph.pairs_awaited());
-        let is_up = |ends: &LinkEnds| !found.contains_key(ends) && !awaited.contains_key(ends);
+        let is_up = |ends: &OutageEnds| !found.contains_key(ends) && !awaited.contains_key(ends);
         let mut lines = Vec::new();
         for (ends, outage) in self.down.extract_if(.., |ends, _| is_up(ends)) {
             let (link, lasted) = (link_name(fabric, ends), now.since(outage.since).rounded());
@@ -93,11 +93,11 @@ impl LinkOutages {
     pub fn reports(
         &self,
         fabric: &Fabric,
-        graph: &ConnectionGraph,
+        graph: &MeshGraph,
         now: TimeNs,
     ) -> Vec<LinkOutageReport> {
         let found = links_down(fabric, graph);
-        let report = |(ends, outage): (&LinkEnds, &LinkOutage)| LinkOutageReport {
+        let report = |(ends, outage): (&OutageEnds, &LinkOutage)| LinkOutageReport {
             between: [ends.0, ends.1].map(|region| fabric.region(region).name.clone()),
             seconds: now.since(outage.since).as_secs_f64(),
             why: outage.why.clone(),
@@ -108,7 +108,7 @@ impl LinkOutages {
 }
 
 /// Returns the links with a connection that is down, each with the first such connection.
-fn links_down(fabric: &Fabric, graph: &ConnectionGraph) -> BTreeMap<LinkEnds, GatewayPair> {
+fn links_down(fabric: &Fabric, graph: &MeshGraph) -> BTreeMap<OutageEnds, GatewayPair> {
     links_of(fabric, graph.pairs_down())
 }
 
@@ -117,7 +117,7 @@ fn links_down(fabric: &Fabric, graph: &ConnectionGraph) -> BTreeMap<LinkEnds, Ga
 fn links_of(
     fabric: &Fabric,
     pairs: impl Iterator<Item = GatewayPair>,
-) -> BTreeMap<LinkEnds, GatewayPair> {
+) -> BTreeMap<OutageEnds, GatewayPair> {
     let mut found = BTreeMap::new();
     for (one, other) in pairs {
         let [a, b] = [one, other].map(|id| fabric.gateway(id).region);
@@ -129,14 +129,14 @@ fn links_of(
 }
 
 /// Returns the name of a link, such as `east-west`.
-fn link_name(fabric: &Fabric, (a, b): LinkEnds) -> String {
+fn link_name(fabric: &Fabric, (a, b): OutageEnds) -> String {
     [a, b].map(|region| fabric.region(region).name.clone()).join("-")
 }
 
 /// Returns the name of the gateway by way of which two others reach each other, if it is one alone.
 fn way_round_outage(
     fabric: &Fabric,
-    graph: &ConnectionGraph,
+    graph: &MeshGraph,
     (one, other): GatewayPair,
 ) -> Option<String> {
     let relay: GatewayId = graph.relay_between(one, other)?;
@@ -146,8 +146,10 @@ fn way_round_outage(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hier_collectives::mesh::ConnectionState;
-    use hier_collectives::topology::{LinkSpec, RegionGateway, RegionSpec, WanPort};
+    use hier_collectives::mesh::MeshConnectionState;
+    use hier_collectives::topology::{
+        FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+    };
     use units::{BitRate, Fraction, Span};
 
     /// Returns three regions of one gateway, all pairs linked.
@@ -155,12 +157,12 @@ mod tests {
         let rate = BitRate::from_bits_per_second(1_000_000);
         let wan = Some(WanPort { egress: rate, ingress: rate });
         let names = ["east", "south", "west"];
-        let region = |name: &str| RegionSpec {
+        let region = |name: &str| FabricRegionSpec {
             name: name.to_owned(),
             speeds: vec![1.0],
-            gateways: vec![RegionGateway::new(format!("{name}-0"), 1, wan)],
+            gateways: vec![FabricGatewaySpec::new(format!("{name}-0"), 1, wan)],
         };
-        let link = |(one, other): (usize, usize)| LinkSpec {
+        let link = |(one, other): (usize, usize)| FabricLinkSpec {
             between: (names[one].to_owned(), names[other].to_owned()),
             rate,
             rtt: Span::from_ms(2),
@@ -171,10 +173,10 @@ mod tests {
     }
 
     /// Returns the graph of the mesh in which these connections are down.
-    fn without(fabric: &Fabric, down: &[(u16, u16)]) -> ConnectionGraph {
-        ConnectionGraph::new(fabric, |one, other| match down.contains(&(one.0, other.0)) {
-            true => ConnectionState::Down,
-            false => ConnectionState::Up,
+    fn without(fabric: &Fabric, down: &[(u16, u16)]) -> MeshGraph {
+        MeshGraph::new(fabric, |one, other| match down.contains(&(one.0, other.0)) {
+            true => MeshConnectionState::Down,
+            false => MeshConnectionState::Up,
         })
     }
 
@@ -222,9 +224,9 @@ mod tests {
         let (fabric, mut outages) = (mesh(), LinkOutages::new(Warnings::default()));
         let cut = without(&fabric, &[(0, 2)]);
         assert_eq!(outages.follow(&fabric, &cut, "silent", second(0)).len(), 1);
-        let awaited = ConnectionGraph::new(&fabric, |one, other| match (one.0, other.0) {
-            (0, 2) => ConnectionState::Awaited,
-            _ => ConnectionState::Up,
+        let awaited = MeshGraph::new(&fabric, |one, other| match (one.0, other.0) {
+            (0, 2) => MeshConnectionState::Awaited,
+            _ => MeshConnectionState::Up,
         });
         assert_eq!(outages.follow(&fabric, &awaited, "", second(5)), []);
         assert_eq!(outages.reports(&fabric, &awaited, second(6))[0].seconds, 6.0);

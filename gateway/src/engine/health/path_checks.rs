@@ -1,7 +1,7 @@
 //! Checks the paths to peers whose lanes are missing, and judges the gateway.
 
 use super::problem_log::ProblemLine;
-use crate::engine::event_loop::Engine;
+use crate::engine::engine_task::Engine;
 use crate::events::Event;
 use crate::observe::readiness::describe_unready_epoch;
 use crate::wan::connect::path_probe::path_check::check_path;

@@ -6,8 +6,8 @@
 //! here.
 
 use super::Job;
+use super::engine_shared::EngineShared;
 use super::group::JobAction;
-use super::shared::EngineShared;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::post::RankEvent;
 use hier_collectives::session::SessionNote;

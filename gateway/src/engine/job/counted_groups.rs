@@ -4,8 +4,8 @@
 //! make one of them, so those who made it before would wait in vain for the others.
 
 use super::Job;
+use super::engine_shared::EngineShared;
 use super::groups::group_text;
-use super::shared::EngineShared;
 use crate::events::GroupPlace;
 use hier_collectives::ids::{Epoch, GroupId};
 use hier_collectives::post::{Failure, FailureCode};

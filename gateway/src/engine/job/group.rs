@@ -3,8 +3,8 @@
 //! The job itself is the group of all its ranks. A session numbers ranks and gateways from 0 on, so
 //! a group translates them at its border: peers, slots and trainers have the numbers of the fabric.
 
+use super::engine_shared::EngineShared;
 use super::membership::GroupMembership;
-use super::shared::EngineShared;
 use crate::events::{Event, SegmentPlacement};
 use crate::host::{INLINE_COMPUTE_BYTES_MAX, Task, TaskPanicked};
 use crate::memory::arena::ArenaGauges;
@@ -15,7 +15,7 @@ use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::plan;
 use hier_collectives::post::RankEvent;
 use hier_collectives::session::{
-    Action, Arrival, LeaseId, PeerError, Session, SessionConfig, SessionNote, TaskId,
+    Action, ArrivalPlace, LeaseId, PeerError, Session, SessionConfig, SessionNote, TaskId,
 };
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
@@ -27,7 +27,7 @@ use tracing::debug;
 use units::TimeNs;
 
 /// A group on this gateway.
-pub(in crate::engine) struct Group {
+pub(in crate::engine) struct JobGroup {
     /// The job of the group.
     pub job: GroupId,
     /// The id of the group on the wire: that of the job for the job itself.
@@ -66,7 +66,7 @@ pub(in crate::engine) enum JobAction {
     Note(SessionNote),
 }
 
-impl Group {
+impl JobGroup {
     /// Makes a group of `job` with a new session. `membership` is `None` for the job itself.
     pub fn of_session(
         job: GroupId,
@@ -133,7 +133,7 @@ impl Group {
         let cancel = CancellationToken::new();
         let from = self.member(from).ok_or(PeerError::UnknownPeer(from))?;
         Ok(match self.session.handle_arrival(from, header)? {
-            Arrival::Combine { lease, op, dtype, local, net_weight, net_first, out } => {
+            ArrivalPlace::Combine { lease, op, dtype, local, net_weight, net_first, out } => {
                 self.leases.insert(lease, SegmentLease { sequence, cancel: cancel.clone() });
                 let local = (self.buffers.view_memory(&local.view), local.weight);
                 let out = self.buffers.view_memory(&out);
@@ -148,11 +148,11 @@ impl Group {
                     cancel,
                 }
             }
-            Arrival::Land { lease, into } => {
+            ArrivalPlace::Land { lease, into } => {
                 self.leases.insert(lease, SegmentLease { sequence, cancel: cancel.clone() });
                 SegmentPlacement::Land { lease, into: self.buffers.view_memory(&into), cancel }
             }
-            Arrival::Discard(why) => {
+            ArrivalPlace::Discard(why) => {
                 debug!(
                     group = self.id.0,
                     collective = sequence.0,

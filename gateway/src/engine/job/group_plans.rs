@@ -33,14 +33,14 @@ impl GroupPlans {
 mod tests {
     use super::*;
     use hier_collectives::plan::make_plan;
-    use hier_collectives::topology::{Fabric, RegionGateway, RegionSpec};
+    use hier_collectives::topology::{Fabric, FabricGatewaySpec, FabricRegionSpec};
 
     #[test]
     fn one_more_plan_takes_the_place_of_the_oldest() {
-        let alone = RegionSpec {
+        let alone = FabricRegionSpec {
             name: "a".to_owned(),
             speeds: vec![1.0],
-            gateways: vec![RegionGateway::new("a-0", 1, None)],
+            gateways: vec![FabricGatewaySpec::new("a-0", 1, None)],
         };
         let fabric = Fabric::new("alone", 1500, vec![alone], vec![]).expect("valid");
         let plan = make_plan(&fabric).expect("a plan");

@@ -5,9 +5,9 @@
 //! it know of it, whether or not their ranks have made it: one round trip.
 
 use super::Job;
-use super::group::Group;
+use super::engine_shared::EngineShared;
+use super::group::JobGroup;
 use super::membership::{GroupMaking, GroupMembership, PeerChange, PeerMember, group_id_of_facts};
-use super::shared::EngineShared;
 use crate::events::{GROUPS_MAX, GroupNumber, GroupPlace};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
 use hier_collectives::plan::{self, Plan};
@@ -279,7 +279,7 @@ impl Job {
         let left = left.map(|(rank, _)| *rank).collect();
         let membership = Some(GroupMembership::new(facts, boot, left));
         let mapped = self.metrics.mapped.clone();
-        let group = Group::of_session(self.world.id, id, config, membership, mapped);
+        let group = JobGroup::of_session(self.world.id, id, config, membership, mapped);
         self.groups.insert(id, group);
         self.touched.insert(id);
         self.share_memory();

@@ -3,19 +3,19 @@
 //!
 //! The job itself is the group of all its ranks; `groups` has those that ranks make at run time. The
 //! event loop hands a job its events, and then lets it perform the actions of sessions and store
-//! (`actions`). `report` logs and counts what happens, `totals` sums what the job has done,
+//! (`actions`). `report` logs and counts what happens, `work_totals` sums what the job has done,
 //! `awaited_epoch` knows which ranks have to hear what their job waits for.
 
 mod actions;
 mod awaited_epoch;
 mod counted_groups;
+pub(super) mod engine_shared;
 pub(super) mod group;
 mod group_plans;
 mod groups;
 pub(super) mod membership;
 pub(super) mod report;
-pub(super) mod shared;
-mod totals;
+mod work_totals;
 
 use super::ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
@@ -24,7 +24,8 @@ use crate::log_throttle::LogThrottle;
 use crate::observe::metrics::{JobMetrics, MetricsRegistry};
 use crate::warnings::Warnings;
 use awaited_epoch::AwaitedEpoch;
-use group::Group;
+use engine_shared::EngineShared;
+use group::JobGroup;
 use group_plans::GroupPlans;
 use hier_collectives::ids::{BootId, Epoch, GatewayId, GroupId, RankId, Sequence};
 use hier_collectives::post::{Failure, RankEvent};
@@ -33,13 +34,12 @@ use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message};
 use membership::GroupMaking;
-use shared::EngineShared;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use totals::WorkTotals;
 use tracing::info;
 use units::{ByteCount, TimeNs};
+use work_totals::WorkTotals;
 
 /// 1,000 log lines in ten seconds: the most that ranks of one job can cause about epochs, and as
 /// many about attachments.
@@ -52,9 +52,9 @@ pub(super) struct Job {
     /// The keys that all its ranks share.
     pub store: JobStore,
     /// The group of all its ranks.
-    pub world: Group,
+    pub world: JobGroup,
     /// The groups that its ranks have made.
-    groups: BTreeMap<GroupId, Group>,
+    groups: BTreeMap<GroupId, JobGroup>,
     /// Groups whose sessions may ask for actions.
     touched: BTreeSet<GroupId>,
     /// When the sessions of groups want to be called.
@@ -137,7 +137,7 @@ impl Job {
             facts,
             boot,
             store: JobStore::new(Arc::clone(fabric), me, boot),
-            world: Group::of_session(id, id, config, None, metrics.mapped.clone()),
+            world: JobGroup::of_session(id, id, config, None, metrics.mapped.clone()),
             groups: BTreeMap::new(),
             touched: BTreeSet::new(),
             deadlines: BTreeSet::new(),
@@ -199,19 +199,19 @@ impl Job {
     }
 
     /// Returns a group of the job, and notes that actions of its session are to be performed.
-    pub fn group_mut(&mut self, id: GroupId) -> Option<&mut Group> {
+    pub fn group_mut(&mut self, id: GroupId) -> Option<&mut JobGroup> {
         self.touched.insert(id);
         self.untouched_group(id)
     }
 
     /// Returns a group of the job without noting that its session may have actions.
-    fn untouched_group(&mut self, id: GroupId) -> Option<&mut Group> {
+    fn untouched_group(&mut self, id: GroupId) -> Option<&mut JobGroup> {
         if id == self.world.id { Some(&mut self.world) } else { self.groups.get_mut(&id) }
     }
 
     /// Calls `handle` with every group, and notes that actions of their sessions are to be
     /// performed.
-    pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut Group)) {
+    pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut JobGroup)) {
         self.touched.extend(self.groups.keys());
         handle(&mut self.world);
         self.groups.values_mut().for_each(handle);

@@ -1,7 +1,7 @@
 //! Logs and counts what happens in a job.
 
 use super::groups::group_text;
-use super::totals::RatedTime;
+use super::work_totals::CollectiveEfficiency;
 use super::{Job, LoggedWait};
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
@@ -35,7 +35,7 @@ impl Job {
         match &note {
             SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
             SessionNote::Completed { sequence, pattern, bytes, took, .. } => {
-                rated = RatedTime::of_collective(bound, *pattern, *bytes, *took);
+                rated = CollectiveEfficiency::of_collective(bound, *pattern, *bytes, *took);
                 self.totals.add_completed(*bytes, rated);
                 let plan = self.world.session.plan();
                 let costly = self.stragglers.handle_completed(*sequence, plan, *bytes, now);
@@ -75,7 +75,12 @@ impl Job {
                 self.report_epoch_end(epoch, &failure, now)
             }
             SessionNote::Completed { sequence, op, bytes, took, .. } => {
-                self.metrics.count_completed(op, bytes, took, rated.map(RatedTime::efficiency));
+                self.metrics.count_completed(
+                    op,
+                    bytes,
+                    took,
+                    rated.map(CollectiveEfficiency::efficiency),
+                );
                 debug!(
                     job = %name,
                     collective = sequence.0,

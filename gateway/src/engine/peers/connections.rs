@@ -7,14 +7,14 @@
 use super::{Peer, Peers};
 use crate::wan::link::link_message::LinkMessage;
 use hier_collectives::ids::{GatewayId, GroupId};
-use hier_collectives::mesh::{ConnectionGraph, ConnectionReport, InvalidReport};
+use hier_collectives::mesh::{InvalidReport, MeshGraph, MeshReport};
 use hier_collectives::wire::{Envelope, Message};
 use std::sync::Arc;
 use units::TimeNs;
 
 impl Peers {
     /// Returns the connections of all gateways.
-    pub fn graph(&self) -> &Arc<ConnectionGraph> {
+    pub fn graph(&self) -> &Arc<MeshGraph> {
         self.connections.graph()
     }
 
@@ -30,7 +30,7 @@ impl Peers {
     pub fn handle_connection_report(
         &mut self,
         from: GatewayId,
-        report: ConnectionReport,
+        report: MeshReport,
         now: TimeNs,
     ) -> Result<(), InvalidReport> {
         self.connections.handle_report(from, report, now)
@@ -62,7 +62,7 @@ impl Peers {
 
     /// Returns the connections of all gateways if the sessions have to know. A silent peer is then
     /// lost sooner if data can go round the link to it.
-    pub fn take_connections(&mut self) -> Option<Arc<ConnectionGraph>> {
+    pub fn take_connections(&mut self) -> Option<Arc<MeshGraph>> {
         let graph = self.connections.take_change()?;
         let regions = self.connections.regions_with_way_round();
         for (id, peer) in &self.peers {

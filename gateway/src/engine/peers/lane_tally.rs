@@ -1,8 +1,8 @@
 //! The measurements of one lane from sample to sample: traffic, load of its thread, silence.
 
 use crate::wan::congestion::SharedLaneView;
-use crate::wan::congestion::telemetry::ThreadTime;
-use crate::wan::link::traffic::LinkTraffic;
+use crate::wan::congestion::telemetry::TelemetryThreadTime;
+use crate::wan::link::link_traffic::LinkTraffic;
 use crate::wan::{LaneHandle, LaneMeasurement};
 use units::{Span, TimeNs};
 
@@ -18,7 +18,7 @@ pub(super) struct LaneTally {
     /// Bytes of UDP payload received so far.
     pub received_bytes: u64,
     /// The processor time of its thread.
-    thread: ThreadTime,
+    thread: TelemetryThreadTime,
     /// The busy part of its thread, from 0 to 1, between the last two notes.
     pub busy: f64,
     /// How long the lane is silent: bytes in flight have no acknowledgement.
@@ -62,7 +62,7 @@ mod tests {
     fn the_load_of_a_thread_lasts_until_its_next_note() {
         let mut tally = LaneTally::default();
         let mut busy = |at, used, now| {
-            let thread = ThreadTime { at: ms(at), used: Span::from_ms(used) };
+            let thread = TelemetryThreadTime { at: ms(at), used: Span::from_ms(used) };
             let measured = LaneMeasurement {
                 traffic: LinkTraffic::default(),
                 min_rtt: None,

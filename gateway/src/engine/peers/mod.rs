@@ -20,16 +20,17 @@ use crate::observe::status::SharedLanesReport;
 use crate::wan::link::capacity::LinkCapacity;
 use crate::wan::link::lane_number::LaneNumber;
 use crate::wan::link::link_message::{LinkMessage, RateOverrideMessage};
+use crate::wan::link::link_traffic::LinkTraffic;
 use crate::wan::link::loss_alarm::LossAlarm;
-use crate::wan::link::policy::ControllerKind;
-use crate::wan::link::traffic::LinkTraffic;
+use crate::wan::link::policy::ControllerPolicy;
 use crate::wan::stream::send_queue::NewSegment;
 use crate::wan::{LaneHandle, LanePeerSeen, PeerLink};
 use congestion_model::LossCounts;
+use hier_collectives::fec::TailParity;
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
-use hier_collectives::mesh::ConnectionTable;
+use hier_collectives::mesh::MeshTable;
 use hier_collectives::plan::Plan;
-use hier_collectives::session::{SegmentPriority, TailParity};
+use hier_collectives::session::SegmentPriority;
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use lane_tally::LaneTally;
@@ -76,7 +77,7 @@ pub(super) struct PeerView {
 pub(crate) struct Peers {
     fabric: Arc<Fabric>,
     me: GatewayId,
-    connections: ConnectionTable,
+    connections: MeshTable,
     /// The plan of each job's current epoch, for the division of links and ports.
     plans: Mutex<BTreeMap<GroupId, Plan>>,
     peers: BTreeMap<GatewayId, Peer>,
@@ -164,7 +165,7 @@ impl Peers {
             loss_alarm: LossAlarm::new(link.link.loss),
             capacity: fabric.link(link.link.a, link.link.b).cloned().map(|of_fabric| {
                 match link.controller {
-                    ControllerKind::Shared => LinkCapacity::found_by_lanes(of_fabric),
+                    ControllerPolicy::Shared => LinkCapacity::found_by_lanes(of_fabric),
                     _ => LinkCapacity::new(of_fabric),
                 }
             }),
@@ -187,7 +188,7 @@ impl Peers {
             losses: LossCounts::default(),
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
-        let connections = ConnectionTable::new(Arc::clone(&fabric), me);
+        let connections = MeshTable::new(Arc::clone(&fabric), me);
         Self { fabric, me, connections, plans: Mutex::default(), peers }
     }
 

@@ -1,13 +1,13 @@
 //! Has the paths to peers with missing lanes checked, and tells why lanes are missing.
 
 use super::{Peer, Peers};
-use crate::wan::connect::path_probe::path_check::{LanePaths, PathFault, PathFindings};
+use crate::wan::connect::path_probe::path_check::{CheckedPaths, PathFault, PathFindings};
 use hier_collectives::ids::GatewayId;
 use units::TimeNs;
 
 impl Peers {
     /// Returns the paths whose check has to begin, since lanes in use are missing at `now`.
-    pub fn paths_to_check(&mut self, now: TimeNs) -> Vec<(GatewayId, LanePaths)> {
+    pub fn paths_to_check(&mut self, now: TimeNs) -> Vec<(GatewayId, CheckedPaths)> {
         let mut due = Vec::new();
         for (id, peer) in &mut self.peers {
             let missing = peer.lanes_up() < peer.number.in_use();

@@ -1,8 +1,8 @@
 //! Samples what passes over the lanes to each peer, and limits the rates to them.
 
 use super::{Peer, Peers};
+use crate::lock::lock_ignoring_poison;
 use crate::observe::status::SharedLanesReport;
-use crate::sync::lock;
 use crate::wan::link::capacity::{LinkCapacity, LinkObservation};
 use crate::wan::link::loss_alarm::{AlarmChange, LossSample};
 use crate::wan::{LaneHandle, PeerLink};
@@ -31,7 +31,7 @@ impl Peers {
     /// Divides the rates of links and ports among the pairs of gateways, when a job follows a new
     /// plan.
     pub fn divide_rates(&self, group: GroupId, plan: &Plan) {
-        let mut plans = lock(&self.plans);
+        let mut plans = lock_ignoring_poison(&self.plans);
         plans.insert(group, plan.clone());
         let rates = plan::pair_shares(plans.values(), &self.fabric);
         for (id, peer) in &self.peers {

@@ -1,6 +1,6 @@
 //! A simulated process: its tasks and sockets can be stopped, resumed and killed.
 
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime, UdpPoller};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl Process {
 
     /// Spawns a task that stops, resumes and ends with the process.
     pub fn spawn(self: &Arc<Self>, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        let mut state = lock(&self.state);
+        let mut state = lock_ignoring_poison(&self.state);
         if state.killed {
             return;
         }
@@ -58,13 +58,13 @@ impl Process {
 
     /// Keeps the tasks of the process from being polled until [`Process::resume`].
     pub fn stop(&self) {
-        lock(&self.state).stopped = true;
+        lock_ignoring_poison(&self.state).stopped = true;
     }
 
     /// Lets the tasks of a stopped process run again, and wakes those that were due.
     pub fn resume(&self) {
         let due = {
-            let mut state = lock(&self.state);
+            let mut state = lock_ignoring_poison(&self.state);
             state.stopped = false;
             std::mem::take(&mut state.due)
         };
@@ -74,7 +74,7 @@ impl Process {
     /// Kills the process: closes its sockets, then aborts its tasks, so that nothing more is sent.
     pub fn kill(&self) {
         let (sockets, tasks) = {
-            let mut state = lock(&self.state);
+            let mut state = lock_ignoring_poison(&self.state);
             state.killed = true;
             (std::mem::take(&mut state.sockets), std::mem::take(&mut state.tasks))
         };
@@ -86,7 +86,7 @@ impl Process {
 
     /// Returns how often the process has woken: the times of the clock at which a task of it ran.
     pub fn wakeups(&self) -> u64 {
-        lock(&self.state).wakeups
+        lock_ignoring_poison(&self.state).wakeups
     }
 
     /// Wraps a socket in one that is closed when the process is killed.
@@ -100,7 +100,7 @@ impl Process {
             inner: Mutex::new(Some(socket)),
         };
         let socket = Arc::new(socket);
-        lock(&self.state).sockets.push(Arc::downgrade(&socket));
+        lock_ignoring_poison(&self.state).sockets.push(Arc::downgrade(&socket));
         Ok(socket)
     }
 }
@@ -119,7 +119,7 @@ impl Future for ProcessTask {
     /// waker, which [`Process::resume`] wakes.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         {
-            let mut state = lock(&self.process.state);
+            let mut state = lock_ignoring_poison(&self.process.state);
             if state.stopped {
                 state.due.push(context.waker().clone());
                 return Poll::Pending;
@@ -138,7 +138,7 @@ impl Future for ProcessTask {
 impl Drop for ProcessTask {
     /// Removes the task from those of its process.
     fn drop(&mut self) {
-        lock(&self.process.state).tasks.remove(&self.id);
+        lock_ignoring_poison(&self.process.state).tasks.remove(&self.id);
     }
 }
 
@@ -180,12 +180,12 @@ struct ProcessSocket {
 impl ProcessSocket {
     /// Closes the real socket; sends are dropped and nothing is received from then on.
     fn close(&self) {
-        *lock(&self.inner) = None;
+        *lock_ignoring_poison(&self.inner) = None;
     }
 
     /// Returns the real socket; `None` after the process was killed.
     fn inner(&self) -> Option<Arc<dyn AsyncUdpSocket>> {
-        lock(&self.inner).clone()
+        lock_ignoring_poison(&self.inner).clone()
     }
 }
 

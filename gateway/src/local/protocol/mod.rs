@@ -3,6 +3,10 @@
 //! Every message follows its length as a 32-bit big-endian number. The first byte that a trainer
 //! sends carries the file descriptor of its arena. Both ends use this module, on any thread.
 
+mod token;
+
+pub use token::{TOKEN_BYTES, Token};
+
 use super::refusal::Refusal;
 use crate::events::GroupNumber;
 use hier_collectives::codec::{
@@ -13,9 +17,7 @@ use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, Post, RankEvent, Timing};
 use hier_collectives::store::{StoreRequest, read_store_answer, write_store_answer};
 use hier_collectives::wire::{read_ranks, write_ranks};
-use std::fmt;
 use std::io;
-use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
 
@@ -33,16 +35,9 @@ pub const STORE_REQUESTS_MAX: usize = 128;
 /// memory. Other messages pass between two pieces, and each end holds one piece beside the arena.
 pub const PIECE_BYTES_MAX: u32 = 1 << 18;
 
-/// 32 bytes: length of a job's token, the secret that a trainer shows when it attaches.
-pub const TOKEN_BYTES: usize = 32;
-
-/// The secret that admits a trainer to a job. Its `Debug` form never shows the bytes.
-#[derive(Clone, Copy)]
-pub struct Token(pub [u8; TOKEN_BYTES]);
-
 /// A message from a trainer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Request {
+pub enum LocalRequest {
     /// The first message: attach as a rank.
     Attach(Attach),
     /// Start a collective.
@@ -79,7 +74,7 @@ pub enum Request {
     /// Leave a group, in which nothing of this rank is under way.
     LeaveGroup(GroupNumber),
     /// A post or commit in a group.
-    InGroup(GroupNumber, Box<Request>),
+    InGroup(GroupNumber, Box<LocalRequest>),
 }
 
 /// A group that a rank makes.
@@ -112,7 +107,7 @@ pub struct Attach {
 
 /// A message to a trainer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Response {
+pub enum LocalResponse {
     /// The trainer is attached.
     Attached {
         /// [`LOCAL_VERSION`] of the gateway.
@@ -136,34 +131,10 @@ pub enum Response {
         bytes: u32,
     },
     /// An event or a piece of a group.
-    InGroup(GroupNumber, Box<Response>),
+    InGroup(GroupNumber, Box<LocalResponse>),
 }
 
-impl From<[u8; TOKEN_BYTES]> for Token {
-    /// Makes a token of its bytes; any bytes are a token.
-    fn from(bytes: [u8; TOKEN_BYTES]) -> Self {
-        Self(bytes)
-    }
-}
-
-/// Comparison takes equally long for all pairs of tokens, so that its time tells nothing.
-impl PartialEq for Token {
-    /// Compares all bytes in constant time.
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
-    }
-}
-
-impl Eq for Token {}
-
-impl fmt::Debug for Token {
-    /// Prints `Token(..)` for logs, which must not show the secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(..)")
-    }
-}
-
-impl Request {
+impl LocalRequest {
     /// Returns the request as one in a group.
     pub fn in_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
@@ -276,7 +247,7 @@ impl Request {
     }
 }
 
-impl Request {
+impl LocalRequest {
     /// Reads the fields of a commit.
     fn read_commit(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         Ok(Self::Commit(Commit {
@@ -300,7 +271,7 @@ impl Request {
     }
 }
 
-impl Response {
+impl LocalResponse {
     /// Returns the response as one about a group.
     pub fn of_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }

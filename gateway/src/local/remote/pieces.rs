@@ -4,7 +4,7 @@
 //! receive pieces. What arrives is copied into an arena without ever being interpreted.
 
 use crate::events::GroupNumber;
-use crate::local::protocol::{PIECE_BYTES_MAX, Request, Response, frame_local_message};
+use crate::local::protocol::{LocalRequest, LocalResponse, PIECE_BYTES_MAX, frame_local_message};
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::descriptor::Pattern;
 use hier_collectives::ids::{RankId, Sequence};
@@ -40,7 +40,7 @@ pub fn append_contribution_piece(
     range: Range<u64>,
 ) {
     let (offset, bytes) = (slot_offset + range.start, piece_bytes(&range));
-    let frame = Request::ContributionPiece { offset, bytes }.encode();
+    let frame = LocalRequest::ContributionPiece { offset, bytes }.encode();
     append_piece(out, &frame, &contribution.slice(range));
 }
 
@@ -53,7 +53,7 @@ pub fn append_result_piece(
     range: Range<u64>,
 ) {
     let (offset, bytes) = (range.start, piece_bytes(&range));
-    let piece = Response::ResultPiece { sequence, offset, bytes };
+    let piece = LocalResponse::ResultPiece { sequence, offset, bytes };
     append_piece(out, &piece.of_group(number).encode(), &result.slice(range));
 }
 
@@ -141,7 +141,9 @@ mod tests {
         let (mut receiver, mut arrived) = (PieceReceiver::new(), 0);
         while arrived < to.len() {
             let message = read_local_message(&mut stream).await?;
-            let Ok(Request::ContributionPiece { offset, bytes }) = Request::decode(&message) else {
+            let Ok(LocalRequest::ContributionPiece { offset, bytes }) =
+                LocalRequest::decode(&message)
+            else {
                 panic!("another request")
             };
             let start = offset - 64;

@@ -3,8 +3,8 @@
 use super::error::ListenError;
 use super::lock::{LockFileId, SocketLock};
 use crate::access::{
-    SOCKET_PATH_BYTES_MAX, TrustedUsers, check_socket_folder, own_user_account, socket_folder,
-    user_account_label,
+    SOCKET_PATH_BYTES_MAX, TrustedSocketUsers, check_socket_folder, own_user_account,
+    socket_folder, user_account_label,
 };
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
@@ -94,7 +94,7 @@ impl GatewaySocket {
     /// [`ListenError`]: nothing was changed, but for the folder and the lock file.
     pub fn open(spec: SocketSpec) -> Result<Self, ListenError> {
         make_socket_folder(&spec)?;
-        check_socket_folder(&spec.path, TrustedUsers::new(None))?;
+        check_socket_folder(&spec.path, TrustedSocketUsers::new(None))?;
         let lock = SocketLock::acquire(&spec.path)?;
         let (file, listener) = make_socket(&spec, &lock)?;
         Ok(Self { spec, lock, file, listener })
@@ -111,7 +111,7 @@ impl GatewaySocket {
             return Ok(SocketFile::InPlace);
         }
         make_socket_folder(&self.spec)?;
-        check_socket_folder(&self.spec.path, TrustedUsers::new(None))?;
+        check_socket_folder(&self.spec.path, TrustedSocketUsers::new(None))?;
         if !self.lock.is_in_place() {
             let lock = SocketLock::acquire(&self.spec.path)?;
             lock.record(self.file.inode)?;

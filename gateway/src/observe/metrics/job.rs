@@ -4,9 +4,9 @@ use super::bounded_label::{BoundedLabel, NAMES_OF_JOB_MAX};
 use super::job_counters::JobCounters;
 use super::labels::StragglerLabel;
 use super::network::RealGauge;
+use crate::lock::lock_ignoring_poison;
 use crate::memory::arena::ArenaGauges;
 use crate::observe::status::{JobReport, StragglerReport};
-use crate::sync::lock;
 use hier_collectives::ids::RankId;
 use hier_collectives::post::FailureCode;
 use prometheus_client::metrics::gauge::Gauge;
@@ -110,7 +110,7 @@ impl JobMetrics {
     /// Exports the delay by a straggler in place of the straggler before; `None` when there is
     /// none.
     pub fn set_straggler(&self, straggler: Option<&StragglerReport>) {
-        *lock(&self.straggler) = straggler.cloned();
+        *lock_ignoring_poison(&self.straggler) = straggler.cloned();
     }
 
     /// Adds the time that a straggler cost in one collective.
@@ -125,7 +125,7 @@ impl JobMetrics {
 
     /// Sets for how many seconds the post of a rank has been awaited; `None` removes the gauge.
     pub fn set_awaited_seconds(&self, rank: RankId, seconds: Option<f64>) {
-        let mut awaited = lock(&self.awaited);
+        let mut awaited = lock_ignoring_poison(&self.awaited);
         match seconds {
             Some(seconds) => awaited.insert(rank, seconds),
             None => awaited.remove(&rank),
@@ -143,6 +143,6 @@ impl JobMetrics {
 
     /// Returns the value of the `name` label of a straggler.
     pub(super) fn straggler_label(&self, name: &str) -> String {
-        lock(&self.straggler_names).label(name)
+        lock_ignoring_poison(&self.straggler_names).label(name)
     }
 }

@@ -1,6 +1,6 @@
 //! The counters and histograms of all jobs. Jobs beyond the limit count together.
 
-use super::description::{MetricDescription, MetricsExposition};
+use super::exposition::{MetricDescription, MetricsExposition};
 use super::labels::{
     CollectiveLabel, FailureLabel, OpLabel, StragglerLabel, failed_outcome_label, failure_label,
 };

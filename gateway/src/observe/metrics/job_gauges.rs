@@ -4,11 +4,11 @@
 //! value that an alert looks for.
 
 use super::bounded_label::BoundedLabel;
-use super::description::{
+use super::exposition::{
     DescribedMetric, DescribedSample, MetricDescription, encode_described_samples,
 };
 use super::job::JobMetrics;
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -37,7 +37,7 @@ impl JobCollector {
 impl Collector for JobCollector {
     /// Writes all gauges, those of jobs with one label as one.
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let table = lock(&self.0);
+        let table = lock_ignoring_poison(&self.0);
         JOB_GAUGES.iter().try_for_each(|gauge| {
             let samples = gauge.samples(table.jobs.values());
             encode_described_samples(&mut encoder, &gauge.metric(), &samples)
@@ -104,7 +104,7 @@ fn sum_gauge_values(one: f64, other: f64) -> f64 {
 fn read_awaited_gauge(job: &JobMetrics) -> LabelledValues {
     let mut ranks = BoundedLabel::new(job.names_max);
     let mut read: BTreeMap<String, f64> = BTreeMap::new();
-    for (rank, seconds) in lock(&job.awaited).iter() {
+    for (rank, seconds) in lock_ignoring_poison(&job.awaited).iter() {
         let longest = read.entry(ranks.label(&rank.0.to_string())).or_insert(*seconds);
         *longest = longest.max(*seconds);
     }
@@ -113,7 +113,7 @@ fn read_awaited_gauge(job: &JobMetrics) -> LabelledValues {
 
 /// Returns the delay by the straggler, if there is one.
 fn read_straggler_gauge(job: &JobMetrics) -> LabelledValues {
-    let straggler = lock(&job.straggler).clone();
+    let straggler = lock_ignoring_poison(&job.straggler).clone();
     let read = straggler.map(|straggler| {
         let name = job.straggler_label(&straggler.name);
         (vec![straggler.kind, name], straggler.behind_seconds)

@@ -5,7 +5,7 @@
 //! which [`metrics_page`] makes docs/operations/metrics.md.
 
 mod bounded_label;
-mod description;
+mod exposition;
 mod job;
 mod job_counters;
 mod job_gauges;
@@ -15,7 +15,7 @@ mod page;
 mod process;
 mod registry;
 
-pub use description::{DescribedMetric, MetricDescription};
+pub use exposition::{DescribedMetric, MetricDescription};
 pub use job::JobMetrics;
 pub use network::{LaneMetrics, PeerMetrics, PeerPlace, RealGauge};
 pub use page::metrics_page;

@@ -1,6 +1,6 @@
 //! The reference page of all metrics, `docs/operations/metrics.md`.
 
-use super::description::{DescribedMetric, MetricDescription};
+use super::exposition::{DescribedMetric, MetricDescription};
 use super::registry::MetricsRegistry;
 use std::fmt::{self, Write};
 

@@ -3,7 +3,7 @@
 //! They are read at each scrape. One that cannot be read, as in a container without `/proc`, is
 //! left out.
 
-use super::description::{DescribedMetric, MetricDescription, encode_described_samples};
+use super::exposition::{DescribedMetric, MetricDescription, encode_described_samples};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;

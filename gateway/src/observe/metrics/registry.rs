@@ -1,7 +1,7 @@
 //! All metrics of a gateway.
 
 use super::bounded_label::{BoundedLabel, JOB_LABELS_MAX};
-use super::description::{DescribedMetric, MetricDescription, MetricsExposition};
+use super::exposition::{DescribedMetric, MetricDescription, MetricsExposition};
 use super::job::JobMetrics;
 use super::job_counters::JobCounters;
 use super::job_gauges::{JobCollector, JobTable};
@@ -10,10 +10,10 @@ use super::network::{
     LaneFamilies, LaneMetrics, LinkFamilies, PeerFamilies, PeerMetrics, PeerPlace, RealGauge,
 };
 use super::process::ProcessCollector;
+use crate::lock::lock_ignoring_poison;
 use crate::observe::problem_report::ProblemCause;
 use crate::observe::readiness::is_ready;
 use crate::observe::status::GatewayReport;
-use crate::sync::lock;
 use crate::wan::connect::tls::CertificateExpiry;
 use crate::warnings::Warnings;
 use hier_collectives::session::Discard;
@@ -80,7 +80,7 @@ impl MetricsRegistry {
     /// Returns the metrics of one job; every call for a job returns the same ones. The first jobs
     /// have a label of their own, further ones share `other`.
     pub fn job_metrics(&self, job: &str) -> JobMetrics {
-        let mut table = lock(&self.jobs);
+        let mut table = lock_ignoring_poison(&self.jobs);
         if let Some(known) = table.jobs.get(job) {
             return known.clone();
         }

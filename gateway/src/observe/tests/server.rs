@@ -6,7 +6,9 @@ use crate::observe::readiness::judge_readiness;
 use crate::observe::server::{AnswerSources, run_http_server};
 use crate::observe::status::*;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
+use hier_collectives::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -60,7 +62,7 @@ fn example_job() -> JobReport {
     JobReport {
         job: "train".to_owned(),
         epoch: Some(3),
-        plan: Some(PlanReport {
+        plan: Some(EpochPlanReport {
             algorithm: "swap".to_owned(),
             reason: "two regions".to_owned(),
             hash: "00ff".to_owned(),
@@ -106,13 +108,13 @@ fn example_job() -> JobReport {
 pub(super) fn example_fabric() -> FabricReport {
     let rate = BitRate::from_bits_per_second(500_000_000);
     let wan = Some(WanPort { egress: rate, ingress: rate });
-    let region = |name: &str| RegionSpec {
+    let region = |name: &str| FabricRegionSpec {
         name: name.to_owned(),
         speeds: vec![1.0],
-        gateways: vec![RegionGateway::new(format!("{name}-0"), 1, wan)],
+        gateways: vec![FabricGatewaySpec::new(format!("{name}-0"), 1, wan)],
     };
     let between = ("east".to_owned(), "west".to_owned());
-    let link = LinkSpec { between, rate, rtt: Span::from_ms(80), loss: Fraction::default() };
+    let link = FabricLinkSpec { between, rate, rtt: Span::from_ms(80), loss: Fraction::default() };
     let regions = vec![region("east"), region("west")];
     let fabric = Fabric::new("two-region", 1500, regions, vec![link]).expect("valid");
     FabricReport::new(&fabric, GatewayId(0))

@@ -99,7 +99,7 @@ const ECN_WINDOW_FRACTION_MIN: f64 = 1.0 / 16.0;
 
 /// The counters of one lane at one time.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LaneCounters {
+pub(crate) struct DeliveryCounters {
     /// The time at which the counters were read.
     pub at: TimeNs,
     /// Time that the sender has waited for window space so far.
@@ -126,7 +126,7 @@ pub(crate) struct DeliveryRate {
     /// The lane's share of the link, in bytes per second.
     assumed_rate: f64,
     /// The counters at the end of the last round.
-    before: Option<LaneCounters>,
+    before: Option<DeliveryCounters>,
     /// The delivery rate of the last round, in bytes per second.
     last_rate: f64,
     /// Measured rates in bytes per second, the newest last.
@@ -151,7 +151,7 @@ pub(crate) struct DeliveryRate {
 }
 
 /// The measurements of one round that had acknowledgements.
-struct RoundSample {
+struct RateSample {
     /// The delivery rate in bytes per second.
     rate: f64,
     /// The loss, from 0 to 1.
@@ -230,7 +230,7 @@ impl DeliveryRate {
 
     /// Ends a round trip, and measures the delivery rate from the lane's counters `now` and those
     /// of the round's begin. The first call only begins a round.
-    pub fn end_round(&mut self, now: LaneCounters) {
+    pub fn end_round(&mut self, now: DeliveryCounters) {
         let Some(before) = self.before.replace(now) else { return };
         let took = now.at.since(before.at).as_secs_f64();
         let waited = now.waited.as_secs_f64() - before.waited.as_secs_f64();
@@ -245,7 +245,7 @@ impl DeliveryRate {
             return;
         }
         let packets = acked_packets + lost_packets;
-        self.measure_round(&RoundSample {
+        self.measure_round(&RateSample {
             rate: (now.acked_bytes - before.acked_bytes) as f64 / took,
             loss: lost_packets as f64 / packets as f64,
             packets,
@@ -256,19 +256,24 @@ impl DeliveryRate {
     /// Ends a time of `idle_rounds` round trips without traffic. The next round begins with the
     /// lane's counters `now`, so that it measures nothing of that time. Bytes that are in flight
     /// have left just now, and count as bytes of that round.
-    pub fn end_rest(&mut self, now: LaneCounters, idle_rounds: u64) {
+    pub fn end_rest(&mut self, now: DeliveryCounters, idle_rounds: u64) {
         let rounds = u32::try_from(idle_rounds).unwrap_or(u32::MAX);
         let factor = ECN_INCREASE_FACTOR.powf(f64::from(rounds));
         self.window_fraction = (self.window_fraction * factor).min(1.0);
         self.rounds_since_most_lost = self.rounds_since_most_lost.saturating_add(rounds);
         self.rounds_since_congestion = self.rounds_since_congestion.saturating_add(rounds);
         self.window_limited = false;
-        self.before = Some(LaneCounters { in_flight_bytes: 0, ..now });
+        self.before = Some(DeliveryCounters { in_flight_bytes: 0, ..now });
     }
 
     /// Begins an outage after a round without acknowledgements, or one that lost most of its bytes
     /// in flight.
-    fn note_outage(&mut self, before: &LaneCounters, now: &LaneCounters, acked_packets: u64) {
+    fn note_outage(
+        &mut self,
+        before: &DeliveryCounters,
+        now: &DeliveryCounters,
+        acked_packets: u64,
+    ) {
         let silent = acked_packets == 0
             && now.in_flight_bytes > 0
             && before.in_flight_bytes > OUTAGE_IN_FLIGHT_BYTES_MIN;
@@ -293,7 +298,7 @@ impl DeliveryRate {
 
     /// Adds the rate and loss of a round to the delivery rate, and adapts the window fraction to
     /// ECN CE marks.
-    fn measure_round(&mut self, sample: &RoundSample) {
+    fn measure_round(&mut self, sample: &RateSample) {
         // Acknowledgements come in bursts: the mean of two rounds is a better measure than one.
         let last = std::mem::replace(&mut self.last_rate, sample.rate);
         let mean = if last > 0.0 { (last + sample.rate) / 2.0 } else { sample.rate };
@@ -343,12 +348,12 @@ mod tests {
     /// A lane whose rounds are made up.
     struct Lane {
         rate: DeliveryRate,
-        counters: LaneCounters,
+        counters: DeliveryCounters,
     }
 
     impl Lane {
         fn new() -> Self {
-            let counters = LaneCounters {
+            let counters = DeliveryCounters {
                 at: TimeNs::default(),
                 waited: Span::ZERO,
                 acked_packets: 0,

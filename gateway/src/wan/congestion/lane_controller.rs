@@ -2,14 +2,14 @@
 //! controller of the lane's link.
 //!
 //! quinn makes one for each path of a connection through [`LaneControllerFactory`]. The tasks of a
-//! lane reach its counters through [`connection_telemetry`].
+//! lane reach its counters through [`lane_controller_telemetry`].
 
 use super::in_flight::InFlight;
+use super::lane_path::LanePath;
 use super::link_share_controller::{LinkShareController, WindowGate};
 use super::shared_lane::SharedLane;
 use super::telemetry::LaneTelemetry;
-use super::window::LanePath;
-use crate::wan::link::policy::ControllerKind;
+use crate::wan::link::policy::ControllerPolicy;
 use quinn::Connection;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{
@@ -19,8 +19,6 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Instant;
 use tracing::trace;
-use units::Span;
-
 /// The log target of a trace line for each packet sent, with bytes in flight and congestion window
 /// of the packet's lane.
 const FLIGHT_LOG_TARGET: &str = "landbridge::flight";
@@ -34,7 +32,7 @@ const INITIAL_WINDOW_BYTES: u64 = 14_720;
 /// Makes the controllers of one link's lanes.
 pub(crate) struct LaneControllerFactory {
     path: LanePath,
-    kind: ControllerKind,
+    kind: ControllerPolicy,
 }
 
 /// The controller of one path, with its counters.
@@ -45,14 +43,9 @@ struct LaneController {
 
 /// Returns the counters of a connection's present path; `None` if its congestion controller is not
 /// this gateway's.
-pub(crate) fn connection_telemetry(connection: &Connection) -> Option<Arc<LaneTelemetry>> {
+pub(crate) fn lane_controller_telemetry(connection: &Connection) -> Option<Arc<LaneTelemetry>> {
     let state = connection.congestion_state().into_any();
     state.downcast::<LaneController>().ok().map(|controller| controller.telemetry)
-}
-
-/// Returns the smoothed RTT that QUIC measures on a connection.
-pub(crate) fn smoothed_rtt(connection: &Connection) -> Span {
-    Span::from_ns(u64::try_from(connection.rtt().as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Gives a lane the initial windows of another link at once, and the congestion controller of that
@@ -60,7 +53,7 @@ pub(crate) fn smoothed_rtt(connection: &Connection) -> Span {
 pub(crate) fn change_lane_controller(
     telemetry: &LaneTelemetry,
     path: &LanePath,
-    kind: ControllerKind,
+    kind: ControllerPolicy,
     now: Instant,
 ) {
     telemetry.in_flight.set_windows(&path.initial_windows());
@@ -76,7 +69,7 @@ pub(crate) fn change_lane_controller(
 
 impl LaneControllerFactory {
     /// Creates the factory for the lanes of one link.
-    pub fn new(path: &LanePath, kind: ControllerKind) -> Self {
+    pub fn new(path: &LanePath, kind: ControllerPolicy) -> Self {
         Self { path: path.clone(), kind }
     }
 }
@@ -102,37 +95,37 @@ struct ControllerStart {
 
 /// Makes the model of a lane, if its link is shared.
 fn shared_lane(
-    kind: ControllerKind,
+    kind: ControllerPolicy,
     path: &LanePath,
     mtu: u16,
     now: Instant,
 ) -> Option<SharedLane> {
-    (kind == ControllerKind::Shared).then(|| SharedLane::new(path, mtu, now))
+    (kind == ControllerPolicy::Shared).then(|| SharedLane::new(path, mtu, now))
 }
 
 /// Makes a congestion controller of the given kind for a lane of the link of `path`.
 fn make_lane_controller(
-    kind: ControllerKind,
+    kind: ControllerPolicy,
     path: &LanePath,
     in_flight: &Arc<InFlight>,
     ControllerStart { now, mtu }: ControllerStart,
 ) -> Box<dyn Controller> {
     let initial = (INITIAL_WINDOW_PACKETS * u64::from(mtu)).max(INITIAL_WINDOW_BYTES);
     match kind {
-        ControllerKind::Dedicated => {
+        ControllerPolicy::Dedicated => {
             let (in_flight, gate) = (Arc::clone(in_flight), WindowGate::Shut);
             Box::new(LinkShareController::new(in_flight, &path.link, mtu, gate))
         }
-        ControllerKind::Shared => {
+        ControllerPolicy::Shared => {
             let (in_flight, gate) = (Arc::clone(in_flight), WindowGate::Open);
             Box::new(LinkShareController::new(in_flight, &path.link, mtu, gate))
         }
-        ControllerKind::Cubic => {
+        ControllerPolicy::Cubic => {
             let mut config = CubicConfig::default();
             config.initial_window(initial);
             Arc::new(config).build(now, mtu)
         }
-        ControllerKind::NewReno => {
+        ControllerPolicy::NewReno => {
             let mut config = NewRenoConfig::default();
             config.initial_window(initial);
             Arc::new(config).build(now, mtu)

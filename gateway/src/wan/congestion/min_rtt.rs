@@ -5,8 +5,8 @@
 //! lane whose RTT has grown drains: it uses less of its window for two rounds. A queue shrinks then;
 //! distance stays.
 //!
-//! The tuner task of a lane owns it and calls [`MinRtt::end_round`] once a round trip, and
-//! [`MinRtt::end_rest`] after a time without traffic. The states below are implied by `drain_rounds`
+//! The tuner task of a lane owns it and calls [`MinRttFilter::end_round`] once a round trip, and
+//! [`MinRttFilter::end_rest`] after a time without traffic. The states below are implied by `drain_rounds`
 //! and `pause_rounds`.
 //!
 //! ```text
@@ -47,7 +47,7 @@ const DRAIN_PAUSE_ROUNDS_MAX: u32 = 64;
 
 /// The min RTT filter of one lane.
 #[derive(Debug)]
-pub(crate) struct MinRtt {
+pub(crate) struct MinRttFilter {
     /// The min RTT, without a queue of our own.
     rtt: Span,
     /// The RTT with a queue, if there is one.
@@ -66,7 +66,7 @@ pub(crate) struct MinRtt {
     pause: u32,
 }
 
-impl MinRtt {
+impl MinRttFilter {
     /// Creates the filter of one lane. It begins with the configured RTT and adopts none above
     /// `rtt_max`. `can_drain`: the lane's controller uses the window that drains shrink.
     pub fn new(rtt: Span, rtt_max: Span, can_drain: bool) -> Self {
@@ -148,8 +148,8 @@ mod tests {
 
     const MS: fn(u64) -> Span = Span::from_ms;
 
-    fn at(rtt: u64) -> MinRtt {
-        MinRtt::new(MS(rtt), MS(800), true)
+    fn at(rtt: u64) -> MinRttFilter {
+        MinRttFilter::new(MS(rtt), MS(800), true)
     }
 
     /// The path of a lane that is window-limited: its round trip, and its queue while it is not drained.
@@ -159,7 +159,7 @@ mod tests {
     }
 
     /// Rounds over a path; returns in how many the lane drained.
-    fn rounds(min_rtt: &mut MinRtt, count: u32, Path { rtt_ms, queue_ms }: Path) -> u32 {
+    fn rounds(min_rtt: &mut MinRttFilter, count: u32, Path { rtt_ms, queue_ms }: Path) -> u32 {
         let mut drained = 0;
         for _ in 0..count {
             let queue_ms = if min_rtt.is_draining() { 0 } else { queue_ms };
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_cannot_drain_adopts_the_observed_rtt() {
-        let mut min_rtt = MinRtt::new(MS(80), MS(800), false);
+        let mut min_rtt = MinRttFilter::new(MS(80), MS(800), false);
         assert_eq!(rounds(&mut min_rtt, 5, Path { rtt_ms: 80, queue_ms: 60 }), 0);
         assert_eq!(min_rtt.rtt(), MS(140));
     }

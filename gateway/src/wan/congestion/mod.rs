@@ -44,7 +44,7 @@
 //! The loops meet in eight places:
 //!
 //! 1. ECN fraction and draining multiply the same congestion window.
-//! 2. `DeliveryRate::is_window_limited` decides whether `MinRtt` may drain.
+//! 2. `DeliveryRate::is_window_limited` decides whether `MinRttFilter` may drain.
 //! 3. A new link limit changes each lane's assumed rate, and `DeliveryRate` ignores two rounds.
 //! 4. Excess loss delays the pacer, which lowers the delivery rates that `LinkCapacity` measures.
 //! 5. Losing most of the bytes in flight at once means an outage for `DeliveryRate`, and the
@@ -63,12 +63,13 @@
 //!                                -> LinkCapacity::set_found (by way of the lane's handle)
 //! ```
 //!
-//! An RTT counts as longer at four thresholds: 5 % (`MinRtt`), 20 % and 1 ms (a queue for
+//! An RTT counts as longer at four thresholds: 5 % (`MinRttFilter`), 20 % and 1 ms (a queue for
 //! `LinkCapacity`), 50 % and 10 ms (inflated), 20 % and 2 ms (a report of `LinkLimits`).
 
 pub(crate) mod delivery_rate;
 pub(crate) mod in_flight;
 pub(crate) mod lane_controller;
+pub(crate) mod lane_path;
 pub(crate) mod link_share_controller;
 pub(crate) mod min_rtt;
 mod path_memory;

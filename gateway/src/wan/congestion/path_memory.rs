@@ -3,7 +3,7 @@
 //! The models of lanes write them (`shared_lane.rs`), on threads of lanes; a model of a new lane begins
 //! with them.
 
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
 use congestion_model::FoundPath;
 use std::sync::Mutex;
 
@@ -14,11 +14,11 @@ pub struct PathMemory(Mutex<Option<FoundPath>>);
 impl PathMemory {
     /// Returns the last findings.
     pub(super) fn found(&self) -> Option<FoundPath> {
-        *lock(&self.0)
+        *lock_ignoring_poison(&self.0)
     }
 
     /// Keeps the findings of a lane.
     pub(super) fn set_found(&self, found: FoundPath) {
-        *lock(&self.0) = Some(found);
+        *lock_ignoring_poison(&self.0) = Some(found);
     }
 }

@@ -4,8 +4,8 @@
 //! [`InFlight`](super::in_flight::InFlight), its pacing rate to the lane's pace (`telemetry.rs`). The
 //! engine reads its state for plans, status and metrics.
 
+use super::lane_path::LanePath;
 use super::path_memory::PathMemory;
-use super::window::LanePath;
 use congestion_model::{FoundPath, LaneModel, LaneTerms, LossCounts, Phase, Rivals, Transition};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

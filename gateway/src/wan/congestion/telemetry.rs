@@ -7,7 +7,8 @@
 use super::in_flight::InFlight;
 use super::shared_lane::{SharedLane, SharedLaneView};
 use crate::host::Host;
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
+use quinn::Connection;
 use quinn_proto::congestion::Controller;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -70,7 +71,7 @@ pub(crate) struct LaneTelemetry {
 
 /// The processor time of a lane's thread at one time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ThreadTime {
+pub struct TelemetryThreadTime {
     /// The time at which it was noted.
     pub at: TimeNs,
     /// The processor time used until then.
@@ -78,7 +79,7 @@ pub struct ThreadTime {
 }
 
 /// Counts the time that the sender waits for window space, until dropped.
-pub(crate) struct WindowWait<'w> {
+pub(crate) struct TelemetryWindowWait<'w> {
     telemetry: &'w LaneTelemetry,
     host: &'w dyn Host,
 }
@@ -124,9 +125,9 @@ impl LaneTelemetry {
     }
 
     /// Counts the sender's wait for space in the congestion window until the result is dropped.
-    pub fn begin_window_wait<'w>(&'w self, host: &'w dyn Host) -> WindowWait<'w> {
+    pub fn begin_window_wait<'w>(&'w self, host: &'w dyn Host) -> TelemetryWindowWait<'w> {
         self.waiting_since_ns.store(host.now().ns().max(1), Ordering::Relaxed);
-        WindowWait { telemetry: self, host }
+        TelemetryWindowWait { telemetry: self, host }
     }
 
     /// Returns the time that the sender has waited for space in the congestion window so far.
@@ -198,7 +199,7 @@ impl LaneTelemetry {
 
     /// Makes the lane one of a shared link, which follows a model, or of another kind with `None`.
     pub fn set_shared(&self, lane: Option<SharedLane>) {
-        let mut shared = lock(&self.shared);
+        let mut shared = lock_ignoring_poison(&self.shared);
         let was_shared = self.is_shared.swap(lane.is_some(), Ordering::Relaxed);
         *shared = lane;
         match &*shared {
@@ -217,7 +218,7 @@ impl LaneTelemetry {
     /// window and pacing rate. Does nothing for other lanes.
     pub fn update_model(&self, event: impl FnOnce(&mut SharedLane)) {
         if self.is_shared()
-            && let Some(lane) = &mut *lock(&self.shared)
+            && let Some(lane) = &mut *lock_ignoring_poison(&self.shared)
         {
             event(lane);
             self.follow_model(lane);
@@ -226,7 +227,7 @@ impl LaneTelemetry {
 
     /// Returns the state of a shared lane's model; `None` on other links.
     pub fn shared_view(&self) -> Option<SharedLaneView> {
-        lock(&self.shared).as_ref().map(SharedLane::view)
+        lock_ignoring_poison(&self.shared).as_ref().map(SharedLane::view)
     }
 
     /// Returns whether the sender waits for window or pace.
@@ -248,8 +249,8 @@ impl LaneTelemetry {
 
     /// Returns the processor time of the lane's thread as last noted. Both values are of one moment,
     /// but for a note that is being written.
-    pub fn thread_time(&self) -> ThreadTime {
-        ThreadTime {
+    pub fn thread_time(&self) -> TelemetryThreadTime {
+        TelemetryThreadTime {
             at: TimeNs::from_ns(self.thread_noted_ns.load(Ordering::Relaxed)),
             used: Span::from_ns(self.thread_used_ns.load(Ordering::Relaxed)),
         }
@@ -303,7 +304,7 @@ impl LaneTelemetry {
     /// Changes the lane to another congestion controller at the next acknowledgement. An accepted
     /// connection has the controller of some link until its peer is known.
     pub fn replace_controller(&self, next: Box<dyn Controller>) {
-        *lock(&self.next_controller) = Some(next);
+        *lock_ignoring_poison(&self.next_controller) = Some(next);
         self.has_next_controller.store(true, Ordering::Release);
     }
 
@@ -312,11 +313,11 @@ impl LaneTelemetry {
         if !self.has_next_controller.swap(false, Ordering::Acquire) {
             return None;
         }
-        lock(&self.next_controller).take()
+        lock_ignoring_poison(&self.next_controller).take()
     }
 }
 
-impl Drop for WindowWait<'_> {
+impl Drop for TelemetryWindowWait<'_> {
     /// Adds the wait that ends now to the sender's total wait for window space.
     fn drop(&mut self) {
         let since = TimeNs::from_ns(self.telemetry.waiting_since_ns.swap(0, Ordering::Relaxed));
@@ -335,6 +336,11 @@ fn take_telemetry_min_rtt(min_rtt_ns: &AtomicU64) -> Option<Span> {
 /// atomic add.
 fn add_to_telemetry_counter(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+/// Returns the smoothed RTT that QUIC measures on a connection.
+pub(crate) fn smoothed_rtt(connection: &Connection) -> Span {
+    Span::from_ns(u64::try_from(connection.rtt().as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! The tuner of a lane: once a round trip it measures the lane and sets its windows.
 //!
 //! It is one of the tasks of a connection, on the lane's thread (`wan/connect/connection.rs`). It
-//! owns the lane's [`DeliveryRate`](super::delivery_rate::DeliveryRate) and [`MinRtt`], and charges
+//! owns the lane's [`DeliveryRate`](super::delivery_rate::DeliveryRate) and [`MinRttFilter`], and charges
 //! excess loss to the pacer as soon as the controller reports it. After a round in which nothing
 //! was acknowledged and nothing is in flight it rests: it sets no timer until the lane sends again.
 
-use super::delivery_rate::LaneCounters;
-use super::lane_controller::{self, smoothed_rtt};
-use super::min_rtt::MinRtt;
+use super::delivery_rate::DeliveryCounters;
+use super::lane_controller;
+use super::min_rtt::MinRttFilter;
 use super::telemetry::LaneTelemetry;
+use super::telemetry::smoothed_rtt;
 use super::window::window_rtt_max;
 use crate::wan::lane_spec::LaneSpec;
-use crate::wan::link::policy::ControllerKind;
+use crate::wan::link::policy::ControllerPolicy;
 use crate::wan::peer_link::PeerLink;
 use quinn::Connection;
 use std::pin::pin;
@@ -28,13 +29,13 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
     let mut path = spec.lane_path(peer);
     let mut windows_set = None;
     let mut tuned: Option<Arc<LaneTelemetry>> = None;
-    let can_drain = peer.controller == ControllerKind::Dedicated;
-    let is_shared = peer.controller == ControllerKind::Shared;
-    let mut min_rtt = MinRtt::new(path.link.rtt, window_rtt_max(&peer.link), can_drain);
+    let can_drain = peer.controller == ControllerPolicy::Dedicated;
+    let is_shared = peer.controller == ControllerPolicy::Shared;
+    let mut min_rtt = MinRttFilter::new(path.link.rtt, window_rtt_max(&peer.link), can_drain);
     let mut delivery = path.initial_delivery_rate();
     let mut acked_packets = None;
     loop {
-        let Some(telemetry) = lane_controller::connection_telemetry(connection) else {
+        let Some(telemetry) = lane_controller::lane_controller_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
         let windows = path.windows(&delivery, &min_rtt);
@@ -107,9 +108,9 @@ fn read_lane_counters(
     at: TimeNs,
     connection: &Connection,
     telemetry: &LaneTelemetry,
-) -> LaneCounters {
+) -> DeliveryCounters {
     let (acked_packets, acked_bytes) = telemetry.acked_packets_and_bytes();
-    LaneCounters {
+    DeliveryCounters {
         at,
         waited: telemetry.window_wait(at),
         acked_packets,

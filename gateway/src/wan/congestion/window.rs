@@ -19,14 +19,13 @@
 //! ```
 
 use super::delivery_rate::{DeliveryRate, WINDOW_GAIN};
-use super::min_rtt::MinRtt;
-use super::path_memory::PathMemory;
+use super::lane_path::LanePath;
+use super::min_rtt::MinRttFilter;
 use hier_collectives::fec::{SHARD_BYTES, fec_parity_max};
 use hier_collectives::plan::SEGMENT_BYTES_MAX;
 use hier_collectives::topology::Link;
 use quinn::VarInt;
-use std::sync::Arc;
-use units::{BitRate, Span};
+use units::Span;
 
 /// 256 KiB: the least congestion window of a lane. Only drains of a queue and ECN CE marks make the
 /// window smaller.
@@ -79,31 +78,11 @@ pub(crate) struct LaneWindows {
     pub retransmission_rate: u64,
 }
 
-/// The path of a lane, as configured and limited.
-#[derive(Debug, Clone)]
-pub(crate) struct LanePath {
-    /// The link, at its present rate limit.
-    pub link: Link,
-    /// The rate at which the peer may send, whatever our limit is.
-    pub inbound: BitRate,
-    /// Lanes that share the link.
-    pub lanes: u64,
-    /// Bytes of the plan's segments.
-    pub segment_bytes: u64,
-    /// The most bytes that the receive window grows to when the RTT is over
-    /// `RECEIVE_RTT_FACTOR` times the configured one.
-    pub receive_window_max: u64,
-    /// The findings of lanes about the path, on a shared link.
-    pub memory: Arc<PathMemory>,
-    /// The seed of probes of a shared link, another one at each end.
-    pub probe_seed: u64,
-}
-
 impl LanePath {
     /// Returns the receive, send and congestion windows of a lane before anything is measured.
     pub fn initial_windows(&self) -> LaneWindows {
         let rtt = self.link.rtt;
-        self.windows(&self.initial_delivery_rate(), &MinRtt::new(rtt, rtt, false))
+        self.windows(&self.initial_delivery_rate(), &MinRttFilter::new(rtt, rtt, false))
     }
 
     /// Creates the delivery rate filter of a lane before anything is measured.
@@ -122,7 +101,7 @@ impl LanePath {
     }
 
     /// Computes the windows of a lane from its delivery rate and min RTT.
-    pub fn windows(&self, delivery: &DeliveryRate, min_rtt: &MinRtt) -> LaneWindows {
+    pub fn windows(&self, delivery: &DeliveryRate, min_rtt: &MinRttFilter) -> LaneWindows {
         let longest_rtt = min_rtt.observed_rtt().max(min_rtt.rtt());
         let bdp = self.inbound_bdp(longest_rtt);
         let stream = stream_window_bytes(self.segment_bytes);
@@ -190,6 +169,8 @@ fn window_varint(value: u64) -> VarInt {
 mod tests {
     use super::*;
     use hier_collectives::ids::RegionId;
+    use std::sync::Arc;
+    use units::BitRate;
     use units::Fraction;
 
     fn path(rtt: Span, gigabits: u64, loss_ppb: u32) -> LanePath {
@@ -230,7 +211,7 @@ mod tests {
     #[test]
     fn the_congestion_window_shrinks_while_a_queue_drains() {
         let (path, ms) = (path(Span::from_ms(80), 1, 0), Span::from_ms);
-        let mut min_rtt = MinRtt::new(ms(80), ms(800), true);
+        let mut min_rtt = MinRttFilter::new(ms(80), ms(800), true);
         let whole = path.initial_windows();
         for _ in 0..4 {
             min_rtt.end_round(Some(ms(120)), true);
@@ -243,7 +224,7 @@ mod tests {
     #[test]
     fn a_long_rtt_keeps_the_receive_window_within_its_memory() {
         let (mut path, ms) = (path(Span::from_ms(1), 10, 0), Span::from_ms);
-        let mut min_rtt = MinRtt::new(ms(1), ms(1000), true);
+        let mut min_rtt = MinRttFilter::new(ms(1), ms(1000), true);
         let (initial, bdp) = (path.initial_windows().receive.into_inner(), 1_250_000);
         (0..4).for_each(|_| min_rtt.end_round(Some(ms(500)), false));
         let mut receive = |bytes: u64| {

@@ -16,7 +16,7 @@ use crate::wan::congestion::tuner;
 use crate::wan::error_code::{CONNECTION_CLOSING_CODE, LANE_RETIRED_CODE, PEER_REFUSED_CODE};
 use crate::wan::lane_handle::LaneHandle;
 use crate::wan::lane_spec::LaneSpec;
-use crate::wan::stream::send_queue::TrafficClass;
+use crate::wan::stream::send_queue::SegmentClass;
 use crate::wan::stream::{receiver, sender};
 use hier_collectives::ids::GatewayId;
 use quinn::{Connection, ConnectionError};
@@ -180,8 +180,8 @@ async fn run_connection_tasks(
         why = liveness::monitor_liveness(host, &connection, &peer.liveness, rtt, dials) => why,
         why = tuner::tune_lane(spec, &peer, &connection) => why,
         why = receiver::receive_segments(spec, seen.peer, id, &connection) => why,
-        why = sender::send_segments(spec, &peer, id, &connection, TrafficClass::Small) => why,
-        why = sender::send_segments(spec, &peer, id, &connection, TrafficClass::Bulk) => why,
+        why = sender::send_segments(spec, &peer, id, &connection, SegmentClass::Small) => why,
+        why = sender::send_segments(spec, &peer, id, &connection, SegmentClass::Bulk) => why,
     };
     connection.close(CONNECTION_CLOSING_CODE.into(), why.as_bytes());
     if !is_read {

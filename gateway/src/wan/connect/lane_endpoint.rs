@@ -85,7 +85,7 @@ fn unbound_lane_remedy(source: &std::io::Error) -> &'static str {
 /// [`LaneError`]: lanes that had started are told to end.
 pub async fn start_lanes(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
     // A gateway without peers needs no port.
-    let lanes = if spec.peers.is_empty() { 0 } else { plan::lane_count(&spec.fabric) };
+    let lanes = if spec.peers.is_empty() { 0 } else { plan::plan_lane_count(&spec.fabric) };
     for lane in 0..lanes {
         let (up, is_up) = tokio::sync::oneshot::channel();
         let lane_spec = Arc::clone(&spec);

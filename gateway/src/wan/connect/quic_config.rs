@@ -5,8 +5,8 @@ use super::liveness::{PROBE_BUFFER_BYTES, liveness_idle_timeout};
 use super::packet_size::PacketSize;
 use super::tls::Credentials;
 use crate::wan::congestion::lane_controller::LaneControllerFactory;
-use crate::wan::congestion::window::LanePath;
-use crate::wan::link::policy::ControllerKind;
+use crate::wan::congestion::lane_path::LanePath;
+use crate::wan::link::policy::ControllerPolicy;
 use quinn::{
     AckFrequencyConfig, ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
     TransportConfig, VarInt,
@@ -55,7 +55,7 @@ pub(super) fn lane_endpoint_config(
 /// Makes the QUIC transport settings of one lane of a link.
 pub(super) fn lane_transport_config(
     path: &LanePath,
-    controller: ControllerKind,
+    controller: ControllerPolicy,
     packets: PacketSize,
 ) -> TransportConfig {
     let windows = path.initial_windows();

@@ -8,7 +8,7 @@
 
 use crate::events::{RateChange, RateError};
 use crate::wan::link::link_message::RateOverrideMessage;
-use crate::wan::link::policy::{ControllerKind, LINK_RATE_MIN_BITS_PER_S, LinkPolicies};
+use crate::wan::link::policy::{ControllerPolicy, LINK_RATE_MIN_BITS_PER_S, LinkPolicies};
 use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::{Fabric, Link, LinkState};
@@ -72,7 +72,7 @@ impl LinkLimits {
             let ends = (link.a, link.b);
             let policy = policies.get(&ends);
             let schedule = policy.and_then(|policy| policy.schedule.clone());
-            let is_shared = policy.is_some_and(|of| of.controller == ControllerKind::Shared);
+            let is_shared = policy.is_some_and(|of| of.controller == ControllerPolicy::Shared);
             let Link { rate, rtt, loss, .. } = *link;
             let reported = LinkState { rate, rtt, loss };
             let overrides = BTreeMap::new();
@@ -240,7 +240,9 @@ fn link_rtts_differ(one: Span, other: Span) -> bool {
 mod tests {
     use super::*;
     use crate::wan::link::policy::LinkPolicy;
-    use hier_collectives::topology::{LinkSpec, RegionGateway, RegionSpec, WanPort};
+    use hier_collectives::topology::{
+        FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+    };
     use units::Fraction;
 
     const EAST: GatewayId = GatewayId(0);
@@ -254,16 +256,16 @@ mod tests {
 
     fn limits() -> LinkLimits {
         let wan = Some(WanPort { egress: mbit(1000), ingress: mbit(1000) });
-        let region = |name: &str| RegionSpec {
+        let region = |name: &str| FabricRegionSpec {
             name: name.to_owned(),
             speeds: vec![1.0; 2],
             gateways: (0..2)
-                .map(|index| RegionGateway::new(format!("{name}-{index}"), 1, wan))
+                .map(|index| FabricGatewaySpec::new(format!("{name}-{index}"), 1, wan))
                 .collect(),
         };
         let between = ("east".to_owned(), "west".to_owned());
         let (rate, rtt, loss) = (mbit(1000), Span::from_ms(80), Fraction::default());
-        let link = LinkSpec { between, rate, rtt, loss };
+        let link = FabricLinkSpec { between, rate, rtt, loss };
         let regions = vec![region("east"), region("west")];
         let fabric = Fabric::new("two", 1500, regions, vec![link]).expect("valid");
         let schedule = RateSchedule::new(vec![(100, mbit(400)), (200, mbit(900))]);

@@ -6,7 +6,7 @@
 use super::policy::LINK_RATE_MIN_BITS_PER_S;
 use hier_collectives::codec::{DecodeError, FieldReader, write_u16, write_u64};
 use hier_collectives::ids::{GroupId, RegionId};
-use hier_collectives::mesh::ConnectionReport;
+use hier_collectives::mesh::MeshReport;
 use units::BitRate;
 
 /// 0: the group id that marks a message about links (a link message) in a control stream. No job
@@ -22,7 +22,7 @@ pub enum LinkMessage {
     /// a higher generation.
     ControlGeneration(u64),
     /// The connections of the sender, or of another gateway whose report it passes on.
-    Connections(ConnectionReport),
+    Connections(MeshReport),
     /// The number of lanes that the sender wants to the receiver.
     Lanes(LaneWishMessage),
 }
@@ -89,7 +89,7 @@ impl LinkMessage {
         let message = match reader.read_u8()? {
             RATE_TAG => Self::Rate(RateOverrideMessage::decode_fields(&mut reader)?),
             CONTROL_GENERATION_TAG => Self::ControlGeneration(reader.read_u64()?),
-            CONNECTIONS_TAG => Self::Connections(ConnectionReport::read_from(&mut reader)?),
+            CONNECTIONS_TAG => Self::Connections(MeshReport::read_from(&mut reader)?),
             LANES_TAG => Self::Lanes(LaneWishMessage::decode_fields(&mut reader)?),
             _ => return Err(DecodeError::Unknown("link message")),
         };
@@ -159,7 +159,7 @@ mod tests {
             let gateways = [a, a + 1, a + 2].map(GatewayId);
             let [gateway, up, down] = gateways;
             let (number_below, up, down) = (number >> 2, vec![up], vec![down]);
-            let report = ConnectionReport { gateway, number: number_below, up, down };
+            let report = MeshReport { gateway, number: number_below, up, down };
             for message in [
                 LinkMessage::Rate(change),
                 LinkMessage::ControlGeneration(number),

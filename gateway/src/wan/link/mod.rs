@@ -17,7 +17,7 @@ pub mod capacity;
 pub mod lane_number;
 pub(crate) mod link_limits;
 pub mod link_message;
+pub mod link_traffic;
 pub(crate) mod loss_alarm;
 pub mod policy;
 pub mod rate_schedule;
-pub mod traffic;

@@ -20,12 +20,12 @@ pub struct LinkPolicy {
     /// Its rate limit by the time of day; `None` for the whole rate at all times.
     pub schedule: Option<RateSchedule>,
     /// The congestion controller of its lanes.
-    pub controller: ControllerKind,
+    pub controller: ControllerPolicy,
 }
 
 /// A congestion controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ControllerKind {
+pub enum ControllerPolicy {
     /// For a link whose rate is known and ours: random loss does not count as congestion.
     #[default]
     Dedicated,
@@ -37,7 +37,7 @@ pub enum ControllerKind {
     NewReno,
 }
 
-impl ControllerKind {
+impl ControllerPolicy {
     /// All congestion controllers that a link can have.
     pub const ALL: [Self; 4] = [Self::Dedicated, Self::Shared, Self::Cubic, Self::NewReno];
 

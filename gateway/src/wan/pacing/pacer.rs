@@ -14,7 +14,7 @@
 
 use super::token_bucket::TokenBucket;
 use crate::host::Host;
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
@@ -88,23 +88,23 @@ impl Pacer {
     /// Changes the rate, in payload bytes per second, and the number of lanes that share it, from the
     /// next cell on. All waiters look at their turns again.
     pub fn set_rate(&self, bytes_per_second: f64, lanes: NonZeroU16) {
-        let waiters = lock(&self.waiters);
+        let waiters = lock_ignoring_poison(&self.waiters);
         let bucket = TokenBucket::new(&self.host, bytes_per_second, self.queue, lanes);
-        *lock(&self.bucket) = bucket;
+        *lock_ignoring_poison(&self.bucket) = bucket;
         waiters.waiting.values().for_each(|task| task.look_again.notify_one());
     }
 
     /// Returns the bytes of a cell: the best amount for one [`Pacer::take_tokens`].
     pub fn cell_bytes(&self) -> u64 {
-        lock(&self.bucket).cell_bytes()
+        lock_ignoring_poison(&self.bucket).cell_bytes()
     }
 
     /// Adds `bytes` that left without tokens, retransmissions or control messages, to the pacer's
     /// debt. The next waiter pays for them, up to one second of rate, less what idle time has
     /// repaid.
     pub fn charge_debt(&self, bytes: u64) {
-        let waiters = lock(&self.waiters);
-        let mut bucket = lock(&self.bucket);
+        let waiters = lock_ignoring_poison(&self.waiters);
+        let mut bucket = lock_ignoring_poison(&self.bucket);
         if waiters.waiting.is_empty() {
             bucket.repay_by_idling(self.host.now());
         }
@@ -131,9 +131,9 @@ impl Pacer {
 
     /// Puts a waiter into the pacer's queue, behind those with the same or a lower release order.
     fn enqueue_waiter(&self, wanted_bytes: u64, order: u64) -> TokenWaiter<'_> {
-        let mut waiters = lock(&self.waiters);
+        let mut waiters = lock_ignoring_poison(&self.waiters);
         if waiters.waiting.is_empty() {
-            lock(&self.bucket).repay_by_idling(self.host.now());
+            lock_ignoring_poison(&self.bucket).repay_by_idling(self.host.now());
         }
         waiters.arrivals += 1;
         let (ticket, look_again) = ((order, waiters.arrivals), Arc::new(Notify::new()));
@@ -147,8 +147,8 @@ impl TokenWaiter<'_> {
     /// Takes the tokens if it is this waiter's turn and they are there; returns how its turn
     /// stands.
     fn try_turn(&mut self) -> Turn {
-        let mut waiters = lock(&self.pacer.waiters);
-        let mut bucket = lock(&self.pacer.bucket);
+        let mut waiters = lock_ignoring_poison(&self.pacer.waiters);
+        let mut bucket = lock_ignoring_poison(&self.pacer.bucket);
         let now = self.pacer.host.now();
         let is_first =
             waiters.waiting.first_key_value().is_none_or(|(first, _)| *first == self.ticket);
@@ -177,9 +177,9 @@ impl Drop for TokenWaiter<'_> {
     /// Leaves the pacer's queue. Wakes the next waiter if its tokens are there, or if it has to come
     /// for several cells. Wakes all if this one took no tokens, which are there sooner then.
     fn drop(&mut self) {
-        let mut waiters = lock(&self.pacer.waiters);
+        let mut waiters = lock_ignoring_poison(&self.pacer.waiters);
         waiters.waiting.remove(&self.ticket);
-        let (mut bucket, now) = (lock(&self.pacer.bucket), self.pacer.host.now());
+        let (mut bucket, now) = (lock_ignoring_poison(&self.pacer.bucket), self.pacer.host.now());
         bucket.note_waiter_left(now);
         if !self.has_taken {
             waiters.waiting.values().for_each(|task| task.look_again.notify_one());
@@ -280,7 +280,7 @@ mod tests {
         let host = host();
         for rate in [1e5, 1e6, 1.25e7, 1.25e8] {
             let pacer = Pacer::new(Arc::clone(&host), rate, QUEUE, NonZeroU16::MIN);
-            let fill_time = lock(&pacer.bucket).fill_time();
+            let fill_time = lock_ignoring_poison(&pacer.bucket).fill_time();
             let charged = (rate * fill_time.as_secs_f64() * 1.25) as u64;
             let (begin, mut left) = (host.now(), 0);
             for _ in 0..100 {

@@ -4,7 +4,7 @@
 
 use super::pacer::Pacer;
 use crate::host::Host;
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
 use hier_collectives::plan::{self, PairShare};
 use hier_collectives::topology::Link;
 use std::num::NonZeroU16;
@@ -53,12 +53,12 @@ impl PairPacer {
 
     /// Returns the rate limit of the link, for all its pairs of gateways together.
     pub fn link_limit(&self) -> BitRate {
-        lock(&self.setting).limit
+        lock_ignoring_poison(&self.setting).limit
     }
 
     /// Returns the pair's share of the link's rate limit.
     pub fn share(&self) -> PairShare {
-        lock(&self.setting).share
+        lock_ignoring_poison(&self.setting).share
     }
 
     /// Limits the link to `limit`, and never to more than its own rate, and sets the pacer to the
@@ -79,7 +79,7 @@ impl PairPacer {
 
     /// Changes the inputs of the pacer's rate, and its rate if they are new.
     fn change_setting(&self, change: impl FnOnce(&mut PacerSetting)) {
-        let mut setting = lock(&self.setting);
+        let mut setting = lock_ignoring_poison(&self.setting);
         let before = *setting;
         change(&mut setting);
         if *setting != before {
@@ -111,7 +111,9 @@ mod tests {
     use super::*;
     use crate::host::VirtualHost;
     use crate::wan::pacing::token_bucket::TokenBucket;
-    use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
+    use hier_collectives::topology::{
+        Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+    };
     use units::Fraction;
 
     /// A burst and one unused cell fit the least queue that such a link has. A task that waits for a
@@ -147,7 +149,7 @@ mod tests {
             for rtt_ms in [1, 20, 200, 1000] {
                 let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
                 let fabric = fabric(rate, Span::from_ms(rtt_ms));
-                let lanes = NonZeroU16::new(plan::lane_count(&fabric)).expect("some");
+                let lanes = NonZeroU16::new(plan::plan_lane_count(&fabric)).expect("some");
                 let share = PairShare::unshared(rate);
                 let setting = PacerSetting { share, limit: rate, lanes };
                 let link = &fabric.links()[0];
@@ -162,13 +164,13 @@ mod tests {
 
     fn fabric(rate: BitRate, rtt: Span) -> Fabric {
         let wan = Some(WanPort { egress: rate, ingress: rate });
-        let region = |name: &str| RegionSpec {
+        let region = |name: &str| FabricRegionSpec {
             name: name.to_owned(),
             speeds: vec![1.0],
-            gateways: vec![RegionGateway::new(format!("{name}-0"), 1, wan)],
+            gateways: vec![FabricGatewaySpec::new(format!("{name}-0"), 1, wan)],
         };
         let between = ("east".to_owned(), "west".to_owned());
-        let link = LinkSpec { between, rate, rtt, loss: Fraction::default() };
+        let link = FabricLinkSpec { between, rate, rtt, loss: Fraction::default() };
         Fabric::new("two", 1500, vec![region("east"), region("west")], vec![link]).expect("valid")
     }
 }

@@ -3,7 +3,7 @@
 //! | file | type | subject |
 //! |---|---|---|
 //! | `send_queue/` | `SendQueue` | segments to one peer: the engine pushes, the lanes' senders pull |
-//! | `sender.rs` | `StreamWriter` | two sender tasks for each connection: pulls, paces, writes |
+//! | `sender.rs` | `SegmentSender` | two sender tasks for each connection: pulls, paces, writes |
 //! | `receiver.rs` | | a task for each stream that arrives |
 //! | `preamble.rs` | `Preamble` | the group and header before the payload, sent twice |
 //! | `reassembly.rs` | `Reassembly` | writes or reduces payload bytes in any order |

@@ -12,7 +12,7 @@
 
 use super::fec;
 use super::preamble::{self, PREAMBLE_BYTES, Preamble};
-use super::send_queue::{QueuedSegment, TrafficClass};
+use super::send_queue::{QueuedSegment, SegmentClass};
 use super::trace::trace_segment;
 use crate::events::ConnectionId;
 use crate::host::INLINE_COMPUTE_BYTES_MAX;
@@ -34,12 +34,12 @@ pub(crate) async fn send_segments(
     peer: &PeerLink,
     id: ConnectionId,
     connection: &Connection,
-    class: TrafficClass,
+    class: SegmentClass,
 ) -> String {
     loop {
         peer.send_queue.wait_until_ready(class, id).await;
         let order =
-            if class == TrafficClass::Small { RELEASE_ORDER_FIRST } else { RELEASE_ORDER_LAST };
+            if class == SegmentClass::Small { RELEASE_ORDER_FIRST } else { RELEASE_ORDER_LAST };
         let pacer = peer.pair_pacer.pacer();
         pacer.take_tokens(PREAMBLE_BYTES as u64, order).await;
         let Some(segment) = peer.send_queue.pull(class, id) else { continue };
@@ -56,10 +56,10 @@ pub(crate) async fn send_segments(
             },
             () = spec.shutdown.cancelled() => return "shutting down".to_owned(),
         };
-        let Some(telemetry) = lane_controller::connection_telemetry(connection) else {
+        let Some(telemetry) = lane_controller::lane_controller_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
-        let mut writer = StreamWriter { spec, peer, connection, telemetry };
+        let mut writer = SegmentSender { spec, peer, connection, telemetry };
         let sent = tokio::select! {
             biased;
             () = cancel.cancelled() => {
@@ -89,7 +89,7 @@ fn count_pulled_segment(peer: &PeerLink, segment: &QueuedSegment) {
 }
 
 /// Writes segments to their streams.
-struct StreamWriter<'w> {
+struct SegmentSender<'w> {
     spec: &'w LaneSpec,
     peer: &'w PeerLink,
     connection: &'w Connection,
@@ -97,26 +97,26 @@ struct StreamWriter<'w> {
 }
 
 /// The constant arguments of all writes of one segment.
-struct WriteTerms<'t> {
+struct SendTerms<'t> {
     /// The preamble, for its second copy.
     preamble: &'t Preamble,
     /// The segment's order at the pacer.
     order: u64,
 }
 
-impl StreamWriter<'_> {
+impl SegmentSender<'_> {
     /// Writes a segment to its stream: preamble, payload and parity. The parity of a long one is
     /// computed while the payload is written.
     async fn write_segment(
         &mut self,
         stream: &mut SendStream,
         segment: QueuedSegment,
-        class: TrafficClass,
+        class: SegmentClass,
     ) -> Result<(), quinn::WriteError> {
-        let _ = stream.set_priority(i32::from(class == TrafficClass::Small));
+        let _ = stream.set_priority(i32::from(class == SegmentClass::Small));
         let QueuedSegment { group, header, payload, order, .. } = segment;
         let preamble = preamble::encode_preamble(group, &header);
-        let terms = WriteTerms { preamble: &preamble, order };
+        let terms = SendTerms { preamble: &preamble, order };
         stream.write_all(&preamble).await?;
         let payload = payload.into_bytes();
         let end = payload.len() as u64;
@@ -150,7 +150,7 @@ impl StreamWriter<'_> {
         stream: &mut SendStream,
         mut offset: u64,
         mut rest: Bytes,
-        terms: &WriteTerms<'_>,
+        terms: &SendTerms<'_>,
     ) -> Result<(), quinn::WriteError> {
         let pacer = self.peer.pair_pacer.pacer();
         while !rest.is_empty() {
@@ -221,7 +221,7 @@ impl StreamWriter<'_> {
                 return space;
             }
             // Another path has a window of its own, and no acknowledgement comes on the old one.
-            let Some(present) = lane_controller::connection_telemetry(self.connection) else {
+            let Some(present) = lane_controller::lane_controller_telemetry(self.connection) else {
                 // The tuner ends the connection.
                 return bytes;
             };

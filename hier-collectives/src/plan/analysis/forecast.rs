@@ -2,16 +2,16 @@
 //!
 //! The choice of a plan compares forecasts, and `landbridge plan` prints them.
 
-use super::flows::{PayloadFlows, payload_flows};
 use super::pair_shares::PairShares;
+use super::payload_flows::{PayloadFlows, payload_flows};
 use crate::bound::{self, payload_rate};
 use crate::descriptor::{Descriptor, KnownCounts, Pattern};
 use crate::ids::{GatewayId, RegionId};
 use crate::operation::{Operation, OperationPhases};
-use crate::parts::{OperationPart, PartSource, Ranks, whole_buffer_parts};
+use crate::parts::{BlockRanks, OperationPart, PartSource, whole_buffer_parts};
 use crate::plan::plan_data::Plan;
-use crate::plan::sizing::result_window;
 use crate::plan::tree::Tree;
+use crate::plan::window_size::result_window;
 use crate::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use units::{BitRate, ByteCount, Span};
@@ -100,7 +100,7 @@ impl Plan {
         bytes: u64,
     ) -> Vec<OperationPart<'a>> {
         if !operation.uses_owner_trees() {
-            return whole_buffer_parts(self, operation, bytes, Ranks::All, Ranks::All);
+            return whole_buffer_parts(self, operation, bytes, BlockRanks::All, BlockRanks::All);
         }
         let descriptor = Descriptor::of_bytes(Pattern::of_operation(operation, fabric), bytes);
         let counts = KnownCounts::default();
@@ -116,7 +116,8 @@ impl Plan {
         bytes: u64,
         shares: &PairShares,
     ) -> f64 {
-        let parts = whole_buffer_parts(self, Operation::AllReduce, bytes, Ranks::All, Ranks::All);
+        let parts =
+            whole_buffer_parts(self, Operation::AllReduce, bytes, BlockRanks::All, BlockRanks::All);
         predicted_seconds(fabric, &parts, &payload_flows(&parts), shares)
     }
 

@@ -5,8 +5,9 @@
 use crate::buffer_part::CUT_BYTES;
 use crate::ids::GatewayId;
 use crate::plan::plan_data::Plan;
-use crate::plan::sizing::{result_window, unsolicited_window};
 use crate::plan::tree::Tree;
+use crate::plan::window_size::result_window;
+use crate::plan::window_size::unsolicited_window;
 use crate::size_class::{MEDIUM_BYTES, SMALL_BYTES, SizeClass};
 use crate::topology::Fabric;
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 //!
 //! Every file here reads a plan and changes none.
 
-mod flows;
 pub(crate) mod forecast;
 pub(crate) mod memory;
 mod ownership;
 pub(crate) mod pair_shares;
+mod payload_flows;
 pub(crate) mod proof;

@@ -3,11 +3,11 @@
 //! A sender does not see who else sends to its receiver, so the shares are fixed by the plan. The
 //! gateway's pacers take their rates from here, and so do the forecast and the segment size.
 
-use super::flows::{PayloadFlows, payload_flows};
+use super::payload_flows::{PayloadFlows, payload_flows};
 use crate::bound::payload_rate;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
-use crate::parts::{Ranks, whole_buffer_parts};
+use crate::parts::{BlockRanks, whole_buffer_parts};
 use crate::plan::plan_data::Plan;
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
@@ -123,8 +123,13 @@ pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -
     for plan in plans {
         separate |= plan.has_separate_trees();
         let operation = Operation::AllReduce;
-        let parts =
-            whole_buffer_parts(plan, operation, NOMINAL_BUFFER_BYTES, Ranks::All, Ranks::All);
+        let parts = whole_buffer_parts(
+            plan,
+            operation,
+            NOMINAL_BUFFER_BYTES,
+            BlockRanks::All,
+            BlockRanks::All,
+        );
         for (pair, flow) in payload_flows(&parts) {
             *flows.entry(pair).or_insert(0) += flow;
         }

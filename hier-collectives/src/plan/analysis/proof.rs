@@ -163,7 +163,7 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Algorithm;
+    use crate::plan::PlanAlgorithm;
     use proptest::prelude::*;
 
     fn tree(roots: &[u16], parents: &[(u16, u16)]) -> Tree {
@@ -174,7 +174,7 @@ mod tests {
 
     fn plan_of(tree: Tree) -> Plan {
         Plan {
-            algorithm: Algorithm::Swap,
+            algorithm: PlanAlgorithm::Swap,
             reason: String::new(),
             segment: ByteCount::new(1 << 20),
             express_bytes: ByteCount::default(),

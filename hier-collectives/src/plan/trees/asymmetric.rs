@@ -20,8 +20,8 @@ const BUFFER_PART_MIN: f64 = 1e-6;
 /// buffer.
 pub(crate) fn asymmetric_tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
     let capacity = Capacity::of_fabric(fabric, PortDirection::Both);
-    let mut partials = packed_tree_parts(fabric, PortDirection::Ingress);
-    let mut results = packed_tree_parts(fabric, PortDirection::Egress);
+    let mut partials = asymmetric_tree_fractions(fabric, PortDirection::Ingress);
+    let mut results = asymmetric_tree_fractions(fabric, PortDirection::Egress);
     let mut pairs = Vec::new();
     // A tree of both packings serves both directions, which needs fewer hops.
     for (tree, part) in &mut partials {
@@ -56,7 +56,10 @@ pub(crate) fn asymmetric_tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
 }
 
 /// Packs trees by one direction of the ports; returns them with their fractions of a buffer.
-fn packed_tree_parts(fabric: &Fabric, direction: PortDirection) -> BTreeMap<RegionTree, f64> {
+fn asymmetric_tree_fractions(
+    fabric: &Fabric,
+    direction: PortDirection,
+) -> BTreeMap<RegionTree, f64> {
     let capacity = Capacity::of_fabric(fabric, direction);
     let owners =
         Some(&capacity).filter(|capacity| capacity.is_complete()).and_then(direct_exchange_packing);

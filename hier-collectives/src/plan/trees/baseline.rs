@@ -4,8 +4,8 @@
 //! are the flat algorithms over all ranks.
 
 use crate::ids::GatewayId;
-use crate::plan::plan_data::{Algorithm, Plan};
-use crate::plan::sizing::segment_bytes;
+use crate::plan::plan_data::{Plan, PlanAlgorithm};
+use crate::plan::segment_size::segment_bytes;
 use crate::plan::tree::{Tree, TreeDirection};
 use crate::topology::Fabric;
 use units::ByteCount;
@@ -14,7 +14,12 @@ use units::ByteCount;
 /// all others.
 pub fn even_plan(fabric: &Fabric) -> Plan {
     let trees = baseline_roots(fabric).map(|root| baseline_tree(fabric, root, |_| root)).collect();
-    baseline_plan(fabric, Algorithm::Direct, "a baseline: direct exchange of equal shares", trees)
+    baseline_plan(
+        fabric,
+        PlanAlgorithm::Direct,
+        "a baseline: direct exchange of equal shares",
+        trees,
+    )
 }
 
 /// Makes the baseline plan of a ring: each gateway owns an equal share, and every other gateway
@@ -26,7 +31,7 @@ pub fn ring_plan(fabric: &Fabric) -> Plan {
     let all = baseline_gateway_count(fabric);
     let next = move |id: GatewayId| GatewayId((id.0 + 1) % all);
     let trees = baseline_roots(fabric).map(|root| baseline_tree(fabric, root, next)).collect();
-    baseline_plan(fabric, Algorithm::Relay, "a baseline: a ring over all gateways", trees)
+    baseline_plan(fabric, PlanAlgorithm::Relay, "a baseline: a ring over all gateways", trees)
 }
 
 /// Makes the baseline plan of recursive halving and doubling, nearest first, over the largest power
@@ -46,11 +51,16 @@ pub fn halving_doubling_plan(fabric: &Fabric) -> Plan {
         baseline_tree(fabric, root, parent)
     });
     let trees = trees.collect();
-    baseline_plan(fabric, Algorithm::Relay, "a baseline: recursive halving and doubling", trees)
+    baseline_plan(fabric, PlanAlgorithm::Relay, "a baseline: recursive halving and doubling", trees)
 }
 
 /// Makes a plan of these trees, with the segment size of the fabric and no express tree.
-fn baseline_plan(fabric: &Fabric, algorithm: Algorithm, reason: &str, trees: Vec<Tree>) -> Plan {
+fn baseline_plan(
+    fabric: &Fabric,
+    algorithm: PlanAlgorithm,
+    reason: &str,
+    trees: Vec<Tree>,
+) -> Plan {
     let (reason, segment) = (reason.to_owned(), segment_bytes(fabric));
     Plan { algorithm, reason, segment, express_bytes: ByteCount::default(), trees }
 }

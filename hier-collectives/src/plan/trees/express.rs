@@ -7,8 +7,8 @@ use super::gateway_tree;
 use super::region_tree::{RegionTree, RootedTree, grow_region_tree};
 use crate::plan::analysis::pair_shares::PairShares;
 use crate::plan::capacity::{Capacity, PortDirection};
-use crate::plan::plan_data::{Algorithm, Plan};
-use crate::plan::sizing::unsolicited_window;
+use crate::plan::plan_data::{Plan, PlanAlgorithm};
+use crate::plan::window_size::unsolicited_window;
 use crate::size_class::{MEDIUM_BYTES, SizeClass};
 use crate::topology::Fabric;
 use units::ByteCount;
@@ -40,7 +40,7 @@ const EQUAL_TIMES_FRACTION: f64 = 1e-9;
 ///
 /// A plan for which no tree saves enough stays as it is.
 pub(crate) fn add_express_tree(fabric: &Fabric, plan: &mut Plan) {
-    if matches!(plan.algorithm, Algorithm::Local | Algorithm::Swap) {
+    if matches!(plan.algorithm, PlanAlgorithm::Local | PlanAlgorithm::Swap) {
         return;
     }
     let shares = plan.pair_shares(fabric);

@@ -38,7 +38,7 @@ pub(crate) const SHARES_TOTAL: u64 = 1 << 20;
 /// Rounds `weights` to whole shares that add up to [`SHARES_TOTAL`], by largest remainder.
 ///
 /// The first of equals gets the remainder.
-pub(crate) fn whole_shares(weights: &[f64]) -> Vec<u64> {
+pub(crate) fn whole_tree_shares(weights: &[f64]) -> Vec<u64> {
     let total: f64 = weights.iter().sum();
     let quotas: Vec<f64> =
         weights.iter().map(|weight| weight / total * SHARES_TOTAL as f64).collect();
@@ -57,8 +57,9 @@ pub(crate) fn whole_shares(weights: &[f64]) -> Vec<u64> {
 /// port rate. A tree is cut where a gateway's run ends in some region. The region's other gateways
 /// are children of the one that serves the share.
 pub(crate) fn assign_trees(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tree> {
-    let runs: Vec<Vec<(u64, GatewayId)>> =
-        (0..fabric.regions().len()).map(|region| region_runs(fabric, region, trees)).collect();
+    let runs: Vec<Vec<(u64, GatewayId)>> = (0..fabric.regions().len())
+        .map(|region| tree_gateway_runs(fabric, region, trees))
+        .collect();
     let mut cuts: BTreeSet<u64> = runs.iter().flatten().map(|(start, _)| *start).collect();
     let mut spread = Vec::new();
     let mut start = 0;
@@ -91,7 +92,7 @@ pub(crate) fn assign_trees(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tr
 /// it.
 pub(crate) fn tree_on_fastest_ports(fabric: &Fabric, rooted: &RootedTree) -> Tree {
     let fastest = |region: usize| {
-        let ports = region_ports(fabric, region);
+        let ports = tree_gateway_ports(fabric, region);
         ports.iter().rev().max_by_key(|(_, rate)| *rate).map_or(GatewayId(0), |(id, _)| *id)
     };
     tree_on_gateways(fabric, rooted, 0, TreeDirection::Both, fastest)
@@ -109,7 +110,7 @@ pub(crate) fn one_region_trees(fabric: &Fabric) -> Vec<Tree> {
 
 /// Returns a region's gateways with a port, each with the port's bits per second in its slower
 /// direction.
-fn region_ports(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
+fn tree_gateway_ports(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
     let gateways = fabric.region(region_id(region)).gateways.clone().map(GatewayId);
     let port = |id: GatewayId| {
         Some((id, slower_direction_rate(fabric.gateway(id).wan?).bits_per_second()))
@@ -121,8 +122,12 @@ fn region_ports(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
 /// consecutive shares.
 ///
 /// Returns the first share that each gateway serves.
-fn region_runs(fabric: &Fabric, region: usize, trees: &[(TreePair, u64)]) -> Vec<(u64, GatewayId)> {
-    let ports = region_ports(fabric, region);
+fn tree_gateway_runs(
+    fabric: &Fabric,
+    region: usize,
+    trees: &[(TreePair, u64)],
+) -> Vec<(u64, GatewayId)> {
+    let ports = tree_gateway_ports(fabric, region);
     let all_ports: u128 = ports.iter().map(|(_, rate)| u128::from(*rate)).sum();
     let load = |(pair, share): &(TreePair, u64)| u128::from(pair.degree(region) * share);
     let all_load: u128 = trees.iter().map(load).sum();
@@ -164,4 +169,13 @@ fn tree_on_gateways(
     }
     let roots = rooted.roots.iter().map(|region| serving(*region)).collect();
     Tree { share, direction, roots, parents }
+}
+
+/// Turns trees over regions, with their rates, into trees over gateways, with whole shares.
+pub(crate) fn assign_trees_to_gateways(fabric: &Fabric, trees: Vec<(TreePair, f64)>) -> Vec<Tree> {
+    let weights: Vec<f64> = trees.iter().map(|(_, rate)| *rate).collect();
+    let shares = whole_tree_shares(&weights);
+    let trees = trees.into_iter().zip(shares).filter(|(_, share)| *share > 0);
+    let trees: Vec<_> = trees.map(|((pair, _), share)| (pair, share)).collect();
+    assign_trees(fabric, &trees)
 }

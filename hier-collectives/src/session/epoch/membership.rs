@@ -1,7 +1,7 @@
 //! The gateways of the fabric: which can be reached, which are in the epoch, which ask to enter.
 
 use crate::ids::{BootId, Epoch, GatewayId, Sequence};
-use crate::mesh::{ConnectionGraph, ConnectionState, GatewayPair, Routes};
+use crate::mesh::{GatewayPair, MeshConnectionState, MeshGraph, Routes};
 use crate::plan::Plan;
 use crate::post::Committed;
 use crate::topology::{Fabric, LinkState};
@@ -40,7 +40,7 @@ pub(in crate::session) struct Membership {
     /// The number of each member in the graph of all gateways, ascending.
     numbers: Vec<GatewayId>,
     /// The connections between members.
-    graph: ConnectionGraph,
+    graph: MeshGraph,
     /// The routes to all gateways, by their numbers in the graph of all.
     routes: Routes,
     peers: BTreeMap<GatewayId, Peer>,
@@ -74,12 +74,12 @@ impl Membership {
     pub fn new(fabric: &Fabric, me: GatewayId, numbers: Vec<GatewayId>) -> Self {
         let others = fabric.gateway_ids().filter(|id| *id != me);
         let peers = others.map(|id| (id, Peer::default())).collect();
-        let graph = ConnectionGraph::uniform(fabric, ConnectionState::Awaited);
+        let graph = MeshGraph::uniform(fabric, MeshConnectionState::Awaited);
         Self { me, numbers, graph, routes: Routes::none(), peers }
     }
 
     /// Returns the connections between all members.
-    pub fn graph(&self) -> &ConnectionGraph {
+    pub fn graph(&self) -> &MeshGraph {
         &self.graph
     }
 
@@ -135,7 +135,7 @@ impl Membership {
 
     /// Replaces the connections between all gateways, members or not. Returns the peers to which
     /// that matters.
-    pub fn replace_graph(&mut self, all: &ConnectionGraph) -> RouteChange {
+    pub fn replace_graph(&mut self, all: &MeshGraph) -> RouteChange {
         let routes = Routes::from_gateway(all, self.number(self.me));
         let before = std::mem::replace(&mut self.routes, routes);
         let graph_before = std::mem::replace(&mut self.graph, all.restricted_to(&self.numbers));

@@ -36,14 +36,14 @@ fn fabric_of(
     let port = BitRate::from_bits_per_second(1_000_000);
     let wan = Some(WanPort { egress: port, ingress: port });
     let name = |index: usize| format!("r{index}");
-    let region = |(index, ranks): (usize, &u32)| RegionSpec {
+    let region = |(index, ranks): (usize, &u32)| FabricRegionSpec {
         name: name(index),
         speeds: vec![1.0; *ranks as usize],
-        gateways: vec![RegionGateway::new(format!("g{index}"), *ranks, wan)],
+        gateways: vec![FabricGatewaySpec::new(format!("g{index}"), *ranks, wan)],
     };
     let link = |(one, other)| {
         let between = (name(one), name(other));
-        LinkSpec { between, rate, rtt: Span::from_ms(2), loss }
+        FabricLinkSpec { between, rate, rtt: Span::from_ms(2), loss }
     };
     let links = pairs.into_iter().map(link).collect();
     let regions = ranks.iter().enumerate().map(region).collect();
@@ -51,8 +51,8 @@ fn fabric_of(
 }
 
 /// The graph in which all connections of a fabric have this state.
-pub(super) fn connections(fabric: &Fabric, state: ConnectionState) -> Arc<ConnectionGraph> {
-    Arc::new(ConnectionGraph::uniform(fabric, state))
+pub(super) fn connections(fabric: &Fabric, state: MeshConnectionState) -> Arc<MeshGraph> {
+    Arc::new(MeshGraph::uniform(fabric, state))
 }
 
 /// Two gateways, the lower number first.
@@ -71,7 +71,7 @@ pub(super) fn tree(share: u64, roots: &[u16], parents: &[(u16, u16)]) -> Tree {
 
 pub(super) fn plan_of(trees: Vec<Tree>) -> Plan {
     Plan {
-        algorithm: Algorithm::Swap,
+        algorithm: PlanAlgorithm::Swap,
         reason: String::new(),
         segment: ByteCount::new(SEGMENT_BYTES),
         express_bytes: ByteCount::default(),

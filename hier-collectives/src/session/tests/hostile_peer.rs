@@ -69,12 +69,12 @@ impl Victim {
         };
         victim.session.handle_start(victim.now);
         ranks.for_each(|rank| victim.session.handle_attach(RankId(rank), victim.now));
-        victim.connect(ConnectionState::Up, "start");
+        victim.connect(MeshConnectionState::Up, "start");
         victim
     }
 
     /// The connection to the peer comes up or is lost.
-    fn connect(&mut self, state: ConnectionState, why: &str) {
+    fn connect(&mut self, state: MeshConnectionState, why: &str) {
         let graph = connections(&self.fabric, state);
         self.session.handle_connections(&graph, why, self.now);
     }
@@ -216,10 +216,10 @@ impl Victim {
             parity: [0, 0, 0, 4][self.dice.roll(4)],
         };
         match self.session.handle_arrival(self.peer, &header) {
-            Ok(Arrival::Combine { lease, .. } | Arrival::Land { lease, .. }) => {
+            Ok(ArrivalPlace::Combine { lease, .. } | ArrivalPlace::Land { lease, .. }) => {
                 self.leases.push(lease);
             }
-            Ok(Arrival::Discard(_)) => {}
+            Ok(ArrivalPlace::Discard(_)) => {}
             Err(error) => self.accuse(&error),
         }
     }
@@ -229,8 +229,8 @@ impl Victim {
         if error.is_caused_by_ranks() {
             self.session.handle_overreach(self.peer, error, self.now);
         } else {
-            self.connect(ConnectionState::Awaited, "accused");
-            self.connect(ConnectionState::Up, "start");
+            self.connect(MeshConnectionState::Awaited, "accused");
+            self.connect(MeshConnectionState::Up, "start");
         }
     }
 
@@ -334,7 +334,7 @@ impl Victim {
 
     /// The peer sends nothing more, time passes, and the engine finishes its tasks and leases.
     fn end(&mut self) {
-        self.connect(ConnectionState::Awaited, "silent");
+        self.connect(MeshConnectionState::Awaited, "silent");
         self.drain();
         for task in std::mem::take(&mut self.tasks) {
             self.session.handle_task_done(task, self.now);
@@ -422,7 +422,7 @@ fn a_plan_of_absurd_segments_or_trees_is_refused() {
             last_epoch: Epoch(0),
             unsolicited_max: ByteCount::new(u64::MAX),
         });
-        let graph = connections(&fabric(&[2, 1]), ConnectionState::Up);
+        let graph = connections(&fabric(&[2, 1]), MeshConnectionState::Up);
         session.handle_connections(&graph, "start", TimeNs::from_ns(1));
         session
     };

@@ -269,7 +269,7 @@ fn a_session_that_begins_late_meets_its_peers() {
         })
     };
     let (mut late, mut early) = (session(first), session(other));
-    let graph = connections(&fabric, ConnectionState::Up);
+    let graph = connections(&fabric, MeshConnectionState::Up);
     early.handle_start(now);
     early.handle_connections(&graph, "start", now);
     assert!(!take_messages(&mut early).is_empty(), "which nobody took");

@@ -38,7 +38,7 @@ pub(super) struct Stream {
     pub(super) to: GatewayId,
     pub(super) header: SegmentHeader,
     pub(super) source: BufferView,
-    pub(super) arrival: Option<Arrival>,
+    pub(super) arrival: Option<ArrivalPlace>,
 }
 
 pub(super) struct World {
@@ -68,9 +68,9 @@ pub(super) struct World {
     /// Scratch that was released, by gateway and buffer.
     pub(super) released: BTreeMap<(GatewayId, Buffer), Vec<i64>>,
     /// Connections that are not up.
-    pub(super) not_up: BTreeMap<GatewayPair, ConnectionState>,
+    pub(super) not_up: BTreeMap<GatewayPair, MeshConnectionState>,
     /// Changes of connections that gateways do not know yet, oldest first.
-    pub(super) unknown: BTreeMap<GatewayId, VecDeque<Arc<ConnectionGraph>>>,
+    pub(super) unknown: BTreeMap<GatewayId, VecDeque<Arc<MeshGraph>>>,
     /// The collectives that commits cover, by rank and step.
     pub(super) steps: BTreeMap<(RankId, Step), std::ops::Range<u64>>,
 }
@@ -96,7 +96,7 @@ impl World {
         plan: Plan,
         seed: u64,
         partials: u64,
-        not_up: BTreeMap<GatewayPair, ConnectionState>,
+        not_up: BTreeMap<GatewayPair, MeshConnectionState>,
     ) -> Self {
         let fabric = Arc::clone(&fabrics[0]);
         let gateways = fabrics.len();
@@ -391,7 +391,7 @@ impl World {
             None => {
                 let (from, header) = (stream.from, stream.header);
                 let arrival = self.session(to).handle_arrival(from, &header).expect("fair");
-                if !matches!(arrival, Arrival::Discard(_)) {
+                if !matches!(arrival, ArrivalPlace::Discard(_)) {
                     stream.arrival = Some(arrival);
                     self.streams.push(stream);
                 }
@@ -417,17 +417,17 @@ impl World {
         self.collect(to);
     }
 
-    pub(super) fn write(&mut self, stream: &Stream, arrival: &Arrival, divisor: usize) {
+    pub(super) fn write(&mut self, stream: &Stream, arrival: &ArrivalPlace, divisor: usize) {
         let net = self.read(stream.from, &stream.source);
         let net = &net[..net.len() / divisor];
         match arrival {
-            Arrival::Combine { local, out, .. } => {
+            ArrivalPlace::Combine { local, out, .. } => {
                 let local = self.read(stream.to, &local.view);
                 let sum: Vec<i64> = local.iter().zip(net).map(|(a, b)| a + b).collect();
                 self.store(stream.to, out, &sum);
             }
-            Arrival::Land { into, .. } => self.store(stream.to, into, net),
-            Arrival::Discard(_) => {}
+            ArrivalPlace::Land { into, .. } => self.store(stream.to, into, net),
+            ArrivalPlace::Discard(_) => {}
         }
     }
 
@@ -516,10 +516,10 @@ pub(super) fn elements(view: &BufferView) -> std::ops::Range<usize> {
     at(view.range.start)..at(view.range.end)
 }
 
-pub(super) fn lease_in(arrival: &Arrival) -> Option<LeaseId> {
+pub(super) fn lease_in(arrival: &ArrivalPlace) -> Option<LeaseId> {
     match arrival {
-        Arrival::Combine { lease, .. } | Arrival::Land { lease, .. } => Some(*lease),
-        Arrival::Discard(_) => None,
+        ArrivalPlace::Combine { lease, .. } | ArrivalPlace::Land { lease, .. } => Some(*lease),
+        ArrivalPlace::Discard(_) => None,
     }
 }
 

@@ -3,7 +3,7 @@
 use super::part::{IncomingSegment, TransferPart};
 use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts};
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
-use crate::parts::{PartSource, Ranks};
+use crate::parts::{BlockRanks, PartSource};
 use crate::session::action::BufferView;
 use crate::session::epoch::state::EpochState;
 use crate::size_class::SizeClass;
@@ -14,14 +14,14 @@ use units::TimeNs;
 
 /// The collective that is carried out: agreed on by all local ranks.
 #[derive(Debug)]
-pub(in crate::session) struct CollectiveWork {
+pub(in crate::session) struct TransferWork {
     pub descriptor: Descriptor,
     pub counts: KnownCounts,
     /// The local ranks, with their weights.
     pub weights: BTreeMap<RankId, f64>,
 }
 
-impl CollectiveWork {
+impl TransferWork {
     /// Returns the bytes by which the collective is classed: those of its buffer, or where each
     /// pair of ranks has a count the most that a local rank sends or receives.
     pub fn bytes(&self) -> u64 {
@@ -33,7 +33,7 @@ impl CollectiveWork {
     }
 
     /// Iterates over the local ones of some ranks.
-    pub fn local_ranks_of(&self, ranks: Ranks) -> impl Iterator<Item = RankId> {
+    pub fn local_ranks_of(&self, ranks: BlockRanks) -> impl Iterator<Item = RankId> {
         self.weights.keys().copied().filter(move |rank| ranks.contains(*rank))
     }
 
@@ -71,7 +71,7 @@ pub(super) enum FlowStage {
 pub(super) struct TransferFlow {
     pub stage: FlowStage,
     /// Present once it has started.
-    pub work: Option<CollectiveWork>,
+    pub work: Option<TransferWork>,
     /// Its parts, once it has started.
     pub parts: Vec<TransferPart>,
     pub incoming: BTreeMap<(GatewayId, TreeIndex, SegmentIndex), IncomingSegment>,

@@ -5,8 +5,8 @@
 //! what arrived, and the getters of [`transfer_state::Transfer`] whether a collective is delivered
 //! or at rest.
 
-mod credit;
 pub(super) mod flow;
+mod grants;
 #[cfg(test)]
 mod inspect;
 mod local_reduce;
@@ -14,7 +14,7 @@ mod missing;
 mod part;
 mod progress;
 mod receive;
-mod send;
+pub(super) mod send;
 mod start;
 pub(super) mod transfer_state;
 mod unsolicited;

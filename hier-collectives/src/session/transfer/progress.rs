@@ -1,7 +1,8 @@
 //! The way of a segment from partials to result, as far as its inputs allow.
 
 use super::flow::{FlowStage, TransferFlow};
-use super::transfer_state::{ReduceTask, Transfer, send_receipt};
+use super::send::send_receipt;
+use super::transfer_state::{ReduceTask, Transfer};
 use crate::ids::{GatewayId, RankId, Sequence, TreeIndex};
 use crate::plan::TreeUpstream;
 use crate::session::action::{Action, BufferView, ReduceInput, TaskId};

@@ -1,15 +1,16 @@
 //! Segments in: the place for their bytes, and the next step once they are whole.
 
-use super::flow::{CollectiveWork, FlowStage, TransferFlow, part_expects_segment};
+use super::flow::{FlowStage, TransferFlow, TransferWork, part_expects_segment};
 use super::part::{IncomingSegment, TransferPart};
-use super::transfer_state::{Transfer, send_receipt};
+use super::send::send_receipt;
+use super::transfer_state::Transfer;
 use super::unsolicited::UnsolicitedBound;
 use crate::descriptor::AgreedCounts;
 use crate::ids::{GatewayId, Sequence};
 #[cfg(feature = "mutants")]
 use crate::mutant::{self, Mutant};
 use crate::session::action::{
-    Action, Arrival, BufferView, Discard, LeaseId, PeerError, ReduceInput,
+    Action, ArrivalPlace, BufferView, Discard, LeaseId, PeerError, ReduceInput,
 };
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
@@ -44,11 +45,11 @@ impl Transfer {
         header: &SegmentHeader,
         epoch: &EpochState,
         actions: &mut ActionQueue,
-    ) -> Result<Arrival, PeerError> {
+    ) -> Result<ArrivalPlace, PeerError> {
         let key = header.key;
         let no_such = PeerError::NoSuchSegment { key, bytes: header.bytes };
         let Some(bound) = UnsolicitedBound::for_peer(epoch, from) else {
-            return Ok(Arrival::Discard(Discard::Epoch));
+            return Ok(ArrivalPlace::Discard(Discard::Epoch));
         };
         let flow = self.flow_or_new(key.sequence);
         let part = flow.parts.get(usize::from(key.tree.0));
@@ -60,7 +61,7 @@ impl Transfer {
         {
             // Ranks give counts by pair at both ends. Their posts name the two that differ.
             return if work.descriptor.counts == AgreedCounts::ByPair {
-                Ok(Arrival::Discard(Discard::Disagreement))
+                Ok(ArrivalPlace::Discard(Discard::Disagreement))
             } else {
                 Err(no_such)
             };
@@ -82,7 +83,7 @@ impl Transfer {
             if incoming.receipted {
                 send_receipt(from, key, epoch, actions);
             }
-            return Ok(Arrival::Discard(Discard::Duplicate));
+            return Ok(ArrivalPlace::Discard(Discard::Duplicate));
         }
         incoming.weight = header.weight;
         self.place_segment(from, key, &bound, epoch)
@@ -95,21 +96,21 @@ impl Transfer {
         key: SegmentKey,
         bound: &UnsolicitedBound,
         epoch: &EpochState,
-    ) -> Result<Arrival, PeerError> {
+    ) -> Result<ArrivalPlace, PeerError> {
         let lease = self.handles.new_lease_id();
         let Some(flow) = self.flows.get_mut(&key.sequence) else {
-            return Ok(Arrival::Discard(Discard::Epoch));
+            return Ok(ArrivalPlace::Discard(Discard::Epoch));
         };
         let granted = flow.grants_out.get(&(from, key.tree)).copied().unwrap_or(0);
         let TransferFlow { work, parts, incoming, busy, .. } = flow;
         let Some(incoming) = incoming.get_mut(&(from, key.tree, key.segment)) else {
-            return Ok(Arrival::Discard(Discard::Epoch));
+            return Ok(ArrivalPlace::Discard(Discard::Epoch));
         };
         let part = parts.get(usize::from(key.tree.0));
         let local = part
             .filter(|part| part.streaming_peer(epoch.me()) == Some(from))
             .and_then(|part| part.streaming_operand(key.segment.0));
-        let result = |part: &TransferPart, work: &CollectiveWork| {
+        let result = |part: &TransferPart, work: &TransferWork| {
             work.result_view(part, key.segment.0, key.sequence)
         };
         let arrival = match (part, local, work) {
@@ -117,7 +118,7 @@ impl Transfer {
             (Some(part), Some(local), Some(work))
                 if incoming.landed_in.is_none() && !incoming.parity =>
             {
-                Arrival::Combine {
+                ArrivalPlace::Combine {
                     lease,
                     op: work.descriptor.op,
                     dtype: work.descriptor.dtype,
@@ -130,7 +131,7 @@ impl Transfer {
             (Some(part), _, Some(work)) if part.lands_in_slot(from) => {
                 // A segment that began before the post goes on where it began.
                 let into = incoming.landed_in.get_or_insert_with(|| result(part, work)).clone();
-                Arrival::Land { lease, into }
+                ArrivalPlace::Land { lease, into }
             }
             _ => {
                 let into = match incoming.landed_in.clone() {
@@ -149,7 +150,7 @@ impl Transfer {
                         });
                     }
                 }
-                Arrival::Land { lease, into }
+                ArrivalPlace::Land { lease, into }
             }
         };
         incoming.leases.insert(lease);

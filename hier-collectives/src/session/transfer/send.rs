@@ -1,14 +1,18 @@
 //! Segments out: each within its grant or the peer's unsolicited window.
 
-use super::flow::{CollectiveWork, FlowStage};
+use super::flow::{FlowStage, TransferWork};
 use super::part::{SegmentPayload, TransferPart};
 use super::transfer_state::Transfer;
 use super::unsolicited::{UnsolicitedBound, UnsolicitedWindow};
+use crate::fec::TailParity;
 use crate::fec::fec_parity_shards;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
-use crate::session::action::{Action, ReduceInput, SegmentPriority, TailParity};
+use crate::session::action::{Action, ReduceInput, SegmentPriority};
+use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
+use crate::session::epoch::state::EpochState;
 use crate::size_class::SizeClass;
+use crate::wire::Message;
 use crate::wire::{SegmentHeader, SegmentKey};
 use units::{Fraction, TimeNs};
 
@@ -140,7 +144,7 @@ fn next_ready_segment(
     part: &TransferPart,
     to: GatewayId,
     sequence: Sequence,
-    work: &CollectiveWork,
+    work: &TransferWork,
 ) -> Option<(u32, ReduceInput)> {
     let outbound = part.out.get(&to)?;
     let segment = part.segments.get(outbound.next as usize)?;
@@ -153,4 +157,16 @@ fn next_ready_segment(
         SegmentPayload::Result => return None,
     };
     Some((outbound.next, source))
+}
+
+/// Sends the receipt of one segment to a peer.
+pub(in crate::session) fn send_receipt(
+    to: GatewayId,
+    key: SegmentKey,
+    epoch: &EpochState,
+    actions: &mut ActionQueue,
+) {
+    let SegmentKey { sequence, tree, segment: SegmentIndex(segment) } = key;
+    let (epoch, segments) = (epoch.number(), segment..segment.saturating_add(1));
+    actions.push_message(to, Message::Receipt { epoch, sequence, tree, segments });
 }

@@ -1,6 +1,6 @@
 //! The start of a collective's transfer, once every local rank has posted.
 
-use super::flow::{CollectiveWork, FlowStage, parts_of_collective};
+use super::flow::{FlowStage, TransferWork, parts_of_collective};
 use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::action::Action;
@@ -18,7 +18,7 @@ impl Transfer {
     pub fn start_collective(
         &mut self,
         sequence: Sequence,
-        work: CollectiveWork,
+        work: TransferWork,
         cx: &mut Context<'_>,
     ) -> Result<(), GatewayId> {
         let parts = parts_of_collective(cx.epoch, sequence, &work.descriptor, &work.counts);

@@ -2,11 +2,10 @@
 
 use super::flow::{FlowStage, TransferFlow};
 use super::unsolicited::UnsolicitedUse;
-use crate::ids::{Epoch, GatewayId, SegmentIndex, Sequence, TreeIndex};
+use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
 use crate::mutant::{self, Mutant};
 use crate::session::action::{Action, Buffer, BufferView, LeaseId, ScratchId, TaskId};
 use crate::session::action_queue::ActionQueue;
-use crate::session::epoch::state::EpochState;
 use crate::size_class::SizeClass;
 use crate::wire::{Message, SegmentKey};
 use std::collections::BTreeMap;
@@ -270,16 +269,4 @@ impl TransferHandles {
         }
         self.new_scratch(bytes)
     }
-}
-
-/// Sends the receipt of one segment to a peer.
-pub(in crate::session) fn send_receipt(
-    to: GatewayId,
-    key: SegmentKey,
-    epoch: &EpochState,
-    actions: &mut ActionQueue,
-) {
-    let SegmentKey { sequence, tree, segment: SegmentIndex(segment) } = key;
-    let (epoch, segments) = (epoch.number(), segment..segment.saturating_add(1));
-    actions.push_message(to, Message::Receipt { epoch, sequence, tree, segments });
 }

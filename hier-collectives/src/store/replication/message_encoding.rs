@@ -93,11 +93,11 @@ impl StoreMessage {
             6 => Self::Fetch {
                 to: boot(reader)?,
                 version: StoreVersion::read_from(reader)?,
-                offset: read_piece_offset(reader)?,
+                offset: read_snapshot_piece_offset(reader)?,
             },
             7 => {
                 let (to, version) = (boot(reader)?, StoreVersion::read_from(reader)?);
-                let (offset, total) = (read_piece_offset(reader)?, reader.read_u32()?);
+                let (offset, total) = (read_snapshot_piece_offset(reader)?, reader.read_u32()?);
                 let length = reader.read_u32()?;
                 let rest = (total as usize).checked_sub(offset as usize);
                 let expected = rest.map(|rest| rest.min(PIECE_BYTES));
@@ -153,7 +153,7 @@ fn read_command_number(reader: &mut FieldReader<'_>) -> Result<(u64, u64), Decod
 }
 
 /// Reads the offset of a piece, a multiple of its length.
-fn read_piece_offset(reader: &mut FieldReader<'_>) -> Result<u32, DecodeError> {
+fn read_snapshot_piece_offset(reader: &mut FieldReader<'_>) -> Result<u32, DecodeError> {
     let offset = reader.read_u32()?;
     if (offset as usize).is_multiple_of(PIECE_BYTES) && offset as usize <= SNAPSHOT_BYTES_MAX {
         Ok(offset)

@@ -26,7 +26,7 @@ enum PieceState {
 }
 
 /// Returns the offset of a piece.
-fn piece_offset(index: usize) -> u32 {
+fn snapshot_piece_offset(index: usize) -> u32 {
     u32::try_from(index * PIECE_BYTES).unwrap_or(u32::MAX)
 }
 
@@ -43,7 +43,7 @@ impl SnapshotReceiver {
         let missing = missing.filter(|(_, piece)| **piece == PieceState::Missing);
         let next = missing.take(PIECES_ASKED_MAX.saturating_sub(asked)).map(|(index, piece)| {
             *piece = PieceState::Asked;
-            piece_offset(index)
+            snapshot_piece_offset(index)
         });
         next.collect()
     }

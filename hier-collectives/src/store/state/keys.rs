@@ -82,7 +82,7 @@ impl StoreKeys {
             StoreCommand::Add { key, amount } => {
                 let number = match self.value(key) {
                     None => 0,
-                    Some(value) => parse_number(value).ok_or(StoreRefusal::NotANumber)?,
+                    Some(value) => parse_store_number(value).ok_or(StoreRefusal::NotANumber)?,
                 };
                 let sum = number.checked_add(*amount).ok_or(StoreRefusal::NotANumber)?;
                 self.put_checked(key, sum.to_string().into_bytes(), others)?;
@@ -158,11 +158,11 @@ impl StoreKeys {
             }
             StoreQuery::Wait(keys) => has_all(keys).then_some(StoreOutcome::Done),
             StoreQuery::Check(keys) => Some(StoreOutcome::Flag(has_all(keys))),
-            StoreQuery::Count => Some(number_outcome(self.slots.len())),
+            StoreQuery::Count => Some(store_number_outcome(self.slots.len())),
             StoreQuery::List { prefix, after } => Some(self.list(prefix, after)),
             StoreQuery::QueueLength { key, least } => {
                 let length = self.slots.get(key).map_or(0, |slot| slot.queue.len());
-                (length >= *least as usize).then(|| number_outcome(length))
+                (length >= *least as usize).then(|| store_number_outcome(length))
             }
         }
     }
@@ -230,12 +230,12 @@ impl StoreKeys {
 }
 
 /// Makes the outcome that is a number of things.
-fn number_outcome(count: usize) -> StoreOutcome {
+fn store_number_outcome(count: usize) -> StoreOutcome {
     StoreOutcome::Number(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 /// Reads a decimal number of 64 bits.
-fn parse_number(value: &[u8]) -> Option<i64> {
+fn parse_store_number(value: &[u8]) -> Option<i64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 

@@ -9,7 +9,7 @@ use crate::fec::fec_parity_max;
 use crate::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
-use crate::plan::{Algorithm, Plan, Tree, TreeDirection};
+use crate::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
 use crate::post::{Committed, Failure, FailureCode};
 use crate::topology::LinkState;
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ fn plans() -> impl Strategy<Value = Plan> {
     let (segment, express) = (any::<u64>(), any::<u64>());
     (".{0,40}", segment, express, proptest::collection::vec(tree, 0..5)).prop_map(
         |(reason, segment, express, trees)| Plan {
-            algorithm: Algorithm::Swap,
+            algorithm: PlanAlgorithm::Swap,
             reason,
             segment: ByteCount::new(segment),
             express_bytes: ByteCount::new(express),
@@ -257,7 +257,7 @@ fn a_plan_has_one_wire_form() {
     let tree =
         Tree { share: 1, direction: TreeDirection::Results, roots: vec![GatewayId(0)], parents };
     let plan = Plan {
-        algorithm: Algorithm::Swap,
+        algorithm: PlanAlgorithm::Swap,
         reason: String::new(),
         segment: ByteCount::new(1 << 20),
         express_bytes: ByteCount::default(),

@@ -1,10 +1,11 @@
 //! `landbridge check`: faults of config files.
 
-use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::command_error::CommandError;
+use crate::cli::output::exit::Exit;
 use crate::cli::output::print::{print_json, print_text};
 use crate::cli::output::table::render_table;
 use clap::Args;
-use gateway::access::{TrustedUsers, check_socket_folder};
+use gateway::access::{TrustedSocketUsers, check_socket_folder};
 use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
 use gateway::daemon::{memory_needed, process_memory_needs, reserved_memory_bytes};
 use gateway::limits::memory::{MemoryNeeds, limit_below_needs};
@@ -166,7 +167,7 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
     };
     let unsafe_folder = |gateway: &GatewayConfig| {
         // The gateway's host may have users that this one lacks.
-        let trusted = TrustedUsers::new(gateway.user_id().ok().flatten());
+        let trusted = TrustedSocketUsers::new(gateway.user_id().ok().flatten());
         let error = check_socket_folder(&gateway.socket, trusted).err()?;
         Some(format!("; WARNING: {}: {error}", gateway.name))
     };

@@ -9,9 +9,10 @@ mod region_argument;
 pub(super) use check::CheckCommand;
 pub(super) use region_argument::{GatewayArguments, RegionArgument};
 
-use super::output::exit::{CommandError, Exit};
+use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use super::output::table::{render_field_table, render_table};
+use crate::cli::output::command_error::CommandError;
 use clap::Args;
 use gateway::config::RegionFile;
 use serde::Serialize;

@@ -3,7 +3,7 @@
 //! Commands flatten them into their own flags and load the file through them, so that `--config`,
 //! the variable and the default path mean the same everywhere.
 
-use crate::cli::output::exit::CommandError;
+use crate::cli::output::command_error::CommandError;
 use clap::Args;
 use gateway::config::{GatewayConfig, RegionFile};
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //!
 //! Lines go through the queue of [`stdio`], so that no thread waits for whoever reads the log.
 
-use super::exit::CommandError;
+use super::command_error::CommandError;
 use super::json_log::{JsonLines, own_json_line};
 use super::log_line::OneLine;
 use super::sentence_fields::SentenceFields;

@@ -1,6 +1,7 @@
 //! Shared by all commands: exit codes, printing, tables, logs, and the tie to a parent process.
 
 pub(super) mod abort;
+pub(super) mod command_error;
 pub(super) mod exit;
 mod json_log;
 mod log_line;

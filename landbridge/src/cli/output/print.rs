@@ -1,6 +1,6 @@
 //! Printing reports to stdout.
 
-use super::exit::CommandError;
+use super::command_error::CommandError;
 use gateway::observe::versioned::Versioned;
 
 /// Prints a text for people and a line break to stdout. Lines are broken at spaces where they are

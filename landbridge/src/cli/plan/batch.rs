@@ -1,6 +1,7 @@
 //! `landbridge plan batch`: a global batch split by the speeds of ranks.
 
-use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::command_error::CommandError;
+use crate::cli::output::exit::Exit;
 use crate::cli::output::print::{print_json, print_text};
 use crate::cli::output::table::render_table;
 use clap::Args;
@@ -34,7 +35,7 @@ pub(super) struct BatchCommand {
 #[derive(Debug, Serialize)]
 struct BatchSplit {
     global_batch: u64,
-    shares: Vec<RankShare>,
+    shares: Vec<BatchRankRow>,
     /// Time of the slowest rank, over that of a split into fractions of samples.
     makespan_over_ideal: f64,
     /// Time of the slowest rank, over that of an even split.
@@ -42,7 +43,7 @@ struct BatchSplit {
 }
 
 #[derive(Debug, Serialize)]
-struct RankShare {
+struct BatchRankRow {
     rank: u32,
     region: String,
     speed: f64,
@@ -70,7 +71,7 @@ impl BatchCommand {
         let share = |(rank, samples): (u32, &u64)| {
             let region = regions.iter().find(|region| region.ranks.contains(&rank));
             let region = region.map_or_else(String::new, |region| region.name.clone());
-            RankShare { rank, region, speed: speeds[rank as usize], samples: *samples }
+            BatchRankRow { rank, region, speed: speeds[rank as usize], samples: *samples }
         };
         let split = BatchSplit {
             global_batch: self.global_batch,
@@ -103,7 +104,7 @@ impl BatchCommand {
 
 /// Returns the split of a batch as a table, with its time compared with other splits below.
 fn describe_batch_split(split: &BatchSplit) -> String {
-    let row = |share: &RankShare| {
+    let row = |share: &BatchRankRow| {
         let rank = share.rank.to_string();
         [rank, share.region.clone(), share.speed.to_string(), share.samples.to_string()]
     };

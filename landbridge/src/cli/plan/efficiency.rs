@@ -1,6 +1,7 @@
 //! `landbridge plan efficiency`: training steps of named models over distance.
 
-use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::command_error::CommandError;
+use crate::cli::output::exit::Exit;
 use crate::cli::output::print::{print_json, print_text};
 use crate::cli::output::table::render_table;
 use clap::{Args, ValueEnum};

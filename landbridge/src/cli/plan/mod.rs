@@ -8,7 +8,8 @@ mod simulate;
 mod svg;
 mod traffic;
 
-use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::command_error::CommandError;
+use crate::cli::output::exit::Exit;
 use crate::cli::output::print::{print_json, print_text};
 use clap::{Args, Subcommand, ValueEnum};
 use collective::Collective;

@@ -34,8 +34,8 @@ pub(super) struct PlanReport {
     min_cut_bits_per_second: u64,
     /// Fraction of what travels of which each gateway is a root, 0 to 1.
     pub(super) shares: BTreeMap<String, f64>,
-    pub(super) link_bytes: Vec<LinkLoad>,
-    gateways: Vec<GatewayLoad>,
+    pub(super) link_bytes: Vec<LinkLoadRow>,
+    gateways: Vec<GatewayLoadRow>,
     trees: Vec<TreeLoad>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) simulated: Option<SimulatedPlan>,
@@ -43,7 +43,7 @@ pub(super) struct PlanReport {
 
 /// Load of one direction of a link.
 #[derive(Debug, Serialize)]
-pub(super) struct LinkLoad {
+pub(super) struct LinkLoadRow {
     pub(super) from: String,
     pub(super) to: String,
     pub(super) bytes: u64,
@@ -66,7 +66,7 @@ struct TailFec {
 
 /// Load of a gateway.
 #[derive(Debug, Serialize)]
-struct GatewayLoad {
+struct GatewayLoadRow {
     gateway: String,
     wan_out_bytes: u64,
     wan_in_bytes: u64,
@@ -122,7 +122,7 @@ impl PlanReport {
             link_bytes: forecast
                 .links
                 .iter()
-                .map(|link| LinkLoad {
+                .map(|link| LinkLoadRow {
                     from: region(link.from),
                     to: region(link.to),
                     bytes: link.bytes.get(),
@@ -132,7 +132,7 @@ impl PlanReport {
                 })
                 .collect(),
             gateways: gateways
-                .map(|(id, load)| GatewayLoad {
+                .map(|(id, load)| GatewayLoadRow {
                     gateway: name(id),
                     wan_out_bytes: load.wan_out.get(),
                     wan_in_bytes: load.wan_in.get(),
@@ -280,7 +280,7 @@ impl PlanReport {
     }
 
     /// Returns the table row of a gateway: share that it owns, WAN and LAN bytes, memory.
-    fn gateway_row(&self, load: &GatewayLoad) -> [String; 6] {
+    fn gateway_row(&self, load: &GatewayLoadRow) -> [String; 6] {
         [
             load.gateway.clone(),
             rounded_percent(self.shares.get(&load.gateway).copied().unwrap_or(0.0)),

@@ -3,7 +3,7 @@
 use super::collective::Collective;
 use crate::cli::output::table::render_table;
 use gateway::simulate::{
-    self, LinkTraffic, SimulateError, Simulation, SimulationSpec, TimedCollective,
+    self, SimulateError, SimulatedTraffic, Simulation, SimulationSpec, TimedCollective,
 };
 use hier_collectives::bound;
 use hier_collectives::descriptor::Pattern;
@@ -83,7 +83,7 @@ pub(super) fn simulate_plan(
 fn simulated_link(
     fabric: &Fabric,
     forecast: &Forecast,
-    seen: &LinkTraffic,
+    seen: &SimulatedTraffic,
 ) -> Option<SimulatedLink> {
     let load = forecast.links.iter().find(|l| (l.from, l.to) == (seen.from, seen.to))?;
     let full_packets = load.bytes.get() as f64 / bound::payload_share(fabric.mtu());

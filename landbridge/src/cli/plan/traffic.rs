@@ -1,12 +1,15 @@
 //! `landbridge plan traffic`: bytes that each axis of parallelism moves.
 
-use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::command_error::CommandError;
+use crate::cli::output::exit::Exit;
 use crate::cli::output::print::{print_json, print_text};
 use crate::cli::output::table::render_table;
 use clap::{Args, ValueEnum};
 use gateway::config::FabricFile;
 use hier_collectives::plan::{self, Operation};
-use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
+use hier_collectives::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+};
 use serde::Serialize;
 use std::path::PathBuf;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -220,13 +223,13 @@ impl TrafficCommand {
 fn traffic_fabric() -> Fabric {
     let rate = BitRate::from_bits_per_second(10_000_000_000);
     let wan = Some(WanPort { egress: rate, ingress: rate });
-    let region = |name: &str| RegionSpec {
+    let region = |name: &str| FabricRegionSpec {
         name: name.to_owned(),
         speeds: vec![1.0],
-        gateways: vec![RegionGateway::new(format!("{name}-0"), 1, wan)],
+        gateways: vec![FabricGatewaySpec::new(format!("{name}-0"), 1, wan)],
     };
     let between = ("east".to_owned(), "west".to_owned());
-    let link = LinkSpec { between, rate, rtt: Span::from_ms(40), loss: Fraction::default() };
+    let link = FabricLinkSpec { between, rate, rtt: Span::from_ms(40), loss: Fraction::default() };
     Fabric::new("two-regions", 1500, vec![region("east"), region("west")], vec![link])
         .expect("a valid fabric")
 }

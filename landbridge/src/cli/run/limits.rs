@@ -1,10 +1,11 @@
 //! The limits of the system that a gateway checks before it starts.
 
-use crate::cli::output::exit::CommandError;
+use crate::cli::output::command_error::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
 use gateway::config::{GatewayConfig, RegionFile};
-use gateway::daemon::{descriptors_needed, process_memory_needs, raise_descriptor_limit};
+use gateway::daemon::{descriptors_needed, process_memory_needs};
 use gateway::host::{Host, RealHost};
+use gateway::limits::descriptor_limit::raise_descriptor_limit;
 use gateway::limits::memory::limit_below_needs;
 use gateway::limits::process::reserve_process_time;
 use gateway::warn_if_due;

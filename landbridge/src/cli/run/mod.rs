@@ -13,7 +13,8 @@ mod stop;
 mod stray_signals;
 
 use crate::cli::config::GatewayArguments;
-use crate::cli::output::exit::{CommandError, Exit};
+use crate::cli::output::command_error::CommandError;
+use crate::cli::output::exit::Exit;
 use crate::cli::output::logging::{LOG_TARGET, log_to_stderr};
 use crate::cli::output::parent::exit_with_parent;
 use clap::Args;
@@ -22,7 +23,7 @@ use gateway::access::{own_user_account, user_account_label};
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, StartError};
 use gateway::host::RealHost;
-use gateway::local::remote::listener::AttachSpec;
+use gateway::local::remote::attach_listener::AttachSpec;
 use gateway::local::socket::{SocketSpec, UnixSocketListener};
 use gateway::observe::engine_status_request::StatusHandle;
 use gateway::observe::fabric::FabricReport;
@@ -80,7 +81,7 @@ impl RunCommand {
         let config = self.gateway.choose(&region)?;
         limits::check_system_limits(&region, config, &metrics.warnings)?;
         // Read before they are loaded, so that a change in between is noticed.
-        let credentials = reload::read_credential_files(config);
+        let credentials = secrets::read_credential_files(config);
         let socket = socket_spec(config)?;
         secrets::check_secret_token_files(&region, config)?;
         let mut spec = gateway_spec(&region, config)?;
@@ -209,7 +210,7 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
             let trainers_ca = config.trainers_ca.clone();
             AttachSpec { address, trainers_ca }
         }),
-        jobs: region.jobs().map(reload::load_job_spec).collect::<Result<_, _>>()?,
+        jobs: region.jobs().map(secrets::load_job_spec).collect::<Result<_, _>>()?,
         memory: config.memory,
         plan: plan::make_plan(&fabric).map_err(StartError::from)?,
         policies: file.policies().clone(),

@@ -4,14 +4,13 @@
 //! without a signal the certificates alone, every 30 s. Nothing is taken up of a file with faults.
 
 use super::secrets;
-use crate::cli::output::exit::CommandError;
+use super::secrets::{CredentialFiles, load_job_spec, read_credential_files};
+use crate::cli::output::command_error::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
-use gateway::access::read_credential_file;
-use gateway::config::{GatewayConfig, JobConfig, RegionFile};
+use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::Gateway;
 use gateway::host::{Host, RealHost};
 use gateway::local::job::JobSpec;
-use gateway::local::token_file;
 use gateway::warn_if_due;
 use gateway::warnings::{WarningCause, Warnings};
 use std::convert::Infallible;
@@ -22,9 +21,6 @@ use tracing::info;
 /// 30 s: interval between reads of a gateway's certificate, key and CA files. Renewed files take
 /// effect after this time at most, without a signal.
 const CERTIFICATE_POLL_INTERVAL: Duration = Duration::from_secs(30);
-
-/// Contents of the certificate, key and CA files; `None` for a file that cannot be read.
-type CredentialFiles = [Option<Vec<u8>>; 3];
 
 /// The files of a running gateway, as it has taken them up.
 pub(super) struct RunningFiles<'a> {
@@ -45,17 +41,6 @@ impl RunningFiles<'_> {
     fn is_warning_due(&self, cause: WarningCause, subject: &str) -> bool {
         self.warnings.is_due(cause, subject, RealHost.now())
     }
-}
-
-/// Reads certificate, key and CA, to notice when a file changes.
-pub(super) fn read_credential_files(config: &GatewayConfig) -> CredentialFiles {
-    [&config.certificate, &config.key, &config.ca].map(|path| read_credential_file(path).ok())
-}
-
-/// Returns the specification of a job, with its token loaded.
-pub(super) fn load_job_spec(config: &JobConfig) -> Result<JobSpec, CommandError> {
-    let token = token_file::load_token(&config.token)?;
-    Ok(JobSpec { name: config.name.clone(), token, memory: config.memory, weight: config.weight })
 }
 
 /// Reloads jobs and renewed certificates on SIGHUP, and certificates also when their files have

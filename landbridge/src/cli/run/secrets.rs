@@ -4,9 +4,13 @@
 //! `run` checks them at the start, and [`super::reload`] whenever it reads them again. The doctor
 //! judges by the same rules.
 
-use crate::cli::output::exit::CommandError;
+use crate::cli::output::command_error::CommandError;
 use gateway::access::check_secret_file;
+use gateway::access::read_credential_file;
+use gateway::config::JobConfig;
 use gateway::config::{GatewayConfig, RegionFile};
+use gateway::local::job::JobSpec;
+use gateway::local::token_file;
 use gateway::wan::connect::tls::Credentials;
 
 /// Loads certificate, key and CA of a gateway of `fabric`. Only its user can read the key, and peers
@@ -38,4 +42,18 @@ pub(super) fn check_secret_token_files(
         check_secret_file(&job.token, group)?;
     }
     Ok(())
+}
+
+/// Contents of the certificate, key and CA files; `None` for a file that cannot be read.
+pub(super) type CredentialFiles = [Option<Vec<u8>>; 3];
+
+/// Reads certificate, key and CA, to notice when a file changes.
+pub(super) fn read_credential_files(config: &GatewayConfig) -> CredentialFiles {
+    [&config.certificate, &config.key, &config.ca].map(|path| read_credential_file(path).ok())
+}
+
+/// Returns the specification of a job, with its token loaded.
+pub(super) fn load_job_spec(config: &JobConfig) -> Result<JobSpec, CommandError> {
+    let token = token_file::load_token(&config.token)?;
+    Ok(JobSpec { name: config.name.clone(), token, memory: config.memory, weight: config.weight })
 }

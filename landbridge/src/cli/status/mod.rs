@@ -7,8 +7,9 @@ mod watch;
 pub(super) use tables::{LINK_TABLE_HEADER, link_status_row};
 
 use super::config::GatewayArguments;
-use super::output::exit::{CommandError, Exit};
+use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
+use crate::cli::output::command_error::CommandError;
 use clap::Args;
 use gateway::observe::fetch_status::fetch_status;
 use tables::describe_gateway_status;

@@ -3,7 +3,7 @@
 //! On a terminal the overview is drawn over the last one. Elsewhere each one is a block of its own.
 
 use super::overview::describe_overview;
-use crate::cli::output::exit::CommandError;
+use crate::cli::output::command_error::CommandError;
 use crate::cli::output::print::{print_json, print_verbatim};
 use gateway::host::current_thread_runtime;
 use gateway::observe::fetch_status::fetch_status_async;

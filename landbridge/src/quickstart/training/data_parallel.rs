@@ -34,7 +34,7 @@ pub(super) const MOMENTUM: f32 = 0.9;
 
 /// The range of every global batch that one rank computes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RankShare(Range<usize>);
+pub struct BatchRange(Range<usize>);
 
 /// Why shares do not divide a global batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,7 +52,7 @@ pub enum ShareError {
     },
 }
 
-impl RankShare {
+impl BatchRange {
     /// Returns the range of `rank`, given that rank r computes `shares[r]` samples of each batch.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ pub struct Trained {
 /// The first error of `average`.
 pub async fn train_rank_in_parallel<E>(
     digits: &Digits,
-    share: &RankShare,
+    share: &BatchRange,
     steps: NonZeroU32,
     mut average: impl AsyncFnMut(&mut [f32], f64) -> Result<(), E>,
     mut progress: impl FnMut(u32, f32),
@@ -195,7 +195,7 @@ mod tests {
         std::thread::scope(|scope| {
             let ranks: Vec<_> = (0..shares.len())
                 .map(|rank| {
-                    let share = RankShare::from_shares(shares, rank).unwrap();
+                    let share = BatchRange::from_shares(shares, rank).unwrap();
                     scope.spawn(move || {
                         let average = async |buffer: &mut [f32], samples: f64| {
                             exchange.average(rank, buffer, weight(samples));
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_failed_average_ends_the_training_after_reported_steps() {
         let digits = Digits::load();
-        let share = RankShare::from_shares(&[97], 0).unwrap();
+        let share = BatchRange::from_shares(&[97], 0).unwrap();
         let mut seen = Vec::new();
         let mut calls = 0;
         let average = async |_: &mut [f32], weight: f64| {
@@ -269,18 +269,18 @@ mod tests {
     fn shares_cut_the_batch_without_gap_or_overlap() {
         let mut next = 0;
         for (rank, share) in SHARES.iter().enumerate() {
-            let RankShare(range) = RankShare::from_shares(&SHARES, rank).unwrap();
+            let BatchRange(range) = BatchRange::from_shares(&SHARES, rank).unwrap();
             assert_eq!((range.start, range.len()), (next, *share as usize));
             next = range.end;
         }
         assert_eq!(next, GLOBAL_BATCH);
-        assert_eq!(RankShare::from_shares(&[96], 0), Err(ShareError::Sum(vec![96])));
+        assert_eq!(BatchRange::from_shares(&[96], 0), Err(ShareError::Sum(vec![96])));
         let overflowing = vec![u64::MAX, 98];
         assert_eq!(
-            RankShare::from_shares(&overflowing, 0),
+            BatchRange::from_shares(&overflowing, 0),
             Err(ShareError::Sum(overflowing.clone()))
         );
         let missing = ShareError::Rank { rank: 1, shares: 1 };
-        assert_eq!(RankShare::from_shares(&[97], 1), Err(missing));
+        assert_eq!(BatchRange::from_shares(&[97], 1), Err(missing));
     }
 }

@@ -1,7 +1,7 @@
 """The classes that c10d takes as a backend, and their registration.
 
 From PyTorch 2.14 on a backend is a subclass of c10d's ``Backend``; before that, of
-``ProcessGroup``. Both are ``GroupCollectives`` under the names that c10d calls.
+``ProcessGroup``. Both are ``C10dCollectives`` under the names that c10d calls.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
 from ... import errors
-from .collectives import GroupCollectives
+from .collectives import C10dCollectives
 from .exchange import Exchange
 from .world import World, attached_world_number, is_inside_site, join_world
 
@@ -25,7 +25,7 @@ _Backend: Any = c10d.Backend
 _ProcessGroup: Any = c10d.ProcessGroup
 
 
-class LandbridgeBackend(GroupCollectives, _Backend):  # type: ignore[misc]
+class LandbridgeBackend(C10dCollectives, _Backend):  # type: ignore[misc]
     """A group across sites, for versions of PyTorch whose ``Backend`` has subclasses in Python."""
 
     # PyTorch asks a subclass for these, and its own answer calls itself without end.
@@ -71,17 +71,17 @@ class LandbridgeBackend(GroupCollectives, _Backend):  # type: ignore[misc]
         """Does nothing: the gateways number collectives."""
 
 
-class LandbridgeProcessGroup(GroupCollectives, _ProcessGroup):  # type: ignore[misc]
+class LandbridgeProcessGroup(C10dCollectives, _ProcessGroup):  # type: ignore[misc]
     """A group across sites, for earlier versions of PyTorch."""
 
     # Names of c10d at that time.
-    _allgather_base = GroupCollectives.all_gather_single
-    allgather_into_tensor_coalesced = GroupCollectives.all_gather_single_coalesced
-    _reduce_scatter_base = GroupCollectives.reduce_scatter_single
-    reduce_scatter_tensor_coalesced = GroupCollectives.reduce_scatter_single_coalesced
-    alltoall_base = GroupCollectives.all_to_all_single
-    _start_coalescing = GroupCollectives.start_coalescing
-    _end_coalescing = GroupCollectives.end_coalescing
+    _allgather_base = C10dCollectives.all_gather_single
+    allgather_into_tensor_coalesced = C10dCollectives.all_gather_single_coalesced
+    _reduce_scatter_base = C10dCollectives.reduce_scatter_single
+    reduce_scatter_tensor_coalesced = C10dCollectives.reduce_scatter_single_coalesced
+    alltoall_base = C10dCollectives.all_to_all_single
+    _start_coalescing = C10dCollectives.start_coalescing
+    _end_coalescing = C10dCollectives.end_coalescing
 
     def __init__(self, world: World, exchange: Exchange, timeout: timedelta) -> None:
         self._place = exchange.group.rank, exchange.group.world_size

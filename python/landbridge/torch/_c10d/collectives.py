@@ -35,7 +35,7 @@ _OP_NAMES = {
 }
 
 
-class GroupCollectives:
+class C10dCollectives:
     """The collectives of one process group. The classes that c10d takes inherit from it."""
 
     def start_exchange(self, exchange: Exchange, timeout: timedelta) -> None:

@@ -15,7 +15,7 @@ from ..._config.program import read_config
 from ..._group import Group
 from ..._operation import DEFAULT_TIMEOUT_S
 from .site_store import make_site_store
-from .world import CONFIG_VARIABLE, Attachment, attach_world
+from .world import CONFIG_VARIABLE, WorldArguments, attach_world
 
 #: The variables with a process's number and the number of processes, of each launcher in the order
 #: in which they are asked: torchrun, Slurm, Open MPI, and other MPIs.
@@ -146,7 +146,7 @@ def init_process_group(
         "LANDBRIDGE_ARENA": arena,
     }
     variables.update({name: value for name, value in given.items() if value is not None})
-    attachment = Attachment.from_environment(variables)
+    attachment = WorldArguments.from_environment(variables)
     place = LaunchPlace.from_environment(variables)
     rank = place.find_rank(read_config(attachment.config), attachment.config)
     world = attach_world(attachment, rank, timeout.total_seconds())

@@ -31,7 +31,7 @@ from ..._group.connecting import connect_to_store
 from ..._group.store import Store
 from ..._operation import DEFAULT_TIMEOUT_S
 from .launch import find_site
-from .world import CONFIG_VARIABLE, Attachment
+from .world import CONFIG_VARIABLE, WorldArguments
 
 #: The name of the rendezvous in ``--rdzv-backend``.
 RENDEZVOUS_NAME = "landbridge"
@@ -111,7 +111,11 @@ class GatewayRendezvous(RendezvousHandler):
     """
 
     def __init__(
-        self, attachment: Attachment, node: AgentNode, rank: int, parameters: RendezvousParameters
+        self,
+        attachment: WorldArguments,
+        node: AgentNode,
+        rank: int,
+        parameters: RendezvousParameters,
     ) -> None:
         self._attachment = attachment
         self._node = node
@@ -232,7 +236,7 @@ def create_rendezvous(parameters: RendezvousParameters) -> GatewayRendezvous:
         raise errors.ConfigError(f"--nnodes={nodes}: accepted: the number of agents of this site")
     if parameters.endpoint:
         os.environ[CONFIG_VARIABLE] = str(Path(parameters.endpoint).absolute())
-    attachment = Attachment.from_environment(os.environ)
+    attachment = WorldArguments.from_environment(os.environ)
     region, ranks = find_site(read_config(attachment.config), attachment.config)
     number, count = parameters.get_as_int("node", 0) or 0, parameters.max_nodes
     if not 0 <= number < count <= len(ranks):

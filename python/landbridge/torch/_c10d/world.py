@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ... import errors
 from ..._config.program import read_config
-from ..._exchange import exchange_integers
+from ..._exchange_integers import exchange_integers
 from ..._group import Group, connect
 from .arena_room import ArenaRoom, choose_piece_bytes
 from .exchange import Exchange
@@ -28,7 +28,7 @@ from .exchange import Exchange
 CONFIG_VARIABLE = "LANDBRIDGE_CONFIG"
 
 
-class Attachment(NamedTuple):
+class WorldArguments(NamedTuple):
     """The arguments by which a process attaches to its gateway."""
 
     #: The path of the region file.
@@ -41,7 +41,7 @@ class Attachment(NamedTuple):
     arena: str
 
     @staticmethod
-    def from_environment(variables: Mapping[str, str]) -> Attachment:
+    def from_environment(variables: Mapping[str, str]) -> WorldArguments:
         """Returns the arguments that the environment has.
 
         Raises:
@@ -51,7 +51,7 @@ class Attachment(NamedTuple):
         if not config:
             text = f"no region file: set {CONFIG_VARIABLE} to its path"
             raise errors.ConfigError(f"{text}, or call `landbridge.torch.init_process_group`")
-        return Attachment(
+        return WorldArguments(
             Path(config),
             variables.get("LANDBRIDGE_JOB"),
             variables.get("LANDBRIDGE_ADDRESS"),
@@ -160,7 +160,7 @@ _lock = threading.RLock()
 _worlds: list[World] = []
 
 
-def attach_world(attachment: Attachment, rank: int, timeout_s: float) -> World:
+def attach_world(attachment: WorldArguments, rank: int, timeout_s: float) -> World:
     """Attaches this process as a rank of the fabric, and waits for all ranks.
 
     Raises:
@@ -200,7 +200,7 @@ def join_world(rank: int, size: int, timeout_s: float) -> World:
     with _lock:
         if _worlds:
             return _worlds[0]
-        return attach_world(Attachment.from_environment(os.environ), rank, timeout_s)
+        return attach_world(WorldArguments.from_environment(os.environ), rank, timeout_s)
 
 
 def attached_world_number() -> int:
@@ -227,7 +227,7 @@ def is_inside_site(ranks: Sequence[int], rank: int, size: int) -> bool:
             regions, where = world.regions, "the fabric"
             served = [world.group.rank]
         else:
-            config = Attachment.from_environment(os.environ).config
+            config = WorldArguments.from_environment(os.environ).config
             fabric = read_config(config)
             regions = [entry["region"] for entry in fabric["ranks"]]
             gateways = {gateway["gateway"] for gateway in fabric["gateways"]}

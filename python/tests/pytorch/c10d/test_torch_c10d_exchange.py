@@ -14,11 +14,11 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from landbridge.torch._c10d.arena_room import ArenaRoom, choose_piece_bytes  # noqa: E402
-from landbridge.torch._c10d.collectives import GroupCollectives  # noqa: E402
+from landbridge.torch._c10d.collectives import C10dCollectives  # noqa: E402
 from landbridge.torch._c10d.exchange import Exchange  # noqa: E402
 
 
-class Member(GroupCollectives):
+class Member(C10dCollectives):
     """One rank's part of a process group."""
 
     def __init__(self, group, room, timeout_s=DEADLINE_S):

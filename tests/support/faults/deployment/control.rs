@@ -6,7 +6,6 @@ use super::process::{Process, ProcessState, wanted};
 use super::rendezvous::Rendezvous;
 use super::trainer::Trainer;
 use super::world::{DRAINED_WITHIN, GatewaySlot, Running, World, lock};
-use crate::address;
 use crate::collectives::data::SplitMix64;
 use crate::faults::judge::oracle::Oracle;
 use crate::faults::spec::fault::{Direction, Fault, FaultKind, FaultPlace, GATEWAYS};
@@ -15,6 +14,7 @@ use crate::faults::timeline::Timeline;
 use crate::lab::credentials::CredentialKind;
 use crate::lab::jobs::jobs_of;
 use crate::lab::running::setup;
+use crate::simulated_address;
 use gateway::daemon::{Gateway, ObservabilitySpec};
 use gateway::host::{Host, VirtualHost};
 use gateway::observe::engine_status_request::StatusHandle;
@@ -209,9 +209,9 @@ impl Deployment {
             self.net.set_spec(from, to, spec).expect("a link");
             self.net.set_blackhole(from, to, cut).expect("a link");
         }
-        for lane in 0..plan::lane_count(&self.fabric) {
+        for lane in 0..plan::plan_lane_count(&self.fabric) {
             let silent = |f: &Fault| f.what == FaultKind::Cut && f.place == FaultPlace::Lane(lane);
-            let first = address(GatewayId(0));
+            let first = simulated_address(GatewayId(0));
             let socket = SocketAddr::new(first.ip(), first.port() + lane);
             self.net.set_muted(socket, active.iter().any(silent));
         }

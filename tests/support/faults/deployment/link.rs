@@ -1,7 +1,7 @@
 //! The link between the regions under the faults that are active.
 
-use crate::address;
 use crate::faults::spec::fault::Direction;
+use crate::simulated_address;
 use hier_collectives::ids::GatewayId;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -9,7 +9,7 @@ use units::{BitRate, ByteCount, Fraction, Span};
 use wan_sim::{LinkSpec, QueueSize, Reorder};
 
 pub(super) fn ips() -> [IpAddr; 2] {
-    [0, 1].map(|id| address(GatewayId(id)).ip())
+    [0, 1].map(|id| simulated_address(GatewayId(id)).ip())
 }
 
 /// The chosen directions: sender, receiver and name of each.

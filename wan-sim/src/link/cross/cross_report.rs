@@ -44,7 +44,7 @@ impl CrossReport {
 
 /// Returns Jain's index of fairness: 1 where all shares are equal, 1/n where one has all. Returns 1
 /// where there are no shares, or all are zero.
-pub fn jain_index(shares: &[f64]) -> f64 {
+pub fn jain_fairness(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     if squares > 0.0 { sum * sum / (shares.len() as f64 * squares) } else { 1.0 }

@@ -2,6 +2,7 @@
 
 use super::ack_sample::AckSample;
 use super::new_reno::{WINDOW_PACKETS_INITIAL, WINDOW_PACKETS_MIN};
+use crate::portable_math::cube_root;
 use units::{Span, TimeNs};
 
 /// The window of a CUBIC-like flow, in packets and seconds.
@@ -98,22 +99,6 @@ impl Cubic {
     fn curve(&self, epoch: &Epoch, since: Span) -> f64 {
         let from_max = since.as_secs_f64() - epoch.time_to_max;
         SCALE * from_max * from_max * from_max + self.window_max
-    }
-}
-
-/// Returns the cube root of a number from zero, in operations that every machine rounds alike.
-fn cube_root(x: f64) -> f64 {
-    if x <= 0.0 {
-        return 0.0;
-    }
-    // Newton's method from above falls until rounding stops it.
-    let mut root = x.max(1.0);
-    loop {
-        let next = (2.0 * root + x / (root * root)) / 3.0;
-        if next >= root {
-            return root;
-        }
-        root = next;
     }
 }
 

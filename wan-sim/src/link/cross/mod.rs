@@ -14,6 +14,6 @@ mod on_off;
 mod traffic;
 mod window_flow;
 
-pub use cross_report::{CrossReport, jain_index};
+pub use cross_report::{CrossReport, jain_fairness};
 pub(super) use engine::{CrossEngine, CrossPacket, CrossStep};
 pub use traffic::{CrossKind, CrossTraffic, CrossTrafficError};

@@ -1,8 +1,8 @@
 //! The rate limit or the recorded capacity, and the byte-limited queue before it.
 
 use super::super::capacity::{CapacityRecording, RecordingUse};
-use super::super::delay::Arrival;
-use super::super::packet_fate::Owner;
+use super::super::delay::DelayedArrival;
+use super::super::packet_fate::PacketOwner;
 use super::super::spec::LinkSpec;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,27 +28,27 @@ pub(in crate::link) struct Bottleneck {
 /// A packet that is not sent yet.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::link) struct UnsentPacket {
-    pub(in crate::link) owner: Owner,
+    pub(in crate::link) owner: PacketOwner,
     entered: TimeNs,
     sent_from: TimeNs,
     pub(in crate::link) sent: TimeNs,
     ip_bytes: u32,
     work_bytes: u64,
     /// The result of the delay line.
-    pub(in crate::link) arrival: Arrival,
+    pub(in crate::link) arrival: DelayedArrival,
 }
 
 /// A packet to send.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::link) struct Transmission {
-    pub(in crate::link) owner: Owner,
+    pub(in crate::link) owner: PacketOwner,
     pub(in crate::link) entered: TimeNs,
     pub(in crate::link) ip_bytes: u32,
 }
 
 /// A change of the rate; `None` is without a limit.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::link) struct RateChange {
+pub(in crate::link) struct BottleneckRateChange {
     pub(in crate::link) before: Option<BitRate>,
     pub(in crate::link) after: Option<BitRate>,
 }
@@ -115,7 +115,7 @@ impl Bottleneck {
             self.waiting_bytes = waiting_bytes;
         }
         let work_bytes = u64::from(ip_bytes) + u64::from(spec.overhead_bytes());
-        let arrival = Arrival::default();
+        let arrival = DelayedArrival::default();
         if let Some(recorded) = &mut self.recorded {
             self.clear_at = recorded.deliver(entered, work_bytes);
         } else {
@@ -144,10 +144,10 @@ impl Bottleneck {
     pub(in crate::link) fn change_rate<I: Iterator<Item = (TimeNs, Option<BitRate>)>>(
         &mut self,
         now: TimeNs,
-        change: RateChange,
+        change: BottleneckRateChange,
         later: impl Fn() -> I,
     ) -> Vec<(&mut UnsentPacket, TimeNs)> {
-        let RateChange { before, after } = change;
+        let BottleneckRateChange { before, after } = change;
         if self.recorded.is_some() {
             return Vec::new();
         }

@@ -13,13 +13,13 @@ pub struct Policer {
 
 /// The bucket of a policer. It starts full.
 #[derive(Debug)]
-pub(in crate::link) struct TokenBucket {
+pub(in crate::link) struct PolicerBucket {
     /// Tokens in billionths of a bit, so that none is lost to rounding.
     tokens: u128,
     filled_at: TimeNs,
 }
 
-impl TokenBucket {
+impl PolicerBucket {
     /// Makes a full bucket, of whatever size.
     pub(in crate::link) fn new() -> Self {
         Self { tokens: u128::MAX, filled_at: TimeNs::default() }

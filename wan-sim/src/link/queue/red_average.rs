@@ -1,6 +1,7 @@
 //! The average of a queue's length by which RED drops or marks.
 
 use super::discipline::Red;
+use crate::portable_math::whole_power;
 use crate::random_stream::RandomStream;
 use units::{Span, TimeNs};
 
@@ -74,17 +75,4 @@ impl RedAverage {
         self.since_last += 1;
         RedVerdict::Pass
     }
-}
-
-/// Returns `base` to the power `exponent`, by multiplications that every machine rounds alike.
-fn whole_power(mut base: f64, mut exponent: u64) -> f64 {
-    let mut power = 1.0;
-    while exponent > 0 {
-        if exponent % 2 == 1 {
-            power *= base;
-        }
-        base *= base;
-        exponent /= 2;
-    }
-    power
 }

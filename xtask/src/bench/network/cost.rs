@@ -2,7 +2,7 @@
 
 use super::scenario_command;
 use crate::bench::page::Page;
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use crate::workspace;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 use super::scenario_command;
 use crate::bench::page::Page;
-use crate::command::CommandFailure;
+use crate::command_line::CommandFailure;
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench wan-sim`.
 
 use crate::bench::page::Page;
-use crate::command::{CommandFailure, CommandLine};
+use crate::command_line::{CommandFailure, CommandLine};
 use crate::programs;
 use std::path::Path;
 

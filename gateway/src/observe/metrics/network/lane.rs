@@ -1,6 +1,6 @@
 //! The metrics of one lane's UDP socket. Their number is that of the lanes of the region file.
 
-use crate::observe::metrics::description::{MetricDescription, MetricsExposition};
+use crate::observe::metrics::exposition::{MetricDescription, MetricsExposition};
 use crate::observe::metrics::labels::LaneLabel;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

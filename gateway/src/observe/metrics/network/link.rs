@@ -1,7 +1,7 @@
 //! The metrics of the links of this gateway's region. Their number is that of the fabric file.
 
 use super::peer::RealGauge;
-use crate::observe::metrics::description::{MetricDescription, MetricsExposition};
+use crate::observe::metrics::exposition::{MetricDescription, MetricsExposition};
 use crate::observe::metrics::labels::LinkLabel;
 use crate::observe::status::LinkReport;
 use prometheus_client::metrics::family::Family;

@@ -1,6 +1,6 @@
 //! The metrics of one peer.
 
-use crate::observe::metrics::description::{MetricDescription, MetricsExposition};
+use crate::observe::metrics::exposition::{MetricDescription, MetricsExposition};
 use crate::observe::metrics::labels::{LossLabel, PayloadLabel, PeerInfoLabel, PeerLabel};
 use congestion_model::LossCounts;
 use prometheus_client::metrics::counter::Counter;

@@ -22,8 +22,8 @@
 //! **The end of the lane.** A socket that is dropped sends what waits.
 
 use super::packet_batch::{PacketBatch, packet_count, transmit_packets};
+use crate::lock::lock_ignoring_poison;
 use crate::observe::metrics::LaneMetrics;
-use crate::sync::lock;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, Runtime, UdpPoller};
 use std::fmt;
@@ -126,7 +126,7 @@ impl AsyncUdpSocket for GatheringSocket {
     /// Sends packets, or keeps a copy of them until the end of the turn.
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let segments_max = self.segments_max();
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = lock_ignoring_poison(&self.waiting);
         let WaitingPackets { batch, turn_packets, turn_end } = &mut *waiting;
         if !batch.append(transmit, segments_max) {
             self.send_batch(batch)?;
@@ -183,7 +183,7 @@ impl Future for TurnEnd {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let Some(socket) = this.socket.upgrade() else { return Poll::Ready(()) };
-        let mut waiting = lock(&socket.waiting);
+        let mut waiting = lock_ignoring_poison(&socket.waiting);
         let WaitingPackets { batch, turn_packets, turn_end } = &mut *waiting;
         turn_end.clone_from(context.waker());
         if std::mem::take(turn_packets) >= DRIVER_TURN_PACKETS && !batch.is_empty() {
@@ -206,7 +206,7 @@ impl Future for TurnEnd {
 impl Drop for GatheringSocket {
     /// Sends the packets that wait, and ends the task that would have sent them.
     fn drop(&mut self) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = lock_ignoring_poison(&self.waiting);
         let _ = self.send_batch(&mut waiting.batch);
         waiting.turn_end.wake_by_ref();
     }

@@ -6,10 +6,10 @@ use super::super::tls::{Credentials, gateway_dns_name};
 use super::gather_packets;
 use crate::certs::{CertificateAuthority, CertificateValidity};
 use crate::host::{Host, RealHost};
+use crate::lock::lock_ignoring_poison;
 use crate::observe::metrics::LaneMetrics;
-use crate::sync::lock;
-use crate::wan::congestion::window::LanePath;
-use crate::wan::link::policy::ControllerKind;
+use crate::wan::congestion::lane_path::LanePath;
+use crate::wan::link::policy::ControllerPolicy;
 use crate::warnings::Warnings;
 use bytes::Bytes;
 use hier_collectives::ids::RegionId;
@@ -62,7 +62,7 @@ impl RecordingSocket {
 
     fn set_room(&self, calls: usize) {
         let wakers = {
-            let mut state = lock(&self.state);
+            let mut state = lock_ignoring_poison(&self.state);
             state.room = calls;
             std::mem::take(&mut state.wakers)
         };
@@ -71,7 +71,7 @@ impl RecordingSocket {
 
     /// Returns the first byte of each packet, by call, and forgets them.
     fn take_marks(&self) -> Vec<Vec<u8>> {
-        let calls = std::mem::take(&mut lock(&self.state).calls);
+        let calls = std::mem::take(&mut lock_ignoring_poison(&self.state).calls);
         calls.iter().map(|packets| packets.iter().map(|packet| packet[0]).collect()).collect()
     }
 }
@@ -82,7 +82,7 @@ impl AsyncUdpSocket for RecordingSocket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        let mut state = lock(&self.state);
+        let mut state = lock_ignoring_poison(&self.state);
         if state.room == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -113,7 +113,7 @@ impl AsyncUdpSocket for RecordingSocket {
 
 impl UdpPoller for RoomPoller {
     fn poll_writable(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = lock(&self.0.state);
+        let mut state = lock_ignoring_poison(&self.0.state);
         if state.room > 0 {
             return Poll::Ready(Ok(()));
         }
@@ -368,7 +368,7 @@ fn endpoints() -> (Endpoint, Endpoint, LaneMetrics, ClientConfig) {
         probe_seed: 0,
     };
     let pinned = PacketSize::Pinned { bytes: 1472 };
-    let transport = Arc::new(lane_transport_config(&path, ControllerKind::Dedicated, pinned));
+    let transport = Arc::new(lane_transport_config(&path, ControllerPolicy::Dedicated, pinned));
     let mut server = ServerConfig::with_crypto(west.server_config().expect("TLS"));
     server.transport_config(Arc::clone(&transport));
     let mut client = ClientConfig::new(east.client_config().expect("TLS"));

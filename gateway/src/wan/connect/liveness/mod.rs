@@ -37,8 +37,9 @@
 //! ```
 
 use crate::host::Host;
-use crate::wan::congestion::lane_controller::{connection_telemetry, smoothed_rtt};
+use crate::wan::congestion::lane_controller::lane_controller_telemetry;
 use crate::wan::congestion::telemetry::LaneTelemetry;
+use crate::wan::congestion::telemetry::smoothed_rtt;
 use bytes::Bytes;
 use quinn::{Connection, FrameStats};
 use std::future::Future;
@@ -180,7 +181,7 @@ impl PeerLiveness {
 
 /// The counters of one lane at one look.
 #[derive(Debug, Clone, Copy)]
-struct LaneView {
+struct LivenessSample {
     at: TimeNs,
     /// The round trip in which an acknowledgement is due.
     round: Span,
@@ -194,9 +195,9 @@ struct LaneView {
 
 /// The silence of one lane.
 #[derive(Debug)]
-struct LaneSilence {
+struct LaneLiveness {
     /// The last look, and how long after it the next one is planned.
-    last: LaneView,
+    last: LivenessSample,
     planned: Span,
     /// [`PeerLiveness::heard_ns`] at the last look.
     peer_heard_ns: u64,
@@ -214,7 +215,7 @@ struct LaneSilence {
 
 /// The frames that a lane has sent, to tell whether any is to be acknowledged.
 #[derive(Debug, Default)]
-struct SentFrames {
+struct LivenessFrames {
     /// Frames other than probes and acknowledgements, until the last look.
     payload: u64,
     /// All frames but acknowledgements, when the last of them was acknowledged.
@@ -233,20 +234,20 @@ pub(super) async fn monitor_liveness(
     keeps_alive: bool,
 ) -> String {
     let mut keep_alive_at = next_liveness_tick(host.now());
-    let mut silence = LaneSilence::new(host.now(), peer);
-    let (mut sent, mut path) = (SentFrames::default(), None);
+    let mut silence = LaneLiveness::new(host.now(), peer);
+    let (mut sent, mut path) = (LivenessFrames::default(), None);
     let mut is_asked = false;
     loop {
         // Made before the look, so that no silence of another lane in between is missed.
         let other_silenced = peer.silenced.notified();
         // A connection that moves to another path has new counters, so they are fetched each time.
-        let Some(telemetry) = connection_telemetry(connection) else {
+        let Some(telemetry) = lane_controller_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
         follow_liveness_path(&mut path, &telemetry);
         let round = liveness_round(smoothed_rtt(connection), rtt);
         let stats = connection.stats();
-        let view = LaneView {
+        let view = LivenessSample {
             at: host.now(),
             round,
             acked_packets: telemetry.acked_packets(),
@@ -320,7 +321,7 @@ fn next_liveness_tick(now: TimeNs) -> TimeNs {
     TimeNs::from_ns((now.ns() / interval + 1).saturating_mul(interval))
 }
 
-impl SentFrames {
+impl LivenessFrames {
     /// Returns whether bytes in flight await an acknowledgement, by the frames sent so far. Forgets
     /// those of packets with acknowledgements alone, which nobody acknowledges. Wakes the tuner if
     /// more than liveness probes was sent since the last look.
@@ -347,10 +348,10 @@ impl SentFrames {
     }
 }
 
-impl LaneSilence {
+impl LaneLiveness {
     /// Makes the silence of a lane that is up since `now`.
     fn new(now: TimeNs, peer: &PeerLiveness) -> Self {
-        let last = LaneView {
+        let last = LivenessSample {
             at: now,
             round: Span::ZERO,
             acked_packets: 0,
@@ -371,7 +372,7 @@ impl LaneSilence {
 
     /// Updates the silence of the lane from its counters. Time counts up to the planned look: while
     /// this process was stopped, no peer was silent.
-    fn look(&mut self, view: &LaneView, peer: &PeerLiveness) {
+    fn look(&mut self, view: &LivenessSample, peer: &PeerLiveness) {
         let passed = view.at.since(self.last.at).min(self.planned);
         self.note_acks(passed, view, peer);
         self.note_time_alone(passed, peer);
@@ -380,7 +381,7 @@ impl LaneSilence {
     }
 
     /// Adds `passed` to the time without an acknowledgement, or ends that time.
-    fn note_acks(&mut self, passed: Span, view: &LaneView, peer: &PeerLiveness) {
+    fn note_acks(&mut self, passed: Span, view: &LivenessSample, peer: &PeerLiveness) {
         let heard = view.acked_packets != self.last.acked_packets;
         let awaited = view.in_flight && self.last.in_flight && !heard;
         self.unheard = if awaited { self.unheard + passed } else { Span::ZERO };
@@ -436,7 +437,7 @@ impl LaneSilence {
     /// Plans the next look, and returns its time. `other_silent` says whether another lane to the
     /// peer is silent.
     fn plan_look(&mut self, other_silent: bool) -> TimeNs {
-        let LaneView { at, round, in_flight, .. } = self.last;
+        let LivenessSample { at, round, in_flight, .. } = self.last;
         let next = if self.silent {
             // A silent path may be back at any time.
             at + Span::from_ns(round.ns() / 2)

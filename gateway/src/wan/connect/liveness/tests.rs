@@ -21,16 +21,16 @@ fn a_link_with_a_way_round_is_lost_sooner() {
 
 /// A lane with a round trip of 100 ms whose looks come as planned, or as the test says.
 struct Lane {
-    silence: LaneSilence,
+    silence: LaneLiveness,
     peer: PeerLiveness,
-    view: LaneView,
+    view: LivenessSample,
 }
 
 impl Lane {
     fn new() -> Self {
         let peer = PeerLiveness::default();
-        let silence = LaneSilence::new(TimeNs::from_ns(1_500_000_000), &peer);
-        let view = LaneView { round: Span::from_ms(100), ..silence.last };
+        let silence = LaneLiveness::new(TimeNs::from_ns(1_500_000_000), &peer);
+        let view = LivenessSample { round: Span::from_ms(100), ..silence.last };
         let mut lane = Self { silence, peer, view };
         lane.look(Span::ZERO);
         lane
@@ -132,7 +132,7 @@ fn a_path_silent_while_others_are_heard_is_dead() {
 #[test]
 fn acknowledgements_alone_await_no_acknowledgement() {
     let telemetry = LaneTelemetry::new(1200);
-    let (mut sent, mut frames) = (SentFrames::default(), FrameStats::default());
+    let (mut sent, mut frames) = (LivenessFrames::default(), FrameStats::default());
     telemetry.in_flight.note_sent(40);
     frames.acks += 1;
     assert!(!sent.is_awaiting_acknowledgement(&frames, &telemetry));

@@ -23,7 +23,7 @@ const IPV6_UDP_HEADER_BYTES: u16 = 48;
 
 /// The path from this gateway to the lanes of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LanePaths {
+pub struct CheckedPaths {
     /// The addresses of each lane, in the order of lanes: of this gateway, and of the peer.
     pub lanes: Vec<(IpAddr, SocketAddr)>,
     /// Round trip of the link.
@@ -142,7 +142,7 @@ impl fmt::Display for PathFault {
 ///
 /// # Errors
 /// An address of `paths` is not one of this host, or the system receives nothing.
-pub async fn check_path(host: &dyn Host, paths: &LanePaths) -> io::Result<PathFindings> {
+pub async fn check_path(host: &dyn Host, paths: &CheckedPaths) -> io::Result<PathFindings> {
     let mut findings = PathFindings::default();
     let own: BTreeSet<IpAddr> = paths.lanes.iter().map(|(own, _)| *own).collect();
     for own in own {
@@ -230,7 +230,7 @@ mod tests {
     use crate::simulate::{KeyFolder, run_in_virtual_time};
     use crate::warnings::Warnings;
     use hier_collectives::ids::GatewayId;
-    use hier_collectives::topology::{Fabric, RegionGateway, RegionSpec};
+    use hier_collectives::topology::{Fabric, FabricGatewaySpec, FabricRegionSpec};
     use quinn::{Endpoint, EndpointConfig, ServerConfig};
     use std::net::Ipv4Addr;
     use units::{BitRate, Fraction};
@@ -246,10 +246,10 @@ mod tests {
 
     /// Returns the settings of a server that is never connected to.
     fn server_config() -> ServerConfig {
-        let alone = RegionSpec {
+        let alone = FabricRegionSpec {
             name: "a".to_owned(),
             speeds: vec![1.0],
-            gateways: vec![RegionGateway::new("a-0", 1, None)],
+            gateways: vec![FabricGatewaySpec::new("a-0", 1, None)],
         };
         let fabric = Fabric::new("alone", 1500, vec![alone], vec![]).expect("valid");
         let keys = KeyFolder::make(&fabric).expect("keys");
@@ -277,7 +277,7 @@ mod tests {
             let servers: Vec<_> = open.iter().map(serve).collect();
             assert!(servers.iter().all(Result::is_ok), "{servers:?}");
             let lanes = (0..4).map(|number| (OWN, lane(number))).collect();
-            let paths = LanePaths { lanes, rtt: Span::from_ms(80), mtu: wanted };
+            let paths = CheckedPaths { lanes, rtt: Span::from_ms(80), mtu: wanted };
             check_path(&host, &paths).await
         });
         found.expect("a runtime").expect("addresses of this host")

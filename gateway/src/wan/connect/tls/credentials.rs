@@ -1,12 +1,11 @@
 //! Certificate, key and CA of a gateway, and the TLS settings that they make.
 
+use super::cipher_suites::{cpu_has_aes, tls_cipher_provider};
 use crate::access::read_credential_file;
 use ::ring::hmac;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::RootCertStore;
 use rustls::client::Resumption;
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::ring::{self, cipher_suite};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
@@ -160,7 +159,7 @@ impl Credentials {
     /// TLS refuses the certificate, the key or the CA of the trainers.
     pub fn attach_acceptor_config(
         &self,
-        trainers: Option<&Authorities>,
+        trainers: Option<&TrustAnchors>,
     ) -> Result<rustls::ServerConfig, CredentialsError> {
         let verifier = match trainers {
             None => WebPkiClientVerifier::no_client_auth(),
@@ -261,12 +260,12 @@ impl Credentials {
 
 /// Certificates of CAs that one side of a connection trusts.
 #[derive(Debug, Clone)]
-pub struct Authorities {
+pub struct TrustAnchors {
     file: PathBuf,
     pub(super) roots: Arc<RootCertStore>,
 }
 
-impl Authorities {
+impl TrustAnchors {
     /// Loads the certificates of a PEM file.
     ///
     /// # Errors
@@ -387,33 +386,4 @@ fn no_pem_item(file: &Path, item: &str) -> CredentialsError {
 /// Makes the error about a certificate file that TLS refuses.
 pub(super) fn refused_credentials(file: &Path, source: rustls::Error) -> CredentialsError {
     CredentialsError::Refused { file: file.to_owned(), source }
-}
-
-/// Returns rustls's provider with two cipher suites, the preferred one first: AES-128-GCM if
-/// `has_aes`, else ChaCha20. Both are offered, so that unlike hosts still connect.
-/// Tested by `chacha20_is_used_only_without_aes_instructions`.
-pub(super) fn tls_cipher_provider(has_aes: bool) -> Arc<CryptoProvider> {
-    let (aes, chacha) =
-        (cipher_suite::TLS13_AES_128_GCM_SHA256, cipher_suite::TLS13_CHACHA20_POLY1305_SHA256);
-    let cipher_suites = if has_aes { vec![aes, chacha] } else { vec![chacha, aes] };
-    Arc::new(CryptoProvider { cipher_suites, ..ring::default_provider() })
-}
-
-/// Returns whether the CPU has instructions for AES-GCM.
-#[cfg(target_arch = "x86_64")]
-pub(super) fn cpu_has_aes() -> bool {
-    std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq")
-}
-
-/// Returns whether the CPU has instructions for AES-GCM.
-#[cfg(target_arch = "aarch64")]
-pub(super) fn cpu_has_aes() -> bool {
-    std::arch::is_aarch64_feature_detected!("aes")
-}
-
-/// Returns whether the CPU has instructions for AES-GCM; false on architectures that are not
-/// checked.
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(super) fn cpu_has_aes() -> bool {
-    false
 }

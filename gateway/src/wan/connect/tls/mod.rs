@@ -6,19 +6,20 @@
 //! may be without a certificate: [`attach_client_config`] makes its settings.
 
 mod alert;
-mod attach;
+mod cipher_suites;
 mod credentials;
+mod gateway_verifier;
 mod identity;
 mod own_certificate;
 #[cfg(test)]
 mod tests;
 
 pub(super) use alert::{explain_connection_alert, is_closed_by_dialler};
-pub use attach::attach_client_config;
 pub(super) use credentials::PROBE_ALPN;
 pub use credentials::{
-    ATTACH_ALPN, Authorities, CertificateExpiry, Credentials, CredentialsError,
+    ATTACH_ALPN, CertificateExpiry, Credentials, CredentialsError, TrustAnchors,
     certificate_file_expiry,
 };
+pub use gateway_verifier::attach_client_config;
 pub use identity::{IdentityError, check_gateway_identity, gateway_dns_name, identity_dns_names};
 pub use own_certificate::OwnCertificateError;

@@ -1,8 +1,8 @@
 //! [`LinkCapacity`] estimates what a link delivers. The module above has the drawing of its states.
 
 use crate::wan::congestion::delivery_rate::CONGESTION_LOSS_FRACTION;
+use crate::wan::link::link_traffic::LinkTraffic;
 use crate::wan::link::policy::LINK_RATE_MIN_BITS_PER_S;
-use crate::wan::link::traffic::LinkTraffic;
 use hier_collectives::plan::PairShare;
 use hier_collectives::topology::Link;
 use std::collections::VecDeque;

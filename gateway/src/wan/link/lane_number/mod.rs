@@ -87,7 +87,7 @@ const LANE_SOUND_TIME: Span = Span::from_secs(5);
 
 /// The bounds of the lanes to one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LaneTerms {
+pub struct LaneNumberTerms {
     /// The fewest, at least 1.
     pub least: u16,
     /// The reason for the fewest.
@@ -152,7 +152,7 @@ pub(crate) struct LaneSample {
 /// The number of lanes to one peer; the module has the drawing of its states.
 #[derive(Debug)]
 pub(crate) struct LaneNumber {
-    terms: LaneTerms,
+    terms: LaneNumberTerms,
     /// The lanes above the least number, in the order of their addition.
     extras: Vec<ExtraLane>,
     /// The reason for the wanted number.
@@ -229,7 +229,7 @@ impl LaneReason {
 
 impl LaneNumber {
     /// Creates the number of lanes to a peer, none of which is up.
-    pub fn new(terms: LaneTerms) -> Self {
+    pub fn new(terms: LaneNumberTerms) -> Self {
         Self {
             terms,
             extras: Vec::new(),

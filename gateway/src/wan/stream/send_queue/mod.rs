@@ -19,4 +19,4 @@ mod segment;
 mod tests;
 
 pub use queue::SendQueue;
-pub use segment::{NewSegment, QueuedSegment, SegmentId, TrafficClass};
+pub use segment::{NewSegment, QueuedSegment, SegmentClass, SegmentId};

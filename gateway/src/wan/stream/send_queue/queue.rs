@@ -6,9 +6,9 @@
 //! no segment from then on.
 
 use super::scheduler::{PulledSegment, Scheduler};
-use super::segment::{NewSegment, QueuedSegment, SegmentId, TrafficClass};
+use super::segment::{NewSegment, QueuedSegment, SegmentClass, SegmentId};
 use crate::events::ConnectionId;
-use crate::sync::lock;
+use crate::lock::lock_ignoring_poison;
 use crate::wan::error_code::SEGMENT_CANCELLED_CODE;
 use crate::wan::pacing::pacer::RELEASE_ORDER_LAST;
 use hier_collectives::ids::{GroupId, Sequence};
@@ -37,15 +37,15 @@ impl SendQueue {
 
     /// Sets the weights of all jobs, when jobs came or went.
     pub fn set_weights(&self, weights: BTreeMap<GroupId, NonZeroU32>) {
-        lock(&self.scheduler).set_weights(weights);
+        lock_ignoring_poison(&self.scheduler).set_weights(weights);
         self.wake_all_senders();
     }
 
     /// Queues a segment for the lanes of the peer. Its parity is decided when a lane pulls it.
     pub fn push(&self, segment: NewSegment) {
         let NewSegment { job, group, header, priority, tail, payload } = segment;
-        let class = TrafficClass::of(priority);
-        lock(&self.scheduler).push_segment(QueuedSegment {
+        let class = SegmentClass::of(priority);
+        lock_ignoring_poison(&self.scheduler).push_segment(QueuedSegment {
             job,
             group,
             header,
@@ -62,12 +62,12 @@ impl SendQueue {
 
     /// Charges bytes of a job's control messages to the job's share of the link.
     pub fn charge_control_bytes(&self, job: GroupId, bytes: u64) {
-        lock(&self.scheduler).charge_control_bytes(job, bytes);
+        lock_ignoring_poison(&self.scheduler).charge_control_bytes(job, bytes);
     }
 
     /// Sets whether the lane of `connection` is being taken away: it then pulls nothing more.
     pub fn set_retiring(&self, connection: ConnectionId, is_retiring: bool) {
-        let mut scheduler = lock(&self.scheduler);
+        let mut scheduler = lock_ignoring_poison(&self.scheduler);
         let has_changed = match is_retiring {
             true => scheduler.retiring.insert(connection),
             false => scheduler.retiring.remove(&connection),
@@ -81,21 +81,24 @@ impl SendQueue {
 
     /// Whether the lane of `connection` has segments that the peer has not receipted.
     pub fn has_pulled(&self, connection: ConnectionId) -> bool {
-        lock(&self.scheduler).pulled.values().any(|pulled| pulled.connection == connection)
+        lock_ignoring_poison(&self.scheduler)
+            .pulled
+            .values()
+            .any(|pulled| pulled.connection == connection)
     }
 
     /// Whether segments of either class wait for a lane.
     pub fn has_waiting(&self) -> bool {
-        let scheduler = lock(&self.scheduler);
-        [TrafficClass::Small, TrafficClass::Bulk].into_iter().any(|one| scheduler.has_segment(one))
+        let scheduler = lock_ignoring_poison(&self.scheduler);
+        [SegmentClass::Small, SegmentClass::Bulk].into_iter().any(|one| scheduler.has_segment(one))
     }
 
     /// Waits until the lane of `connection` could pull a segment of a class.
-    pub async fn wait_until_ready(&self, class: TrafficClass, connection: ConnectionId) {
+    pub async fn wait_until_ready(&self, class: SegmentClass, connection: ConnectionId) {
         loop {
             let (ready, readmitted) = (self.ready_of(class).notified(), self.readmitted.notified());
             let is_retiring = {
-                let scheduler = lock(&self.scheduler);
+                let scheduler = lock_ignoring_poison(&self.scheduler);
                 let is_retiring = scheduler.retiring.contains(&connection);
                 // A lane that finds a segment takes no signal, which is another's.
                 if !is_retiring && scheduler.has_segment(class) {
@@ -114,11 +117,11 @@ impl SendQueue {
 
     /// Pulls the next segment of a class, if there is one and the lane is not being taken away. It
     /// belongs to the lane of `connection` until its receipt.
-    pub fn pull(&self, class: TrafficClass, connection: ConnectionId) -> Option<QueuedSegment> {
-        let mut scheduler = lock(&self.scheduler);
+    pub fn pull(&self, class: SegmentClass, connection: ConnectionId) -> Option<QueuedSegment> {
+        let mut scheduler = lock_ignoring_poison(&self.scheduler);
         let pulled = scheduler.take_segment(class, connection);
         // A bulk turn may also have repaid the overdraft of a job whose small segments wait.
-        for left in [TrafficClass::Small, TrafficClass::Bulk] {
+        for left in [SegmentClass::Small, SegmentClass::Bulk] {
             if scheduler.has_segment(left) {
                 self.ready_of(left).notify_one();
             }
@@ -135,7 +138,7 @@ impl SendQueue {
         mut stream: quinn::SendStream,
         cancel: &CancellationToken,
     ) {
-        let mut scheduler = lock(&self.scheduler);
+        let mut scheduler = lock_ignoring_poison(&self.scheduler);
         match scheduler.pulled.get_mut(&id) {
             Some(pulled) if pulled.connection == connection => pulled.stream = Some(stream),
             _ if cancel.is_cancelled() => {
@@ -149,7 +152,7 @@ impl SendQueue {
     /// Forgets a segment that the peer has receipted, and stops its writer if the peer needs no
     /// more of its bytes.
     pub fn handle_receipt(&self, id: SegmentId) {
-        let mut scheduler = lock(&self.scheduler);
+        let mut scheduler = lock_ignoring_poison(&self.scheduler);
         let pulled = scheduler.pulled.remove(&id);
         let was_queued = scheduler.remove_segments(id.0, |queued| *queued == id.1);
         drop(scheduler);
@@ -167,7 +170,7 @@ impl SendQueue {
     /// Stops all segments of a collective. Returns tokens that fire when the senders that are
     /// writing them have stopped: until then they read the memory.
     pub fn cancel_collective(&self, group: GroupId, sequence: Sequence) -> Vec<CancellationToken> {
-        let mut scheduler = lock(&self.scheduler);
+        let mut scheduler = lock_ignoring_poison(&self.scheduler);
         scheduler.remove_segments(group, |queued| queued.sequence == sequence);
         let of_it = |id: &SegmentId| id.0 == group && id.1.sequence == sequence;
         let ended: Vec<_> = scheduler.pulled.extract_if(.., |id, _| of_it(id)).collect();
@@ -184,7 +187,7 @@ impl SendQueue {
     /// Requeues the segments of a lost connection that have no receipt; returns their payload
     /// bytes.
     pub fn requeue_connection(&self, connection: ConnectionId) -> u64 {
-        let mut scheduler = lock(&self.scheduler);
+        let mut scheduler = lock_ignoring_poison(&self.scheduler);
         scheduler.retiring.remove(&connection);
         let lost: Vec<_> =
             scheduler.pulled.extract_if(.., |_, pulled| pulled.connection == connection).collect();
@@ -200,12 +203,12 @@ impl SendQueue {
 
     /// Drops all segments: the peer is gone, and its epochs with it.
     pub fn clear(&self) {
-        let ended = lock(&self.scheduler).clear();
+        let ended = lock_ignoring_poison(&self.scheduler).clear();
         ended.into_values().for_each(PulledSegment::stop_writer);
     }
 
     /// Returns the signal of the senders of a class.
-    fn ready_of(&self, class: TrafficClass) -> &Notify {
+    fn ready_of(&self, class: SegmentClass) -> &Notify {
         &self.ready[class as usize]
     }
 

@@ -7,12 +7,12 @@
 //! end would starve them.
 
 use super::fair_queue::FairQueue;
-use super::segment::{QueuedSegment, SegmentId, TrafficClass};
+use super::segment::{QueuedSegment, SegmentClass, SegmentId};
 use crate::events::ConnectionId;
 use crate::wan::error_code::SEGMENT_CANCELLED_CODE;
 use crate::wan::pacing::pacer::RELEASE_ORDER_FIRST;
+use hier_collectives::fec::TailParity;
 use hier_collectives::ids::GroupId;
-use hier_collectives::session::TailParity;
 use hier_collectives::wire::SegmentKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -70,35 +70,35 @@ impl Scheduler {
 
     /// Queues a segment with the small ones or the bulk, by its size class.
     pub fn push_segment(&mut self, segment: QueuedSegment) {
-        match TrafficClass::of(segment.priority) {
-            TrafficClass::Small => self.small.push_segment(segment),
-            TrafficClass::Bulk => self.bulk.push_segment(segment),
+        match SegmentClass::of(segment.priority) {
+            SegmentClass::Small => self.small.push_segment(segment),
+            SegmentClass::Bulk => self.bulk.push_segment(segment),
         }
     }
 
     /// Returns whether a lane could pull a segment of the class now.
-    pub fn has_segment(&self, class: TrafficClass) -> bool {
+    pub fn has_segment(&self, class: SegmentClass) -> bool {
         match class {
-            TrafficClass::Small => self.small.waiting_jobs().any(|group| !self.is_overdrawn(group)),
-            TrafficClass::Bulk => self.bulk.waiting_jobs().next().is_some(),
+            SegmentClass::Small => self.small.waiting_jobs().any(|group| !self.is_overdrawn(group)),
+            SegmentClass::Bulk => self.bulk.waiting_jobs().next().is_some(),
         }
     }
 
     /// Takes the next segment of a class for a lane's connection, and decides its parity.
     pub fn take_segment(
         &mut self,
-        class: TrafficClass,
+        class: SegmentClass,
         connection: ConnectionId,
     ) -> Option<QueuedSegment> {
         if self.retiring.contains(&connection) {
             return None;
         }
         let mut segment = match class {
-            TrafficClass::Small => self.take_small()?,
-            TrafficClass::Bulk => self.take_bulk()?,
+            SegmentClass::Small => self.take_small()?,
+            SegmentClass::Bulk => self.take_bulk()?,
         };
         self.pulls += 1;
-        segment.order = if class == TrafficClass::Small { RELEASE_ORDER_FIRST } else { self.pulls };
+        segment.order = if class == SegmentClass::Small { RELEASE_ORDER_FIRST } else { self.pulls };
         if !segment.requeued {
             segment.header.parity = self.parity_for(&segment);
         }
@@ -181,7 +181,7 @@ impl Scheduler {
     /// Takes the next bulk segment; each turn of a job first repays the overdraft of its small
     /// segments.
     fn take_bulk(&mut self) -> Option<QueuedSegment> {
-        if !self.has_segment(TrafficClass::Bulk) {
+        if !self.has_segment(SegmentClass::Bulk) {
             return None;
         }
         let small: BTreeSet<_> = self.small.waiting_jobs().collect();
@@ -206,7 +206,7 @@ impl Scheduler {
 
     /// Takes the next small segment of a job that is not overdrawn.
     fn take_small(&mut self) -> Option<QueuedSegment> {
-        if !self.has_segment(TrafficClass::Small) {
+        if !self.has_segment(SegmentClass::Small) {
             return None;
         }
         let overdrawn: Vec<_> =

@@ -1,8 +1,9 @@
 //! Segments as the send queue holds them.
 
 use crate::memory::mem_slice::MemSlice;
+use hier_collectives::fec::TailParity;
 use hier_collectives::ids::{GroupId, Sequence};
-use hier_collectives::session::{SegmentPriority, TailParity};
+use hier_collectives::session::SegmentPriority;
 use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use tokio_util::sync::CancellationToken;
@@ -59,14 +60,14 @@ pub struct QueuedSegment {
 
 /// The two kinds of traffic, each with a sender task of its own on every lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum TrafficClass {
+pub enum SegmentClass {
     /// Segments of small operations, which do not wait behind others.
     Small,
     /// Segments of all other operations.
     Bulk,
 }
 
-impl TrafficClass {
+impl SegmentClass {
     /// Returns the class of a segment of this priority.
     pub(super) fn of(priority: SegmentPriority) -> Self {
         if priority.class == SizeClass::Small { Self::Small } else { Self::Bulk }

@@ -10,12 +10,12 @@ impl World {
     /// Loses the connection between two gateways with all that is on it, and opens it again.
     pub(in crate::session::tests) fn lose_connection(&mut self, one: GatewayId, other: GatewayId) {
         self.drop_connection(one, other);
-        self.set_connection(one, other, ConnectionState::Up);
+        self.set_connection(one, other, MeshConnectionState::Up);
     }
 
     /// Loses the connection between two gateways, which is awaited.
     pub(in crate::session::tests) fn drop_connection(&mut self, one: GatewayId, other: GatewayId) {
-        self.cut_connection(one, other, ConnectionState::Awaited);
+        self.cut_connection(one, other, MeshConnectionState::Awaited);
     }
 
     /// Loses a connection with all that is on it, until it is set up again.
@@ -23,7 +23,7 @@ impl World {
         &mut self,
         one: GatewayId,
         other: GatewayId,
-        state: ConnectionState,
+        state: MeshConnectionState,
     ) {
         let between = |from, to| pair_of(from, to) == pair_of(one, other);
         self.messages.retain(|(from, to), _| !between(*from, *to));
@@ -43,15 +43,15 @@ impl World {
         &mut self,
         one: GatewayId,
         other: GatewayId,
-        state: ConnectionState,
+        state: MeshConnectionState,
     ) {
         match state {
-            ConnectionState::Up => self.not_up.remove(&pair_of(one, other)),
+            MeshConnectionState::Up => self.not_up.remove(&pair_of(one, other)),
             _ => self.not_up.insert(pair_of(one, other), state),
         };
         let graph = self.graph();
         for me in self.fabric.gateway_ids() {
-            if me == one || me == other && state != ConnectionState::Up {
+            if me == one || me == other && state != MeshConnectionState::Up {
                 self.unknown.remove(&me);
                 self.learn(me, &graph);
             } else {
@@ -61,17 +61,17 @@ impl World {
     }
 
     /// Hands a gateway the connections as they are or were.
-    pub(in crate::session::tests) fn learn(&mut self, me: GatewayId, graph: &Arc<ConnectionGraph>) {
+    pub(in crate::session::tests) fn learn(&mut self, me: GatewayId, graph: &Arc<MeshGraph>) {
         let now = self.now;
         self.session(me).handle_connections(graph, "test", now);
         self.collect(me);
     }
 
     /// Returns the connections as they are.
-    pub(in crate::session::tests) fn graph(&self) -> Arc<ConnectionGraph> {
+    pub(in crate::session::tests) fn graph(&self) -> Arc<MeshGraph> {
         let state =
-            |one, other| self.not_up.get(&(one, other)).copied().unwrap_or(ConnectionState::Up);
-        Arc::new(ConnectionGraph::new(&self.fabric, state))
+            |one, other| self.not_up.get(&(one, other)).copied().unwrap_or(MeshConnectionState::Up);
+        Arc::new(MeshGraph::new(&self.fabric, state))
     }
 
     /// Whether messages get from one gateway to another, over others if need be.

@@ -18,7 +18,11 @@ const B: GatewayId = GatewayId(1);
 const C: GatewayId = GatewayId(2);
 
 /// A world of a fabric whose connections have these states, with the planner's plan.
-fn world_of(fabric: &Arc<Fabric>, seed: u64, not_up: &[(GatewayPair, ConnectionState)]) -> World {
+fn world_of(
+    fabric: &Arc<Fabric>,
+    seed: u64,
+    not_up: &[(GatewayPair, MeshConnectionState)],
+) -> World {
     let plan = make_plan(fabric).expect("a plan");
     let plan = Plan { segment: ByteCount::new(SEGMENT_BYTES), ..plan };
     let plan = plan.with_express_limit(fabric);
@@ -78,7 +82,7 @@ fn data_and_control_go_round_a_link_cut_under_way() {
         let one = world.dice.roll(regions);
         let other = (one + 1 + world.dice.roll(regions - 1)) % regions;
         let [one, other] = [one, other].map(|id| GatewayId(u16::try_from(id).expect("small")));
-        world.cut_connection(one, other, ConnectionState::Down);
+        world.cut_connection(one, other, MeshConnectionState::Down);
         world.run();
         let (low, high) = pair_of(one, other);
         let link = format!("link r{low}-r{high} is down (");
@@ -104,11 +108,11 @@ fn a_link_that_comes_back_is_used_again() {
     for seed in 0..20 {
         let mut world = mesh(3 + usize::from(seed % 2 == 1), seed);
         let whole = world.sessions[0].plan().expect("an epoch").hash();
-        world.cut_connection(B, C, ConnectionState::Down);
+        world.cut_connection(B, C, MeshConnectionState::Down);
         world.run();
         assert!(!is_used(&world, (B, C)));
         let epoch = world.epoch_of(RankId(0)).0;
-        world.set_connection(B, C, ConnectionState::Up);
+        world.set_connection(B, C, MeshConnectionState::Up);
         world.run();
         (0..6).for_each(|later| collective(&mut world, later));
         assert!(results(&world).iter().all(|results| *results == 6), "no collective fails for it");
@@ -124,7 +128,7 @@ fn a_link_cut_before_the_start_is_gone_round() {
     for seed in 0..20 {
         let fabric = fabric(&vec![1; 3 + usize::from(seed % 2 == 1)]);
         let cut = [(A, B), (A, C), (B, C)][seed as usize % 3];
-        let mut world = world_of(&fabric, seed, &[(cut, ConnectionState::Down)]);
+        let mut world = world_of(&fabric, seed, &[(cut, MeshConnectionState::Down)]);
         assert!(!is_used(&world, cut));
         collective(&mut world, 0);
         assert!(results(&world).iter().all(|results| *results == 1));
@@ -134,9 +138,9 @@ fn a_link_cut_before_the_start_is_gone_round() {
 
 #[test]
 fn a_link_that_is_awaited_is_not_gone_round() {
-    let mut world = world_of(&fabric(&[1; 3]), 1, &[((B, C), ConnectionState::Awaited)]);
+    let mut world = world_of(&fabric(&[1; 3]), 1, &[((B, C), MeshConnectionState::Awaited)]);
     assert!(world.sessions.iter().all(|session| session.plan().is_none()));
-    world.set_connection(B, C, ConnectionState::Up);
+    world.set_connection(B, C, MeshConnectionState::Up);
     world.run();
     assert!(is_used(&world, (B, C)));
     // Closed for a moment: the plan stays.
@@ -159,8 +163,8 @@ fn an_isolated_gateway_is_named_with_its_links() {
         for _ in 0..world.dice.roll(30) {
             world.step();
         }
-        world.cut_connection(B, C, ConnectionState::Down);
-        world.cut_connection(A, C, ConnectionState::Awaited);
+        world.cut_connection(B, C, MeshConnectionState::Down);
+        world.cut_connection(A, C, MeshConnectionState::Awaited);
         world.run();
         assert!(world.sessions.iter().all(|session| session.plan().is_none()), "seed {seed}");
         for rank in 0..3 {
@@ -169,7 +173,7 @@ fn an_isolated_gateway_is_named_with_its_links() {
                 assert!(failure.text.contains("link r"), "{failure}");
             }
         }
-        world.set_connection(A, C, ConnectionState::Up);
+        world.set_connection(A, C, MeshConnectionState::Up);
         world.run();
         assert!(!is_used(&world, (B, C)));
         let before = results(&world);
@@ -186,7 +190,7 @@ fn a_failure_names_an_unreachable_gateway_and_its_links() {
         world.post(RankId(rank), 0, 200);
     }
     world.run();
-    world.cut_connection(B, C, ConnectionState::Awaited);
+    world.cut_connection(B, C, MeshConnectionState::Awaited);
     world.run();
     let text = "gateway g2 cannot be reached: link r1-r2 is down (test); contributions intact, the \
                 gateways go on trying";
@@ -231,9 +235,9 @@ impl Storm {
                 let [one, other] =
                     [one, other].map(|id| GatewayId(u16::try_from(id).expect("small")));
                 match self.world.dice.roll(4) {
-                    0 => self.world.cut_connection(one, other, ConnectionState::Down),
-                    1 => self.world.cut_connection(one, other, ConnectionState::Awaited),
-                    _ => self.world.set_connection(one, other, ConnectionState::Up),
+                    0 => self.world.cut_connection(one, other, MeshConnectionState::Down),
+                    1 => self.world.cut_connection(one, other, MeshConnectionState::Awaited),
+                    _ => self.world.set_connection(one, other, MeshConnectionState::Up),
                 }
             }
             1..4 => {
@@ -258,7 +262,7 @@ fn links_that_come_and_go_do_no_other_harm() {
         let Storm { mut world, posts, .. } = storm;
         let cut: Vec<GatewayPair> = world.not_up.keys().copied().collect();
         for (one, other) in cut {
-            world.set_connection(one, other, ConnectionState::Up);
+            world.set_connection(one, other, MeshConnectionState::Up);
         }
         world.run();
         // Ends the collectives that some ranks have not posted, whatever links the plan uses.
@@ -267,7 +271,7 @@ fn links_that_come_and_go_do_no_other_harm() {
             world.drop_connection(A, *other);
         }
         for other in others {
-            world.set_connection(A, other, ConnectionState::Up);
+            world.set_connection(A, other, MeshConnectionState::Up);
         }
         world.run();
         for (RankId(rank), posts) in posts {

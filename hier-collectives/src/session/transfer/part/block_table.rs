@@ -1,6 +1,6 @@
 //! The blocks of a part, by the numbers of their segments.
 
-use crate::parts::{Block, Ranks};
+use crate::parts::{Block, BlockRanks};
 use std::ops::Range;
 
 /// The blocks of a part. Their segments are numbered through, in the order of the blocks.
@@ -32,8 +32,8 @@ impl BlockTable {
     /// Whether some of these ranks get a block.
     pub fn reaches_one_of(&self, ranks: &Range<u32>) -> bool {
         self.blocks.iter().any(|(_, block)| match block.receivers {
-            Ranks::All => !ranks.is_empty(),
-            Ranks::One(rank) => ranks.contains(&rank.0),
+            BlockRanks::All => !ranks.is_empty(),
+            BlockRanks::One(rank) => ranks.contains(&rank.0),
         })
     }
 

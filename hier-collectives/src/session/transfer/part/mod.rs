@@ -7,7 +7,7 @@ use block_table::BlockTable;
 pub(super) use segment::{IncomingSegment, OutboundSegments, SegmentPayload, SegmentState};
 
 use crate::ids::{GatewayId, RankId, Sequence};
-use crate::parts::{OperationPart, Ranks};
+use crate::parts::{BlockRanks, OperationPart};
 use crate::plan::{OperationPhases, TreeRole, TreeUpstream};
 use crate::session::action::{Buffer, BufferView, ReduceInput};
 use std::collections::{BTreeMap, BTreeSet};
@@ -222,13 +222,13 @@ impl TransferPart {
     }
 
     /// Returns the ranks that contribute to a segment.
-    pub fn contributors(&self, index: u32) -> Ranks {
-        self.blocks.block_of(index).map_or(Ranks::All, |block| block.contributors)
+    pub fn contributors(&self, index: u32) -> BlockRanks {
+        self.blocks.block_of(index).map_or(BlockRanks::All, |block| block.contributors)
     }
 
     /// Returns the ranks that get a segment.
-    pub fn receivers(&self, index: u32) -> Ranks {
-        self.blocks.block_of(index).map_or(Ranks::All, |block| block.receivers)
+    pub fn receivers(&self, index: u32) -> BlockRanks {
+        self.blocks.block_of(index).map_or(BlockRanks::All, |block| block.receivers)
     }
 
     /// Returns the view of a segment's bytes in a rank's contribution.

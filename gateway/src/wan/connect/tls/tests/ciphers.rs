@@ -1,8 +1,9 @@
 //! The cipher follows the CPUs of both ends.
 
-use super::super::credentials::{GATEWAY_ALPN, tls_cipher_provider};
+use super::super::credentials::GATEWAY_ALPN;
 use super::super::gateway_dns_name;
 use super::*;
+use crate::wan::connect::tls::cipher_suites::tls_cipher_provider;
 use rustls::pki_types::ServerName;
 use rustls::{CipherSuite, quic};
 use std::sync::Arc;

@@ -4,7 +4,7 @@ mod path;
 mod rate;
 
 use super::{LinkCapacity, LinkObservation};
-use crate::wan::link::traffic::LinkTraffic;
+use crate::wan::link::link_traffic::LinkTraffic;
 use hier_collectives::ids::RegionId;
 use hier_collectives::plan::PairShare;
 use hier_collectives::topology::Link;

@@ -44,7 +44,7 @@ enum Step {
 
 impl Pair {
     fn new() -> Self {
-        let acceptor = LaneTerms { dials: false, ..terms(1, 3) };
+        let acceptor = LaneNumberTerms { dials: false, ..terms(1, 3) };
         let ends = [End::new(terms(1, 4)), End::new(acceptor)];
         let lanes = BTreeMap::from([(0, Connection::default())]);
         Self { ends, lanes, wishes: [Vec::new(), Vec::new()], told: [0, 0] }

@@ -8,9 +8,9 @@ use super::*;
 const MB: f64 = 1e6;
 
 /// Returns the bounds of lanes with an RTT of 80 ms, at the end that dials.
-fn terms(least: u16, most: u16) -> LaneTerms {
+fn terms(least: u16, most: u16) -> LaneNumberTerms {
     let (least_reason, rtt) = (LaneReason::Pinned, Span::from_ms(80));
-    LaneTerms { least, least_reason, most, dials: true, rtt }
+    LaneNumberTerms { least, least_reason, most, dials: true, rtt }
 }
 
 /// One end, whose lanes come up as soon as they are wanted unless some are held down.
@@ -24,7 +24,7 @@ struct End {
 }
 
 impl End {
-    fn new(terms: LaneTerms) -> Self {
+    fn new(terms: LaneNumberTerms) -> Self {
         let sample = LaneSample {
             now: TimeNs::from_ns(1_000_000_000),
             waiting: false,
@@ -189,7 +189,7 @@ fn a_silent_only_lane_is_replaced_at_once() {
     assert_eq!(end.state().0, 2);
     end.pass(10, |_| 50.0 * MB);
     assert_eq!(end.state(), (1, LaneReason::EarnsNothing));
-    let mut acceptor = End::new(LaneTerms { dials: false, ..terms(1, 4) });
+    let mut acceptor = End::new(LaneNumberTerms { dials: false, ..terms(1, 4) });
     assert_eq!(silent_for(&mut acceptor, 5000), (1, LaneReason::Pinned), "it cannot dial");
 }
 

@@ -5,12 +5,13 @@ mod requeue;
 mod shares;
 
 use super::segment::NewSegment;
-use super::{SendQueue, TrafficClass};
+use super::{SegmentClass, SendQueue};
+use crate::lock::lock_ignoring_poison;
 use crate::memory::arena::Arena;
 use crate::memory::mem_slice::MemSlice;
-use crate::sync::lock;
+use hier_collectives::fec::TailParity;
 use hier_collectives::ids::{Epoch, GroupId, SegmentIndex, Sequence, TreeIndex};
-use hier_collectives::session::{SegmentPriority, TailParity};
+use hier_collectives::session::SegmentPriority;
 use hier_collectives::size_class::SizeClass;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use std::num::NonZeroU32;
@@ -59,7 +60,9 @@ fn key(segment: u32) -> SegmentKey {
 
 /// The job and the bytes of the next pulls.
 fn pulled(queue: &SendQueue, count: usize) -> Vec<(u64, u64)> {
-    let next = |_| lock(&queue.scheduler).take_segment(TrafficClass::Bulk, 1).expect("queued");
+    let next = |_| {
+        lock_ignoring_poison(&queue.scheduler).take_segment(SegmentClass::Bulk, 1).expect("queued")
+    };
     let pulls = (0..count).map(next);
     pulls.map(|segment| (segment.group.0, segment.payload.len())).collect()
 }

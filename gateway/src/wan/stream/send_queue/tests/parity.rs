@@ -17,7 +17,7 @@ fn push_with_tail(queue: &SendQueue, first: u32) {
 
 /// The parity shards of the next pulls.
 fn parities(queue: &SendQueue, count: usize) -> Vec<u16> {
-    let next = |_| queue.pull(TrafficClass::Bulk, 1).expect("queued").header.parity;
+    let next = |_| queue.pull(SegmentClass::Bulk, 1).expect("queued").header.parity;
     (0..count).map(next).collect()
 }
 
@@ -36,7 +36,7 @@ fn a_segment_that_overtakes_earlier_bulk_keeps_its_parity() {
     let queue = queue(&[(7, 1)]);
     (0..10).for_each(|segment| push(&queue, 7, segment, MIB));
     push_tail(&queue, 7, Part { sequence: 2, segment: 0, bytes: SMALL }, tail());
-    assert_eq!(queue.pull(TrafficClass::Small, 1).expect("queued").header.parity, 4);
+    assert_eq!(queue.pull(SegmentClass::Small, 1).expect("queued").header.parity, 4);
 }
 
 #[test]
@@ -58,6 +58,6 @@ fn requeued_segments_keep_their_parity() {
     queue.requeue_connection(1);
     // A segment that overtakes them finds the bound reached.
     push_tail(&queue, 7, Part { sequence: 2, segment: 0, bytes: SMALL }, tail());
-    assert_eq!(queue.pull(TrafficClass::Small, 1).expect("queued").header.parity, 0);
+    assert_eq!(queue.pull(SegmentClass::Small, 1).expect("queued").header.parity, 0);
     assert_eq!(parities(&queue, 10), [0, 0, 0, 0, 0, 4, 4, 4, 4, 4]);
 }

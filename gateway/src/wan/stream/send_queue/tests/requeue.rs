@@ -10,10 +10,10 @@ fn a_segment_pulled_after_replacement_is_requeued_at_the_end() {
     let queue = queue(&[(7, 1)]);
     push(&queue, 7, 0, MIB);
     assert_eq!(queue.requeue_connection(1), 0);
-    queue.pull(TrafficClass::Bulk, 1).expect("queued");
-    assert!(queue.pull(TrafficClass::Bulk, 2).is_none());
+    queue.pull(SegmentClass::Bulk, 1).expect("queued");
+    assert!(queue.pull(SegmentClass::Bulk, 2).is_none());
     queue.requeue_connection(1);
-    assert!(queue.pull(TrafficClass::Bulk, 2).expect("queued").requeued);
+    assert!(queue.pull(SegmentClass::Bulk, 2).expect("queued").requeued);
 }
 
 /// The segment arrived over a lane that was taken for lost. No sender may read its slot any more.
@@ -21,9 +21,9 @@ fn a_segment_pulled_after_replacement_is_requeued_at_the_end() {
 fn a_receipt_stops_a_segment_that_is_being_written() {
     let queue = queue(&[(7, 1)]);
     push(&queue, 7, 0, MIB);
-    queue.pull(TrafficClass::Bulk, 1).expect("queued");
+    queue.pull(SegmentClass::Bulk, 1).expect("queued");
     queue.requeue_connection(1);
-    let again = queue.pull(TrafficClass::Bulk, 2).expect("queued");
+    let again = queue.pull(SegmentClass::Bulk, 2).expect("queued");
     queue.handle_receipt((GroupId(7), again.header.key));
     assert!(again.cancel.is_cancelled());
 }
@@ -45,15 +45,15 @@ fn a_cancel_in_one_job_leaves_the_other_alone() {
 fn a_lane_that_is_taken_away_pulls_nothing_more() {
     let queue = queue(&[(7, 1)]);
     (0..3).for_each(|segment| push(&queue, 7, segment, MIB));
-    let header = queue.pull(TrafficClass::Bulk, 1).expect("queued").header;
+    let header = queue.pull(SegmentClass::Bulk, 1).expect("queued").header;
     queue.set_retiring(1, true);
-    assert!(queue.pull(TrafficClass::Bulk, 1).is_none());
-    assert!(queue.pull(TrafficClass::Bulk, 2).is_some(), "others go on");
+    assert!(queue.pull(SegmentClass::Bulk, 1).is_none());
+    assert!(queue.pull(SegmentClass::Bulk, 2).is_some(), "others go on");
     assert!(queue.has_pulled(1), "not receipted");
     queue.handle_receipt((GroupId(7), header.key));
     assert!(!queue.has_pulled(1));
     queue.set_retiring(1, false);
-    assert!(queue.pull(TrafficClass::Bulk, 1).is_some(), "it is wanted again");
+    assert!(queue.pull(SegmentClass::Bulk, 1).is_some(), "it is wanted again");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn a_sender_wakes_when_its_lane_is_wanted_again() {
     let queue = queue(&[(7, 1)]);
     queue.set_retiring(1, true);
     push(&queue, 7, 0, MIB);
-    let mut ready = Box::pin(queue.wait_until_ready(TrafficClass::Bulk, 1));
+    let mut ready = Box::pin(queue.wait_until_ready(SegmentClass::Bulk, 1));
     assert!(ready.as_mut().poll(&mut context).is_pending());
     queue.set_retiring(1, false);
     assert!(ready.as_mut().poll(&mut context).is_ready());
@@ -85,7 +85,7 @@ fn a_segment_wakes_one_lane_and_a_lost_lane_all() {
     let queue = queue(&[(7, 1)]);
     let mut lanes: Vec<Waiting<'_>> = Vec::new();
     for lane in 1..=4 {
-        lanes.push(Box::pin(queue.wait_until_ready(TrafficClass::Bulk, lane)));
+        lanes.push(Box::pin(queue.wait_until_ready(SegmentClass::Bulk, lane)));
     }
     assert_eq!(count_woken(&mut lanes), 0);
     push(&queue, 7, 0, MIB);
@@ -101,7 +101,7 @@ fn a_lane_that_is_taken_away_takes_no_signal() {
     for (is_pushed_before, first) in [(false, 0), (true, 1)] {
         let queue = queue(&[(7, 1)]);
         let wait =
-            |lane| -> Waiting<'_> { Box::pin(queue.wait_until_ready(TrafficClass::Bulk, lane)) };
+            |lane| -> Waiting<'_> { Box::pin(queue.wait_until_ready(SegmentClass::Bulk, lane)) };
         let (mut retiring, mut other) = (vec![wait(1)], vec![wait(2)]);
         assert_eq!((count_woken(&mut retiring), count_woken(&mut other)), (0, 0));
         if is_pushed_before {
@@ -121,11 +121,11 @@ fn a_vain_pull_of_a_retiring_lane_wakes_another() {
     queue.set_retiring(1, true);
     let mut lanes: Vec<Waiting<'_>> = Vec::new();
     for lane in 2..=3 {
-        lanes.push(Box::pin(queue.wait_until_ready(TrafficClass::Bulk, lane)));
+        lanes.push(Box::pin(queue.wait_until_ready(SegmentClass::Bulk, lane)));
     }
     assert_eq!(count_woken(&mut lanes), 0);
     push(&queue, 7, 0, MIB);
     assert_eq!(count_woken(&mut lanes), 1);
-    assert!(queue.pull(TrafficClass::Bulk, 1).is_none());
+    assert!(queue.pull(SegmentClass::Bulk, 1).is_none());
     assert_eq!(count_woken(&mut lanes), 1);
 }

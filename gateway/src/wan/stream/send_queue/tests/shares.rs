@@ -61,8 +61,8 @@ fn small_segments_do_not_starve_another_jobs_bulk() {
         let mut pulls = Vec::new();
         while share(&pulls, 8) < 60 << 20 {
             // Lanes pull small segments as long as any may leave.
-            let small = queue.pull(TrafficClass::Small, 1);
-            let next = small.or_else(|| queue.pull(TrafficClass::Bulk, 1)).expect("queued");
+            let small = queue.pull(SegmentClass::Small, 1);
+            let next = small.or_else(|| queue.pull(SegmentClass::Bulk, 1)).expect("queued");
             assert_eq!(next.order == RELEASE_ORDER_FIRST, next.group == GroupId(7));
             pulls.push((next.group.0, next.payload.len()));
         }
@@ -79,12 +79,12 @@ fn small_segments_of_a_job_alone_precede_its_bulk() {
     (0..100).for_each(|segment| push(&queue, 7, segment, MIB));
     (100..1100).for_each(|segment| push(&queue, 7, segment, SMALL));
     for _ in 0..1000 {
-        queue.pull(TrafficClass::Small, 1).expect("a small one");
+        queue.pull(SegmentClass::Small, 1).expect("a small one");
     }
     // Another job's bulk finds no overdraft.
     push(&queue, 8, 0, MIB);
     push(&queue, 7, 2000, SMALL);
-    queue.pull(TrafficClass::Small, 1).expect("a small one");
+    queue.pull(SegmentClass::Small, 1).expect("a small one");
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn a_sender_of_small_segments_wakes_once_bulk_has_repaid() {
     let queue = queue(&[(7, 1), (8, 1)]);
     (0..10).for_each(|segment| push(&queue, 7, segment, SMALL));
     (0..10).for_each(|segment| push(&queue, 8, segment, MIB));
-    while queue.pull(TrafficClass::Small, 1).is_some() {}
-    let mut ready = Box::pin(queue.wait_until_ready(TrafficClass::Small, 1));
+    while queue.pull(SegmentClass::Small, 1).is_some() {}
+    let mut ready = Box::pin(queue.wait_until_ready(SegmentClass::Small, 1));
     assert!(ready.as_mut().poll(&mut context).is_pending());
-    queue.pull(TrafficClass::Bulk, 1).expect("queued");
+    queue.pull(SegmentClass::Bulk, 1).expect("queued");
     assert!(ready.as_mut().poll(&mut context).is_ready());
 }
 
@@ -105,11 +105,11 @@ fn overdrafts_end_with_the_peer() {
     let queue = queue(&[(7, 1), (8, 1)]);
     (0..10).for_each(|segment| push(&queue, 7, segment, SMALL));
     (0..10).for_each(|segment| push(&queue, 8, segment, MIB));
-    while queue.pull(TrafficClass::Small, 1).is_some() {}
+    while queue.pull(SegmentClass::Small, 1).is_some() {}
     queue.clear();
     push(&queue, 7, 20, SMALL);
     push(&queue, 8, 20, MIB);
-    assert!(queue.pull(TrafficClass::Small, 1).is_some());
+    assert!(queue.pull(SegmentClass::Small, 1).is_some());
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn relayed_messages_of_unknown_jobs_cost_known_jobs_nothing() {
     let queue = queue(&[(7, 1)]);
     push(&queue, 7, 0, MIB);
     (100..200).for_each(|group| queue.charge_control_bytes(GroupId(group), 1 << 20));
-    let scheduler = lock(&queue.scheduler);
+    let scheduler = lock_ignoring_poison(&queue.scheduler);
     let unchanged = scheduler.overdrafts.is_empty() && scheduler.bulk.round.len() == 1;
     assert!(unchanged, "{scheduler:?}");
 }

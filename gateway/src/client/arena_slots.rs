@@ -1,11 +1,12 @@
 //! Allocation of slots in an arena: first fit, in whole cache lines. [`ArenaBuffer`] owns a slot.
 
+use crate::lock::lock_ignoring_poison;
 use crate::memory::arena::{ALIGN_BYTES, Arena};
 use crate::memory::mem_slice::MemSlice;
-use crate::sync::lock;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use units::ByteCount;
 
 /// Memory of a client's arena. It is free again when the last clone and the last part are dropped.
 #[derive(Debug, Clone)]
@@ -28,7 +29,7 @@ impl ArenaBuffer {
         if bytes == 0 {
             return Some(Self { memory: whole.slice(0..0), offset: 0, _slot: None });
         }
-        let offset = lock(slots).allocate(bytes)?;
+        let offset = lock_ignoring_poison(slots).allocate(bytes)?;
         let slot = ReservedSlot { offset, slots: Arc::clone(slots) };
         let memory = whole.slice(offset..offset + bytes);
         Some(Self { memory, offset, _slot: Some(Arc::new(slot)) })
@@ -71,7 +72,7 @@ struct ReservedSlot {
 impl Drop for ReservedSlot {
     /// Frees the slot in the arena.
     fn drop(&mut self) {
-        lock(&self.slots).free(self.offset);
+        lock_ignoring_poison(&self.slots).free(self.offset);
     }
 }
 
@@ -113,6 +114,17 @@ impl SlotAllocator {
     pub fn free(&mut self, offset: u64) {
         self.used.remove(&offset);
     }
+}
+
+/// The arena has no room for a tensor. The caller's fault: attach with a larger arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the arena has no room for two slots of {}; attach with a larger one",
+    ByteCount::new(*wanted).rounded()
+)]
+pub struct ArenaFull {
+    /// Bytes of the longer slot.
+    pub wanted: u64,
 }
 
 #[cfg(test)]

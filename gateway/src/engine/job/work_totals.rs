@@ -20,7 +20,7 @@ pub(in crate::engine) struct WorkTotals {
 
 /// The time of a collective, and the least time that it could take.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::engine) struct RatedTime {
+pub(in crate::engine) struct CollectiveEfficiency {
     took: Span,
     least: Span,
 }
@@ -32,10 +32,10 @@ impl WorkTotals {
     }
 
     /// Adds a collective that completed, with its times if its efficiency counts.
-    pub fn add_completed(&mut self, bytes: u64, rated: Option<RatedTime>) {
+    pub fn add_completed(&mut self, bytes: u64, rated: Option<CollectiveEfficiency>) {
         self.report.completed += 1;
         self.report.bytes = self.report.bytes.saturating_add(bytes);
-        if let Some(RatedTime { took, least }) = rated {
+        if let Some(CollectiveEfficiency { took, least }) = rated {
             self.report.seconds += took.as_secs_f64();
             self.report.bound_seconds += least.as_secs_f64();
         }
@@ -47,7 +47,7 @@ impl WorkTotals {
     }
 }
 
-impl RatedTime {
+impl CollectiveEfficiency {
     /// Rates a collective that `took` the time from the last local post to the last local result.
     /// Returns `None` unless it is an all-reduce of many bytes between regions, whose `bound` is
     /// known.
@@ -72,20 +72,23 @@ impl RatedTime {
 mod tests {
     use super::*;
     use hier_collectives::operation::Operation;
-    use hier_collectives::topology::{Fabric, LinkSpec, RegionGateway, RegionSpec, WanPort};
+    use hier_collectives::topology::{
+        Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+    };
     use units::{BitRate, Fraction};
 
     /// Returns the bound of all-reduces on two regions, 10 ms and 1 Gbit/s apart.
     fn bound() -> LowerBound {
         let rate = BitRate::from_bits_per_second(1_000_000_000);
         let wan = Some(WanPort { egress: rate, ingress: rate });
-        let region = |name: &str| RegionSpec {
+        let region = |name: &str| FabricRegionSpec {
             name: name.to_owned(),
             speeds: vec![1.0],
-            gateways: vec![RegionGateway::new(format!("{name}-0"), 1, wan)],
+            gateways: vec![FabricGatewaySpec::new(format!("{name}-0"), 1, wan)],
         };
         let between = ("east".to_owned(), "west".to_owned());
-        let link = LinkSpec { between, rate, rtt: Span::from_ms(10), loss: Fraction::default() };
+        let link =
+            FabricLinkSpec { between, rate, rtt: Span::from_ms(10), loss: Fraction::default() };
         let regions = vec![region("east"), region("west")];
         let fabric = Fabric::new("two", 1500, regions, vec![link]).expect("valid");
         LowerBound::new(&fabric, Operation::AllReduce)
@@ -96,7 +99,8 @@ mod tests {
         let (bound, mut totals) = (bound(), WorkTotals::default());
         let (bytes, took) = (64 << 20, Span::from_secs(1));
         for _ in 0..2 {
-            let rated = RatedTime::of_collective(Some(&bound), Pattern::AllReduce, bytes, took);
+            let rated =
+                CollectiveEfficiency::of_collective(Some(&bound), Pattern::AllReduce, bytes, took);
             totals.add_completed(bytes, rated);
         }
         totals.add_failed();
@@ -110,7 +114,7 @@ mod tests {
     fn only_large_all_reduces_have_an_efficiency() {
         let bound = bound();
         let rate = |bound, pattern, bytes, seconds| {
-            RatedTime::of_collective(bound, pattern, bytes, Span::from_secs(seconds))
+            CollectiveEfficiency::of_collective(bound, pattern, bytes, Span::from_secs(seconds))
         };
         let rated = rate(Some(&bound), Pattern::AllReduce, RATED_BYTES_MIN, 2).expect("rated");
         let least = bound.span(ByteCount::new(RATED_BYTES_MIN)).as_secs_f64();

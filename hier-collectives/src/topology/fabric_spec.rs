@@ -5,18 +5,18 @@ use units::{BitRate, Fraction, Span};
 
 /// A region as a config spells it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RegionSpec {
+pub struct FabricRegionSpec {
     /// Name, unique in the fabric.
     pub name: String,
     /// Relative compute speed of each rank: one for each rank of the region.
     pub speeds: Vec<f64>,
     /// The region's gateways, in any order.
-    pub gateways: Vec<RegionGateway>,
+    pub gateways: Vec<FabricGatewaySpec>,
 }
 
 /// A gateway as a config spells it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RegionGateway {
+pub struct FabricGatewaySpec {
     /// Name, unique in the fabric.
     pub name: String,
     /// Number of ranks that the gateway serves.
@@ -25,7 +25,7 @@ pub struct RegionGateway {
     pub wan: Option<WanPort>,
 }
 
-impl RegionGateway {
+impl FabricGatewaySpec {
     /// Makes a gateway with this name, number of ranks and long-haul port.
     pub fn new(name: impl Into<String>, ranks: u32, wan: Option<WanPort>) -> Self {
         Self { name: name.into(), ranks, wan }
@@ -34,7 +34,7 @@ impl RegionGateway {
 
 /// A link as a config spells it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct LinkSpec {
+pub struct FabricLinkSpec {
     /// Names of the two regions, in any order.
     pub between: (String, String),
     /// Capacity of each direction, in IP bytes.

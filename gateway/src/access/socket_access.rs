@@ -15,12 +15,12 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The users whom a process trusts with a gateway's socket: its own, root, and the gateway's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TrustedUsers {
+pub struct TrustedSocketUsers {
     own: u32,
     gateway: Option<u32>,
 }
 
-impl TrustedUsers {
+impl TrustedSocketUsers {
     /// Trusts this process's user, root, and the user as whom the region file says that the gateway
     /// runs.
     pub fn new(gateway: Option<u32>) -> Self {
@@ -33,7 +33,7 @@ impl TrustedUsers {
     }
 }
 
-impl fmt::Display for TrustedUsers {
+impl fmt::Display for TrustedSocketUsers {
     /// Lists the users, such as `root (0), alice (1000)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&user_account_label(0))?;
@@ -86,7 +86,7 @@ pub enum SocketAccessError {
         /// The number of its owner.
         owner: u32,
         /// The users that are trusted.
-        trusted: TrustedUsers,
+        trusted: TrustedSocketUsers,
     },
     /// Any user may replace files of the folder: the operator's fault.
     #[error(
@@ -117,7 +117,7 @@ pub enum SocketAccessError {
         /// The number of the user of the process.
         user: u32,
         /// The users that are trusted.
-        trusted: TrustedUsers,
+        trusted: TrustedSocketUsers,
     },
 }
 
@@ -134,7 +134,10 @@ pub fn socket_folder(socket: &Path) -> &Path {
 ///
 /// # Errors
 /// [`SocketAccessError::ForeignFolder`] or [`SocketAccessError::OpenFolder`].
-pub fn check_socket_folder(socket: &Path, trusted: TrustedUsers) -> Result<(), SocketAccessError> {
+pub fn check_socket_folder(
+    socket: &Path,
+    trusted: TrustedSocketUsers,
+) -> Result<(), SocketAccessError> {
     let path = socket_folder(socket);
     let Ok(found) = std::fs::metadata(path) else { return Ok(()) };
     if !trusted.include(found.uid()) {
@@ -165,7 +168,7 @@ fn may_others_replace_socket_in(folder: &Metadata) -> bool {
 pub fn check_socket_peer(
     socket: &Path,
     user: u32,
-    trusted: TrustedUsers,
+    trusted: TrustedSocketUsers,
 ) -> Result<(), SocketAccessError> {
     if trusted.include(user) {
         return Ok(());
@@ -209,15 +212,15 @@ mod tests {
 
     #[test]
     fn a_third_user_is_trusted_only_by_name() {
-        let trusted = TrustedUsers::new(None);
+        let trusted = TrustedSocketUsers::new(None);
         assert!(
             trusted.include(0) && trusted.include(own_user_account()) && !trusted.include(THIRD)
         );
-        assert!(TrustedUsers::new(Some(THIRD)).include(THIRD));
+        assert!(TrustedSocketUsers::new(Some(THIRD)).include(THIRD));
         let socket = Path::new("/nowhere/east.sock");
         let error = check_socket_peer(socket, THIRD, trusted).expect_err("a third user");
         assert!(error.to_string().contains("runs as user 3999999999"), "{error}");
-        check_socket_peer(socket, THIRD, TrustedUsers::new(Some(THIRD))).expect("named");
+        check_socket_peer(socket, THIRD, TrustedSocketUsers::new(Some(THIRD))).expect("named");
     }
 
     #[test]
@@ -226,7 +229,7 @@ mod tests {
         let socket = folder.path().join("east.sock");
         let judge = |mode: u32| {
             std::fs::set_permissions(folder.path(), Permissions::from_mode(mode)).expect("ours");
-            check_socket_folder(&socket, TrustedUsers::new(None))
+            check_socket_folder(&socket, TrustedSocketUsers::new(None))
         };
         for good in [0o700, 0o755, 0o1777, 0o1773] {
             judge(good).unwrap_or_else(|error| panic!("{good:o}: {error}"));

@@ -11,8 +11,8 @@
 use super::health::link_outages::LinkOutages;
 use super::health::problem_log::ProblemLog;
 use super::job::Job;
-use super::job::group::Group;
-use super::job::shared::EngineShared;
+use super::job::engine_shared::EngineShared;
+use super::job::group::JobGroup;
 use super::peer_jobs::PeerJobs;
 use super::peers::Peers;
 use crate::events::{Event, EventSender, JobSession};
@@ -256,7 +256,7 @@ impl Engine {
     }
 
     /// Calls `handle` with every group of every job, and performs the actions that follow.
-    pub(super) fn for_each_group(&mut self, mut handle: impl FnMut(&mut Group, TimeNs)) {
+    pub(super) fn for_each_group(&mut self, mut handle: impl FnMut(&mut JobGroup, TimeNs)) {
         let now = self.shared.host.now();
         for job in self.jobs.values_mut() {
             job.for_each_group(|group| handle(group, now));
@@ -286,7 +286,7 @@ impl Engine {
     pub(super) fn with_group<T>(
         &mut self,
         id: GroupId,
-        handle: impl FnOnce(&mut Group) -> T,
+        handle: impl FnOnce(&mut JobGroup) -> T,
     ) -> Option<T> {
         self.with_job_of(id, |job, _| job.group_mut(id).map(handle)).flatten()
     }
@@ -368,16 +368,16 @@ mod tests {
     use crate::host::VirtualHost;
     use crate::observe::engine_status_request::StatusHandle;
     use hier_collectives::ids::Sequence;
-    use hier_collectives::topology::{RegionGateway, RegionSpec};
+    use hier_collectives::topology::{FabricGatewaySpec, FabricRegionSpec};
     use std::pin::pin;
     use wan_sim::VirtualNet;
 
     #[test]
     fn a_full_queue_delays_no_status_request() {
-        let alone = RegionSpec {
+        let alone = FabricRegionSpec {
             name: "a".to_owned(),
             speeds: vec![1.0],
-            gateways: vec![RegionGateway::new("a-0", 1, None)],
+            gateways: vec![FabricGatewaySpec::new("a-0", 1, None)],
         };
         let fabric = Arc::new(Fabric::new("alone", 1500, vec![alone], vec![]).expect("valid"));
         let answered = crate::simulate::run_in_virtual_time(async {

@@ -7,8 +7,8 @@ use crate::host::BoxFuture;
 use crate::local::listener::{
     AcceptedConnection, ConnectionSource, IncomingConnection, ReceivedArena, TrainerListener,
 };
-use crate::sync::lock;
-use crate::wan::connect::tls::{ATTACH_ALPN, Authorities, Credentials, CredentialsError};
+use crate::lock::lock_ignoring_poison;
+use crate::wan::connect::tls::{ATTACH_ALPN, Credentials, CredentialsError, TrustAnchors};
 use rustix::net::sockopt;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -57,7 +57,7 @@ pub enum AttachListenError {
 #[derive(Debug)]
 pub struct AttachSocket {
     socket: std::net::TcpListener,
-    trainers: Option<Authorities>,
+    trainers: Option<TrustAnchors>,
 }
 
 impl AttachSocket {
@@ -66,7 +66,7 @@ impl AttachSocket {
     /// # Errors
     /// [`AttachListenError`]: nothing listens then.
     pub fn bind(spec: &AttachSpec, credentials: &Credentials) -> Result<Self, AttachListenError> {
-        let trainers = spec.trainers_ca.as_deref().map(Authorities::load).transpose()?;
+        let trainers = spec.trainers_ca.as_deref().map(TrustAnchors::load).transpose()?;
         credentials.attach_acceptor_config(trainers.as_ref())?;
         let at_fault = |source| AttachListenError::Address { address: spec.address, source };
         let socket = std::net::TcpListener::bind(spec.address).map_err(at_fault)?;
@@ -92,7 +92,7 @@ impl AttachSocket {
 pub struct TlsTrainerListener {
     socket: Arc<TcpListener>,
     credentials: watch::Receiver<Arc<Credentials>>,
-    trainers: Option<Authorities>,
+    trainers: Option<TrustAnchors>,
     /// The credentials of the last connection, and the settings that follow from them.
     settings: Mutex<Option<(Arc<Credentials>, TlsAcceptor)>>,
 }
@@ -101,7 +101,7 @@ impl TlsTrainerListener {
     /// Returns TLS with the certificates of this moment.
     fn acceptor(&self) -> io::Result<TlsAcceptor> {
         let now = Arc::clone(&self.credentials.borrow());
-        let mut settings = lock(&self.settings);
+        let mut settings = lock_ignoring_poison(&self.settings);
         if let Some((_, acceptor)) = settings.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &now)) {
             return Ok(acceptor.clone());
         }

@@ -3,7 +3,7 @@
 use crate::clock::RunClock;
 use crate::recording::Recorder;
 use crate::{
-    Change, Decided, EmulatedLink, Fidelity, FidelityLimits, LinkCounters, Moved, Packet,
+    Change, Decided, EmulatedLink, FateCounters, Fidelity, FidelityLimits, Moved, Packet,
     PacketFates,
 };
 use units::{Span, TimeNs};
@@ -12,9 +12,9 @@ use units::{Span, TimeNs};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RelayCounters {
     /// From the clients to the targets.
-    pub forward: LinkCounters,
+    pub forward: FateCounters,
     /// From the targets to the clients.
-    pub backward: LinkCounters,
+    pub backward: FateCounters,
     /// Packets that the relay lost by itself, outside the links.
     pub own: OwnDrops,
 }

@@ -4,9 +4,10 @@
 //! certificate of any gateway of its CA, or of the one gateway that it wants. All gateways of a
 //! deployment have its tokens and see its contributions, so none gains by taking another's place.
 
+use super::cipher_suites::cpu_has_aes;
+use super::cipher_suites::tls_cipher_provider;
 use super::credentials::{
-    ATTACH_ALPN, Authorities, CredentialsError, cpu_has_aes, read_tls_credentials,
-    refused_credentials, tls_cipher_provider,
+    ATTACH_ALPN, CredentialsError, TrustAnchors, read_tls_credentials, refused_credentials,
 };
 use super::identity::{identity_dns_names, proves_gateway_identity};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -31,7 +32,7 @@ pub fn attach_client_config(
 ) -> Result<Arc<rustls::ClientConfig>, CredentialsError> {
     let provider = tls_cipher_provider(cpu_has_aes());
     let verifier = GatewayVerifier {
-        authorities: Authorities::load(ca)?,
+        authorities: TrustAnchors::load(ca)?,
         gateway: gateway.map(ToOwned::to_owned),
         provider: Arc::clone(&provider),
     };
@@ -57,7 +58,7 @@ pub fn attach_client_config(
 /// Judges the certificate that a gateway shows to a trainer.
 #[derive(Debug)]
 struct GatewayVerifier {
-    authorities: Authorities,
+    authorities: TrustAnchors,
     gateway: Option<String>,
     provider: Arc<CryptoProvider>,
 }

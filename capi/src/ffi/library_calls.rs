@@ -1,0 +1,18 @@
+//! Calls about the library itself.
+
+use crate::status::Status;
+use std::ffi::{c_char, c_int};
+
+/// Returns `major * 10000 + minor * 100 + patch`.
+#[unsafe(no_mangle)]
+pub extern "C" fn landbridge_version() -> u32 {
+    let part = |text: &str| text.parse::<u32>().unwrap_or_default();
+    let major = part(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000;
+    major + part(env!("CARGO_PKG_VERSION_MINOR")) * 100 + part(env!("CARGO_PKG_VERSION_PATCH"))
+}
+
+/// Returns words for a status.
+#[unsafe(no_mangle)]
+pub extern "C" fn landbridge_status_text(status: c_int) -> *const c_char {
+    Status::from_code(status).map_or(c"unknown status", Status::words).as_ptr()
+}

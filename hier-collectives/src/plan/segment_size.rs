@@ -1,0 +1,83 @@
+//! The segment size of a plan, which follows from the fabric and the shares of pairs.
+//!
+//! Every gateway computes it from the fabric and the plan, so that all agree without a message.
+
+use super::plan_data::Plan;
+use super::sizing::plan_lane_count;
+use crate::topology::Fabric;
+use units::ByteCount;
+
+/// 4 MiB: the longest segment of any plan. With longer segments, the lanes of a link would end a
+/// collective at more different times.
+pub const SEGMENT_BYTES_MAX: u64 = 4 << 20;
+
+/// 256 KiB: the shortest segment for fast paths. The header and the receipt of a segment are small
+/// beside so much payload.
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
+
+/// 128 KiB: the shortest segment for slow paths, where 256 KiB take more than 10 ms at each hop.
+const SLOW_SEGMENT_BYTES_MIN: u64 = 128 << 10;
+
+/// 2 MiB: the longest segment that is chosen to last [`SEGMENT_SECONDS_MIN`]. Only a large BDP
+/// gives longer segments.
+const TIMED_SEGMENT_BYTES_MAX: u64 = 2 << 20;
+
+/// 2 ms: least time that a segment should take on the slowest port or link, since each segment has
+/// a fixed cost.
+const SEGMENT_SECONDS_MIN: f64 = 0.002;
+
+/// 40 ms: the longest time that a segment should take between two gateways that have only a small
+/// share of their ports.
+/// Tested by `a_pair_with_a_small_port_share_gets_short_segments`.
+const PAIR_SEGMENT_SECONDS_MAX: f64 = 0.040;
+
+/// 64 KiB: the shortest segment that is chosen for the sake of a slow pair of gateways.
+const PAIR_SEGMENT_BYTES_MIN: f64 = 65_536.0;
+
+/// 4: a slow pair of gateways shortens the segments of a plan to a quarter at most, so that similar
+/// fabric files give similar segments.
+const PAIR_SEGMENT_DIVISOR_MAX: u64 = 4;
+
+/// 32: a pair of gateways that carries less than 1/32 of the payload of the busiest pair does not
+/// shorten segments.
+const SMALL_FLOW_DIVISOR: u64 = 32;
+
+/// Returns the segment size that suits a fabric, in bytes: a power of two.
+///
+/// segment = clamp(max(largest BDP / (4 x lanes), bytes of the narrowest port or link in
+/// `SEGMENT_SECONDS_MIN`), least, [`SEGMENT_BYTES_MAX`]), rounded down to a power of two.
+pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
+    let largest = fabric.links().iter().map(|link| link.bdp().get()).max().unwrap_or(0);
+    let links = fabric.links().iter().map(|link| link.rate);
+    let ports = fabric.gateways().iter().filter_map(|gateway| gateway.wan);
+    let rates = links.chain(ports.map(|wan| wan.egress.min(wan.ingress)));
+    let narrowest = rates.min().map(|rate| (rate.bytes_per_second() * SEGMENT_SECONDS_MIN) as u64);
+    // Five times 2 ms are the 10 ms of `SLOW_SEGMENT_BYTES_MIN`.
+    let is_slow = narrowest.is_some_and(|bytes| 5 * bytes < SEGMENT_BYTES_MIN);
+    let least = if is_slow { SLOW_SEGMENT_BYTES_MIN } else { SEGMENT_BYTES_MIN };
+    let of_bdp = largest / (4 * u64::from(plan_lane_count(fabric)));
+    let timed = narrowest.unwrap_or(0).min(TIMED_SEGMENT_BYTES_MAX);
+    ByteCount::new(1 << of_bdp.max(timed).clamp(least, SEGMENT_BYTES_MAX).ilog2())
+}
+
+/// Returns the segment size of a plan, in bytes.
+///
+/// It is that of the fabric, or less where the plan leaves a pair of gateways a small part of its
+/// ports. A long segment would be the last of its tree, at each hop.
+pub(super) fn segment_bytes_for_pairs(fabric: &Fabric, plan: &Plan) -> ByteCount {
+    let shares = plan.pair_shares(fabric);
+    let largest = shares.values().map(|share| share.flow).max().unwrap_or(0);
+    let narrowed = shares.iter().filter_map(|((from, to), share)| {
+        let (from, to) = (fabric.gateway(*from), fabric.gateway(*to));
+        let link = fabric.link(from.region, to.region)?.rate;
+        let alone = link.min(from.wan?.egress).min(to.wan?.ingress);
+        let shared = share.rate_over(link);
+        let counts = share.flow > 0 && share.flow >= largest / SMALL_FLOW_DIVISOR;
+        (counts && shared < alone).then(|| shared.bytes_per_second())
+    });
+    let shortest = (plan.segment.get() / PAIR_SEGMENT_DIVISOR_MAX) as f64;
+    let narrowest = narrowed.fold(f64::INFINITY, f64::min);
+    let wanted = narrowest * PAIR_SEGMENT_SECONDS_MAX;
+    let wanted = wanted.clamp(PAIR_SEGMENT_BYTES_MIN.max(shortest), 1e9) as u64;
+    ByteCount::new(plan.segment.get().min(1 << wanted.ilog2()))
+}

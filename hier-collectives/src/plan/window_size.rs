@@ -1,0 +1,48 @@
+//! The windows between two gateways, which follow from their link and the segment size of a plan.
+//!
+//! Every gateway computes them from the fabric and the plan, so that all agree without a message.
+
+use super::plan_data::Plan;
+use crate::ids::GatewayId;
+use crate::topology::{Fabric, Link};
+use units::ByteCount;
+
+/// 4 segments: the smallest unsolicited window, which is the bytes that may be sent without a
+/// grant. Pipelining then works on short paths too.
+const WINDOW_SEGMENTS_MIN: u64 = 4;
+
+/// 2 unsolicited windows, about 2 BDP: how far beyond its results a gateway grants a peer to send
+/// partials. One window waits for other peers' partials, one is in flight.
+const RESULT_WINDOW_BDP: u64 = 2;
+
+/// Returns the unsolicited window between two gateways: bytes that one may send beyond the other's
+/// grants.
+///
+/// It is one BDP of the link, so that distance costs nothing when ranks do not post at once, and at
+/// least `WINDOW_SEGMENTS_MIN` segments. The receiver keeps that much memory free.
+pub fn unsolicited_window(
+    fabric: &Fabric,
+    one: GatewayId,
+    other: GatewayId,
+    plan: &Plan,
+) -> ByteCount {
+    let (from, to) = (fabric.gateway(one).region, fabric.gateway(other).region);
+    unsolicited_window_bytes(fabric.link(from, to), plan)
+}
+
+/// Returns the bytes that one side may send over `link` without a grant: one BDP, at least
+/// `WINDOW_SEGMENTS_MIN` segments.
+///
+/// `None` stands for a pair of gateways inside one region.
+pub fn unsolicited_window_bytes(link: Option<&Link>, plan: &Plan) -> ByteCount {
+    let window = link.map_or(0, |link| link.bdp().get());
+    ByteCount::new(window.max(WINDOW_SEGMENTS_MIN * plan.segment.get()))
+}
+
+/// Returns the result window between two gateways: bytes that one grants the other ahead of its
+/// results.
+///
+/// It applies where partials of several peers come together.
+pub fn result_window(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Plan) -> ByteCount {
+    ByteCount::new(RESULT_WINDOW_BDP * unsolicited_window(fabric, one, other, plan).get())
+}

@@ -1,0 +1,171 @@
+//! Actions for the gateway's engine, the names of memory, and the errors of peers.
+
+mod arrival;
+mod buffer;
+mod handle;
+mod peer_error;
+
+use crate::fec::TailParity;
+pub use arrival::{ArrivalPlace, Discard};
+pub use buffer::{Buffer, BufferView, ReduceInput};
+pub use handle::{LeaseId, ScratchId, TaskId};
+pub use peer_error::PeerError;
+
+use crate::descriptor::{Dtype, Pattern, ReduceOp};
+use crate::ids::{Epoch, GatewayId, RankId, Sequence};
+use crate::post::{Failure, RankEvent};
+use crate::size_class::SizeClass;
+use crate::topology::Fabric;
+use crate::wire::{Message, SegmentHeader, SegmentKey};
+use std::sync::Arc;
+use units::Span;
+
+/// The order of a segment among all segments of its job to one peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SegmentPriority {
+    /// The class of its operation: smaller classes go first.
+    pub class: SizeClass,
+    /// The position in its tree's part, in units of 1 / `u32::MAX`. Within one collective the lower
+    /// goes first, so that all trees advance together and none waits for another's end.
+    pub depth: u32,
+}
+
+/// An action for the gateway's engine. Actions are independent of each other unless they name the
+/// same task, lease, scratch or peer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Tell a gateway, in order with the messages to it, which job this session is of. The engine
+    /// knows the facts about the job.
+    Introduce {
+        /// The gateway.
+        to: GatewayId,
+    },
+    /// Deliver a control message, after every earlier one to the same peer.
+    Message {
+        /// The peer.
+        to: GatewayId,
+        /// The message.
+        message: Message,
+    },
+    /// Send a segment over some lane; keep its source readable until [`Action::Receipted`]
+    /// or [`Action::Cancel`].
+    Send {
+        /// The peer.
+        to: GatewayId,
+        /// The header that precedes the bytes.
+        header: SegmentHeader,
+        /// The bytes.
+        source: BufferView,
+        /// The order among other segments.
+        priority: SegmentPriority,
+        /// The parity that protects it.
+        tail: TailParity,
+    },
+    /// Reduce the inputs, in order, into `out`; then call `handle_task_done`.
+    Reduce {
+        /// The task.
+        task: TaskId,
+        /// The operation.
+        op: ReduceOp,
+        /// The element type.
+        dtype: Dtype,
+        /// The operands.
+        inputs: Vec<ReduceInput>,
+        /// The destination; overlaps no operand.
+        out: BufferView,
+    },
+    /// Copy `from` to each of `to`; then call `handle_task_done`.
+    Copy {
+        /// The task.
+        task: TaskId,
+        /// The source.
+        from: BufferView,
+        /// The destinations.
+        to: Vec<BufferView>,
+    },
+    /// The session does not use the scratch any more.
+    Release(ScratchId),
+    /// The peer holds the segment, so its stream can be forgotten.
+    Receipted {
+        /// The peer.
+        from: GatewayId,
+        /// The segment.
+        key: SegmentKey,
+    },
+    /// Stop all streams of the collective, out and in, so that nothing of it is retransmitted.
+    /// Then call `handle_streams_cancelled`. Each lease still ends with `handle_arrival_end`.
+    Cancel(Sequence),
+    /// Stop one stream in; it ends with `handle_arrival_end`.
+    CancelLease(LeaseId),
+    /// Notify a local rank. After `ContributionFree` or `Failed` its slots are not used any
+    /// more.
+    Notify {
+        /// The rank.
+        rank: RankId,
+        /// The event.
+        event: RankEvent,
+    },
+    /// Make a plan for the fabric with its links as reported, which may take long; then call
+    /// `handle_planned`.
+    Plan(Arc<Fabric>),
+    /// A fact for logs and metrics.
+    Note(SessionNote),
+}
+
+/// A fact for logs and metrics.
+#[derive(Debug, Clone, PartialEq)]
+pub enum SessionNote {
+    /// An epoch began.
+    EpochBegan {
+        /// The epoch.
+        epoch: Epoch,
+        /// The number of its first collective.
+        next: Sequence,
+        /// The algorithm of its plan.
+        algorithm: &'static str,
+        /// The reason for that algorithm.
+        reason: String,
+        /// Digest of the plan's wire form.
+        plan_hash: u64,
+    },
+    /// Another plan takes force.
+    PlanChanged {
+        /// The first collective that follows it.
+        from: Sequence,
+        /// Its algorithm.
+        algorithm: &'static str,
+        /// The reason for that algorithm.
+        reason: String,
+        /// Digest of the plan's wire form.
+        plan_hash: u64,
+    },
+    /// The epoch ended.
+    EpochEnded {
+        /// The epoch.
+        epoch: Epoch,
+        /// The reason.
+        failure: Failure,
+    },
+    /// A collective completed here.
+    Completed {
+        /// The collective.
+        sequence: Sequence,
+        /// The name of its operation: [`Descriptor::name`](crate::descriptor::Descriptor::name).
+        op: &'static str,
+        /// Its pattern, with the root if it has one.
+        pattern: Pattern,
+        /// The bytes of its buffer.
+        bytes: u64,
+        /// The time from the last local post to the last local result.
+        took: Span,
+    },
+    /// A collective failed here.
+    Failed {
+        /// The collective.
+        sequence: Sequence,
+        /// The name of its operation, if some rank had posted it.
+        op: Option<&'static str>,
+        /// The reason.
+        failure: Failure,
+    },
+}
