@@ -117,7 +117,7 @@ impl Shape {
     }
 }
 
-/// The address of a gateway on one of several carriers; [`address`] is on the first.
+/// The address of a gateway on one of several carriers; [`simulated_address`] is on the first.
 pub fn carrier_address(gateway: GatewayId, carrier: u8) -> SocketAddr {
     let first = simulated_address(gateway);
     let IpAddr::V4(ip) = first.ip() else { return first };
