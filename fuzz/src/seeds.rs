@@ -127,7 +127,7 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
         Message::Receipt { epoch, sequence, tree: TreeIndex(0), segments: 0..4096 },
         Message::End { epoch, failure: failure(FailureCode::ShuttingDown) },
         Message::Done { epoch, from, below },
-        Message::Ask { epoch, from, below },
+        Message::Ask { epoch, from, below, rank, step: Step(41) },
         Message::Drain { epoch, from },
         Message::Repeat,
         Message::Pause { epoch, change: 2 },

@@ -272,10 +272,13 @@ impl Session {
     }
 
     /// Begins a rank's commit of all collectives that the rank posted since its previous commit.
-    /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
+    /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`]. Ends
+    /// the epoch if another rank commits the same collectives as another step.
     pub fn handle_commit(&mut self, rank: RankId, commit: Commit, now: TimeNs) {
         let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
-        self.commits.handle_commit(rank, commit, &self.collectives, cx);
+        if let Some(failure) = self.commits.handle_commit(rank, commit, &self.collectives, cx) {
+            self.end_epoch(failure, None, now);
+        }
     }
 
     /// Judges the header of an arriving segment. Returns the place for the segment's bytes, or the
@@ -356,8 +359,9 @@ impl Session {
         }
     }
 
-    /// Fails collectives and commits whose deadline has passed, and ends a drain whose time is
-    /// over.
+    /// Ends the epoch when a drain is finished or its time is over. Otherwise fails commits and
+    /// collectives past their deadline. A late collective with a ready result ends the epoch
+    /// instead.
     pub fn handle_timeout(&mut self, now: TimeNs) {
         if self.drain_deadline().is_some_and(|at| now >= at) {
             let unfinished = self.collectives.unfinished().count();

@@ -1,6 +1,7 @@
 //! Control messages from peers, each handled by the part of the session that it concerns.
 
 use super::action::PeerError;
+use super::collective::commits::RankCommit;
 use super::epoch::membership::{EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::epoch::plan_schedule::PlanSwitch;
 use super::epoch::state::JoinReply;
@@ -101,10 +102,15 @@ impl Session {
                 let (commits, mut cx) = self.commits_and_context(now);
                 commits.handle_done(from, start..below, oldest, &mut cx)?;
             }
-            Message::Ask { epoch, from: start, below } if self.epoch.is_current(epoch) => {
+            Message::Ask { epoch, from: start, below, rank, step }
+                if self.epoch.is_current(epoch) =>
+            {
                 let oldest = self.collectives.oldest_unposted();
                 let (commits, mut cx) = self.commits_and_context(now);
-                commits.handle_ask(from, start..below, oldest, &mut cx)?;
+                let commit = RankCommit { rank, step, range: start..below };
+                if let Some(failure) = commits.handle_ask(from, commit, oldest, &mut cx)? {
+                    self.end_epoch(failure, None, now);
+                }
             }
             Message::Drain { epoch, from: start } if self.epoch.is_current(epoch) => {
                 self.close_collectives_from(from, start, now);

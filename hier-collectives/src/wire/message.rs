@@ -3,7 +3,7 @@
 use super::group_facts::GroupFacts;
 use super::job_facts::JobFacts;
 use crate::descriptor::Descriptor;
-use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, TreeIndex};
+use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, Step, TreeIndex};
 use crate::plan::Plan;
 use crate::post::{Committed, Failure};
 use crate::store::StoreMessage;
@@ -107,7 +107,7 @@ pub enum Message {
         /// One past the last of the collectives.
         below: Sequence,
     },
-    /// A rank of the sender waits for a `Done` of these collectives.
+    /// A rank of the sender commits a step, and waits for a `Done` of the step's collectives.
     Ask {
         /// The epoch.
         epoch: Epoch,
@@ -115,6 +115,10 @@ pub enum Message {
         from: Sequence,
         /// One past the last of the collectives.
         below: Sequence,
+        /// The rank.
+        rank: RankId,
+        /// The step.
+        step: Step,
     },
     /// The sender is shutting down in order: its ranks post no collective from `from` on.
     Drain {

@@ -5,7 +5,7 @@ use super::job_facts::JobFacts;
 use super::message::Message;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
 use crate::descriptor::{AgreedCounts, Descriptor, read_counts, write_counts};
-use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, TreeIndex};
+use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, Step, TreeIndex};
 use crate::plan::Plan;
 use crate::post::{Committed, Failure};
 use crate::store::StoreMessage;
@@ -67,8 +67,13 @@ impl Message {
                 write_u64(&mut out, epoch.0);
                 failure.write_to(&mut out);
             }
-            Self::Done { epoch, from, below } | Self::Ask { epoch, from, below } => {
+            Self::Done { epoch, from, below } => {
                 [epoch.0, from.0, below.0].into_iter().for_each(|n| write_u64(&mut out, n));
+            }
+            Self::Ask { epoch, from, below, rank, step } => {
+                [epoch.0, from.0, below.0].into_iter().for_each(|n| write_u64(&mut out, n));
+                write_u32(&mut out, rank.0);
+                write_u64(&mut out, step.0);
             }
             Self::Drain { epoch, from } => {
                 [epoch.0, from.0].into_iter().for_each(|n| write_u64(&mut out, n));
@@ -208,7 +213,8 @@ impl Message {
             10 => {
                 let (epoch, (from, below)) =
                     (Epoch(reader.read_u64()?), read_message_collective_range(&mut reader)?);
-                Self::Ask { epoch, from, below }
+                let (rank, step) = (RankId(reader.read_u32()?), Step(reader.read_u64()?));
+                Self::Ask { epoch, from, below, rank, step }
             }
             kind => read_plan_message(&mut reader, kind)?,
         };

@@ -289,6 +289,23 @@ def test_a_step_is_committed_when_every_rank_has_it(groups):
     assert call_for_all(groups, step) == [8] * 3
 
 
+def test_commits_of_different_steps_are_a_disagreement(groups):
+    array = numpy.ones(1000, "float32")
+
+    def step(group):
+        group.all_reduce(array)
+        text = r"commits step 5, rank 2 \(\w+\) commits step 6"
+        with pytest.raises(landbridge.RanksDisagree, match=text):
+            group.commit(6 if group.rank == 2 else 5)
+            group.all_reduce(array)
+        group.recover()
+        group.all_reduce(array)
+        group.commit(6)
+        return group.committed_step
+
+    assert call_for_all(groups, step) == [6] * 3
+
+
 def test_a_commit_that_cannot_be_confirmed_says_so(groups):
     groups[0].all_reduce_async(numpy.ones(4, "float32"), timeout=0.2)
     commit = groups[0].commit_async(9, timeout=20)

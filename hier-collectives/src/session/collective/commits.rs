@@ -26,6 +26,10 @@ pub const COMMITS_MAX: usize = 64;
 /// Tested by `too_many_commit_questions_end_the_epoch_alone`.
 const COMMIT_QUESTIONS_MAX: usize = 1024;
 
+/// 1,024 ends of commits: the most whose steps are compared; beyond, the lowest end is forgotten.
+/// No rank is further ahead of another than 1,024 collectives.
+const COMPARED_ENDS_MAX: usize = 1024;
+
 /// The commits of all local ranks, and the reports of all gateways.
 #[derive(Debug)]
 pub(in crate::session) struct Commits {
@@ -35,6 +39,51 @@ pub(in crate::session) struct Commits {
     done: SequenceRanges,
     /// The last step known to be complete in every region, in this epoch or before.
     committed: Option<Committed>,
+    steps: StepsByEnd,
+}
+
+/// A rank's commit of a step, as the rank's gateway tells all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::session) struct RankCommit {
+    pub rank: RankId,
+    pub step: Step,
+    /// The collectives that the rank posted since its last commit.
+    pub range: Range<Sequence>,
+}
+
+/// The first known commit, of any rank of this epoch, for each last collective of a commit.
+#[derive(Debug, Default)]
+struct StepsByEnd(BTreeMap<Sequence, (RankId, Step)>);
+
+impl StepsByEnd {
+    /// Compares a commit with the first one that ends with the same collective. Returns the failure
+    /// of both if they name different steps. A commit without collectives is not compared.
+    fn compare(&mut self, commit: &RankCommit, local: &LocalGateway) -> Option<Failure> {
+        let RankCommit { rank, step, range } = commit;
+        if range.is_empty() {
+            return None;
+        }
+        let first = *self.0.entry(range.end).or_insert((*rank, *step));
+        if self.0.len() > COMPARED_ENDS_MAX {
+            self.0.pop_first();
+        }
+        if first.1 == *step {
+            return None;
+        }
+        // The order of ranks makes one text, whoever compares.
+        let (one, other) = (first.min((*rank, *step)), first.max((*rank, *step)));
+        let [one, other] = [one, other].map(|(rank, step)| (local.rank_name(rank), step));
+        let text = format!(
+            "ranks disagree on the step that ends with collective {}: {} commits step {}, {} \
+             commits step {}; compare steps by `agree` or `resume`",
+            range.end.0 - 1,
+            one.0,
+            one.1,
+            other.0,
+            other.1
+        );
+        Some(Failure::new(FailureCode::Disagreement, text))
+    }
 }
 
 /// The commits of one local rank.
@@ -81,6 +130,7 @@ impl Commits {
             peers: others.map(|id| (id, PeerReports::default())).collect(),
             done: SequenceRanges::default(),
             committed: None,
+            steps: StepsByEnd::default(),
         }
     }
 
@@ -91,21 +141,22 @@ impl Commits {
 
     /// Begins a rank's commit of all collectives that the rank posted since its previous commit.
     /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
+    /// Returns the failure that ends the epoch if another rank commits the same collectives as
+    /// another step.
     pub fn handle_commit(
         &mut self,
         rank: RankId,
         commit: Commit,
         collectives: &Collectives,
         cx: &mut Context<'_>,
-    ) {
+    ) -> Option<Failure> {
         let Commit { epoch, step, timeout } = commit;
-        let (Some(local), Some(posts)) = (self.ranks.get_mut(&rank), collectives.local_rank(rank))
-        else {
-            return;
-        };
+        let posts = collectives.local_rank(rank)?;
+        let local = self.ranks.get_mut(&rank)?;
         if !cx.epoch.is_active() || epoch != cx.epoch.number() {
             let failure = late_commit_failure(step, epoch, cx.epoch);
-            return refuse_commit(rank, step, failure, cx.actions);
+            refuse_commit(rank, step, failure, cx.actions);
+            return None;
         }
         let twice = local.pending.iter().any(|pending| pending.step == step);
         if twice || local.pending.len() >= COMMITS_MAX {
@@ -114,25 +165,33 @@ impl Commits {
             } else {
                 format!("step {step}: {COMMITS_MAX} commits of rank {rank} wait already")
             };
-            return refuse_commit(rank, step, Failure::new(FailureCode::BadPost, text), cx.actions);
+            refuse_commit(rank, step, Failure::new(FailureCode::BadPost, text), cx.actions);
+            return None;
         }
         let range = std::mem::replace(&mut local.covered, posts.next)..posts.next;
         local.commits_here = true;
         let mut failed = collectives.failures().range(range.clone());
         if let Some((_, cause)) = failed.next() {
             let failure = self.commit_failure(step, &range, cause, cx.epoch.local());
-            return refuse_commit(rank, step, failure, cx.actions);
+            refuse_commit(rank, step, failure, cx.actions);
+            return None;
         }
         let (begun, expiry) = (cx.now, cx.now + timeout);
         local.pending.push_back(PendingCommit { step, range: range.clone(), begun, expiry });
+        let commit = RankCommit { rank, step, range };
+        let disagreement = self.steps.compare(&commit, cx.epoch.local());
+        if disagreement.is_some() {
+            return disagreement;
+        }
         let ready = cx.epoch.ready_peers();
         for peer in &ready {
-            self.send_ask(*peer, &range, cx);
+            self.send_ask(*peer, &commit, cx);
         }
-        if self.done.contains(&range) {
-            ready.iter().for_each(|peer| self.send_done(*peer, &range, cx));
+        if self.done.contains(&commit.range) {
+            ready.iter().for_each(|peer| self.send_done(*peer, &commit.range, cx));
         }
         self.confirm_complete(cx);
+        None
     }
 
     /// Drops the waiting commits of a detached rank without an answer.
@@ -184,18 +243,29 @@ impl Commits {
     }
 
     /// Answers a peer's question (Ask) whether all local ranks have a range of collectives, now or
-    /// once they do. `oldest` is the first collective that some local rank has not posted.
+    /// once they do. `oldest` is the first collective that some local rank has not posted. Returns
+    /// the failure that ends the epoch if another rank commits the same collectives as another step.
     ///
     /// # Errors
-    /// [`PeerError::TooFarAhead`] and [`PeerError::TooManyAsks`].
+    /// [`PeerError::TooFarAhead`] and [`PeerError::TooManyAsks`]; [`PeerError::NotYours`]: the rank
+    /// is of another gateway.
     pub fn handle_ask(
         &mut self,
         from: GatewayId,
-        range: Range<Sequence>,
+        commit: RankCommit,
         oldest: Sequence,
         cx: &mut Context<'_>,
-    ) -> Result<(), PeerError> {
-        overreach::check_overreach(range.end, oldest)?;
+    ) -> Result<Option<Failure>, PeerError> {
+        overreach::check_overreach(commit.range.end, oldest)?;
+        let local = cx.epoch.local();
+        if !local.fabric().gateway(from).ranks.contains(&commit.rank.0) {
+            return Err(PeerError::NotYours("commit of another gateway's rank"));
+        }
+        let disagreement = self.steps.compare(&commit, local);
+        if disagreement.is_some() {
+            return Ok(disagreement);
+        }
+        let range = commit.range;
         if self.done.contains(&range) {
             self.send_done(from, &range, cx);
         } else if let Some(peer) = self.peers.get_mut(&from) {
@@ -204,22 +274,26 @@ impl Commits {
                 return Err(PeerError::TooManyAsks { limit: COMMIT_QUESTIONS_MAX });
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Builds the Done and Ask messages that bring a peer up to date about commits; none outside an
     /// epoch.
     pub fn catch_up_messages(&self, peer: GatewayId, epoch: &EpochState) -> Vec<Message> {
-        let Some(peer) = self.peers.get(&peer).filter(|_| epoch.is_active()) else {
+        if !epoch.is_active() || !self.peers.contains_key(&peer) {
             return vec![];
-        };
+        }
         let epoch = epoch.number();
         let done = self.done.iter();
         let done =
             done.map(|Range { start, end }| Message::Done { epoch, from: start, below: end });
-        let pending = self.ranks.values().flat_map(|rank| &rank.pending);
-        let ask = pending.filter(|pending| !peer.done.contains(&pending.range)).map(|pending| {
-            Message::Ask { epoch, from: pending.range.start, below: pending.range.end }
+        let pending = self.pending().filter(|(_, commit)| !commit.range.is_empty());
+        let ask = pending.map(|(rank, PendingCommit { step, range, .. })| Message::Ask {
+            epoch,
+            from: range.start,
+            below: range.end,
+            rank,
+            step: *step,
         });
         done.chain(ask).collect()
     }
@@ -292,6 +366,7 @@ impl Commits {
     pub fn end_epoch(&mut self) {
         self.done = SequenceRanges::default();
         self.peers.values_mut().for_each(|peer| *peer = PeerReports::default());
+        self.steps = StepsByEnd::default();
     }
 
     /// Iterates over the commits that wait, with their ranks.
@@ -355,14 +430,16 @@ impl Commits {
         }
     }
 
-    /// Asks a peer to report a range of collectives, unless the last question was equal or the
-    /// report is here.
-    fn send_ask(&mut self, to: GatewayId, range: &Range<Sequence>, cx: &mut Context<'_>) {
+    /// Names a rank's commit to a peer, and asks it to report the commit's collectives, unless the
+    /// last question was equal. The peer compares the step also if its report is here already.
+    fn send_ask(&mut self, to: GatewayId, commit: &RankCommit, cx: &mut Context<'_>) {
+        let RankCommit { rank, step, range } = commit;
         let Some(peer) = self.peers.get_mut(&to) else { return };
         let is_new = peer.ask_sent.replace((range.start, range.end)) != peer.ask_sent;
-        if is_new && !peer.done.contains(range) {
+        if is_new && !range.is_empty() {
             let (epoch, from, below) = (cx.epoch.number(), range.start, range.end);
-            cx.actions.push_message(to, Message::Ask { epoch, from, below });
+            let ask = Message::Ask { epoch, from, below, rank: *rank, step: *step };
+            cx.actions.push_message(to, ask);
         }
     }
 

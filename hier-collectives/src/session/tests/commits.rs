@@ -191,6 +191,60 @@ fn a_commit_fails_at_once_when_its_collective_fails() {
     assert_eq!(failures[0].code, FailureCode::Disagreement, "{}", failures[0]);
 }
 
+/// The first of two commits that end with one collective is confirmed, or waits. Ranks of one gateway
+/// and of two are told by one text.
+#[test]
+fn commits_of_different_steps_end_the_epoch() {
+    for (other, waits) in [(1, false), (1, true), (2, false)] {
+        let mut world = pair(7);
+        for rank in 0..RANKS {
+            // Rank 3 posts late, so that the first commit waits.
+            if !waits || rank < RANKS - 1 {
+                world.post(RankId(rank), 0, 10);
+            }
+        }
+        world.run();
+        world.commit(RankId(0), 5, 0..1);
+        world.run();
+        assert_eq!(committed(&world, 0).len(), usize::from(!waits));
+        world.commit(RankId(other), 6, 0..1);
+        world.run();
+        let text = format!(
+            "the step that ends with collective 0: rank 0 (r0) commits step 5, rank {other} \
+             (r{}) commits step 6;",
+            other / 2
+        );
+        let mut failures = commit_failures(&world, other);
+        failures.extend(commit_failures(&world, 0));
+        assert_eq!(failures.len(), 1 + usize::from(waits), "rank {other}, {waits}");
+        for failure in failures {
+            assert_eq!(failure.code, FailureCode::Disagreement);
+            assert!(failure.text.contains(&text), "{text:?} is not in {:?}", failure.text);
+        }
+        for rank in 0..RANKS {
+            assert_eq!(world.epoch_of(RankId(rank)).0, Epoch(2), "rank {rank}");
+        }
+    }
+}
+
+/// Ranks may commit after other collectives, or a step without collectives.
+#[test]
+fn commits_after_other_collectives_are_not_compared() {
+    let mut world = pair(8);
+    for sequence in 0..2 {
+        for rank in 0..RANKS {
+            world.post(RankId(rank), sequence, 10);
+        }
+        world.commit(RankId(0), 3 + sequence, sequence..sequence + 1);
+    }
+    world.commit(RankId(0), 9, 2..2);
+    world.commit(RankId(2), 4, 0..2);
+    world.run();
+    assert_eq!(committed(&world, 0), [3, 4, 9]);
+    assert_eq!(committed(&world, 2), [4]);
+    world.assert_clean();
+}
+
 /// Commits that time out leave questions behind at the other region. Too many of them end the epoch
 /// and no connection.
 #[test]
@@ -202,7 +256,8 @@ fn too_many_commit_questions_end_the_epoch_alone() {
     let ranges = (0..64).flat_map(|from| (from + 1..=64).map(move |below| (from, below)));
     let refused = ranges.into_iter().find_map(|(from, below)| {
         let (from, below) = (Sequence(first + from), Sequence(first + below));
-        session.handle_message(asker, Message::Ask { epoch, from, below }, now).err()
+        let ask = Message::Ask { epoch, from, below, rank: RankId(0), step: Step(below.0) };
+        session.handle_message(asker, ask, now).err()
     });
     let error = refused.expect("2080 questions");
     assert!(

@@ -198,7 +198,9 @@ impl Victim {
                 if self.dice.roll(2) == 0 {
                     Message::Done { epoch, from: sequence, below }
                 } else {
-                    Message::Ask { epoch, from: sequence, below }
+                    let (rank, step) =
+                        (RankId(self.dice.roll(9) as u32), Step(self.dice.roll(3) as u64));
+                    Message::Ask { epoch, from: sequence, below, rank, step }
                 }
             }
             _ => Message::Drain { epoch, from: sequence },

@@ -124,15 +124,16 @@ fn messages() -> impl Strategy<Value = Message> {
                 plan,
                 committed
             }),
-        (pair.clone(), 1..u64::MAX, any::<bool>()).prop_map(|((epoch, from), span, ask)| {
-            let from = Sequence(from.0.min(u64::MAX - span));
-            let below = Sequence(from.0 + span);
-            if ask {
-                Message::Ask { epoch, from, below }
-            } else {
-                Message::Done { epoch, from, below }
+        (pair.clone(), 1..u64::MAX, any::<Option<(u32, u64)>>()).prop_map(
+            |((epoch, from), span, commit)| {
+                let from = Sequence(from.0.min(u64::MAX - span));
+                let below = Sequence(from.0 + span);
+                match commit.map(|(rank, step)| (RankId(rank), Step(step))) {
+                    Some((rank, step)) => Message::Ask { epoch, from, below, rank, step },
+                    None => Message::Done { epoch, from, below },
+                }
             }
-        }),
+        ),
         pair.clone().prop_map(|(epoch, from)| Message::Drain { epoch, from }),
         (pair.clone(), proptest::option::of(link_states()))
             .prop_map(|((epoch, _), link)| Message::Ready { epoch, link }),
