@@ -5,7 +5,9 @@ use super::memory_budget::divide_memory;
 use super::peer_links::{LinkSide, make_link_sides, peer_lane_threads};
 use super::spec::{GatewaySpec, ObservabilitySpec, StartError};
 use crate::engine::{Engine, EngineSpec};
-use crate::events::{ENGINE_QUEUE_MAX, Event, EventSender, JobsUpdate, RateChange, RateError};
+use crate::events::{
+    ENGINE_QUEUE_MAX, Event, EventSender, JobsUpdate, RateChange, RateError, ReloadedFiles,
+};
 use crate::host::{BoxFuture, Host};
 use crate::local::job::{JobSpec, LocalSpec};
 use crate::local::listener::TrainerListener;
@@ -147,6 +149,13 @@ impl Gateway {
             peer.send_queue.set_weights(weights.clone());
         }
         self.jobs.send_replace(Arc::new(jobs));
+    }
+
+    /// Reports in the status why files that were read again are not taken up, with a text for each
+    /// fault. No faults end what was reported of these files.
+    pub async fn report_file_faults(&self, files: ReloadedFiles, faults: Vec<String>) {
+        // Without its engine the gateway ends, and has no status.
+        let _ = self.events.send(Event::FileFaults { files, faults }).await;
     }
 
     /// Waits until a task of the gateway ends without a shutdown, which is a bug. All other tasks

@@ -15,7 +15,7 @@ use super::job::engine_shared::EngineShared;
 use super::job::group::JobGroup;
 use super::peer_jobs::PeerJobs;
 use super::peers::Peers;
-use crate::events::{Event, EventSender, JobSession};
+use crate::events::{Event, EventSender, JobSession, ReloadedFiles};
 use crate::host::Host;
 use crate::observe::engine_status_request::StatusRequest;
 use crate::observe::metrics::MetricsRegistry;
@@ -88,6 +88,8 @@ pub struct Engine {
     pub(super) metrics: Arc<MetricsRegistry>,
     /// Keys of the region file whose new values need a restart.
     pub(super) restart_needed: Vec<String>,
+    /// The faults that keep changed files from being taken up.
+    pub(super) file_faults: BTreeMap<ReloadedFiles, Vec<String>>,
     /// The links that are down.
     pub(super) outages: LinkOutages,
     /// The problems that last, for the log.
@@ -129,6 +131,7 @@ impl Engine {
             links,
             metrics,
             restart_needed: Vec::new(),
+            file_faults: BTreeMap::new(),
             outages: LinkOutages::new(warnings.clone()),
             problem_log: ProblemLog::new(longest_rtt.unwrap_or(Span::ZERO), warnings),
             inbox,
@@ -333,6 +336,9 @@ impl Engine {
             Event::UpdateJobs { update, done } => {
                 self.update_jobs(update, now);
                 let _ = done.send(());
+            }
+            Event::FileFaults { files, faults } => {
+                self.file_faults.insert(files, faults);
             }
             Event::Arrival { .. } | Event::ArrivalEnd { .. } | Event::ArrivalProgress { .. } => {
                 self.handle_arrival_event(event, now)

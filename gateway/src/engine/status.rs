@@ -56,6 +56,7 @@ impl Engine {
             lost_log_lines: self.metrics.lost_log_lines.get(),
             socket_problem: None,
             restart_needed: self.restart_needed.clone(),
+            file_faults: self.file_faults.values().flatten().cloned().collect(),
         };
         report.problems = judge_readiness(&report);
         report

@@ -1,7 +1,7 @@
 //! Events for the engine, and its answer about an arriving segment.
 
 use super::ids::ConnectionId;
-use super::jobs::JobsUpdate;
+use super::jobs::{JobsUpdate, ReloadedFiles};
 use super::local::LocalEvent;
 use super::operator::{RateChange, RateError};
 use crate::memory::mem_slice::MemSlice;
@@ -125,6 +125,13 @@ pub enum Event {
         update: JobsUpdate,
         /// Receives a value once the engine has taken it up.
         done: oneshot::Sender<()>,
+    },
+    /// Files were read again: record their faults, for the status. Good files have none.
+    FileFaults {
+        /// The files.
+        files: ReloadedFiles,
+        /// A text for each fault, with its file and line.
+        faults: Vec<String>,
     },
     /// A segment's header arrived.
     Arrival {

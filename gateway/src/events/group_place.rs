@@ -7,8 +7,9 @@ const TAG: u64 = 1 << 63;
 /// 32 bits: the low part of a place, which counts the groups made in an epoch of the parent. The
 /// epoch is in the bits above it.
 const COUNT_BITS: u32 = 32;
-/// 2^31 epochs: the most that the place of a group can tell apart; later epochs repeat the numbers.
-const EPOCHS: u64 = 1 << 31;
+/// 2^31 epochs: the most that the place of a group can tell apart, by the 31 bits between count and
+/// tag. Later epochs repeat the numbers.
+const PLACE_EPOCHS: u64 = 1 << (63 - COUNT_BITS);
 
 /// 2^64 - 1: the place of a group of two ranks for their sends. Each pair of ranks has one.
 const PAIR: u64 = u64::MAX;
@@ -41,8 +42,8 @@ impl GroupPlace {
 
     /// Whether ranks made the group in an epoch of its parent before this one. A tag is of no epoch.
     pub fn is_before(self, epoch: Epoch) -> bool {
-        let ahead = epoch.0.wrapping_sub(self.0 >> COUNT_BITS) % EPOCHS;
-        self.0 & TAG == 0 && (1..EPOCHS / 2).contains(&ahead)
+        let ahead = epoch.0.wrapping_sub(self.0 >> COUNT_BITS) % PLACE_EPOCHS;
+        self.0 & TAG == 0 && (1..PLACE_EPOCHS / 2).contains(&ahead)
     }
 }
 
@@ -55,9 +56,11 @@ mod tests {
         let ahead = |by: u64| Epoch(7 + by);
         let counted = GroupPlace::of_count(Epoch(7), u32::MAX);
         assert!(!counted.is_before(Epoch(6)) && !counted.is_before(ahead(0)));
-        assert!(counted.is_before(ahead(1)) && counted.is_before(ahead(EPOCHS / 2 - 1)));
-        let wrapped = GroupPlace::of_count(Epoch(EPOCHS - 1), 1);
-        assert!(wrapped.is_before(Epoch(EPOCHS)) && !wrapped.is_before(Epoch(EPOCHS - 1)));
+        assert!(counted.is_before(ahead(1)) && counted.is_before(ahead(PLACE_EPOCHS / 2 - 1)));
+        let wrapped = GroupPlace::of_count(Epoch(PLACE_EPOCHS - 1), 1);
+        assert!(
+            wrapped.is_before(Epoch(PLACE_EPOCHS)) && !wrapped.is_before(Epoch(PLACE_EPOCHS - 1))
+        );
         assert!(!GroupPlace::of_tag(0).is_before(ahead(5)));
         assert_ne!(GroupPlace::of_tag(1), GroupPlace::of_count(Epoch(0), 1));
         let pair = GroupPlace::of_pair();

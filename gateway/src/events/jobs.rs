@@ -1,4 +1,4 @@
-//! Jobs that come, go or change while the gateway runs.
+//! Jobs that come, go or change while the gateway runs, and files that cannot be taken up.
 
 use hier_collectives::session::SessionConfig;
 use hier_collectives::wire::JobFacts;
@@ -12,6 +12,15 @@ pub struct JobSession {
     pub facts: JobFacts,
     /// The session's settings.
     pub config: SessionConfig,
+}
+
+/// The files that a gateway reads again while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReloadedFiles {
+    /// The region file, with its fabric file and token files.
+    Region,
+    /// The certificate, the key and the CA files.
+    Certificates,
 }
 
 /// The region file, read again: every job of it, and the parts that the gateway cannot take up.

@@ -14,6 +14,6 @@ mod operator;
 pub use engine_event::{ENGINE_QUEUE_MAX, Event, EventSender, SegmentPlacement};
 pub use group_place::GroupPlace;
 pub use ids::{AttachmentId, ConnectionId, GROUPS_MAX, GroupNumber};
-pub use jobs::{JobSession, JobsUpdate};
+pub use jobs::{JobSession, JobsUpdate, ReloadedFiles};
 pub use local::{LocalEvent, LocalRankEvents};
 pub use operator::{RateChange, RateError};

@@ -26,11 +26,13 @@ pub enum ProblemCause {
     Loss,
     /// Its files have changed, and the changes need a restart.
     Restart,
+    /// Its files have changed, and have faults, so that they are not taken up.
+    Files,
 }
 
 impl ProblemCause {
     /// All causes of problems.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ShuttingDown,
         Self::Socket,
         Self::Peer,
@@ -40,6 +42,7 @@ impl ProblemCause {
         Self::JobFiles,
         Self::Loss,
         Self::Restart,
+        Self::Files,
     ];
 
     /// Returns the name of the kind in metrics, which is the one in JSON.
@@ -54,6 +57,7 @@ impl ProblemCause {
             Self::JobFiles => "job_files",
             Self::Loss => "loss",
             Self::Restart => "restart",
+            Self::Files => "files",
         }
     }
 }

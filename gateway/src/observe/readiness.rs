@@ -53,11 +53,18 @@ pub fn judge_readiness(report: &GatewayReport) -> Vec<ProblemReport> {
         problems.push(ProblemReport {
             cause: ProblemCause::Restart,
             blocks: false,
-            subject: own,
+            subject: own.clone(),
             found: format!("its files have other values than it runs with: {keys}"),
             remedy: Some("restart it".to_owned()),
         });
     }
+    problems.extend(report.file_faults.iter().map(|fault| ProblemReport {
+        cause: ProblemCause::Files,
+        blocks: false,
+        subject: own.clone(),
+        found: format!("its changed files are not taken up: {fault}"),
+        remedy: Some("mend them and send SIGHUP; until then it runs with the old ones".to_owned()),
+    }));
     // A stable sort keeps the order of causes within both parts.
     problems.sort_by_key(|problem| !problem.blocks);
     problems

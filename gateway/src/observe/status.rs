@@ -52,6 +52,9 @@ pub struct GatewayReport {
     /// Keys of its files whose values have changed since the start and need a restart.
     #[serde(default)]
     pub restart_needed: Vec<String>,
+    /// The faults that keep its changed files from being taken up.
+    #[serde(default)]
+    pub file_faults: Vec<String>,
 }
 
 /// A job in which the gateway and another one differ.

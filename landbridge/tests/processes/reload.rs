@@ -16,6 +16,14 @@ impl Deployment {
         kill_process(pid, Signal::HUP).expect("signalled");
         self.gateways[gateway].log.line_with(line);
     }
+
+    /// Returns the status of a gateway as JSON.
+    fn status(&self, gateway: usize) -> serde_json::Value {
+        let mut status = Command::new(BINARY);
+        let file = ["east.toml", "west.toml"][gateway];
+        status.args(["status", "--json", "--config"]).arg(self.path(file));
+        outcome(&status.output().expect("runs"))
+    }
 }
 
 #[test]
@@ -29,10 +37,17 @@ fn a_job_added_to_both_files_begins_on_a_signal() {
     let files = ["east.toml", "west.toml"]
         .map(|file| std::fs::read_to_string(deployment.path(file)).expect("there"));
     deployment.reload(0, "no TOML", "jobs were not read again");
+    // `landbridge status` reads the file for the address.
+    std::fs::write(deployment.path("east.toml"), &files[0]).expect("written");
+    let found = deployment.status(0)["problems"][0].clone();
+    assert_eq!((&found["cause"], &found["blocks"]), (&"files".into(), &false.into()), "{found}");
+    let text = found["found"].as_str().expect("a text");
+    assert!(text.contains("east.toml:1: "), "{text}");
     let zoo = "\n[job.zoo]\ntoken = \"keys/zoo.token\"\nmemory = \"64 MiB\"\n";
     for (gateway, file) in files.iter().enumerate() {
         deployment.reload(gateway, &format!("{file}{zoo}"), "added zoo");
     }
+    assert_eq!(deployment.status(0)["problems"].as_array().map(Vec::len), Some(0));
     let other = runtime.block_on(Team::attach(&deployment, &LAYOUT, "zoo"));
     runtime.block_on(other.sum(&[3, 4], 1000)).expect("a sum");
     runtime.block_on(team.sum(&[1, 2], 1000)).expect("a sum");
@@ -42,9 +57,7 @@ fn a_job_added_to_both_files_begins_on_a_signal() {
     assert_ne!(smaller, files[0]);
     deployment.reload(0, &smaller, "a restart only: gateway.east-0.memory");
     deployment.gateways[0].log.line_with("removed zoo");
-    let mut status = Command::new(BINARY);
-    status.args(["status", "--json", "--config"]).arg(deployment.path("east.toml"));
-    let status = outcome(&status.output().expect("runs"));
+    let status = deployment.status(0);
     assert_eq!(status["restart_needed"][0], "gateway.east-0.memory", "{status}");
     assert_eq!(status["jobs"][1]["removed"], true, "{status}");
     runtime.block_on(team.sum(&[5, 6], 1000)).expect("a sum");

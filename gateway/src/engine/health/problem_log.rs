@@ -105,7 +105,8 @@ fn is_logged_by_problem_log(cause: ProblemCause) -> bool {
         | ProblemCause::Socket
         | ProblemCause::Link
         | ProblemCause::Loss
-        | ProblemCause::Restart => false,
+        | ProblemCause::Restart
+        | ProblemCause::Files => false,
     }
 }
 

@@ -192,7 +192,8 @@ impl Job {
         }
     }
 
-    /// Removes a group that nobody takes part in, once nothing uses its memory.
+    /// Removes a group that nobody takes part in. A group with work under way is first disbanded,
+    /// which fails that work; a later call removes it.
     pub(super) fn free_if_left(&mut self, id: GroupId, now: TimeNs) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let Some(membership) = &mut group.membership else { return };

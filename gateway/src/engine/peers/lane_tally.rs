@@ -6,8 +6,8 @@ use crate::wan::link::link_traffic::LinkTraffic;
 use crate::wan::{LaneHandle, LaneMeasurement};
 use units::{Span, TimeNs};
 
-/// 2 s: a note of a thread's processor time that is older says that the thread is idle. Busy lanes
-/// note it each round trip; those without traffic rest.
+/// 2 s: a note of a thread's processor time that is older says that the thread is idle. A busy lane
+/// notes it each round trip; on links of a longer round trip it counts as idle in between.
 const THREAD_NOTE_LIFETIME: Span = Span::from_secs(2);
 
 /// The measurements of one lane until its last sample.

@@ -87,6 +87,7 @@ fn blocking_problems_stand_first() {
     let mut report = example();
     report.peers[0].loss_alarm = true;
     report.restart_needed = vec!["gateway.east-0.memory".to_owned()];
+    report.file_faults = vec!["east.toml:9: no TOML".to_owned()];
     report.socket_problem = Some("its socket is gone".to_owned());
     let drain = DrainReport { seconds_left: 9.0, collectives: vec![], uncommitted: vec![] };
     report.jobs[0].draining = Some(drain);
@@ -97,6 +98,7 @@ fn blocking_problems_stand_first() {
         ProblemCause::Socket,
         ProblemCause::Loss,
         ProblemCause::Restart,
+        ProblemCause::Files,
     ];
     assert_eq!((&causes[..], ready), (&expected[..], false));
 }

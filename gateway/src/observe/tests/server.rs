@@ -54,6 +54,7 @@ pub(super) fn example() -> GatewayReport {
         socket_problem: None,
         job_differences: vec![],
         restart_needed: vec![],
+        file_faults: vec![],
     }
 }
 

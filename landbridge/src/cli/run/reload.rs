@@ -9,6 +9,7 @@ use crate::cli::output::command_error::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::Gateway;
+use gateway::events::ReloadedFiles;
 use gateway::host::{Host, RealHost};
 use gateway::local::job::JobSpec;
 use gateway::warn_if_due;
@@ -21,6 +22,9 @@ use tracing::info;
 /// 30 s: interval between reads of a gateway's certificate, key and CA files. Renewed files take
 /// effect after this time at most, without a signal.
 const CERTIFICATE_POLL_INTERVAL: Duration = Duration::from_secs(30);
+
+/// 16 faults of one reading: the most in the status. The log has all of them.
+const REPORTED_FAULTS_MAX: usize = 16;
 
 /// The files of a running gateway, as it has taken them up.
 pub(super) struct RunningFiles<'a> {
@@ -66,6 +70,8 @@ pub(super) async fn reload_changed_files(
         if has_changed || refusal.is_some() {
             files.credentials = found;
             let refused = reload_certificates(gateway, &files).err();
+            let faults = refused.iter().map(|text| format!("certificates: {text}")).collect();
+            gateway.report_file_faults(ReloadedFiles::Certificates, faults).await;
             if let Some(text) = refused.as_ref().filter(|_| has_changed || refused != refusal) {
                 warn_if_due!(
                     files.is_warning_due(WarningCause::Certificate, text),
@@ -101,7 +107,10 @@ async fn reload_jobs(gateway: &Gateway, files: &mut RunningFiles<'_>) {
         Ok(read) => read,
         Err(error) => {
             // Each fault is a line; control characters would be escaped in one line of the log.
-            for fault in error.to_string().lines() {
+            let faults: Vec<String> = error.to_string().lines().map(str::to_owned).collect();
+            let reported = faults.iter().take(REPORTED_FAULTS_MAX).cloned().collect();
+            gateway.report_file_faults(ReloadedFiles::Region, reported).await;
+            for fault in &faults {
                 warn_if_due!(
                     files.is_warning_due(WarningCause::Files, fault),
                     target: LOG_TARGET,
@@ -111,6 +120,7 @@ async fn reload_jobs(gateway: &Gateway, files: &mut RunningFiles<'_>) {
             return;
         }
     };
+    gateway.report_file_faults(ReloadedFiles::Region, Vec::new()).await;
     let restart_needed = changes_not_reloaded(files.region, files.config, &region);
     let changes = describe_reloaded_jobs(&files.jobs, &jobs);
     gateway.update_jobs(jobs.clone(), restart_needed.clone()).await;
