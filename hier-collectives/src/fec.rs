@@ -27,9 +27,13 @@ const PAYLOAD_SHARDS_MAX: u64 = 32_768;
 /// tail grows by 1.5 BDP. Of n packets, n x loss^2 are lost twice.
 const LOST_AGAIN_PER_BDP_MAX: f64 = 0.02;
 
-/// 4 lengths of 1.5 BDP, or 4 segments if longer: the longest tail with parity. Each length stands
-/// for one more loss of the same packet.
+/// 4 rounds of 1.5 BDP: the longest tail, the end of a collective that may have parity. Each round
+/// stands for one more loss of the same packet. At a loss of 10 % a fourth loss hits 1 packet in
+/// 10,000.
 const TAIL_ROUNDS_MAX: u64 = 4;
+
+/// 4 segments: the shortest tail, because the last segments of all lanes arrive together.
+const TAIL_SEGMENTS_MIN: u64 = 4;
 
 /// 2 ms: the time beyond a round trip after which a packet loss is detected, due to timers at both
 /// ends.
@@ -104,7 +108,7 @@ fn fec_tail_bytes(link: &Link, mtu: u16, segment: u64) -> u64 {
         lost_again *= link.loss.as_f64();
         rounds += 1;
     }
-    bdp.saturating_add(bdp / 2).saturating_mul(rounds).max(4 * segment)
+    bdp.saturating_add(bdp / 2).saturating_mul(rounds).max(TAIL_SEGMENTS_MIN * segment)
 }
 
 /// Returns the payload bytes of a full packet of `mtu` bytes.

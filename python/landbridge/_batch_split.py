@@ -210,6 +210,14 @@ class BatchSplit:
         speeds: Sequence[float],
         limits: Sequence[int] | None,
     ) -> None:
+        """Splits the batch by expected speeds; nothing is exchanged yet.
+
+        Args:
+            group: The ranks that share the batch.
+            global_batch: The samples of all ranks together.
+            speeds: The expected speed of each rank, in any unit.
+            limits: The most samples of each rank, or ``None`` for no limits.
+        """
         self._group = group
         self._split = LocalBatchSplit(global_batch, speeds, limits)
         #: This rank's speed when it last had samples, in samples per second, or 0.

@@ -28,7 +28,7 @@ const PLACES: [&str; 12] = [
     "python/landbridge",
 ];
 /// Files with exact numbers behind which a unit may stand, each with the reason.
-const EXACT: [(&str, &str); 24] = [
+const EXACT: [(&str, &str); 23] = [
     ("capi/src/raw/foreign_memory.rs", "a length that the caller gave"),
     ("gateway/src/config/region/tables.rs", "the length of a path beside the most"),
     ("gateway/src/local/protocol/mod.rs", "a message's length beside the most"),
@@ -52,7 +52,6 @@ const EXACT: [(&str, &str); 24] = [
     ("python/landbridge/_operation.py", "a timeout that the caller gave"),
     ("python/landbridge/_protocol", "a message's length beside the most"),
     ("python/landbridge/_quantities.py", "the one way of Python"),
-    ("python/landbridge/torch/_sampler.py", "seconds that the caller gave"),
     ("wan-sim/src", "words of tc and of recordings, and lengths of files beside the most"),
     ("xtask/src/stages/stage_runner.rs", "whole seconds and minutes that the stages state"),
     ("xtask/src/package", "lengths of files, as `ls -l` has them"),

@@ -251,6 +251,11 @@ fn bad_usage_is_named_and_exits_64() {
         (&["--rate", "1 Gbit/s", "--teleport"], "--teleport"),
         (&["--rate", "1 Gbit/s", "--teleport"], "accepted: --forward, --rtt, --rate, --loss"),
         (&["--rate", "1 Gbit/s", "beam"], "beam"),
+        (
+            &["--rate", "1 Gbit/s", "--seed", "-1"],
+            "invalid value '-1' for '--seed': it is below zero",
+        ),
+        (&["--rate", "1 Gbit/s", "-3MB"], "invalid value '-3MB': it is below zero"),
         (&["--rate"], "--rate"),
         (&["--netem", "delay 1ms"], "--rtt"),
         (&[], "--rate <RATE>; usage: wan-sim relay --forward <LISTEN=TARGET>"),

@@ -12,7 +12,7 @@ pub use account::{
     Account, AccountError, group_account_label, own_user_account, user_account_label,
 };
 pub use credential_file::read_credential_file;
-pub use secret_file::{SecretFile, SecretFileError, check_secret_file};
+pub use secret_file::{SecretFile, SecretFileError, check_secret_file, unreadable_secret_advice};
 pub use socket_access::{
     SOCKET_PATH_BYTES_MAX, SocketAccessError, TrustedSocketUsers, check_socket_folder,
     check_socket_peer, denied_socket_access, socket_folder,

@@ -32,7 +32,7 @@ impl fmt::Display for SecretFile {
 #[derive(Debug, thiserror::Error)]
 pub enum SecretFileError {
     /// The file cannot be opened.
-    #[error("{}: {source}; {}", path.display(), unreadable_secret_advice(source))]
+    #[error("{}: {source}; {}", path.display(), unreadable_secret_advice(path, source))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -95,7 +95,7 @@ impl SecretFileError {
     /// cannot be read.
     pub fn advice(&self) -> String {
         match self {
-            Self::Unreadable { source, .. } => unreadable_secret_advice(source).to_owned(),
+            Self::Unreadable { path, source } => unreadable_secret_advice(path, source),
             Self::Exposed { path, advised, .. } => {
                 format!("chmod {advised:03o} {}", path.display())
             }
@@ -103,11 +103,18 @@ impl SecretFileError {
     }
 }
 
-/// Returns the advice on a secret file that cannot be opened.
-fn unreadable_secret_advice(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::PermissionDenied => "run as its owner, or let a group read it",
-        _ => "make it with `landbridge certs`, or copy it from the host that did",
+/// Returns the advice on a secret file that cannot be opened. Names its owner where this user may
+/// look for it.
+pub fn unreadable_secret_advice(path: &Path, source: &io::Error) -> String {
+    if source.kind() != io::ErrorKind::PermissionDenied {
+        return "make it with `landbridge certs`, or copy it from the host that did".to_owned();
+    }
+    match std::fs::metadata(path) {
+        Ok(found) => {
+            let owner = user_account_label(found.uid());
+            format!("run as its owner, {owner}, or let a group read it")
+        }
+        Err(_) => "run as its owner, or let a group read it".to_owned(),
     }
 }
 

@@ -43,6 +43,12 @@ pub enum CertsError {
         /// The folder.
         folder: PathBuf,
     },
+    /// The folder for the files is something else. Nothing was written.
+    #[error("{} is no folder: name one for the files, which may be new", out.display())]
+    NoFolder {
+        /// The path.
+        out: PathBuf,
+    },
     /// A gateway's files would overwrite the CA's own files.
     #[error("a gateway cannot be called `ca`: ca.pem and ca.key belong to the CA")]
     NameTaken,

@@ -4,6 +4,7 @@ use super::authority::{CertificateAuthority, CertificateValidity, random_token};
 use super::error::CertsError;
 use crate::wan::connect::tls::certificate_file_expiry;
 use hier_collectives::topology::Fabric;
+use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
@@ -53,6 +54,9 @@ pub fn make_certificate_files(
     if let Some(job) = options.jobs.iter().find(|job| !crate::config::is_valid_config_name(job)) {
         return Err(CertsError::JobName(job.clone()));
     }
+    if std::fs::metadata(out).is_ok_and(|found| !found.is_dir()) {
+        return Err(CertsError::NoFolder { out: out.to_owned() });
+    }
     std::fs::create_dir_all(out)
         .map_err(|source| CertsError::Io { file: out.to_owned(), source })?;
     let _lock = lock_certificates_folder(out)?;
@@ -68,7 +72,8 @@ pub fn make_certificate_files(
         writer.write_file(&certificate, &issued.certificate_pem, FileReaders::Everyone)?;
         writer.write_file(&key, &issued.key_pem, FileReaders::Owner)?;
     }
-    for job in options.jobs {
+    // A job that is named twice has one token.
+    for job in options.jobs.iter().collect::<BTreeSet<_>>() {
         let file = format!("{job}.token");
         if !writer.keep_existing(&[&file]) {
             writer.write_file(&file, &(random_token() + "\n"), FileReaders::Owner)?;

@@ -130,7 +130,7 @@ pub fn arena_limit_below(bytes: u64) -> Option<MemoryLimit> {
 
 /// Returns the limit that is exceeded most by the needs of a process, whatever else runs; `None` if
 /// all limits allow them.
-pub fn limit_below_needs(needs: &MemoryNeeds) -> Option<LimitBelowNeeds> {
+pub fn memory_limit_below_needs(needs: &MemoryNeeds) -> Option<LimitBelowNeeds> {
     let limits = memory_limits(Path::new("/")).into_iter();
     let short = limits.filter(|limit| limit.total < needs.of_kind(limit.kind));
     let worst = short.max_by_key(|limit| needs.of_kind(limit.kind) - limit.total);
@@ -323,9 +323,9 @@ mod tests {
     #[test]
     fn more_than_any_host_has_exceeds_a_limit() {
         let needs = |bytes| MemoryNeeds { resident: bytes, private: bytes, address_space: bytes };
-        let short = limit_below_needs(&needs(1 << 60)).expect("no host has so much");
+        let short = memory_limit_below_needs(&needs(1 << 60)).expect("no host has so much");
         assert!(short.to_string().starts_with("up to 1 EiB are needed"), "{short}");
         assert!(arena_limit_below(1 << 60).is_some());
-        assert_eq!((arena_limit_below(1), limit_below_needs(&needs(1))), (None, None));
+        assert_eq!((arena_limit_below(1), memory_limit_below_needs(&needs(1))), (None, None));
     }
 }

@@ -1,7 +1,7 @@
 //! A job's token in a file: 64 hexadecimal digits. Trainers, the daemon and the doctor read it.
 
 use super::protocol::{TOKEN_BYTES, Token};
-use crate::access::read_credential_file;
+use crate::access::{read_credential_file, unreadable_secret_advice};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {source}; {}", path.display(), unreadable_secret_advice(path, source))]
     Read {
         /// The file.
         path: PathBuf,

@@ -26,7 +26,7 @@ mod session_connections;
 mod session_epochs;
 mod session_events;
 mod session_messages;
-mod status;
+mod session_status;
 mod transfer;
 
 pub use action::{
@@ -37,7 +37,7 @@ pub use collective::commits::COMMITS_MAX;
 pub use collective::deadline::PROGRESS_REPORT_INTERVAL;
 pub use session_config::SessionConfig;
 pub use session_events::Session;
-pub use status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
+pub use session_status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
 
 #[cfg(test)]
 mod tests;

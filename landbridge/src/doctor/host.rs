@@ -8,7 +8,7 @@ use gateway::access::{
 use gateway::config::{GatewayConfig, JobConfig, RegionFile};
 use gateway::daemon::{descriptors_needed, process_memory_needs};
 use gateway::limits::descriptor_limit::check_descriptor_limit;
-use gateway::limits::memory::{MemoryNeeds, limit_below_needs};
+use gateway::limits::memory::{MemoryNeeds, memory_limit_below_needs};
 use gateway::local::socket::{ListenError, check_socket_path};
 use gateway::local::token_file::{self, TokenFileError};
 use std::io::ErrorKind;
@@ -46,14 +46,14 @@ pub(super) fn check_host_memory(region: &RegionFile, gateway: &GatewayConfig) ->
         |found: String| Finding::ok("memory limits", "`memory` of gateway and jobs", found);
     let (fabric, networks) = (region.fabric(), region.fabric().count_lane_networks(gateway.id));
     let needs = process_memory_needs(gateway.memory, arenas, fabric.fabric(), networks);
-    if let Some(short) = limit_below_needs(&needs) {
+    if let Some(short) = memory_limit_below_needs(&needs) {
         let advice = short.remedy_for(gateway.memory);
         return finding(format!("gateway: {}; {short}", gateway.memory)).into_failure(advice);
     }
     let sum = ByteCount::new(gateway.memory.get().saturating_add(arenas.get()));
     // Gateway and trainers share one host.
     let resident = needs.resident.saturating_add(arenas.get());
-    match limit_below_needs(&MemoryNeeds { resident, ..needs }) {
+    match memory_limit_below_needs(&MemoryNeeds { resident, ..needs }) {
         Some(limit) => {
             let advice = format!("{}, or lower `memory` of jobs", limit.limit.remedy);
             finding(format!("gateway and jobs: {}; {limit}", sum.rounded())).into_warning(advice)
@@ -165,7 +165,14 @@ fn check_host_socket_can_be_made(path: &Path, finding: &dyn Fn(&str) -> Finding)
             finding("can be created; no gateway is listening")
         }
         Err(error) => {
-            let advice = format!("give the gateway's user write access to {}", directory.display());
+            let folder = directory.display();
+            let advice = match error.kind() {
+                ErrorKind::ReadOnlyFilesystem => format!(
+                    "let `socket` name a path on another file system: {folder} is on one that is \
+                     mounted read-only"
+                ),
+                _ => format!("give the gateway's user write access to {folder}"),
+            };
             finding(&format!("{}: {error}", directory.display())).into_failure(advice)
         }
     }

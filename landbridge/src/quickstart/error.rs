@@ -4,6 +4,7 @@ use super::rank::RankError;
 use gateway::access::SOCKET_PATH_BYTES_MAX;
 use gateway::certs::CertsError;
 use gateway::config::Faults;
+use gateway::limits::process::LimitRemedy;
 use std::io;
 use std::path::PathBuf;
 
@@ -14,7 +15,7 @@ pub(crate) enum QuickstartError {
     #[error("interrupted")]
     Interrupted,
     /// The system refused an operation.
-    #[error("{action}: {source}")]
+    #[error("{action}: {source}{}", LimitRemedy(source))]
     System {
         /// The failed action, as in "cannot start a process".
         action: &'static str,

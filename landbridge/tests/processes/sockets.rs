@@ -183,6 +183,14 @@ fn another_user_hears_whose_the_socket_is() {
     assert!(text.starts_with(&begin), "{text}");
     assert!(text.contains("group root (0), mode 600"), "{text}");
     assert!(!text.contains("is the gateway running?"), "{text}");
+
+    let mut bench = Command::new(BINARY);
+    bench.args(["bench", "barrier", "--rank", "0", "--config"]).arg(deployment.path("east.toml"));
+    let denied = bench.uid(OTHER_USER).gid(OTHER_USER).output().expect("runs");
+    let text = stderr(&denied);
+    assert_eq!(denied.status.code(), Some(77), "{text}");
+    let end = "train.token: Permission denied (os error 13); run as its owner, root (0), or let a";
+    assert!(text.contains(end), "{text}");
 }
 
 #[test]

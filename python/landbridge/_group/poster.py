@@ -352,7 +352,8 @@ def hash_moved_element(layout: int, source: ArrayAdapter) -> int:
 
 
 def hash_posted_layout(layout: int, fact: tuple[int, ...] | str) -> int:
-    """Returns a layout hash that stands for another one and for a shape or an element type."""
+    """Returns the layout hash that ranks compare for a post. It combines the caller's layout hash
+    with ``fact``: a shape, or the label of an element type."""
     digest = hashlib.blake2b(f"{layout} {fact}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 

@@ -101,7 +101,8 @@ def _load_identity(context: ssl.SSLContext, certificate: Path, key: Path) -> Non
     cannot be used, among them a key that asks for a pass phrase."""
 
     def refuse_pass_phrase() -> str:
-        """Keeps OpenSSL from asking at the terminal."""
+        """Raises ``ConfigError``. OpenSSL calls this for an encrypted key, instead of asking at
+        the terminal."""
         text = f"{key}: the key is encrypted; accepted: a PEM key without a pass phrase"
         raise errors.ConfigError(f"{text}, which only this user can read")
 

@@ -13,6 +13,7 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import errors
+from .._arguments import check_timeout_argument, check_weight_argument
 from .._group import Group, resolve_group
 from .._memory.plain_memory import check_plain_cpu_tensor
 from .._operation import DEFAULT_TIMEOUT_S, Operation
@@ -71,9 +72,11 @@ class State:
 
         Raises:
             ConfigError: No group was given, and the process has none or several; or
-                ``process_group`` does not fit.
+                ``process_group`` does not fit, or another argument cannot be used.
         """
         self.group = group = resolve_group(group)
+        check_timeout_argument(timeout)
+        weight = check_weight_argument(weight)
         self.timeout = timeout
         self.failure: Optional[errors.LandbridgeError] = None
         # Buckets of before the last `recover` may still fail after it. This number tells.
@@ -97,7 +100,9 @@ class State:
 
     @weight.setter
     def weight(self, weight: float) -> None:
-        """Sets the weight, by a collective of the site where there is a process group."""
+        """Sets the weight, by a collective of the site where there is a process group. Raises
+        ``ConfigError`` for one that cannot be used."""
+        weight = check_weight_argument(weight)
         self._weight = weight
         if self._site is not None:
             self._site.set_weight(weight)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .._arguments import check_integer_argument, check_timeout_argument, check_weight_argument
 from .._group import Group, resolve_group
 from .._memory.arrays import parse_array_dtype
 from .._memory.plain_memory import check_plain_cpu_tensor
@@ -76,11 +77,15 @@ class FlatGrads:
             ArenaFull: The arena has no room for all gradients twice.
             UnsupportedArray: A parameter is no plain memory on the CPU, or its dtype is not
                 supported. The error names it.
-            ConfigError: No group was given, and the process has none or several.
+            ConfigError: An argument cannot be used; or no group was given, and the process has none
+                or several.
         """
         group = resolve_group(group)
         # Each trainer is a rank of the fabric: nothing is reduced inside a site first.
         LocalRanks(group, None)
+        check_timeout_argument(timeout)
+        bucket_bytes = check_integer_argument("bucket_bytes", bucket_bytes, 1 << 63, 1)
+        weight = check_weight_argument(weight)
         self.group = group
         self.weight = weight
         self.timeout = timeout

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from .._arguments import check_timeout_argument, check_weight_argument
 from .._group import Group, resolve_group
 from .._operation import DEFAULT_TIMEOUT_S
 from ._c10d.flat_tensors import FlatTensor
@@ -28,9 +29,12 @@ def fsdp_hook(
         timeout: How long to wait for the other sites' shards, in seconds.
 
     Raises:
-        ConfigError: No group was given, and the process has none or several.
+        ConfigError: An argument cannot be used; or no group was given, and the process has none or
+            several.
     """
     ranks = resolve_group(group)
+    check_timeout_argument(timeout)
+    weight = check_weight_argument(weight)
 
     def average_shard(gradients: torch.Tensor) -> None:
         """Averages a shard over sites, in place. Raises as ``Group.all_reduce``."""

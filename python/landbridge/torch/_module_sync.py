@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from .._arguments import check_integer_argument, check_timeout_argument
 from .._exchange_integers import exchange_integers
 from .._group import Group, resolve_group
 from .._memory.plain_memory import check_plain_tensor, check_writable_plain_tensor
@@ -39,6 +40,8 @@ def sync_module(
         LandbridgeError: As ``Group.broadcast``. Parts of the module may be overwritten.
     """
     group = resolve_group(group)
+    check_timeout_argument(timeout)
+    root = check_integer_argument("root", root, group.world_size)
     check_module_overwritable(module)
     tensors = [tensor for _, tensor in _named_tensors(module)]
     room = BroadcastRoom(group, sum(tensor.nbytes for tensor in tensors))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._arguments import check_integer_argument
+from .._arguments import check_integer_argument, check_timeout_argument
 from .._exchange_integers import exchange_integers
 from .._group import Group
 from .._operation import DEFAULT_TIMEOUT_S
@@ -80,10 +80,11 @@ def resume(
         ArenaFull: The arena of some rank has too little room. Every rank raises an error at once.
         RanksDisagree: Modules differ in names, shapes or dtypes, ``others`` in type, or the
             parameters of ranks after the same step.
-        ConfigError: ``step`` is no whole number from 0 to 2^63 - 1.
+        ConfigError: ``step`` is no whole number from 0 to 2^63 - 1, or ``timeout`` is not above 0.
         LandbridgeError: As ``Group.recover``.
     """
     step = check_integer_argument("step", step, 1 << 63)
+    check_timeout_argument(timeout)
     check_module_overwritable(module)
     parts = [module, *others]
     layout = module_names_digest(module, *(type(part).__qualname__ for part in others))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence, Sized
 from typing import Any
 
 import torch
 
+from .._arguments import check_integer_argument, check_timeout_argument
+from .._batch_split import BATCH_SAMPLES_MAX, check_seconds_argument
 from .._group import Group
 from .._operation import DEFAULT_TIMEOUT_S
 from ..errors import ConfigError, LandbridgeError, RanksDisagree
 from ._local_ranks import LocalRanks
+
+#: 2^20 batches: more than any loader draws ahead; each takes a list of shares.
+_PREFETCH_BATCHES_MAX = 1 << 20
 
 
 class UnevenSampler:
@@ -69,8 +73,9 @@ class UnevenSampler:
         if prefetch is not None and ahead is not None:
             raise ConfigError("`ahead` is the former name of `prefetch`: pass only `prefetch`")
         prefetch = next((value for value in (prefetch, ahead) if value is not None), 0)
-        if prefetch < 0:
-            raise ConfigError(f"prefetch {prefetch}: accepted: 0 or more")
+        prefetch = check_integer_argument("prefetch", prefetch, _PREFETCH_BATCHES_MAX + 1)
+        seed = check_integer_argument("seed", seed, 1 << 63, -(1 << 63))
+        global_batch = check_integer_argument("global_batch", global_batch, BATCH_SAMPLES_MAX + 1)
         self._local = LocalRanks(group, process_group)
         self._split = group.batch_split(global_batch, limits)
         shares = self._split.shares
@@ -124,8 +129,12 @@ class UnevenSampler:
         failure: LandbridgeError | None = None
         if drawn_ahead > self._prefetch:
             failure = ConfigError(_prefetch_error_text(drawn_ahead, self._prefetch))
-        elif not 0 <= computed_seconds < math.inf:
-            failure = ConfigError(f"a step of {computed_seconds} s: accepted: finite, at least 0")
+        else:
+            try:
+                check_timeout_argument(timeout)
+                computed_seconds = check_seconds_argument(computed_seconds)
+            except ConfigError as error:
+                failure = error
         seconds = self._local.reduce_max(0.0 if failure else computed_seconds, failure)
         changed = self._exchange_speeds(seconds, timeout)
         self._ended += 1
@@ -160,7 +169,9 @@ class UnevenSampler:
             ConfigError: The epoch has fewer batches.
         """
         batches = self._samples // self._global_batch
-        if not 0 <= done <= batches:
+        epoch = check_integer_argument("epoch", epoch, 1 << 63)
+        done = check_integer_argument("done", done, 1 << 63)
+        if done > batches:
             raise ConfigError(f"{done} batches done: an epoch has {batches}")
         self._epoch, self._done = epoch, done
 

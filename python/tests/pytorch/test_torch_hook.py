@@ -18,8 +18,12 @@ import torch.distributed as dist  # noqa: E402
 
 import trainer as trainers  # noqa: E402
 from landbridge.torch import (  # noqa: E402
+    FlatGrads,
     State,
     all_reduce_hook,
+    fsdp_hook,
+    resume,
+    sync_module,
 )
 from landbridge.torch._all_reduce_hook import bucket_layout_hash  # noqa: E402
 from landbridge.torch._trained_parameters import TrainedParameters  # noqa: E402
@@ -33,6 +37,8 @@ def groups(two_groups):
 
 class FakeGroup:
     """A group whose collectives the test ends."""
+
+    world_size = 2
 
     def __init__(self):
         self.posted = []
@@ -58,6 +64,31 @@ class FakeOperation(Operation):
 BUCKET = SimpleNamespace(
     buffer=lambda: torch.ones(3), parameters=list, index=lambda: 0, is_last=lambda: True
 )
+
+
+MODULE = torch.nn.Linear(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda group: State(group, timeout=0), "timeout"),
+        (lambda group: State(group, weight=-1.0), "weight"),
+        (lambda group: State(group, weight="2"), "weight"),
+        (lambda group: FlatGrads(MODULE, group, timeout=float("nan")), "timeout"),
+        (lambda group: FlatGrads(MODULE, group, bucket_bytes=0), "bucket_bytes"),
+        (lambda group: FlatGrads(MODULE, group, weight=float("inf")), "weight"),
+        (lambda group: fsdp_hook(group, timeout=None), "timeout"),
+        (lambda group: fsdp_hook(group, weight=True), "weight"),
+        (lambda group: resume(group, 1, MODULE, timeout=-1.0), "timeout"),
+        (lambda group: resume(group, 1.5, MODULE), "step"),
+        (lambda group: sync_module(MODULE, group, root=2), "root"),
+        (lambda group: sync_module(MODULE, group, timeout="9"), "timeout"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_a_post(call, name):
+    with pytest.raises(landbridge.ConfigError, match=f"^{name} .*: accepted: "):
+        call(FakeGroup())
 
 
 def test_a_failure_after_recovery_leaves_the_next_step_intact():

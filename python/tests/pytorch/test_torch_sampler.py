@@ -52,6 +52,14 @@ def samplers_of(*splits, samples=50, **options):
     return [UnevenSampler(range(samples), group, 8, **options) for group in groups], groups
 
 
+@pytest.mark.parametrize(
+    ("options", "name"), [({"prefetch": -1}, "prefetch"), ({"seed": 0.5}, "seed")]
+)
+def test_wrong_arguments_of_a_sampler_are_refused(options, name):
+    with pytest.raises(landbridge.ConfigError, match=f"^{name} .*: accepted: "):
+        UnevenSampler(range(80), FakeGroup(0, [4, 4]), 8, **options)
+
+
 def test_unequal_batches_cover_every_global_batch_once():
     shares = [3, 1, 4]
     samplers, _ = samplers_of(shares)
@@ -262,7 +270,7 @@ def test_a_trainer_unable_to_end_a_step_releases_its_site(monkeypatch):
         raise landbridge.RanksTimedOut("of this test")
 
     own, other = raised([float("nan"), 1.0])
-    assert isinstance(own, landbridge.ConfigError) and "a step of nan s" in str(own)
+    assert isinstance(own, landbridge.ConfigError) and "computed_seconds" in str(own)
     assert isinstance(other, landbridge.EpochEnded) and "rank 0 of this site" in str(other)
     other, own = raised([1.0, 1.0], failing=1)
     assert isinstance(own, landbridge.RanksTimedOut)

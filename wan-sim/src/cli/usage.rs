@@ -4,6 +4,7 @@ use super::exit::{EXIT_GOOD, EXIT_USAGE};
 use super::output::print_report;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
+use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
 /// 60 columns: in narrower terminals descriptions stand below their flags.
@@ -53,7 +54,9 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
     for (of_the_parser, plain) in NUMBER_PROBLEMS {
         line = line.replace(of_the_parser, plain);
     }
-    if let Some(accepted) = accepted_usage_words(error.kind(), C::command(), usage) {
+    if let Some(negative) = negative_value_text(error.kind(), std::env::args_os()) {
+        line = negative;
+    } else if let Some(accepted) = accepted_usage_words(error.kind(), C::command(), usage) {
         line += &format!("; accepted: {accepted}");
     } else if !usage.is_empty() {
         line += &format!("; usage: {usage}");
@@ -62,6 +65,24 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
     let escaped = line.chars().map(escaped).collect::<String>();
     stdio::print_message(escaped.split_whitespace().collect::<Vec<_>>().join(" "));
     EXIT_USAGE
+}
+
+/// Returns the text about a negative value, which the parser takes for an unknown option; `None`
+/// where no word is one.
+fn negative_value_text(kind: ErrorKind, words: impl Iterator<Item = OsString>) -> Option<String> {
+    if kind != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let mut option = None;
+    for word in words.map(|word| word.to_string_lossy().into_owned()) {
+        let digits = word.strip_prefix('-');
+        if digits.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.')) {
+            let place = option.map_or(String::new(), |option| format!(" for '{option}'"));
+            return Some(format!("error: invalid value '{word}'{place}: it is below zero"));
+        }
+        option = word.starts_with("--").then_some(word);
+    }
+    None
 }
 
 /// Problems of numbers as Rust's parsers say them, and in plain words.

@@ -1,13 +1,13 @@
 //! The links and ports of a topology, each at the site or port that packets meet it at.
 
-use super::pump::{IngressPort, PumpedLink, SiteState};
+use super::pump::{IngressPort, PumpedLink, PumpedSite};
 use crate::recording::Recorder;
 use crate::topology::{PathPlace, Topology};
 use std::sync::{Arc, Mutex};
 
 /// The links and ports of a lab, and the recorder that knows them.
 pub(super) struct LabLinks {
-    pub(super) states: Vec<Arc<Mutex<SiteState>>>,
+    pub(super) states: Vec<Arc<Mutex<PumpedSite>>>,
     pub(super) ingress: Vec<Option<Mutex<IngressPort>>>,
     pub(super) recorder: Option<Recorder>,
 }
@@ -15,7 +15,7 @@ pub(super) struct LabLinks {
 /// Makes every link and port of `topology`, and writes them with their scripts to the recording.
 pub(super) fn build_lab_links(topology: &Topology, mut recorder: Option<Recorder>) -> LabLinks {
     let sites = topology.sites.len();
-    let mut states: Vec<_> = (0..sites).map(|_| SiteState::new(sites)).collect();
+    let mut states: Vec<_> = (0..sites).map(|_| PumpedSite::new(sites)).collect();
     let mut ingress: Vec<_> = (0..sites).map(|_| None).collect();
     for (number, path) in topology.paths().into_iter().enumerate() {
         if let Some(recorder) = &mut recorder {

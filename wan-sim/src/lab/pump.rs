@@ -22,7 +22,7 @@ use units::{Span, TimeNs};
 
 /// The state that a site's thread shares with the lab.
 #[derive(Debug)]
-pub(super) struct SiteState {
+pub(super) struct PumpedSite {
     /// The links to the other sites, by index of the receiving site.
     pub(super) links: Vec<Option<PumpedLink>>,
     /// The port that all of its links share.
@@ -53,7 +53,7 @@ pub(super) struct SitePump {
     pub(super) site: usize,
     pub(super) clock: RunClock,
     pub(super) tuns: Arc<Vec<Tun>>,
-    pub(super) state: Arc<Mutex<SiteState>>,
+    pub(super) state: Arc<Mutex<PumpedSite>>,
     /// The ingress ports, by index of the receiving site.
     pub(super) ingress: Arc<Vec<Option<Mutex<IngressPort>>>>,
     pub(super) recorder: Recording,
@@ -78,7 +78,7 @@ pub(super) struct PendingDelivery {
     at_port: Vec<TimeNs>,
 }
 
-impl SiteState {
+impl PumpedSite {
     /// Makes the state of a site in a lab of `sites` sites, without links yet.
     pub(super) fn new(sites: usize) -> Self {
         let links = (0..sites).map(|_| None).collect();
@@ -286,7 +286,7 @@ impl SitePump {
             state.fidelity.record_drops(1);
             return;
         };
-        let SiteState { links, egress, unreachable, .. } = &mut *state;
+        let PumpedSite { links, egress, unreachable, .. } = &mut *state;
         let to = lab_site_of_address(frame.destination()).filter(|to| *to < self.tuns.len());
         let Some((to, link)) = to.and_then(|to| Some((to, links[to].as_mut()?))) else {
             *unreachable += 1;

@@ -4,7 +4,7 @@ use super::error::LabError;
 use super::hosts::HostReceipts;
 use super::links::{LabLinks, build_lab_links};
 use super::namespace::{DEVICE_NAME, Namespace, namespace_name};
-use super::pump::{self, IngressPort, SitePump, SiteState};
+use super::pump::{self, IngressPort, PumpedSite, SitePump};
 use super::status::LinkStatus;
 use super::tun::Tun;
 use crate::clock::RunClock;
@@ -26,7 +26,7 @@ pub struct Lab {
     sites: Vec<String>,
     shortest_round_trip: Span,
     clock: RunClock,
-    states: Vec<Arc<Mutex<SiteState>>>,
+    states: Vec<Arc<Mutex<PumpedSite>>>,
     ingress: Arc<Vec<Option<Mutex<IngressPort>>>>,
     tuns: Arc<Vec<Tun>>,
     recorder: Option<Arc<Mutex<Recorder>>>,

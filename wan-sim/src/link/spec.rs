@@ -42,7 +42,7 @@ pub enum SpecError {
     /// A queue in multiples of a BDP that is smaller than a packet.
     #[error(
         "a queue of {queue}, from rate times delay, holds no packet of {FULL_PACKET_BYTES}: give \
-         `queue` as a size or a time, such as 1 MB or 20 ms"
+         the queue as a size or a time, such as 1 MB or 20 ms"
     )]
     QueueBelowPacket {
         /// The size that the queue would have.
@@ -318,13 +318,16 @@ impl LinkSpec {
     /// [`SpecError::QueueBelowPacket`].
     pub fn check_queue(&self, queue: Option<QueueSize>) -> Result<(), SpecError> {
         match queue.unwrap_or(QueueSize::ThousandthsOfBdp(1000)) {
-            QueueSize::ThousandthsOfBdp(1..)
-                if self.rate().is_some() && self.queue < FULL_PACKET_BYTES =>
-            {
+            QueueSize::ThousandthsOfBdp(1..) if !self.has_room_for_a_packet() => {
                 Err(SpecError::QueueBelowPacket { queue: self.queue })
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the queue holds a full packet. Without a rate no packet waits.
+    pub fn has_room_for_a_packet(&self) -> bool {
+        self.rate().is_none() || self.queue >= FULL_PACKET_BYTES
     }
 
     /// Returns the probability that a packet is copied.

@@ -36,8 +36,8 @@ pub enum ForwardError {
     Spelling(String),
     /// An address that is no IP address with a port.
     #[error(
-        "`{0}` is not an IP address with a port, such as 127.0.0.1:7001 or [::1]:7001: give the \
-         address of a host instead of its name"
+        "`{0}` is not an IP address with a port of at most 65535, such as 127.0.0.1:7001 or \
+         [::1]:7001: give the address of a host instead of its name"
     )]
     Address(String),
     /// A target to which packets can be sent, but whose answers come from another address.
@@ -84,6 +84,7 @@ mod tests {
         for (text, why) in [
             ("7001", "is not LISTEN=TARGET"),
             ("127.0.0.1:1=west.example:2", "`west.example:2` is not an IP address"),
+            ("127.0.0.1:65536=127.0.0.1:1", "a port of at most 65535"),
             ("127.0.0.1:1=0.0.0.0:7002", "such as 127.0.0.1:7002"),
             ("[::1]:1=[::]:2", "its answers would come from another address"),
             ("[::1]:1=[::ffff:0.0.0.0]:2", "its answers would come from another address"),

@@ -109,6 +109,34 @@ fn a_key_of_another_certificate_is_named_with_both_files() {
     let text = error.expect_err("another's key").to_string();
     assert!(text.contains("west-0.key is not the key of"), "{text}");
     assert!(text.contains("east-0.pem"), "{text}");
+    // Good PEM that is no key of a kind that TLS uses.
+    let text = "-----BEGIN PRIVATE KEY-----\nMAMCAQA=\n-----END PRIVATE KEY-----\n";
+    std::fs::write(path("odd.key"), text).expect("ours");
+    let error = Credentials::load(&path("east-0.pem"), &path("odd.key"), &path("ca.pem"));
+    let text = error.expect_err("no key").to_string();
+    assert!(text.contains("odd.key: this private key cannot be used; accepted: ECDSA"), "{text}");
+}
+
+#[test]
+fn a_job_named_twice_has_one_token() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    let jobs = ["zoo".to_owned(), "zoo".to_owned()];
+    let made = make_certificate_files(&fabric(FABRIC), out.path(), &options(&jobs, false));
+    let tokens = |outcome: &&FileOutcome| matches!(outcome, FileOutcome::Made(file) | FileOutcome::Kept(file) if file.ends_with("zoo.token"));
+    assert_eq!(made.expect("made").iter().filter(tokens).count(), 1);
+}
+
+#[test]
+fn an_output_that_is_no_folder_is_named() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    let file = out.path().join("ca.pem");
+    std::fs::write(&file, "").expect("ours");
+    let error = make_certificate_files(&fabric(FABRIC), &file, &options(&[], false));
+    let text = error.expect_err("a file").to_string();
+    assert!(
+        text.ends_with("ca.pem is no folder: name one for the files, which may be new"),
+        "{text}"
+    );
 }
 
 #[test]

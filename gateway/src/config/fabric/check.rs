@@ -33,7 +33,7 @@ pub(super) fn check_lane_ports(source: &ConfigSource<'_>, gateways: &[GatewayEnt
 
 /// Records a fault for each gateway that connects to an earlier one of the other address family,
 /// IPv4 or IPv6. A lane of one family cannot reach one of the other.
-pub(super) fn check_address_families(
+pub(super) fn check_fabric_address_families(
     source: &ConfigSource<'_>,
     fabric: &Fabric,
     gateways: &[GatewayEntry],

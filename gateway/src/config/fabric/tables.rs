@@ -1,6 +1,6 @@
 //! Reads the tables of a fabric file.
 
-use super::check::{check_address_families, check_lane_ports, report_fabric_fault};
+use super::check::{check_fabric_address_families, check_lane_ports, report_fabric_fault};
 use super::entry::{GatewayAddresses, GatewayEntry};
 use super::keys;
 use crate::config::section::Section;
@@ -51,7 +51,7 @@ pub(super) fn read_fabric_tables(
     match Fabric::new(&name, mtu.unwrap_or(MTU_DEFAULT), regions, links.clone()) {
         Ok(fabric) => {
             let fabric = fabric.with_lanes_min(lanes);
-            check_address_families(source, &fabric, &gateways);
+            check_fabric_address_families(source, &fabric, &gateways);
             let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
             let policies = policies_of_link_tables(&fabric, &links, policies);
             let (addresses, mtu_pinned) = (addresses.collect(), mtu.is_some());

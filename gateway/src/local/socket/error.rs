@@ -46,11 +46,22 @@ pub enum ListenError {
         source: io::Error,
     },
     /// The system refuses a file, a folder or the socket.
-    #[error("{}: {source}{}", path.display(), LimitRemedy(source))]
+    #[error("{}: {source}{}", path.display(), socket_file_remedy(source))]
     File {
         /// The file.
         path: PathBuf,
         /// The reason.
         source: io::Error,
     },
+}
+
+/// Returns what to do where the system refuses a file, folder or socket of a gateway's socket.
+fn socket_file_remedy(source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; let `socket` name a path in a folder in which the gateway's user may make files"
+                .to_owned()
+        }
+        _ => LimitRemedy(source).to_string(),
+    }
 }

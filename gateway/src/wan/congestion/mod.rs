@@ -71,7 +71,7 @@ pub(crate) mod in_flight;
 pub(crate) mod lane_controller;
 pub(crate) mod lane_path;
 pub(crate) mod link_share_controller;
-pub(crate) mod min_rtt;
+pub(crate) mod min_rtt_filter;
 mod path_memory;
 mod shared_lane;
 pub(crate) mod telemetry;

@@ -7,7 +7,7 @@
 
 use super::delivery_rate::DeliveryCounters;
 use super::lane_controller;
-use super::min_rtt::MinRttFilter;
+use super::min_rtt_filter::MinRttFilter;
 use super::telemetry::LaneTelemetry;
 use super::telemetry::smoothed_rtt;
 use super::window::window_rtt_max;

@@ -20,7 +20,7 @@
 
 use super::delivery_rate::{DeliveryRate, WINDOW_GAIN};
 use super::lane_path::LanePath;
-use super::min_rtt::MinRttFilter;
+use super::min_rtt_filter::MinRttFilter;
 use hier_collectives::fec::{SHARD_BYTES, fec_parity_max};
 use hier_collectives::plan::SEGMENT_BYTES_MAX;
 use hier_collectives::topology::Link;

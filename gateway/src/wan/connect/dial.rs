@@ -215,7 +215,8 @@ struct DialBackoff {
 }
 
 impl DialBackoff {
-    /// Returns the pause before the next dial. The last dial and its connection took `lived`
+    /// Returns the pause before the next dial. It doubles from [`DIAL_BACKOFF_MIN`] to
+    /// [`DIAL_BACKOFF_MAX`], and begins again after a connection that stood. The last dial and its connection took `lived`
     /// together; `met` says whether the peer's hello was accepted.
     fn next_pause(&mut self, met: bool, lived: Span) -> Span {
         let stood = met && lived > DIAL_BACKOFF_MAX;

@@ -171,7 +171,7 @@ impl SegmentSender<'_> {
     }
 
     /// Writes bytes to a stream as the congestion window has space for them. Small segments do not
-    /// wait.
+    /// wait for the window; on a shared link they wait for the lane's pace.
     async fn write_windowed(
         &mut self,
         stream: &mut SendStream,

@@ -129,7 +129,7 @@ impl EpochState {
         self.is_active() && (epoch == self.number || mutant::is_mutant_active(Mutant::IgnoreEpochs))
     }
 
-    /// Returns the plans of the epoch under way.
+    /// Returns the plans of the epoch under way; `None` outside an epoch.
     pub fn plans(&self) -> Option<&PlanSchedule> {
         self.active.as_ref().map(|active| &active.plans)
     }

@@ -253,7 +253,8 @@ impl StoreLeader {
     }
 
     /// Adds a piece to the snapshot that this gateway fetches, and leads with the state once it is
-    /// whole.
+    /// whole. `place` is the piece's offset and the snapshot's length, in bytes. A piece of another
+    /// source has no effect.
     ///
     /// # Errors
     /// [`StoreViolation`]: the piece fits no snapshot.

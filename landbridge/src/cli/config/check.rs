@@ -8,7 +8,7 @@ use clap::Args;
 use gateway::access::{TrustedSocketUsers, check_socket_folder};
 use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, RegionFile};
 use gateway::daemon::{memory_needed, process_memory_needs, reserved_memory_bytes};
-use gateway::limits::memory::{MemoryNeeds, limit_below_needs};
+use gateway::limits::memory::{MemoryNeeds, memory_limit_below_needs};
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
 use serde::Serialize;
@@ -175,7 +175,7 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
         let networks = file.fabric().count_lane_networks(gateway.id);
         let needs = process_memory_needs(gateway.memory, file.arenas_memory(), fabric, networks);
         let GatewayConfig { name, memory, .. } = gateway;
-        if let Some(short) = limit_below_needs(&needs) {
+        if let Some(short) = memory_limit_below_needs(&needs) {
             let remedy = short.remedy_for(*memory);
             return Some(format!(
                 "; WARNING: {name}: `memory` of {memory} does not fit this host: {short}; {remedy}"
@@ -183,7 +183,7 @@ fn describe_checked_region(file: &RegionFile, plan: &Plan) -> String {
         }
         // Gateway and trainers share one host.
         let resident = needs.resident.saturating_add(file.arenas_memory().get());
-        let short = limit_below_needs(&MemoryNeeds { resident, ..needs })?;
+        let short = memory_limit_below_needs(&MemoryNeeds { resident, ..needs })?;
         let jobs = file.arenas_memory().rounded();
         Some(format!(
             "; WARNING: {name}: `memory` of all jobs, {jobs}, does not fit this host: {short}; lower \

@@ -5,7 +5,9 @@
 
 use crate::cli::output::command_error::CommandError;
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use gateway::config::{GatewayConfig, RegionFile};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// Environment variable with the path of the region file, for commands without `--config`.
@@ -18,7 +20,8 @@ const DEFAULT_REGION_FILE: &str = "/etc/landbridge/region.toml";
 #[derive(Debug, Args)]
 pub(in crate::cli) struct RegionArgument {
     /// The region file; without it /etc/landbridge/region.toml
-    #[arg(long, value_name = "FILE", env = CONFIG_VARIABLE, hide_env_values = true)]
+    #[arg(long, value_name = "FILE", env = CONFIG_VARIABLE, hide_env_values = true,
+          value_parser = OsStringValueParser::new().try_map(parse_region_path))]
     config: Option<PathBuf>,
 }
 
@@ -30,6 +33,14 @@ pub(in crate::cli) struct GatewayArguments {
     /// The gateway, if the file has several
     #[arg(long, value_name = "NAME")]
     gateway: Option<String>,
+}
+
+/// Parses the path of a region file. An empty one is no path: a variable of a script may be empty.
+fn parse_region_path(text: OsString) -> Result<PathBuf, String> {
+    if text.is_empty() {
+        return Err(format!("it is empty; name a file, or unset {CONFIG_VARIABLE}"));
+    }
+    Ok(PathBuf::from(text))
 }
 
 impl RegionArgument {

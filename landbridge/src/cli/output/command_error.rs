@@ -120,6 +120,12 @@ impl CommandError {
                 Exit::CheckFailed
             }
             Self::Certs(CertsError::Busy { .. }) => Exit::CheckFailed,
+            // Another user of this host may run the command.
+            Self::Token(TokenFileError::Read { source, .. })
+                if source.kind() == ErrorKind::PermissionDenied =>
+            {
+                Exit::Skipped
+            }
             Self::Config(_)
             | Self::Gateway(_)
             | Self::Certs(_)

@@ -6,7 +6,7 @@ use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{descriptors_needed, process_memory_needs};
 use gateway::host::{Host, RealHost};
 use gateway::limits::descriptor_limit::raise_descriptor_limit;
-use gateway::limits::memory::limit_below_needs;
+use gateway::limits::memory::memory_limit_below_needs;
 use gateway::limits::process::reserve_process_time;
 use gateway::warn_if_due;
 use gateway::warnings::{WarningCause, Warnings};
@@ -32,7 +32,7 @@ pub(super) fn check_system_limits(
     let networks = region.fabric().count_lane_networks(config.id);
     let fabric = region.fabric().fabric();
     let needs = process_memory_needs(config.memory, region.arenas_memory(), fabric, networks);
-    if let Some(short) = limit_below_needs(&needs) {
+    if let Some(short) = memory_limit_below_needs(&needs) {
         let GatewayConfig { name, memory, .. } = config;
         let remedy = short.remedy_for(*memory);
         return Err(CommandError::Usage(format!(

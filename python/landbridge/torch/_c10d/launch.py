@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from ... import errors
+from ..._arguments import check_path_argument, check_timeout_argument
 from ..._config.program import read_config
 from ..._group import Group
 from ..._operation import DEFAULT_TIMEOUT_S
@@ -138,9 +139,12 @@ def init_process_group(
         SiteFailed: A process of this site cannot be reached.
         LandbridgeError: As ``landbridge.connect``.
     """
+    if not isinstance(timeout, timedelta):
+        raise errors.argument_error("timeout", timeout, "a span of time: datetime.timedelta")
+    check_timeout_argument(timeout.total_seconds())
     variables = dict(os.environ)
     given = {
-        CONFIG_VARIABLE: None if config is None else str(config),
+        CONFIG_VARIABLE: None if config is None else str(check_path_argument("config", config)),
         "LANDBRIDGE_JOB": job,
         "LANDBRIDGE_ADDRESS": address,
         "LANDBRIDGE_ARENA": arena,

@@ -22,8 +22,14 @@ pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
     match try_run_relay(args) {
         Ok(code) => code,
         Err(error) => {
-            stdio::print_message(format_args!("wan-sim relay: {error}"));
+            stdio::print_message(format_args!("wan-sim relay: {error}{}", error.limit_text()));
             match error {
+                // A full disk may have room again.
+                RelayFailure::Record { source, .. }
+                    if source.kind() == io::ErrorKind::StorageFull =>
+                {
+                    EXIT_FAILED
+                }
                 // Another program has the address, and may free it.
                 RelayFailure::Relay(RelayError::Listen { source, .. })
                     if source.kind() == io::ErrorKind::AddrInUse =>
@@ -63,6 +69,21 @@ enum RelayFailure {
     Io(#[from] io::Error),
 }
 
+impl RelayFailure {
+    /// Returns the limit on descriptors, with its value, where the failure is that it is met; else
+    /// an empty text.
+    fn limit_text(&self) -> String {
+        let (Self::Io(source) | Self::Relay(RelayError::System(source))) = self else {
+            return String::new();
+        };
+        let met = source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
+        match getrlimit(Resource::Nofile).current.filter(|_| met) {
+            Some(limit) => format!(": the limit is {limit} descriptors (ulimit -n); raise it"),
+            None => String::new(),
+        }
+    }
+}
+
 /// Relays packets until a signal or the end of standard input. Returns the exit code of a relay
 /// that started.
 fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
@@ -73,6 +94,13 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
     let conditions = relay_conditions_from_flags(args, seed)?;
     let settings = RelaySettings::new(args, &conditions);
     let (forward, backward) = settings.link_specs()?;
+    if args.queue.is_some() && !forward.has_room_for_a_packet() {
+        let queue = forward.queue();
+        stdio::print_message(format_args!(
+            "wan-sim relay: a queue of {queue} holds no full packet: packets that meet another one \
+             are dropped"
+        ));
+    }
     conditions.check(&forward)?;
     conditions.check(&backward)?;
     // Before the relay runs, so that an early signal ends it cleanly.
@@ -89,7 +117,10 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
     report_listening(args, &relay)?;
     let code = serve_relay(args, &relay, settings, &interrupted)?;
     let fidelity = relay.fidelity();
-    let counters = relay.stop()?;
+    let counters = relay.stop().map_err(|source| match &args.record {
+        Some(path) => RelayFailure::Record { path: path.clone(), source },
+        None => RelayFailure::Io(source),
+    })?;
     if !args.control {
         print_report(args, &counters, &fidelity)?;
     }

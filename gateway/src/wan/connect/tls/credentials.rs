@@ -13,6 +13,7 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The ALPN protocol of connections between gateways, which both ends must speak, with its version.
 pub const GATEWAY_ALPN: &[u8] = b"landbridge/1";
@@ -69,6 +70,12 @@ pub enum CredentialsError {
         /// The reason.
         source: rustls::Error,
     },
+    /// A key of a kind or length that TLS does not use.
+    #[error(
+        "{}: this private key cannot be used; accepted: ECDSA (P-256 or P-384), Ed25519, or RSA of \
+         2,048 to 8,192 bits, as `landbridge certs` makes one", .0.display()
+    )]
+    UnusableKey(PathBuf),
     /// A key that belongs to another certificate.
     #[error(
         "{} is not the key of {}; make both with `landbridge certs`, or correct a path in the \
@@ -92,6 +99,10 @@ impl Credentials {
     /// A file is missing or is not PEM, or the key does not fit the certificate.
     pub fn load(certificate: &Path, key: &Path, ca: &Path) -> Result<Self, CredentialsError> {
         let (chain, key_der) = read_tls_credentials(certificate, key)?;
+        let kinds = tls_cipher_provider(cpu_has_aes()).key_provider;
+        if kinds.load_private_key(key_der.clone_key()).is_err() {
+            return Err(CredentialsError::UnusableKey(key.to_owned()));
+        }
         let authorities = read_tls_certificate_chain(ca)?;
         let expiry = CertificateExpiry {
             own: chain.first().and_then(certificate_expires_at),
@@ -195,12 +206,29 @@ impl Credentials {
     /// # Errors
     /// The reason why a peer would refuse it.
     pub fn check_own_certificate(&self) -> Result<(), rustls::Error> {
+        self.check_own_certificate_at(UnixTime::now())
+    }
+
+    /// Checks that the CA has signed this gateway's own certificate. Its own validity is not judged:
+    /// the check is for the time in it that is closest to now.
+    ///
+    /// # Errors
+    /// The reason why a peer would refuse it at that time.
+    pub fn check_own_signature(&self) -> Result<(), rustls::Error> {
+        let now = UnixTime::now().as_secs();
+        let validity = self.chain.first().and_then(certificate_validity);
+        let at = validity.map_or(now, |(from, until)| now.clamp(from, until.max(from)));
+        self.check_own_certificate_at(UnixTime::since_unix_epoch(Duration::from_secs(at)))
+    }
+
+    /// Checks that a peer with the same CA would accept this gateway's own certificate at a time.
+    fn check_own_certificate_at(&self, time: UnixTime) -> Result<(), rustls::Error> {
         let Some((own, between)) = self.chain.split_first() else {
             return Err(rustls::Error::NoCertificatesPresented);
         };
         let verifier =
             self.dialler_verifier().map_err(|error| rustls::Error::General(error.to_string()))?;
-        verifier.verify_client_cert(own, between, UnixTime::now()).map(|_| ())
+        verifier.verify_client_cert(own, between, time).map(|_| ())
     }
 
     /// Makes the verifier of dialling gateways' certificates, which must be of the CA.
@@ -328,6 +356,15 @@ pub fn certificate_file_expiry(file: &Path) -> Option<i64> {
 fn certificate_expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     Some(parsed.validity().not_after.timestamp())
+}
+
+/// Returns when the validity of a certificate begins and ends, in seconds since 1970; `None` if it
+/// cannot be read.
+fn certificate_validity(certificate: &CertificateDer<'_>) -> Option<(u64, u64)> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let validity = parsed.validity();
+    let seconds = |time: i64| u64::try_from(time).unwrap_or(0);
+    Some((seconds(validity.not_before.timestamp()), seconds(validity.not_after.timestamp())))
 }
 
 /// Makes quinn's client settings from rustls's.

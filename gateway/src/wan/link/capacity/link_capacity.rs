@@ -31,7 +31,7 @@ const ASSUMED_PACKET_BITS: u64 = 8 * 1500;
 // queued    = the fastest packet took > QUEUE_RTT_FACTOR x min RTT + QUEUE_RTT_MARGIN
 // congested = queued, and loss > configured loss + CONGESTION_LOSS_FRACTION
 // found     = the second highest delivery rate of the last CONGESTED_SPANS queued spans after a
-//             congested one, if they lost >= configured loss + CORRECTION_LOSS together;
+//             congested one, if they lost >= configured loss + QUEUE_LOSS_MIN together;
 //             at least CAPACITY_MIN_FRACTION x configured rate
 // It counts if found < REDUCED_CAPACITY_FRACTION x limit.
 
@@ -60,16 +60,16 @@ const CAPACITY_MIN_FRACTION: f64 = 1.0 / 16.0;
 const CAPACITY_SETTLING_SPANS: u32 = 5;
 
 // corrected = max(mean of CORRECTION_SPANS consecutive queued spans, CORRECTION_FRACTION x found),
-//             where loss >= configured loss + CORRECTION_LOSS
+//             where loss >= configured loss + QUEUE_LOSS_MIN
 //             and each span delivers > CORRECTION_FRACTION x capacity
 
 /// 4 consecutive samples of a link (2 RTT, at least 100 ms, each) with a queue: their mean rate
 /// corrects a capacity that is too high.
 /// Tested by `a_capacity_that_is_a_little_too_high_is_corrected`.
 const CORRECTION_SPANS: usize = 4;
-/// 0.005 of all packets lost beyond the configured loss: the least that lets a queue correct a
-/// capacity. With less loss, a longer RTT may come from a longer path.
-const CORRECTION_LOSS: f64 = 0.005;
+/// 0.005 of all packets, lost beyond the configured loss: with less, neither congestion nor a queue
+/// lowers a link's capacity. A longer RTT may then come from a longer path.
+const QUEUE_LOSS_MIN: f64 = 0.005;
 /// 0.9 of a link's capacity as first found: corrections lower the capacity no further.
 /// Tested by `a_capacity_is_not_corrected_again_and_again`.
 const CORRECTION_FRACTION: f64 = 0.9;
@@ -431,7 +431,7 @@ impl LinkCapacity {
     fn has_queue_loss(&self, spans: &[SpanSample]) -> bool {
         let sent: u64 = spans.iter().map(|span| span.sent_packets).sum();
         let lost: u64 = spans.iter().map(|span| span.lost_packets).sum();
-        lost as f64 >= (self.link.loss.as_f64() + CORRECTION_LOSS) * sent as f64
+        lost as f64 >= (self.link.loss.as_f64() + QUEUE_LOSS_MIN) * sent as f64
     }
 
     /// Begins a suspicion at a first congested span, and keeps each congested or queued one after
