@@ -39,11 +39,9 @@ REFUSED = {
     "average_of_integers": "UnsupportedArray: there is no average of i64",
     "sum_of_float8": "UnsupportedArray: elements of float8_e4m3fn cannot be reduced",
     "sparse": "UnsupportedArray: the tensor of a collective has the layout torch.sparse_coo",
-    "send": "landbridge has no point-to-point calls between sites yet",
-    "recv": "landbridge has no point-to-point calls between sites yet",
-    "recv_anysource": "landbridge has no point-to-point calls between sites yet",
-    "batch_isend_irecv": "landbridge has no point-to-point calls between sites yet",
-    "send_object_list": "landbridge has no point-to-point calls between sites yet",
+    "recv_anysource": "landbridge cannot receive from any rank",
+    "isend_to_itself": "is this rank itself: copy the array instead",
+    "high_tag": "tag 65536: accepted: whole numbers from 0 to 65535",
 }
 if not FINDS_BACKENDS:
     REFUSED["monitored_barrier"] = "monitored_barrier is only implemented for GLOO backend"
