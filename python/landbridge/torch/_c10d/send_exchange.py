@@ -12,7 +12,7 @@ import collections
 import functools
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -183,7 +183,7 @@ class SendExchange:
         self._ended: queue.SimpleQueue[tuple[_SendCall, Operation] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         # The lock guards everything below. It is taken after the lock of the room.
-        self._is_closed = self._is_aborted = False
+        self._is_closed = self._is_aborted = self._has_finish_thread = False
         self._series: dict[SendPlace, _SendSeries] = {}
         # The series with pieces to post, of each rank that has a thread.
         self._waiting: dict[int, dict[_SendSeries, None]] = {}
@@ -246,17 +246,18 @@ class SendExchange:
     def _start_threads(self, peer: int) -> None:
         """Starts the thread for a rank, and the one for results, unless they run. The caller holds
         the lock."""
-        if peer in self._waiting:
-            return
-        started = [threading.Thread(target=self._run_post_thread, args=(peer,), daemon=True)]
-        started[0].name = "landbridge-send"
-        if not self._waiting:
-            started.append(threading.Thread(target=self._run_finish_thread, daemon=True))
-            started[1].name = "landbridge-sent"
-        self._waiting[peer] = {}
-        for thread in started:
-            start_thread_within_limits(thread)
-            self._threads.append(thread)
+        if not self._has_finish_thread:
+            self._start_thread("landbridge-sent", self._run_finish_thread)
+            self._has_finish_thread = True
+        if peer not in self._waiting:
+            self._start_thread("landbridge-send", functools.partial(self._run_post_thread, peer))
+            self._waiting[peer] = {}
+
+    def _start_thread(self, name: str, run: Callable[[], None]) -> None:
+        """Starts a thread of the group. Raises ``LimitReached``."""
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        start_thread_within_limits(thread)
+        self._threads.append(thread)
 
     def _run_post_thread(self, peer: int) -> None:
         """Posts the pieces for one other rank, until no more follow."""
@@ -264,10 +265,12 @@ class SendExchange:
 
         def begin(series: _SendSeries) -> Operation:
             """Posts the next piece of a series."""
+            chosen.clear()
             with self._lock:
-                if self._is_aborted:
+                if self._is_aborted or not series.unposted:
+                    # An abort or a failure has ended its calls since it was chosen.
                     raise errors.Closed("the process group was aborted")
-                chosen[:] = [series.unposted[0]]
+                chosen.append(series.unposted[0])
                 series.check_usable()
             return chosen[0].post_piece(self._group)
 
@@ -282,6 +285,7 @@ class SendExchange:
                 if posted is None:
                     return
                 self._note_posted(chosen[0], posted[1])
+            # Nothing refers to the memory of the piece while this thread waits.
             chosen.clear()
             posted = None
 
@@ -308,7 +312,7 @@ class SendExchange:
         operation.add_done_callback(lambda ended: self._ended.put((call, ended)))
 
     def _fail_post(self, chosen: Sequence[_SendCall], failure: Exception) -> None:
-        """Fails the call whose next piece could not be posted. An abort has failed all."""
+        """Fails the call whose next piece could not be posted, if it has not ended before."""
         for call in chosen:
             with self._lock:
                 done = self._note_failure(call, failure)
