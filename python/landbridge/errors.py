@@ -97,7 +97,7 @@ class SiteFailed(LandbridgeError, ConnectionError):
 
 
 class NotSupported(LandbridgeError, NotImplementedError):
-    """Something that the caller asked for does not exist yet. The text says what to do instead."""
+    """Something that the caller asked for does not exist. The text says what to do instead."""
 
 
 class StepsDiffer(LandbridgeError):

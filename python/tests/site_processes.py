@@ -1,4 +1,7 @@
-"""Trainers of several sites as processes, numbered by a launcher for each site or by one for all."""
+"""Trainers of several sites as processes, numbered by a launcher for each site or by one for all.
+
+The launcher is torchrun itself, or variables as it sets them.
+"""
 
 import contextlib
 import json
@@ -7,6 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
+from importlib.metadata import entry_points
+from pathlib import Path
 from tempfile import TemporaryFile
 
 import torch
@@ -15,6 +21,8 @@ from torch_forks import ForkedScript
 
 #: Limit on the life of one trainer, in seconds; an idle machine needs 20 s.
 TIMEOUT_S = 300
+#: The program torchrun, in a process that has PyTorch already.
+TORCHRUN_PROGRAM = Path(__file__).parent / "pytorch/torchrun/torchrun_agent.py"
 #: A program that runs a script after an import.
 IMPORT_AND_RUN = (
     "import runpy, sys; __import__(sys.argv[1]); sys.argv = sys.argv[2:]; "
@@ -107,6 +115,36 @@ def started_trainers(
             trainer.kill()
 
 
+def run_torchruns(regions, folder, script, *arguments, options=(), **variables):
+    """Runs a script by a torchrun in each site, which meet through the gateways, and waits until all
+    have succeeded. The folder is for files of this function."""
+    path = [os.environ.get("PYTHONPATH", "")]
+    if not entry_points(group="torchrun.handlers"):
+        path.append(str(written_entry_point(folder)))
+    agents = []
+    try:
+        for region, count in regions.ranks.items():
+            words = ["--rdzv-backend=landbridge", f"--rdzv-endpoint={regions.region_file(region)}"]
+            words += [f"--nproc-per-node={count}", *options, script, *arguments]
+            found = {"PYTHONPATH": os.pathsep.join(filter(None, path)), **variables}
+            agents.append(Trainer([TORCHRUN_PROGRAM, *words], found))
+        for agent in agents:
+            agent.wait()
+    finally:
+        for agent in agents:
+            agent.kill()
+
+
+def written_entry_point(folder):
+    """Returns a folder with the entry point of an installed package."""
+    info = folder / "path" / "of_this_test-0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: of-this-test\nVersion: 0\n", "utf-8")
+    line = "landbridge = landbridge.torch._c10d.rendezvous:load_rendezvous"
+    (info / "entry_points.txt").write_text(f"[torchrun.handlers]\n{line}\n", "utf-8")
+    return info.parent
+
+
 def free_port():
     """Returns a TCP port that nobody listens at."""
     with socket.socket() as probe:
@@ -146,3 +184,15 @@ def assert_like_one_process(results, reference):
     weights = [result["weights"] for result in results]
     assert len(weights) == 4 and weights == [weights[0]] * 4
     torch.testing.assert_close(torch.tensor(weights[0]), reference, rtol=0, atol=1e-6)
+
+
+def sent_bytes(regions):
+    """Returns the bytes that the gateway of each region has sent to the other one."""
+    answers = [read_status(regions, region) for region in regions.ranks]
+    return [sum(peer["sent_bytes"] for peer in answer["peers"]) for answer in answers]
+
+
+def read_status(regions, region):
+    """Returns what the gateway of a region says of itself."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{regions._status[region]}/status") as answer:
+        return json.load(answer)

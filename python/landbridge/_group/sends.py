@@ -98,8 +98,9 @@ class SendingGroup(WholeArrayCollectives):
         """Starts a ``send``, and returns the operation before the other rank has received it. The
         first call for a rank waits for one round trip."""
         source = adapt_array(array, None if dtype is None else Dtype.from_name(dtype))
-        pair = self._pair_with("dst", dst, timeout)
-        return pair.start_end(pair.rank, source, None, tag, layout, timeout)
+        other, number = self.check_send_arguments("dst", dst, tag)
+        pair = self._pair_with(other, timeout)
+        return pair.start_end(pair.rank, source, None, number, layout, timeout)
 
     def receive(
         self,
@@ -150,8 +151,28 @@ class SendingGroup(WholeArrayCollectives):
         named = None if dtype is None else Dtype.from_name(dtype)
         result = adapt_array(like, named)
         wanted = None if out is None else (out, adapt_array(out, named))
-        pair = self._pair_with("src", src, timeout)
-        return pair.start_end(1 - pair.rank, result, wanted, tag, layout, timeout)
+        other, number = self.check_send_arguments("src", src, tag)
+        pair = self._pair_with(other, timeout)
+        return pair.start_end(1 - pair.rank, result, wanted, number, layout, timeout)
+
+    def check_send_arguments(self, name: str, rank: Any, tag: Any) -> tuple[int, int]:
+        """Returns the other rank and the tag of a send as integers. ``name`` is the argument that
+        names the rank.
+
+        Raises:
+            ConfigError: There is no such rank or tag, or the rank is this one.
+        """
+        other = check_integer_argument(name, rank, self._world_size)
+        if other == self.rank:
+            text = f"{name} {other} is this rank itself: copy the array instead"
+            raise errors.ConfigError(text)
+        return other, check_integer_argument("tag", tag, _TAGS)
+
+    def _close_pairs(self) -> None:
+        """Leaves the groups in which this rank and others send to each other, each once nothing is
+        under way in it."""
+        for pair in list(self._pairs.values()):
+            pair.close()
 
     def _rank_in_job(self, rank: int) -> int:
         """Returns the number in the job of a rank of this group."""
@@ -161,15 +182,11 @@ class SendingGroup(WholeArrayCollectives):
         """Returns the job, which keeps the connection of all groups."""
         return self
 
-    def _pair_with(self, name: str, rank: int, timeout: float) -> RankPair:
-        """Returns the group of this rank and another one, in an epoch; makes it where there is none.
-        ``name`` is the argument that names the other rank."""
+    def _pair_with(self, other: int, timeout: float) -> RankPair:
+        """Returns the group of this rank and another one, in an epoch; makes it where there is
+        none."""
         self._check_may_wait()
         deadline = time.monotonic() + check_timeout_argument(timeout) / 1e9
-        other = check_integer_argument(name, rank, self._world_size)
-        if other == self.rank:
-            text = f"{name} {other} is this rank itself: copy the array instead"
-            raise errors.ConfigError(text)
         with self._posting:
             state = self._pairs.get(other)
             if state is None or not state.is_usable:
@@ -217,7 +234,7 @@ class RankPair(BlockCollectives):
         sender: int,
         like: ArrayAdapter,
         wanted: tuple[Any, ArrayAdapter] | None,
-        tag: Any,
+        tag: int,
         layout: Any,
         timeout: Any,
     ) -> Operation:
@@ -231,7 +248,6 @@ class RankPair(BlockCollectives):
             layout: A hash that both ranks must agree on.
             timeout: How long to wait for the other rank, in seconds.
         """
-        number = check_integer_argument("tag", tag, _TAGS)
         options = check_collective_arguments(
             CollectiveKind.SEND, root=sender, layout=layout, timeout=timeout
         )
@@ -241,5 +257,5 @@ class RankPair(BlockCollectives):
             if sender == self.rank
             else MovedArrays(None, like, agreed)
         )
-        series = _SEND_BIT | sender << _SENDER_SHIFT | number << _TAG_SHIFT
+        series = _SEND_BIT | sender << _SENDER_SHIFT | tag << _TAG_SHIFT
         return self._start_moves(options, moved, wanted, series)

@@ -174,9 +174,11 @@ class Subgroup(ParentGroup):
 
     def close(self) -> None:
         """Leaves the group: at once, or with a later request of this rank once nothing of it is
-        under way in the group. Groups that are no longer used are left by themselves."""
+        under way in the group. Groups that are no longer used are left by themselves. No more is
+        sent or received in it."""
         state = self._state
         state.close()
+        self._close_pairs()
         # Another thread that posts right now leaves it, too.
         if os.getpid() == self._owner and self._posting.acquire(blocking=False):
             try:

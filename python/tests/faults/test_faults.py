@@ -34,8 +34,8 @@ def test_gateways_end_with_the_process_that_started_them():
     """Gateways end even if the process is killed. Quickstart and benchmarks rely on that."""
     script = """
 import sys
-from landbridge._local_regions import LocalRegions, LinkSpec
-with LocalRegions(link=LinkSpec()) as regions:
+from landbridge._local_regions import LocalRegions, RelayLink
+with LocalRegions(link=RelayLink()) as regions:
     print(regions.folder, *(process.pid for process in regions._processes.values()), flush=True)
     sys.stdin.read()
 """

@@ -209,3 +209,30 @@ def test_the_group_of_two_is_left_with_its_parent():
         group.barrier_async()
         left = {gateway.receive().number for _ in range(2)}
         assert left == {parent, request.number}
+
+
+def test_a_closed_group_leaves_its_groups_of_two():
+    with lone_group() as (group, gateway):
+        group._world_size = 2
+        part = []
+        maker = threading.Thread(target=lambda: part.append(group.new_group([0, 1])))
+        maker.start()
+        parent = gateway.receive().number
+        gateway.send(*in_pair(parent, EpochBegan(1, 0, 0, 0)))
+        maker.join()
+        begun = []
+        sender = threading.Thread(target=lambda: begun.append(part[0].send_async(numbers(1), 1)))
+        sender.start()
+        pair = gateway.receive().number
+        gateway.send(*in_pair(pair, EpochBegan(1, 0, 0, 0)))
+        sender.join()
+        post = received_post(gateway, pair)
+        part[0].close()
+        assert gateway.receive().number == parent
+        # The send is under way until now.
+        gateway.send(*in_pair(pair, ready(post), free(post)))
+        begun.pop().wait_free()
+        with pytest.raises(landbridge.Closed):
+            part[0].send_async(numbers(1), 1)
+        group.barrier_async()
+        assert gateway.receive().number == pair

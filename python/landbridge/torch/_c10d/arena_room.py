@@ -1,13 +1,15 @@
 """The room of a rank's arena, shared by the exchanges of its process groups.
 
-Threads ``landbridge-post`` of all exchanges ask for room, and threads ``landbridge-finish`` give it
-back.
+Threads ``landbridge-post`` and ``landbridge-send`` of all exchanges ask for room, and threads
+``landbridge-finish`` and ``landbridge-sent`` give it back.
 """
 
 from __future__ import annotations
 
+import collections
 import threading
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from ... import errors
 from ..._memory.arena import Arena
@@ -20,6 +22,15 @@ _PIECES_PER_ARENA = 32
 _PIECE_BYTES_MAX = 32 << 20
 #: 2 pieces: the memory of a piece under way, its contribution and its result.
 _PIECES_PER_POST = 2
+# Of the 256 posts that a gateway takes, PIECES_MAX + SERIES_MAX leave the rest to groups with
+# nothing under way.
+#: 128 pieces: under way on a rank before a user with one under way posts another.
+PIECES_MAX = 128
+#: 64 series of sends: most of a rank that have pieces under way at once; others wait for them.
+SERIES_MAX = 64
+
+#: Something that posts pieces: an exchange, or a series of sends.
+U = TypeVar("U")
 
 
 class ArenaRoom:
@@ -27,7 +38,8 @@ class ArenaRoom:
 
     A piece of one group may wait for ranks whose pieces of another group wait for this one. So each
     group may always post one piece, and posts more only where idle groups find room for one. For
-    them at most half of the arena is kept free, which is enough for seven idle groups.
+    them at most half of the arena is kept free, which is enough for seven idle groups. The same
+    holds for a series of sends, up to ``SERIES_MAX`` of them.
 
     Attributes:
         piece_bytes: The longest contribution or result of a piece, the same on all ranks.
@@ -37,30 +49,37 @@ class ArenaRoom:
         self.piece_bytes = piece_bytes
         self._arena = arena
         self._changed = threading.Condition()
-        # The pieces under way of each exchange, and the number of those that have ended.
-        self._under_way: dict[object, int] = {}
+        # The exchanges of groups.
+        self._groups: set[object] = set()
+        # The pieces under way of each exchange and series, and the number of those that have ended.
+        self._under_way: collections.Counter[object] = collections.Counter()
         self._ended = 0
 
-    def add_user(self, user: object) -> None:
-        """Adds an exchange."""
+    def add_group(self, group: object) -> None:
+        """Adds the exchange of a group."""
         with self._changed:
-            self._under_way[user] = 0
+            self._groups.add(group)
 
     def remove_user(self, user: object) -> None:
-        """Removes an exchange whose pieces have all ended."""
+        """Removes an exchange, or a series of sends, and forgets its pieces."""
         with self._changed:
+            self._groups.discard(user)
             self._under_way.pop(user, None)
             self._changed.notify_all()
 
     def begin_piece(
-        self, user: object, begin: Callable[[], Operation], is_over: Callable[[], bool]
-    ) -> Operation:
-        """Posts one piece of an exchange once there is room, and returns its operation.
+        self,
+        users: Callable[[], Sequence[U]],
+        begin: Callable[[U], Operation],
+        is_over: Callable[[], bool],
+    ) -> tuple[U, Operation] | None:
+        """Posts one piece once there is room. Returns its user and its operation, or ``None`` where
+        no user has a piece and none will.
 
         Args:
-            user: The exchange.
-            begin: The function that posts the piece.
-            is_over: Whether the exchange was aborted, so that nothing is waited for.
+            users: The function that names those with a piece to post, in the order of choice.
+            begin: The function that posts the next piece of a user.
+            is_over: Whether nothing is waited for.
 
         Raises:
             ArenaFull: There is no room though no piece is under way.
@@ -68,10 +87,12 @@ class ArenaRoom:
         """
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._may_post(user) or is_over())
+                user = self._await_turn(users, is_over)
                 total, ended = sum(self._under_way.values()), self._ended
+            if user is None:
+                return None
             try:
-                operation = begin()
+                operation = begin(user)
                 break
             except errors.ArenaFull:
                 # Results that were not copied yet hold the arena.
@@ -81,12 +102,16 @@ class ArenaRoom:
                 self._changed.wait_for(lambda: self._ended > ended or is_over())  # noqa: B023
         with self._changed:
             self._under_way[user] += 1
-        return operation
+        return user, operation
 
     def end_piece(self, user: object) -> None:
-        """Notes that a piece of an exchange has ended and holds no memory."""
+        """Notes that a piece of an exchange or a series has ended and holds no memory."""
         with self._changed:
-            self._under_way[user] -= 1
+            # An abort has forgotten those of a series.
+            if self._under_way[user] > 1:
+                self._under_way[user] -= 1
+            else:
+                self._under_way.pop(user, None)
             self._ended += 1
             self._changed.notify_all()
 
@@ -95,15 +120,43 @@ class ArenaRoom:
         with self._changed:
             self._changed.notify_all()
 
+    def _await_turn(self, users: Callable[[], Sequence[U]], is_over: Callable[[], bool]) -> U | None:
+        """Waits until one of some users may post, and returns it; the first of them once it is
+        over. The caller holds the lock."""
+        while True:
+            waiting = users()
+            for user in waiting:
+                if self._may_post(user):
+                    return user
+            if is_over():
+                return waiting[0] if waiting else None
+            self._changed.wait()
+
     def _may_post(self, user: object) -> bool:
-        """Returns whether an exchange may post a piece now. The caller holds the lock."""
+        """Returns whether an exchange or a series may post a piece now. The caller holds the
+        lock."""
         if not self._under_way[user]:
-            return True
-        idle = sum(not count for count in self._under_way.values())
+            series = len(self._under_way.keys() - self._groups)
+            return user in self._groups or series < SERIES_MAX
+        if sum(self._under_way.values()) >= PIECES_MAX:
+            return False
+        idle = sum(not self._under_way[group] for group in self._groups)
         if not idle:
             return True
         kept = min((idle + 1) * _PIECES_PER_POST * self.piece_bytes, self._arena.nbytes // 2)
         return self._arena.nbytes - self._arena.used_bytes >= kept
+
+
+def wait_for_piece(operation: Operation) -> Exception | None:
+    """Waits for a piece, and copies its result. Returns its failure."""
+    try:
+        operation.wait()
+        if operation.lies_in_arena:
+            # The caller may write its tensors once the work has ended.
+            operation.wait_free()
+    except Exception as error:
+        return error
+    return None
 
 
 def choose_piece_bytes(arena_bytes: Sequence[int]) -> int:

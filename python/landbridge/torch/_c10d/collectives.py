@@ -1,4 +1,4 @@
-"""The collectives of c10d, carried out by those of ``Group``.
+"""The collectives and sends of c10d, carried out by those of ``Group``.
 
 Each method has the name and the arguments of c10d's own and returns a work. Methods flatten tensors
 in the caller's thread. A long tensor is cut into pieces of one length on all ranks, because a
@@ -19,6 +19,7 @@ from ..._operation import Operation
 from .exchange import BeginPiece, Exchange
 from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor, block_pieces, split_blocks
+from .send_exchange import SendPlace
 
 #: The name that ``Group`` has for each reduction of c10d.
 _OP_NAMES = {
@@ -36,7 +37,7 @@ _OP_NAMES = {
 
 
 class C10dCollectives:
-    """The collectives of one process group. The classes that c10d takes inherit from it."""
+    """The collectives and sends of one process group. The classes that c10d takes inherit from it."""
 
     def start_exchange(self, exchange: Exchange, timeout: timedelta) -> None:
         """Notes the exchange that carries out collectives, and the timeout of those that have
@@ -245,16 +246,26 @@ class C10dCollectives:
         return self._exchange.end_batch()
 
     def send(self, tensors: Sequence[torch.Tensor], destination: int, tag: int) -> ExchangeWork:
-        """Raises ``NotSupported``: two ranks of different sites cannot send to each other yet."""
-        raise errors.NotSupported(f"send to rank {destination}: {_NO_POINT_TO_POINT}")
+        """Sends a tensor to one other rank, which calls ``recv`` with the same tag."""
+        return self._start_send(SendPlace(destination, True, tag), tensors)
 
     def recv(self, tensors: Sequence[torch.Tensor], source: int, tag: int) -> ExchangeWork:
-        """Raises ``NotSupported`` as ``send``."""
-        raise errors.NotSupported(f"receive from rank {source}: {_NO_POINT_TO_POINT}")
+        """Receives the tensor that one other rank sends with the same tag."""
+        return self._start_send(SendPlace(source, False, tag), tensors)
 
     def recv_anysource(self, tensors: Sequence[torch.Tensor], tag: int) -> ExchangeWork:
-        """Raises ``NotSupported`` as ``send``."""
-        raise errors.NotSupported(f"receive from any rank: {_NO_POINT_TO_POINT}")
+        """Raises ``NotSupported``: a receive belongs to the sends of one rank."""
+        raise errors.NotSupported(
+            "landbridge cannot receive from any rank, since both ends of a send know it by its "
+            "two ranks and its place among theirs: name `src`"
+        )
+
+    def _start_send(self, place: SendPlace, tensors: Sequence[torch.Tensor]) -> ExchangeWork:
+        """Starts a send or a receive, which both have one tensor."""
+        if len(tensors) != 1:
+            raise errors.argument_error("tensors", len(tensors), "one tensor")
+        flat = FlatTensor(tensors[0], is_read=place.is_sender)
+        return self._exchange.start_send(place, flat, self._timeout.total_seconds())
 
     def _reduce_in_place(
         self, tensors: Sequence[torch.Tensor], opts: Any, begin: Callable[..., Operation]
@@ -350,13 +361,6 @@ class C10dCollectives:
         # One that is not set is negative.
         given = timeout if timeout and timeout > timedelta() else self._timeout
         return {"timeout": given.total_seconds()}
-
-
-#: The reason why two ranks cannot send to each other, and what to do.
-_NO_POINT_TO_POINT = (
-    "landbridge has no point-to-point calls between sites yet; use a collective such as "
-    "`all_to_all_single`, or a process group inside one site"
-)
 
 
 def _read(tensor: torch.Tensor, opts: Any = None) -> FlatTensor:

@@ -1,6 +1,6 @@
-"""The order of c10d's collectives on one group of ranks.
+"""The order of c10d's collectives on one group of ranks, beside its sends.
 
-Two threads serve a group. ``landbridge-post`` posts collectives in the order in which they were
+Two threads serve the collectives. ``landbridge-post`` posts collectives in the order in which they were
 called. ``landbridge-finish`` waits for them in the same order, and copies results. So a call
 returns at once, and a collective ends without anybody waiting for it. Two queues without a bound
 connect caller and threads; the arena bounds the pieces between the threads.
@@ -20,9 +20,10 @@ from ... import errors
 from ..._group.subgroup import ParentGroup
 from ..._memory.limits import start_thread_within_limits
 from ..._operation import Operation
-from .arena_room import ArenaRoom
+from .arena_room import ArenaRoom, wait_for_piece
 from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor
+from .send_exchange import SendExchange, SendPlace
 
 #: Layout hash of the barrier by which a rank says that it could not post. No other post has it.
 _GIVEN_UP_LAYOUT = 0x6769_7665_6E75_7021
@@ -50,7 +51,7 @@ class _End(NamedTuple):
 
 
 class Exchange:
-    """The collectives of one group of ranks, in the order of their calls.
+    """The collectives of one group of ranks, in the order of their calls, and its sends.
 
     Attributes:
         group: The ranks. No other exchange has this group.
@@ -79,24 +80,23 @@ class Exchange:
             threading.Thread(target=run, name=f"landbridge-{name}", daemon=True)
             for name, run in (("post", self._run_post_thread), ("finish", self._run_finish_thread))
         ]
-        room.add_user(self)
+        # It adds its threads to the same list, since no callback may wait for any of them.
+        self._sends = SendExchange(group, room, self._threads)
+        room.add_group(self)
         for thread in self._threads:
             start_thread_within_limits(thread)
 
-    def start_call(
-        self, outputs: Sequence[FlatTensor], plan: Plan, batch: Sequence[ExchangeWork] = ()
-    ) -> ExchangeWork:
+    def start_call(self, outputs: Sequence[FlatTensor], plan: Plan) -> ExchangeWork:
         """Starts a collective, and returns its work before anything is posted.
 
         Args:
             outputs: The tensors that get results. They are copied back once all pieces have ended.
             plan: The function that posts the pieces.
-            batch: Earlier works whose failures are those of this one.
 
         Raises:
             Closed: The process group was destroyed.
         """
-        work = ExchangeWork(outputs, self._threads, batch)
+        work = ExchangeWork(outputs, self._threads)
         is_inference = any(output.tensor.is_inference() for output in outputs)
         with self._lock:
             if self._is_closed:
@@ -107,21 +107,30 @@ class Exchange:
             self._calls.put(_Call(work, plan, is_inference))
         return work
 
+    def start_send(self, place: SendPlace, tensor: FlatTensor, timeout_s: float) -> ExchangeWork:
+        """Starts a send or a receive as ``SendExchange.start_send``, beside the collectives."""
+        work = self._sends.start_send(place, tensor, timeout_s)
+        if self._batch is not None:
+            self._batch.append(work)
+        return work
+
     def start_batch(self) -> None:
         """Begins a batch of calls. A batch that has not ended is forgotten."""
         self._batch = []
 
     def end_batch(self) -> ExchangeWork:
-        """Ends a batch. Returns a work that ends after those of the batch, and fails as the first of
-        them that failed. Raises as ``start_call``."""
+        """Ends a batch. Returns a work that ends with the last of the batch, and fails as the first
+        of it that failed."""
         batch, self._batch = self._batch or [], None
-        # Works end in the order of their calls.
-        return self.start_call([], lambda _: None, batch)
+        work = ExchangeWork([], self._threads)
+        work.finish_with(batch)
+        return work
 
     def close(self) -> None:
         """Waits until all calls have ended, each within its timeout, and leaves the group."""
         self._end_calls()
-        for thread in self._threads:
+        self._sends.end_calls()
+        for thread in list(self._threads):
             if thread is not threading.current_thread():
                 thread.join()
         self.group.close()
@@ -138,6 +147,7 @@ class Exchange:
             piece.discard_result()
         for work in works:
             work.finish(errors.Closed("the process group was aborted"))
+        self._sends.abort()
         self._left_under_way = [*pieces, *self._give_up()]
         self.group.close()
         self._room.wake_waiting()
@@ -172,7 +182,7 @@ class Exchange:
     def _post_piece(self, begin: BeginPiece) -> None:
         """Posts one piece. Waits for earlier ones while the arena has no room."""
 
-        def begin_unless_aborted() -> Operation:
+        def begin_unless_aborted(_: Exchange) -> Operation:
             """Posts the piece, and notes it."""
             with self._posting:
                 if self._is_aborted:
@@ -182,9 +192,11 @@ class Exchange:
                     self._pieces.add(operation)
             return operation
 
-        self._posted.put(
-            self._room.begin_piece(self, begin_unless_aborted, lambda: self._is_aborted)
+        begun = self._room.begin_piece(
+            lambda: (self,), begin_unless_aborted, lambda: self._is_aborted
         )
+        assert begun is not None, "this exchange has a piece to post"
+        self._posted.put(begun[1])
 
     def _give_up(self) -> list[Operation]:
         """Posts another collective than the one for which the other ranks wait, so that they hear
@@ -209,7 +221,8 @@ class Exchange:
                 # The memory of results is free once nothing refers to them.
                 del posted
             else:
-                failure = _wait_for_piece(posted, failure)
+                ended = wait_for_piece(posted)
+                failure = failure or ended
                 with self._lock:
                     self._pieces.discard(posted)
                 del posted
@@ -220,15 +233,3 @@ class Exchange:
         for operation in self._left_under_way:
             operation.wait_free()
         self.group.close()
-
-
-def _wait_for_piece(operation: Operation, failure: Exception | None) -> Exception | None:
-    """Waits for a piece, and copies its result. Returns the first failure of its call."""
-    try:
-        operation.wait()
-        if operation.lies_in_arena:
-            # The caller may write its tensors once the work has ended.
-            operation.wait_free()
-    except Exception as error:
-        return failure or error
-    return failure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -27,11 +27,8 @@ class ExchangeWork(Work):
         self,
         outputs: Sequence[FlatTensor],
         owners: Sequence[threading.Thread],
-        batch: Sequence[ExchangeWork],
     ) -> None:
         super().__init__()
-        # Works that have ended before this one does.
-        self._batch = batch
         self.outputs = outputs
         self._owners = owners
         self._done = Latch()
@@ -43,6 +40,8 @@ class ExchangeWork(Work):
         # The failure or nothing, apart from this object: the garbage collector does not see into
         # futures.
         self._outcome: list[Exception] = []
+        # The functions to call at the end.
+        self._followers: list[Callable[[], None]] = []
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Waits until the collective has ended. Returns ``True``.
@@ -103,19 +102,43 @@ class ExchangeWork(Work):
             if self._done.is_open:
                 return
             if failure is None:
-                failure = self._batch_failure() or self._copy_results()
+                failure = self._copy_results()
             self._failure = failure
             if failure is not None:
                 self._outcome.append(failure)
             self._done.open()
             plain, self._plain = self._plain, None
+            followers, self._followers = self._followers, []
+        for follower in followers:
+            follower()
         if plain is not None:
             plain.set_result(None)
 
-    def _batch_failure(self) -> Exception | None:
-        """Returns the first failure of the batch that ends with this work, and forgets the batch."""
-        batch, self._batch = self._batch, ()
-        return next(filter(None, (work.exception() for work in batch)), None)
+    def finish_with(self, batch: Sequence[ExchangeWork]) -> None:
+        """Ends this work with the last of a batch, as the first of it that failed."""
+        left = len(batch)
+
+        def note_end() -> None:
+            """Counts the end of a work."""
+            nonlocal left
+            with self._lock:
+                left -= 1
+                is_last = left <= 0
+            if is_last:
+                self.finish(next(filter(None, (work.exception() for work in batch)), None))
+
+        for work in batch:
+            work._call_at_end(note_end)
+        if not batch:
+            note_end()
+
+    def _call_at_end(self, follower: Callable[[], None]) -> None:
+        """Calls a function when the collective has ended, or now if it has."""
+        with self._lock:
+            if not self._done.is_open:
+                self._followers.append(follower)
+                return
+        follower()
 
     def _copy_results(self) -> Exception | None:
         """Copies the results to their tensors. Returns a failure."""

@@ -108,23 +108,84 @@ class Calls:
     def sparse(self):
         dist.all_reduce(torch.ones(2).to_sparse())
 
-    def send(self):
-        dist.send(torch.ones(2), (self.rank + 1) % self.world)
+    def send_and_recv(self):
+        after, before = (self.rank + 1) % self.world, (self.rank - 1) % self.world
+        for dtype in (torch.float32, torch.bfloat16, *MOVED):
+            given, got = self.row(3, dtype, self.rank % 2), torch.zeros(3).to(dtype)
+            if self.rank % 2:
+                assert dist.recv(got, before) == before
+                dist.send(given, after)
+            else:
+                dist.send(given, after)
+                assert dist.recv(got, group_src=before) == before
+            assert got.to(torch.complex128).tolist() == [before % 2] * 3, dtype
+        whole = torch.zeros(4, self.world)
+        works = [dist.isend(self.row(4), after), dist.irecv(whole[:, before], before)]
+        assert all(work.wait() for work in works)
+        assert whole[:, before].eq(before).all() and whole.sum() == 4 * before
+        works = [dist.isend(torch.zeros(0), after), dist.irecv(torch.zeros(0), before)]
+        assert all(work.wait() for work in works)
 
-    def recv(self):
-        dist.recv(torch.ones(2), (self.rank + 1) % self.world)
+    def isend_irecv_with_tags(self):
+        others = [other for other in range(self.world) if other != self.rank]
+        got = {(other, tag): torch.zeros(2) for tag in range(3) for other in others}
+        works = [dist.irecv(tensor, other, tag=tag) for (other, tag), tensor in got.items()]
+        # A collective ends while receives wait.
+        dist.barrier()
+        for tag in reversed(range(3)):
+            works += [dist.isend(self.row() + 10 * tag, other, tag=tag) for other in others]
+        assert all(work.wait() for work in works)
+        for (other, tag), tensor in got.items():
+            assert tensor.tolist() == [other + 10.0 * tag] * 2
+
+    def send_in_a_group(self):
+        part = dist.new_group([0, self.world - 1])
+        if self.rank in (0, self.world - 1):
+            other, got = self.world - 1 - self.rank, torch.zeros(2)
+            # The same tag in the other group is another one.
+            early = dist.irecv(torch.zeros(2), other)
+            works = [dist.isend(self.row(), other, part), dist.irecv(got, other, part)]
+            assert all(work.wait() for work in works) and got.eq(other).all()
+            assert not early.get_future().done()
+            dist.send(self.row(), other)
+            early.wait()
+            dist.destroy_process_group(part)
+
+    def batch_isend_irecv(self):
+        after, before = (self.rank + 1) % self.world, (self.rank - 1) % self.world
+        got = [torch.zeros(2), torch.zeros(3)]
+        pairs = [dist.P2POp(dist.irecv, tensor, before) for tensor in got]
+        pairs += [dist.P2POp(dist.isend, self.row(count), after) for count in (2, 3)]
+        for work in dist.batch_isend_irecv(pairs):
+            work.wait()
+        assert [tensor.tolist() for tensor in got] == [[before] * 2, [before] * 3]
+
+    def coalesced_sends(self):
+        got, other = torch.zeros(2), self.world - 1 - self.rank
+        with _coalescing_manager(device=torch.device("cpu"), async_ops=True) as manager:
+            dist.isend(self.row(), other)
+            dist.irecv(got, other)
+        manager.wait()
+        assert got.eq(other).all()
+
+    def send_object_list(self):
+        other, got = self.world - 1 - self.rank, [None, None]
+        if self.rank % 2:
+            dist.send_object_list([{"rank": self.rank}, "x" * self.rank], other)
+            dist.recv_object_list(got, other)
+        else:
+            assert dist.recv_object_list(got, other) == other
+            dist.send_object_list([{"rank": self.rank}, "x" * self.rank], other)
+        assert got == [{"rank": other}, "x" * other]
 
     def recv_anysource(self):
         dist.recv(torch.ones(2))
 
-    def batch_isend_irecv(self):
-        other = (self.rank + 1) % self.world
-        pair = [dist.P2POp(dist.isend, torch.ones(2), other)]
-        pair.append(dist.P2POp(dist.irecv, torch.ones(2), other))
-        dist.batch_isend_irecv(pair)
+    def isend_to_itself(self):
+        dist.isend(torch.ones(2), self.rank)
 
-    def send_object_list(self):
-        dist.send_object_list([1], (self.rank + 1) % self.world)
+    def high_tag(self):
+        dist.isend(torch.ones(2), (self.rank + 1) % self.world, tag=1 << 16)
 
     def coalesced_on_a_device(self):
         tensors, cpu = [self.row(), self.row(3)], torch.device("cpu")

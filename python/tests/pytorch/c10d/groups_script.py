@@ -49,8 +49,10 @@ def check_abort_of_a_pair():
     if rank == 0:
         tensor = torch.ones(3)
         work = dist.all_reduce(tensor, group=pair, async_op=True)
+        received = dist.irecv(torch.zeros(3), 3, pair)
         _abort_process_group(pair)
         assert failure_of(work.wait) == "Closed" and tensor.tolist() == [1.0] * 3
+        assert failure_of(received.wait) == "Closed"
     assert total() == 4.0
     if rank == 3:
         works = [dist.all_reduce(torch.ones(3), group=pair, async_op=True) for _ in range(2)]
@@ -65,9 +67,15 @@ def check_loss_of_a_rank():
     """The last rank ends. A group without it goes on, and one with it says who is missing."""
     rank = dist.get_rank()
     without, alone = dist.new_group([0, 2]), dist.new_group([1, 3])
+    if rank in (1, 3):
+        works = [dist.isend(torch.ones(3), 4 - rank), dist.irecv(torch.ones(3), 4 - rank)]
+        assert all(work.wait() for work in works)
     assert total() == 4.0
     if rank == 3:
         return
+    if rank == 1:
+        text = str(failure_of(lambda: dist.recv(torch.ones(3), 3), is_text=True))
+        assert "rank 3" in text, text
     text = str(failure_of(total, is_text=True))
     assert "rank 3" in text, text
     if rank in (0, 2):

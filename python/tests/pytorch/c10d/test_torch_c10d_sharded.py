@@ -1,8 +1,6 @@
 """Sharded modules over two sites: HSDP by the backend, and FSDP2 by its hook."""
 
 import contextlib
-import json
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from site_processes import (  # noqa: E402
     changed_script,
     free_port,
     results_of,
+    sent_bytes,
     started_trainers,
     train_in_one_rank,
 )
@@ -38,18 +37,6 @@ def regions():
     """Two regions of two ranks each."""
     with LocalRegions(ranks=(2, 2)) as running:
         yield running
-
-
-def sent_bytes(regions):
-    """Returns the bytes that the gateway of each region has sent to the other one."""
-    answers = [read_status(regions, region) for region in regions.ranks]
-    return [sum(peer["sent_bytes"] for peer in answer["peers"]) for answer in answers]
-
-
-def read_status(regions, region):
-    """Returns what the gateway of a region says of itself."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{regions._status[region]}/status") as answer:
-        return json.load(answer)
 
 
 @pytest.mark.parametrize("launch", ["one world", "a launcher for each site"])

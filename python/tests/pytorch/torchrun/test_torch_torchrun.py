@@ -2,7 +2,6 @@
 
 import json
 import os
-from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from landbridge._local_regions import LocalRegions
 
 torch = pytest.importorskip("torch")
 
-from site_processes import Trainer  # noqa: E402
+from site_processes import run_torchruns  # noqa: E402
 from torch.distributed.elastic.rendezvous import RendezvousParameters  # noqa: E402
 
 from landbridge.torch._c10d.rendezvous import create_rendezvous  # noqa: E402
@@ -70,34 +69,11 @@ def test_nodes_that_do_not_fit_the_site_are_refused(regions, monkeypatch):
 
 def test_torchrun_in_each_site_numbers_and_restarts_all_ranks(regions, tmp_path):
     """The plain script fails once in west, after which both sites start their trainers again."""
-    path = [os.environ.get("PYTHONPATH", "")]
-    if not entry_points(group="torchrun.handlers"):
-        path.append(str(written_entry_point(tmp_path)))
-    agents = []
-    for region, count in regions.ranks.items():
-        words = ["--rdzv-backend=landbridge", f"--rdzv-endpoint={regions.region_file(region)}"]
-        words += [f"--nproc-per-node={count}", "--max-restarts=1", "--monitor-interval=0.1"]
-        words += [HERE / "torchrun_script.py", tmp_path]
-        variables = {"LANDBRIDGE_ARENA": "8 MiB", "PYTHONPATH": os.pathsep.join(filter(None, path))}
-        agents.append(Trainer([HERE / "torchrun_agent.py", *words], variables))
-    try:
-        for agent in agents:
-            agent.wait()
-    finally:
-        for agent in agents:
-            agent.kill()
+    options = ["--max-restarts=1", "--monitor-interval=0.1"]
+    script, small = HERE / "torchrun_script.py", {"LANDBRIDGE_ARENA": "8 MiB"}
+    run_torchruns(regions, tmp_path, script, tmp_path, options=options, **small)
     places = [json.loads((tmp_path / f"rank-{rank}").read_text("utf-8")) for rank in range(3)]
     totals = [6.0, 6.0, 3.0]
     assert places == [
         {"rank": rank, "world": 3, "attempt": 1, "total": totals[rank]} for rank in range(3)
     ]
-
-
-def written_entry_point(folder):
-    """Returns a folder with the entry point of an installed package."""
-    info = folder / "path" / "of_this_test-0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: of-this-test\nVersion: 0\n", "utf-8")
-    line = "landbridge = landbridge.torch._c10d.rendezvous:load_rendezvous"
-    (info / "entry_points.txt").write_text(f"[torchrun.handlers]\n{line}\n", "utf-8")
-    return info.parent
