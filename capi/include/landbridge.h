@@ -27,12 +27,12 @@
  * a failure the outputs of the call are NULL or unchanged, unless its comment says otherwise.
  *
  * THREADS. Every function may be called from any thread, also at the same time with the same group or
- * operation. But landbridge_close, landbridge_operation_free and landbridge_store_values_free end their
- * handle, and no other call with that handle may be running or follow. All ranks post in the same order; where
- * several threads post to one group, the program keeps their order. Groups know nothing of each other:
- * a thread that waits for one delays no other. Groups of one rank share only its arena and its 256
- * operations under way. No function may be called in a signal handler. The library has one thread for
- * each connected rank, which takes no signals of the program.
+ * operation. But landbridge_close, landbridge_operation_free and landbridge_store_values_free end
+ * their handle, and no other call with that handle may be running or follow. All ranks post in the
+ * same order; where several threads post to one group, the program keeps their order. Groups know
+ * nothing of each other: a thread that waits for one delays no other. Groups of one rank share only
+ * its arena and its 256 operations under way. No function may be called in a signal handler. The
+ * library has one thread for each connected rank, which takes no signals of the program.
  *
  * MEMORY. Buffers may lie anywhere. The contribution is read before a posting function returns. The
  * result is written only inside landbridge_wait, landbridge_test, or a call that waits itself. So an
@@ -40,9 +40,9 @@
  * in place instead, without a copy; see there.
  *
  * FORK. A child of fork cannot use handles of its parent: calls return LANDBRIDGE_FORKED, and
- * landbridge_close and landbridge_operation_free do nothing. The child may connect itself. A child that
- * lives on without exec keeps its parent's connections open, so that gateways hear of the parent's end
- * only with that of the child.
+ * landbridge_close and landbridge_operation_free do nothing. Values of the store stay readable. The
+ * child may connect itself. A child that lives on without exec keeps its parent's connections open,
+ * so that gateways hear of the parent's end only with that of the child.
  *
  * COMPATIBILITY. Numbers and structures of this header stay as they are within one soname. Structures
  * of options may grow at their end, and tell their size; so initialise them by their macros.
@@ -355,7 +355,8 @@ landbridge_status landbridge_new_group_with_tag(landbridge_group *group, const u
                                                 landbridge_group **made, landbridge_error *error);
 
 /* Makes a group of all ranks that give the same color. All ranks of `group` call it, and wait for each
- * other; one with LANDBRIDGE_NO_COLOR joins no group. The ranks of a color must give keys in the order of
+ * other, at most timeout_s seconds as well: then LANDBRIDGE_RANKS_TIMED_OUT leaves `group` usable. One with
+ * LANDBRIDGE_NO_COLOR joins no group. The ranks of a color must give keys in the order of
  * their numbers, equal ones included: others are a LANDBRIDGE_INVALID_ARGUMENT. The call takes 16 bytes
  * of the arena, and 16 for each rank. */
 landbridge_status landbridge_split(landbridge_group *group, uint32_t color, int32_t key,

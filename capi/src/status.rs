@@ -3,6 +3,7 @@
 use hier_collectives::post::FailureCode;
 use hier_collectives::store::StoreFailureCode;
 use std::ffi::CStr;
+
 /// The status of a call, with its number in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
@@ -167,6 +168,14 @@ mod tests {
             assert_eq!(status as i32, i32::from(code as u8), "{code}");
             assert_eq!(status.words().to_str(), Ok(code.to_string().as_str()));
             assert_eq!(status.is_fault_of_posts(), code.is_fault_of_posts());
+        }
+    }
+
+    #[test]
+    fn failures_of_the_store_have_numbers_in_their_order() {
+        for code in StoreFailureCode::ALL {
+            let status = Status::of_store_failure(code);
+            assert_eq!(status as i32, Status::Internal as i32 + code as i32, "{code:?}");
         }
     }
 

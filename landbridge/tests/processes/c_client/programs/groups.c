@@ -144,6 +144,68 @@ static void wait_in_two_groups(void)
     landbridge_close(pair);
 }
 
+/* A post that waits, for a thread: in a group, and over memory that an operation of another one uses. */
+struct waiting_post {
+    landbridge_group *group;
+    int64_t *given, *sums;
+    pthread_barrier_t begun;
+};
+
+/* Posts what another operation writes, over what that one reads. */
+static void *post_over(void *argument)
+{
+    struct waiting_post *post = argument;
+    pthread_barrier_wait(&post->begun);
+    OK(landbridge_all_reduce(post->sums, post->given, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, post->group, NULL,
+                             NULL, &error));
+    return NULL;
+}
+
+/* A thread of rank 0 cannot post in one group until rank 2 comes, which meets all others in the job first.
+ * So that post must not delay posts in the job. */
+static void post_beside_waiting_post(void)
+{
+    landbridge_group *first = make_pair(), *second = make_pair();
+    landbridge_call_options options = LANDBRIDGE_CALL_OPTIONS;
+    landbridge_operation *operation = NULL;
+    struct waiting_post post;
+    pthread_t thread;
+    void *memory = NULL;
+    int64_t value = 4;
+    options.timeout_s = TIMEOUT_S;
+    if (rank == 0) {
+        OK(landbridge_alloc(job, 2 * LANDBRIDGE_ALIGN_BYTES, &memory, &error));
+        post.group = second;
+        post.given = memory;
+        post.sums = post.given + LANDBRIDGE_ALIGN_BYTES / sizeof value;
+        *post.given = value;
+        OK(landbridge_all_reduce(post.given, post.sums, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, first, NULL,
+                                 &operation, &error));
+        CHECK(pthread_barrier_init(&post.begun, NULL, 2) == 0);
+        CHECK(pthread_create(&thread, NULL, post_over, &post) == 0);
+        pthread_barrier_wait(&post.begun);
+    }
+    OK(landbridge_barrier(job, &options, NULL, &error));
+    if (rank == 2) {
+        OK(landbridge_all_reduce(&value, &value, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, first, NULL, NULL,
+                                 &error));
+        CHECK(value == 8);
+        OK(landbridge_all_reduce(&value, &value, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, second, NULL, NULL,
+                                 &error));
+        CHECK(value == 16);
+    }
+    if (rank == 0) {
+        OK(landbridge_wait(operation, INFINITY, &error));
+        landbridge_operation_free(operation);
+        CHECK(pthread_join(thread, NULL) == 0);
+        pthread_barrier_destroy(&post.begun);
+        CHECK(*post.sums == 8 && *post.given == 16);
+        OK(landbridge_free(job, memory, &error));
+    }
+    landbridge_close(second);
+    landbridge_close(first);
+}
+
 /* Closes a group with work under way, which goes on in memory of the arena and of the program. */
 static void close_with_work(void)
 {
@@ -218,6 +280,7 @@ int main(int arguments, char **argument)
     misuse();
     disagree();
     wait_in_two_groups();
+    post_beside_waiting_post();
     close_with_work();
     last = make_pair();
     /* Only the job recovers. */
