@@ -148,6 +148,7 @@ static void wait_in_two_groups(void)
 struct waiting_post {
     landbridge_group *group;
     int64_t *given, *sums;
+    landbridge_call_options options;
     pthread_barrier_t begun;
 };
 
@@ -156,8 +157,8 @@ static void *post_over(void *argument)
 {
     struct waiting_post *post = argument;
     pthread_barrier_wait(&post->begun);
-    OK(landbridge_all_reduce(post->sums, post->given, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, post->group, NULL,
-                             NULL, &error));
+    OK(landbridge_all_reduce(post->sums, post->given, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, post->group,
+                             &post->options, NULL, &error));
     return NULL;
 }
 
@@ -176,22 +177,23 @@ static void post_beside_waiting_post(void)
     if (rank == 0) {
         OK(landbridge_alloc(job, 2 * LANDBRIDGE_ALIGN_BYTES, &memory, &error));
         post.group = second;
+        post.options = options;
         post.given = memory;
         post.sums = post.given + LANDBRIDGE_ALIGN_BYTES / sizeof value;
         *post.given = value;
-        OK(landbridge_all_reduce(post.given, post.sums, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, first, NULL,
-                                 &operation, &error));
+        OK(landbridge_all_reduce(post.given, post.sums, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, first,
+                                 &options, &operation, &error));
         CHECK(pthread_barrier_init(&post.begun, NULL, 2) == 0);
         CHECK(pthread_create(&thread, NULL, post_over, &post) == 0);
         pthread_barrier_wait(&post.begun);
     }
     OK(landbridge_barrier(job, &options, NULL, &error));
     if (rank == 2) {
-        OK(landbridge_all_reduce(&value, &value, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, first, NULL, NULL,
-                                 &error));
+        OK(landbridge_all_reduce(&value, &value, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, first, &options,
+                                 NULL, &error));
         CHECK(value == 8);
-        OK(landbridge_all_reduce(&value, &value, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, second, NULL, NULL,
-                                 &error));
+        OK(landbridge_all_reduce(&value, &value, 1, LANDBRIDGE_I64, LANDBRIDGE_SUM, second, &options,
+                                 NULL, &error));
         CHECK(value == 16);
     }
     if (rank == 0) {
