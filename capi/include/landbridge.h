@@ -337,12 +337,14 @@ void landbridge_close(landbridge_group *group);
  *
  * A group lasts for one epoch of its own: a failure in it is nothing to other groups but those with the
  * failed rank. After the end of that epoch, and after landbridge_recover, posts fail with
- * LANDBRIDGE_EPOCH_ENDED or LANDBRIDGE_GATEWAY_LOST: close the group, and make it again.
+ * LANDBRIDGE_EPOCH_ENDED or LANDBRIDGE_GATEWAY_LOST: close the group, and make it again. A rank that ends
+ * before its first post in a group is waited for like a late one, for the timeout of each post.
  */
 
 /* Makes a group of `count` ranks, given by their numbers in `group`, in any order. All ranks of `group`
  * call it, in one epoch, and make their groups in one order. Ranks that name different ranks at one
- * call get LANDBRIDGE_RANKS_DISAGREE. The list is read during the call only. */
+ * call get LANDBRIDGE_RANKS_DISAGREE, there or at their next post in the new group. The list is read
+ * during the call only. */
 landbridge_status landbridge_new_group(landbridge_group *group, const uint32_t *ranks, size_t count,
                                        double timeout_s, landbridge_group **made,
                                        landbridge_error *error);
@@ -355,10 +357,10 @@ landbridge_status landbridge_new_group_with_tag(landbridge_group *group, const u
                                                 landbridge_group **made, landbridge_error *error);
 
 /* Makes a group of all ranks that give the same color. All ranks of `group` call it, and wait for each
- * other, at most timeout_s seconds as well: then LANDBRIDGE_RANKS_TIMED_OUT leaves `group` usable. One with
- * LANDBRIDGE_NO_COLOR joins no group. The ranks of a color must give keys in the order of
- * their numbers, equal ones included: others are a LANDBRIDGE_INVALID_ARGUMENT. The call takes 16 bytes
- * of the arena, and 16 for each rank. */
+ * other, at most timeout_s seconds as well: then LANDBRIDGE_RANKS_TIMED_OUT leaves `group` usable. One
+ * with LANDBRIDGE_NO_COLOR joins no group. The ranks of a color must give keys in the order of their
+ * numbers, equal ones included: others are a LANDBRIDGE_INVALID_ARGUMENT. The call takes 16 bytes of the
+ * arena, and 16 for each rank. */
 landbridge_status landbridge_split(landbridge_group *group, uint32_t color, int32_t key,
                                    double timeout_s, landbridge_group **made, landbridge_error *error);
 
