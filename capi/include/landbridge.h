@@ -27,11 +27,12 @@
  * a failure the outputs of the call are NULL or unchanged, unless its comment says otherwise.
  *
  * THREADS. Every function may be called from any thread, also at the same time with the same group or
- * operation, with two exceptions: landbridge_close and landbridge_operation_free end their handle, and
- * no other call with that handle may be running or follow. All ranks post in the same order; where
- * several threads post to one group, the program keeps their order. Groups know nothing of each other:
- * a thread that waits for one delays no other. No function may be called in a signal handler. The
- * library has one thread for each group, which takes no signals of the program.
+ * operation. But landbridge_close, landbridge_operation_free and landbridge_store_values_free end
+ * their handle, and no other call with that handle may be running or follow. All ranks post in the
+ * same order; where several threads post to one group, the program keeps their order. Groups know
+ * nothing of each other: a thread that waits for one delays no other. Groups of one rank share only
+ * its arena and its 256 operations under way. No function may be called in a signal handler. The
+ * library has one thread for each connected rank, which takes no signals of the program.
  *
  * MEMORY. Buffers may lie anywhere. The contribution is read before a posting function returns. The
  * result is written only inside landbridge_wait, landbridge_test, or a call that waits itself. So an
@@ -39,9 +40,9 @@
  * in place instead, without a copy; see there.
  *
  * FORK. A child of fork cannot use handles of its parent: calls return LANDBRIDGE_FORKED, and
- * landbridge_close and landbridge_operation_free do nothing. The child may connect itself. A child that
- * lives on without exec keeps its parent's connections open, so that gateways hear of the parent's end
- * only with that of the child.
+ * landbridge_close and landbridge_operation_free do nothing. Values of the store stay readable. The
+ * child may connect itself. A child that lives on without exec keeps its parent's connections open,
+ * so that gateways hear of the parent's end only with that of the child.
  *
  * COMPATIBILITY. Numbers and structures of this header stay as they are within one soname. Structures
  * of options may grow at their end, and tell their size; so initialise them by their macros.
@@ -76,6 +77,16 @@ extern "C" {
 #define LANDBRIDGE_NO_RANK UINT32_MAX
 /* No user, where options ask for the number of one. */
 #define LANDBRIDGE_NO_USER UINT32_MAX
+/* No color: in landbridge_split, of a rank that joins no group. */
+#define LANDBRIDGE_NO_COLOR UINT32_MAX
+/* The highest tag of landbridge_send. */
+#define LANDBRIDGE_TAG_MAX 65535
+/* 5 minutes in seconds: a timeout for requests to the store, as the stores of PyTorch have it. */
+#define LANDBRIDGE_STORE_TIMEOUT_S 300.0
+/* The longest key of the store, in bytes, without the 0 at its end. */
+#define LANDBRIDGE_STORE_KEY_BYTES_MAX 1024
+/* 48 KiB: the longest value, and the longest item of a queue, in bytes. */
+#define LANDBRIDGE_STORE_VALUE_BYTES_MAX 49152
 
 /* What a call returns. The numbers below 32 are the failures of a collective, as in docs/protocol.md;
  * after them the contribution is intact, and the result has no meaning. */
@@ -114,7 +125,7 @@ typedef enum landbridge_status {
     LANDBRIDGE_ACCESS_DENIED = 35,
     /* The gateway refused the rank. */
     LANDBRIDGE_REFUSED = 36,
-    /* The rank is attached, but the gateways have not met in time. */
+    /* The rank is attached, but the gateways of the job or group have not met in time. */
     LANDBRIDGE_NO_EPOCH = 37,
     /* The arena has no room. Connect with a larger one, or wait for operations that hold results. */
     LANDBRIDGE_ARENA_FULL = 38,
@@ -125,7 +136,18 @@ typedef enum landbridge_status {
     /* The handle belongs to the process that this one was forked from. */
     LANDBRIDGE_FORKED = 41,
     /* A fault of the library, which was caught. The group cannot be used any more: close it. */
-    LANDBRIDGE_INTERNAL = 42
+    LANDBRIDGE_INTERNAL = 42,
+
+    /* The time of a request to the store was over: a key was not there, or gateways cannot be reached.
+     * Nothing was changed, and nothing will be. */
+    LANDBRIDGE_STORE_TIMED_OUT = 43,
+    /* The time was over before the outcome of a change was known: it was made, or not, or may still be. */
+    LANDBRIDGE_STORE_UNCONFIRMED = 44,
+    /* Too many requests to the store wait at this gateway. Nothing was changed. */
+    LANDBRIDGE_STORE_BUSY = 45,
+    /* The store refused a change: it is full, a value is no number, or an answer would be too long.
+     * Nothing was changed. */
+    LANDBRIDGE_STORE_REFUSED = 46
 } landbridge_status;
 
 /* The type of an element. */
@@ -174,11 +196,15 @@ typedef struct landbridge_error {
     char text[LANDBRIDGE_ERROR_TEXT_BYTES];
 } landbridge_error;
 
-/* The ranks of a job, seen from one of them. */
+/* Ranks that exchange among themselves, seen from one of them: all ranks of a job, by landbridge_connect,
+ * or some of them, by landbridge_new_group, landbridge_new_group_with_tag or landbridge_split. */
 typedef struct landbridge_group landbridge_group;
 
-/* A collective or a commit under way. */
+/* A collective, a send, a receive or a commit under way. */
 typedef struct landbridge_operation landbridge_operation;
+
+/* Values or keys that the store returned. */
+typedef struct landbridge_store_values landbridge_store_values;
 
 /* What landbridge_connect needs. Either `config` names a region file, or `socket`, `job`, `rank` and a
  * token say what the file would. Texts and token are read during the call only. */
@@ -222,7 +248,8 @@ typedef struct landbridge_connect_options {
             LANDBRIDGE_DEFAULT_TIMEOUT_S                                                                \
     }
 
-/* What may be said of a collective or a commit. NULL in its place means the defaults of the macro. */
+/* What may be said of a collective, send, receive or commit. NULL in its place means the defaults of the
+ * macro. */
 typedef struct landbridge_call_options {
     /* sizeof(landbridge_call_options), by the macro. */
     size_t struct_bytes;
@@ -242,7 +269,7 @@ typedef struct landbridge_call_options {
 typedef struct landbridge_info {
     /* sizeof(landbridge_info), by the macro. */
     size_t struct_bytes;
-    /* Number of this rank, and how many there are. */
+    /* Number of this rank in the group, and how many there are. */
     uint32_t rank;
     uint32_t size;
     /* The epoch that was announced last. */
@@ -252,7 +279,7 @@ typedef struct landbridge_info {
     uint64_t committed_step;
     int32_t has_committed_step;
     /* LANDBRIDGE_OK where posts are possible. LANDBRIDGE_GATEWAY_LOST or LANDBRIDGE_EPOCH_ENDED where
-     * landbridge_recover must come first. */
+     * landbridge_recover must come first, and a group that ranks made must be made again. */
     landbridge_status state;
 } landbridge_info;
 
@@ -286,15 +313,63 @@ landbridge_status landbridge_get_info(const landbridge_group *group, landbridge_
                                       landbridge_error *error);
 
 /*
- * Detaches a rank, and frees the group and all its memory of landbridge_alloc. NULL does nothing.
+ * Frees a group. NULL does nothing.
  *
- * Operations under way end with LANDBRIDGE_GATEWAY_LOST; on other ranks they go on. Handles of
- * operations stay valid until landbridge_operation_free.
+ * Groups of one rank may be closed in any order. While another one is open, operations under way go on;
+ * a group that ranks made is left once nothing of it is under way. With the last group the rank is
+ * detached, and all its memory of landbridge_alloc is freed: operations under way end with
+ * LANDBRIDGE_GATEWAY_LOST; on other ranks they go on. Handles of operations stay valid until
+ * landbridge_operation_free.
  */
 void landbridge_close(landbridge_group *group);
 
 /*
- * Returns memory of the arena in *memory, which collectives use without a copy.
+ * GROUPS of some ranks of another group, their parent. They need no configuration, and have all
+ * operations of a job but landbridge_recover. In the new group ranks are numbered from 0 on, in the
+ * order of their numbers in the parent. A rank may be in many groups at once, and a job has at most
+ * 4,096. Every group that is open takes an equal part of the job's share of links: close those that are
+ * not used.
+ *
+ * These calls wait for the gateways of the new group, at most timeout_s seconds (0 to 1e9), which takes
+ * a round trip between them; for its ranks only the first collective waits. After a failure *made is
+ * NULL, and LANDBRIDGE_NO_EPOCH says that the gateways did not meet. *made is NULL also on a rank that
+ * is not in the new group, where the call returns LANDBRIDGE_OK.
+ *
+ * A group lasts for one epoch of its own: a failure in it is nothing to other groups but those with the
+ * failed rank. After the end of that epoch, and after landbridge_recover, posts fail with
+ * LANDBRIDGE_EPOCH_ENDED or LANDBRIDGE_GATEWAY_LOST: close the group, and make it again. A rank that ends
+ * before its first post in a group is waited for like a late one, for the timeout of each post.
+ */
+
+/* Makes a group of `count` ranks, given by their numbers in `group`, in any order. All ranks of `group`
+ * call it, in one epoch, and make their groups in one order. Ranks that name different ranks at one
+ * call get LANDBRIDGE_RANKS_DISAGREE, there or at their next post in the new group. The list is read
+ * during the call only. */
+landbridge_status landbridge_new_group(landbridge_group *group, const uint32_t *ranks, size_t count,
+                                       double timeout_s, landbridge_group **made,
+                                       landbridge_error *error);
+
+/* Makes a group as landbridge_new_group does, but only its own ranks call it, in any order and any epoch.
+ * They give it one tag, which none of them uses for another group of `group` until all of them have
+ * closed this one. */
+landbridge_status landbridge_new_group_with_tag(landbridge_group *group, const uint32_t *ranks,
+                                                size_t count, uint32_t tag, double timeout_s,
+                                                landbridge_group **made, landbridge_error *error);
+
+/* Makes a group of all ranks that give the same color. All ranks of `group` call it, and wait for each
+ * other, at most timeout_s seconds as well: then LANDBRIDGE_RANKS_TIMED_OUT leaves `group` usable. One
+ * with LANDBRIDGE_NO_COLOR joins no group. The ranks of a color must give keys in the order of their
+ * numbers, equal ones included: others are a LANDBRIDGE_INVALID_ARGUMENT. The call takes 16 bytes of the
+ * arena, and 16 for each rank. */
+landbridge_status landbridge_split(landbridge_group *group, uint32_t color, int32_t key,
+                                   double timeout_s, landbridge_group **made, landbridge_error *error);
+
+/* Writes the number in the job of a rank of a group into *rank_in_job. Never waits. */
+landbridge_status landbridge_rank_in_job(const landbridge_group *group, uint32_t rank,
+                                         uint32_t *rank_in_job, landbridge_error *error);
+
+/*
+ * Returns memory of the arena in *memory, which collectives of all groups of the rank use without a copy.
  *
  * A contribution in it is not copied, if it begins at a multiple of LANDBRIDGE_ALIGN_BYTES: leave it
  * unchanged until landbridge_wait_free. A result in it is written by the gateway itself: do not touch
@@ -308,8 +383,8 @@ landbridge_status landbridge_alloc(landbridge_group *group, size_t bytes, void *
                                    landbridge_error *error);
 
 /*
- * Frees memory of landbridge_alloc, by its first byte. NULL does nothing. Operations that use it keep
- * it until they end; the program must not touch it any more.
+ * Frees memory of landbridge_alloc, by its first byte and any group of the rank. NULL does nothing.
+ * Operations that use it keep it until they end; the program must not touch it any more.
  */
 landbridge_status landbridge_free(landbridge_group *group, void *memory, landbridge_error *error);
 
@@ -327,9 +402,9 @@ landbridge_status landbridge_free(landbridge_group *group, void *memory, landbri
  *
  * Without `operation`, that is NULL, the call waits for the result, and until contribution and result
  * may be written again. With it the call returns once the collective is posted, with a handle in
- * *operation. It may wait for others to end before it posts: while 256 are under way, while the arena
- * has no room for copies, and while another uses the same memory of landbridge_alloc. Free each handle
- * by landbridge_operation_free.
+ * *operation. It may wait for others to end before it posts: while 256 of the rank are under way, while
+ * the arena has no room for copies, and while another uses the same memory of landbridge_alloc. Free
+ * each handle by landbridge_operation_free.
  *
  * Contribution and result may be the same. Plain memory of both may overlap in any way.
  *
@@ -406,8 +481,38 @@ landbridge_status landbridge_barrier(landbridge_group *group, const landbridge_c
                                      landbridge_operation **operation, landbridge_error *error);
 
 /*
- * Waits until every region has the results of all collectives that this rank posted since its last
- * commit. Call it before an optimizer steps.
+ * SENDS from one rank of a group to another one, matched by a tag. Only these two take part, and no
+ * other hears of their failures. What is said of memory, counts and `operation` of collectives holds.
+ *
+ * `peer` is the other rank's number in the group, and `tag` is at most LANDBRIDGE_TAG_MAX. Both give the
+ * same `count` and `dtype`, or both fail with LANDBRIDGE_RANKS_DISAGREE. Of a tag the first send meets the
+ * first receive, the second the second, and so on, also where one of them fails: so keep the order of
+ * threads that use one tag. Sends with different tags wait for nothing of each other. A rank may use at
+ * most 1,024 tags to another one, and as many from it; with one more, all that the two have under way
+ * fails.
+ *
+ * Before the first send or receive of two ranks is posted, their gateways meet, which takes a round trip;
+ * the two count as one more group. They send again after any failure, once both are attached. Without
+ * `operation` two ranks that both send first wait for each other in vain: give it, or let one receive
+ * first. Options have the timeout, for which the other rank is waited for; the weight is not used. No
+ * commit covers sends.
+ */
+
+/* Sends the contribution to rank `peer`, and is done once that rank has it. */
+landbridge_status landbridge_send(const void *contribution, size_t count, landbridge_dtype dtype,
+                                  uint32_t peer, uint32_t tag, landbridge_group *group,
+                                  const landbridge_call_options *options,
+                                  landbridge_operation **operation, landbridge_error *error);
+
+/* Receives what rank `peer` sends with the same tag. */
+landbridge_status landbridge_receive(void *result, size_t count, landbridge_dtype dtype, uint32_t peer,
+                                     uint32_t tag, landbridge_group *group,
+                                     const landbridge_call_options *options,
+                                     landbridge_operation **operation, landbridge_error *error);
+
+/*
+ * Waits until every region has the results of all collectives that this rank posted in the group since
+ * its last commit there. Call it before an optimizer steps.
  *
  * `step` is the program's number for these collectives. It has to be the same on all ranks, which
  * nobody compares; of two, the next epoch names the higher. After a failure this
@@ -449,7 +554,8 @@ void landbridge_operation_free(landbridge_operation *operation);
  * All ranks call it, since all of them see a failure; a rank that was started again calls
  * landbridge_connect instead. The call attaches again if the connection is gone, and ends the epoch if
  * it has not ended. It tries until its timeout whatever gateways do meanwhile, as landbridge_connect.
- * Operations that are under way end with LANDBRIDGE_GATEWAY_LOST. Posts of other threads wait.
+ * Operations that are under way end with LANDBRIDGE_GATEWAY_LOST. Collectives that other threads post
+ * wait. `group` is one of landbridge_connect; groups that ranks made of it must be made again.
  *
  * Do not call it after LANDBRIDGE_RANKS_DISAGREE or LANDBRIDGE_BAD_REQUEST: the same posts would fail
  * again. Compare steps among the ranks afterwards: a failure may reach one rank before the end of a
@@ -457,6 +563,118 @@ void landbridge_operation_free(landbridge_operation *operation);
  */
 landbridge_status landbridge_recover(landbridge_group *group, double timeout_s,
                                      landbridge_error *error);
+
+/*
+ * THE STORE of a job: keys with values, counters and queues that all its ranks share, whichever their
+ * group and language. Every gateway of the job holds all of it. A change is made once all of them have
+ * it; reads are answered by the gateway of this rank. All ranks see the changes in one order.
+ *
+ * `group` is any group of the rank. `timeout_s` is how long to wait, in seconds (0 to 1e9), such as
+ * LANDBRIDGE_STORE_TIMEOUT_S. A call waits for its answer; other threads, groups and requests go on.
+ * At most 128 requests of a rank are under way; further ones wait for room first.
+ *
+ * A key is a text in UTF-8 of 1 to LANDBRIDGE_STORE_KEY_BYTES_MAX bytes. A value is any bytes, at most
+ * LANDBRIDGE_STORE_VALUE_BYTES_MAX, and may be NULL where it has none. A list has 1 to 1,024 keys, each
+ * once. The keys and values of one request, and those of its answer, have at most 57,344 bytes
+ * together. A store has at most 65,536 keys and 16 MiB. Arguments are read during the call only.
+ *
+ * Values come in memory of the library, so no buffer of the caller can be too small: *values is a handle
+ * that the caller frees by landbridge_store_values_free, and NULL after a failure. It may outlive the
+ * group. Outputs of which it is said may be NULL.
+ *
+ * LANDBRIDGE_GATEWAY_LOST says that the connection ended, and that a change may have been made. Requests
+ * are possible again after landbridge_recover; the end of an epoch is nothing to them.
+ */
+
+/* Gives a key a value. */
+landbridge_status landbridge_store_set(landbridge_group *group, const char *key, const void *value,
+                                       size_t bytes, double timeout_s, landbridge_error *error);
+
+/* Gives `count` keys their values, all at once: values[i] has bytes[i] bytes. */
+landbridge_status landbridge_store_multi_set(landbridge_group *group, const char *const *keys,
+                                             const void *const *values, const size_t *bytes,
+                                             size_t count, double timeout_s, landbridge_error *error);
+
+/* Returns the value of a key, once it has one. */
+landbridge_status landbridge_store_get(landbridge_group *group, const char *key, double timeout_s,
+                                       landbridge_store_values **values, landbridge_error *error);
+
+/* Returns the values of `count` keys at one moment, once all of them have one. */
+landbridge_status landbridge_store_multi_get(landbridge_group *group, const char *const *keys,
+                                             size_t count, double timeout_s,
+                                             landbridge_store_values **values, landbridge_error *error);
+
+/* Adds to the number that is the value of a key, as a decimal text; 0 at first. *sum is the sum; `sum` may
+ * be NULL. */
+landbridge_status landbridge_store_add(landbridge_group *group, const char *key, int64_t amount,
+                                       double timeout_s, int64_t *sum, landbridge_error *error);
+
+/* Gives a key the value `desired` if its value is `expected`; an empty `expected` also stands for a key
+ * without a value. Returns the value that the key has then, or `expected` if it has none. */
+landbridge_status landbridge_store_compare_set(landbridge_group *group, const char *key,
+                                               const void *expected, size_t expected_bytes,
+                                               const void *desired, size_t desired_bytes,
+                                               double timeout_s, landbridge_store_values **values,
+                                               landbridge_error *error);
+
+/* Appends bytes to the value of a key, which is empty at first. */
+landbridge_status landbridge_store_append(landbridge_group *group, const char *key, const void *value,
+                                          size_t bytes, double timeout_s, landbridge_error *error);
+
+/* Waits until all of `count` keys exist, with a value or a queue. */
+landbridge_status landbridge_store_wait(landbridge_group *group, const char *const *keys, size_t count,
+                                        double timeout_s, landbridge_error *error);
+
+/* Sets *all_exist to 1 where all of `count` keys exist now, with a value or a queue, and to 0 otherwise. */
+landbridge_status landbridge_store_check(landbridge_group *group, const char *const *keys, size_t count,
+                                         double timeout_s, int *all_exist, landbridge_error *error);
+
+/* Removes a key with its value and its queue. Sets *existed to 1 where there was one, and to 0 otherwise;
+ * `existed` may be NULL. */
+landbridge_status landbridge_store_delete_key(landbridge_group *group, const char *key, double timeout_s,
+                                              int *existed, landbridge_error *error);
+
+/* Writes the number of keys into *keys. */
+landbridge_status landbridge_store_num_keys(landbridge_group *group, double timeout_s, int64_t *keys,
+                                            landbridge_error *error);
+
+/* Returns the keys that begin with `prefix`, in the order of their bytes; "" stands for all. Keys that
+ * come or go meanwhile may be missing. Ranks in other languages may make keys with a 0 inside; the
+ * length counts it. */
+landbridge_status landbridge_store_list_keys(landbridge_group *group, const char *prefix,
+                                             double timeout_s, landbridge_store_values **values,
+                                             landbridge_error *error);
+
+/* Adds an item at the end of the queue of a key. *length is the length of the queue then; `length` may be
+ * NULL. A key may have a value and a queue. */
+landbridge_status landbridge_store_queue_push(landbridge_group *group, const char *key, const void *item,
+                                              size_t bytes, double timeout_s, int64_t *length,
+                                              landbridge_error *error);
+
+/* Takes the first item of the queue of a key, once there is one. Each item goes to one rank. After
+ * LANDBRIDGE_STORE_UNCONFIRMED or LANDBRIDGE_GATEWAY_LOST an item may have been taken. */
+landbridge_status landbridge_store_queue_pop(landbridge_group *group, const char *key, double timeout_s,
+                                             landbridge_store_values **values, landbridge_error *error);
+
+/* Takes the first item of the queue of a key, if there is one now. Otherwise *values has no value. */
+landbridge_status landbridge_store_queue_try_pop(landbridge_group *group, const char *key,
+                                                 double timeout_s, landbridge_store_values **values,
+                                                 landbridge_error *error);
+
+/* Writes the number of items in the queue of a key into *length. */
+landbridge_status landbridge_store_queue_len(landbridge_group *group, const char *key, double timeout_s,
+                                             int64_t *length, landbridge_error *error);
+
+/* Returns the number of values; 0 for NULL. */
+size_t landbridge_store_values_count(const landbridge_store_values *values);
+
+/* Returns the first byte of value number `at`, and writes its length into *bytes, unless that is NULL.
+ * Behind the value lies a 0, which is not counted, so that a text can be used as it is. The memory stays
+ * until landbridge_store_values_free. Returns NULL, with 0 bytes, where there is no such value. */
+const void *landbridge_store_value(const landbridge_store_values *values, size_t at, size_t *bytes);
+
+/* Frees values. NULL does nothing. */
+void landbridge_store_values_free(landbridge_store_values *values);
 
 #ifdef __cplusplus
 }

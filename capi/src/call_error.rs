@@ -1,9 +1,10 @@
 //! The error of a call: a status, and a text for people.
 
 use crate::status::Status;
-use gateway::client::{ArenaFull, AttachError};
+use gateway::client::{ArenaFull, AttachError, GroupError, StoreError};
 use gateway::memory::arena::ArenaError;
 use hier_collectives::post::Failure;
+use hier_collectives::store::StoreRequestError;
 use units::ByteCount;
 
 /// Why a call failed. What it was to do is undone or left to the caller's next call.
@@ -58,5 +59,37 @@ impl From<AttachError> for CallError {
             AttachError::Memory(_) => Status::LimitReached,
         };
         Self::new(status, error.to_string())
+    }
+}
+
+impl From<GroupError> for CallError {
+    fn from(error: GroupError) -> Self {
+        let status = match &error {
+            GroupError::Failed(failure) => Status::of_failure(failure.code),
+            GroupError::ArenaFull(full) => return Self::from(*full),
+            GroupError::NotMet(_) => Status::NoEpoch,
+            GroupError::NoRank
+            | GroupError::Twice(_)
+            | GroupError::UnknownRank { .. }
+            | GroupError::KeyOrder => Status::InvalidArgument,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<StoreError> for CallError {
+    fn from(error: StoreError) -> Self {
+        let status = match &error {
+            StoreError::Failed(failure) => Status::of_store_failure(failure.code),
+            StoreError::Request(request) => return Self::from(*request),
+            StoreError::Disconnected(_) => Status::GatewayLost,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+impl From<StoreRequestError> for CallError {
+    fn from(error: StoreRequestError) -> Self {
+        Self::invalid(error.to_string())
     }
 }

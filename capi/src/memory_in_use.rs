@@ -1,7 +1,7 @@
 //! The ranges of a group's arena that its gateway may use now.
 //!
 //! Posting threads wait here while the gateway still uses the memory that they want, or while the
-//! arena has no room. The group's thread reports the end of each use.
+//! arena has no room. The rank's thread reports the end of each use.
 
 use gateway::lock::lock_ignoring_poison;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub fn memory_ranges_overlap<T: Ord>(one: &Range<T>, other: &Range<T>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
-/// The memory that collectives of one group use.
+/// The memory that collectives of one rank use, in all its groups.
 #[derive(Debug, Default)]
 pub struct MemoryInUse {
     uses: Mutex<Uses>,
@@ -43,7 +43,14 @@ struct Uses {
     by_number: BTreeMap<u64, UsedRanges>,
     /// Number of the next use, which is how many there were.
     next: u64,
+    /// Number of calls that place their buffers now.
+    placing: usize,
+    /// Number of those that wait for room.
+    waiting: usize,
 }
+
+/// A call that places its buffers, from its first buffer to its use of both. Drop its buffers before.
+pub struct PlacingCall<'a>(&'a MemoryInUse);
 
 /// One collective's use of memory, which ends when this is dropped.
 #[derive(Debug)]
@@ -66,17 +73,37 @@ impl MemoryInUse {
         MemoryUse { all: Arc::clone(self), number }
     }
 
-    /// Calls `attempt` again after each use that ends, until it succeeds or no use is left. Returns
-    /// its last output.
+    /// Registers a call that places its buffers, until the returned value is dropped.
+    pub fn begin_placing(&self) -> PlacingCall<'_> {
+        lock_ignoring_poison(&self.uses).placing += 1;
+        PlacingCall(self)
+    }
+}
+
+impl PlacingCall<'_> {
+    /// Calls `attempt` again after each use that ends, until it succeeds or nobody is left who could
+    /// free memory. Returns its last output.
     pub fn retry<T, E>(&self, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
-        let mut uses = lock_ignoring_poison(&self.uses);
+        let MemoryInUse { uses, ended } = self.0;
+        let mut uses = lock_ignoring_poison(uses);
         loop {
             let outcome = attempt();
-            if outcome.is_ok() || uses.by_number.is_empty() {
+            let is_last = uses.by_number.is_empty() && uses.placing == uses.waiting + 1;
+            if outcome.is_ok() || is_last {
                 return outcome;
             }
-            uses = self.ended.wait(uses).unwrap_or_else(|poisoned| poisoned.into_inner());
+            uses.waiting += 1;
+            uses = ended.wait(uses).unwrap_or_else(|poisoned| poisoned.into_inner());
+            uses.waiting -= 1;
         }
+    }
+}
+
+impl Drop for PlacingCall<'_> {
+    /// Wakes the calls that wait for room: this one uses its memory now, or has freed it.
+    fn drop(&mut self) {
+        lock_ignoring_poison(&self.0.uses).placing -= 1;
+        self.0.ended.notify_all();
     }
 }
 
@@ -128,13 +155,14 @@ mod tests {
     #[test]
     fn an_attempt_is_repeated_while_a_use_may_end() {
         let all = Arc::new(MemoryInUse::default());
-        assert_eq!(all.retry(|| Err::<(), _>("full")), Err("full"), "nobody will free memory");
+        let refused = all.begin_placing().retry(|| Err::<(), _>("full"));
+        assert_eq!(refused, Err("full"), "nobody will free memory");
         let mut uses = vec![all.begin(ranges(0..64, 64..128))];
         let (tried, tries) = mpsc::channel();
         let waiting = Arc::clone(&all);
         let thread = std::thread::spawn(move || {
             let mut attempts = 0;
-            waiting.retry(|| {
+            waiting.begin_placing().retry(|| {
                 attempts += 1;
                 tried.send(()).expect("the test waits");
                 if attempts == 2 { Ok(attempts) } else { Err("full") }
@@ -143,5 +171,43 @@ mod tests {
         tries.recv().expect("a first attempt");
         uses.clear();
         assert_eq!(thread.join().expect("no panic"), Ok(2));
+    }
+
+    #[test]
+    fn an_attempt_is_repeated_while_another_call_is_placing() {
+        let all = Arc::new(MemoryInUse::default());
+        let other = all.begin_placing();
+        let (tried, tries) = mpsc::channel();
+        let waiting = Arc::clone(&all);
+        let thread = std::thread::spawn(move || {
+            let mut attempts = 0;
+            waiting.begin_placing().retry(|| {
+                attempts += 1;
+                tried.send(()).expect("the test waits");
+                if attempts == 2 { Ok(attempts) } else { Err("full") }
+            })
+        });
+        tries.recv().expect("a first attempt");
+        drop(other);
+        assert_eq!(thread.join().expect("no panic"), Ok(2));
+    }
+
+    #[test]
+    fn of_two_calls_without_room_one_gives_up() {
+        let all = Arc::new(MemoryInUse::default());
+        let room = Arc::new(Mutex::new(false));
+        let threads = [0, 1].map(|_| {
+            let (all, room) = (Arc::clone(&all), Arc::clone(&room));
+            std::thread::spawn(move || {
+                let placing = all.begin_placing();
+                let outcome =
+                    placing.retry(|| if *lock_ignoring_poison(&room) { Ok(()) } else { Err(()) });
+                // The one that gives up frees what it had.
+                *lock_ignoring_poison(&room) = true;
+                outcome
+            })
+        });
+        let outcomes = threads.map(|thread| thread.join().expect("no panic"));
+        assert!(outcomes.contains(&Err(())), "{outcomes:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! A collective or a commit under way: what threads of the program wait for.
 //!
-//! The group's thread ends an operation by its [`OperationEnd`]. The result is copied to plain memory
+//! The rank's thread ends an operation by its [`OperationEnd`]. The result is copied to plain memory
 //! by the thread that waits, never by another: so the program knows when its memory is touched.
 
 use crate::call_error::CallError;
@@ -33,7 +33,7 @@ pub struct Delivery {
     pub overwrites: bool,
 }
 
-/// The state of an operation, shared by threads of the program and the group's.
+/// The state of an operation, shared by threads of the program and the rank's.
 #[derive(Debug, Default)]
 struct OperationState {
     progress: Mutex<Progress>,
@@ -164,7 +164,7 @@ fn is_settled(progress: &Progress, overwrites: bool) -> bool {
 }
 
 impl OperationEnd {
-    /// Awaits the end of a collective, on the group's thread, and settles its outcome.
+    /// Awaits the end of a collective, on the rank's thread, and settles its outcome.
     pub async fn follow_collective(self, mut operation: Operation) {
         let outcome = operation.ready().await;
         self.settle(outcome.map(|_| ()).map_err(CallError::from));
@@ -172,7 +172,7 @@ impl OperationEnd {
         drop(operation.reclaim().await);
     }
 
-    /// Awaits the end of a commit, on the group's thread, and settles its outcome.
+    /// Awaits the end of a commit, on the rank's thread, and settles its outcome.
     pub async fn follow_commit(self, commit: StartedCommit) {
         let outcome = commit.confirmed().await;
         self.settle(outcome.map_err(CallError::from));

@@ -1,7 +1,9 @@
 //! The status of a call.
 
 use hier_collectives::post::FailureCode;
+use hier_collectives::store::StoreFailureCode;
 use std::ffi::CStr;
+
 /// The status of a call, with its number in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
@@ -48,11 +50,19 @@ pub enum Status {
     Forked = 41,
     /// A panic was caught.
     Internal = 42,
+    /// [`StoreFailureCode::TimedOut`].
+    StoreTimedOut = 43,
+    /// [`StoreFailureCode::Unconfirmed`].
+    StoreUnconfirmed = 44,
+    /// [`StoreFailureCode::Busy`].
+    StoreBusy = 45,
+    /// [`StoreFailureCode::Refused`].
+    StoreRefused = 46,
 }
 
 impl Status {
     /// All statuses that a call of the library can return.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 25] = [
         Self::Ok,
         Self::RanksDisagree,
         Self::BadRequest,
@@ -74,6 +84,10 @@ impl Status {
         Self::WaitTimeout,
         Self::Forked,
         Self::Internal,
+        Self::StoreTimedOut,
+        Self::StoreUnconfirmed,
+        Self::StoreBusy,
+        Self::StoreRefused,
     ];
 
     /// Returns the status of a failed collective or commit.
@@ -88,6 +102,16 @@ impl Status {
             FailureCode::Stalled => Self::Stalled,
             FailureCode::ShuttingDown => Self::ShuttingDown,
             FailureCode::GatewayLost => Self::GatewayLost,
+        }
+    }
+
+    /// Returns the status of a request to the store that failed.
+    pub fn of_store_failure(code: StoreFailureCode) -> Self {
+        match code {
+            StoreFailureCode::TimedOut => Self::StoreTimedOut,
+            StoreFailureCode::Unconfirmed => Self::StoreUnconfirmed,
+            StoreFailureCode::Busy => Self::StoreBusy,
+            StoreFailureCode::Refused => Self::StoreRefused,
         }
     }
 
@@ -125,6 +149,10 @@ impl Status {
             Self::WaitTimeout => c"not ready in time (cause: caller)",
             Self::Forked => c"forked process (cause: caller)",
             Self::Internal => c"fault of the library",
+            Self::StoreTimedOut => c"store timed out, nothing changed (cause: caller)",
+            Self::StoreUnconfirmed => c"store timed out, change unconfirmed (cause: link)",
+            Self::StoreBusy => c"store busy (cause: gateway)",
+            Self::StoreRefused => c"refused by the store (cause: caller)",
         }
     }
 }
@@ -140,6 +168,14 @@ mod tests {
             assert_eq!(status as i32, i32::from(code as u8), "{code}");
             assert_eq!(status.words().to_str(), Ok(code.to_string().as_str()));
             assert_eq!(status.is_fault_of_posts(), code.is_fault_of_posts());
+        }
+    }
+
+    #[test]
+    fn failures_of_the_store_have_numbers_in_their_order() {
+        for code in StoreFailureCode::ALL {
+            let status = Status::of_store_failure(code);
+            assert_eq!(status as i32, Status::Internal as i32 + code as i32, "{code:?}");
         }
     }
 

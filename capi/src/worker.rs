@@ -1,4 +1,4 @@
-//! The thread of one group, which talks to its gateway, and waits for what the thread does.
+//! The thread of one rank, which talks to its gateway, and waits for what the thread does.
 //!
 //! [`Worker`] owns the thread; tasks of the client and of operations run on it.
 //! [`block_without_worker`] runs a future on the thread of a caller instead, for those that need no
@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// 1 s: the longest time for which a group that is closed still sends what was posted. The gateway
+/// 1 s: the longest time for which a rank that is detached still sends what was posted. The gateway
 /// reads within milliseconds, unless it is stopped.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// 1 ms: the pause between two looks at tasks that still send.
 const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
-/// The thread of a group. It ends when this is dropped.
+/// The thread of a rank. It ends when this is dropped.
 pub struct Worker {
     handle: Handle,
     stop: Option<oneshot::Sender<()>>,
@@ -37,7 +37,7 @@ impl Worker {
     /// The process has no thread or no descriptor left.
     pub fn start() -> Result<Self, CallError> {
         let limit = |error: io::Error| {
-            let text = format!("the thread of the group cannot start: {error}");
+            let text = format!("the thread of the rank cannot start: {error}");
             CallError::new(Status::LimitReached, text)
         };
         let runtime = Builder::new_current_thread().enable_io().enable_time().build();

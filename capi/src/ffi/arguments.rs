@@ -48,8 +48,49 @@ pub unsafe fn write_output_argument<T>(
     Ok(())
 }
 
+/// A place where the caller wants a value, checked before the call does anything.
+#[derive(Clone, Copy)]
+pub struct OutputArgument<T>(*mut T);
+
+impl<T> OutputArgument<T> {
+    /// Checks the place for a value.
+    ///
+    /// # Errors
+    /// The pointer is NULL or misaligned.
+    ///
+    /// # Safety
+    /// Any other pointer leads to memory that can be written while this value lives.
+    pub unsafe fn new(pointer: *mut T, name: &str) -> Result<Self, CallError> {
+        check_pointer_argument(pointer.cast_const(), name)?;
+        Ok(Self(pointer))
+    }
+
+    /// Checks the place for a value that the caller may not want: then the pointer is NULL.
+    ///
+    /// # Errors
+    /// The pointer is misaligned.
+    ///
+    /// # Safety
+    /// As for [`OutputArgument::new`].
+    pub unsafe fn optional(pointer: *mut T, name: &str) -> Result<Self, CallError> {
+        if pointer.is_null() {
+            return Ok(Self(pointer));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { Self::new(pointer, name) }
+    }
+
+    /// Writes the value, if the caller wants it.
+    pub fn write(&self, value: T) {
+        if !self.0.is_null() {
+            // SAFETY: `new` has checked the pointer, and its caller promised the rest.
+            unsafe { self.0.write(value) };
+        }
+    }
+}
+
 /// Checks that a pointer is neither NULL nor misaligned; the error names the argument `name`.
-fn check_pointer_argument<T>(pointer: *const T, name: &str) -> Result<(), CallError> {
+pub fn check_pointer_argument<T>(pointer: *const T, name: &str) -> Result<(), CallError> {
     if pointer.is_null() {
         return Err(CallError::invalid(format!("{name} is NULL")));
     }

@@ -6,14 +6,14 @@
 #![expect(unsafe_code, reason = "callers hand over raw pointers")]
 
 mod arguments;
-mod block_calls;
-mod collective_calls;
 mod group_calls;
 mod library_calls;
 mod memory_calls;
 mod operation_calls;
 mod posting;
 mod report;
+mod store_calls;
+mod subgroup_calls;
 #[cfg(test)]
 mod tests;
 mod types;

@@ -1,22 +1,30 @@
 //! The header and these types agree, and arguments that cannot be used are errors.
 
-use super::collective_calls::{landbridge_all_reduce, landbridge_barrier};
 use super::group_calls::{landbridge_close, landbridge_connect, landbridge_get_info};
 use super::library_calls::landbridge_status_text;
 use super::library_calls::landbridge_version;
 use super::memory_calls::landbridge_alloc;
 use super::operation_calls::{landbridge_operation_free, landbridge_test, landbridge_wait};
+use super::posting::collective_calls::{landbridge_all_reduce, landbridge_barrier};
+use super::posting::send_calls::landbridge_receive;
 use super::report::ERROR_TEXT_BYTES;
 use super::report::ErrorReport;
 use super::report::report;
+use super::store_calls::key_calls::landbridge_store_num_keys;
+use super::store_calls::value_calls::{
+    landbridge_store_value, landbridge_store_values_count, landbridge_store_values_free,
+};
+use super::subgroup_calls::landbridge_split;
 use super::types::{CallOptions, ConnectOptions, Info, NO_NUMBER};
 use crate::call_error::CallError;
 use crate::group::AttachedGroup;
 use crate::status::Status;
-use gateway::client::DEFAULT_TIMEOUT;
+use crate::store_values::StoreValues;
+use gateway::client::{DEFAULT_TIMEOUT, STORE_TIMEOUT};
 use gateway::local::protocol::TOKEN_BYTES;
 use gateway::memory::arena::ALIGN_BYTES;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::store::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, c_int};
 use std::fmt::Write;
@@ -109,6 +117,11 @@ fn expectations() -> Vec<(String, u64)> {
         ("DEFAULT_TIMEOUT_S", DEFAULT_TIMEOUT.ns() / 1_000_000_000),
         ("NO_RANK", u64::from(NO_NUMBER)),
         ("NO_USER", u64::from(NO_NUMBER)),
+        ("NO_COLOR", u64::from(NO_NUMBER)),
+        ("TAG_MAX", u64::from(u16::MAX)),
+        ("STORE_TIMEOUT_S", STORE_TIMEOUT.ns() / 1_000_000_000),
+        ("STORE_KEY_BYTES_MAX", KEY_BYTES_MAX as u64),
+        ("STORE_VALUE_BYTES_MAX", VALUE_BYTES_MAX as u64),
     ] {
         wanted.push((format!("LANDBRIDGE_{name}"), value));
     }
@@ -210,7 +223,8 @@ fn null_in_the_place_of_a_handle_is_an_error() {
     let invalid = Status::InvalidArgument as c_int;
     let (none, no_operation) = (ptr::null_mut::<AttachedGroup>(), ptr::null_mut());
     let mut memory = ptr::null_mut();
-    let mut done = 7;
+    let (mut done, mut keys) = (7, 7);
+    let (mut made, nothing) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: every pointer is NULL, or leads to a value that lives longer than the call.
     let calls = unsafe {
         [
@@ -220,13 +234,20 @@ fn null_in_the_place_of_a_handle_is_an_error() {
             outcome(|error| landbridge_barrier(none, ptr::null(), ptr::null_mut(), error)),
             outcome(|error| landbridge_wait(no_operation, 0.0, error)),
             outcome(|error| landbridge_test(no_operation, &raw mut done, error)),
+            outcome(|error| landbridge_split(none, 0, 0, 1.0, &raw mut made, error)),
+            outcome(|error| landbridge_split(none, 0, 0, 1.0, ptr::null_mut(), error)),
+            outcome(|error| {
+                landbridge_receive(nothing, 0, 1, 0, 0, none, ptr::null(), ptr::null_mut(), error)
+            }),
+            outcome(|error| landbridge_store_num_keys(none, 1.0, &raw mut keys, error)),
+            outcome(|error| landbridge_store_num_keys(none, 1.0, ptr::null_mut(), error)),
         ]
     };
     for (status, text) in calls {
         assert_eq!(status, invalid, "{text}");
         assert!(text.ends_with(" is NULL"), "{text}");
     }
-    assert_eq!(done, 7, "an output of a call that failed is as it was");
+    assert_eq!((done, keys), (7, 7), "an output of a call that failed is as it was");
     // SAFETY: NULL is allowed.
     unsafe {
         landbridge_close(none);
@@ -341,4 +362,26 @@ fn every_status_has_words() {
     assert_eq!(words(Status::RankLost as c_int), "rank lost (cause: peer)");
     assert_eq!(words(0), "no error");
     assert_eq!(words(-3), "unknown status");
+}
+
+#[test]
+fn values_are_read_with_their_lengths_and_ends() {
+    let given = vec![b"key".to_vec(), Vec::new(), vec![0, 255]];
+    let values = Box::into_raw(Box::new(StoreValues::new(given.clone())));
+    let mut bytes = 77;
+    // SAFETY: the handle is freed at the end, and `bytes` lives longer than the calls.
+    unsafe {
+        assert_eq!(landbridge_store_values_count(values), given.len());
+        for (at, wanted) in given.iter().enumerate() {
+            let start = landbridge_store_value(values, at, &raw mut bytes).cast::<u8>();
+            let found = std::slice::from_raw_parts(start, bytes + 1);
+            assert_eq!(found.split_last(), Some((&0, wanted.as_slice())));
+        }
+        assert!(landbridge_store_value(values, 3, &raw mut bytes).is_null());
+        assert_eq!(bytes, 0, "there is no such value");
+        assert!(landbridge_store_value(values, usize::MAX, ptr::null_mut()).is_null());
+        landbridge_store_values_free(values);
+        assert_eq!(landbridge_store_values_count(ptr::null()), 0);
+        landbridge_store_values_free(ptr::null_mut());
+    }
 }

@@ -6,11 +6,11 @@
 
 use super::arena_slots::ArenaFull;
 use super::client_handle::Client;
-use super::collective::DEFAULT_TIMEOUT;
+use super::collective::{CollectiveSpec, DEFAULT_TIMEOUT};
 use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupPlace;
 use crate::local::protocol::{LocalRequest, MakeGroup};
-use hier_collectives::descriptor::{Counts, Dtype, SlotElements};
+use hier_collectives::descriptor::{Counts, Dtype, Pattern, ReduceOp, SlotElements};
 use hier_collectives::ids::{Epoch, RankId};
 use hier_collectives::post::Failure;
 use std::sync::{Arc, Mutex};
@@ -59,9 +59,7 @@ impl Client {
     /// [`GroupError`]: this rank is not in a new group. After the end of the epoch that the caller
     /// agreed to, ranks that are not named hear of it too, and nothing is counted.
     pub async fn new_group(&self, ranks: &[u32]) -> Result<Option<Self>, GroupError> {
-        let ranks = self.ranks_in_job(ranks)?;
-        let place = self.count_making()?;
-        self.make_group(ranks, place).await
+        self.new_group_with(ranks, None, DEFAULT_TIMEOUT).await
     }
 
     /// Makes a group as [`Client::new_group`] does, but only its own ranks call it, in any order and
@@ -75,7 +73,30 @@ impl Client {
         ranks: &[u32],
         tag: u32,
     ) -> Result<Option<Self>, GroupError> {
-        self.make_group(self.ranks_in_job(ranks)?, GroupPlace::of_tag(tag)).await
+        self.new_group_with(ranks, Some(tag), DEFAULT_TIMEOUT).await
+    }
+
+    /// Makes a group as [`Client::new_group_with_tag`] does, or without a tag as [`Client::new_group`].
+    /// `timeout` is how long to wait for the gateways of its ranks.
+    ///
+    /// # Errors
+    /// [`GroupError`]: this rank is not in a new group.
+    pub async fn new_group_with(
+        &self,
+        ranks: &[u32],
+        tag: Option<u32>,
+        timeout: Span,
+    ) -> Result<Option<Self>, GroupError> {
+        let ranks = self.ranks_in_job(ranks)?;
+        let place = match tag {
+            Some(tag) => GroupPlace::of_tag(tag),
+            None => self.count_making()?,
+        };
+        let Some(handle) = self.begin_group(ranks, place).await? else { return Ok(None) };
+        let made = Self { connection: Arc::clone(&self.connection), group: Arc::new(handle) };
+        let met = tokio::time::timeout(timeout.duration(), made.wait_for_epoch()).await;
+        met.map_err(|_| GroupError::NotMet(timeout))??;
+        Ok(Some(made))
     }
 
     /// Makes a group of all ranks that give the same color. All ranks of this group call it; one
@@ -87,11 +108,31 @@ impl Client {
     /// # Errors
     /// [`GroupError`]: this rank is not in a new group. Also the failure of the exchange.
     pub async fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>, GroupError> {
+        self.split_with(color, key, DEFAULT_TIMEOUT).await
+    }
+
+    /// Makes a group as [`Client::split`] does. `timeout` is how long to wait for the other ranks, and
+    /// then for the gateways of the group.
+    ///
+    /// # Errors
+    /// The errors of [`Client::split`].
+    pub async fn split_with(
+        &self,
+        color: Option<u32>,
+        key: i32,
+        timeout: Span,
+    ) -> Result<Option<Self>, GroupError> {
         let own = [color.map_or(-1, i64::from), i64::from(key)];
         let elements = SlotElements { contribution: 2, result: 2 * u64::from(self.world_size()) };
         let mut tensor = self.allocate_slots(Dtype::I64, elements)?;
+        // A gateway that lost the connection before may still send from what lay in these slots.
+        if self.disconnect_reason().is_some() {
+            return Err(self.connection.lock_state().disconnect_failure().into());
+        }
         tensor.write(bytemuck::cast_slice(&own));
-        let posted = self.all_gather(tensor, Counts::Even).await;
+        let spec = CollectiveSpec::new(Pattern::AllGather, ReduceOp::Sum);
+        let spec = CollectiveSpec { timeout, ..spec };
+        let posted = self.post_with_counts(tensor, spec, Counts::Even).await;
         let mut operation = posted.map_err(|error| error.failure)?;
         operation.ready().await?;
         let all: Vec<[i64; 2]> = bytemuck::pod_collect_to_vec(&operation.result());
@@ -108,7 +149,7 @@ impl Client {
             self.count_making()?;
             return Err(GroupError::KeyOrder);
         }
-        self.new_group(&ranks).await
+        self.new_group_with(&ranks, None, timeout).await
     }
 
     /// Returns the number in the job of a rank of this group; `None` if there is no such rank.
@@ -133,20 +174,6 @@ impl Client {
             return Err(GroupError::Twice(twice[0].0));
         }
         if in_job.is_empty() { Err(GroupError::NoRank) } else { Ok(in_job) }
-    }
-
-    /// Makes a group of ranks of the job at a place of this group, and waits until its gateways have
-    /// met; `None` if this rank is not one of them.
-    async fn make_group(
-        &self,
-        ranks: Vec<RankId>,
-        place: GroupPlace,
-    ) -> Result<Option<Self>, GroupError> {
-        let Some(handle) = self.begin_group(ranks, place).await? else { return Ok(None) };
-        let made = Self { connection: Arc::clone(&self.connection), group: Arc::new(handle) };
-        let met = tokio::time::timeout(DEFAULT_TIMEOUT.duration(), made.wait_for_epoch()).await;
-        met.map_err(|_| GroupError::NotMet(DEFAULT_TIMEOUT))??;
-        Ok(Some(made))
     }
 
     /// Asks the gateway for a group of ranks of the job at a place of this group; `None` if this rank

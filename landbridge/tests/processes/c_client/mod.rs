@@ -69,6 +69,39 @@ fn every_operation_passes_under_the_address_sanitizer() {
 }
 
 #[test]
+fn ranks_make_groups_and_use_them_at_once() {
+    let text = run_three_ranks(&Program::of_test("groups", Linkage::Sanitized));
+    for rank in 0..3 {
+        assert!(text.contains(&format!("rank {rank} is done\n")), "{text}");
+    }
+}
+
+#[test]
+fn ranks_send_to_each_other_by_tag() {
+    let text = run_three_ranks(&Program::of_test("sends", Linkage::Sanitized));
+    for rank in 0..3 {
+        assert!(text.contains(&format!("rank {rank} is done\n")), "{text}");
+    }
+}
+
+#[test]
+fn ranks_share_the_store_of_their_job() {
+    let text = run_three_ranks(&Program::of_test("store", Linkage::Sanitized));
+    for rank in 0..3 {
+        assert!(text.contains(&format!("rank {rank} is done\n")), "{text}");
+    }
+}
+
+#[test]
+fn the_example_passes_micro_batches_under_the_address_sanitizer() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c/pipeline.c");
+    let text = run_three_ranks(&Program::compile(&example, Linkage::Sanitized));
+    for rank in 0..3 {
+        assert!(text.contains(&format!("stage {rank} of 3: the sum is ")), "{text}");
+    }
+}
+
+#[test]
 fn threads_use_groups_of_two_jobs_in_one_process() {
     let layout = Layout { jobs: &["train", "zoo"], ..Layout::of(1, 1) };
     let mut deployment = Deployment::new(&layout);

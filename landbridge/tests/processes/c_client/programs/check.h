@@ -21,13 +21,13 @@
 #define EXPECT(wanted, call)                                                                     \
     do {                                                                                         \
         landbridge_error error;                                                                  \
-        landbridge_status got = (call);                                                          \
-        if (got != (wanted)) {                                                                   \
-            fprintf(stderr, "%s:%d: %s: status %d: %s\n", __FILE__, __LINE__, #call, (int)got,   \
+        landbridge_status had = (call);                                                          \
+        if (had != (wanted)) {                                                                   \
+            fprintf(stderr, "%s:%d: %s: status %d: %s\n", __FILE__, __LINE__, #call, (int)had,   \
                     error.text);                                                                 \
             exit(EXIT_FAILURE);                                                                  \
         }                                                                                        \
-        CHECK(error.status == got && (error.text[0] == 0) == (got == LANDBRIDGE_OK));            \
+        CHECK(error.status == had && (error.text[0] == 0) == (had == LANDBRIDGE_OK));            \
     } while (0)
 
 /* Ends the program unless a call succeeds. */

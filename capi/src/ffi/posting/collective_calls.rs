@@ -1,10 +1,11 @@
 //! Calls that post commits and collectives on whole buffers. Arguments stand in the order of NCCL.
 
-use super::arguments::{call_options_argument, dtype_argument, group_argument, reduction_argument};
-use super::posting::{PostArguments, PostElements, finish_collective_call};
-use super::report::ErrorReport;
-use super::report::report;
-use super::types::CallOptions;
+use super::{PostArguments, PostElements, finish_collective_call};
+use crate::ffi::arguments::{
+    call_options_argument, dtype_argument, group_argument, reduction_argument,
+};
+use crate::ffi::report::{ErrorReport, report};
+use crate::ffi::types::CallOptions;
 use crate::group::AttachedGroup;
 use crate::operation::OperationHandle;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};

@@ -1,10 +1,9 @@
 //! Calls that post collectives on blocks. Arguments stand in the order of NCCL.
 
-use super::arguments::{dtype_argument, reduction_argument};
-use super::posting::{PostArguments, PostElements};
-use super::report::ErrorReport;
-use super::report::report;
-use super::types::CallOptions;
+use super::{PostArguments, PostElements};
+use crate::ffi::arguments::{dtype_argument, reduction_argument};
+use crate::ffi::report::{ErrorReport, report};
+use crate::ffi::types::CallOptions;
 use crate::group::AttachedGroup;
 use crate::operation::OperationHandle;
 use hier_collectives::descriptor::{Pattern, ReduceOp};

@@ -1,13 +1,19 @@
 //! The post of a collective: what all calls that post have in common.
 
+pub(super) mod block_calls;
+pub(super) mod collective_calls;
+pub(super) mod send_calls;
+
 use super::arguments::{
     call_options_argument, count_argument_bytes, counts_argument, group_argument,
     write_output_argument,
 };
 use super::types::CallOptions;
 use crate::call_error::CallError;
-use crate::group::{AttachedGroup, CollectiveCall};
+use crate::group::AttachedGroup;
 use crate::operation::OperationHandle;
+use crate::rank_memory::CallBuffers;
+use crate::rank_poster::CollectiveCall;
 use crate::raw::ForeignMemory;
 use gateway::client::CollectiveSpec;
 use hier_collectives::descriptor::{
@@ -121,15 +127,15 @@ impl PostArguments {
             unsafe { ForeignMemory::new(contribution.cast_mut(), given_bytes, "contribution") };
         // SAFETY: as above.
         let wanted = unsafe { ForeignMemory::new(result, got_bytes, "result") };
-        let call = CollectiveCall {
-            spec: CollectiveSpec { pattern, op, weight, timeout },
-            counts,
+        let buffers = CallBuffers {
             dtype,
             contribution_bytes: given_bytes as u64,
             result_bytes: got_bytes as u64,
             contribution: if contributes { given? } else { None },
             result: if gets_result { wanted? } else { None },
         };
+        let spec = CollectiveSpec { pattern, op, weight, timeout };
+        let call = CollectiveCall { spec, counts, buffers };
         // SAFETY: as above.
         unsafe { finish_collective_call(operation, || group.post(call)) }
     }

@@ -1,0 +1,141 @@
+//! One attached rank: it attaches, attaches again, and meets all other ranks.
+//!
+//! All groups of the rank share it. Threads of the program call it. It is detached once the last of its
+//! groups is dropped.
+
+use crate::call_error::CallError;
+use crate::rank_memory::{CallBuffers, RankMemory};
+use crate::rank_poster::{CollectiveCall, RankPoster};
+use crate::settings::ConnectSettings;
+use crate::status::Status;
+use crate::worker::Worker;
+use gateway::client::{AttachOptions, Client, CollectiveSpec, GatewayAddress};
+use gateway::lock::lock_ignoring_poison;
+use hier_collectives::descriptor::{Counts, Dtype, Pattern, ReduceOp};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use units::Span;
+
+/// 100 ms: the pause before ranks that did not meet try again. An epoch takes as long to end.
+const MEET_PAUSE: Duration = Duration::from_millis(100);
+/// 2 s: how much later than its timeout a running gateway may report it; docs/failures.md.
+const TIMEOUT_REPORT_DELAY_MAX: Duration = Duration::from_secs(2);
+
+/// An attached rank.
+pub struct AttachedRank {
+    attach: AttachOptions,
+    /// Held while a thread posts a collective of the job, or recovers.
+    job_posting: Mutex<()>,
+    /// The client of the job, which another attachment replaces.
+    job: Mutex<Client>,
+    /// Memory and thread of the rank, which end after all clients.
+    pub poster: RankPoster,
+}
+
+impl AttachedRank {
+    /// Attaches a rank, and waits for all others.
+    ///
+    /// # Errors
+    /// The rank is not attached.
+    pub fn connect(settings: ConnectSettings) -> Result<Self, CallError> {
+        let ConnectSettings { socket, world_size, attach } = settings;
+        let deadline = Instant::now().checked_add(attach.gateway_timeout.duration());
+        let worker = Worker::start()?;
+        let options = attach.clone();
+        let attaching =
+            async move { Client::attach(&GatewayAddress::Socket(socket), options).await };
+        let job = worker.run(attaching)??;
+        let size = job.world_size();
+        if let Some(wanted) = world_size.filter(|wanted| *wanted != size) {
+            let text = format!(
+                "gateway and program have different fabrics: {size} ranks at the gateway, \
+                 {wanted} in the config"
+            );
+            return Err(CallError::new(Status::Refused, text));
+        }
+        let start = job.reserve(0)?.address() as usize;
+        let bytes = usize::try_from(attach.arena_bytes).unwrap_or(usize::MAX);
+        let memory = RankMemory::new(start..start.saturating_add(bytes));
+        let poster = RankPoster { owner: std::process::id(), memory, worker };
+        let (job_posting, job) = (Mutex::default(), Mutex::new(job));
+        let rank = Self { attach, job_posting, job, poster };
+        rank.meet_all_ranks(deadline)?;
+        Ok(rank)
+    }
+
+    /// Returns the client of the job, by the current attachment.
+    pub fn job(&self) -> Client {
+        lock_ignoring_poison(&self.job).clone()
+    }
+
+    /// Waits until no other thread recovers or posts a collective of the job, and keeps them waiting
+    /// until the returned value is dropped.
+    pub fn lock_job_posting(&self) -> MutexGuard<'_, ()> {
+        lock_ignoring_poison(&self.job_posting)
+    }
+
+    /// Returns when all ranks are ready to begin a step again.
+    ///
+    /// # Errors
+    /// They are not by `deadline`, or never will be.
+    pub fn recover(&self, deadline: Option<Instant>) -> Result<(), CallError> {
+        let _posting = self.lock_job_posting();
+        self.meet_all_ranks(deadline)
+    }
+
+    /// Attaches again if the connection or an agreed epoch stands in the way, and meets all ranks at
+    /// a barrier of an epoch in which none has posted before.
+    fn meet_all_ranks(&self, deadline: Option<Instant>) -> Result<(), CallError> {
+        loop {
+            let job = self.job();
+            // An epoch in which this rank may have posted ends when the rank attaches again.
+            if job.disconnect_reason().is_some() || job.is_epoch_agreed() {
+                self.attach_again(job, deadline)?;
+            }
+            self.job().agree_to_epoch();
+            let Err(error) = self.meet_at_barrier(deadline) else { return Ok(()) };
+            let is_late = deadline.is_some_and(|deadline| Instant::now() + MEET_PAUSE >= deadline);
+            if error.status.is_fault_of_posts() || is_late {
+                return Err(error);
+            }
+            std::thread::sleep(MEET_PAUSE);
+        }
+    }
+
+    /// Attaches again, with the same arena. Tries while the gateway does not answer.
+    fn attach_again(&self, job: Client, deadline: Option<Instant>) -> Result<(), CallError> {
+        let left = time_left(deadline);
+        let options =
+            AttachOptions { gateway_timeout: left, epoch_timeout: left, ..self.attach.clone() };
+        let attaching = async move { job.attach_again(options).await };
+        let attached = self.poster.worker.run(attaching)??;
+        *lock_ignoring_poison(&self.job) = attached;
+        Ok(())
+    }
+
+    /// Waits until every rank has come to a barrier.
+    fn meet_at_barrier(&self, deadline: Option<Instant>) -> Result<(), CallError> {
+        let spec = CollectiveSpec {
+            timeout: time_left(deadline),
+            ..CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum)
+        };
+        let buffers = CallBuffers::empty(Dtype::U8);
+        let call = CollectiveCall { spec, counts: Counts::Even, buffers };
+        let patience = deadline.and_then(|at| at.checked_add(TIMEOUT_REPORT_DELAY_MAX));
+        let posted = self.poster.post(&self.job(), call)?;
+        posted.wait(patience).map_err(|error| match error.status {
+            Status::WaitTimeout => {
+                let text = "the gateway does not answer; is it stopped, or its host overloaded?";
+                CallError::new(Status::NoGateway, text)
+            }
+            _ => error,
+        })
+    }
+}
+
+/// Returns the time until a deadline, in a form that gateways take.
+fn time_left(deadline: Option<Instant>) -> Span {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let ns = left.map_or(u64::MAX, |left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
+    Span::from_ns(ns)
+}

@@ -1,0 +1,121 @@
+//! Calls about the queues of a store.
+
+use super::{ValuesArgument, ask_store, key_argument, value_argument};
+use crate::ffi::arguments::OutputArgument;
+use crate::ffi::report::{ErrorReport, report};
+use crate::group::AttachedGroup;
+use crate::store_values::StoreValues;
+use std::ffi::{c_char, c_double, c_int, c_void};
+
+/// Adds an item at the end of the queue of a key.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_store_queue_push(
+    group: *mut AttachedGroup,
+    key: *const c_char,
+    item: *const c_void,
+    bytes: usize,
+    timeout_s: c_double,
+    length: *mut i64,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call =
+        || {
+            // SAFETY: the caller's promise, for each pointer.
+            unsafe {
+                let length = OutputArgument::optional(length, "length")?;
+                let key = key_argument(key, "key")?;
+                let item = value_argument(item, bytes, "item")?;
+                let request = ask_store(group, timeout_s, |store| async move {
+                    store.queue_push(&key, &item).await
+                });
+                length.write(request?);
+                Ok(())
+            }
+        };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Takes the first item of the queue of a key, once there is one.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_store_queue_pop(
+    group: *mut AttachedGroup,
+    key: *const c_char,
+    timeout_s: c_double,
+    values: *mut *mut StoreValues,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        // SAFETY: the caller's promise, for each pointer.
+        unsafe {
+            let values = ValuesArgument::new(values)?;
+            let key = key_argument(key, "key")?;
+            let request =
+                ask_store(group, timeout_s, |store| async move { store.queue_pop(&key).await });
+            values.write(vec![request?]);
+            Ok(())
+        }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Takes the first item of the queue of a key, if there is one.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_store_queue_try_pop(
+    group: *mut AttachedGroup,
+    key: *const c_char,
+    timeout_s: c_double,
+    values: *mut *mut StoreValues,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        // SAFETY: the caller's promise, for each pointer.
+        unsafe {
+            let values = ValuesArgument::new(values)?;
+            let key = key_argument(key, "key")?;
+            let request =
+                ask_store(group, timeout_s, |store| async move { store.queue_try_pop(&key).await });
+            values.write(request?.into_iter().collect());
+            Ok(())
+        }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Writes the number of items in the queue of a key.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_store_queue_len(
+    group: *mut AttachedGroup,
+    key: *const c_char,
+    timeout_s: c_double,
+    length: *mut i64,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        // SAFETY: the caller's promise, for each pointer.
+        unsafe {
+            let length = OutputArgument::new(length, "length")?;
+            let key = key_argument(key, "key")?;
+            length.write(ask_store(group, timeout_s, |store| async move {
+                store.queue_len(&key).await
+            })?);
+            Ok(())
+        }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}

@@ -1,0 +1,119 @@
+//! The posts of one rank: they place buffers, post them in a group, and hand the end to its thread.
+//!
+//! Threads of the program post, each for itself. The thread of the rank ends what they posted.
+
+use crate::call_error::CallError;
+use crate::memory_in_use::MemoryUse;
+use crate::operation::{Delivery, OperationHandle};
+use crate::rank_memory::{CallBuffers, RankMemory};
+use crate::worker::{Worker, block_without_worker};
+use gateway::client::{Client, CollectiveSpec, Operation, SendSpec};
+use hier_collectives::descriptor::Counts;
+use hier_collectives::ids::Step;
+use units::Span;
+
+/// Memory and thread of one rank, by which its groups post.
+pub struct RankPoster {
+    /// Process that attached the rank.
+    pub owner: u32,
+    /// The arena of the rank.
+    pub memory: RankMemory,
+    /// The thread of the rank.
+    pub worker: Worker,
+}
+
+/// A collective as the program asks for it.
+#[derive(Debug)]
+pub struct CollectiveCall {
+    /// Pattern, reduction, weight and timeout.
+    pub spec: CollectiveSpec,
+    /// Elements of blocks, where the pattern has blocks.
+    pub counts: Counts,
+    /// Contribution and result.
+    pub buffers: CallBuffers,
+}
+
+/// One end of a send as the program asks for it.
+#[derive(Debug)]
+pub struct SendCall {
+    /// The rank at the other end, the tag and the timeout.
+    pub spec: SendSpec,
+    /// Whether this rank has the data or gets them.
+    pub end: SendCallEnd,
+    /// The contribution of a sender, or the result of a receiver.
+    pub buffers: CallBuffers,
+}
+
+/// The end of a send that a program posts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendCallEnd {
+    /// The rank has the data.
+    Sender,
+    /// The rank gets the data.
+    Receiver,
+}
+
+impl RankPoster {
+    /// Posts a collective in the group of `client`. Waits until it may be posted.
+    ///
+    /// # Errors
+    /// It was not posted, and nothing uses its memory.
+    pub fn post(
+        &self,
+        client: &Client,
+        call: CollectiveCall,
+    ) -> Result<OperationHandle, CallError> {
+        let placed = self.memory.place_call(client, call.buffers)?;
+        let posting = client.post_with_counts(placed.tensor, call.spec, call.counts);
+        let posted = block_without_worker(posting).map_err(|error| error.failure)?;
+        Ok(self.follow(posted, placed.memory, placed.delivery, placed.lies_in_arena))
+    }
+
+    /// Posts one end of a send in the group of `client`. Waits until the gateways of both ranks have
+    /// met, which the first send between the two does, and until it may be posted.
+    ///
+    /// # Errors
+    /// It was not posted, and nothing uses its memory.
+    pub fn send(&self, client: Client, call: SendCall) -> Result<OperationHandle, CallError> {
+        let SendCall { spec, end, buffers } = call;
+        let placed = self.memory.place_call(&client, buffers)?;
+        let tensor = placed.tensor;
+        let posting = async move {
+            match end {
+                SendCallEnd::Sender => client.send(tensor, spec).await,
+                SendCallEnd::Receiver => client.receive(tensor, spec).await,
+            }
+        };
+        let posted = self.worker.run(posting)?.map_err(|error| error.failure)?;
+        Ok(self.follow(posted, placed.memory, placed.delivery, placed.lies_in_arena))
+    }
+
+    /// Starts the commit of a step in the group of `client`.
+    ///
+    /// # Errors
+    /// It was not started.
+    pub fn commit(
+        &self,
+        client: &Client,
+        step: u64,
+        timeout: Span,
+    ) -> Result<OperationHandle, CallError> {
+        let commit = block_without_worker(client.start_commit(Step(step), timeout))?;
+        let (handle, end) = OperationHandle::new(self.owner, None, None, false);
+        self.worker.spawn(end.follow_commit(commit));
+        Ok(handle)
+    }
+
+    /// Returns the handle of an operation that was posted, which the thread of the rank ends.
+    fn follow(
+        &self,
+        posted: Operation,
+        memory: MemoryUse,
+        delivery: Option<Delivery>,
+        lies_in_arena: bool,
+    ) -> OperationHandle {
+        let (handle, end) = OperationHandle::new(self.owner, Some(memory), delivery, lies_in_arena);
+        self.worker.spawn(end.follow_collective(posted));
+        handle
+    }
+}

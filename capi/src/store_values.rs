@@ -1,0 +1,28 @@
+//! Values that the store of a job returned, as the program holds them.
+
+/// Values or keys of the store. Behind each lies a 0, with which texts in C end.
+#[derive(Debug)]
+pub struct StoreValues {
+    terminated: Vec<Vec<u8>>,
+}
+
+impl StoreValues {
+    /// Makes values for the program of those that the store returned.
+    pub fn new(values: Vec<Vec<u8>>) -> Self {
+        let terminated = values.into_iter().map(|mut value| {
+            value.push(0);
+            value
+        });
+        Self { terminated: terminated.collect() }
+    }
+
+    /// Returns the number of values.
+    pub fn count(&self) -> usize {
+        self.terminated.len()
+    }
+
+    /// Returns a value with the 0 behind it; `None` if there is none at this place.
+    pub fn terminated(&self, at: usize) -> Option<&[u8]> {
+        self.terminated.get(at).map(Vec::as_slice)
+    }
+}
