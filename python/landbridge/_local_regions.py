@@ -6,6 +6,7 @@ deployment with ``landbridge run``.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import json
@@ -31,6 +32,11 @@ _FIRST_BLOCK_PORT = 16_384
 #: 1,024: number of blocks of ports from which gateways can choose, each of ``_GATEWAY_PORTS_MAX``
 #: ports.
 _PORT_BLOCKS = (32_768 - _FIRST_BLOCK_PORT) // _GATEWAY_PORTS_MAX
+#: 32 blocks: the last ones of this process that stay claimed. Gateways have bound the older ones by
+#: then.
+_PORT_CLAIMS_MAX = 32
+# Descriptors of the sockets that claim blocks, oldest first.
+_port_claims: collections.deque[int] = collections.deque()
 # Processes with consecutive ids begin 37 blocks apart, so that two of them rarely try one block.
 _port_block_numbers = itertools.count(37 * os.getpid())
 #: The names of up to three regions by their number. Ranks count through them in this order, which
@@ -288,14 +294,35 @@ def _answers_http(url: str) -> bool:
 def _find_free_port_block() -> int:
     """Returns the first port of a free block of UDP ports. The first port is free for TCP as well.
 
-    This process gets no block again before it has tried all others, and Linux never chooses these
-    ports itself, so hardly any other process takes one meanwhile.
+    This process gets no block again before it has tried all others. Linux never chooses these
+    ports itself, and no other process that looks for blocks gets one that is claimed.
     """
     for _ in range(_PORT_BLOCKS):
         first = _FIRST_BLOCK_PORT + next(_port_block_numbers) % _PORT_BLOCKS * _GATEWAY_PORTS_MAX
-        if _are_ports_free(first):
-            return first
+        claim = _claim_port_block(first)
+        if claim is None:
+            continue
+        if not _are_ports_free(first):
+            claim.close()
+            continue
+        _port_claims.append(claim.detach())
+        if len(_port_claims) > _PORT_CLAIMS_MAX:
+            os.close(_port_claims.popleft())
+        return first
     raise LocalRegionsError("no free block of ports on loopback; end other local gateways")
+
+
+def _claim_port_block(first: int) -> socket.socket | None:
+    """Claims the block from ``first`` on for as long as the returned socket is open. Returns
+    ``None`` where another process has claimed it. The Rust programs claim blocks by the same
+    abstract address."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0landbridge-ports-{first}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
 
 
 def _are_ports_free(first: int) -> bool:

@@ -1,13 +1,16 @@
 //! Free ports on loopback for processes that are started in a moment.
 //!
-//! A process gets each block once. The ports lie below the ephemeral ports of Linux, so that no
-//! other socket takes one in between.
+//! A process that gets a block claims it: no other one gets it before its sockets are bound. The
+//! ports lie below the ephemeral ports of Linux, so that no other socket takes one in between.
 
 use crate::config::LANES_MAX;
+use crate::lock::lock_ignoring_poison;
+use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
+use std::sync::{LazyLock, Mutex};
 
 /// 127.0.0.1: the address at which processes on one machine reach each other.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -23,21 +26,51 @@ const PORT_BLOCKS: u32 = (EPHEMERAL_PORT_FIRST - BLOCK_PORT_FIRST) as u32 / LANE
 /// try. A prime number spreads the processes over all blocks.
 const PROCESS_BLOCK_STRIDE: u32 = 37;
 
+/// 32 blocks: the last ones of this process that stay claimed. Sockets are bound in the older ones by
+/// then.
+const PORT_CLAIMS_MAX: usize = 32;
+
+/// The blocks of ports that this process tries and has claimed.
+struct PortClaims {
+    /// Number of the block that is tried next, modulo [`PORT_BLOCKS`].
+    next_block: u32,
+    /// The last claims, oldest first.
+    held: VecDeque<UnixDatagram>,
+}
+
 /// Returns the first port of a free block: [`LANES_MAX`] UDP ports in a row. The first one is free
 /// for TCP as well.
 ///
 /// # Errors
 /// `AddrNotAvailable` when no block is free.
 pub fn free_port_block() -> io::Result<SocketAddr> {
-    /// Number of the next block of ports that this process tries, modulo [`PORT_BLOCKS`].
-    static NEXT_BLOCK: LazyLock<AtomicU32> =
-        LazyLock::new(|| AtomicU32::new(std::process::id().wrapping_mul(PROCESS_BLOCK_STRIDE)));
-    let blocks = (0..PORT_BLOCKS).map(|_| NEXT_BLOCK.fetch_add(1, Ordering::Relaxed) % PORT_BLOCKS);
-    let mut firsts =
-        blocks.map(|block| BLOCK_PORT_FIRST + u16::try_from(block).expect("few") * LANES_MAX);
-    let first =
-        firsts.find(|first| is_port_block_free(*first)).ok_or(io::ErrorKind::AddrNotAvailable)?;
-    Ok(SocketAddr::new(LOOPBACK, first))
+    static CLAIMS: LazyLock<Mutex<PortClaims>> = LazyLock::new(|| {
+        let next_block = std::process::id().wrapping_mul(PROCESS_BLOCK_STRIDE);
+        Mutex::new(PortClaims { next_block, held: VecDeque::new() })
+    });
+    let mut claims = lock_ignoring_poison(&CLAIMS);
+    for _ in 0..PORT_BLOCKS {
+        let block = claims.next_block % PORT_BLOCKS;
+        claims.next_block = claims.next_block.wrapping_add(1);
+        let first = BLOCK_PORT_FIRST + u16::try_from(block).expect("few") * LANES_MAX;
+        let Ok(claim) = claim_port_block(first) else { continue };
+        if is_port_block_free(first) {
+            claims.held.push_back(claim);
+            if claims.held.len() > PORT_CLAIMS_MAX {
+                claims.held.pop_front();
+            }
+            return Ok(SocketAddr::new(LOOPBACK, first));
+        }
+    }
+    Err(io::ErrorKind::AddrNotAvailable.into())
+}
+
+/// Claims the block that starts at `first`, for as long as the socket is open. Its abstract address
+/// belongs to the network namespace, as the ports do. The Python package claims blocks by the same
+/// address.
+fn claim_port_block(first: u16) -> io::Result<UnixDatagram> {
+    let name = format!("landbridge-ports-{first}");
+    UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
 }
 
 /// Whether all UDP ports of the block that starts at `first` are free, and TCP port `first`.
@@ -61,5 +94,12 @@ mod tests {
             (0..PORT_BLOCKS / 2).map(|_| free_port_block().expect("a free block")).collect();
         assert_eq!(found.len(), PORT_BLOCKS as usize / 2);
         assert!(held.iter().all(|held| !found.contains(&held.local_addr().expect("bound"))));
+    }
+
+    #[test]
+    fn a_claimed_block_is_claimed_by_nobody_else() {
+        let first = free_port_block().expect("a free block").port();
+        let error = claim_port_block(first).expect_err("claimed");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 }
