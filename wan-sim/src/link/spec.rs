@@ -42,7 +42,7 @@ pub enum SpecError {
     /// A queue in multiples of a BDP that is smaller than a packet.
     #[error(
         "a queue of {queue}, from rate times delay, holds no packet of {FULL_PACKET_BYTES}: give \
-         the queue as a size or a time, such as 1 MB or 20 ms"
+         `queue` as a size or a time, such as 1 MB or 20 ms"
     )]
     QueueBelowPacket {
         /// The size that the queue would have.
