@@ -147,6 +147,8 @@ class Calls:
             works = [dist.isend(self.row(), other, part), dist.irecv(got, other, part)]
             assert all(work.wait() for work in works) and got.eq(other).all()
             assert not early.get_future().done()
+            # The other rank sends only once both have looked.
+            dist.barrier(part)
             dist.send(self.row(), other)
             early.wait()
             dist.destroy_process_group(part)
