@@ -6,7 +6,6 @@ deployment with ``landbridge run``.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import itertools
 import json
@@ -32,11 +31,8 @@ _FIRST_BLOCK_PORT = 16_384
 #: 1,024: number of blocks of ports from which gateways can choose, each of ``_GATEWAY_PORTS_MAX``
 #: ports.
 _PORT_BLOCKS = (32_768 - _FIRST_BLOCK_PORT) // _GATEWAY_PORTS_MAX
-#: 32 blocks: the last ones of this process that stay claimed. Gateways have bound the older ones by
-#: then.
-_PORT_CLAIMS_MAX = 32
-# Descriptors of the sockets that claim blocks, oldest first.
-_port_claims: collections.deque[int] = collections.deque()
+# Descriptors of the sockets that claim blocks, until gateways have bound the ports.
+_port_claims: list[int] = []
 # Processes with consecutive ids begin 37 blocks apart, so that two of them rarely try one block.
 _port_block_numbers = itertools.count(37 * os.getpid())
 #: The names of up to three regions by their number. Ranks count through them in this order, which
@@ -122,6 +118,9 @@ class LocalRegions:
         except BaseException:
             self.close()
             raise
+        finally:
+            while _port_claims:
+                os.close(_port_claims.pop())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -306,8 +305,6 @@ def _find_free_port_block() -> int:
             claim.close()
             continue
         _port_claims.append(claim.detach())
-        if len(_port_claims) > _PORT_CLAIMS_MAX:
-            os.close(_port_claims.popleft())
         return first
     raise LocalRegionsError("no free block of ports on loopback; end other local gateways")
 
