@@ -214,22 +214,32 @@ class Connection:
         """Reads messages while no other thread does, and ends the connection. Only this thread ends
         it, because signals do not interrupt this thread."""
         me = _ReadingThread()
-        while not self._is_over:
-            with contextlib.suppress(queue.Empty):
-                self._wanted.get(timeout=_IDLE_READ_DELAY_S)
-            with self._choosing:
-                if self._reading is not None:
-                    continue  # The thread that reads wakes this one when it is done.
-                self._reading = me
-            while not self._is_over and self._is_readable_by(
-                None if self._expects_messages() else 0.0
-            ):
-                self._read_once()
+        try:
+            while not self._is_over:
+                self._read_while_wanted(me)
+        except Exception as error:
+            # Whatever ends this thread must reach the threads that wait, such as a limit on
+            # descriptors that was lowered to 0, with which nothing can be polled.
+            self._end_reason, self._is_over = f"reading from the gateway failed: {error}", True
             self._reading = None
         listener = self._listener()
         if listener is not None:
             listener.end_connection(self, self._end_reason)
         self._socket.close()
+
+    def _read_while_wanted(self, me: _ReadingThread) -> None:
+        """Waits until somebody wants messages, and reads them unless another thread does."""
+        with contextlib.suppress(queue.Empty):
+            self._wanted.get(timeout=_IDLE_READ_DELAY_S)
+        with self._choosing:
+            if self._reading is not None:
+                return  # The thread that reads wakes this one when it is done.
+            self._reading = me
+        while not self._is_over and self._is_readable_by(
+            None if self._expects_messages() else 0.0
+        ):
+            self._read_once()
+        self._reading = None
 
     def _expects_messages(self) -> bool:
         """Returns whether the listener exists and expects messages."""
@@ -243,7 +253,7 @@ class Connection:
         if deadline is not None:
             end = min(end, deadline)
         while not self._is_over and time.monotonic() < end:
-            if self._poll.poll(0):
+            if self._poll_socket(0):
                 return True
         return False
 
@@ -253,13 +263,22 @@ class Connection:
         if self._is_over:
             return False
         if deadline is None:
-            return bool(self._poll.poll())
+            return self._poll_socket(None)
         while True:
             left_ms = (deadline - time.monotonic()) * 1000
-            if self._poll.poll(max(math.ceil(min(left_ms, _POLL_TIMEOUT_MAX_MS)), 0)):
+            if self._poll_socket(max(math.ceil(min(left_ms, _POLL_TIMEOUT_MAX_MS)), 0)):
                 return True
-            if left_ms <= _POLL_TIMEOUT_MAX_MS:
+            if left_ms <= _POLL_TIMEOUT_MAX_MS or self._is_over:
                 return False
+
+    def _poll_socket(self, timeout_ms: int | None) -> bool:
+        """Returns whether the socket has a message within some milliseconds. Ends the connection
+        where the system polls nothing any more, as with a limit of 0 descriptors."""
+        try:
+            return bool(self._poll.poll(timeout_ms))
+        except OSError as error:
+            self._stop_reading(f"the socket of the gateway cannot be polled (ulimit -n): {error}")
+            return False
 
     def _read_once(self) -> None:
         """Reads from the socket once, and hands complete messages to the listener."""

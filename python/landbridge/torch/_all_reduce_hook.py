@@ -190,7 +190,8 @@ class State:
         gradients, others = bucket.buffer(), self._trained.note_bucket(bucket)
         # The other ranks hear of these parameters too. The bucket is posted, so that ranks that all
         # have them stay in the same order.
-        layout = bucket_layout_hash(bucket, " ".join([self._shard, *others]))
+        names = self._trained.bucket_names(bucket)
+        layout = bucket_layout_hash(bucket, " ".join([self._shard, *names, *others]))
         if others:
             done = _report_instead(done, _not_averaged(others))
         try:

@@ -35,11 +35,30 @@ class TrainedParameters:
         self._wrappers: list[weakref.ref[Any]] = []
         #: Whether the log has said that a wrapper is unknown.
         self._has_told = False
+        #: The names of the parameters in each bucket, by the identities of the parameters.
+        self._bucket_names: dict[tuple[int, ...], list[str]] = {}
 
     def note_wrapper(self, wrapper: Any) -> None:
         """Adds a wrapper to which the hook was added."""
         alive = [known for known in self._wrappers if known() is not None]
         self._wrappers = [*alive, weakref.ref(wrapper)]
+        self._bucket_names = {}
+
+    def bucket_names(self, bucket: GradBucket) -> list[str]:
+        """Returns the names of a bucket's parameters in their module, on which ranks must agree:
+        parameters of one shape may stand in another order on one rank. Returns none where the
+        wrapper is unknown."""
+        identities = tuple(map(id, bucket.parameters()))
+        if not identities:
+            return []
+        names = self._bucket_names.get(identities)
+        if names is None:
+            wrapper = self._wrapper_with(identities[0])
+            named = [] if wrapper is None else wrapper.module.named_parameters()
+            by_identity = {id(parameter): name for name, parameter in named}
+            names = [by_identity[one] for one in identities if one in by_identity]
+            self._bucket_names[identities] = names
+        return names
 
     def note_bucket(self, bucket: GradBucket) -> list[str]:
         """Adds the parameters of a bucket to those averaged. At the last bucket of a ``backward``,

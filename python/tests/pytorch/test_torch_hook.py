@@ -213,6 +213,32 @@ def test_a_parameter_unfrozen_on_one_rank_stops_all_ranks(groups, one_trainer):
     call_for_all(range(2), step)
 
 
+class OrderedModule(torch.nn.Module):
+    """A module whose two layers of one shape are registered in the given order."""
+
+    def __init__(self, *names):
+        super().__init__()
+        torch.manual_seed(0)
+        for name in names:
+            self.add_module(name, torch.nn.Linear(2, 2))
+
+    def forward(self, inputs):
+        return self.second(self.first(inputs))
+
+
+def test_layers_in_another_order_on_one_rank_stop_all_ranks(groups, one_trainer):
+    """Their gradients would be averaged with each other's."""
+
+    def step(rank):
+        order = ("first", "second") if rank == 0 else ("second", "first")
+        model = torch.nn.parallel.DistributedDataParallel(OrderedModule(*order))
+        model.register_comm_hook(State(groups[rank]), all_reduce_hook)
+        with pytest.raises(Exception, match="RanksDisagree"):
+            model(torch.ones(1, 2)).sum().backward()
+
+    call_for_all(range(2), step)
+
+
 class BranchingModule(torch.nn.Module):
     """A module of which a step may leave one layer unused."""
 

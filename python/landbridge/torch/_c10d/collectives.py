@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ... import errors
+from ..._group.poster import hash_posted_layout
 from ..._operation import Operation
 from .exchange import BeginPiece, Exchange
 from .exchange_work import ExchangeWork
@@ -93,7 +94,8 @@ class C10dCollectives:
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
             for blocks, source in calls:
-                self._post_all_gather([block.flat for block in blocks], source.flat, opts, post)
+                flats, options = [block.flat for block in blocks], self._options(opts, blocks)
+                self._post_all_gather(flats, source.flat, options, post)
 
         return self._exchange.start_call([b for blocks, _ in calls for b in blocks], post_all)
 
@@ -123,7 +125,7 @@ class C10dCollectives:
             """Posts the pieces of each tensor."""
             for result, source in zip(results, sources):
                 blocks = split_blocks(result.flat, [source.flat.numel()] * self._world_size)
-                self._post_all_gather(blocks, source.flat, opts, post)
+                self._post_all_gather(blocks, source.flat, self._options(opts, [source]), post)
 
         return self._exchange.start_call(results, post_all)
 
@@ -166,7 +168,7 @@ class C10dCollectives:
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
-            step, options = self._block_step(source.flat), self._options(opts)
+            step, options = self._block_step(source.flat), self._options(opts, [source])
             for begin, (mine,) in block_pieces([source.flat], step):
                 out = [block.flat[begin : begin + step] for block in blocks] or None
                 post(functools.partial(group.gather_async, mine, root, out=out, **options))
@@ -186,7 +188,7 @@ class C10dCollectives:
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
-            step, options = self._block_step(result.flat), self._options(opts)
+            step, options = self._block_step(result.flat), self._options(opts, [result])
             for begin, (out,) in block_pieces([result.flat], step):
                 given = [block[begin : begin + step] for block in blocks] or out
                 post(functools.partial(group.scatter_async, given, root, out=out, **options))
@@ -282,12 +284,17 @@ class C10dCollectives:
         self, flats: Sequence[FlatTensor], opts: Any, begin: Callable[..., Operation]
     ) -> ExchangeWork:
         """Starts a collective whose results replace the tensors, piece by piece."""
-        options = self._options(opts)
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
             for flat in flats:
                 step = max(self._exchange.piece_bytes // flat.flat.element_size(), 1)
+                if 0 < flat.flat.numel() <= step:
+                    # Of a whole tensor ranks compare the shape itself, and name it.
+                    whole, options = flat.flat.view(_shape_of(flat)), self._options(opts)
+                    post(functools.partial(begin, whole, out=whole, **options))
+                    continue
+                options = self._options(opts, [flat])
                 for _, (piece,) in block_pieces([flat.flat], step):
                     post(functools.partial(begin, piece, out=piece, flat=True, **options))
 
@@ -297,13 +304,13 @@ class C10dCollectives:
         self, outputs: Sequence[torch.Tensor], sources: Sequence[list[torch.Tensor]], opts: Any
     ) -> ExchangeWork:
         """Starts reduce-scatters of blocks, piece by piece."""
-        group, op, options = self._exchange.group, _op_name(opts), self._options(opts)
+        group, op = self._exchange.group, _op_name(opts)
         results = [FlatTensor(output, is_read=False) for output in outputs]
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
             for result, blocks in zip(results, sources):
-                step = self._block_step(result.flat)
+                step, options = self._block_step(result.flat), self._options(opts, [result])
                 for begin, given in block_pieces(blocks, step):
                     out = result.flat[begin : begin + step]
                     start = group.reduce_scatter_async
@@ -315,12 +322,11 @@ class C10dCollectives:
         self,
         blocks: Sequence[torch.Tensor],
         source: torch.Tensor,
-        opts: Any,
+        options: dict[str, Any],
         post: Callable[[BeginPiece], None],
     ) -> None:
         """Posts the pieces of an all-gather."""
-        group, options = self._exchange.group, self._options(opts)
-        step = self._block_step(source)
+        group, step = self._exchange.group, self._block_step(source)
         for begin, out in block_pieces(blocks, step):
             mine = source[begin : begin + step]
             # The list of results says how long each block is.
@@ -355,12 +361,23 @@ class C10dCollectives:
         """Returns the elements of a block in one piece, which has a block for each rank."""
         return max(self._exchange.piece_bytes // self._world_size // block.element_size(), 1)
 
-    def _options(self, opts: Any) -> dict[str, Any]:
-        """Returns the arguments that all collectives of ``Group`` take."""
+    def _options(self, opts: Any, alike: Sequence[FlatTensor] = ()) -> dict[str, Any]:
+        """Returns the arguments that all collectives of ``Group`` take. Ranks must agree on the
+        shapes of the tensors ``alike``, which the flat ones do not tell."""
         timeout = getattr(opts, "timeout", None)
         # One that is not set is negative.
         given = timeout if timeout and timeout > timedelta() else self._timeout
-        return {"timeout": given.total_seconds()}
+        return {"timeout": given.total_seconds(), "layout": _shape_hash(alike) if alike else 0}
+
+
+def _shape_hash(tensors: Sequence[FlatTensor]) -> int:
+    """Returns a layout hash of the shapes of tensors, on which ranks must agree."""
+    return hash_posted_layout(0, str([_shape_of(tensor) for tensor in tensors]))
+
+
+def _shape_of(tensor: FlatTensor) -> tuple[int, ...]:
+    """Returns the shape of a tensor. One without dimensions counts as one of one element."""
+    return tuple(tensor.tensor.shape) or (1,)
 
 
 def _read(tensor: torch.Tensor, opts: Any = None) -> FlatTensor:

@@ -75,6 +75,54 @@ def test_pieces_of_any_length_make_the_whole_collective(members):
     call_for_all(members, check)
 
 
+CALLS_OF_SHAPES = {
+    "all_reduce": lambda member, shape: member.allreduce([torch.ones(shape)], options()),
+    "broadcast": lambda member, shape: member.broadcast([torch.ones(shape)], options(rootRank=0)),
+    "all_gather": lambda member, shape: member.allgather(
+        [[torch.ones(shape) for _ in range(2)]], [torch.ones(shape)], options()
+    ),
+    "all_gather_single": lambda member, shape: member.all_gather_single(
+        torch.ones(2, 6), torch.ones(shape), options()
+    ),
+    "reduce_scatter": lambda member, shape: member.reduce_scatter_single(
+        torch.ones(shape), torch.ones(12), options()
+    ),
+    "gather": lambda member, shape: member.gather(
+        [[torch.ones(6), torch.ones(6)] if member.rank == 0 else []],
+        [torch.ones(shape)],
+        options(rootRank=0),
+    ),
+    "scatter": lambda member, shape: member.scatter(
+        [torch.ones(shape)],
+        [[torch.ones(6), torch.ones(6)] if member.rank == 0 else []],
+        options(rootRank=0),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS_OF_SHAPES)
+def test_tensors_of_different_shape_are_a_disagreement(members, name):
+    """Their elements would be mixed without a word, as those of complex and real tensors."""
+
+    def check(member):
+        shape = (3, 2) if member.rank == 0 else (2, 3)
+        with pytest.raises(landbridge.RanksDisagree):
+            CALLS_OF_SHAPES[name](member, shape).wait()
+            # A rank that had nothing to wait for hears it at its next call.
+            member.barrier().wait()
+
+    call_for_all(members, check)
+
+
+def test_a_shape_without_dimensions_is_one_of_one_element(members):
+    def check(member):
+        one = torch.tensor(1.0) if member.rank == 0 else torch.ones(1)
+        member.allreduce([one], options()).wait()
+        assert one.item() == 2.0
+
+    call_for_all(members, check)
+
+
 def test_a_tensor_longer_than_the_arena_is_reduced(two_groups):
     """The arena has 8 MiB, and the pieces 1 MiB."""
     assert choose_piece_bytes([32 << 20, 64 << 20]) == 1 << 20
