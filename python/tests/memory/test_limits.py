@@ -297,6 +297,29 @@ def test_connect_names_every_limit_that_it_meets():
             connect_under(regions, "RLIMIT_AS", f"vm + ({mib} << 20)", "ulimit -v")
 
 
+def test_a_limit_of_no_descriptors_ends_waits_until_it_is_raised():
+    """The socket cannot be polled. The thread that reads would end, and the call would wait on."""
+    script = """
+import resource
+import landbridge
+group = landbridge.connect(config={config!r}, rank=0, arena="1 MiB", timeout=60)
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+try:
+    group.all_reduce(bytearray(8), "sum", timeout=60)
+except landbridge.GatewayLost as failure:
+    assert "ulimit -n" in str(failure), failure
+else:
+    raise AssertionError("no error")
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+group.recover(timeout=60)
+group.all_reduce(bytearray(8), "sum", timeout=60)
+"""
+    with LocalRegions(ranks=(1,)) as regions:
+        done = run_script(script.format(config=str(regions.region_file("east"))))
+    assert done.returncode == 0 and "Exception in thread" not in done.stderr, done.stderr
+
+
 def test_a_refused_process_names_the_limits(monkeypatch, tmp_path):
     def refuse(*_, **__):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
