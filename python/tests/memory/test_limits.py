@@ -297,7 +297,7 @@ def test_connect_names_every_limit_that_it_meets():
             connect_under(regions, "RLIMIT_AS", f"vm + ({mib} << 20)", "ulimit -v")
 
 
-def test_a_limit_of_no_descriptors_ends_waits_until_it_is_raised():
+def test_a_limit_of_no_descriptors_ends_every_wait():
     """The socket cannot be polled. The thread that reads would end, and the call would wait on."""
     script = """
 import resource
