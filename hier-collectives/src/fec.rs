@@ -28,11 +28,10 @@ const PAYLOAD_SHARDS_MAX: u64 = 32_768;
 const LOST_AGAIN_PER_BDP_MAX: f64 = 0.02;
 
 /// 4 rounds of 1.5 BDP: the longest tail, the end of a collective that may have parity. Each round
-/// stands for one more loss of the same packet. At a loss of 10 % a fourth loss hits 1 packet in
-/// 10,000.
+/// stands for one more loss of the same packet.
 const TAIL_ROUNDS_MAX: u64 = 4;
 
-/// 4 segments: the shortest tail, because the last segments of all lanes arrive together.
+/// 4 segments: the shortest tail.
 const TAIL_SEGMENTS_MIN: u64 = 4;
 
 /// 2 ms: the time beyond a round trip after which a packet loss is detected, due to timers at both

@@ -21,8 +21,8 @@ const PACE_DELAY_MAX: Span = Span::from_ms(2);
 /// 2 ms at the lane's pace: the most that is written at once on a shared link, the step of
 /// [`PACE_DELAY_MAX`].
 const PACED_WRITE_SECONDS: f64 = 0.002;
-/// 2,400 bytes, two packets: the least that is written at once on a shared link, so that a slow
-/// lane's writes fill packets. One packet of 1,200 bytes is the smallest of QUIC.
+/// 2,400 bytes, two packets: the least that is written at once on a shared link. A QUIC path
+/// carries packets of at least 1,200 bytes.
 const PACED_WRITE_BYTES_MIN: f64 = 2400.0;
 /// 39 bytes of QUIC headers in a full packet, beside IP and UDP; see
 /// [`PACKET_OVERHEAD_BYTES`](hier_collectives::bound::PACKET_OVERHEAD_BYTES).

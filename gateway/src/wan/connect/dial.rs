@@ -216,8 +216,8 @@ struct DialBackoff {
 
 impl DialBackoff {
     /// Returns the pause before the next dial. It doubles from [`DIAL_BACKOFF_MIN`] to
-    /// [`DIAL_BACKOFF_MAX`], and begins again after a connection that stood. The last dial and its connection took `lived`
-    /// together; `met` says whether the peer's hello was accepted.
+    /// [`DIAL_BACKOFF_MAX`], and begins again after a connection that stood. The last dial and its
+    /// connection took `lived` together; `met` says whether the peer's hello was accepted.
     fn next_pause(&mut self, met: bool, lived: Span) -> Span {
         let stood = met && lived > DIAL_BACKOFF_MAX;
         let next = if stood { DIAL_BACKOFF_MIN } else { self.last + self.last };

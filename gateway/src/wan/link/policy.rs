@@ -6,8 +6,8 @@ use super::rate_schedule::RateSchedule;
 use hier_collectives::ids::RegionId;
 use std::collections::BTreeMap;
 
-/// 8 kbit/s: the least rate of a link, and the least rate limit of an operator or schedule. One
-/// packet then takes 1.5 s; at less, acknowledgements come later than timeouts.
+/// 8 kbit/s: the least rate of a link, and the least rate limit of an operator or schedule. The
+/// fabric file has the same minimum. A packet of 1,500 bytes then takes 1.5 s.
 pub(crate) const LINK_RATE_MIN_BITS_PER_S: u64 = 8_000;
 
 /// The policies of a fabric's links, by the regions at their ends in number order. A link without an

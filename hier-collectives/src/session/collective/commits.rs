@@ -28,7 +28,7 @@ const COMMIT_QUESTIONS_MAX: usize = 1024;
 
 /// 1,024 ends of commits: the most whose steps are compared; beyond, the lowest end is forgotten.
 /// No rank is further ahead of another than 1,024 collectives.
-const COMPARED_ENDS_MAX: usize = 1024;
+const COMPARED_ENDS_MAX: usize = overreach::COLLECTIVES_AHEAD_MAX as usize;
 
 /// The commits of all local ranks, and the reports of all gateways.
 #[derive(Debug)]

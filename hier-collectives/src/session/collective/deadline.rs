@@ -15,10 +15,10 @@ use units::{Span, TimeNs};
 /// Tested by `nothing_moving_after_the_last_post_is_a_stall`.
 const STALL_MIN: Span = Span::from_secs(10);
 /// 10 round trips of the slowest link: a part of the stall deadline, which is max(10 RTT + 20
-/// segments, [`STALL_MIN`]). A packet that is lost three times in a row takes about 6.
+/// segments, [`STALL_MIN`]).
 const STALL_ROUND_TRIPS: u64 = 10;
 /// 20 segments: the stall deadline includes the time to send so many at the job's share of the
-/// slowest link's rate. Segments of other collectives may be ahead, up to the send window.
+/// slowest link's rate.
 const STALL_SEGMENTS: u64 = 20;
 /// 1 s: interval between two progress reports of a gateway to its peers while a collective lasts
 /// longer. It is well below the least stall deadline of 10 s, and the reports cost little.

@@ -106,6 +106,13 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_path_is_no_region_file() {
+        let error = parse_region_path(OsString::new()).expect_err("no path");
+        assert_eq!(error, "it is empty; name a file, or unset LANDBRIDGE_CONFIG");
+        assert_eq!(parse_region_path("a.toml".into()), Ok(PathBuf::from("a.toml")));
+    }
+
+    #[test]
     fn a_missing_default_file_names_flag_and_variable() {
         let unnamed = RegionArgument { config: None };
         let error = unnamed.load_region_or(&example("none.toml")).expect_err("missing").to_string();

@@ -73,7 +73,7 @@ pub enum CredentialsError {
     /// A key of a kind or length that TLS does not use.
     #[error(
         "{}: this private key cannot be used; accepted: ECDSA (P-256 or P-384), Ed25519, or RSA of \
-         2,048 to 8,192 bits, as `landbridge certs` makes one", .0.display()
+         2,048 to 4,096 bits; `landbridge certs` makes one", .0.display()
     )]
     UnusableKey(PathBuf),
     /// A key that belongs to another certificate.
@@ -217,7 +217,10 @@ impl Credentials {
     pub fn check_own_signature(&self) -> Result<(), rustls::Error> {
         let now = UnixTime::now().as_secs();
         let validity = self.chain.first().and_then(certificate_validity);
-        let at = validity.map_or(now, |(from, until)| now.clamp(from, until.max(from)));
+        let at = validity.map_or(now, |(from, until)| {
+            let [from, until] = [from, until].map(|time| u64::try_from(time).unwrap_or(0));
+            now.clamp(from, until.max(from))
+        });
         self.check_own_certificate_at(UnixTime::since_unix_epoch(Duration::from_secs(at)))
     }
 
@@ -354,17 +357,15 @@ pub fn certificate_file_expiry(file: &Path) -> Option<i64> {
 
 /// Returns when a certificate expires, in seconds since 1970; `None` if it cannot be read.
 fn certificate_expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    Some(parsed.validity().not_after.timestamp())
+    certificate_validity(certificate).map(|(_, until)| until)
 }
 
 /// Returns when the validity of a certificate begins and ends, in seconds since 1970; `None` if it
 /// cannot be read.
-fn certificate_validity(certificate: &CertificateDer<'_>) -> Option<(u64, u64)> {
+fn certificate_validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let validity = parsed.validity();
-    let seconds = |time: i64| u64::try_from(time).unwrap_or(0);
-    Some((seconds(validity.not_before.timestamp()), seconds(validity.not_after.timestamp())))
+    Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
 }
 
 /// Makes quinn's client settings from rustls's.
