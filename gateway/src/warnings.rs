@@ -43,11 +43,11 @@ pub enum WarningCause {
     Trainer,
     /// Connections cannot be accepted.
     Accept,
-    /// Certificates were not replaced.
+    /// The certificate files cannot be used.
     Certificate,
     /// The file of the socket is gone.
     Socket,
-    /// Files have changed, and were not taken up.
+    /// Files have changed, and are not taken up.
     Files,
     /// A limit of the system is too low.
     Limit,

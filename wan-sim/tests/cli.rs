@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_types, reason = "the ends of the relay are sockets")]
 #![expect(clippy::disallowed_methods, reason = "a stop lasts by the clock")]
 
+mod refusals;
 mod stopping;
 
 use serde_json::Value;
@@ -256,6 +257,20 @@ fn bad_usage_is_named_and_exits_64() {
             "invalid value '-1' for '--seed': it is below zero",
         ),
         (&["--rate", "1 Gbit/s", "-3MB"], "invalid value '-3MB': it is below zero"),
+        // A good negative value, or another bad word, is not mistaken for it.
+        (&["--rate", "1 Gbit/s", "--teleport", "-1"], "--teleport"),
+        (&["--rate", "1 Gbit/s", "--seed", ""], "it is empty"),
+        (
+            &[
+                "--rate",
+                "1 Gbit/s",
+                "--forward",
+                "127.0.0.1:7118=127.0.0.1:9",
+                "--forward",
+                "0.0.0.0:7118=127.0.0.1:9",
+            ],
+            "two forwards listen on 0.0.0.0:7118: give each an address of its own",
+        ),
         (&["--rate"], "--rate"),
         (&["--netem", "delay 1ms"], "--rtt"),
         (&[], "--rate <RATE>; usage: wan-sim relay --forward <LISTEN=TARGET>"),

@@ -167,8 +167,12 @@ impl CertificateFileWriter<'_> {
         let mut options = std::fs::OpenOptions::new();
         let mut handle =
             options.write(true).create_new(true).mode(mode).open(&temporary).map_err(at_fault)?;
-        handle.write_all(text.as_bytes()).map_err(at_fault)?;
-        std::fs::rename(&temporary, &file).map_err(at_fault)?;
+        let written = handle.write_all(text.as_bytes());
+        written.and_then(|()| std::fs::rename(&temporary, &file)).map_err(|source| {
+            // A full disk leaves an empty file.
+            let _ = std::fs::remove_file(&temporary);
+            at_fault(source)
+        })?;
         self.outcomes.push(FileOutcome::Made(file));
         Ok(())
     }

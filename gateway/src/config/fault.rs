@@ -72,6 +72,13 @@ impl Faults {
         }])
     }
 
+    /// Returns the only fault where it is one of the whole file, without line and key: the file is
+    /// empty, or of the other kind.
+    pub(super) fn fault_of_whole_file(&self) -> Option<&Fault> {
+        let [fault] = &self.0[..] else { return None };
+        (fault.line.is_none() && fault.key.is_empty()).then_some(fault)
+    }
+
     /// Makes the fault of a fabric for which there is no plan.
     pub fn no_plan(path: &Path, error: &PlanError) -> Self {
         Self(vec![Fault {

@@ -48,6 +48,8 @@ struct Location {
     line: usize,
     /// The value as written, cut to [`VALUE_SHOWN_CHARS`]; `None` for a table.
     value: Option<String>,
+    /// The bytes of the text that are the value.
+    span: Range<usize>,
 }
 
 impl<'a> ConfigSource<'a> {
@@ -173,7 +175,19 @@ impl<'a> ConfigSource<'a> {
     /// Records the line and the spelling of the value at `key`, for faults found later.
     pub(super) fn record_location(&self, key: &str, span: &Range<usize>, value: Option<String>) {
         let line = self.line_of_span(span);
-        self.locations.borrow_mut().insert(key.to_owned(), Location { line, value });
+        let location = Location { line, value, span: span.clone() };
+        self.locations.borrow_mut().insert(key.to_owned(), location);
+    }
+
+    /// Returns the spelling of every value that was read, by key path.
+    pub(super) fn spelled_values(&self) -> BTreeMap<String, String> {
+        let locations = self.locations.borrow();
+        let values = locations.iter().filter(|(_, location)| location.value.is_some());
+        let spelled = values.filter_map(|(key, location)| {
+            let spelling = self.text.get(location.span.clone())?;
+            Some((key.clone(), spelling.to_owned()))
+        });
+        spelled.collect()
     }
 }
 

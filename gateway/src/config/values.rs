@@ -334,20 +334,33 @@ impl FromValue for RateSchedule {
         let entries = value.as_array()?.iter().map(entry);
         entries.collect::<Option<Vec<_>>>().and_then(Self::new)
     }
-    /// Names the first entry whose time or rate is at fault.
+    /// Names the first entry that is at fault.
     fn problem_of_value(value: &DeValue<'_>) -> Option<String> {
+        let mut before = None;
         value.as_array()?.iter().enumerate().find_map(|(index, entry)| {
-            let table = entry.get_ref().as_table()?;
+            let Some(table) = entry.get_ref().as_table() else {
+                return Some(format!("has entry {}, which is no table", index + 1));
+            };
             let text = |name| table.get(name).and_then(|value| value.get_ref().as_str());
             let number = index + 1;
+            let known = |key: &str| ["at", "rate"].contains(&key);
+            if let Some(other) = table.keys().map(Spanned::get_ref).find(|key| !known(key)) {
+                return Some(format!("has entry {number} with key `{other}`, which is unknown"));
+            }
             match (text("at"), text("rate")) {
+                (None, _) => Some(format!("has entry {number} without a text `at`")),
+                (_, None) => Some(format!("has entry {number} without a text `rate`")),
                 (Some(at), _) if parse_config_time_of_day(at).is_none() => {
                     Some(format!("has entry {number} at `{at}`, which is no time of day"))
                 }
                 (_, Some(rate)) if rate.parse::<BitRate>().is_err() => {
                     Some(format!("has entry {number} with `{rate}`, which is no rate"))
                 }
-                _ => None,
+                (Some(at), _) => {
+                    let last = before.replace(parse_config_time_of_day(at)?);
+                    (last >= before)
+                        .then(|| format!("has entry {number} at `{at}`, not after the one before"))
+                }
             }
         })
     }

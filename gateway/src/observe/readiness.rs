@@ -62,8 +62,10 @@ pub fn judge_readiness(report: &GatewayReport) -> Vec<ProblemReport> {
         cause: ProblemCause::Files,
         blocks: false,
         subject: own.clone(),
-        found: format!("its changed files are not taken up: {fault}"),
-        remedy: Some("mend them and send SIGHUP; until then it runs with the old ones".to_owned()),
+        found: format!("its files cannot be used: {fault}"),
+        remedy: Some(
+            "mend them and send SIGHUP; until then it runs with what it read before".to_owned(),
+        ),
     }));
     // A stable sort keeps the order of causes within both parts.
     problems.sort_by_key(|problem| !problem.blocks);

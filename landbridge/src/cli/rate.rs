@@ -40,7 +40,8 @@ fn parse_rate_argument(text: &str) -> Result<RateArgument, String> {
         return Ok(RateArgument(None));
     }
     let rate: Result<BitRate, _> = text.parse();
-    rate.map(|rate| RateArgument(Some(rate))).map_err(|error| error.to_string())
+    let parsed = rate.map(|rate| RateArgument(Some(rate)));
+    parsed.map_err(|error| format!("{error}; or `scheduled`, which lifts the limit"))
 }
 
 impl RateCommand {

@@ -2,7 +2,7 @@
 
 use super::finding::Finding;
 use gateway::config::GatewayConfig;
-use gateway::wan::connect::tls::{Credentials, check_gateway_identity, gateway_dns_name};
+use gateway::wan::connect::tls::{Credentials, gateway_dns_name};
 use time::{Duration, OffsetDateTime};
 
 /// Loads the credentials of a gateway and checks its certificate. The error is the finding that the
@@ -24,16 +24,13 @@ pub(super) fn check_identity(
     Ok((credentials, findings))
 }
 
-/// Checks that the CA has signed the certificate of the gateway, whose time is judged by itself.
-/// That the key fits was checked when `credentials` were read.
+/// Checks that the CA has signed the certificate for the use of a gateway. Its time is judged by
+/// itself. That the key fits was checked when `credentials` were read.
 fn check_identity_trust(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     let finding = |found: &str| Finding::ok("certificate", gateway.certificate.display(), found);
-    match credentials.check_own_signature() {
+    match credentials.check_own_issue() {
         Ok(()) => finding(&format!("signed by {}, fits its key", gateway.ca.display())),
-        Err(error) => finding(&format!("not trusted by {}: {error}", gateway.ca.display()))
-            .into_failure(
-                "make a new one with `landbridge certs`, and give all gateways the same CA",
-            ),
+        Err(fault) => finding(&fault.to_string()).into_failure(fault.remedy()),
     }
 }
 
@@ -44,10 +41,9 @@ fn check_identity_name(
     fabric: &str,
 ) -> Finding {
     let finding = |found: &str| Finding::ok("name", gateway.certificate.display(), found);
-    match check_gateway_identity(credentials.certificate_chain(), &gateway.name, fabric) {
+    match credentials.check_own_name(&gateway.name, fabric) {
         Ok(()) => finding(&gateway_dns_name(&gateway.name, fabric)),
-        Err(error) => finding(&error.to_string())
-            .into_failure(format!("install the certificate of `{}` here", gateway.name)),
+        Err(fault) => finding(&fault.to_string()).into_failure(fault.remedy()),
     }
 }
 

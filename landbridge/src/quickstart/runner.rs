@@ -48,12 +48,17 @@ pub(crate) async fn run_quickstart(
     // A closed terminal ends the quickstart as Ctrl-C does, unless it shall outlive the terminal.
     let outlives_terminal = stdio::is_hangup_signal_ignored();
     let mut hangup = signal(SignalKind::hangup()).map_err(system())?;
+    let mut quit = signal(SignalKind::quit()).map_err(system())?;
+    // Schedulers send these to all processes of a job. Uncaught, they leave files and processes.
+    let stray = [SignalKind::user_defined1(), SignalKind::user_defined2(), SignalKind::alarm()];
+    let _caught = stray.map(signal).into_iter().collect::<Result<Vec<_>, _>>().map_err(system())?;
     let deployment = QuickstartDeployment::create(options)?;
     let mut runner = QuickstartRunner::default();
     let outcome = tokio::select! {
         biased;
         _ = interrupt.recv() => Err(QuickstartError::Interrupted),
         _ = terminate.recv() => Err(QuickstartError::Interrupted),
+        _ = quit.recv() => Err(QuickstartError::Interrupted),
         _ = hangup.recv(), if !outlives_terminal => Err(QuickstartError::Interrupted),
         outcome = runner.run_to_report(options, &deployment) => outcome,
     };

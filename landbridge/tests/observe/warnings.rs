@@ -81,7 +81,7 @@ fn each_of_many_causes_warns_once_and_is_counted() {
         "a trainer was refused: ",
         "east.sock was deleted, and is made again",
         "trainers cannot attach: ",
-        "certificates were not replaced: ",
+        "certificates cannot be used, and those read before stay: ",
         "jobs were not read again: ",
         "job train: epoch 1 ended: ",
     ];

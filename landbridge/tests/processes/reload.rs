@@ -18,7 +18,7 @@ impl Deployment {
     }
 
     /// Returns the status of a gateway as JSON.
-    fn status(&self, gateway: usize) -> serde_json::Value {
+    pub(super) fn status(&self, gateway: usize) -> serde_json::Value {
         let mut status = Command::new(BINARY);
         let file = ["east.toml", "west.toml"][gateway];
         status.args(["status", "--json", "--config"]).arg(self.path(file));
@@ -61,4 +61,10 @@ fn a_job_added_to_both_files_begins_on_a_signal() {
     assert_eq!(status["restart_needed"][0], "gateway.east-0.memory", "{status}");
     assert_eq!(status["jobs"][1]["removed"], true, "{status}");
     runtime.block_on(team.sum(&[5, 6], 1000)).expect("a sum");
+
+    let fabric = std::fs::read_to_string(deployment.path("fabric.toml")).expect("there");
+    let other = fabric.replacen("rtt = \"", "rtt = \"1", 1);
+    assert_ne!(other, fabric);
+    std::fs::write(deployment.path("fabric.toml"), other).expect("written");
+    deployment.reload(0, &files[0], "a restart only: link.east-west.rtt");
 }

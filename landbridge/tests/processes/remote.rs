@@ -114,6 +114,9 @@ fn no_token_goes_to_a_gateway_without_its_name() {
 /// 10 s: a gateway starts within this time, and its certificate expires after it.
 const LIFETIME_SECONDS: u32 = 10;
 
+/// 60 s: twice the interval at which a gateway judges its certificate files.
+const CERTIFICATE_REPORT_PATIENCE: Duration = Duration::from_secs(60);
+
 /// A gateway does not start with an expired certificate, but it may run until one expires.
 #[test]
 fn an_expired_certificate_of_a_gateway_is_refused() {
@@ -132,6 +135,17 @@ fn an_expired_certificate_of_a_gateway_is_refused() {
     let error = refused(&deployment, way);
     assert!(matches!(error, AttachError::Untrusted(_)), "{error}");
     assert!(error.to_string().contains("expired"), "{error}");
+    let mut found = serde_json::Value::Null;
+    let deadline = Instant::now() + CERTIFICATE_REPORT_PATIENCE;
+    while found.is_null() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(200));
+        let problems = deployment.status(0)["problems"].clone();
+        let mut problems = problems.as_array().expect("problems").iter();
+        found = problems.find(|problem| problem["cause"] == "files").cloned().into();
+    }
+    let text = found["found"].as_str().expect("the status names the certificate");
+    assert!(text.contains("east-0.pem has expired"), "{found}");
+    deployment.gateways[0].log.line_with("certificates cannot be used");
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn renewed_certificates_count_and_bad_ones_do_not() {
     for file in ["east-0.pem", "east-0.key", "ca.pem"] {
         std::fs::write(deployment.path("broken").join(file), "no PEM").expect("written");
     }
-    deployment.renew(0, "broken", "certificates were not replaced");
+    deployment.renew(0, "broken", "certificates cannot be used");
     deployment.certs("new", &["train"]);
     deployment.renew(0, "new", "certificates read again");
     deployment.renew(1, "new", "certificates read again");

@@ -33,6 +33,9 @@ _KEEPALIVE_QUESTIONS = 6
 _UNACKNOWLEDGED_MAX_MS = 60_000
 #: 10 s for the TCP connection and TLS of one attempt.
 _CONNECT_TIMEOUT_S = 10.0
+#: OpenSSL's codes for a certificate that another CA has signed: 7 for its signature, 18 to 21 for
+#: an issuer that is not among those trusted.
+_OTHER_CA_CODES = (7, 18, 19, 20, 21)
 
 
 class TlsGateway(NamedTuple):
@@ -250,7 +253,9 @@ def trainer_tls_error(gateway: TlsGateway, error: ssl.SSLError) -> OSError:
     """Returns a final ``UntrustedSocket`` for an error of TLS that another attempt cannot cure, and
     ``error`` itself where the gateway only ended the connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        why = f"{error.verify_message}; is `ca` the CA of this gateway's deployment?"
+        why = error.verify_message
+        if error.verify_code in _OTHER_CA_CODES:
+            why += "; is `ca` the CA of this gateway's deployment?"
     elif "ALERT" in (error.reason or ""):
         why = f"{error.reason}: the gateway refuses this trainer's certificate, or wants one"
     elif isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):

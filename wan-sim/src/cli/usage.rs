@@ -2,7 +2,7 @@
 
 use super::exit::{EXIT_GOOD, EXIT_USAGE};
 use super::output::print_report;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
@@ -54,7 +54,7 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
     for (of_the_parser, plain) in NUMBER_PROBLEMS {
         line = line.replace(of_the_parser, plain);
     }
-    if let Some(negative) = negative_value_text(error.kind(), std::env::args_os()) {
+    if let Some(negative) = negative_value_text(error, std::env::args_os()) {
         line = negative;
     } else if let Some(accepted) = accepted_usage_words(error.kind(), C::command(), usage) {
         line += &format!("; accepted: {accepted}");
@@ -68,15 +68,23 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
 }
 
 /// Returns the text about a negative value, which the parser takes for an unknown option; `None`
-/// where no word is one.
-fn negative_value_text(kind: ErrorKind, words: impl Iterator<Item = OsString>) -> Option<String> {
-    if kind != ErrorKind::UnknownArgument {
+/// where the unknown option is none.
+fn negative_value_text(
+    error: &clap::Error,
+    words: impl Iterator<Item = OsString>,
+) -> Option<String> {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let digits =
+        unknown.strip_prefix('-').filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
         return None;
     }
     let mut option = None;
     for word in words.map(|word| word.to_string_lossy().into_owned()) {
-        let digits = word.strip_prefix('-');
-        if digits.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.')) {
+        // The parser names the first character of an option with one hyphen.
+        if word.starts_with(unknown) {
             let place = option.map_or(String::new(), |option| format!(" for '{option}'"));
             return Some(format!("error: invalid value '{word}'{place}: it is below zero"));
         }
@@ -86,7 +94,8 @@ fn negative_value_text(kind: ErrorKind, words: impl Iterator<Item = OsString>) -
 }
 
 /// Problems of numbers as Rust's parsers say them, and in plain words.
-const NUMBER_PROBLEMS: [(&str, &str); 4] = [
+const NUMBER_PROBLEMS: [(&str, &str); 5] = [
+    ("cannot parse integer from empty string", "it is empty"),
     ("number would be zero for non-zero type", "it must be at least 1"),
     ("number too large to fit in target type", "it is too large"),
     ("number too small to fit in target type", "it is too small"),

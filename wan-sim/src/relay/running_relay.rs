@@ -28,6 +28,9 @@ pub enum RelayError {
         /// The system's error.
         source: io::Error,
     },
+    /// Two forwards listen on one address. The caller's fault.
+    #[error("two forwards listen on {0}: give each an address of its own")]
+    ListenTwice(SocketAddr),
     /// No packet can be sent to the target. The caller's fault.
     #[error("cannot send to target {address}: {source}; give the address of a host")]
     Target {
@@ -53,6 +56,15 @@ pub enum RelayError {
     /// No thread or no way to wait.
     #[error("the relay cannot run: {0}")]
     System(#[from] io::Error),
+}
+
+/// Returns whether one of our own listeners has an address, or all addresses, of this port.
+fn listens_already(listening: &[Listening], address: SocketAddr) -> bool {
+    let is_everywhere = |of: SocketAddr| of.ip().is_unspecified();
+    listening.iter().map(|own| own.address).any(|own| {
+        let overlaps = own.ip() == address.ip() || is_everywhere(own) || is_everywhere(address);
+        own.port() == address.port() && overlaps
+    })
 }
 
 /// A relay at work on its own thread. Dropping it stops it.
@@ -109,7 +121,13 @@ impl Relay {
         let mut listening = Vec::new();
         let mut listeners = Vec::new();
         for &Forward { listen, target } in &spec.forwards {
-            let error = |source| RelayError::Listen { address: listen, source };
+            let error = |source: io::Error| {
+                let is_taken = source.kind() == io::ErrorKind::AddrInUse;
+                match is_taken && listens_already(&listening, listen) {
+                    true => RelayError::ListenTwice(listen),
+                    false => RelayError::Listen { address: listen, source },
+                }
+            };
             let port = RelaySocket::bind(listen).map_err(error)?;
             listening.push(Listening {
                 address: port.local_address().map_err(error)?,

@@ -198,3 +198,14 @@ fn a_key_of_another_ca_signs_nothing() {
     assert!(error.contains("ca.key is not the key of") && error.contains("--force"), "{error}");
     assert!(!one.path().join("east-0.pem").exists(), "nothing is signed");
 }
+
+#[test]
+fn a_file_that_cannot_be_written_leaves_no_other() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    // No file can take the place of a folder.
+    std::fs::create_dir(out.path().join("ca.pem")).expect("made");
+    make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], true)).expect_err("a folder");
+    let left = std::fs::read_dir(out.path()).expect("there");
+    let left: Vec<_> = left.map(|entry| entry.expect("readable").file_name()).collect();
+    assert_eq!(left, ["ca.pem"]);
+}

@@ -132,9 +132,9 @@ impl TlsGateway {
 pub(super) fn trainer_tls_distrust(error: &io::Error) -> Option<String> {
     let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     let advice = match tls {
-        rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer) => {
-            "; is `ca` the CA of this gateway's deployment?"
-        }
+        rustls::Error::InvalidCertificate(
+            rustls::CertificateError::UnknownIssuer | rustls::CertificateError::BadSignature,
+        ) => "; is `ca` the CA of this gateway's deployment?",
         rustls::Error::InvalidCertificate(_) => "",
         rustls::Error::AlertReceived(_) => {
             "; the gateway refuses this trainer's certificate, or wants one (`trainers_ca`)"

@@ -10,6 +10,7 @@ use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +22,8 @@ pub struct FabricFile {
     addresses: Vec<GatewayAddresses>,
     mtu_pinned: bool,
     policies: LinkPolicies,
+    /// The spelling of each value, by key path, to name the keys that another reading changes.
+    spelled_values: BTreeMap<String, String>,
 }
 
 impl FabricFile {
@@ -47,7 +50,22 @@ impl FabricFile {
             read_root_section(&source, &keys::FABRIC_FILE_TABLE, read_fabric_tables)?;
         let of_gateway = |id| addresses.remove(&fabric.gateway(id).name).unwrap_or_default();
         let addresses = fabric.gateway_ids().map(of_gateway).collect();
-        Ok(Self { path: path.to_owned(), fabric, addresses, mtu_pinned, policies })
+        let (path, spelled_values) = (path.to_owned(), source.spelled_values());
+        Ok(Self { path, fabric, addresses, mtu_pinned, policies, spelled_values })
+    }
+
+    /// Returns the key paths whose values differ between two readings, such as
+    /// `link.east-west.rate`; none where both readings have one meaning.
+    pub fn changed_keys(&self, other: &Self) -> Vec<String> {
+        let meaning = |of: &Self| {
+            (of.fabric.clone(), of.addresses.clone(), of.mtu_pinned, of.policies.clone())
+        };
+        if meaning(self) == meaning(other) {
+            return Vec::new();
+        }
+        let (old, new) = (&self.spelled_values, &other.spelled_values);
+        let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).cloned().collect()
     }
 
     /// Returns the path of the file that the fabric was read from.

@@ -109,7 +109,15 @@ fn load_fabric_of_region(source: &ConfigSource<'_>, path: &Path) -> Option<Fabri
             return None;
         }
     };
-    FabricFile::parse(path, &text).map_err(|faults| source.record_faults_of_file(faults)).ok()
+    let parsed = FabricFile::parse(path, &text);
+    if let Err(faults) = &parsed
+        && let Some(Fault { problem, accepted, .. }) = faults.fault_of_whole_file()
+    {
+        let problem = format!("{} {problem}", path.display());
+        source.record_fault(keys::FABRIC_PATH.name, problem, accepted.clone());
+        return None;
+    }
+    parsed.map_err(|faults| source.record_faults_of_file(faults)).ok()
 }
 
 /// Reads all tables of a region file, and the fabric file; `None` when faults were recorded.

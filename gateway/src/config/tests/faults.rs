@@ -121,6 +121,20 @@ fn a_missing_fabric_is_reported_at_its_line() {
 }
 
 #[test]
+fn a_region_file_as_its_own_fabric_is_a_fault_of_its_key() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let path = folder.path().join("east.toml");
+    let text = EAST.replace("fabric.toml", "east.toml");
+    assert_ne!(text, EAST);
+    std::fs::write(&path, text).expect("a temporary file");
+    let faults = RegionFile::load(&path).expect_err("no fabric");
+    let found: Vec<_> = faults.iter().map(|fault| (fault.line.is_some(), &*fault.key)).collect();
+    assert_eq!(found, [(true, "fabric")], "{faults}");
+    let problem = &faults.iter().next().expect("one").problem;
+    assert!(problem.ends_with("east.toml is a region file"), "{problem}");
+}
+
+#[test]
 fn a_syntax_error_hides_keys_that_seem_missing() {
     let found = fabric("name = two regions\n").expect_err("no string").to_string();
     assert!(found.contains("have quotes") && !found.contains("is missing"), "{found}");
@@ -263,6 +277,27 @@ fn a_fault_says_what_is_wrong_with_its_value() {
             "schedule = [{ at = \"08:00\", rate = \"1\" }]",
             "has entry 1 with `1`, which is no rate",
         ),
+        (
+            "loss = \"0.1 %\"",
+            "schedule = [{ at = \"08:00\", rate = \"1 Mbit/s\", until = \"09:00\" }]",
+            "has entry 1 with key `until`, which is unknown",
+        ),
+        (
+            "loss = \"0.1 %\"",
+            "schedule = [{ at = \"08:00\", rate = \"1 Mbit/s\" }, { rate = \"1 Mbit/s\" }]",
+            "has entry 2 without a text `at`",
+        ),
+        (
+            "loss = \"0.1 %\"",
+            "schedule = [{ at = \"08:00\", rate = 1 }]",
+            "has entry 1 without a text `rate`",
+        ),
+        (
+            "loss = \"0.1 %\"",
+            "schedule = [{ at = \"08:00\", rate = \"1 Mbit/s\" }, { at = \"07:00\", rate = \"1 Mbit/s\" }]",
+            "has entry 2 at `07:00`, not after the one before",
+        ),
+        ("loss = \"0.1 %\"", "schedule = [\"08:00\"]", "has entry 1, which is no table"),
     ] {
         let faults = faults_of(&[(from, to)]);
         assert_eq!(faults[0].problem, problem, "{to}");

@@ -43,7 +43,10 @@ pub(super) enum HelloRefusal {
     NoHello(String),
     #[error("it speaks wire version {theirs}, this gateway {WIRE_VERSION}")]
     Version { theirs: u16 },
-    #[error("its fabric differs from ours; the fabric files must agree on names, ranks and MTU")]
+    #[error(
+        "its fabric differs from ours; the fabric files must agree on names, ranks, MTU and links: \
+             `landbridge check` prints their `identity` at each gateway"
+    )]
     Fabric,
     #[error("gateway `{0}` is not one of the fabric's peers")]
     Unknown(String),

@@ -150,7 +150,7 @@ impl CommandError {
                 StartError::Plan(_) | StartError::Attach(AttachListenError::Credentials(_)),
             )
             | Self::Credentials(_) => Exit::Usage,
-            Self::OwnCertificate(error) if !error.may_pass() => Exit::Usage,
+            Self::OwnCertificate(error) if !error.fault.may_pass() => Exit::Usage,
             Self::Fetch(_) | Self::Operator(OperatorError::NothingAnswers { .. }) => {
                 Exit::NothingAnswers
             }

@@ -25,11 +25,18 @@ pub(super) struct BatchCommand {
     #[arg(long, value_name = "N")]
     global_batch: u64,
     /// Most samples that fit into a rank's memory: one number for all ranks, or one for each
-    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    #[arg(long, value_name = "N,...", value_delimiter = ',',
+          value_parser = parse_samples_per_rank)]
     max_per_rank: Vec<u64>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// Parses one of the numbers of `--max-per-rank`, which are joined by commas.
+fn parse_samples_per_rank(text: &str) -> Result<u64, String> {
+    let accepted = "accepted: whole numbers of samples, joined by commas, such as 64,64,32";
+    text.parse().map_err(|_| format!("`{text}` is not a number of samples; {accepted}"))
 }
 
 #[derive(Debug, Serialize)]

@@ -26,6 +26,9 @@ const CERTIFICATE_POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// 16 faults of one reading: the most in the status. The log has all of them.
 const REPORTED_FAULTS_MAX: usize = 16;
 
+/// 16 keys of a fabric file that has changed: the most that are named.
+const FABRIC_KEYS_MAX: usize = 16;
+
 /// The files of a running gateway, as it has taken them up.
 pub(super) struct RunningFiles<'a> {
     /// The region file of the start.
@@ -48,7 +51,7 @@ impl RunningFiles<'_> {
 }
 
 /// Reloads jobs and renewed certificates on SIGHUP, and certificates also when their files have
-/// changed.
+/// changed. Reports certificates that cannot be used, such as one that has expired meanwhile.
 pub(super) async fn reload_changed_files(
     gateway: &Gateway,
     mut files: RunningFiles<'_>,
@@ -66,31 +69,38 @@ pub(super) async fn reload_changed_files(
         }
         let found = read_credential_files(files.config);
         let has_changed = found != files.credentials || signalled;
-        // A certificate that is not valid yet will be.
-        if has_changed || refusal.is_some() {
-            files.credentials = found;
-            let refused = reload_certificates(gateway, &files).err();
-            let faults = refused.iter().map(|text| format!("certificates: {text}")).collect();
-            gateway.report_file_faults(ReloadedFiles::Certificates, faults).await;
-            if let Some(text) = refused.as_ref().filter(|_| has_changed || refused != refusal) {
-                warn_if_due!(
-                    files.is_warning_due(WarningCause::Certificate, text),
-                    target: LOG_TARGET,
-                    "certificates were not replaced: {text}"
-                );
-            }
-            refusal = refused;
+        files.credentials = found;
+        // Files that have not changed are judged too: a certificate ends, or begins to be valid.
+        let refused = reload_certificates(gateway, &files, has_changed || refusal.is_some()).err();
+        let faults = refused.iter().map(|text| format!("certificates: {text}")).collect();
+        gateway.report_file_faults(ReloadedFiles::Certificates, faults).await;
+        if let Some(text) = refused.as_ref().filter(|_| has_changed || refused != refusal) {
+            warn_if_due!(
+                files.is_warning_due(WarningCause::Certificate, text),
+                target: LOG_TARGET,
+                "certificates cannot be used, and those read before stay: {text}"
+            );
         }
+        refusal = refused;
     }
 }
 
-/// Loads renewed certificates into the gateway. The error is the reason why the old ones stay.
-fn reload_certificates(gateway: &Gateway, files: &RunningFiles<'_>) -> Result<(), String> {
+/// Judges the certificate files, and loads them into the gateway where `is_renewal` says so.
+///
+/// # Errors
+/// The reason why the files cannot be used. Then the gateway keeps the certificates that it has.
+fn reload_certificates(
+    gateway: &Gateway,
+    files: &RunningFiles<'_>,
+    is_renewal: bool,
+) -> Result<(), String> {
     let fabric = files.region.fabric().fabric().name();
     let credentials = secrets::load_secret_credentials(files.config, fabric)
         .map_err(|error| error.to_string())?;
-    gateway.renew_credentials(credentials);
-    info!(target: LOG_TARGET, "certificates read again: new connections use them; open connections continue");
+    if is_renewal {
+        gateway.renew_credentials(credentials);
+        info!(target: LOG_TARGET, "certificates read again: new connections use them; open connections continue");
+    }
     Ok(())
 }
 
@@ -139,8 +149,14 @@ async fn reload_jobs(gateway: &Gateway, files: &mut RunningFiles<'_>) {
 /// Returns the keys of gateway and fabric whose values differ from those of the start.
 fn changes_not_reloaded(old: &RegionFile, config: &GatewayConfig, new: &RegionFile) -> Vec<String> {
     let mut changes = Vec::new();
-    if new.fabric() != old.fabric() {
+    if new.fabric().path() != old.fabric().path() {
         changes.push(format!("fabric ({})", new.fabric().path().display()));
+    }
+    let of_fabric = old.fabric().changed_keys(new.fabric());
+    changes.extend(of_fabric.iter().take(FABRIC_KEYS_MAX).cloned());
+    if of_fabric.len() > FABRIC_KEYS_MAX {
+        let more = of_fabric.len() - FABRIC_KEYS_MAX;
+        changes.push(format!("{more} more keys of {}", new.fabric().path().display()));
     }
     let table = format!("gateway.{}", config.name);
     let Ok(now) = new.gateway(Some(&config.name)) else {

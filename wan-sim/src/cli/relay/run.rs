@@ -42,7 +42,10 @@ pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
                 | RelayFailure::Seeds
                 | RelayFailure::Record { .. }
                 | RelayFailure::Relay(
-                    RelayError::Listen { .. } | RelayError::Target { .. } | RelayError::Loop(_),
+                    RelayError::Listen { .. }
+                    | RelayError::ListenTwice(_)
+                    | RelayError::Target { .. }
+                    | RelayError::Loop(_),
                 ) => EXIT_USAGE,
                 RelayFailure::Relay(RelayError::Unreachable { .. }) => EXIT_FAILED,
                 RelayFailure::Relay(RelayError::System(_)) | RelayFailure::Io(_) => EXIT_FAILED,
@@ -73,8 +76,15 @@ impl RelayFailure {
     /// Returns the limit on descriptors, with its value, where the failure is that it is met; else
     /// an empty text.
     fn limit_text(&self) -> String {
-        let (Self::Io(source) | Self::Relay(RelayError::System(source))) = self else {
-            return String::new();
+        let source = match self {
+            Self::Io(source) | Self::Record { source, .. } => source,
+            Self::Relay(
+                RelayError::System(source)
+                | RelayError::Listen { source, .. }
+                | RelayError::Target { source, .. }
+                | RelayError::Unreachable { source, .. },
+            ) => source,
+            _ => return String::new(),
         };
         let met = source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error());
         match getrlimit(Resource::Nofile).current.filter(|_| met) {

@@ -1,15 +1,16 @@
 //! Certificate, key and CA of a gateway, and the TLS settings that they make.
 
+use super::certificate_usage::certificate_usage_problem;
 use super::cipher_suites::{cpu_has_aes, tls_cipher_provider};
 use crate::access::read_credential_file;
 use ::ring::hmac;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::RootCertStore;
-use rustls::client::Resumption;
+use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,6 +71,14 @@ pub enum CredentialsError {
         /// The reason.
         source: rustls::Error,
     },
+    /// A certificate for another use than a gateway's.
+    #[error("{} {problem}: make a new one with `landbridge certs`", certificate.display())]
+    OtherUsage {
+        /// The file of the certificate.
+        certificate: PathBuf,
+        /// The problem, as a verb with its object.
+        problem: String,
+    },
     /// A key of a kind or length that TLS does not use.
     #[error(
         "{}: this private key cannot be used; accepted: ECDSA (P-256 or P-384), Ed25519, or RSA of \
@@ -110,6 +119,7 @@ impl Credentials {
         };
         let roots = root_credentials_store(ca, authorities)?;
         let files = CredentialFiles { certificate: certificate.to_owned(), ca: ca.to_owned() };
+        let usage_problem = chain.first().and_then(certificate_usage_problem);
         let credentials = Self { chain, key: key_der, roots, expiry, files };
         // A key that does not fit is found here, not at the first connection.
         credentials.server_config().map_err(|error| match error {
@@ -117,6 +127,12 @@ impl Credentials {
                 CredentialsError::OtherKey {
                     certificate: certificate.to_owned(),
                     key: key.to_owned(),
+                }
+            }
+            CredentialsError::Refused { .. } if usage_problem.is_some() => {
+                CredentialsError::OtherUsage {
+                    certificate: certificate.to_owned(),
+                    problem: usage_problem.unwrap_or_default(),
                 }
             }
             error => error,
@@ -205,7 +221,7 @@ impl Credentials {
     ///
     /// # Errors
     /// The reason why a peer would refuse it.
-    pub fn check_own_certificate(&self) -> Result<(), rustls::Error> {
+    pub(super) fn check_own_certificate(&self) -> Result<(), rustls::Error> {
         self.check_own_certificate_at(UnixTime::now())
     }
 
@@ -214,7 +230,7 @@ impl Credentials {
     ///
     /// # Errors
     /// The reason why a peer would refuse it at that time.
-    pub fn check_own_signature(&self) -> Result<(), rustls::Error> {
+    pub(super) fn check_own_signature(&self) -> Result<(), rustls::Error> {
         let now = UnixTime::now().as_secs();
         let validity = self.chain.first().and_then(certificate_validity);
         let at = validity.map_or(now, |(from, until)| {
@@ -231,7 +247,11 @@ impl Credentials {
         };
         let verifier =
             self.dialler_verifier().map_err(|error| rustls::Error::General(error.to_string()))?;
-        verifier.verify_client_cert(own, between, time).map(|_| ())
+        verifier.verify_client_cert(own, between, time)?;
+        // A gateway dials some peers and accepts others: its certificate is for both uses.
+        let algorithms = tls_cipher_provider(cpu_has_aes()).signature_verification_algorithms.all;
+        let own = ParsedCertificate::try_from(own)?;
+        verify_server_cert_signed_by_trust_anchor(&own, &self.roots, between, time, algorithms)
     }
 
     /// Makes the verifier of dialling gateways' certificates, which must be of the CA.

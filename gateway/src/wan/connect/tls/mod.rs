@@ -6,6 +6,7 @@
 //! may be without a certificate: [`attach_client_config`] makes its settings.
 
 mod alert;
+mod certificate_usage;
 mod cipher_suites;
 mod credentials;
 mod gateway_verifier;
@@ -22,4 +23,4 @@ pub use credentials::{
 };
 pub use gateway_verifier::attach_client_config;
 pub use identity::{IdentityError, check_gateway_identity, gateway_dns_name, identity_dns_names};
-pub use own_certificate::OwnCertificateError;
+pub use own_certificate::{OwnCertificateError, OwnCertificateFault};
