@@ -65,3 +65,22 @@ fn socket_file_remedy(source: &io::Error) -> String {
         _ => LimitRemedy(source).to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn a_refused_socket_file_says_what_to_do() {
+        for (errno, remedy) in [
+            (Errno::ACCESS, "let `socket` name a path in a folder"),
+            (Errno::ROFS, "let `socket` name a path in a folder"),
+            (Errno::MFILE, "descriptors"),
+        ] {
+            let text = socket_file_remedy(&errno.into());
+            assert!(text.contains(remedy), "{errno}: {text}");
+        }
+        assert_eq!(socket_file_remedy(&Errno::ISDIR.into()), "");
+    }
+}

@@ -24,6 +24,8 @@ pub(in crate::cli) fn run_relay(args: &RelayArgs) -> u8 {
         Err(error) => {
             stdio::print_message(format_args!("wan-sim relay: {error}{}", error.limit_text()));
             match error {
+                // With a higher limit the same command line works.
+                error if !error.limit_text().is_empty() => EXIT_FAILED,
                 // A full disk may have room again.
                 RelayFailure::Record { source, .. }
                     if source.kind() == io::ErrorKind::StorageFull =>
