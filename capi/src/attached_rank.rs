@@ -16,9 +16,10 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// 100 ms: the pause before ranks that did not meet try again. An epoch takes as long to end.
+/// 100 ms: the pause of a rank between two attempts to meet all other ranks at a barrier. An epoch
+/// takes as long to end.
 const MEET_PAUSE: Duration = Duration::from_millis(100);
-/// 2 s: how much later than its timeout a running gateway may report it; docs/failures.md.
+/// 2 s: the most by which a running gateway may report a timeout late, as docs/failures.md says.
 const TIMEOUT_REPORT_DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// An attached rank.

@@ -20,7 +20,8 @@ use tokio::sync::oneshot;
 /// 1 s: the longest time for which a rank that is detached still sends what was posted. The gateway
 /// reads within milliseconds, unless it is stopped.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// 1 ms: the pause between two looks at tasks that still send.
+/// 1 ms: the pause between two looks, while a rank detaches, at tasks that still send. It is
+/// chosen, and short beside [`FLUSH_TIMEOUT`].
 const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
 /// The thread of a rank. It ends when this is dropped.

@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use units::{Span, TimeNs};
 
-/// 10 min: an operator is warned of one cause and subject at most so often, so that a lasting fault
-/// does not fill the log.
+/// 10 min: the time for which an operator is warned only once of one cause and subject, so that a
+/// lasting fault does not fill the log.
 const WARNING_PERIOD: Span = Span::from_secs(600);
 
-/// 256 causes with their subjects are remembered, so that no peer can fill the memory; beyond that
-/// the one warned of first is forgotten.
+/// 256 warnings: the most causes with their subjects that are remembered, so that no peer can fill
+/// the memory. Beyond that the one warned of first is forgotten.
 const WARNINGS_MAX: usize = 256;
 
 /// The kind of what an operator should act on.

@@ -38,7 +38,8 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
 }
 
-/// 1,280 bytes: the length of an error's text, which holds the longest text of a failure.
+/// 1,280 bytes: the room for an error's text in C, above the 1,024 bytes that the text of a failure
+/// may have.
 pub const ERROR_TEXT_BYTES: usize = 1280;
 
 /// `landbridge_error`.

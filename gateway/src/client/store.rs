@@ -15,7 +15,8 @@ use units::Span;
 
 /// 5 min: how long a request to the store waits by default, as the stores of PyTorch do.
 pub const STORE_TIMEOUT: Span = Span::from_secs(300);
-/// 2 s: the longest delay between the timeout of a request and the answer of a running gateway.
+/// 2 s: the most by which a running gateway may answer a request to the store after its timeout.
+/// After that the client takes the gateway for gone.
 const ANSWER_DELAY_MAX: Span = Span::from_secs(2);
 
 /// The store of the job that a client is attached to. Clones share the client's connection.

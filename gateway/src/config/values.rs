@@ -13,8 +13,8 @@ use toml::Spanned;
 use toml::de::DeValue;
 use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
 
-/// 16 lanes: the most between two gateways. Lane `i` uses the UDP port of the address plus
-/// `i`, so an address needs 16 UDP ports in a row.
+/// 16 lanes: the most between two gateways. Lane `i` uses the UDP port of the address plus `i`, so
+/// an address reserves 16 UDP ports in a row.
 pub const LANES_MAX: u16 = 16;
 
 /// A value that its key does not accept. The fault of the file's author.
@@ -38,7 +38,7 @@ pub(super) struct ValueType {
 
 /// A type that a value can be read as.
 pub(super) trait FromValue: Sized {
-    /// The accepted form of the TOML value.
+    /// The name, the TOML type and the accepted form of values of this type, for messages and docs.
     const VALUE_TYPE: ValueType;
 
     /// Reads a TOML value; `None` when it does not have the form [`Self::VALUE_TYPE`].
@@ -76,7 +76,7 @@ const fn value_type(name: &'static str, toml: &'static str, accepted: &'static s
 pub(super) struct Name(pub(super) String);
 
 impl FromValue for Name {
-    /// The accepted form of the name of a fabric, region, gateway or job.
+    /// The TOML type and the accepted form of the name of a fabric, region, gateway or job.
     const VALUE_TYPE: ValueType = value_type(
         "name",
         "string",
@@ -101,7 +101,7 @@ pub fn is_valid_config_name(text: &str) -> bool {
 pub(super) struct RankCount(pub(super) u32);
 
 impl FromValue for RankCount {
-    /// The accepted form of a number of ranks.
+    /// The TOML type and the accepted form of a number of ranks.
     const VALUE_TYPE: ValueType =
         value_type("rank count", "integer", "a whole number from 1 to 65536");
     /// Reads an integer from 1 to 65536.
@@ -115,7 +115,7 @@ impl FromValue for RankCount {
 pub(super) struct LaneCount(pub(super) u16);
 
 impl FromValue for LaneCount {
-    /// The accepted form of a number of lanes.
+    /// The TOML type and the accepted form of a number of lanes.
     const VALUE_TYPE: ValueType =
         value_type("lane count", "integer", "a whole number from 1 to 16");
     /// Reads an integer from 1 to 16.
@@ -127,7 +127,7 @@ impl FromValue for LaneCount {
 
 /// A job's share of a link, relative to the weights of other jobs.
 impl FromValue for NonZeroU32 {
-    /// The accepted form of the weight of a job.
+    /// The TOML type and the accepted form of the weight of a job.
     const VALUE_TYPE: ValueType = value_type("weight", "integer", "a whole number from 1 to 1000");
     /// Reads an integer from 1 to 1000.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
@@ -137,7 +137,7 @@ impl FromValue for NonZeroU32 {
 }
 
 impl FromValue for bool {
-    /// The accepted form of a boolean.
+    /// The TOML type and the accepted form of a boolean.
     const VALUE_TYPE: ValueType = value_type("boolean", "boolean", "true or false");
     /// Reads `true` or `false`.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
@@ -146,7 +146,7 @@ impl FromValue for bool {
 }
 
 impl FromValue for u16 {
-    /// The accepted form of a number of bytes.
+    /// The TOML type and the accepted form of a number of bytes.
     const VALUE_TYPE: ValueType =
         value_type("byte count", "integer", "a whole number of bytes, such as 1500");
     /// Reads an integer from 0 to 65535.
@@ -160,7 +160,7 @@ impl FromValue for u16 {
 pub(super) struct Speeds(pub(super) Vec<f64>);
 
 impl FromValue for Speeds {
-    /// The accepted form of the compute speeds of ranks.
+    /// The TOML type and the accepted form of the compute speeds of ranks.
     const VALUE_TYPE: ValueType =
         value_type("speeds", "array", "an array of positive numbers, such as [1.0, 0.5]");
     /// Reads an array of positive numbers.
@@ -176,7 +176,7 @@ impl FromValue for Speeds {
 pub(super) struct PeerAddress(pub(super) LaneAddresses);
 
 impl FromValue for PeerAddress {
-    /// The accepted form of the addresses at which peers reach lanes.
+    /// The TOML type and the accepted form of the addresses at which peers reach lanes.
     const VALUE_TYPE: ValueType = value_type(
         "peer address",
         "string or array",
@@ -201,7 +201,7 @@ impl FromValue for PeerAddress {
 pub(super) struct LaneBindAddress(pub(super) LaneAddresses);
 
 impl FromValue for LaneBindAddress {
-    /// The accepted form of the addresses that lanes bind.
+    /// The TOML type and the accepted form of the addresses that lanes bind.
     const VALUE_TYPE: ValueType = value_type(
         "lane address",
         "string or array",
@@ -224,7 +224,7 @@ impl FromValue for LaneBindAddress {
 pub(super) struct BindAddress(pub(super) SocketAddr);
 
 impl FromValue for BindAddress {
-    /// The accepted form of a TCP address to listen at.
+    /// The TOML type and the accepted form of a TCP address to listen at.
     const VALUE_TYPE: ValueType = value_type(
         "listen address",
         "string",
@@ -238,7 +238,7 @@ impl FromValue for BindAddress {
 }
 
 impl FromValue for PathBuf {
-    /// The accepted form of a path.
+    /// The TOML type and the accepted form of a path.
     const VALUE_TYPE: ValueType = value_type(
         "path",
         "string",
@@ -253,7 +253,7 @@ impl FromValue for PathBuf {
 
 /// A user or group of the gateway's host.
 impl FromValue for Account {
-    /// The accepted form of a user or group.
+    /// The TOML type and the accepted form of a user or group.
     const VALUE_TYPE: ValueType = value_type(
         "account",
         "string",
@@ -267,7 +267,7 @@ impl FromValue for Account {
 
 /// A mode of a Unix socket, by the users who may connect.
 impl FromValue for SocketMode {
-    /// The accepted form of the mode of a gateway's socket.
+    /// The TOML type and the accepted form of the mode of a gateway's socket.
     const VALUE_TYPE: ValueType = value_type(
         "socket mode",
         "string",
@@ -289,7 +289,7 @@ impl FromValue for SocketMode {
 pub(super) struct MemorySize(pub(super) ByteCount);
 
 impl FromValue for MemorySize {
-    /// The accepted form of a memory budget.
+    /// The TOML type and the accepted form of a memory budget.
     const VALUE_TYPE: ValueType = value_type(
         "size",
         "string",
@@ -304,7 +304,7 @@ impl FromValue for MemorySize {
 }
 
 impl FromValue for ControllerPolicy {
-    /// The accepted form of the name of a congestion controller.
+    /// The TOML type and the accepted form of the name of a congestion controller.
     const VALUE_TYPE: ValueType =
         value_type("controller", "string", "\"dedicated\", \"shared\", \"cubic\" or \"newreno\"");
     /// Reads the name of a congestion controller.
@@ -315,7 +315,7 @@ impl FromValue for ControllerPolicy {
 }
 
 impl FromValue for RateSchedule {
-    /// The accepted form of a rate schedule.
+    /// The TOML type and the accepted form of a rate schedule.
     const VALUE_TYPE: ValueType = value_type(
         "schedule",
         "array of tables",
@@ -371,7 +371,7 @@ fn parse_config_time_of_day(text: &str) -> Option<u32> {
 macro_rules! quantity {
     ($kind:ty, $name:literal, $accepted:literal) => {
         impl FromValue for $kind {
-            /// The accepted form of a number with a unit.
+            /// The TOML type and the accepted form of a number with a unit.
             const VALUE_TYPE: ValueType = value_type($name, "string", $accepted);
             /// Reads a string of a number and a unit.
             fn parse_value(value: &DeValue<'_>) -> Option<Self> {
@@ -393,7 +393,7 @@ quantity!(Span, "time", "a time such as \"80 ms\" (ns, us, ms, s, min, h)");
 pub(super) struct RandomLoss(pub(super) Fraction);
 
 impl FromValue for RandomLoss {
-    /// The accepted form of a share of lost packets.
+    /// The TOML type and the accepted form of a share of lost packets.
     const VALUE_TYPE: ValueType = value_type(
         "percentage",
         "string",
@@ -415,7 +415,8 @@ impl FromValue for RandomLoss {
     }
 }
 
-/// 0.5: a link loses less than half of all packets, as a fabric asks for.
+/// 0.5 of all packets: the configured loss of a link must be less, as the check of a fabric asks
+/// for too.
 const LOSS_BELOW: f64 = 0.5;
 
 /// Parses a string of a number and a unit, or says which units are accepted.

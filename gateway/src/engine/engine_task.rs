@@ -39,8 +39,8 @@ const GAUGE_INTERVAL: Span = Span::from_secs(1);
 /// measured over this time at least. Links without traffic, whose lanes do not change, are read at
 /// the [`GAUGE_INTERVAL`].
 const LINK_SAMPLE_INTERVAL: Span = Span::from_ms(100);
-/// 64 events: the most that the engine handles under load before timers and status requests have
-/// their turn.
+/// 64 events: the most that the engine handles in a row before timers and status requests have
+/// their turn. The number is chosen.
 /// Tested by `a_full_queue_delays_no_status_request`.
 const EVENT_BURST_MAX: u32 = 64;
 

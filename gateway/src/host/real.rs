@@ -162,10 +162,12 @@ fn real_clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
 /// compete. All gateways of the process share them.
 static COMPUTE_THREADS: ThreadPool = ThreadPool::new("compute", use_allowed_real_cores);
 
-/// Threads for tasks that may take seconds.
+/// Threads for tasks that may take seconds, such as mapping an arena. All gateways of the process
+/// share them.
 static BLOCKING_THREADS: ThreadPool = ThreadPool::new("blocking", use_allowed_real_cores);
 
-/// 16 threads: arenas of so many trainers are mapped at once, others wait.
+/// 16 threads: the most for tasks that may take seconds. Arenas of so many trainers are mapped at
+/// once, others wait. The number is chosen.
 const BLOCKING_THREADS_MAX: usize = 16;
 
 /// The cores of the process, before any lane is pinned.

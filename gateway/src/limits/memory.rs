@@ -11,7 +11,8 @@ use std::fmt;
 use std::path::Path;
 use units::ByteCount;
 
-/// 2^62 bytes: a limit of a version 1 cgroup from there on is none.
+/// 2^62 bytes: a version 1 cgroup without a limit shows a number near 2^63. So one of this size or
+/// more counts as no limit.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
 /// The memory that a limit counts.

@@ -39,6 +39,7 @@ const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
 /// and "contribution free" of one collective.
 const WRITE_BATCH_EVENTS_MAX: usize = 8;
 /// 100 ms: time limit to write the last events, and the reason of the disconnection, to a trainer.
+/// One that does not read delays its own end by no more.
 pub const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
 
 /// The requests of a trainer that were taken and have not ended.

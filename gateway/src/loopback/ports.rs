@@ -44,6 +44,7 @@ struct PortClaims {
 /// # Errors
 /// `AddrNotAvailable` when no block is free.
 pub fn free_port_block() -> io::Result<SocketAddr> {
+    /// The claims of this process on blocks of ports, and the number of the block to try next.
     static CLAIMS: LazyLock<Mutex<PortClaims>> = LazyLock::new(|| {
         let next_block = std::process::id().wrapping_mul(PROCESS_BLOCK_STRIDE);
         Mutex::new(PortClaims { next_block, held: VecDeque::new() })

@@ -217,5 +217,6 @@ const JSON_CONTENT_TYPE: &str = "application/json";
 /// The media type of plain text.
 const TEXT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// 10 s: the oldest status that a request may get, whatever it accepts.
+/// 10 s, as the time between two samples of the history: the oldest status that a request may get,
+/// whatever age it accepts.
 const STATUS_AGE_MAX: Duration = Duration::from_secs(10);

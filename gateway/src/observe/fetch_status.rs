@@ -151,7 +151,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// 16 MiB: the most that is read of a gateway's status, far above the status of the largest fabric.
 const STATUS_MAX_BYTES: usize = 16 << 20;
 
-/// 64 KiB: the most that is read of an answer at once.
+/// 64 KiB: the most that is read of an answer at once. The size is chosen.
 const FETCH_PIECE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

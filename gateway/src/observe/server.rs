@@ -85,7 +85,7 @@ const HTTP_CONNECTIONS_MAX: usize = 128;
 /// answer.
 const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// 64 header fields: the most of an HTTP request to a gateway.
+/// 64 header fields: the most of an HTTP request to a gateway. Browsers and scrapers send fewer.
 const HTTP_HEADERS_MAX: usize = 64;
 
 /// 16 KiB: the most bytes of the first line and header fields of an HTTP request. The buffer of an

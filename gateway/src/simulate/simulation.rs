@@ -240,7 +240,7 @@ const MEETING_ROUND_TRIPS: u64 = 100;
 const SLOT_ROUNDING_BYTES: u64 = 1 << 20;
 
 /// 50 ms of virtual time between two calls of the function `on_progress`, by which a simulation
-/// shows its progress.
+/// shows its progress. The value is chosen.
 const PROGRESS_INTERVAL: Span = Span::from_ms(50);
 
 #[cfg(test)]

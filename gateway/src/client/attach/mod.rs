@@ -41,9 +41,11 @@ use units::Span;
 pub const GATEWAY_TIMEOUT: Span = Span::from_secs(60);
 
 /// 50 ms: the pause after the first failed attempt to attach; each further pause is twice as long.
+/// It is chosen, so that a gateway that is just starting is found soon.
 const ATTACH_RETRY_PAUSE_MIN: Span = Span::from_ms(50);
 
-/// 2 s: the longest pause between two attempts to attach.
+/// 2 s: the longest pause between two attempts to attach. A rank is late by no more when a gateway
+/// comes up.
 const ATTACH_RETRY_PAUSE_MAX: Span = Span::from_secs(2);
 
 /// The parameters of attaching a rank.

@@ -28,7 +28,7 @@ const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 /// that has not heard of it contradicts no new group. The oldest is forgotten first.
 const RECENTLY_LEFT_GROUPS_MAX: usize = 1024;
 
-/// 16 ranks: the most that a text about a group names.
+/// 16 ranks: the most that a text about a group names, so that it stays readable.
 const NAMED_RANKS_MAX: usize = 16;
 
 impl Job {

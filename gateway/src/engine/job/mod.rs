@@ -42,7 +42,7 @@ use units::{ByteCount, TimeNs};
 use work_totals::WorkTotals;
 
 /// 1,000 log lines in ten seconds: the most that ranks of one job can cause about epochs, and as
-/// many about attachments.
+/// many about attachments. The number is chosen; it bounds the log.
 const LOG_LINES_MAX: u64 = 1000;
 
 /// The state of one job.

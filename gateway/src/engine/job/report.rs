@@ -14,7 +14,7 @@ use tracing::{debug, info};
 use units::{ByteCount, Span, TimeNs};
 
 /// 10 s: the time after which a wait for posts of other ranks is logged, and again each time the
-/// wait has doubled.
+/// wait has doubled. The value is chosen.
 /// Tested by `cargo xtask faults --scenario rank-late`.
 const WAIT_LOGGED_AFTER: Span = Span::from_secs(10);
 /// 30 s: from this wait on the line is a warning. The late rank may be alive, but an operator should

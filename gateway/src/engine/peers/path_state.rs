@@ -10,8 +10,8 @@ use units::{Span, TimeNs};
 const PATH_CHECK_DELAY_MIN: Span = Span::from_secs(10);
 /// 10 round trips of the link, in which a lane connects even if packets are lost.
 const PATH_CHECK_DELAY_ROUNDS: u64 = 10;
-/// 60 s: the time between two checks while lanes are missing, after which what was corrected is
-/// seen.
+/// 60 s: the time between two checks of a path while lanes are missing. A correction of the network
+/// shows within this time.
 const PATH_CHECK_INTERVAL: Span = Span::from_secs(60);
 
 /// The checks of the path to one peer.

@@ -29,7 +29,8 @@ pub const LOCAL_VERSION: u16 = 5;
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// 256 collectives: the most that one rank may have under way at once, far more than fill a link.
 pub const POSTS_MAX: usize = 256;
-/// 128 requests: the most of one rank to its job's store that may wait at once.
+/// 128 requests: the most of one rank to its job's store that may wait at once. The number is
+/// chosen; it bounds what a rank can make the gateway remember.
 pub const STORE_REQUESTS_MAX: usize = 128;
 /// 256 KiB: the most bytes of one piece of a contribution or result on a connection without shared
 /// memory. Other messages pass between two pieces, and each end holds one piece beside the arena.

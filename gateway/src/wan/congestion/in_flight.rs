@@ -34,7 +34,7 @@ const WRITE_SPACE_DIVISOR: u64 = 4;
 /// call of packets. A window that fills in larger steps makes bursts.
 const WRITE_SPACE_BYTES_MAX: u64 = 64 << 10;
 /// 16 KiB: the least free space in a lane's congestion window for which a sender waits. A smaller
-/// window must be free as a whole.
+/// window must be free as a whole. The size is chosen.
 const WRITE_SPACE_BYTES_MIN: u64 = 16 << 10;
 /// 32 KiB: the least loss at once that can show an outage of the path. A smaller loss may as well
 /// come from a full queue.

@@ -28,8 +28,8 @@ const DIAL_REPEAT_ROUNDS: u64 = 2;
 /// 2 s without any answer: a lane says that it hears nothing. Gateways that are started one after the
 /// other are connected sooner.
 const SILENCE_TOLD_AFTER: Span = Span::from_secs(2);
-/// 100 ms: the first pause between attempts to connect a lane to a peer; each next pause is twice
-/// as long.
+/// 100 ms: the first pause between attempts to connect a lane to a peer, a chosen value; each next
+/// pause is twice as long.
 /// Tested by `only_a_lane_that_stood_resets_the_backoff`.
 const DIAL_BACKOFF_MIN: Span = Span::from_ms(100);
 /// 5 s: the longest pause between attempts to connect a lane to a peer. A connection with an

@@ -25,7 +25,8 @@ const REPORTED_RTT_CHANGE_FRACTION: f64 = 0.2;
 /// 2 ms: a smaller change of a link's RTT is jitter even on short links, and is not reported to the
 /// first gateway.
 const REPORTED_RTT_CHANGE_MIN: Span = Span::from_ms(2);
-/// 0.01 of all packets: a smaller change of a link's loss is not reported to the first gateway.
+/// 0.01 of all packets: a smaller change of a link's loss is not reported to the first gateway. The
+/// value is chosen.
 const REPORTED_LOSS_CHANGE_MIN: f64 = 0.01;
 
 /// The regions at a link's ends, in number order.

@@ -93,11 +93,11 @@ pub(super) const PROBE_BUFFER_BYTES: usize = 1024;
 /// An RTT measured while a process was paused does not predict the next RTT.
 const LIVENESS_ROUND_MAX: Span = Span::from_secs(1);
 /// 6 round trips without an acknowledgement, while other lanes to the same peer hear some: the
-/// lane's path counts as dead, and the lane closes.
+/// lane's path counts as dead, and the lane closes. The number is chosen.
 /// Tested by `a_lane_with_a_dead_path_closes_alone`.
 const DEAD_PATH_ROUNDS: u64 = 6;
 /// 500 ms: the least silence, while other lanes to the same peer are heard, after which a lane's
-/// path counts as dead.
+/// path counts as dead. On short links [`DEAD_PATH_ROUNDS`] are less than a busy host may take.
 const DEAD_PATH_SILENCE_MIN: Span = Span::from_ms(500);
 
 /// Returns how long no datagram comes from a peer until it is lost, over a link of this round trip.

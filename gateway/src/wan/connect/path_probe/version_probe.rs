@@ -29,7 +29,7 @@ const ANSWER_ROUNDS: u64 = 3;
 const SOCKET_BUFFER_BYTES: usize = 64 << 10;
 /// 4 KiB: the buffer for answers. The kernel joins at most 64 of them, of 47 bytes each.
 const ANSWER_BUFFER_BYTES: usize = 4 << 10;
-/// First byte of a long header, with QUIC's fixed bit.
+/// 0xc0: first byte of a QUIC packet with a long header, with QUIC's fixed bit (RFC 9000).
 const LONG_HEADER: u8 = 0xc0;
 /// A version of the pattern `0x?a?a?a?a`, which no server may have (RFC 9000, section 15).
 const PROBE_VERSION: u32 = 0x1a2a_3a4a;

@@ -36,8 +36,8 @@ use super::link_message::LaneWishMessage;
 use std::collections::VecDeque;
 use units::{Span, TimeNs};
 
-/// 100 ms, or a round trip if longer: the least time that one sample of a lane number (a span)
-/// covers.
+/// 100 ms, the interval at which the engine samples links in use: the least time that one sample of
+/// a lane number (a span) covers. On longer paths it is a round trip.
 const LANE_SPAN_MIN: Span = Span::from_ms(100);
 /// 10 spans (100 ms or a round trip each) are one verdict on a lane: their median is not moved by a
 /// burst of acknowledgements or the edge of a collective.
@@ -45,15 +45,18 @@ const JUDGED_SPANS: usize = 10;
 /// 3 verdicts without a gain end the trial of a lane: the first may still show the lane's
 /// beginning.
 const TRIAL_VERDICTS: u32 = 3;
-/// 1.1 times what passed before: a lane in trial that makes as much pass is kept.
+/// 1.1 times what passed before: a lane in trial that makes as much pass is kept. The factor is
+/// chosen.
 /// Tested by `a_lane_that_makes_more_pass_is_kept`.
 const TRIAL_GAIN: f64 = 1.1;
 /// 1.05 times what passed before: a lane that was kept stays while as much passes. It is below
 /// [`TRIAL_GAIN`], so that the number does not flap.
 const KEPT_GAIN: f64 = 1.05;
-/// 0.9 of the time: a lane's thread that is busy for so long fills its core.
+/// 0.9 of the time: a lane's thread that is busy for so long fills its core. The fraction is
+/// chosen.
 const CORE_FULL_FRACTION: f64 = 0.9;
-/// 10 MB/s both ways: with less, a full core is not filled by the lanes to this peer.
+/// 10 MB/s both ways: where less passes, something else than the lanes to this peer fills a core.
+/// The value is chosen.
 const CORE_SHARE_BYTES_PER_SECOND: f64 = 10e6;
 /// 0.8 of the rate that the pair may send, less the configured loss: a link that delivers as much
 /// is filled, and another path could add little.
@@ -69,10 +72,10 @@ const LANE_SPARE_TIME: Span = Span::from_secs(30);
 const LANE_UP_TIME_MIN: Span = Span::from_secs(10);
 /// 10 round trips, in which a lane connects even if packets are lost.
 const LANE_UP_ROUNDS: u64 = 10;
-/// 10 s: the pause after a first lane that earned nothing, before the next is tried. Each failure
-/// doubles it.
+/// 10 s: the pause after a first lane that earned nothing, before the next is tried, a chosen
+/// value. Each failure doubles it.
 const TRIAL_PAUSE_MIN: Span = Span::from_secs(10);
-/// 20 min: the longest pause between trials of a lane.
+/// 20 min: the longest pause between trials of a lane, a chosen value.
 /// Tested by `trials_in_vain_become_rare`.
 const TRIAL_PAUSE_MAX: Span = Span::from_secs(1200);
 /// 10 s, as [`LANE_UP_TIME_MIN`]: a peer has this time for the trial of a lane that it wants, before
@@ -83,6 +86,7 @@ const PEER_TRIAL_TIME: Span = LANE_UP_TIME_MIN;
 /// time, since the path of the first may be dead.
 const LANE_ABSENCE: Span = Span::from_secs(10);
 /// 5 s: a lane that is up in place of silent ones is taken away once those were heard for so long.
+/// The value is chosen.
 const LANE_SOUND_TIME: Span = Span::from_secs(5);
 
 /// The bounds of the lanes to one peer.
