@@ -63,7 +63,8 @@ impl LossCounts {
     }
 }
 
-/// 32 KiB: the least loss at once that can be an outage. A smaller one may as well come from a queue.
+/// 32 KiB: the least loss at once that can count as an outage. The size is chosen, since a smaller
+/// loss may as well come from a queue.
 const OUTAGE_BYTES_MIN: u64 = 32 << 10;
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl Round {
     }
 }
 
-/// 1 ms: the least time of a round, the step of a timer.
+/// 1 ms: the least time of a round, which is the step of a timer.
 const ROUND_MIN: Span = Span::from_ms(1);
 
 #[cfg(test)]

@@ -36,11 +36,12 @@ use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// 500 ms: the longest wait for lines on standard error at the end of a command. A supervisor
-/// kills a gateway 30 s after SIGTERM, 29 s of which it may need.
+/// 500 ms: the longest wait for lines on standard error at the end of a command. Supervisors
+/// commonly kill a gateway 30 s after SIGTERM, 29 s of which it may need.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The queue of standard error; `None` where the system gave it no thread.
+/// The one queue of lines for standard error, made by its first use; `None` where the system gave
+/// it no thread.
 static STDERR_QUEUE: OnceLock<Option<LineQueue>> = OnceLock::new();
 
 /// A report was not written, or only a part of it. The command has failed.

@@ -12,7 +12,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// 1 MiB of text waits at most: some thousand lines, which a slow reader takes in seconds.
+/// 1 MiB: the most text that waits in the queue, some thousand lines. The limit of memory is
+/// chosen; lines beyond it are lost and counted.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
 
 /// A bounded queue of lines, and the thread that writes them. Dropping it ends the thread once the

@@ -244,5 +244,6 @@ impl CrossFlow {
     }
 }
 
-/// 1 us: the least time that an acknowledgement takes back, so that time goes on without a delay.
+/// 1 us: the least time that an acknowledgement of cross traffic takes back, so that time goes on
+/// over a link without delay.
 const WAY_BACK_MIN: Span = Span::from_ns(1000);
