@@ -34,7 +34,8 @@ pub struct AttachedRank {
 }
 
 impl AttachedRank {
-    /// Attaches a rank, and waits for all others.
+    /// Attaches a rank to its gateway by `settings`, and waits until all ranks of the job have
+    /// attached.
     ///
     /// # Errors
     /// The rank is not attached.
@@ -75,7 +76,8 @@ impl AttachedRank {
         lock_ignoring_poison(&self.job_posting)
     }
 
-    /// Returns when all ranks are ready to begin a step again.
+    /// Waits until all ranks are ready to begin a step again, and attaches this rank anew where its
+    /// connection or an agreed epoch stands in the way.
     ///
     /// # Errors
     /// They are not by `deadline`, or never will be.
@@ -103,7 +105,8 @@ impl AttachedRank {
         }
     }
 
-    /// Attaches again, with the same arena. Tries while the gateway does not answer.
+    /// Attaches again, with the same arena, and replaces the client of the job. Tries until
+    /// `deadline` while the gateway does not answer.
     fn attach_again(&self, job: Client, deadline: Option<Instant>) -> Result<(), CallError> {
         let left = time_left(deadline);
         let options =
@@ -134,7 +137,8 @@ impl AttachedRank {
     }
 }
 
-/// Returns the time until a deadline, in a form that gateways take.
+/// Returns the time from now until `deadline`, zero if it has passed; without a deadline the
+/// longest span, which gateways take as a timeout.
 fn time_left(deadline: Option<Instant>) -> Span {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let ns = left.map_or(u64::MAX, |left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));

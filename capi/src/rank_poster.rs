@@ -104,7 +104,8 @@ impl RankPoster {
         Ok(handle)
     }
 
-    /// Returns the handle of an operation that was posted, which the thread of the rank ends.
+    /// Returns the handle of an operation that was posted. The rank's thread follows it to its end,
+    /// and then frees `memory`.
     fn follow(
         &self,
         posted: Operation,

@@ -59,12 +59,12 @@ impl Worker {
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Runs a task on the thread.
+    /// Runs a task on the worker's thread, without waiting for it.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(task);
     }
 
-    /// Runs a future on the thread, and waits for its output.
+    /// Runs a future on the worker's thread, waits for its end, and returns its output.
     ///
     /// # Errors
     /// The future panicked.

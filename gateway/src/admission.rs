@@ -56,7 +56,7 @@ impl<S: Ord + Clone> AdmissionControl<S> {
         AdmissionSlot { control: Arc::clone(self), number, revoked }
     }
 
-    /// Whether at least half of the slots are taken.
+    /// Returns whether at least half of the slots are taken.
     pub fn is_half_full(&self) -> bool {
         2 * lock_ignoring_poison(&self.slots).taken.len() >= self.max
     }

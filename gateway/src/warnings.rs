@@ -75,7 +75,7 @@ impl WarningCause {
         Self::ServiceManager,
     ];
 
-    /// Returns the value of the label `cause` of the metric.
+    /// Returns the word for the cause, which the metric has in its label `cause`.
     const fn name(self) -> &'static str {
         match self {
             Self::Problem => "problem",

@@ -30,7 +30,7 @@ pub unsafe fn pointer_argument<'a, T>(pointer: *const T, name: &str) -> Result<&
     Ok(unsafe { &*pointer })
 }
 
-/// Writes a value where the caller wants it.
+/// Writes `value` to the place that the caller's argument `name` points to.
 ///
 /// # Errors
 /// The pointer is NULL or misaligned.
@@ -53,7 +53,7 @@ pub unsafe fn write_output_argument<T>(
 pub struct OutputArgument<T>(*mut T);
 
 impl<T> OutputArgument<T> {
-    /// Checks the place for a value.
+    /// Checks the place for a value that the call returns later; `name` is the argument in errors.
     ///
     /// # Errors
     /// The pointer is NULL or misaligned.
@@ -80,7 +80,7 @@ impl<T> OutputArgument<T> {
         unsafe { Self::new(pointer, name) }
     }
 
-    /// Writes the value, if the caller wants it.
+    /// Writes the value to its place; does nothing where the caller gave NULL for it.
     pub fn write(&self, value: T) {
         if !self.0.is_null() {
             // SAFETY: `new` has checked the pointer, and its caller promised the rest.
@@ -132,7 +132,8 @@ pub unsafe fn operation_argument<'a>(
     Ok(operation)
 }
 
-/// Checks that this process is the one that made a handle.
+/// Checks that this process made a handle: `owner` is the id of the process that did. A child after
+/// a fork may not use handles of its parent.
 fn check_handle_argument_owner(owner: u32) -> Result<(), CallError> {
     if owner == std::process::id() {
         return Ok(());
@@ -184,7 +185,7 @@ pub unsafe fn call_options_argument(options: *const CallOptions) -> Result<(Span
     Ok((timeout_argument(options.timeout_s)?, options.weight))
 }
 
-/// Returns a timeout in seconds as a span.
+/// Converts a timeout from seconds; refuses numbers below 0, above [`TIMEOUT_MAX_S`], and NaN.
 pub fn timeout_argument(seconds: f64) -> Result<Span, CallError> {
     if (0.0..=TIMEOUT_MAX_S).contains(&seconds) {
         return Ok(Span::from_secs_f64(seconds));
@@ -193,7 +194,8 @@ pub fn timeout_argument(seconds: f64) -> Result<Span, CallError> {
     Err(CallError::invalid(text))
 }
 
-/// Returns the end of a wait that begins now; `None` for one without an end.
+/// Returns the moment at which a wait of `seconds` ends that begins now; `None` for infinity, a
+/// wait without an end. Refuses what [`timeout_argument`] refuses.
 pub fn deadline_argument(seconds: f64) -> Result<Option<Instant>, CallError> {
     if seconds == f64::INFINITY {
         return Ok(None);
@@ -234,12 +236,12 @@ pub unsafe fn path_argument<'a>(pointer: *const c_char) -> Option<&'a Path> {
     Some(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// Returns an optional number of the options; `None` for [`NO_NUMBER`].
+/// Returns a rank or user of the options, or `None` where they hold [`NO_NUMBER`].
 pub fn number_argument(value: u32) -> Option<u32> {
     (value != NO_NUMBER).then_some(value)
 }
 
-/// Returns the element type with this number in the header.
+/// Returns the element type with the number `code` in the header; an error where it has none.
 pub fn dtype_argument(code: c_int) -> Result<Dtype, CallError> {
     let found = u8::try_from(code).ok().and_then(Dtype::from_code);
     found.ok_or_else(|| CallError::invalid(format!("dtype {code}: there is none of this number")))
@@ -257,7 +259,7 @@ pub fn reduction_argument(code: c_int, dtype: Dtype) -> Result<ReduceOp, CallErr
     Ok(op)
 }
 
-/// Returns the bytes of `count` elements.
+/// Returns the number of bytes of `count` elements; an error where memory cannot hold as many.
 pub fn count_argument_bytes(count: u64, dtype: Dtype) -> Result<usize, CallError> {
     let bytes = count.checked_mul(dtype.size()).and_then(|bytes| usize::try_from(bytes).ok());
     let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());

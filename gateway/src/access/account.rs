@@ -52,7 +52,8 @@ impl Account {
         self.id(AccountDatabase::Groups)
     }
 
-    /// Returns the account's number: the text itself, or that of the entry of this name.
+    /// Returns the account's number: the text itself if it is one, else that of the entry of this
+    /// name.
     fn id(&self, database: AccountDatabase) -> Result<u32, AccountError> {
         let number = account_number(&self.0).or_else(|| database.find_id(&self.0));
         number.ok_or_else(|| AccountError { kind: database.kind(), account: self.clone() })
@@ -98,7 +99,7 @@ enum AccountDatabase {
 }
 
 impl AccountDatabase {
-    /// Returns the word for one entry.
+    /// Returns the word for one entry, `user` or `group`.
     const fn kind(self) -> &'static str {
         match self {
             Self::Users => "user",

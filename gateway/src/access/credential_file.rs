@@ -22,7 +22,7 @@ pub(super) fn check_regular_file(path: &Path) -> io::Result<()> {
     if found.is_file() { Ok(()) } else { Err(invalid_file("not a regular file".to_owned())) }
 }
 
-/// Returns the error of a file that is another kind of thing.
+/// Makes the error of a file that is no regular one; `why` is its text.
 fn invalid_file(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }

@@ -281,12 +281,12 @@ impl Store {
     }
 }
 
-/// Makes keys of their texts.
+/// Converts texts to keys of the store.
 fn store_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Vec<StoreKey> {
     keys.into_iter().map(StoreKey::from).collect()
 }
 
-/// Returns the values of an outcome.
+/// Returns the values that an outcome of the store holds; none for an outcome of another kind.
 fn store_values(outcome: StoreOutcome) -> Vec<Vec<u8>> {
     match outcome {
         StoreOutcome::Values(values) => values,
@@ -294,12 +294,12 @@ fn store_values(outcome: StoreOutcome) -> Vec<Vec<u8>> {
     }
 }
 
-/// Returns the first of some values.
+/// Returns the first of some values; an empty one if there is none.
 fn first_store_value(values: Vec<Vec<u8>>) -> Vec<u8> {
     values.into_iter().next().unwrap_or_default()
 }
 
-/// Returns the number of an outcome.
+/// Returns the number that an outcome of the store holds.
 fn store_number(outcome: StoreOutcome) -> i64 {
     match outcome {
         StoreOutcome::Number(number) => number,

@@ -69,7 +69,7 @@ impl<T: FromValue> Key<T> {
     }
 }
 
-/// Whether a key of type `T` accepts a value.
+/// Returns whether a key of type `T` accepts a value.
 #[cfg(test)]
 fn key_accepts<T: FromValue>(value: &toml::de::DeValue<'_>) -> bool {
     T::from_value(value).is_ok()

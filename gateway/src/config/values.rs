@@ -66,7 +66,8 @@ pub(super) trait FromValue: Sized {
     }
 }
 
-/// Makes the description of a form of values.
+/// Makes the description of the values of a type: its name, the TOML type, and the words for what
+/// is accepted.
 const fn value_type(name: &'static str, toml: &'static str, accepted: &'static str) -> ValueType {
     ValueType { name, toml, accepted }
 }
@@ -89,8 +90,8 @@ impl FromValue for Name {
     }
 }
 
-/// Whether a text can name a fabric, region, gateway or job: 1 to 63 lower-case letters, digits and
-/// inner hyphens.
+/// Returns whether a text can name a fabric, region, gateway or job: 1 to 63 lower-case letters,
+/// digits and inner hyphens.
 pub fn is_valid_config_name(text: &str) -> bool {
     let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     inner && (1..=63).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-')
@@ -518,7 +519,7 @@ fn parse_lane_addresses(value: &DeValue<'_>) -> Option<LaneAddresses> {
     }
 }
 
-/// Whether the UDP ports of all lanes from this address on are at most 65535.
+/// Returns whether the UDP ports of all lanes from this address on are at most 65535.
 fn lane_ports_fit(address: SocketAddr) -> bool {
     address.port().checked_add(LANES_MAX - 1).is_some()
 }

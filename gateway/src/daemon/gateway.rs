@@ -214,7 +214,7 @@ struct ShutdownMessages {
 }
 
 impl ShutdownMessages {
-    /// Takes the tasks that write control messages to `peers`.
+    /// Makes the wait for the last control messages to `peers`, which tasks of `writers` write.
     fn new(
         host: &Arc<dyn Host>,
         peers: &BTreeMap<GatewayId, Arc<PeerLink>>,
@@ -302,7 +302,7 @@ fn draw_gateway_boot_id(host: &dyn Host) -> BootId {
     BootId(u64::from_le_bytes(boot))
 }
 
-/// Makes the settings of the local plane.
+/// Makes the settings of the server for trainers and operators of this host.
 fn local_spec_of_gateway(
     spec: &GatewaySpec,
     jobs: watch::Receiver<Arc<Vec<JobSpec>>>,

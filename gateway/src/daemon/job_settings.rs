@@ -37,7 +37,8 @@ impl JobSettings {
         }
     }
 
-    /// Makes the settings of the session of each job. All jobs together divide memory and links.
+    /// Makes the settings of the session of each job. Memory and links are divided among all of
+    /// them.
     pub(super) fn sessions(&self, jobs: &[JobSpec]) -> Vec<JobSession> {
         let of = (jobs.len(), self.networks);
         let partials = partials_budget_per_job(self.memory, &self.plan, &self.fabric, self.me, of);

@@ -109,7 +109,8 @@ pub(super) fn divide_memory(
     parts
 }
 
-/// Returns the memory for partials of each job, of `memory` for a number of jobs and of networks.
+/// Returns the bytes that each job has for partials, out of a gateway's `memory`. `of` is the
+/// number of jobs, and of networks (WAN and LAN) with lanes.
 pub(super) fn partials_budget_per_job(
     memory: ByteCount,
     plan: &Plan,

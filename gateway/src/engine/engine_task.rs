@@ -206,7 +206,8 @@ impl Engine {
         }));
     }
 
-    /// Returns the earliest time at which a session or a store wants to be called.
+    /// Returns the earliest time at which a session or a store of any job wants to be called;
+    /// `None` without one.
     fn job_deadline(&self) -> Option<TimeNs> {
         self.jobs.values().filter_map(Job::deadline).min()
     }

@@ -156,7 +156,8 @@ impl Engine {
         (measured != expected).then_some(StragglerLink { expected, measured })
     }
 
-    /// Returns the rate limit and the measured capacity of the link to a region.
+    /// Returns the rate limit and the measured capacity of the link to a region; `None` if this
+    /// region has no link there.
     fn rates_of_link(&self, to: RegionId) -> Option<LinkRates> {
         let here = self.fabric.gateway(self.me).region;
         let ends = (here.min(to), here.max(to));

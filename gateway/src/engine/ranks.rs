@@ -36,7 +36,7 @@ impl AttachedRanks {
         self.attached.insert(rank, AttachedRank { attachment, events, groups, numbers });
     }
 
-    /// Whether an attachment is still the current one of its rank.
+    /// Returns whether an attachment is still the current one of its rank.
     pub fn is_current_attachment(&self, rank: RankId, attachment: AttachmentId) -> bool {
         self.attached.get(&rank).is_some_and(|current| current.attachment == attachment)
     }
@@ -50,7 +50,7 @@ impl AttachedRanks {
         current
     }
 
-    /// Iterates over the ranks that are attached.
+    /// Iterates over the numbers in the job of the ranks that are attached.
     pub fn ids(&self) -> impl Iterator<Item = RankId> {
         self.attached.keys().copied()
     }
@@ -75,7 +75,7 @@ impl AttachedRanks {
         self.attached.get(&rank).map_or_else(Vec::new, of_rank)
     }
 
-    /// Whether a rank is in a group.
+    /// Returns whether a rank is in a group.
     pub fn is_in_group(&self, rank: RankId, group: GroupId) -> bool {
         self.attached.get(&rank).is_some_and(|rank| rank.numbers.contains_key(&group))
     }
@@ -105,7 +105,8 @@ impl AttachedRanks {
         }
     }
 
-    /// Queues an event of a number for which the rank has no group.
+    /// Queues an event for a rank's trainer about a group number for which the rank has no group,
+    /// such as one that could not be made.
     pub fn notify_number(&self, rank: RankId, number: GroupNumber, event: RankEvent) {
         if let Some(rank) = self.attached.get(&rank) {
             rank.events.send(number, event);

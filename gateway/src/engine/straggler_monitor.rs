@@ -158,7 +158,8 @@ impl StragglerMonitor {
         }
     }
 
-    /// Computes the delays of control messages over the present routes and links.
+    /// Computes anew how long control messages take from each gateway, over the present routes and
+    /// links.
     fn update_delays(&mut self) {
         let measured = self.slow_links.iter().map(|(to, link)| (*to, link.measured));
         let fabric = self.fabric_with_conditions(measured);

@@ -26,12 +26,12 @@ impl GroupPlace {
         Self(TAG | u64::from(tag))
     }
 
-    /// Makes the place of the group in which two ranks send to each other.
+    /// Makes the place of the group that two ranks have for their sends to each other.
     pub fn of_pair() -> Self {
         Self(PAIR)
     }
 
-    /// Whether the group is one of two ranks for their sends.
+    /// Returns whether the group is one of two ranks for their sends.
     pub fn is_pair(self) -> bool {
         self.0 == PAIR
     }
@@ -41,7 +41,8 @@ impl GroupPlace {
         Self((epoch.0 << COUNT_BITS | u64::from(count)) & !TAG)
     }
 
-    /// Whether ranks made the group in an epoch of its parent before this one. A tag is of no epoch.
+    /// Returns whether ranks made the group in an epoch of its parent before this one. A tag is of
+    /// no epoch.
     pub fn is_before(self, epoch: Epoch) -> bool {
         let ahead = epoch.0.wrapping_sub(self.0 >> COUNT_BITS) % PLACE_EPOCHS;
         self.0 & TAG == 0 && (1..PLACE_EPOCHS / 2).contains(&ahead)

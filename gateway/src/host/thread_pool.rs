@@ -93,7 +93,7 @@ impl ThreadPool {
         Ok(())
     }
 
-    /// Runs tasks, for ever.
+    /// Runs queued tasks for ever, one after the other, as the body of each thread of the pool.
     fn run_tasks(&self) {
         (self.on_start)();
         loop {

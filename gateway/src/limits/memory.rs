@@ -51,14 +51,14 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Returns the limit's name and what it is.
+    /// Returns the limit's name and size in words, such as `memory.max of cgroup /a is 2 GiB`.
     pub(super) fn name_and_total(&self) -> String {
         format!("{} is {}", self.name, ByteCount::new(self.total).rounded())
     }
 }
 
 impl MemoryLimit {
-    /// Returns the limit, and what it leaves.
+    /// Returns the limit's name, its size, and how much of it is available, in words.
     fn name_and_rest(&self) -> String {
         let (total, available) = (ByteCount::new(self.total), ByteCount::new(self.available));
         let (whole, left) = (total.rounded_beside(available), available.rounded_beside(total));
@@ -67,7 +67,7 @@ impl MemoryLimit {
 }
 
 impl fmt::Display for MemoryLimit {
-    /// Prints the limit, what it leaves, and the remedy.
+    /// Prints the limit's name and size, what is available of it, and the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; {}", self.name_and_rest(), self.remedy)
     }

@@ -209,8 +209,8 @@ async fn read_trainer_requests(
     }
 }
 
-/// Returns the event for the engine that a request of an attached trainer is. Keeps the trainer's
-/// groups and the requests that are under way.
+/// Converts a request of an attached trainer into an event for the engine. Notes groups that the
+/// trainer makes or leaves, and the requests that are under way.
 ///
 /// # Errors
 /// The last message to the trainer: it leaves, or broke a rule.

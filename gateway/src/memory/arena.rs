@@ -232,8 +232,8 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// Whether all pages of the arena are still allocated. No seal that permits writing keeps the
-    /// trainer from releasing pages, and allocating them again takes time and memory.
+    /// Returns whether all pages of the arena are still allocated. No seal that permits writing
+    /// keeps the trainer from releasing pages, and allocating them again takes time and memory.
     pub fn is_whole(&self) -> bool {
         /// 512 bytes: the unit in which `stat` counts the blocks of a file (field `st_blocks`), on
         /// every file system.

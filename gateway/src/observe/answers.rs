@@ -59,12 +59,12 @@ struct KeptStatus {
 type Answer = (StatusCode, &'static str, Bytes);
 
 impl Answers {
-    /// Returns what decides which log lines of the gateway are warnings.
+    /// Returns the record of warnings, which decides which log lines of the gateway are warnings.
     pub fn warnings(&self) -> Warnings {
         self.observed.metrics.warnings.clone()
     }
 
-    /// Makes the answers of a gateway.
+    /// Makes the answers to HTTP requests of a gateway, from the sources of its state.
     pub fn new(observed: AnswerSources) -> Self {
         let fabric = Bytes::from(Versioned::new(&*observed.fabric).to_json());
         Self { observed, history: Mutex::default(), fabric, kept: tokio::sync::Mutex::default() }

@@ -89,7 +89,7 @@ pub fn describe_unready_epoch(report: &GatewayReport, job: &str) -> Option<Strin
     Some(texts.join("; "))
 }
 
-/// Whether a gateway with these problems is ready: collectives of its trainers can run.
+/// Returns whether a gateway with these problems is ready: collectives of its trainers can run.
 pub fn is_ready(problems: &[ProblemReport]) -> bool {
     problems.iter().all(|problem| !problem.blocks)
 }

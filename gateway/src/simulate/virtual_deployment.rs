@@ -197,7 +197,7 @@ impl VirtualDeployment {
         &self.handles_of(gateway).expect("a running gateway").metrics
     }
 
-    /// Returns the handles of a gateway; `None` when it does not run.
+    /// Returns the handles by which a running gateway is reached; `None` when it does not run.
     fn handles_of(&self, gateway: GatewayId) -> Option<&GatewayHandles> {
         self.handles.iter().find(|handles| handles.id == gateway)
     }

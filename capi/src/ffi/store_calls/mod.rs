@@ -18,7 +18,8 @@ use hier_collectives::store::limits::{REQUEST_KEYS_MAX, VALUE_BYTES_MAX};
 use std::ffi::{c_char, c_double, c_void};
 use std::ptr;
 
-/// Sends a request to the store, and returns its answer.
+/// Sends the request that `request` makes to the store of the group's job, and waits for its answer
+/// for `timeout_s` seconds at most.
 ///
 /// # Safety
 /// `group` is NULL, or comes from the library and is not closed before the call ends.
@@ -50,7 +51,7 @@ impl ValuesArgument {
         Ok(Self(place))
     }
 
-    /// Hands over values, which the caller frees.
+    /// Gives values to the caller as one handle, which the caller has to free.
     fn write(&self, values: Vec<Vec<u8>>) {
         self.0.write(Box::into_raw(Box::new(StoreValues::new(values))));
     }
@@ -117,7 +118,7 @@ unsafe fn value_argument(
     Ok(unsafe { std::slice::from_raw_parts(value, bytes) }.to_vec())
 }
 
-/// Returns keys as the client takes them.
+/// Borrows the texts of keys in the form that the client in Rust takes.
 fn key_texts(keys: &[String]) -> Vec<&str> {
     keys.iter().map(String::as_str).collect()
 }

@@ -213,7 +213,7 @@ impl Client {
         Self::attach_arena(&RankArena { handover, slots }, options).await
     }
 
-    /// Attaches a rank with this arena.
+    /// Attaches a rank that brings this arena; retries as [`Client::attach`] does.
     async fn attach_arena(arena: &RankArena, options: AttachOptions) -> Result<Self, AttachError> {
         let mut unanswered_since = Instant::now();
         let (mut deadline, mut pause) = (None, ATTACH_RETRY_PAUSE_MIN);

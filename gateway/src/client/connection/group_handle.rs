@@ -25,7 +25,7 @@ pub(in crate::client) struct GroupHandle {
 }
 
 impl GroupHandle {
-    /// Makes the place of an attached rank in its job.
+    /// Makes the handle by which a rank that has attached takes part in its job.
     pub fn of_job(connection: &Arc<Connection>) -> Self {
         Self {
             number: GroupNumber::JOB,

@@ -97,14 +97,16 @@ impl ConnectionState {
         self.groups.values().map(|group| group.operations.len()).sum()
     }
 
-    /// Adds a group in which the caller has this rank; returns its number.
+    /// Adds the state of a group in which the caller has this rank; returns the number by which the
+    /// connection knows it.
     pub fn add_group(&mut self, rank: RankId) -> GroupNumber {
         self.last_number.0 += 1;
         self.groups.insert(self.last_number, GroupState::of_rank(rank));
         self.last_number
     }
 
-    /// Adds a request to the store; returns its number.
+    /// Adds a request to the store that awaits its answer; returns the number that the answer will
+    /// have.
     pub fn add_store_request(&mut self, request: PendingStoreRequest) -> u64 {
         let number = self.next_store_request;
         self.next_store_request += 1;

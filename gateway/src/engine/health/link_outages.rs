@@ -38,7 +38,7 @@ pub(crate) enum OutageLine {
 }
 
 impl OutageLine {
-    /// Returns the name of the link.
+    /// Returns the name of the link that the line is about.
     pub fn link(&self) -> &str {
         match self {
             Self::Down { link, .. } | Self::Up { link, .. } => link,
@@ -133,7 +133,8 @@ fn link_name(fabric: &Fabric, (a, b): OutageEnds) -> String {
     [a, b].map(|region| fabric.region(region).name.clone()).join("-")
 }
 
-/// Returns the name of the gateway by way of which two others reach each other, if it is one alone.
+/// Returns the name of the first gateway with connections to both of two others, by way of which
+/// they reach each other; `None` if there is none.
 fn way_round_outage(
     fabric: &Fabric,
     graph: &MeshGraph,

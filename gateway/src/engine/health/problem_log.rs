@@ -94,8 +94,8 @@ impl ProblemLog {
     }
 }
 
-/// Whether a [`ProblemLog`] logs the problems of a cause. Those of other causes are logged where
-/// they are found.
+/// Returns whether a [`ProblemLog`] logs the problems of a cause. Those of other causes are logged
+/// where they are found.
 fn is_logged_by_problem_log(cause: ProblemCause) -> bool {
     match cause {
         ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Job | ProblemCause::JobFiles => {

@@ -96,7 +96,8 @@ impl JobGroup {
         self.session.fabric().rank_number(rank)
     }
 
-    /// Returns the number in the session of a gateway of the fabric, if it is one of the group.
+    /// Returns the number in the session of a gateway, given by its number in the fabric; `None` if
+    /// it has no rank of the group.
     pub fn member(&self, gateway: GatewayId) -> Option<GatewayId> {
         let index = self.gateways.binary_search(&gateway).ok()?;
         u16::try_from(index).ok().map(GatewayId)
@@ -191,7 +192,8 @@ impl JobGroup {
         self.session.handle_arrival_end(lease, whole, now);
     }
 
-    /// Performs one action of the session; returns what concerns the job.
+    /// Performs one action of the session. Returns the part that only the job can perform, if there
+    /// is one.
     pub fn perform_action(&mut self, action: Action, shared: &EngineShared) -> Option<JobAction> {
         let peers = &shared.peers;
         match action {

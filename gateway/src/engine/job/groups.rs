@@ -302,8 +302,9 @@ impl Job {
         Ok(plan)
     }
 
-    /// Lets the session of a new group meet the gateways that can be reached, or tells them that
-    /// this gateway takes part now.
+    /// Lets the session of a new group meet the gateways that can be reached. If the session has
+    /// begun before, tells them that this gateway takes part; `began` says that it did not until
+    /// now.
     fn begin_or_tell(&mut self, id: GroupId, began: bool, shared: &EngineShared, now: TimeNs) {
         let graph = Arc::clone(shared.peers.graph());
         let Some(group) = self.group_mut(id) else { return };
@@ -372,7 +373,7 @@ fn contradiction_failure(one: &GroupFacts, other: &GroupFacts) -> Failure {
     Failure::new(FailureCode::Disagreement, text)
 }
 
-/// Returns a group in words.
+/// Returns a group in words for errors and logs, by its ranks in the job.
 pub(super) fn group_text(facts: &GroupFacts) -> String {
     let named: Vec<String> =
         facts.ranks.iter().take(NAMED_RANKS_MAX).map(RankId::to_string).collect();

@@ -193,7 +193,7 @@ impl Job {
         self.groups.len()
     }
 
-    /// Whether the job is this group, or has made it.
+    /// Returns whether the job is this group, or has made it.
     pub fn has_group(&self, id: GroupId) -> bool {
         self.world.id == id || self.groups.contains_key(&id)
     }
@@ -217,13 +217,14 @@ impl Job {
         self.groups.values_mut().for_each(handle);
     }
 
-    /// Whether every session has finished its drain.
+    /// Returns whether every session has finished its drain.
     pub fn is_drained(&self) -> bool {
         let mut groups = self.groups.values().chain([&self.world]);
         groups.all(|group| group.session.is_drained())
     }
 
-    /// Sets the job's memory for partials and its share of links, since jobs came or went.
+    /// Sets the job's memory for partials, and its share of each link, one `one_in`th, since jobs
+    /// came or went.
     pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
         self.settings.partials = partials;
         self.settings.one_in = one_in;
@@ -251,7 +252,7 @@ impl Job {
         }
     }
 
-    /// Stores when the session of a group wants to be called.
+    /// Stores the time at which the session of a group wants to be called next.
     fn note_deadline(&mut self, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let deadline = group.session.poll_timeout();
@@ -361,7 +362,8 @@ impl Job {
         Some(self.group_mut(id)?.handle_message(from, message, now))
     }
 
-    /// Returns the group of a request of a rank's current attachment.
+    /// Returns the group that a request of a rank is about; `None` if the attachment was replaced,
+    /// or the rank knows no group by this number.
     fn group_of_request(
         &self,
         rank: RankId,
@@ -372,7 +374,8 @@ impl Job {
         self.ranks.group(rank, number).filter(|_| is_current)
     }
 
-    /// Logs that a rank attached or detached.
+    /// Logs that a rank attached or detached, as `what` says, unless the log throttle suppresses
+    /// the line.
     fn log_attachment(&mut self, rank: RankId, what: &str, now: TimeNs) {
         if let Some(suppressed) = self.attach_lines.permit(now) {
             let name = &self.name;

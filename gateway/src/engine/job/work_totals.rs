@@ -26,7 +26,7 @@ pub(in crate::engine) struct CollectiveEfficiency {
 }
 
 impl WorkTotals {
-    /// Returns the sums.
+    /// Returns the sums in the form of the status.
     pub fn report(&self) -> TotalsReport {
         self.report
     }
@@ -62,7 +62,7 @@ impl CollectiveEfficiency {
         (least > Span::ZERO && took > Span::ZERO).then_some(Self { took, least })
     }
 
-    /// Returns the least time over the time taken.
+    /// Returns the least time that the collective needs over the time taken, 1 at best.
     pub fn efficiency(self) -> f64 {
         self.least.as_secs_f64() / self.took.as_secs_f64()
     }

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use units::TimeNs;
 
 impl Peers {
-    /// Returns the connections of all gateways.
+    /// Returns the graph of all gateways and of the connections between them that are up.
     pub fn graph(&self) -> &Arc<MeshGraph> {
         self.connections.graph()
     }
 
-    /// Whether a route leads to another gateway.
+    /// Returns whether a route leads to another gateway.
     pub fn is_reachable(&self, gateway: GatewayId) -> bool {
         self.connections.routes().reaches(gateway)
     }
@@ -90,8 +90,8 @@ impl Peers {
         }
     }
 
-    /// Whether the addresses of a message from a peer are those of other gateways, or of this one
-    /// as the recipient.
+    /// Returns whether the addresses of a message from a peer are those of other gateways, or of
+    /// this one as the recipient.
     pub fn has_known_addresses(&self, envelope: Envelope) -> bool {
         let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
         known(envelope.from) && envelope.from != self.me && known(envelope.to)

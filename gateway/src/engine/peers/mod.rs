@@ -197,7 +197,7 @@ impl Peers {
         self.peers.keys().copied()
     }
 
-    /// Whether a hello shows that the peer restarted since its lanes came up.
+    /// Returns whether a hello shows that the peer restarted since its lanes came up.
     pub fn has_restarted(&self, seen: LanePeerSeen) -> bool {
         let peer = self.peers.get(&seen.peer);
         peer.is_some_and(|peer| !peer.lanes.is_empty() && peer.boot != Some(seen.boot))
@@ -214,7 +214,7 @@ impl Peers {
         Some(self.peers.get(&peer)?.lanes.get(&lane)?.id)
     }
 
-    /// Whether a connection is still one of the peer's lanes.
+    /// Returns whether a connection is still one of the peer's lanes.
     pub fn is_current_connection(&self, peer: GatewayId, id: ConnectionId) -> bool {
         let peer = self.peers.get(&peer);
         peer.is_some_and(|peer| peer.all_lanes().any(|handle| handle.id == id))
@@ -227,7 +227,7 @@ impl Peers {
         }
     }
 
-    /// Whether a peer's control messages use this connection, so that none arrives late.
+    /// Returns whether a peer's control messages use this connection, so that none arrives late.
     pub fn is_control_connection(&self, from: GatewayId, id: ConnectionId) -> bool {
         let incoming =
             self.peers.get(&from).is_some_and(|peer| peer.control.is_incoming_connection(id));

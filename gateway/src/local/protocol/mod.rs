@@ -136,7 +136,7 @@ pub enum LocalResponse {
 }
 
 impl LocalRequest {
-    /// Returns the request as one in a group.
+    /// Returns the request as one about the trainer's group `number`.
     pub fn in_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
     }
@@ -258,7 +258,8 @@ impl LocalRequest {
         }))
     }
 
-    /// Reads the fields of a post. What ranks must agree on of its counts follows from them.
+    /// Reads the fields of a post. The part of its counts on which all ranks must agree is computed
+    /// from them.
     fn read_post(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let (epoch, sequence) = (Epoch(reader.read_u64()?), Sequence(reader.read_u64()?));
         let descriptor = Descriptor::read_without_counts(reader)?;
@@ -273,7 +274,7 @@ impl LocalRequest {
 }
 
 impl LocalResponse {
-    /// Returns the response as one about a group.
+    /// Returns the response as one about the trainer's group `number`.
     pub fn of_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
     }

@@ -84,7 +84,7 @@ impl SharedLane {
         self.model.set_packet_bytes(mtu.into());
     }
 
-    /// Changes the most that the lane may send.
+    /// Sets the most that the lane may send to the rate limit of `path`.
     pub fn set_path(&mut self, path: &LanePath) {
         self.model.set_rate_max(path.link.rate.bytes_per_second());
     }
@@ -99,7 +99,7 @@ impl SharedLane {
         self.model.pacing_rate()
     }
 
-    /// Returns the delivery rate in bytes per second.
+    /// Returns the delivery rate that the model measured, in bytes per second.
     pub fn rate(&self) -> f64 {
         self.model.rate()
     }
@@ -135,7 +135,7 @@ impl SharedLane {
         );
     }
 
-    /// Returns the model's time of an instant.
+    /// Converts an instant to the model's time, which begins at [`BEGIN`] with the lane.
     fn time(&self, at: Instant) -> TimeNs {
         let span = |duration: Duration| {
             Span::from_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))

@@ -137,7 +137,7 @@ impl Dialler {
         }
     }
 
-    /// Returns the address of the peer's lane.
+    /// Returns the UDP address of the peer's lane to which this one connects.
     fn address(&self) -> SocketAddr {
         self.peer.addresses.of_lane(self.lane)
     }

@@ -287,7 +287,8 @@ enum HandshakeFailure {
 }
 
 impl From<quinn::ConnectionError> for HandshakeFailure {
-    /// Tells a dialler that gave up by itself from every other error.
+    /// Converts the error of a connection. A dialler that gave up by itself is told from every
+    /// other error.
     fn from(error: quinn::ConnectionError) -> Self {
         if tls::is_closed_by_dialler(&error) {
             return Self::Withdrawn;

@@ -152,8 +152,8 @@ impl PeerLiveness {
         self.can_go_round.store(can, Ordering::Relaxed);
     }
 
-    /// Whether a lane ended just before `now` because nothing came from the peer. The lanes of a
-    /// silent peer end soon after each other.
+    /// Returns whether a lane ended just before `now` because nothing came from the peer. The lanes
+    /// of a silent peer end soon after each other.
     pub fn has_ended_silent(&self, now: TimeNs) -> bool {
         let ended_ns = self.ended_silent_ns.load(Ordering::Relaxed);
         ended_ns > 0 && now.since(TimeNs::from_ns(ended_ns)).duration() < SILENT_ENDS_MAX
@@ -349,7 +349,7 @@ impl LivenessFrames {
 }
 
 impl LaneLiveness {
-    /// Makes the silence of a lane that is up since `now`.
+    /// Makes the state of a lane that is up since `now`, and has not been silent yet.
     fn new(now: TimeNs, peer: &PeerLiveness) -> Self {
         let last = LivenessSample {
             at: now,

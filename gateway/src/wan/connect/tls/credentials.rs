@@ -386,7 +386,7 @@ fn read_tls_certificate_chain(
     Ok(certificates)
 }
 
-/// Reads a file with certificates or a key.
+/// Reads the bytes of a PEM file with certificates or a key.
 fn read_tls_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
     read_credential_file(file).map_err(|error| unreadable_credentials(file, &error))
 }
@@ -398,7 +398,7 @@ fn unreadable_credentials(file: &Path, error: &dyn std::error::Error) -> Credent
     CredentialsError::Unreadable { file: file.to_owned(), problem }
 }
 
-/// Whether a PEM file has a private key that is encrypted.
+/// Returns whether a PEM file has a private key that is encrypted.
 fn is_encrypted_key(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")

@@ -273,12 +273,12 @@ impl LaneNumber {
         if self.in_use() > self.wanted() { LaneReason::Peer } else { self.reason }
     }
 
-    /// Whether a lane is being tried.
+    /// Returns whether a lane is being tried.
     pub fn is_trying(&self) -> bool {
         self.extras.last().is_some_and(|lane| lane.is_trial)
     }
 
-    /// Whether a lane is being tried because another path may carry more.
+    /// Returns whether a lane is being tried because another path may carry more.
     pub fn is_trying_path(&self) -> bool {
         self.is_trying() && self.reason == LaneReason::MorePaths
     }
@@ -327,7 +327,7 @@ impl LaneNumber {
         self.terms.least.saturating_add(extras).min(self.terms.most)
     }
 
-    /// Returns the most lanes that both ends can have.
+    /// Returns the most lanes that both ends can have, the peer's bound included once it is known.
     fn most(&self) -> u16 {
         self.peer.map_or(self.terms.most, |wish| wish.most.min(self.terms.most))
     }
@@ -383,7 +383,7 @@ impl LaneNumber {
         self.pause = (self.pause + self.pause).min(TRIAL_PAUSE_MAX);
     }
 
-    /// Returns a number of round trips, or `least` if that is longer.
+    /// Returns the time of `count` round trips of the link, or `least` if that is longer.
     fn rounds(&self, count: u64, least: Span) -> Span {
         Span::from_ns(self.terms.rtt.ns().saturating_mul(count)).max(least)
     }
