@@ -15,10 +15,12 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The target of all lines of this program. The part of it that wrote a line is its `module`.
+/// The value of `target` in all JSON log lines of this program. The part of it that wrote a line is
+/// the line's `module`.
 const TARGET: &str = "landbridge";
 
-/// First parts of the names of modules of this program.
+/// The first parts of the names of this program's modules; log lines of all other modules come from
+/// libraries.
 const OWN_MODULES: [&str; 2] = ["gateway", "landbridge"];
 
 /// Writes each event as one JSON object, with the time of its clock.

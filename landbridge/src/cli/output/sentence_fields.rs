@@ -6,7 +6,7 @@ use tracing_subscriber::field::{MakeVisitor, RecordFields, VisitOutput};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
-/// Name of the field that has the sentence of a log line.
+/// The name of the field that has the sentence of a log line, as the crate `tracing` gives it.
 pub(super) const MESSAGE: &str = "message";
 
 /// Writes the message of an event, or all fields where there is no message.
