@@ -26,8 +26,8 @@ from ._waiting import (
     wait_in_event_loop,
 )
 
-#: 30 min in seconds: default time that a rank waits for the other ranks. A region may take long to
-#: load its data or to start again.
+#: 1,800 s (30 min): how long a rank waits for the other ranks by default. The time is chosen: a
+#: region may take long to load its data or to start again.
 DEFAULT_TIMEOUT_S = 30 * 60.0
 
 log = logging.getLogger("landbridge")

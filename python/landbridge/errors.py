@@ -239,10 +239,10 @@ class GatewayLost(CollectiveFailed, ConnectionError):
     code, fault, kind = 9, "gateway", "gateway lost"
 
 
-#: Exceptions of posts that ranks must change: the same posts would fail again.
+#: The exceptions of posts that ranks must change, since the same posts would fail again.
 POSTS_AT_FAULT = (RanksDisagree, BadRequest)
 
-#: The exception class of each failure code of the gateway; docs/protocol.md section 2.
+#: The exception class for each failure code of the gateway; docs/protocol.md section 2.
 FAILURES: dict[int, type[CollectiveFailed]] = {
     failure.code: failure
     for failure in (

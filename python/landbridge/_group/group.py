@@ -28,7 +28,7 @@ from .subgroup import ParentGroup
 _log = logging.getLogger("landbridge")
 
 #: 60 s: how long a rank that has finished waits for others to recover with, before it takes them to
-#: have ended. A gateway is started again within seconds.
+#: have ended. The time is chosen, since a gateway is started again within seconds.
 _FINISH_TIMEOUT_S = 60.0
 
 

@@ -25,15 +25,18 @@ from .poster import posted_agreed_array
 from .state import GroupState
 from .whole_arrays import WholeArrayCollectives
 
-#: 2^64 - 1: the place of a group of two ranks for their sends.
+#: 2^64 - 1: the place of every group of two ranks for their sends. A place numbers the groups of a
+#: job, and no other group has this one.
 _PAIR_PLACE = (1 << 64) - 1
-#: 65,536 tags: one more than the highest.
+#: 65,536 tags of sends, from 0 on: as many as the 16 bits of a tag can name.
 _TAGS = 1 << 16
-#: Bit 61: set in the number of a send; docs/protocol.md section 2.
+#: 2^61, bit 61: set in the number of a send, and in that of no other collective; docs/protocol.md
+#: section 2.
 _SEND_BIT = 1 << 61
-#: Bit 60: the number, in the group of two, of the rank that sends.
+#: 60: the bit in the number of a send that names the sender by its rank, 0 or 1, in the group of
+#: two.
 _SENDER_SHIFT = 60
-#: 44 bits: the place of a send in its series, below the tag.
+#: 44 bits: those in the number of a send for its place in its series. The tag stands above them.
 _TAG_SHIFT = 44
 
 

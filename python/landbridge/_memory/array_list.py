@@ -10,7 +10,8 @@ from ..errors import UnsupportedArray
 from .arena import ArenaSlot
 from .arrays import ArrayAdapter, adapt_array
 
-#: 64 bytes: the memory behind a block without rows, since array libraries refuse a view of nothing.
+#: 64 bytes: the memory that stands for a block without rows. It is chosen, since array libraries
+#: refuse a view of nothing.
 _NO_ROWS_BYTES = 64
 
 

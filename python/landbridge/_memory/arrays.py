@@ -28,8 +28,8 @@ from .plain_memory import (
 
 Shape = Union[int, Sequence[int]]
 
-#: Numbers of the DLPack device types whose memory the CPU can read: plain memory, and memory that
-#: is pinned for CUDA or ROCm.
+#: 1, 3 and 11: the numbers of the DLPack device types whose memory the CPU can read. They are plain
+#: memory, and memory pinned for CUDA or for ROCm.
 _DLPACK_CPU_DEVICE_TYPES = (1, 3, 11)
 
 
@@ -458,7 +458,7 @@ def _torch_tensor_over_slot(torch: Any, slot: ArenaSlot, dtype: Any, shape: tupl
     return torch.frombuffer(slot.memory, dtype=dtype, count=count).view(shape)
 
 
-#: The ``Dtype`` of each name of an element type that NumPy, ml_dtypes, JAX and torch share.
+#: The ``Dtype`` for each name of an element type that NumPy, ml_dtypes, JAX and torch share.
 _DTYPES_BY_NAME = {
     "float32": Dtype.F32,
     "float64": Dtype.F64,
@@ -474,8 +474,8 @@ _DTYPES_BY_NAME = {
     "uint64": Dtype.U64,
     "bool": Dtype.BOOL,
 }
-#: The name of the element type of each format of a buffer that is known. A C long and a size have
-#: 64 bits on Linux.
+#: The name of the element type for each known format of a buffer. A C long and a size have 64 bits
+#: on Linux.
 _NAMES_BY_FORMAT = {
     **{d.struct_format: name for name, d in _DTYPES_BY_NAME.items() if d != Dtype.BF16},
     **{"l": "int64", "n": "int64", "L": "uint64", "N": "uint64"},

@@ -18,8 +18,8 @@ from .._operation import DEFAULT_TIMEOUT_S, Operation
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
 from ._local_ranks import LocalRanks
 
-#: 25 MiB: default for the most bytes of gradients that are averaged in one all-reduce, as in
-#: PyTorch's DDP.
+#: 25 MiB: the default for the most bytes of gradients that are averaged in one all-reduce.
+#: PyTorch's DDP has the same.
 _DEFAULT_BUCKET_BYTES = 25 << 20
 
 

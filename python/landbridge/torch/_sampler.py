@@ -17,7 +17,8 @@ from .._operation import DEFAULT_TIMEOUT_S
 from ..errors import ConfigError, LandbridgeError, RanksDisagree
 from ._local_ranks import LocalRanks
 
-#: 2^20 batches: more than any loader draws ahead; each takes a list of shares.
+#: 2^20 batches: the most that a caller may say a loader draws ahead, more than any does. The limit
+#: of memory is chosen, since each takes a list of shares.
 _PREFETCH_BATCHES_MAX = 1 << 20
 
 
