@@ -60,8 +60,8 @@ struct PlacedBuffer {
 }
 
 impl CallBuffers {
-    /// Makes the buffers of a call without elements, of type `dtype`, such as a barrier's. A send fills
-    /// in one of them.
+    /// Makes the buffers of a call without elements, of type `dtype`, such as a barrier's. A send
+    /// fills in one of them.
     pub fn empty(dtype: Dtype) -> Self {
         let (contribution, result) = (None, None);
         Self { dtype, contribution_bytes: 0, result_bytes: 0, contribution, result }
