@@ -91,6 +91,8 @@ class LocalBatchSplit:
     def __init__(
         self, global_batch: int, speeds: Sequence[float], limits: Sequence[int] | None = None
     ) -> None:
+        """Splits the batch by the expected speeds of all ranks, in any unit, within the limits of
+        each in samples. Raises ``ConfigError``."""
         self._global_batch = check_integer_argument(
             "global_batch", global_batch, BATCH_SAMPLES_MAX + 1
         )

@@ -109,6 +109,7 @@ class LocalRegions:
         self._run_program("certs", "--fabric", str(fabric), "--out", str(keys), *made)
 
     def __enter__(self) -> LocalRegions:
+        """Starts the relay and all gateways. Ends them again if one does not start."""
         try:
             if self._link is not None:
                 self._start_relay(self._link)
@@ -123,6 +124,7 @@ class LocalRegions:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Ends the gateways and the relay, and removes the folder."""
         self.close()
 
     def close(self) -> None:

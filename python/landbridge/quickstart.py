@@ -297,6 +297,7 @@ class _LinearModel:
     """A linear fit in plain Python, for machines without PyTorch."""
 
     def __init__(self) -> None:
+        """Makes the model with all weights 0, equal on every rank."""
         self._weights = [0.0] * _SAMPLE_INPUTS
 
     def compute_gradient(self, batch: list[_Sample]) -> tuple[list[float], float]:
@@ -322,6 +323,7 @@ class _TorchModel:
     """A small network in PyTorch."""
 
     def __init__(self) -> None:
+        """Makes the network with weights from a fixed seed, equal on every rank."""
         torch = self._torch = importlib.import_module("torch")
         torch.manual_seed(0)
         torch.set_num_threads(1)

@@ -53,6 +53,7 @@ class GatewayAttachment:
     """Attaches one rank to its gateway, also after the connection was lost."""
 
     def __init__(self, location: GatewayLocation, rank: int, arena: Arena, state: JobState) -> None:
+        """Prepares to attach the rank with its arena at a gateway. Nothing is connected yet."""
         #: The name of the fabric, once attached.
         self.fabric = ""
         #: The number of ranks of the job, once attached.
@@ -215,6 +216,7 @@ class AttachmentFailures:
     """The failures of one rank's attempts to meet the others within one timeout."""
 
     def __init__(self, rank: int, timeout_s: float) -> None:
+        """Begins without failures, for a rank that tries for ``timeout_s`` seconds."""
         self._rank = rank
         self._timeout_s = timeout_s
         #: The failure of the last attempt that was followed by another one.
@@ -265,6 +267,7 @@ class AttachmentLog:
     lasts and an operator should look."""
 
     def __init__(self, rank: int) -> None:
+        """Begins without trouble, for the rank of this number."""
         self._rank = rank
         #: The text of the last trouble, logged once however often it is met.
         self._told = ""

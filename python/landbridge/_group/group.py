@@ -55,6 +55,7 @@ class Group(ParentGroup):
     _state: JobState
 
     def __init__(self, location: GatewayLocation, rank: int, arena: Arena) -> None:
+        """Makes the group of all ranks of a job, which ``connect`` then attaches."""
         super().__init__(rank, len(location.speeds), arena, JobState(), threading.RLock())
         # Ends the connection of a group that nobody closes.
         weakref.finalize(self, JobState.shut_down_connection, self._state).atexit = False

@@ -48,6 +48,8 @@ class SendingGroup(WholeArrayCollectives):
     def __init__(
         self, rank: int, world_size: int, arena: Arena, state: GroupState, posting: threading.RLock
     ) -> None:
+        """Prepares posts, as ``CollectivePoster``, for a rank that has sent to no other rank
+        yet."""
         super().__init__(rank, world_size, arena, state, posting)
         # The groups of this rank and each other one that it has sent to or received from.
         self._pairs: dict[int, PairState] = {}
@@ -228,6 +230,7 @@ class RankPair(BlockCollectives):
     """A rank and one other, in a group of their own for their sends."""
 
     def __init__(self, job: SendingGroup, state: PairState) -> None:
+        """Makes the group of two ranks with this state, on the connection of the job."""
         super().__init__(state.place.rank, 2, job._arena, state, job._posting)
         # Keeps the connection.
         self._job = job

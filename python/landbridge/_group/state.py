@@ -62,6 +62,7 @@ class GroupState:
     place: GroupPlace | None = None
 
     def __init__(self) -> None:
+        """Makes the state of a group that is not connected and in no epoch."""
         self._make_locks()
         self.connection: Connection | None = None
         #: The latest known epoch, or 0.

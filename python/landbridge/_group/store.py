@@ -59,6 +59,7 @@ class Store:
     """
 
     def __init__(self, caller: StoreCaller) -> None:
+        """Makes the store whose requests the caller sends. They wait for 300 s by default."""
         self._caller = caller
         self.timeout = STORE_TIMEOUT_S
 

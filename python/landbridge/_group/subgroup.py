@@ -166,6 +166,7 @@ class Subgroup(ParentGroup):
     _state: JobSubgroupState
 
     def __init__(self, job: ParentGroup, state: JobSubgroupState, ranks: Sequence[int]) -> None:
+        """Makes the group of these ranks of the job, by their numbers there, from its state."""
         super().__init__(state.place.rank, len(ranks), job._arena, state, job._posting)
         self.ranks = tuple(ranks)
         # Keeps the connection.

@@ -19,6 +19,8 @@ class ArrayList(ArrayAdapter):
     """The adapter of a list of arrays, whose library, dtype and row shape are the same."""
 
     def __init__(self, blocks: Sequence[ArrayAdapter]) -> None:
+        """Makes the adapter from those of the arrays. Raises ``UnsupportedArray`` where there is
+        none, or their dtypes or rows differ."""
         if not blocks:
             raise UnsupportedArray("an empty list of arrays; give one for each rank")
         first = blocks[0]

@@ -115,6 +115,8 @@ class Connection:
     """An attached connection to the gateway. ``start_reader`` starts its reader thread."""
 
     def __init__(self, connected: Channel, attached: Attached, frames: FrameDecoder) -> None:
+        """Takes over a socket on which the gateway has answered ``attached``. ``frames`` may hold
+        bytes that came behind the answer."""
         self.attached = attached
         self._socket = connected
         self._frames = frames
@@ -366,4 +368,5 @@ class _ReadingThread:
     """The thread that reads, as a new object for each turn."""
 
     def __init__(self) -> None:
+        """Notes that the calling thread reads."""
         self.thread = threading.get_ident()

@@ -39,6 +39,7 @@ class TrustedUsers(NamedTuple):
         return user in (0, self.own, self.gateway)
 
     def __str__(self) -> str:
+        """Returns the names and numbers of the users, root first, for messages."""
         users = {0: None, self.own: None}
         if self.gateway is not None:
             users[self.gateway] = None

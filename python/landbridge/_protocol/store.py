@@ -168,6 +168,7 @@ class _StoreAnswerReader:
     """Reads the fields of an answer from its front."""
 
     def __init__(self, data: bytes) -> None:
+        """Begins at the front of the bytes of an answer."""
         self._data, self._at = data, 0
 
     def take(self, count: int) -> bytes:

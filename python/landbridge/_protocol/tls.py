@@ -126,6 +126,7 @@ class TlsChannel:
     """The bytes of one connection, encrypted and decrypted. Any thread may call it."""
 
     def __init__(self, connected: socket.socket, context: ssl.SSLContext, host: str) -> None:
+        """Prepares TLS over a connected socket to ``host``. Keys are not agreed on yet."""
         self._socket = connected
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)

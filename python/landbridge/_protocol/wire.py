@@ -354,6 +354,8 @@ class _MessageLayout:
     """The wire layout of one message class: fixed parts with texts or sizes between them."""
 
     def __init__(self, cls: Any, first: int) -> None:
+        """Derives the layout of a message class from the types of its fields; ``first`` is its
+        code, the first byte."""
         self.cls = cls
         self._first = first
         # For each fixed part: its struct, its enums, and the text or the sizes after it.
@@ -470,6 +472,8 @@ class MessageCodec(Generic[M]):
     """The codec of one direction's messages, which differ by their first byte."""
 
     def __init__(self, name: str, messages: Mapping[int, type[Any]]) -> None:
+        """Makes the codec of these message classes by their codes. ``name`` says in errors whose
+        messages they are."""
         self._name = name
         self.messages = dict(messages)
         self._by_code = {code: _MessageLayout(cls, code) for code, cls in messages.items()}

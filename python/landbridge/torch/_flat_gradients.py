@@ -292,6 +292,8 @@ class _GradientBucket:
     def __init__(
         self, group: Group, parameters: list[torch.nn.Parameter], names: list[str], index: int
     ) -> None:
+        """Allocates the gradients of these parameters twice in the arena. ``index`` is the number
+        of the bucket. Raises ``ArenaFull``."""
         self.parameters, self._names = parameters, names
         elements = sum(p.numel() for p in parameters)
         dtype = parameters[0].dtype

@@ -177,9 +177,11 @@ class UnevenSampler:
         self._epoch, self._done = epoch, done
 
     def __len__(self) -> int:
+        """Returns the number of batches that are left in the epoch."""
         return self._samples // self._global_batch - self._done
 
     def __iter__(self) -> Iterator[list[int]]:
+        """Yields this trainer's indices of samples for each batch that is left in the epoch."""
         if self._shuffle:
             generator = torch.Generator()
             generator.manual_seed(self._seed * 1_000_003 + self._epoch)
