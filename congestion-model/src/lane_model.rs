@@ -234,12 +234,12 @@ impl LaneModel {
         self.rates.max().unwrap_or(self.startup_window / self.rtt_seconds())
     }
 
-    /// Returns the RTT without a queue.
+    /// Returns the min RTT: the least RTT of the path, without a queue.
     pub fn min_rtt(&self) -> Span {
         self.min_rtt.get()
     }
 
-    /// Returns the present phase.
+    /// Returns the present phase of the lane, such as startup.
     pub fn phase(&self) -> Phase {
         self.phase
     }
@@ -254,7 +254,8 @@ impl LaneModel {
         self.losses
     }
 
-    /// Returns what the lane has found out; `None` while it does not know the rate.
+    /// Returns the delivery rate and the min RTT that the lane has found, for a new lane of its
+    /// path. `None` while it does not know the rate.
     pub fn found(&self) -> Option<FoundPath> {
         let rate = self.rates.max().filter(|_| self.phase != Phase::Startup)?;
         Some(FoundPath { rate, min_rtt: self.min_rtt() })
@@ -265,7 +266,8 @@ impl LaneModel {
         self.transition.take()
     }
 
-    /// Ends a round: takes its rate, and goes on to the next phase where it is time.
+    /// Ends a round: adds its delivery rate to the filter, and goes on to the next phase where it
+    /// is time.
     fn end_round(&mut self, sample: &RoundSample) {
         let now = self.counters.at;
         self.phase_rounds += 1;
@@ -399,7 +401,7 @@ impl LaneModel {
         CRUISE_ROUNDS_MIN + (mixed % u64::from(CRUISE_ROUNDS_SPREAD)) as u32
     }
 
-    /// Returns the window of the phase in bytes, without a least one.
+    /// Returns the congestion window of the phase in bytes, which [`Self::window_min`] may exceed.
     fn target_window(&self) -> f64 {
         if self.phase == Phase::Startup {
             return self.startup_window;
@@ -411,7 +413,7 @@ impl LaneModel {
         self.rate() * (rtt + slack)
     }
 
-    /// Returns the least window in bytes.
+    /// Returns the least congestion window in bytes.
     fn window_min(&self) -> f64 {
         (WINDOW_PACKETS_MIN * self.terms.packet_bytes) as f64
     }

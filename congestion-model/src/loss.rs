@@ -37,7 +37,7 @@ impl LossKind {
 }
 
 impl LossCounts {
-    /// Returns what was lost since the counts were those of `before`, on the same lane.
+    /// Returns the bytes that the same lane has lost, by kind, since its counts were `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             random_bytes: self.random_bytes.saturating_sub(before.random_bytes),
@@ -53,7 +53,7 @@ impl LossCounts {
         self.outage_bytes += others.outage_bytes;
     }
 
-    /// Counts a loss.
+    /// Counts a loss of `bytes` bytes by its kind.
     pub(crate) fn add(&mut self, kind: LossKind, bytes: u64) {
         *match kind {
             LossKind::Random => &mut self.random_bytes,

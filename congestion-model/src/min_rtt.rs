@@ -18,7 +18,7 @@ impl MinRtt {
         Self { least: assumed, is_measured: false, seen_at: now }
     }
 
-    /// Returns the least RTT.
+    /// Returns the least RTT in the window of time.
     pub fn get(&self) -> Span {
         self.least
     }

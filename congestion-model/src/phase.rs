@@ -78,7 +78,8 @@ impl Phase {
         }
     }
 
-    /// Returns the part of the BDP in flight at which a phase that drains has done so.
+    /// Returns the bytes in flight, as a part of the BDP, at which a lane in a draining phase has
+    /// drained its queue.
     pub(crate) const fn drained_gain(self) -> f64 {
         match self {
             Self::Drain => 1.0,

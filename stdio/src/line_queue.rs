@@ -209,7 +209,7 @@ impl QueueState {
         format!("{line}\n")
     }
 
-    /// Counts lost lines, and those that a lost text has reported in vain.
+    /// Counts lost lines: `lines` new ones, and `reports` that a lost text had announced in vain.
     fn lose(&mut self, lines: u64, reports: u64) {
         self.lost += lines;
         self.unreported += lines + reports;

@@ -172,7 +172,7 @@ impl SitePump {
         }
     }
 
-    /// Returns the time since the lab started.
+    /// Returns the time since the lab started, by the clock of all its threads.
     fn now(&self) -> TimeNs {
         self.clock.now()
     }

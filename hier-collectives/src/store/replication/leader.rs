@@ -91,7 +91,7 @@ impl StoreLeader {
         }
     }
 
-    /// Whether it waits for messages of other gateways.
+    /// Whether the leader waits for messages of other gateways.
     pub fn is_waiting(&self, replica: &StoreReplica) -> bool {
         self.phase != LeaderPhase::Asleep && !self.lagging(replica).is_empty()
     }
@@ -160,7 +160,8 @@ impl StoreLeader {
         }
     }
 
-    /// Adds a command to the order if it leads, and sends it to all gateways.
+    /// Adds a command to the order, and sends it to all gateways. Does nothing for a leader that
+    /// does not lead yet, for a known command, or where the log is full.
     pub fn append(&mut self, entry: StoreEntry, replica: &mut StoreReplica) {
         let is_new = replica
             .state()

@@ -85,7 +85,7 @@ struct JsonLine<'a> {
 }
 
 impl JsonLine<'_> {
-    /// Returns the object, without a line break.
+    /// Returns the log line as one JSON object, without a line break.
     fn to_json(&self) -> String {
         serde_json::to_string(self).expect("texts and numbers have a form in JSON")
     }
