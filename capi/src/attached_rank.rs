@@ -117,7 +117,7 @@ impl AttachedRank {
         Ok(())
     }
 
-    /// Waits until every rank has come to a barrier.
+    /// Waits at a barrier of the job until every rank has come to it, until `deadline` at most.
     fn meet_at_barrier(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         let spec = CollectiveSpec {
             timeout: time_left(deadline),

@@ -132,7 +132,8 @@ impl AttachedGroup {
         self.finish_making(self.rank.poster.worker.run(making)?)
     }
 
-    /// Posts a collective. Waits until it may be posted.
+    /// Posts a collective in this group, and returns its handle. Waits before that while too many
+    /// of this rank are under way.
     ///
     /// # Errors
     /// It was not posted, and nothing uses its memory.

@@ -26,7 +26,7 @@ impl UsedRanges {
     }
 }
 
-/// Returns whether two ranges share a byte.
+/// Returns whether two ranges of addresses or offsets share a byte.
 pub fn memory_ranges_overlap<T: Ord>(one: &Range<T>, other: &Range<T>) -> bool {
     one.start < other.end && other.start < one.end
 }

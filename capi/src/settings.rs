@@ -189,7 +189,7 @@ fn choose_named<'a, T>(
     }
 }
 
-/// Reads a token from its file.
+/// Reads a job's token from the file that the region file names.
 fn read_token_setting(path: &Path) -> Result<Token, CallError> {
     load_token(path).map_err(|error| CallError::new(Status::Config, error.to_string()))
 }

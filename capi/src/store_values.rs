@@ -17,7 +17,7 @@ impl StoreValues {
         Self { terminated: terminated.collect() }
     }
 
-    /// Returns the number of values.
+    /// Returns the number of values that the handle holds.
     pub fn count(&self) -> usize {
         self.terminated.len()
     }

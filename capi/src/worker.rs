@@ -32,7 +32,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread, which takes no signals.
+    /// Starts the thread of a rank, which takes no signals, and its runtime for sockets and timers.
     ///
     /// # Errors
     /// The process has no thread or no descriptor left.

@@ -140,7 +140,7 @@ impl Warnings {
         true
     }
 
-    /// Returns the counters for the metric.
+    /// Returns the counters of warnings by cause, which the metrics show.
     pub(crate) fn counts(&self) -> Family<WarningLabel, Counter> {
         self.counts.clone()
     }

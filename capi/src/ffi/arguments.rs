@@ -17,7 +17,7 @@ use units::Span;
 /// 1e9 s, or 31 years: the longest timeout, so that no sum of times overflows.
 const TIMEOUT_MAX_S: f64 = 1e9;
 
-/// Returns what a pointer points to.
+/// Returns a reference to the value that the pointer of the argument `name` leads to.
 ///
 /// # Errors
 /// The pointer is NULL or misaligned.
@@ -100,7 +100,7 @@ pub fn check_pointer_argument<T>(pointer: *const T, name: &str) -> Result<(), Ca
     Ok(())
 }
 
-/// Returns the group of a handle.
+/// Returns a reference to the group that a handle of the program stands for.
 ///
 /// # Errors
 /// The handle is NULL, misaligned, or of the parent process.
@@ -116,7 +116,7 @@ pub unsafe fn group_argument<'a>(
     Ok(group)
 }
 
-/// Returns the operation of a handle.
+/// Returns a reference to the operation that a handle of the program stands for.
 ///
 /// # Errors
 /// The handle is NULL, misaligned, or of the parent process.
@@ -142,7 +142,8 @@ fn check_handle_argument_owner(owner: u32) -> Result<(), CallError> {
     Err(CallError::new(Status::Forked, text))
 }
 
-/// Returns a structure that begins with its own size.
+/// Returns a reference to a structure of options, whose first field is its size in bytes. So
+/// programs of another version of the header are refused.
 ///
 /// # Errors
 /// The pointer is NULL or misaligned, or the structure has another size.
@@ -204,7 +205,7 @@ pub fn deadline_argument(seconds: f64) -> Result<Option<Instant>, CallError> {
     Ok(Instant::now().checked_add(wait))
 }
 
-/// Returns a text; `None` for NULL.
+/// Returns the text of a C string in the argument `name`; `None` for NULL.
 ///
 /// # Errors
 /// The text is not UTF-8.
@@ -223,7 +224,7 @@ pub unsafe fn text_argument<'a>(
     text.map(Some).map_err(|_| CallError::invalid(format!("{name}: not UTF-8")))
 }
 
-/// Returns a path; `None` for NULL.
+/// Returns the path that a C string gives, in any bytes; `None` for NULL.
 ///
 /// # Safety
 /// As for [`text_argument`].
@@ -247,7 +248,7 @@ pub fn dtype_argument(code: c_int) -> Result<Dtype, CallError> {
     found.ok_or_else(|| CallError::invalid(format!("dtype {code}: there is none of this number")))
 }
 
-/// Returns the reduction with this number in the header.
+/// Returns the reduction, such as a sum, with the number `code` in the header.
 ///
 /// # Errors
 /// There is none, or it is not defined on the element type.

@@ -36,7 +36,7 @@ impl Account {
         valid.then(|| Self(text.to_owned()))
     }
 
-    /// Returns the number of the user.
+    /// Returns the number of the account as a user of this host.
     ///
     /// # Errors
     /// This host has no such user.
@@ -44,7 +44,7 @@ impl Account {
         self.id(AccountDatabase::Users)
     }
 
-    /// Returns the number of the group.
+    /// Returns the number of the account as a group of this host.
     ///
     /// # Errors
     /// This host has no such group.

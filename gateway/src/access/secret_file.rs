@@ -80,7 +80,7 @@ pub fn check_secret_file(path: &Path, shared: Option<u32>) -> Result<SecretFile,
 }
 
 impl SecretFileError {
-    /// Returns what was found, without the advice.
+    /// Returns what was found wrong with the file as text, without the advice.
     pub fn found(&self) -> String {
         match self {
             Self::Unreadable { source, .. } => source.to_string(),

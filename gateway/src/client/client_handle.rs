@@ -30,7 +30,7 @@ impl Client {
         self.group.size
     }
 
-    /// Returns the last epoch that the gateway has announced.
+    /// Returns the number of the last epoch of the group that the gateway has announced.
     pub fn epoch(&self) -> Epoch {
         self.connection.lock_state().group_mut(self.group.number).epoch
     }

@@ -17,7 +17,7 @@ pub struct StartedCommit {
 }
 
 impl StartedCommit {
-    /// Waits until every region has the results.
+    /// Waits until the commit is confirmed: every region has the results.
     ///
     /// # Errors
     /// Those of [`Client::commit_with`].

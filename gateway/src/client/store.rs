@@ -44,7 +44,8 @@ pub enum StoreError {
 }
 
 impl Client {
-    /// Returns the store of the job, with [`STORE_TIMEOUT`].
+    /// Returns a handle on the store that all ranks of the job share. Its requests wait for
+    /// [`STORE_TIMEOUT`].
     pub fn store(&self) -> Store {
         Store { client: self.clone(), timeout: STORE_TIMEOUT }
     }
@@ -56,7 +57,7 @@ impl Store {
         Self { client: self.client.clone(), timeout }
     }
 
-    /// Gives a key a value.
+    /// Sets the value of a key, in place of the one that it had.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -64,7 +65,7 @@ impl Store {
         self.multi_set([(key, value)]).await
     }
 
-    /// Gives keys their values, all at once.
+    /// Sets the values of several keys in one change, so that nobody sees some of them alone.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -161,7 +162,7 @@ impl Store {
         Ok(outcome == StoreOutcome::Flag(true))
     }
 
-    /// Returns the number of keys.
+    /// Returns the number of keys that have a value or a queue.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -234,17 +235,18 @@ impl Store {
         self.query(query).await.map(store_number)
     }
 
-    /// Sends a command, and waits for its outcome.
+    /// Sends a command, which changes the store, and waits for its outcome.
     async fn command(&self, command: StoreCommand) -> Result<StoreOutcome, StoreError> {
         self.request(StoreRequest::Command(command), self.timeout.duration()).await
     }
 
-    /// Sends a query, and waits for its answer.
+    /// Sends a query, which reads the store, and waits for its answer within the timeout of this
+    /// handle.
     async fn query(&self, query: StoreQuery) -> Result<StoreOutcome, StoreError> {
         self.request(StoreRequest::Query(query), self.timeout.duration()).await
     }
 
-    /// Sends a request, and waits for its answer.
+    /// Sends a command or query, and waits for its answer until a little after `timeout`.
     async fn request(
         &self,
         request: StoreRequest,

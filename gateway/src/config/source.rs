@@ -132,7 +132,8 @@ impl<'a> ConfigSource<'a> {
         self.faults.borrow_mut().extend(faults);
     }
 
-    /// Records a fault of this file.
+    /// Records a fault of this file at a key, with its line, the value as written, and what would
+    /// be accepted.
     pub(super) fn push_fault(
         &self,
         key: String,

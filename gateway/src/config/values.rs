@@ -84,7 +84,7 @@ impl FromValue for Name {
         "a name of lower-case letters, digits and inner hyphens, at most 63 long, such as \
          \"east-0\"",
     );
-    /// Reads a string that is a valid name.
+    /// Reads the name of a fabric, region, gateway or job: a string that is a valid name.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         value.as_str().filter(|text| is_valid_config_name(text)).map(|text| Self(text.to_owned()))
     }
@@ -105,7 +105,7 @@ impl FromValue for RankCount {
     /// The TOML type and the accepted form of a number of ranks.
     const VALUE_TYPE: ValueType =
         value_type("rank count", "integer", "a whole number from 1 to 65536");
-    /// Reads an integer from 1 to 65536.
+    /// Reads a number of ranks: an integer from 1 to 65536.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         parse_config_u32(value).filter(|count| (1..=65_536).contains(count)).map(Self)
     }
@@ -119,7 +119,7 @@ impl FromValue for LaneCount {
     /// The TOML type and the accepted form of a number of lanes.
     const VALUE_TYPE: ValueType =
         value_type("lane count", "integer", "a whole number from 1 to 16");
-    /// Reads an integer from 1 to 16.
+    /// Reads a number of lanes: an integer from 1 to 16.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let lanes = u16::try_from(parse_config_u32(value)?).ok()?;
         (1..=LANES_MAX).contains(&lanes).then_some(Self(lanes))
@@ -130,7 +130,7 @@ impl FromValue for LaneCount {
 impl FromValue for NonZeroU32 {
     /// The TOML type and the accepted form of the weight of a job.
     const VALUE_TYPE: ValueType = value_type("weight", "integer", "a whole number from 1 to 1000");
-    /// Reads an integer from 1 to 1000.
+    /// Reads the weight of a job: an integer from 1 to 1000.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let weight = parse_config_u32(value).filter(|weight| (1..=1000).contains(weight))?;
         Self::new(weight)
@@ -150,7 +150,7 @@ impl FromValue for u16 {
     /// The TOML type and the accepted form of a number of bytes.
     const VALUE_TYPE: ValueType =
         value_type("byte count", "integer", "a whole number of bytes, such as 1500");
-    /// Reads an integer from 0 to 65535.
+    /// Reads a number of bytes, such as an MTU: an integer from 0 to 65535.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         parse_config_u32(value).and_then(|number| Self::try_from(number).ok())
     }
@@ -164,7 +164,7 @@ impl FromValue for Speeds {
     /// The TOML type and the accepted form of the compute speeds of ranks.
     const VALUE_TYPE: ValueType =
         value_type("speeds", "array", "an array of positive numbers, such as [1.0, 0.5]");
-    /// Reads an array of positive numbers.
+    /// Reads the compute speeds of ranks: an array of positive numbers.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let numbers =
             value.as_array()?.iter().map(|number| parse_positive_config_number(number.get_ref()));
@@ -185,7 +185,7 @@ impl FromValue for PeerAddress {
          the 16 UDP ports from there, so the port is at most 65520; or an array of such \
          addresses, of different IPs and one family, which lanes use in turn",
     );
-    /// Reads addresses of single hosts.
+    /// Reads the addresses at which peers reach lanes, each of one host and with a port.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let addresses = parse_lane_addresses(value)?;
         let reachable = addresses.all().all(|address| unreachable_kind(address.ip()).is_none());
@@ -210,7 +210,7 @@ impl FromValue for LaneBindAddress {
          from there, so the port is at most 65520; or an array of such addresses, one for \
          each that the fabric has",
     );
-    /// Reads addresses, which may be unspecified.
+    /// Reads the addresses that lanes bind, which may be the unspecified one, for all of the host.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         parse_lane_addresses(value).map(Self)
     }
@@ -231,7 +231,7 @@ impl FromValue for BindAddress {
         "string",
         "an IP address and port to bind, such as \"127.0.0.1:9400\" or \"[::1]:9400\"",
     );
-    /// Reads an IP address with a port above 0.
+    /// Reads a TCP address to listen at: a string with an IP address and a port above 0.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let address: SocketAddr = value.as_str()?.parse().ok()?;
         (address.port() != 0).then_some(Self(address))
@@ -245,7 +245,7 @@ impl FromValue for PathBuf {
         "string",
         "a path, absolute or relative to this file, such as \"keys/ca.pem\"",
     );
-    /// Reads a string that is not empty and has no zero byte.
+    /// Reads the path of a file or socket: a string that is not empty and has no zero byte.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let text = value.as_str()?;
         (!text.is_empty() && !text.contains('\0')).then(|| Self::from(text))
@@ -260,7 +260,7 @@ impl FromValue for Account {
         "string",
         "the name or number of a Unix user or group, such as \"landbridge\" or \"1000\"",
     );
-    /// Reads a string that can be a name or number.
+    /// Reads a user or group: a string that can be its name or number.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         value.as_str().and_then(Self::parse)
     }
@@ -274,7 +274,7 @@ impl FromValue for SocketMode {
         "string",
         "\"0600\" for the gateway's user, \"0660\" for its `group` too, \"0666\" for all users",
     );
-    /// Reads one of three octal numbers.
+    /// Reads the mode of a gateway's socket: a string with one of three octal numbers.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         match value.as_str()? {
             "0600" => Some(Self::User),
@@ -297,7 +297,7 @@ impl FromValue for MemorySize {
         "a size such as \"1 GiB\", at least 1 MiB (B, kB, MB, GB, TB in 1000s; KiB, MiB, GiB, \
          TiB in 1024s)",
     );
-    /// Reads a size of at least 1 MiB.
+    /// Reads a memory budget: a string with a size of at least 1 MiB.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let size: ByteCount = value.as_str()?.parse().ok()?;
         (size.get() >= 1 << 20).then_some(Self(size))
@@ -400,7 +400,7 @@ impl FromValue for RandomLoss {
         "string",
         "a percentage such as \"0.1 %\", at least 0 % and below 50 %",
     );
-    /// Reads a percentage below 50 %.
+    /// Reads the random loss of a link: a string with a percentage below 50 %.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let loss: Fraction = value.as_str()?.parse().ok()?;
         (loss.as_f64() < LOSS_BELOW).then_some(Self(loss))

@@ -192,7 +192,8 @@ impl Gateway {
         }
     }
 
-    /// Ends the epochs, informs peers and trainers, and stops all tasks.
+    /// Ends the epochs, tells peers and trainers why, and stops all tasks; returns once they have
+    /// ended.
     pub async fn shut_down(self) {
         let (done, is_done) = oneshot::channel();
         if self.events.send(Event::Shutdown(done)).await.is_ok() {

@@ -138,8 +138,8 @@ impl Engine {
         self.links.report_change(to, state)
     }
 
-    /// Returns the link to a region if its capacity is below its limit, or its round trip is above
-    /// the fabric's.
+    /// Returns the state of the link to a region if its capacity is below its limit, or its round
+    /// trip is above the fabric's; else `None`.
     fn slow_link(&mut self, to: RegionId) -> Option<StragglerLink> {
         let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
         let LinkRates { limit, capacity } = self.rates_of_link(to)?;

@@ -75,7 +75,7 @@ impl AttachedRanks {
         self.attached.get(&rank).map_or_else(Vec::new, of_rank)
     }
 
-    /// Returns whether a rank is in a group.
+    /// Returns whether a rank of this gateway takes part in a group.
     pub fn is_in_group(&self, rank: RankId, group: GroupId) -> bool {
         self.attached.get(&rank).is_some_and(|rank| rank.numbers.contains_key(&group))
     }

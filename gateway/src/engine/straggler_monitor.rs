@@ -150,7 +150,7 @@ impl StragglerMonitor {
         }
     }
 
-    /// Replaces the connections over which control messages go.
+    /// Takes over the connections over which control messages go, and computes their delays anew.
     pub fn set_connections(&mut self, graph: &Arc<MeshGraph>) {
         if self.graph != *graph {
             self.graph = Arc::clone(graph);
@@ -294,7 +294,7 @@ impl StragglerMonitor {
         straggler
     }
 
-    /// Describes a straggler for the status and the log.
+    /// Describes a straggler, with its name and its delay, for the status and the log.
     fn straggler_report(&self, straggler: Straggler, now: TimeNs) -> StragglerReport {
         let (kind, name) = self.describe_party(straggler.party);
         let since = self.named.filter(|(party, _)| *party == straggler.party);

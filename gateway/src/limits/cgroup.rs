@@ -23,12 +23,13 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Returns the number in a file; `None` if the file has none, as `max`, or cannot be read.
+    /// Returns the number in a file of the cgroup; `None` if the file says `max`, or cannot be
+    /// read.
     pub fn number(&self, file: &str) -> Option<u64> {
         self.text(file).trim().parse().ok()
     }
 
-    /// Returns the text of a file; empty if it cannot be read.
+    /// Returns the text of a file of the cgroup; empty if it cannot be read.
     pub fn text(&self, file: &str) -> String {
         read_limit_text(&self.folder.join(file))
     }

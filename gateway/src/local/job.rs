@@ -25,7 +25,7 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// Returns the group that stands for this job on the wire.
+    /// Returns the id of the group that stands for this job on the wire.
     pub fn group(&self) -> GroupId {
         GroupId::of_job(&self.name)
     }

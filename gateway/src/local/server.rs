@@ -154,7 +154,7 @@ impl LocalServer {
         }
     }
 
-    /// Returns the parts of the gateway that a trainer's task uses.
+    /// Returns the parts of the gateway that the task of one trainer uses.
     fn trainer_context(&self) -> TrainerContext<'_> {
         TrainerContext {
             host: &*self.host,
@@ -316,7 +316,7 @@ impl LocalServer {
     }
 }
 
-/// Returns the ranks that a gateway serves, in words.
+/// Returns the ranks that a gateway serves, in words for a refusal.
 fn describe_served_ranks(ranks: &Range<u32>) -> String {
     match ranks.len() {
         0 => "no rank is".to_owned(),

@@ -58,7 +58,8 @@ impl Default for RequestsUnderWay {
 }
 
 impl RequestsUnderWay {
-    /// Takes a place for a request to the store. It is given back with the answer.
+    /// Takes one of the places that a trainer has for requests to the store. It is given back with
+    /// the answer.
     ///
     /// # Errors
     /// The last message to the trainer: no place is free.
@@ -316,7 +317,7 @@ async fn receive_trainer_piece(
     pieces.receive(reader, bytes, put).await.map_err(trainer_gone)
 }
 
-/// Reads the next request.
+/// Reads the next request of a trainer from its connection.
 ///
 /// # Errors
 /// The last message to the trainer: the connection ended, or the request is malformed.

@@ -57,14 +57,14 @@ impl MemSlice {
         Self { arena: Arc::clone(&self.arena), range: start + range.start..start + range.end }
     }
 
-    /// Returns whether two slices share a byte.
+    /// Returns whether two slices share a byte of memory.
     pub fn overlaps(&self, other: &Self) -> bool {
         let start = self.range.start.max(other.range.start);
         let end = self.range.end.min(other.range.end);
         Arc::ptr_eq(&self.arena, &other.arena) && start < end
     }
 
-    /// Returns whether no other slice of the arena is alive.
+    /// Returns whether no other slice of the same arena is alive.
     pub fn is_sole_owner(&self) -> bool {
         Arc::strong_count(&self.arena) == 1
     }

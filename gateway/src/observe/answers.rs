@@ -171,17 +171,17 @@ impl Answers {
     }
 }
 
-/// Makes the answer with a status as JSON.
+/// Makes the answer with the gateway's status as JSON, with code 200.
 fn json_answer(status: &GatewayReport) -> Answer {
     (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(status).to_json().into())
 }
 
-/// Makes an answer of plain text.
+/// Makes an answer of plain text with this HTTP status code.
 fn text_answer(status: StatusCode, text: String) -> Answer {
     (status, TEXT_CONTENT_TYPE, text.into())
 }
 
-/// Makes the answer of a gateway whose engine does not answer.
+/// Makes the answer 503 of a gateway whose engine does not answer.
 fn unavailable_answer(error: &StatusError) -> Answer {
     text_answer(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
 }

@@ -29,7 +29,7 @@ pub async fn run_http_server(listener: TcpListener, observed: AnswerSources) -> 
     }
 }
 
-/// Serves each connection in a task of its own.
+/// Accepts HTTP connections for ever, and serves each in a task of its own.
 async fn accept_server_connections(listener: TcpListener, answers: &Arc<Answers>) -> Infallible {
     let admission = AdmissionControl::new(HTTP_CONNECTIONS_MAX);
     let errors = AcceptErrors::new("an HTTP connection", answers.warnings());

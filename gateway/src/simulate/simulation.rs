@@ -144,7 +144,8 @@ impl Simulation {
         }
     }
 
-    /// Posts a collective on all ranks.
+    /// Posts a collective on all ranks, each of which waits until it may post; returns the
+    /// operations in rank order.
     async fn post_on_all_ranks(
         &self,
         post: &TimedCollective,

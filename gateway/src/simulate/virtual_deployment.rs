@@ -116,7 +116,7 @@ impl VirtualDeployment {
         self.process.wakeups()
     }
 
-    /// Starts a gateway. Gateways start in any order.
+    /// Starts a gateway of the deployment under virtual time. Gateways start in any order.
     ///
     /// # Errors
     /// [`StartError`].
@@ -139,7 +139,7 @@ impl VirtualDeployment {
         Ok(())
     }
 
-    /// Stops a gateway, which runs.
+    /// Shuts down a gateway, which has to run.
     pub async fn stop_gateway(&mut self, me: GatewayId) {
         let index = self.handles.partition_point(|handles| handles.id < me);
         self.gateways.remove(index).shut_down().await;

@@ -40,7 +40,8 @@ where
 struct ValuesArgument(OutputArgument<*mut StoreValues>);
 
 impl ValuesArgument {
-    /// Checks the place for values, and writes NULL there.
+    /// Checks the place where the caller wants the handle of values, and writes NULL there until
+    /// the values come.
     ///
     /// # Safety
     /// `values` is NULL, or a handle can be written there.
@@ -57,7 +58,7 @@ impl ValuesArgument {
     }
 }
 
-/// Returns a copy of a key.
+/// Returns a copy of the store's key that a C string in the argument `name` gives.
 ///
 /// # Errors
 /// It is NULL or not UTF-8.
@@ -71,7 +72,7 @@ unsafe fn key_argument(key: *const c_char, name: &str) -> Result<String, CallErr
     Ok(text.to_owned())
 }
 
-/// Returns copies of keys.
+/// Returns copies of the `count` keys of the store that a list of C strings gives.
 ///
 /// # Errors
 /// The list is NULL, empty or too long, or a key of it is NULL or not UTF-8.
@@ -94,7 +95,7 @@ unsafe fn keys_argument(
     keys.iter().enumerate().map(key).collect()
 }
 
-/// Returns a copy of a value.
+/// Returns a copy of the value for the store, of `bytes` bytes, in the argument `name`.
 ///
 /// # Errors
 /// It is too long, or NULL and not empty.

@@ -91,7 +91,8 @@ impl TlsGateway {
         Self { address, ca: ca.into(), gateway: None, identity: None }
     }
 
-    /// Loads the files.
+    /// Loads the TLS settings of connections to the gateway from the files of CA, certificate and
+    /// key.
     ///
     /// # Errors
     /// A file is missing or cannot be used.

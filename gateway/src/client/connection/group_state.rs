@@ -231,7 +231,7 @@ impl GroupState {
         }
     }
 
-    /// Ends everything under way, since the connection ended.
+    /// Fails every collective and commit of the group with `failure`, since the connection ended.
     pub fn end_with_connection(&mut self, failure: &Failure) {
         self.over.get_or_insert_with(|| failure.clone());
         let under_way: Vec<Sequence> = self.operations.keys().copied().collect();

@@ -244,7 +244,8 @@ pub(super) fn lost_connection_failure(why: &str) -> Failure {
     Failure::new(FailureCode::GatewayLost, format!("{why}; contribution intact"))
 }
 
-/// Writes requests to the gateway until the connection ends, each behind the bytes that it needs.
+/// Writes the queued requests to the gateway, as a task, until the connection ends. The bytes that
+/// a request needs are written before it.
 pub(super) async fn write_connection_requests(
     connection: Weak<Connection>,
     mut writer: WriteHalf<Box<dyn TrainerStream>>,
@@ -281,7 +282,7 @@ async fn send_contribution_over_connection(
     Ok(())
 }
 
-/// Reads the gateway's events until the connection ends.
+/// Reads the gateway's events and applies them, as a task, until the connection ends.
 pub(super) async fn read_connection_events(
     connection: Weak<Connection>,
     mut reader: ReadHalf<Box<dyn TrainerStream>>,

@@ -45,7 +45,7 @@ impl RequestQueue {
         (Self { queue, places }, QueuedRequests(queued))
     }
 
-    /// Waits for a place for a request.
+    /// Waits until the queue has room for one more request, and reserves that place.
     ///
     /// # Errors
     /// [`QueueClosed`]: the writer has ended.
@@ -66,7 +66,7 @@ impl RequestQueue {
 }
 
 impl RequestPlace<'_> {
-    /// Queues a request.
+    /// Queues a request in the place that was reserved for it.
     pub fn send(self, request: LocalRequest) {
         // As above.
         let _ = self.queue.send(QueuedRequest { request, _place: Some(self.place) });

@@ -55,7 +55,7 @@ impl FabricFile {
         &self.path
     }
 
-    /// Returns the checked fabric.
+    /// Returns the fabric that the file describes, valid by construction.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
     }

@@ -89,7 +89,8 @@ impl LinkOutages {
         lines
     }
 
-    /// Returns the links that are down, for the status.
+    /// Returns the links that are down at `now`, each with how long and by which way data goes
+    /// round it, for the status.
     pub fn reports(
         &self,
         fabric: &Fabric,

@@ -16,7 +16,8 @@ pub(super) struct GroupPlans {
 }
 
 impl GroupPlans {
-    /// Returns the plan for groups on a set of gateways, ascending.
+    /// Returns the plan kept for groups on a set of gateways, whose ids ascend; `None` if there is
+    /// none.
     pub fn plan(&self, gateways: &[GatewayId]) -> Option<&Plan> {
         self.plans.iter().find(|(of, _)| of == gateways).map(|(_, plan)| plan)
     }

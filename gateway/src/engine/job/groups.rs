@@ -184,7 +184,7 @@ impl Job {
         Ok(())
     }
 
-    /// Ends a group for good.
+    /// Ends a group for good: its work under way fails with `failure`, and no more can be posted.
     pub(super) fn disband_group(&mut self, id: GroupId, failure: &Failure, now: TimeNs) {
         let Some(group) = self.group_mut(id) else { return };
         if group.membership.as_mut().is_some_and(|membership| membership.disband(failure)) {
@@ -319,7 +319,7 @@ impl Job {
         group.session.handle_start(now);
     }
 
-    /// Tells the other gateways of a group whether this one takes part.
+    /// Sends all other gateways of a group whether this one takes part in it.
     pub(super) fn tell_group(&self, id: GroupId, shared: &EngineShared) {
         let Some(group) = self.groups.get(&id) else { return };
         for to in group.other_gateways(self.settings.me) {

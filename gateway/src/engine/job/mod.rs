@@ -183,7 +183,7 @@ impl Job {
         }
     }
 
-    /// Returns the group that stands for the job on the wire.
+    /// Returns the id of the group that stands for the job on the wire.
     pub fn id(&self) -> GroupId {
         self.world.id
     }

@@ -136,7 +136,7 @@ impl Job {
         }
     }
 
-    /// Logs and counts the end of an epoch.
+    /// Logs and counts the end of an epoch of the job, for the reason `failure`.
     fn report_epoch_end(&mut self, epoch: Epoch, failure: &Failure, now: TimeNs) {
         self.metrics.count_epoch_end(failure.code);
         let Some(suppressed) = self.epoch_lines.permit(now) else { return };
@@ -153,7 +153,8 @@ impl Job {
         );
     }
 
-    /// Logs a collective that failed.
+    /// Logs that a collective failed and why: as a warning if one is due, and at level debug while
+    /// the log throttle suppresses the line.
     fn log_failure(&mut self, sequence: Sequence, failure: &Failure, now: TimeNs) {
         let (name, collective, code) = (&self.name, sequence.0, failure.code as u8);
         let Some(suppressed) = self.failure_lines.permit(now) else {

@@ -31,7 +31,8 @@ impl WorkTotals {
         self.report
     }
 
-    /// Adds a collective that completed, with its times if its efficiency counts.
+    /// Adds a completed collective of `bytes` bytes to the sums; `rated` has its times if its
+    /// efficiency counts.
     pub fn add_completed(&mut self, bytes: u64, rated: Option<CollectiveEfficiency>) {
         self.report.completed += 1;
         self.report.bytes = self.report.bytes.saturating_add(bytes);
@@ -41,7 +42,7 @@ impl WorkTotals {
         }
     }
 
-    /// Adds a collective that failed.
+    /// Adds a collective that failed to the sums.
     pub fn add_failed(&mut self) {
         self.report.failed += 1;
     }

@@ -18,7 +18,7 @@ impl Peers {
         self.connections.graph()
     }
 
-    /// Returns whether a route leads to another gateway.
+    /// Returns whether another gateway can be reached, directly or by way of others.
     pub fn is_reachable(&self, gateway: GatewayId) -> bool {
         self.connections.routes().reaches(gateway)
     }
@@ -51,7 +51,7 @@ impl Peers {
         self.connections.handle_time(now);
     }
 
-    /// Sends the reports of connections that are to be sent.
+    /// Sends the reports of connections that are due to the gateways that shall have them.
     pub fn send_connection_reports(&mut self) {
         while let Some((to, report)) = self.connections.poll_report() {
             if let Some(handle) = self.peers.get(&to).and_then(Peer::control_lane) {

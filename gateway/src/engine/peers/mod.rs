@@ -192,7 +192,7 @@ impl Peers {
         Self { fabric, me, connections, plans: Mutex::default(), peers }
     }
 
-    /// Iterates over the gateways that this one may have lanes to.
+    /// Iterates over the ids of the gateways that this one may have lanes to.
     pub fn peer_ids(&self) -> impl Iterator<Item = GatewayId> {
         self.peers.keys().copied()
     }

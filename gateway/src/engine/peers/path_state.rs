@@ -74,7 +74,7 @@ impl PathState {
         self.findings.as_ref()?.mtu
     }
 
-    /// Returns the ports of the peer that did not answer in the last check.
+    /// Returns the UDP ports of the peer's lanes that did not answer in the last check.
     pub fn silent_ports(&self) -> Vec<u16> {
         let silent = self.findings.iter().flat_map(|findings| &findings.silent);
         silent.map(|port| port.port()).collect()

@@ -124,7 +124,7 @@ impl GatewaySocket {
         Ok(SocketFile::MadeAgain)
     }
 
-    /// Returns the path of the socket.
+    /// Returns the path at which the socket listens.
     pub fn path(&self) -> &Path {
         &self.spec.path
     }
@@ -164,7 +164,7 @@ fn make_socket_folder(spec: &SocketSpec) -> Result<(), ListenError> {
     std::fs::set_permissions(folder, mode).map_err(at_fault)
 }
 
-/// Gives a file or folder of this user to a group.
+/// Makes `group` the group of a file or folder of this user, so that its members may use it.
 fn give_socket_to_group(path: &Path, group: u32) -> Result<(), ListenError> {
     chown(path, None, Some(group)).map_err(|source| ListenError::Group {
         path: path.to_owned(),

@@ -91,12 +91,12 @@ impl MetricsExposition {
         self.registry.register_collector(Box::new(collector));
     }
 
-    /// Returns all metrics, in the order in which they were added.
+    /// Returns the descriptions of all metrics, in the order in which they were added.
     pub fn described(&self) -> &[DescribedMetric] {
         &self.described
     }
 
-    /// Returns all metrics as OpenMetrics text.
+    /// Returns all metrics with their present values, as OpenMetrics text.
     pub fn render(&self) -> String {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("a string takes every write");
@@ -104,7 +104,7 @@ impl MetricsExposition {
     }
 }
 
-/// Writes the samples of one metric; nothing where there are none.
+/// Writes the samples of one metric to the encoder; nothing where there are none.
 pub(super) fn encode_described_samples(
     encoder: &mut DescriptorEncoder<'_>,
     metric: &DescribedMetric,
@@ -127,7 +127,8 @@ pub(super) fn encode_described_samples(
     Ok(())
 }
 
-/// Writes one number. A whole gauge has no decimal point, as those that count by themselves.
+/// Writes one number to the encoder. A whole gauge has no decimal point, as those that count by
+/// themselves.
 fn encode_described_number(
     encoder: &mut MetricEncoder<'_>,
     kind: MetricType,

@@ -102,7 +102,7 @@ impl JobMetrics {
         self.counters.count_failed((&self.label, op.unwrap_or("unknown")), code);
     }
 
-    /// Counts an epoch that ended.
+    /// Counts an epoch of the job that ended for a reason of this code.
     pub fn count_epoch_end(&self, code: FailureCode) {
         self.counters.count_epoch_end(&self.label, code);
     }

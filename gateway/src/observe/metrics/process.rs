@@ -38,7 +38,7 @@ impl Collector for ProcessCollector {
     }
 }
 
-/// Describes a metric of the process.
+/// Describes a metric of this process: its kind, name, unit, meaning and advice.
 const fn process_metric(
     kind: MetricType,
     [name, unit]: [&'static str; 2],

@@ -144,17 +144,17 @@ impl MetricsRegistry {
         self.set_problems(ProblemCause::Socket, usize::from(has_problem));
     }
 
-    /// Returns the names and texts of all metrics.
+    /// Returns the names, units and texts of all metrics.
     pub fn described(&self) -> &[DescribedMetric] {
         self.exposition.described()
     }
 
-    /// Returns all metrics as OpenMetrics text.
+    /// Returns all metrics with their present values, as OpenMetrics text.
     pub fn render(&self) -> String {
         self.exposition.render()
     }
 
-    /// Sets the number of problems of a cause.
+    /// Sets the gauge of a cause to the number of problems found.
     fn set_problems(&self, cause: ProblemCause, found: usize) {
         let gauge = self.problems.get_or_create_owned(&CauseLabel { cause: cause.name() });
         gauge.set(i64::try_from(found).unwrap_or(i64::MAX));
@@ -257,7 +257,7 @@ impl MetricsRegistry {
     }
 }
 
-/// Describes a metric without labels and unit.
+/// Describes a metric of the whole gateway, without labels and unit.
 const fn single_metric(
     name: &'static str,
     meaning: &'static str,

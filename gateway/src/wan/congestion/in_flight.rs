@@ -308,7 +308,7 @@ impl InFlightUnsentBytes {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Adds bytes that QUIC is to send.
+    /// Adds bytes that the sender has handed to QUIC, which is to send them.
     fn add_bytes(&self, bytes: u64) {
         self.recent.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

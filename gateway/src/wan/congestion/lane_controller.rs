@@ -148,7 +148,7 @@ impl Controller for LaneController {
         self.inner.on_sent(now, bytes, last_packet_number);
     }
 
-    /// Counts an acknowledged packet and its RTT.
+    /// Counts an acknowledged packet and its RTT, and passes the event to the link's controller.
     fn on_ack(
         &mut self,
         now: Instant,

@@ -110,7 +110,7 @@ impl LaneTelemetry {
         (self.acked_packets.load(Ordering::Relaxed), self.acked_bytes.load(Ordering::Relaxed))
     }
 
-    /// Returns the packets acknowledged so far.
+    /// Returns the number of packets acknowledged on the path so far.
     pub fn acked_packets(&self) -> u64 {
         self.acked_packets.load(Ordering::Relaxed)
     }
@@ -232,12 +232,12 @@ impl LaneTelemetry {
         lock_ignoring_poison(&self.shared).as_ref().map(SharedLane::view)
     }
 
-    /// Returns whether the sender waits for window or pace.
+    /// Returns whether the sender of the lane has bytes that wait for window space or for the pace.
     pub fn is_sender_held(&self) -> bool {
         self.waiting_since_ns.load(Ordering::Relaxed) > 0
     }
 
-    /// Sets window and pace to those of the model.
+    /// Sets the lane's congestion window and pace to those of the model of a shared lane.
     fn follow_model(&self, lane: &SharedLane) {
         self.in_flight.set_window(lane.window(), lane.rate() as u64);
         self.set_pace(Some(lane.pacing_rate()));
@@ -269,7 +269,7 @@ impl LaneTelemetry {
         Span::from_ns(self.silence_ns.load(Ordering::Relaxed))
     }
 
-    /// Returns the bytes of UDP payload in a packet.
+    /// Returns the bytes of UDP payload in a full packet of the path.
     pub fn mtu(&self) -> u16 {
         u16::try_from(self.mtu.load(Ordering::Relaxed)).unwrap_or(u16::MAX)
     }
@@ -292,7 +292,7 @@ impl LaneTelemetry {
         self.probe_allowance.store(allowance.saturating_sub(bytes), Ordering::Relaxed);
     }
 
-    /// Ends the allowance for liveness probes.
+    /// Ends the allowance for liveness probes, at each acknowledgement.
     pub fn end_probe_allowance(&self) {
         self.probe_allowance.store(0, Ordering::Relaxed);
     }

@@ -236,7 +236,7 @@ impl PeerFamilies {
     }
 }
 
-/// Describes a metric by peer.
+/// Describes a metric that has one value for each peer.
 const fn peer_metric(
     [name, unit]: [&'static str; 2],
     meaning: &'static str,

@@ -96,7 +96,7 @@ impl PacketBatch {
         })
     }
 
-    /// Forgets all packets.
+    /// Forgets all packets of the batch, after they were sent or lost.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.form = None;

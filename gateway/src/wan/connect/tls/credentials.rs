@@ -268,7 +268,7 @@ impl Credentials {
         secret
     }
 
-    /// Returns when the certificates expire.
+    /// Returns when the gateway's certificate and that of its CA expire.
     pub fn expiry(&self) -> CertificateExpiry {
         self.expiry
     }

@@ -55,7 +55,7 @@ pub enum OwnCertificateError {
 }
 
 impl OwnCertificateError {
-    /// Returns whether time alone may end the reason.
+    /// Returns whether time alone may end the error, as where a certificate is not valid yet.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Expired(_) | Self::NotValidYet(_))
     }

@@ -268,12 +268,12 @@ impl LaneNumber {
         LaneWishMessage { number: self.changes, wanted: self.wanted(), most: self.terms.most }
     }
 
-    /// Returns the reason for the number in use.
+    /// Returns the reason for the number of lanes in use.
     pub fn reason(&self) -> LaneReason {
         if self.in_use() > self.wanted() { LaneReason::Peer } else { self.reason }
     }
 
-    /// Returns whether a lane is being tried.
+    /// Returns whether a lane that was added is on trial now.
     pub fn is_trying(&self) -> bool {
         self.extras.last().is_some_and(|lane| lane.is_trial)
     }
@@ -357,7 +357,8 @@ impl LaneNumber {
         }
     }
 
-    /// Adds a lane to the wanted ones.
+    /// Adds one lane to the number that this gateway wants. `lane` has the reason, and the rate
+    /// that passes without it.
     fn push_extra(&mut self, lane: ExtraLane) {
         self.reason = lane.reason;
         self.extras.push(lane);
@@ -462,7 +463,8 @@ impl LaneNumber {
         Some(rates)
     }
 
-    /// Judges whether the last extra lane makes more pass.
+    /// Judges by the rates of a span whether more passes with the lane that was added last than
+    /// without it.
     fn judge_last(&mut self, rates: SpanRates, sample: &LaneSample) {
         let all_up = sample.up >= self.in_use();
         let Some(last) = self.extras.last_mut() else { return };
@@ -543,7 +545,7 @@ impl LaneNumber {
     }
 }
 
-/// Returns the median of some rates; 0 without any.
+/// Returns the median of some rates of lanes, in bytes per second; 0 without any.
 fn median_lane_rate(rates: impl Iterator<Item = f64>) -> f64 {
     let mut rates: Vec<f64> = rates.collect();
     rates.sort_by(f64::total_cmp);

@@ -23,7 +23,7 @@ pub(super) struct FairQueue {
 struct JobQueue(VecDeque<(GroupId, BTreeMap<SendOrder, QueuedSegment>)>);
 
 impl JobQueue {
-    /// Queues a segment among those of its group.
+    /// Queues a segment of the job, among those of its group.
     fn push_segment(&mut self, segment: QueuedSegment) {
         let at = self.0.iter().position(|(group, _)| *group == segment.group);
         let at = at.unwrap_or_else(|| {
@@ -33,7 +33,7 @@ impl JobQueue {
         self.0[at].1.insert(segment.send_order(), segment);
     }
 
-    /// Returns the next segment, if there is one.
+    /// Returns the segment of the job that is to be sent next; `None` if none waits.
     fn first_segment(&self) -> Option<&QueuedSegment> {
         self.0.front()?.1.values().next()
     }

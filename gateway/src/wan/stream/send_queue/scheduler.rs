@@ -113,7 +113,8 @@ impl Scheduler {
         self.bulk.remove_segments(group, &which) || small
     }
 
-    /// Drops all segments; returns those that lanes have pulled.
+    /// Drops all segments; returns those that lanes have pulled, whose writers are still to be
+    /// stopped.
     pub fn clear(&mut self) -> BTreeMap<SegmentId, PulledSegment> {
         (self.small, self.bulk) = (FairQueue::default(), FairQueue::default());
         self.overdrafts.clear();
