@@ -65,7 +65,7 @@ impl AttachedRank {
         Ok(rank)
     }
 
-    /// Returns the client of the job, by the current attachment.
+    /// Returns the client of the job that the current attachment of the rank has made.
     pub fn job(&self) -> Client {
         lock_ignoring_poison(&self.job).clone()
     }

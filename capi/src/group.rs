@@ -83,7 +83,8 @@ impl AttachedGroup {
         found.map(|rank| rank.0).ok_or_else(missing)
     }
 
-    /// Reserves memory of the arena for the program, and returns its address.
+    /// Reserves `bytes` bytes of the arena for the program, so that collectives use them in place;
+    /// returns their address.
     ///
     /// # Errors
     /// The arena has no room.
@@ -176,7 +177,7 @@ impl AttachedGroup {
         Ok(self.rank.poster.worker.run(request(store))??)
     }
 
-    /// Returns when all ranks are ready to begin a step again.
+    /// Waits until all ranks of the job are ready to begin a step again, after a failure.
     ///
     /// # Errors
     /// They are not by `deadline`, or never will be. Or the group is not the job.

@@ -118,7 +118,8 @@ impl OperationHandle {
         is_settled
     }
 
-    /// Returns whether the result can be delivered, or there is none.
+    /// Returns whether the operation has an outcome that can be told; `overwrites` says that its
+    /// result overwrites its contribution.
     fn is_settled(&self, overwrites: bool) -> bool {
         is_settled(&lock_ignoring_poison(&self.state.progress), overwrites)
     }
@@ -190,7 +191,7 @@ impl OperationEnd {
 }
 
 impl Drop for OperationEnd {
-    /// Ends the operation: nothing uses its memory any more.
+    /// Ends the operation: its memory may be used by others, and those who wait for it go on.
     fn drop(&mut self) {
         let status = if std::thread::panicking() { Status::Internal } else { Status::GatewayLost };
         // Threads that wait for memory must find it free.

@@ -74,7 +74,7 @@ impl RankMemory {
         Self { arena, allocated: Mutex::default(), in_use: Arc::default() }
     }
 
-    /// Reserves memory of the arena for the program, and returns its address.
+    /// Reserves `bytes` bytes of the arena for the program, and returns their address.
     ///
     /// # Errors
     /// The arena has no room.

@@ -88,7 +88,8 @@ impl RankPoster {
         Ok(self.follow(posted, placed.memory, placed.delivery, placed.lies_in_arena))
     }
 
-    /// Starts the commit of a step in the group of `client`.
+    /// Starts the commit of training step `step` in the group of `client`; `timeout` bounds its
+    /// wait for other ranks.
     ///
     /// # Errors
     /// It was not started.

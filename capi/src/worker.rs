@@ -78,7 +78,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Waits until the thread has ended.
+    /// Stops the thread of a rank that is detached, and waits until it has ended.
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

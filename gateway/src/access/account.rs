@@ -67,7 +67,7 @@ impl fmt::Display for Account {
     }
 }
 
-/// Returns the number of the user as whom this process acts.
+/// Returns the number of the user with whose rights this process acts (its effective user).
 pub fn own_user_account() -> u32 {
     rustix::process::geteuid().as_raw()
 }

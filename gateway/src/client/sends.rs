@@ -36,7 +36,8 @@ enum SendEnd {
 }
 
 impl SendSpec {
-    /// Makes the other end of a send or receive with [`DEFAULT_TIMEOUT`].
+    /// Makes the parameters of a send to rank `peer`, or of a receive from it, with
+    /// [`DEFAULT_TIMEOUT`].
     pub fn new(peer: RankId, tag: Tag) -> Self {
         Self { peer, tag, timeout: DEFAULT_TIMEOUT }
     }

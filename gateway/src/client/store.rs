@@ -52,7 +52,7 @@ impl Client {
 }
 
 impl Store {
-    /// Returns the same store with another timeout for each request.
+    /// Returns a handle on the same store whose requests each wait for `timeout`.
     pub fn with_timeout(&self, timeout: Span) -> Self {
         Self { client: self.client.clone(), timeout }
     }
@@ -77,7 +77,7 @@ impl Store {
         self.command(StoreCommand::Set(pairs.collect())).await.map(|_| ())
     }
 
-    /// Returns the value of a key, once it has one.
+    /// Returns the value of a key, and waits until the key has one.
     ///
     /// # Errors
     /// [`StoreError`].

@@ -70,7 +70,7 @@ impl<'a> ConfigSource<'a> {
         root
     }
 
-    /// Returns the fault of a syntax error, and what would be accepted.
+    /// Returns the text of a syntax error's fault, and what would be accepted.
     fn describe_syntax_error(&self, error: &toml::de::Error) -> (String, &'static str) {
         let message = error.message();
         let spelling = error.span().and_then(|span| self.text.get(span));
@@ -120,7 +120,7 @@ impl<'a> ConfigSource<'a> {
         self.faults.borrow().iter().any(|fault| fault.file == self.path && matches(fault))
     }
 
-    /// Records a fault at a key that was read before.
+    /// Records a fault at a key whose line and value were recorded when it was read.
     pub(super) fn record_fault(&self, key: &str, problem: String, accepted: String) {
         let location = self.locations.borrow().get(key).cloned();
         let (line, value) = location.map_or((None, None), |at| (Some(at.line), at.value));

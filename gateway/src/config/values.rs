@@ -191,7 +191,7 @@ impl FromValue for PeerAddress {
         let reachable = addresses.all().all(|address| unreachable_kind(address.ip()).is_none());
         reachable.then_some(Self(addresses))
     }
-    /// Names the first address at fault, and why.
+    /// Names the first of the addresses that is at fault, and says why.
     fn problem_of_value(value: &DeValue<'_>) -> Option<String> {
         problem_of_addresses(value, |address| unreachable_kind(address.ip()))
     }
@@ -214,7 +214,7 @@ impl FromValue for LaneBindAddress {
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         parse_lane_addresses(value).map(Self)
     }
-    /// Names the first address at fault, and why.
+    /// Names the first of the addresses that is at fault, and says why.
     fn problem_of_value(value: &DeValue<'_>) -> Option<String> {
         problem_of_addresses(value, |_| None)
     }
@@ -308,7 +308,7 @@ impl FromValue for ControllerPolicy {
     /// The TOML type and the accepted form of the name of a congestion controller.
     const VALUE_TYPE: ValueType =
         value_type("controller", "string", "\"dedicated\", \"shared\", \"cubic\" or \"newreno\"");
-    /// Reads the name of a congestion controller.
+    /// Reads the name of a congestion controller, such as `dedicated`.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let text = value.as_str()?;
         Self::ALL.into_iter().find(|kind| kind.name() == text)
@@ -435,7 +435,8 @@ fn parse_config_quantity<T: FromStr<Err = QuantityError>>(
     })
 }
 
-/// Says what is wrong with a number and its unit, which is one of the words of `accepted`.
+/// Says what is wrong with the text of a number and its unit. The unit should be one of the words
+/// of `accepted`.
 fn problem_of_quantity(text: &str, accepted: &str) -> String {
     let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+');
     let unit = text.trim_start_matches(is_of_number).trim();
@@ -457,7 +458,7 @@ pub(super) fn toml_value_type_name(value: &DeValue<'_>) -> String {
     with_article(value.type_str())
 }
 
-/// Returns the name of a TOML type with its article.
+/// Returns the name of a TOML type with its article, such as `an integer`.
 fn with_article(name: &str) -> String {
     let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     format!("{article} {name}")

@@ -46,7 +46,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts all tasks; returns once lanes and the local plane listen.
+    /// Starts all tasks of a gateway; returns once lanes and the server for trainers listen.
     ///
     /// # Errors
     /// [`StartError`]: nothing is running then.
@@ -126,7 +126,8 @@ impl Gateway {
         })
     }
 
-    /// Uses other certificates and keys from the next handshake on; existing connections stay.
+    /// Uses other certificates and keys from the next handshake on; connections that exist keep
+    /// theirs.
     pub fn renew_credentials(&self, credentials: Credentials) {
         self.metrics.set_certificate_expiry(credentials.expiry());
         self.credentials.send_replace(Arc::new(credentials));
@@ -280,7 +281,7 @@ fn spawn_gateway_attach_thread(
     Ok(is_ended)
 }
 
-/// Binds the address for trainers of other hosts, if there is one.
+/// Binds the TCP address for trainers of other hosts; `None` if the settings have none.
 fn bind_gateway_attach_socket(spec: &GatewaySpec) -> Result<Option<AttachSocket>, StartError> {
     let attach = spec.attach.as_ref();
     let bound = attach.map(|attach| AttachSocket::bind(attach, &spec.credentials));

@@ -25,7 +25,8 @@ pub(super) struct JobSettings {
 }
 
 impl JobSettings {
-    /// Makes the settings of a gateway that has lanes on `networks` networks.
+    /// Makes the settings that all jobs of a gateway have in common. The gateway has lanes on
+    /// `networks` networks, WAN and LAN.
     pub(super) fn new(spec: &GatewaySpec, boot: BootId, networks: usize) -> Self {
         Self {
             fabric: Arc::clone(&spec.fabric),

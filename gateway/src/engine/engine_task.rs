@@ -140,7 +140,7 @@ impl Engine {
         }
     }
 
-    /// Runs until a shutdown, or until every sender of events is gone.
+    /// Runs the engine, as a task, until a shutdown or until every sender of events is gone.
     pub async fn run(mut self) {
         let host = Arc::clone(&self.shared.host);
         self.compute_bound();
@@ -249,7 +249,8 @@ impl Engine {
         self.note_problems(now);
     }
 
-    /// Reports the end of a drain when every session is drained.
+    /// Tells the waiting caller that the drain of the gateway has ended, once every session is
+    /// drained.
     fn report_if_drained(&mut self) {
         if self.draining.is_some()
             && self.jobs.values().all(Job::is_drained)

@@ -23,7 +23,8 @@ struct AttachedRank {
 }
 
 impl AttachedRanks {
-    /// Makes an attachment the current one of its rank of `job`.
+    /// Makes an attachment the current one of its rank of `job`; the rank's events go to `events`
+    /// from now on.
     pub fn attach(
         &mut self,
         job: GroupId,
@@ -64,7 +65,7 @@ impl AttachedRanks {
         }
     }
 
-    /// Returns the group that a rank knows by a number.
+    /// Returns the id of the group that a rank knows by this number; `None` if it knows none.
     pub fn group(&self, rank: RankId, number: GroupNumber) -> Option<GroupId> {
         self.attached.get(&rank)?.groups.get(&number).copied()
     }
@@ -80,7 +81,7 @@ impl AttachedRanks {
         self.attached.get(&rank).is_some_and(|rank| rank.numbers.contains_key(&group))
     }
 
-    /// Puts a rank into a group, which it knows by this number.
+    /// Puts a rank into the group with the id `group`, which the rank knows by `number`.
     pub fn enter_group(&mut self, rank: RankId, number: GroupNumber, group: GroupId) {
         if let Some(rank) = self.attached.get_mut(&rank) {
             rank.groups.insert(number, group);

@@ -321,7 +321,7 @@ impl StragglerMonitor {
         }
     }
 
-    /// Returns the region of a gateway.
+    /// Returns the region in which a gateway is.
     fn region_of(&self, gateway: GatewayId) -> RegionId {
         self.fabric.gateway(gateway).region
     }

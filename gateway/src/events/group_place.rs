@@ -21,7 +21,7 @@ const PAIR: u64 = u64::MAX;
 pub struct GroupPlace(pub u64);
 
 impl GroupPlace {
-    /// Makes the place of a group with a caller's tag.
+    /// Makes the place of a group that its ranks make with a tag.
     pub fn of_tag(tag: u32) -> Self {
         Self(TAG | u64::from(tag))
     }

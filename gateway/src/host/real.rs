@@ -48,7 +48,7 @@ impl Host for RealHost {
         u64::try_from(time.tv_sec).unwrap_or(0)
     }
 
-    /// Waits with tokio's timer.
+    /// Waits with tokio's timer, which has steps of 1 ms.
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
         Box::pin(tokio::time::sleep(at.since(self.now()).duration()))
     }
@@ -151,7 +151,7 @@ impl Host for RealHost {
     }
 }
 
-/// Reads a clock of the system, in nanoseconds.
+/// Reads one of the system's clocks, such as the monotonic one, in nanoseconds.
 fn real_clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
     let time = rustix::time::clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

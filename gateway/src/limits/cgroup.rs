@@ -75,7 +75,7 @@ fn cgroup_of_line<'a>(line: &'a str, controller: &str) -> Option<(CgroupVersion,
 pub(super) mod tests {
     use super::*;
 
-    /// Writes files of a system below a folder.
+    /// Writes files below a folder that stands for the root of a system, for tests.
     pub fn write_files(root: &Path, files: &[(&str, String)]) {
         for (name, text) in files {
             let path = root.join(name);

@@ -29,7 +29,7 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
-    /// Returns whether the stack of a new thread counts.
+    /// Returns whether a limit of this kind counts the stack of a new thread.
     pub fn counts_stacks(self) -> bool {
         matches!(self, Self::Private | Self::AddressSpace)
     }
@@ -154,7 +154,8 @@ pub fn describe_memory_limits() -> String {
     texts.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns all limits on memory, read from files below `root`.
+/// Returns all limits on this process's memory: of the host, the process and its cgroups. Their
+/// files are read below `root`.
 fn memory_limits(root: &Path) -> Vec<MemoryLimit> {
     let mut limits = cgroup_limits(root);
     limits.extend(host_limit(root));

@@ -73,7 +73,7 @@ pub fn check_process_descriptors(count: usize) -> io::Result<()> {
 pub struct LimitRemedy<'a>(pub &'a io::Error);
 
 impl fmt::Display for LimitRemedy<'_> {
-    /// Prints the limit and its setting behind the text of the error.
+    /// Prints the limit and the setting that raises it, behind the text of the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let current = |resource| getrlimit(resource).current;
         let (limit, setting) = match Errno::from_io_error(self.0) {

@@ -75,7 +75,7 @@ pub enum ReceivedArena {
 }
 
 impl ReceivedArena {
-    /// Returns how bytes get into the arena and out of it.
+    /// Returns whether the arena's memory is shared, or its bytes come over the connection.
     pub fn transport(&self) -> Transport {
         match self {
             Self::Memfd(_) | Self::Undeliverable | Self::InProcess(_) => Transport::Shared,
@@ -121,7 +121,7 @@ pub struct IncomingConnection {
 
 /// Accepts the connections of trainers and operators.
 pub trait TrainerListener: Send + Sync + 'static {
-    /// Waits for the next connection.
+    /// Waits for the next connection of a trainer or operator.
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>>;
 }
 
@@ -273,7 +273,7 @@ impl InProcessConnector {
         self.connect_with(ReceivedArena::Streamed).await
     }
 
-    /// Connects with this arena.
+    /// Connects to the gateway in this process, and hands over this arena.
     async fn connect_with(&self, memory: ReceivedArena) -> io::Result<Box<dyn TrainerStream>> {
         let (ours, theirs) = tokio::io::duplex(IN_PROCESS_PIPE_BYTES);
         let accepted = AcceptedConnection { stream: Box::new(theirs), memory: Some(memory) };

@@ -72,7 +72,7 @@ fn unfinished_answer(address: SocketAddr, error: &io::Error) -> FetchError {
 const OTHER_PROGRAM: &str =
     "another program may listen there, or a gateway of another version than this command";
 
-/// Parses an HTTP answer of the server at `address`.
+/// Parses the HTTP answer of the server at `address` to the gateway's status.
 fn parse_fetched_answer(address: SocketAddr, answer: Vec<u8>) -> Result<GatewayReport, FetchError> {
     let bad_answer = |problem: &str| FetchError::BadAnswer {
         address,

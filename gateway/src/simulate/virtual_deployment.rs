@@ -161,7 +161,7 @@ impl VirtualDeployment {
         self.add_gateway(me, identity).await
     }
 
-    /// Stops a gateway and starts it again without a job.
+    /// Stops a gateway and starts it again with a region file that lacks one job.
     ///
     /// # Errors
     /// [`StartError`].

@@ -129,7 +129,7 @@ impl fmt::Display for EpochTimeout {
 }
 
 impl From<HandoverError> for AttachError {
-    /// Converts the error of an arena that cannot be handed over.
+    /// Converts the error of an arena that could not be made for the gateway.
     fn from(error: HandoverError) -> Self {
         match error {
             HandoverError::Memory(error) => Self::Memory(error),

@@ -41,7 +41,8 @@ pub struct NoTlsAddress(String);
 impl FromStr for TlsAddress {
     type Err = NoTlsAddress;
 
-    /// Parses `tls://HOST:PORT`; an IPv6 address stands in brackets.
+    /// Parses the address of a gateway on another host, `tls://HOST:PORT`; an IPv6 address stands
+    /// in brackets.
     fn from_str(text: &str) -> Result<Self, NoTlsAddress> {
         let parse = || {
             let (host, port) = text.strip_prefix("tls://")?.rsplit_once(':')?;
@@ -61,7 +62,7 @@ impl FromStr for TlsAddress {
 }
 
 impl fmt::Display for TlsAddress {
-    /// Prints the address as it is parsed.
+    /// Prints the address in the form `tls://HOST:PORT`, in which it is parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port } = self;
         if host.contains(':') {

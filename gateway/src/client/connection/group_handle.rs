@@ -47,7 +47,7 @@ impl GroupHandle {
 }
 
 impl Drop for GroupHandle {
-    /// Leaves the group, once nothing of it is under way.
+    /// Leaves the group, once none of its collectives and commits is under way.
     fn drop(&mut self) {
         if let Some(connection) = self.connection.upgrade() {
             connection.leave_group(self.number);

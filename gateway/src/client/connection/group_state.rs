@@ -134,7 +134,7 @@ impl GroupState {
         self.untold.take()
     }
 
-    /// Restricts posts and commits to the current epoch, which is returned.
+    /// Restricts posts and commits to the current epoch, whose number is returned.
     pub fn agree_to_epoch(&mut self) -> Epoch {
         self.allowed = AllowedEpochs::Current;
         // The caller begins anew, so that posts of the epoch before are no concern of it.

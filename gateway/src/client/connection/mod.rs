@@ -87,7 +87,8 @@ impl ConnectionState {
         Self { groups, last_number, store_requests, next_store_request: 0, ended: None }
     }
 
-    /// Returns the state of a group that some handle stands for.
+    /// Returns the state of the group with this number, which stays until its last handle is
+    /// dropped.
     pub fn group_mut(&mut self, number: GroupNumber) -> &mut GroupState {
         self.groups.get_mut(&number).expect("a group stays until its last handle is dropped")
     }

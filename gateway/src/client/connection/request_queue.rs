@@ -38,7 +38,7 @@ struct QueuedRequest {
 pub(in crate::client) struct QueueClosed;
 
 impl RequestQueue {
-    /// Makes a queue without requests; returns both ends.
+    /// Makes an empty queue of requests to the gateway; returns its sending and its receiving end.
     pub fn open() -> (Self, QueuedRequests) {
         let (queue, queued) = mpsc::unbounded_channel();
         let places = Arc::new(Semaphore::new(CLIENT_REQUESTS_MAX));
@@ -57,7 +57,7 @@ impl RequestQueue {
         Ok(RequestPlace { queue: &self.queue, place })
     }
 
-    /// Queues the departure from a group, behind all requests about it.
+    /// Queues the message that the rank leaves a group, behind all requests about that group.
     pub fn leave_group(&self, number: GroupNumber) {
         let request = LocalRequest::LeaveGroup(number);
         // The writer may be gone, and with it the attachment.

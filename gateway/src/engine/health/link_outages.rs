@@ -47,7 +47,7 @@ impl OutageLine {
 }
 
 impl LinkOutages {
-    /// Makes the state in which no link is down.
+    /// Makes the record of links that are down, without any.
     pub fn new(warnings: Warnings) -> Self {
         Self { down: BTreeMap::new(), warnings }
     }

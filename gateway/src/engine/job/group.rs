@@ -91,7 +91,7 @@ impl JobGroup {
         }
     }
 
-    /// Returns the number in the job of a rank of the session.
+    /// Returns the number in the job of a rank, given by its number in the session.
     pub fn rank_number(&self, rank: RankId) -> RankId {
         self.session.fabric().rank_number(rank)
     }
@@ -108,14 +108,15 @@ impl JobGroup {
         self.gateways.iter().copied().filter(move |id| *id != me)
     }
 
-    /// Returns the number in the session of a rank of the job, if it is one of the group.
+    /// Returns the number in the session of a rank, given by its number in the job; `None` if it is
+    /// not in the group.
     pub fn rank_in_session(&self, rank: RankId) -> Option<RankId> {
         let Some(membership) = &self.membership else { return Some(rank) };
         let index = membership.facts.ranks.binary_search(&rank).ok()?;
         u32::try_from(index).ok().map(RankId)
     }
 
-    /// Returns the number in the fabric of a gateway of the session.
+    /// Returns the number in the fabric of a gateway, given by its number in the session.
     fn gateway(&self, member: GatewayId) -> GatewayId {
         self.gateways[usize::from(member.0)]
     }

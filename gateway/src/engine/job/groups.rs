@@ -231,7 +231,7 @@ impl Job {
         }
     }
 
-    /// Makes the session of a group, unless it is known.
+    /// Makes the session of a group with these facts, unless this gateway knows it.
     ///
     /// # Errors
     /// [`Failure`]: the ranks make no group, or there are too many groups.

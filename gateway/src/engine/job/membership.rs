@@ -67,7 +67,8 @@ impl GroupMembership {
         Self { facts, boot, local, left, peers, disbanded: None }
     }
 
-    /// Returns the messages that tell another gateway of the group.
+    /// Returns the messages that tell another gateway of the group, and whether this one takes part
+    /// or it is over.
     pub fn introduction(&self) -> Vec<Message> {
         let (boot, facts, takes_part) = (self.boot, self.facts.clone(), self.takes_part());
         let disband = self.disbanded.clone().map(|failure| Message::Disband { failure });

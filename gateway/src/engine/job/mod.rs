@@ -188,12 +188,12 @@ impl Job {
         self.world.id
     }
 
-    /// Returns the number of groups that its ranks have made.
+    /// Returns the number of groups that the job's ranks have made, without the job itself.
     pub fn group_count(&self) -> usize {
         self.groups.len()
     }
 
-    /// Returns whether the job is this group, or has made it.
+    /// Returns whether this id is that of the job itself, or of a group that its ranks have made.
     pub fn has_group(&self, id: GroupId) -> bool {
         self.world.id == id || self.groups.contains_key(&id)
     }
@@ -238,7 +238,7 @@ impl Job {
         of_groups.into_iter().chain(of_job.into_iter().flatten()).min()
     }
 
-    /// Calls the sessions and the store, if their deadlines have passed.
+    /// Calls those sessions of the job, and its store, whose deadlines have passed by `now`.
     pub fn handle_timeout(&mut self, now: TimeNs) {
         if self.store.poll_timeout().is_some_and(|deadline| deadline <= now) {
             self.store.handle_timeout(now);

@@ -36,7 +36,7 @@ impl Peers {
         self.connections.handle_report(from, report, now)
     }
 
-    /// Records that a message for another gateway was dropped here.
+    /// Records that this gateway dropped a message that it was to pass on to another one.
     pub fn handle_messages_lost(&mut self, now: TimeNs) {
         self.connections.handle_messages_lost(now);
     }

@@ -38,7 +38,7 @@ impl Peers {
         }
     }
 
-    /// Records that a peer sends nothing more on a lane.
+    /// Records that a peer sends nothing more on a lane, which then may be closed.
     pub fn handle_lane_finished(&mut self, from: GatewayId, id: ConnectionId) {
         if let Some(peer) = self.peers.get_mut(&from)
             && peer.lanes.values().any(|handle| handle.id == id)

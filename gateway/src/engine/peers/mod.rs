@@ -148,7 +148,8 @@ impl Peer {
         }
     }
 
-    /// Returns the lane whose connection carries control messages to the peer.
+    /// Returns the lane whose connection carries control messages to the peer; `None` while no lane
+    /// is up.
     fn control_lane(&self) -> Option<&LaneHandle> {
         self.lanes.values().find(|handle| Some(handle.id) == self.control.outgoing_connection())
     }
@@ -209,7 +210,7 @@ impl Peers {
         lanes.map(|(lane, handle)| (*lane, handle.id)).collect()
     }
 
-    /// Returns the connection of a lane, if the lane is up.
+    /// Returns the connection of the lane with this number; `None` if the lane is not up.
     pub fn connection_of_lane(&self, peer: GatewayId, lane: u16) -> Option<ConnectionId> {
         Some(self.peers.get(&peer)?.lanes.get(&lane)?.id)
     }
@@ -342,7 +343,7 @@ impl Peers {
         }
     }
 
-    /// Closes a connection whose peer broke the protocol.
+    /// Closes a lane's connection whose peer broke the protocol; the peer gets the reason `why`.
     pub fn close_for_violation(&self, peer: GatewayId, id: ConnectionId, why: &str) {
         let lanes = self.peers.get(&peer).into_iter().flat_map(Peer::all_lanes);
         lanes.filter(|handle| handle.id == id).for_each(|handle| handle.close_for_violation(why));

@@ -249,7 +249,7 @@ impl LocalRequest {
 }
 
 impl LocalRequest {
-    /// Reads the fields of a commit.
+    /// Reads the fields of a trainer's commit: epoch, step and timeout.
     fn read_commit(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         Ok(Self::Commit(Commit {
             epoch: Epoch(reader.read_u64()?),

@@ -20,7 +20,7 @@ impl From<[u8; TOKEN_BYTES]> for Token {
 
 /// Comparison takes equally long for all pairs of tokens, so that its time tells nothing.
 impl PartialEq for Token {
-    /// Compares all bytes in constant time.
+    /// Compares all bytes in constant time, so that the time tells nothing of the token.
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }

@@ -100,7 +100,7 @@ pub struct TlsTrainerListener {
 }
 
 impl TlsTrainerListener {
-    /// Returns TLS with the certificates of this moment.
+    /// Returns the accepting side of TLS with the certificates of this moment.
     fn acceptor(&self) -> io::Result<TlsAcceptor> {
         let now = Arc::clone(&self.credentials.borrow());
         let mut settings = lock_ignoring_poison(&self.settings);
@@ -152,7 +152,8 @@ pub fn prepare_remote_socket(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
-/// Returns the host for which a connection counts. One host has a whole IPv6 network of 64 bits.
+/// Returns the host for whose connections a new one counts in the admission. A whole IPv6 network
+/// of 64 bits is one host.
 fn source_of_remote(peer: IpAddr) -> ConnectionSource {
     /// A mask of the first 64 of the 128 bits of an IPv6 address. Those bits tell networks apart,
     /// and one host may have all addresses of a network.

@@ -242,7 +242,7 @@ fn bind_socket(
     Ok((file, socket))
 }
 
-/// Renames a file; fails where the new path is taken.
+/// Renames the file of a socket; fails where the new path is taken.
 fn rename_socket_to_free_path(from: &Path, to: &Path) -> rustix::io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // This file system cannot refuse: the path was free a moment ago.

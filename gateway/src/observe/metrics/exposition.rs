@@ -49,7 +49,8 @@ impl MetricDescription {
 }
 
 impl DescribedMetric {
-    /// Returns the name by which a query asks for the metric.
+    /// Returns the name by which a query of Prometheus asks for the metric; that of a counter ends
+    /// in `_total`.
     pub fn query_name(&self) -> String {
         match self.kind {
             MetricType::Counter => format!("{}_total", self.description.name),
@@ -69,7 +70,7 @@ pub(super) struct MetricsExposition {
 }
 
 impl MetricsExposition {
-    /// Adds a metric that counts by itself.
+    /// Adds a metric whose value changes where something happens, such as a counter.
     pub fn add(&mut self, description: MetricDescription, metric: impl Metric) {
         let kind = EncodeMetric::metric_type(&metric);
         self.described.push(DescribedMetric { description, kind });

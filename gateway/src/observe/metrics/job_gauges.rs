@@ -58,7 +58,7 @@ struct JobGauge {
 }
 
 impl JobGauge {
-    /// Returns the gauge as a metric of the exposition.
+    /// Returns the description of the gauge in the form of the exposition.
     fn metric(&self) -> DescribedMetric {
         DescribedMetric { description: self.description, kind: MetricType::Gauge }
     }
@@ -82,7 +82,7 @@ impl JobGauge {
     }
 }
 
-/// Describes a gauge by job alone.
+/// Describes a gauge of a job that has no label but `job`.
 const fn job_gauge(
     [name, unit]: [&'static str; 2],
     [meaning, advice]: [&'static str; 2],

@@ -314,7 +314,7 @@ impl InFlightUnsentBytes {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Removes up to `bytes` sent bytes; returns how many were removed.
+    /// Removes up to `bytes` bytes that QUIC has sent; returns how many were removed.
     fn remove_sent(&self, bytes: u64) -> u64 {
         self.recent.store(0, Ordering::Relaxed);
         let before = self.bytes();

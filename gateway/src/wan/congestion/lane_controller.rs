@@ -93,7 +93,7 @@ struct ControllerStart {
     mtu: u16,
 }
 
-/// Makes the model of a lane, if its link is shared.
+/// Makes the model of a lane that begins at `now`; `None` unless its link is shared.
 fn shared_lane(
     kind: ControllerPolicy,
     path: &LanePath,

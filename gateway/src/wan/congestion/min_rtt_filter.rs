@@ -83,7 +83,7 @@ impl MinRttFilter {
         }
     }
 
-    /// Returns the min RTT, without a queue of our own.
+    /// Returns the min RTT of the lane, in which no queue of our own is left.
     pub fn rtt(&self) -> Span {
         self.rtt
     }

@@ -89,12 +89,12 @@ impl SharedLane {
         self.model.set_rate_max(path.link.rate.bytes_per_second());
     }
 
-    /// Returns the congestion window in bytes.
+    /// Returns the congestion window of the model in bytes.
     pub fn window(&self) -> u64 {
         self.model.window()
     }
 
-    /// Returns the pacing rate in bytes per second.
+    /// Returns the rate in bytes per second at which the model lets the lane send.
     pub fn pacing_rate(&self) -> f64 {
         self.model.pacing_rate()
     }

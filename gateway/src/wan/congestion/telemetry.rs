@@ -105,7 +105,7 @@ impl LaneTelemetry {
         }
     }
 
-    /// Returns the packets acknowledged so far, and their bytes with QUIC's headers.
+    /// Returns the number of packets acknowledged so far, and of their bytes with QUIC's headers.
     pub fn acked_packets_and_bytes(&self) -> (u64, u64) {
         (self.acked_packets.load(Ordering::Relaxed), self.acked_bytes.load(Ordering::Relaxed))
     }
@@ -243,7 +243,7 @@ impl LaneTelemetry {
         self.set_pace(Some(lane.pacing_rate()));
     }
 
-    /// Stores the processor time of the calling thread, which is the lane's.
+    /// Stores the processor time that the calling thread, the lane's, has used so far.
     pub fn note_thread_time(&self, host: &dyn Host) {
         self.thread_used_ns.store(host.thread_time().ns(), Ordering::Relaxed);
         self.thread_noted_ns.store(host.now().ns(), Ordering::Relaxed);

@@ -168,7 +168,7 @@ impl Dialler {
         }))
     }
 
-    /// Completes the TLS handshake of an attempt that the peer has answered.
+    /// Completes the TLS handshake of a dial attempt that the peer has answered.
     ///
     /// # Errors
     /// The reason, with the address, at most [`handshake_timeout`] after the call.

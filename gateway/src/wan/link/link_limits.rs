@@ -169,7 +169,7 @@ impl LinkLimits {
         self.links.get(&ends).is_some_and(|link| link.is_shared)
     }
 
-    /// Returns the regions at the far ends of our links.
+    /// Returns the regions at the other ends of the links of this gateway's region.
     pub fn far_regions(&self) -> Vec<RegionId> {
         let here = self.fabric.gateway(self.me).region;
         self.links.keys().map(|(a, b)| if *a == here { *b } else { *a }).collect()

@@ -88,7 +88,7 @@ impl PairPacer {
         }
     }
 
-    /// Returns the pacer that payload to the peer waits for.
+    /// Returns the pacer from which senders of payload to the peer take tokens.
     pub fn pacer(&self) -> &Pacer {
         &self.pacer
     }

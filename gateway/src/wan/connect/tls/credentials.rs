@@ -306,7 +306,7 @@ impl TrustAnchors {
         Ok(Self { file: file.to_owned(), roots })
     }
 
-    /// Makes the verifier of clients' certificates.
+    /// Makes the verifier that accepts clients' certificates of these CAs.
     fn client_verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, CredentialsError> {
         let (roots, provider) = (Arc::clone(&self.roots), tls_cipher_provider(cpu_has_aes()));
         WebPkiClientVerifier::builder_with_provider(roots, provider).build().map_err(|error| {
@@ -315,7 +315,7 @@ impl TrustAnchors {
     }
 }
 
-/// Collects the certificates of CAs that are in `file`.
+/// Collects certificates of CAs, which are in `file`, in the form in which rustls trusts them.
 fn root_credentials_store(
     file: &Path,
     authorities: Vec<CertificateDer<'static>>,
@@ -368,12 +368,12 @@ fn certificate_validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> 
     Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
 }
 
-/// Makes quinn's client settings from rustls's.
+/// Converts rustls's settings of a dialling side to those of quinn.
 fn quic_tls_client_config(config: rustls::ClientConfig) -> Arc<QuicClientConfig> {
     Arc::new(QuicClientConfig::try_from(config).expect("both suites are offered"))
 }
 
-/// Reads all certificates of a PEM file; at least one.
+/// Reads all certificates of a PEM file; an error where it has none.
 fn read_tls_certificate_chain(
     file: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {

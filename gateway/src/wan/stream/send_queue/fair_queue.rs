@@ -38,7 +38,7 @@ impl JobQueue {
         self.0.front()?.1.values().next()
     }
 
-    /// Takes the next segment; then it is another group's turn.
+    /// Takes the job's next segment; then it is the turn of another of its groups.
     fn take_first(&mut self) -> Option<QueuedSegment> {
         let (group, mut queue) = self.0.pop_front()?;
         let segment = queue.pop_first().map(|(_, segment)| segment);
@@ -84,7 +84,7 @@ impl FairQueue {
         }
     }
 
-    /// Returns the jobs with a queued segment.
+    /// Iterates over the jobs that have a queued segment.
     pub fn waiting_jobs(&self) -> impl Iterator<Item = GroupId> {
         self.queues.iter().filter(|(_, queue)| !queue.0.is_empty()).map(|(job, _)| *job)
     }
