@@ -61,7 +61,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// All statuses that a call of the library can return.
+    /// All statuses that a function of the library can return, by which numbers are decoded.
     pub const ALL: [Self; 25] = [
         Self::Ok,
         Self::RanksDisagree,

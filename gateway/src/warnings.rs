@@ -56,7 +56,7 @@ pub enum WarningCause {
 }
 
 impl WarningCause {
-    /// All causes of warnings.
+    /// All causes of warnings, for which the metric has a value each.
     const ALL: [Self; 15] = [
         Self::Problem,
         Self::Link,

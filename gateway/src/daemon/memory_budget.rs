@@ -11,8 +11,8 @@ use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
 use units::{ByteCount, TimeNs};
 
-/// 8: QUIC receive windows may grow by an eighth of a gateway's memory. With the reserved memory
-/// they stay within half of it, if need be by growing less.
+/// 8: QUIC receive windows may grow by an eighth of a gateway's memory, a chosen part. With the
+/// reserved memory they stay within half of it, if need be by growing less.
 /// Tested by `all_parts_fit_the_memory`.
 const RECEIVE_WINDOWS_MEMORY_DIVISOR: u64 = 8;
 

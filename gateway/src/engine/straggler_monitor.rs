@@ -31,10 +31,11 @@ const ADDED_TIME_FRACTION_MIN: f64 = 0.15;
 /// Trainers use few sizes.
 const CACHED_SIZES_MAX: usize = 64;
 
-/// 60 s. After this time without a completed collective a straggler is one of before, and no longer
-/// reported. [`STALE_INTERVALS`] counts where it is longer.
+/// 60 s: a straggler is no longer reported once no collective has completed for this time, or for
+/// [`STALE_INTERVALS`] if that is longer. The time is chosen.
 const STALE_AFTER_MIN: Span = Span::from_secs(60);
-/// 10 intervals between collectives: a job of long steps keeps its straggler for longer.
+/// 10 intervals between collectives: once none has completed for so long, a straggler is no longer
+/// reported. So a job of long steps keeps its straggler for longer than [`STALE_AFTER_MIN`].
 const STALE_INTERVALS: u64 = 10;
 
 /// The straggler detection of one job.

@@ -37,8 +37,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 use units::Span;
 
-/// 256 connections of one listener that have not attached yet: at one more, the user or host with the
-/// most loses its oldest. Attached connections are bounded by the ranks of jobs.
+/// 256 connections of one listener that have not attached yet, a chosen number: at one more, the
+/// user or host with the most loses its oldest. Attached connections are bounded by the ranks of
+/// jobs.
 /// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
 pub const PENDING_CONNECTIONS_MAX: usize = 256;
 /// 0.5 ms, plus up to 1 ms of timer delay: least interval between two accepts while half of the

@@ -31,7 +31,7 @@ pub enum ProblemCause {
 }
 
 impl ProblemCause {
-    /// All causes of problems.
+    /// All causes of problems, for which metrics have a value each.
     pub const ALL: [Self; 10] = [
         Self::ShuttingDown,
         Self::Socket,

@@ -82,7 +82,7 @@ async fn sample_server_status(answers: &Answers) -> Infallible {
 const HTTP_CONNECTIONS_MAX: usize = 128;
 
 /// 10 s: time limit of an HTTP connection to a gateway, from connecting to the last byte of the
-/// answer.
+/// answer. So no slow client holds a connection for longer.
 const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// 64 header fields: the most of an HTTP request to a gateway. Browsers and scrapers send fewer.

@@ -8,7 +8,9 @@ use units::{Span, TimeNs};
 /// 10 s, or [`PATH_CHECK_DELAY_ROUNDS`] if that is longer: lanes that are missing for so long have
 /// their path checked. A peer that starts or restarts is back sooner.
 const PATH_CHECK_DELAY_MIN: Span = Span::from_secs(10);
-/// 10 round trips of the link, in which a lane connects even if packets are lost.
+/// 10 round trips of the link: lanes that are missing for so long have their path checked, where
+/// that is longer than [`PATH_CHECK_DELAY_MIN`]. A lane connects within them even if packets are
+/// lost.
 const PATH_CHECK_DELAY_ROUNDS: u64 = 10;
 /// 60 s: the time between two checks of a path while lanes are missing. A correction of the network
 /// shows within this time.

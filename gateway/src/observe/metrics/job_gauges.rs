@@ -122,7 +122,7 @@ fn read_straggler_gauge(job: &JobMetrics) -> LabelledValues {
     read.into_iter().collect()
 }
 
-/// The gauges of a job.
+/// The descriptions of all gauges that each job has, with how each is read and combined.
 static JOB_GAUGES: [JobGauge; 15] = [
     JobGauge {
         description: job_gauge(

@@ -40,7 +40,7 @@ const DELIVERY_RATE_ROUNDS: usize = 4;
 /// in the congestion window. The fraction is chosen.
 const WINDOW_LIMITED_FRACTION: f64 = 0.5;
 /// 0.03 of all packets lost beyond the configured loss shows congestion; less is random loss of the
-/// link.
+/// link. The fraction is chosen.
 /// Tested by `loss_above_three_percent_lowers_the_rate_at_once`.
 pub(crate) const CONGESTION_LOSS_FRACTION: f64 = 0.03;
 /// 8 round trips (10 ms or more each) without congestion: only then may a lane drain its queue to

@@ -32,8 +32,8 @@ const SILENCE_TOLD_AFTER: Span = Span::from_secs(2);
 /// pause is twice as long.
 /// Tested by `only_a_lane_that_stood_resets_the_backoff`.
 const DIAL_BACKOFF_MIN: Span = Span::from_ms(100);
-/// 5 s: the longest pause between attempts to connect a lane to a peer. A connection with an
-/// accepted hello that lasted longer resets the pause.
+/// 5 s: the longest pause between attempts to connect a lane to a peer, a chosen value. A
+/// connection with an accepted hello that lasted longer resets the pause.
 const DIAL_BACKOFF_MAX: Span = Span::from_secs(5);
 
 /// A lane's connection to one peer, to be dialled while the lane is in use.

@@ -114,8 +114,8 @@ const CAPACITY_PROBE_SPANS: u32 = 10;
 /// configured rate again. The fraction is chosen.
 /// Tested by `the_configured_rate_is_reached_again`.
 const NOMINAL_RATE_FRACTION: f64 = 0.97;
-/// 10 min: a reduced capacity of a link is forgotten after so long without full use. A link that
-/// plans avoid could never show that it recovered.
+/// 10 min, a chosen time: a reduced capacity of a link is forgotten after so long without full use.
+/// A link that plans avoid could never show that it recovered.
 /// Tested by `a_capacity_that_is_not_used_is_forgotten`.
 const UNUSED_CAPACITY_LIFETIME: Span = Span::from_secs(600);
 /// 50 samples of a link (2 RTT, at least 100 ms, each): the history from which the link's min RTT
@@ -126,7 +126,7 @@ const LINK_HISTORY_SPANS: usize = 50;
 //            > RTT_INFLATION_FACTOR x configured RTT, and > configured RTT + RTT_INFLATION_MARGIN
 
 /// 3 consecutive samples of a link (2 RTT, at least 100 ms, each) whose least RTT is far above the
-/// configured RTT show RTT inflation.
+/// configured RTT show RTT inflation. The number is chosen.
 /// Tested by `rtt_inflation_begins_after_three_spans_and_ends_after_one`.
 const RTT_INFLATION_SPANS: usize = 3;
 /// 1.5 times the configured RTT: only a longer RTT counts as inflated, since a queue of our own

@@ -68,9 +68,11 @@ const UNFILLED_SPANS: u32 = 50;
 /// steps.
 /// Tested by `a_lane_that_is_not_needed_is_taken_away`.
 const LANE_SPARE_TIME: Span = Span::from_secs(30);
-/// 10 s: a lane in trial that is not up by then is taken away, or after [`LANE_UP_ROUNDS`].
+/// 10 s, or [`LANE_UP_ROUNDS`] if longer: a lane in trial that is not up by then is taken away. The
+/// time is chosen.
 const LANE_UP_TIME_MIN: Span = Span::from_secs(10);
-/// 10 round trips, in which a lane connects even if packets are lost.
+/// 10 round trips of the link: a lane has so long to come up, where that is longer than the times
+/// in seconds. It connects within them even if packets are lost.
 const LANE_UP_ROUNDS: u64 = 10;
 /// 10 s: the pause after a first lane that earned nothing, before the next is tried, a chosen
 /// value. Each failure doubles it.
