@@ -80,7 +80,7 @@ impl AttachedRank {
     /// connection or an agreed epoch stands in the way.
     ///
     /// # Errors
-    /// They are not by `deadline`, or never will be.
+    /// Some rank is not ready by `deadline`, or never will be.
     pub fn recover(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         let _posting = self.lock_job_posting();
         self.meet_all_ranks(deadline)

@@ -137,7 +137,7 @@ impl AttachedGroup {
     /// of this rank are under way.
     ///
     /// # Errors
-    /// It was not posted, and nothing uses its memory.
+    /// Nothing was posted, and nothing uses the memory of the call.
     pub fn post(&self, call: CollectiveCall) -> Result<OperationHandle, CallError> {
         let _posting = self.lock_posting();
         self.rank.poster.post(&self.client(), call)
@@ -146,7 +146,7 @@ impl AttachedGroup {
     /// Posts one end of a send. Waits until it may be posted, for no other post of this rank.
     ///
     /// # Errors
-    /// It was not posted, and nothing uses its memory.
+    /// Nothing was posted, and nothing uses the memory of the call.
     pub fn send(&self, call: SendCall) -> Result<OperationHandle, CallError> {
         self.rank.poster.send(self.client(), call)
     }
@@ -154,7 +154,7 @@ impl AttachedGroup {
     /// Starts the commit of training step `step`, which is confirmed within `timeout` or fails.
     ///
     /// # Errors
-    /// It was not started.
+    /// The commit was not started.
     pub fn commit(&self, step: u64, timeout: Span) -> Result<OperationHandle, CallError> {
         let _posting = self.lock_posting();
         self.rank.poster.commit(&self.client(), step, timeout)
@@ -180,7 +180,7 @@ impl AttachedGroup {
     /// Waits until all ranks of the job are ready to begin a step again, after a failure.
     ///
     /// # Errors
-    /// They are not by `deadline`, or never will be. Or the group is not the job.
+    /// Some rank is not ready by `deadline`, or never will be; or the group is not the job.
     pub fn recover(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         if self.made.is_some() {
             let text = "group: one that landbridge_connect returned recovers; make this one again";

@@ -57,7 +57,7 @@ impl RankPoster {
     /// Posts a collective in the group of `client`. Waits until it may be posted.
     ///
     /// # Errors
-    /// It was not posted, and nothing uses its memory.
+    /// Nothing was posted, and nothing uses the memory of the call.
     pub fn post(
         &self,
         client: &Client,
@@ -73,7 +73,7 @@ impl RankPoster {
     /// met, which the first send between the two does, and until it may be posted.
     ///
     /// # Errors
-    /// It was not posted, and nothing uses its memory.
+    /// Nothing was posted, and nothing uses the memory of the call.
     pub fn send(&self, client: Client, call: SendCall) -> Result<OperationHandle, CallError> {
         let SendCall { spec, end, buffers } = call;
         let placed = self.memory.place_call(&client, buffers)?;
@@ -92,7 +92,7 @@ impl RankPoster {
     /// wait for other ranks.
     ///
     /// # Errors
-    /// It was not started.
+    /// The commit was not started.
     pub fn commit(
         &self,
         client: &Client,

@@ -251,7 +251,7 @@ pub fn dtype_argument(code: c_int) -> Result<Dtype, CallError> {
 /// Returns the reduction, such as a sum, with the number `code` in the header.
 ///
 /// # Errors
-/// There is none, or it is not defined on the element type.
+/// No reduction has this number, or it is not defined on the element type.
 pub fn reduction_argument(code: c_int, dtype: Dtype) -> Result<ReduceOp, CallError> {
     let found = u8::try_from(code).ok().and_then(ReduceOp::from_code);
     let op = found

@@ -130,7 +130,7 @@ pub fn socket_folder(socket: &Path) -> &Path {
 }
 
 /// Checks that nobody but trusted users can replace files in the folder of a socket. A folder that
-/// cannot be examined passes: whoever uses the socket hears why.
+/// cannot be examined passes, since connecting or listening there then fails with the reason.
 ///
 /// # Errors
 /// [`SocketAccessError::ForeignFolder`] or [`SocketAccessError::OpenFolder`].

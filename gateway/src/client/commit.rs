@@ -20,7 +20,7 @@ impl StartedCommit {
     /// Waits until the commit is confirmed: every region has the results.
     ///
     /// # Errors
-    /// Those of [`Client::commit_with`].
+    /// The errors of [`Client::commit_with`].
     pub async fn confirmed(self) -> Result<(), Failure> {
         self.answered
             .await

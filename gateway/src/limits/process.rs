@@ -57,7 +57,7 @@ pub fn reserve_process_time(seconds: u64) -> Option<u64> {
 /// Checks that this process may open `count` more files now.
 ///
 /// # Errors
-/// It may not; the text names the limit and the remedy.
+/// The process may not open as many; the text names the limit and the remedy.
 pub fn check_process_descriptors(count: usize) -> io::Result<()> {
     let pipes: io::Result<Vec<_>> = (0..count.div_ceil(2)).map(|_| io::pipe()).collect();
     let refused = |error: io::Error| {

@@ -61,7 +61,7 @@ impl ValuesArgument {
 /// Returns a copy of the store's key that a C string in the argument `name` gives.
 ///
 /// # Errors
-/// It is NULL or not UTF-8.
+/// The key is NULL or not UTF-8.
 ///
 /// # Safety
 /// Any other pointer leads to bytes that end with a 0.
@@ -98,7 +98,7 @@ unsafe fn keys_argument(
 /// Returns a copy of the value for the store, of `bytes` bytes, in the argument `name`.
 ///
 /// # Errors
-/// It is too long, or NULL and not empty.
+/// The value is too long, or NULL and not empty.
 ///
 /// # Safety
 /// Any other pointer leads to `bytes` bytes.

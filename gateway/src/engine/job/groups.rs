@@ -327,8 +327,8 @@ impl Job {
         }
     }
 
-    /// Ends a group, and another of the same place, if a rank of this gateway is in both. A rank
-    /// makes one group at each place, so some ranks name other ranks than it does.
+    /// Ends a group, and others at its place, if a rank of this gateway is in two of them. A rank
+    /// makes one group at each place, so ranks disagree on the ranks of the group there.
     fn disband_if_contradicted(&mut self, id: GroupId, shared: &EngineShared, now: TimeNs) {
         let own = self.world.session.fabric().gateway(self.settings.me).ranks.clone();
         let Some(new) = self.groups.get(&id).and_then(|group| group.membership.as_ref()) else {

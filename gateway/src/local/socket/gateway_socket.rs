@@ -211,7 +211,8 @@ fn temporary_socket_path(socket: &Path) -> PathBuf {
 }
 
 /// Binds a socket at `temporary` with the mode and group that it shall have, makes it listen, and
-/// only then gives the file its name. So whoever finds the file can connect, or must not.
+/// only then gives the file its name. So a program that finds the file can connect, unless mode and
+/// group forbid it.
 fn bind_socket(
     spec: &SocketSpec,
     lock: &SocketLock,

@@ -61,7 +61,7 @@ impl SocketLock {
     /// Takes the lock of `socket` as [`SocketLock::acquire`], if its lock file is there. Makes none.
     ///
     /// # Errors
-    /// As of [`SocketLock::acquire`].
+    /// The errors of [`SocketLock::acquire`].
     pub fn acquire_existing(socket: &Path) -> Result<Option<Self>, ListenError> {
         Self::open(socket, false)
     }
