@@ -143,7 +143,8 @@ impl AttachedGroup {
         self.rank.poster.post(&self.client(), call)
     }
 
-    /// Posts one end of a send. Waits until it may be posted, for no other post of this rank.
+    /// Posts one end of a send, and returns its handle. Waits before that until the gateways of
+    /// both ranks have met, but for no other post of this rank.
     ///
     /// # Errors
     /// Nothing was posted, and nothing uses the memory of the call.

@@ -123,8 +123,8 @@ impl Default for Warnings {
 }
 
 impl Warnings {
-    /// Counts a line about `cause` of `subject`, and returns whether it is a warning at `now`. If so,
-    /// none of that cause and subject is for ten minutes.
+    /// Counts a line about `cause` of `subject`, and returns whether it is a warning at `now`. If
+    /// so, no other line of that cause and subject is one for ten minutes.
     pub fn is_due(&self, cause: WarningCause, subject: &str, now: TimeNs) -> bool {
         self.counts.get_or_create_owned(&WarningLabel { cause: cause.name() }).inc();
         let mut last = lock_ignoring_poison(&self.last);

@@ -260,8 +260,9 @@ impl StragglerMonitor {
         self.fabric.with_links(links)
     }
 
-    /// Returns the straggler for the metrics. Logs a change at level debug: of two that are about
-    /// equally late each is named at times. Warns of one that has cost much of ten minutes.
+    /// Returns the straggler for the metrics. Logs a change of it at level debug alone, since of
+    /// two that are about equally late each is named at times. Warns of one that has cost much of
+    /// ten minutes.
     pub fn log_straggler(&mut self, job: &str, now: TimeNs) -> Option<StragglerReport> {
         let straggler = self.current_straggler(now);
         let party = straggler.as_ref().and_then(|_| self.detection.straggler()).map(|s| s.party);

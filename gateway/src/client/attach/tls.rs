@@ -87,7 +87,8 @@ pub struct TlsGateway {
 }
 
 impl TlsGateway {
-    /// Makes the way to any gateway of the CA at an address, without a certificate of the trainer.
+    /// Makes the way to the gateway at an address, which must prove its name by a certificate of
+    /// the CA in the file `ca`. The trainer shows no certificate.
     pub fn new(address: TlsAddress, ca: impl Into<PathBuf>) -> Self {
         Self { address, ca: ca.into(), gateway: None, identity: None }
     }

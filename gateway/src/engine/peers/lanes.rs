@@ -173,7 +173,8 @@ impl Peer {
         dead_path_time(handle.smoothed_rtt(), self.link.link.rtt)
     }
 
-    /// Hands the state of the lanes to the lane number, which may change.
+    /// Hands the state of the lanes at `now` to the peer's lane number, which may change how many
+    /// are in use.
     pub(super) fn judge_lanes(&mut self, now: TimeNs) {
         let in_use = self.number.in_use();
         let least_silent = self.lanes.values().min_by_key(|handle| self.lane_silence(handle));

@@ -62,7 +62,8 @@ impl PathState {
         }
     }
 
-    /// Returns why lanes cannot connect over the path, as last checked. `lanes_up` is their number.
+    /// Returns why lanes cannot connect over the path, as last checked; `lanes_up` is the number of
+    /// lanes that are up.
     pub fn faults(&self, lanes_up: usize, pinned_mtu: Option<u16>) -> Vec<PathFault> {
         let Some(findings) = &self.findings else { return Vec::new() };
         let mut faults = findings.faults(pinned_mtu);

@@ -27,7 +27,7 @@ pub(super) struct JobCounters {
 type JobAndOp<'a> = (&'a str, &'static str);
 
 impl JobCounters {
-    /// Makes the counters, at zero.
+    /// Makes the counters that all jobs share, without any job yet.
     pub fn new() -> Self {
         Self {
             collectives: Family::default(),

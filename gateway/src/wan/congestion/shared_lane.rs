@@ -62,8 +62,8 @@ impl SharedLane {
         self.model.note_acked(self.time(now), self.time(sent), bytes);
     }
 
-    /// Ends the acknowledgements of a packet of the peer; `is_held` says whether the sender waits for
-    /// window or pace.
+    /// Tells the model that all packets that one packet of the peer acknowledged were noted;
+    /// `is_held` says whether the sender waits for window or pace.
     pub fn end_acks(&mut self, now: Instant, in_flight: u64, is_held: bool) {
         self.model.end_acks(self.time(now), in_flight, is_held);
         self.follow_transition();

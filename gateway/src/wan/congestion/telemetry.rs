@@ -179,8 +179,8 @@ impl LaneTelemetry {
         (PACED_WRITE_SECONDS * pace).max(PACED_WRITE_BYTES_MIN) as usize
     }
 
-    /// Returns the bytes that count for the pace of so many bytes of payload. That of a shared lane has
-    /// packet headers in it.
+    /// Returns how many bytes of the lane's pace `bytes` bytes of payload take. On a shared lane
+    /// packet headers count, too.
     fn paced_bytes(&self, bytes: u64) -> u64 {
         if !self.is_shared() {
             return bytes;

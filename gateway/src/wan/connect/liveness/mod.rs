@@ -397,7 +397,8 @@ impl LaneLiveness {
 
     /// Adds `passed` to the time of silence in which other lanes to the peer were heard, if one was
     /// heard since the last look. Sets it to zero when this lane is not silent. The time adds up
-    /// look by look: when all lanes were silent, the first heard one makes no path dead.
+    /// look by look, so that after a silence of all lanes the first one that is heard makes no
+    /// other path dead.
     fn note_time_alone(&mut self, passed: Span, peer: &PeerLiveness) {
         let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
         self.alone = match self.silent {
@@ -428,8 +429,9 @@ impl LaneLiveness {
         self.alone > dead_path_silence(round)
     }
 
-    /// Returns whether the lane is looked at when bytes go in flight, or none is any more. A silent
-    /// lane and one that receives data, and acknowledges it all the time, have looks enough.
+    /// Returns whether the liveness monitor looks at the lane only when bytes go in flight, or none
+    /// is any more. A silent lane and one that receives data, and acknowledges it all the time,
+    /// have looks enough.
     fn is_calm(&self) -> bool {
         !self.silent && !self.is_receiving
     }

@@ -261,8 +261,8 @@ impl LinkCapacity {
         self.rtts.iter().min().copied()
     }
 
-    /// Returns the present RTT while it is far above the configured one. A queue may be part of it:
-    /// that delays others as distance does, but plans ignore it.
+    /// Returns the present RTT while it is far above the configured one, else `None`. A queue may
+    /// be part of it: that delays others as distance does, but plans ignore it.
     pub fn inflated_rtt(&self) -> Option<Span> {
         let shortest = self.inflated_rtts.iter().min().copied();
         shortest.filter(|_| self.inflated_rtts.len() == RTT_INFLATION_SPANS)
@@ -383,9 +383,10 @@ impl LinkCapacity {
         }
     }
 
-    /// Lowers a capacity that is a little too high. Before a standing queue the delivery rate is
-    /// the capacity, and the mean of several spans is closer than the first finding. The configured
-    /// rate may be a little too high as well, with too little loss for a finding.
+    /// Lowers a capacity that is a little too high. While a queue stands before the link, the
+    /// delivery rate is the capacity, and the mean of several spans is closer than the first
+    /// finding. The configured rate may be a little too high as well, with too little loss for a
+    /// finding.
     fn correct_capacity(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
         let configured = self.link.rate.bits_per_second() as f64;
         let (capacity, found) =
@@ -430,7 +431,7 @@ impl LinkCapacity {
         self.is_queued(sample) && sample.lost_packets as f64 > usual * sample.sent_packets as f64
     }
 
-    /// Returns whether spans with a queue lost so many packets that it was no longer path: that one
+    /// Returns whether spans with a queue lost more packets than a longer path explains, which
     /// looks like a queue as well, and may lose a little.
     fn has_queue_loss(&self, spans: &[SpanSample]) -> bool {
         let sent: u64 = spans.iter().map(|span| span.sent_packets).sum();
@@ -504,7 +505,7 @@ impl LinkCapacity {
     }
 }
 
-/// Converts a capacity in bits per second, at least the least rate of a link.
+/// Converts a capacity from bits per second to a rate, which is at least the least rate of a link.
 fn capacity_bit_rate(bits_per_second: f64) -> BitRate {
     BitRate::from_bits_per_second((bits_per_second as u64).max(LINK_RATE_MIN_BITS_PER_S))
 }
