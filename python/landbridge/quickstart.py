@@ -32,9 +32,11 @@ from ._operation import Timing
 from ._quantities import RATES, SIZES, TIMES, round_percent, round_quantity
 from .errors import LandbridgeError
 
-#: 32 samples: the global batch of a training step of the quickstart, of all ranks together.
+#: 32 samples: the global batch of a training step of the quickstart, of all ranks together. The
+#: number is chosen.
 _BATCH_SAMPLES = 32
-#: 16 numbers: the length of the input of one sample of the quickstart's model.
+#: 16 numbers: the length of the input of one sample of the quickstart's model. The length is
+#: chosen.
 _SAMPLE_INPUTS = 16
 #: 1,500 bytes: the size of a full IP packet between the regions, the MTU of the emulated link.
 _PACKET_BYTES = 1500

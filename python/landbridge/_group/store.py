@@ -21,7 +21,7 @@ from .._protocol import store as wire
 #: default.
 STORE_TIMEOUT_S = 300.0
 #: 2 s: the longest delay between the timeout of a request to the store and the answer of a running
-#: gateway.
+#: gateway, a chosen time.
 STORE_ANSWER_DELAY_MAX_S = 2.0
 
 #: The words of errors for the keys that the store accepts.

@@ -32,8 +32,8 @@ from .fields import (
 LOCAL_PROTOCOL_VERSION = 5
 #: 64 KiB: the longest message between trainer and gateway, without its length field.
 MESSAGE_MAX_BYTES = 64 << 10
-#: 256 KiB: the most bytes of one piece of a contribution or result, between a trainer and a gateway
-#: on another host.
+#: 256 KiB: the most bytes of one piece of a contribution or result between a trainer and a gateway
+#: on another host. Messages pass between pieces.
 PIECE_MAX_BYTES = 1 << 18
 #: 32 bytes: the length of a job's token, its secret.
 TOKEN_BYTES = 32
@@ -43,7 +43,7 @@ ATTACH_FIRST_BYTE = b"L"
 #: 128: reasons of refusals with this code or a higher one pass with time. A lower code lasts until
 #: somebody changes a file or a program.
 TEMPORARY_REFUSAL_MIN = 128
-#: 1,024 bytes: the longest text of a failure that a gateway sends.
+#: 1,024 bytes: the longest text of a failure that a gateway sends; docs/protocol.md.
 FAILURE_TEXT_MAX_BYTES = 1024
 #: 8 dimensions: the most of a shape in a message; docs/protocol.md section 2. A shape of more is
 #: hashed into the layout.

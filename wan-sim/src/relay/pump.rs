@@ -424,5 +424,6 @@ const FLOWS_READY_MAX: usize = 64;
 /// time is chosen; RFC 4787 asks as much of a NAT.
 const FLOW_IDLE_MAX: Span = Span::from_secs(120);
 
-/// 65,536 bytes: the most bytes of datagrams that the kernel joins in one read (UDP GRO).
+/// 65,536 bytes: the most bytes of datagrams that the kernel joins in one read (UDP GRO), hence the
+/// length of a read buffer.
 const DATAGRAMS_BYTES_MAX: usize = 65_536;

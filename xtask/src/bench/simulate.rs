@@ -49,7 +49,8 @@ pub(super) fn measure_simulate(root: &Path) -> Result<Page, CommandFailure> {
     Ok(Page::new("Faults in virtual time", text))
 }
 
-/// 120 characters: the most of a finding that a row in the table of mutants shows.
+/// 120 characters: the most of a finding that a row in the table of mutants shows, so that rows
+/// stay short.
 const FINDING_CHARS_MAX: usize = 120;
 
 /// Runs a simulation. Returns whether every seed passed, and the JSON report.

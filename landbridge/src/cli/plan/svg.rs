@@ -162,9 +162,10 @@ fn draw_svg_tree(
 }
 
 /// 720 pixels: the width of the picture of a plan, and the height of its upper part with regions
-/// and links.
+/// and links. It is chosen.
 const PICTURE_SIDE_PX: f64 = 720.0;
 /// 150 pixels: the height of each row of trees, below regions and links in the picture of a plan.
+/// It is chosen.
 const TREE_SIDE_PX: f64 = 150.0;
 /// 5 trees: so many stand side by side in the picture of a plan.
 const TREES_PER_ROW: usize = 5;
