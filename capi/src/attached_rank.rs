@@ -16,9 +16,10 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// 100 ms: the pause before ranks that did not meet try again. An epoch takes as long to end.
+/// 100 ms: the pause of a rank between two attempts to meet all other ranks at a barrier. An epoch
+/// takes as long to end.
 const MEET_PAUSE: Duration = Duration::from_millis(100);
-/// 2 s: how much later than its timeout a running gateway may report it; docs/failures.md.
+/// 2 s: the most by which a running gateway may report a timeout late, as docs/failures.md says.
 const TIMEOUT_REPORT_DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// An attached rank.
@@ -33,7 +34,8 @@ pub struct AttachedRank {
 }
 
 impl AttachedRank {
-    /// Attaches a rank, and waits for all others.
+    /// Attaches a rank to its gateway by `settings`, and waits until all ranks of the job have
+    /// attached.
     ///
     /// # Errors
     /// The rank is not attached.
@@ -63,7 +65,7 @@ impl AttachedRank {
         Ok(rank)
     }
 
-    /// Returns the client of the job, by the current attachment.
+    /// Returns the client of the job that the current attachment of the rank has made.
     pub fn job(&self) -> Client {
         lock_ignoring_poison(&self.job).clone()
     }
@@ -74,10 +76,11 @@ impl AttachedRank {
         lock_ignoring_poison(&self.job_posting)
     }
 
-    /// Returns when all ranks are ready to begin a step again.
+    /// Waits until all ranks are ready to begin a step again, and attaches this rank anew where its
+    /// connection or an agreed epoch stands in the way.
     ///
     /// # Errors
-    /// They are not by `deadline`, or never will be.
+    /// Some rank is not ready by `deadline`, or never will be.
     pub fn recover(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         let _posting = self.lock_job_posting();
         self.meet_all_ranks(deadline)
@@ -102,7 +105,8 @@ impl AttachedRank {
         }
     }
 
-    /// Attaches again, with the same arena. Tries while the gateway does not answer.
+    /// Attaches again, with the same arena, and replaces the client of the job. Tries until
+    /// `deadline` while the gateway does not answer.
     fn attach_again(&self, job: Client, deadline: Option<Instant>) -> Result<(), CallError> {
         let left = time_left(deadline);
         let options =
@@ -113,7 +117,7 @@ impl AttachedRank {
         Ok(())
     }
 
-    /// Waits until every rank has come to a barrier.
+    /// Waits at a barrier of the job until every rank has come to it, until `deadline` at most.
     fn meet_at_barrier(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         let spec = CollectiveSpec {
             timeout: time_left(deadline),
@@ -133,7 +137,8 @@ impl AttachedRank {
     }
 }
 
-/// Returns the time until a deadline, in a form that gateways take.
+/// Returns the time from now until `deadline`, zero if it has passed; without a deadline the
+/// longest span, which gateways take as a timeout.
 fn time_left(deadline: Option<Instant>) -> Span {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let ns = left.map_or(u64::MAX, |left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));

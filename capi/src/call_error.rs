@@ -17,12 +17,12 @@ pub struct CallError {
 }
 
 impl CallError {
-    /// Makes an error with this text.
+    /// Makes an error with this status, which the call returns, and this text for people.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         Self { status, text: text.into() }
     }
 
-    /// Makes the error of an argument that cannot be used.
+    /// Makes the error of an argument that cannot be used, with [`Status::InvalidArgument`].
     pub fn invalid(text: impl Into<String>) -> Self {
         Self::new(Status::InvalidArgument, text)
     }

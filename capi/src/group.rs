@@ -45,7 +45,8 @@ impl AttachedGroup {
         Ok(Self { made: None, rank: Arc::new(AttachedRank::connect(settings)?) })
     }
 
-    /// Returns the process that attached the rank.
+    /// Returns the id of the process that attached the rank, since its forked children may not use
+    /// it.
     pub fn owner(&self) -> u32 {
         self.rank.poster.owner
     }
@@ -70,7 +71,7 @@ impl AttachedGroup {
         }
     }
 
-    /// Returns the number in the job of a rank of this group.
+    /// Returns the number that a rank of this group has in the job.
     ///
     /// # Errors
     /// The group has no such rank.
@@ -82,7 +83,8 @@ impl AttachedGroup {
         found.map(|rank| rank.0).ok_or_else(missing)
     }
 
-    /// Reserves memory of the arena for the program, and returns its address.
+    /// Reserves `bytes` bytes of the arena for the program, so that collectives use them in place;
+    /// returns their address.
     ///
     /// # Errors
     /// The arena has no room.
@@ -98,8 +100,9 @@ impl AttachedGroup {
         self.rank.poster.memory.free(address)
     }
 
-    /// Makes a group of these ranks: of all calls in one order on all ranks of this group, or with a
-    /// tag. Returns `None` if this rank is not one of them.
+    /// Makes a group of some `ranks` of this one, by their numbers here. Without a `tag` all ranks
+    /// of this group call it, in one order; with a tag only those of the new group do. Returns
+    /// `None` if this rank is not one of them.
     ///
     /// # Errors
     /// The group was not made, for this rank.
@@ -114,7 +117,8 @@ impl AttachedGroup {
         self.finish_making(self.rank.poster.worker.run(making)?)
     }
 
-    /// Makes a group of all ranks that give the same color. Returns `None` without a color.
+    /// Makes a group of all ranks that give the same color. All ranks of this group call it, and
+    /// keys of a color ascend with ranks. Returns `None` without a color.
     ///
     /// # Errors
     /// The group was not made, for this rank.
@@ -129,27 +133,29 @@ impl AttachedGroup {
         self.finish_making(self.rank.poster.worker.run(making)?)
     }
 
-    /// Posts a collective. Waits until it may be posted.
+    /// Posts a collective in this group, and returns its handle. Waits before that while too many
+    /// of this rank are under way.
     ///
     /// # Errors
-    /// It was not posted, and nothing uses its memory.
+    /// Nothing was posted, and nothing uses the memory of the call.
     pub fn post(&self, call: CollectiveCall) -> Result<OperationHandle, CallError> {
         let _posting = self.lock_posting();
         self.rank.poster.post(&self.client(), call)
     }
 
-    /// Posts one end of a send. Waits until it may be posted, for no other post of this rank.
+    /// Posts one end of a send, and returns its handle. Waits before that until the gateways of
+    /// both ranks have met, but for no other post of this rank.
     ///
     /// # Errors
-    /// It was not posted, and nothing uses its memory.
+    /// Nothing was posted, and nothing uses the memory of the call.
     pub fn send(&self, call: SendCall) -> Result<OperationHandle, CallError> {
         self.rank.poster.send(self.client(), call)
     }
 
-    /// Starts the commit of a step.
+    /// Starts the commit of training step `step`, which is confirmed within `timeout` or fails.
     ///
     /// # Errors
-    /// It was not started.
+    /// The commit was not started.
     pub fn commit(&self, step: u64, timeout: Span) -> Result<OperationHandle, CallError> {
         let _posting = self.lock_posting();
         self.rank.poster.commit(&self.client(), step, timeout)
@@ -172,10 +178,10 @@ impl AttachedGroup {
         Ok(self.rank.poster.worker.run(request(store))??)
     }
 
-    /// Returns when all ranks are ready to begin a step again.
+    /// Waits until all ranks of the job are ready to begin a step again, after a failure.
     ///
     /// # Errors
-    /// They are not by `deadline`, or never will be. Or the group is not the job.
+    /// Some rank is not ready by `deadline`, or never will be; or the group is not the job.
     pub fn recover(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         if self.made.is_some() {
             let text = "group: one that landbridge_connect returned recovers; make this one again";
@@ -184,18 +190,20 @@ impl AttachedGroup {
         self.rank.recover(deadline)
     }
 
-    /// Returns the client of the group.
+    /// Returns the client in Rust that stands for this group.
     fn client(&self) -> Client {
         self.made.clone().unwrap_or_else(|| self.rank.job())
     }
 
-    /// Keeps posts of the job in the order of its calls, and away from a recovery. Groups that ranks
-    /// made end with the attachment in which they were made, so that they need no order with it.
+    /// Locks the posting of the job until the returned value is dropped, so that posts keep the
+    /// order of calls and none falls into a recovery. `None` for groups that ranks made: they end
+    /// with their attachment, and need no such lock.
     fn lock_posting(&self) -> Option<MutexGuard<'_, ()>> {
         self.made.is_none().then(|| self.rank.lock_job_posting())
     }
 
-    /// Returns a group that was made, in which posts are possible in its first epoch alone.
+    /// Makes the group for the program of a client's new group, and restricts its posts to its
+    /// first epoch. `None` where this rank is not in the group.
     fn finish_making(
         &self,
         made: Result<Option<Client>, GroupError>,

@@ -18,7 +18,7 @@ pub struct UsedRanges {
 }
 
 impl UsedRanges {
-    /// Whether one collective writes what the other reads or writes. Both may read.
+    /// Returns whether one collective writes what the other reads or writes. Both may read.
     fn conflict_with(&self, other: &Self) -> bool {
         memory_ranges_overlap(&self.result, &other.contribution)
             || memory_ranges_overlap(&self.result, &other.result)
@@ -26,7 +26,7 @@ impl UsedRanges {
     }
 }
 
-/// Whether two ranges share a byte.
+/// Returns whether two ranges of addresses or offsets share a byte.
 pub fn memory_ranges_overlap<T: Ord>(one: &Range<T>, other: &Range<T>) -> bool {
     one.start < other.end && other.start < one.end
 }

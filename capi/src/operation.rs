@@ -60,7 +60,9 @@ pub struct OperationEnd {
 }
 
 impl OperationHandle {
-    /// Makes an operation of the process `owner`, which uses `memory`, and its other end.
+    /// Makes the two ends of an operation that process `owner` has posted: its handle for the
+    /// program, and the end for the rank's thread. The operation uses `memory`; `delivery` is the
+    /// copy of its result that is still to be made.
     pub fn new(
         owner: u32,
         memory: Option<MemoryUse>,
@@ -72,7 +74,8 @@ impl OperationHandle {
         (Self { owner, lies_in_arena, state, delivery: Mutex::new(delivery) }, end)
     }
 
-    /// Waits until the result is in place, until `deadline` at most; `None` waits as long as it takes.
+    /// Waits until the result is in place, until `deadline` at most. Without a deadline it waits as
+    /// long as it takes.
     ///
     /// # Errors
     /// The failure of the operation, or [`Status::WaitTimeout`].
@@ -115,12 +118,13 @@ impl OperationHandle {
         is_settled
     }
 
-    /// Whether the result can be delivered, or there is none.
+    /// Returns whether the operation has an outcome that can be told; `overwrites` says that its
+    /// result overwrites its contribution.
     fn is_settled(&self, overwrites: bool) -> bool {
         is_settled(&lock_ignoring_poison(&self.state.progress), overwrites)
     }
 
-    /// Waits until `is_over`, or until `deadline`.
+    /// Waits until `is_over` says so of the operation's progress, until `deadline` at most.
     fn wait_for(
         &self,
         deadline: Option<Instant>,
@@ -133,7 +137,8 @@ impl OperationHandle {
         Ok(())
     }
 
-    /// Waits for one change.
+    /// Waits until the progress of the operation changes once. At `deadline` it fails with
+    /// [`Status::WaitTimeout`].
     fn wait_for_change<'a>(
         &'a self,
         progress: MutexGuard<'a, Progress>,
@@ -153,8 +158,8 @@ impl OperationHandle {
     }
 }
 
-/// Whether an operation has an outcome that can be told. A result that overwrites a contribution in
-/// the arena must wait until that is free.
+/// Returns whether an operation has an outcome that can be told. A result that overwrites a
+/// contribution in the arena must wait until that is free.
 fn is_settled(progress: &Progress, overwrites: bool) -> bool {
     match &progress.outcome {
         Some(Ok(())) => progress.is_free || !overwrites,
@@ -178,7 +183,7 @@ impl OperationEnd {
         self.settle(outcome.map_err(CallError::from));
     }
 
-    /// Ends the operation with this outcome, unless it has one.
+    /// Sets the outcome of the operation, unless it has one, and wakes those who wait for it.
     fn settle(&self, outcome: Result<(), CallError>) {
         lock_ignoring_poison(&self.state.progress).outcome.get_or_insert(outcome);
         self.state.changed.notify_all();
@@ -186,7 +191,7 @@ impl OperationEnd {
 }
 
 impl Drop for OperationEnd {
-    /// Ends the operation: nothing uses its memory any more.
+    /// Ends the operation: its memory may be used by others, and those who wait for it go on.
     fn drop(&mut self) {
         let status = if std::thread::panicking() { Status::Internal } else { Status::GatewayLost };
         // Threads that wait for memory must find it free.

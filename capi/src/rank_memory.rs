@@ -60,7 +60,8 @@ struct PlacedBuffer {
 }
 
 impl CallBuffers {
-    /// Makes the buffers of a call of this type without elements.
+    /// Makes the buffers of a call without elements, of type `dtype`, such as a barrier's. A send
+    /// fills in one of them.
     pub fn empty(dtype: Dtype) -> Self {
         let (contribution, result) = (None, None);
         Self { dtype, contribution_bytes: 0, result_bytes: 0, contribution, result }
@@ -73,7 +74,7 @@ impl RankMemory {
         Self { arena, allocated: Mutex::default(), in_use: Arc::default() }
     }
 
-    /// Reserves memory of the arena for the program, and returns its address.
+    /// Reserves `bytes` bytes of the arena for the program, and returns their address.
     ///
     /// # Errors
     /// The arena has no room.
@@ -133,7 +134,8 @@ impl RankMemory {
         Ok(PlacedBuffers { tensor, memory, delivery, lies_in_arena })
     }
 
-    /// Finds memory of the program in the arena, or else reserves as much.
+    /// Finds the arena's buffer for `memory` of the program that lies in it. For memory elsewhere,
+    /// or none, reserves a buffer of `bytes` bytes.
     fn place(
         &self,
         reserve: &impl Fn(u64) -> Result<ArenaBuffer, ArenaFull>,
@@ -150,7 +152,8 @@ impl RankMemory {
         }
     }
 
-    /// Places a result beside its contribution, and says whether its delivery overwrites that.
+    /// Places the result of a call whose contribution is placed as `given`. Returns its buffer, and
+    /// whether delivering the result overwrites the contribution.
     fn place_result(
         &self,
         reserve: &impl Fn(u64) -> Result<ArenaBuffer, ArenaFull>,

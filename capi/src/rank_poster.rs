@@ -57,7 +57,7 @@ impl RankPoster {
     /// Posts a collective in the group of `client`. Waits until it may be posted.
     ///
     /// # Errors
-    /// It was not posted, and nothing uses its memory.
+    /// Nothing was posted, and nothing uses the memory of the call.
     pub fn post(
         &self,
         client: &Client,
@@ -73,7 +73,7 @@ impl RankPoster {
     /// met, which the first send between the two does, and until it may be posted.
     ///
     /// # Errors
-    /// It was not posted, and nothing uses its memory.
+    /// Nothing was posted, and nothing uses the memory of the call.
     pub fn send(&self, client: Client, call: SendCall) -> Result<OperationHandle, CallError> {
         let SendCall { spec, end, buffers } = call;
         let placed = self.memory.place_call(&client, buffers)?;
@@ -88,10 +88,11 @@ impl RankPoster {
         Ok(self.follow(posted, placed.memory, placed.delivery, placed.lies_in_arena))
     }
 
-    /// Starts the commit of a step in the group of `client`.
+    /// Starts the commit of training step `step` in the group of `client`; `timeout` bounds its
+    /// wait for other ranks.
     ///
     /// # Errors
-    /// It was not started.
+    /// The commit was not started.
     pub fn commit(
         &self,
         client: &Client,
@@ -104,7 +105,8 @@ impl RankPoster {
         Ok(handle)
     }
 
-    /// Returns the handle of an operation that was posted, which the thread of the rank ends.
+    /// Returns the handle of an operation that was posted. The rank's thread follows it to its end,
+    /// and then frees `memory`.
     fn follow(
         &self,
         posted: Operation,

@@ -135,7 +135,8 @@ fn read_region_settings(
     Ok((found.socket.clone(), Some(fabric.world_size()), attach))
 }
 
-/// Returns the number of the rank that a program asks for.
+/// Returns the number in the job of the rank that a program chose, by that number or by its place
+/// in a region.
 fn find_rank(fabric: &Fabric, choice: RankChoice<'_>) -> Result<RankId, CallError> {
     let last = fabric.world_size().saturating_sub(1);
     match choice {
@@ -162,7 +163,8 @@ fn find_rank(fabric: &Fabric, choice: RankChoice<'_>) -> Result<RankId, CallErro
     }
 }
 
-/// Returns the table of this name, or the only one.
+/// Returns the one of `tables` in the file `path` that has this name; without a name the only one.
+/// Errors list the names; `kind` is the tables' word, such as `job`.
 fn choose_named<'a, T>(
     path: &Path,
     kind: &str,
@@ -187,7 +189,7 @@ fn choose_named<'a, T>(
     }
 }
 
-/// Reads a token from its file.
+/// Reads a job's token from the file that the region file names.
 fn read_token_setting(path: &Path) -> Result<Token, CallError> {
     load_token(path).map_err(|error| CallError::new(Status::Config, error.to_string()))
 }

@@ -61,7 +61,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// All statuses that a call of the library can return.
+    /// All statuses that a function of the library can return, by which numbers are decoded.
     pub const ALL: [Self; 25] = [
         Self::Ok,
         Self::RanksDisagree,
@@ -90,7 +90,7 @@ impl Status {
         Self::StoreRefused,
     ];
 
-    /// Returns the status of a failed collective or commit.
+    /// Returns the status that a C function gives for a failed collective or commit.
     pub fn of_failure(code: FailureCode) -> Self {
         match code {
             FailureCode::Disagreement => Self::RanksDisagree,
@@ -105,7 +105,7 @@ impl Status {
         }
     }
 
-    /// Returns the status of a request to the store that failed.
+    /// Returns the status that a C function gives for a failed request to the store.
     pub fn of_store_failure(code: StoreFailureCode) -> Self {
         match code {
             StoreFailureCode::TimedOut => Self::StoreTimedOut,
@@ -120,12 +120,13 @@ impl Status {
         Self::ALL.into_iter().find(|status| *status as i32 == code)
     }
 
-    /// Whether the posts of ranks are at fault, so that the same posts would fail again.
+    /// Returns whether the posts of ranks are at fault, so that the same posts would fail again.
     pub fn is_fault_of_posts(self) -> bool {
         matches!(self, Self::RanksDisagree | Self::BadRequest)
     }
 
-    /// Returns words for people, with who is at fault in parentheses.
+    /// Returns the meaning of the status in a few words for people, with who is at fault in
+    /// parentheses.
     pub fn words(self) -> &'static CStr {
         match self {
             Self::Ok => c"no error",

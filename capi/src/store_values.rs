@@ -7,7 +7,8 @@ pub struct StoreValues {
 }
 
 impl StoreValues {
-    /// Makes values for the program of those that the store returned.
+    /// Makes the values that a program gets as a handle, of those that the store returned. Each
+    /// gets a 0 behind it.
     pub fn new(values: Vec<Vec<u8>>) -> Self {
         let terminated = values.into_iter().map(|mut value| {
             value.push(0);
@@ -16,12 +17,13 @@ impl StoreValues {
         Self { terminated: terminated.collect() }
     }
 
-    /// Returns the number of values.
+    /// Returns the number of values that the handle holds.
     pub fn count(&self) -> usize {
         self.terminated.len()
     }
 
-    /// Returns a value with the 0 behind it; `None` if there is none at this place.
+    /// Returns the bytes of the value at place `at`, and the 0 behind them; `None` if there is no
+    /// such value.
     pub fn terminated(&self, at: usize) -> Option<&[u8]> {
         self.terminated.get(at).map(Vec::as_slice)
     }

@@ -20,7 +20,8 @@ use tokio::sync::oneshot;
 /// 1 s: the longest time for which a rank that is detached still sends what was posted. The gateway
 /// reads within milliseconds, unless it is stopped.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// 1 ms: the pause between two looks at tasks that still send.
+/// 1 ms: the pause between two looks, while a rank detaches, at tasks that still send. It is
+/// chosen, and short beside [`FLUSH_TIMEOUT`].
 const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
 /// The thread of a rank. It ends when this is dropped.
@@ -31,7 +32,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the thread, which takes no signals.
+    /// Starts the thread of a rank, which takes no signals, and its runtime for sockets and timers.
     ///
     /// # Errors
     /// The process has no thread or no descriptor left.
@@ -58,12 +59,12 @@ impl Worker {
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Runs a task on the thread.
+    /// Runs a task on the worker's thread, without waiting for it.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(task);
     }
 
-    /// Runs a future on the thread, and waits for its output.
+    /// Runs a future on the worker's thread, waits for its end, and returns its output.
     ///
     /// # Errors
     /// The future panicked.
@@ -77,7 +78,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Waits until the thread has ended.
+    /// Stops the thread of a rank that is detached, and waits until it has ended.
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -234,12 +234,12 @@ impl LaneModel {
         self.rates.max().unwrap_or(self.startup_window / self.rtt_seconds())
     }
 
-    /// Returns the RTT without a queue.
+    /// Returns the min RTT: the least RTT of the path, without a queue.
     pub fn min_rtt(&self) -> Span {
         self.min_rtt.get()
     }
 
-    /// Returns the present phase.
+    /// Returns the present phase of the lane, such as startup.
     pub fn phase(&self) -> Phase {
         self.phase
     }
@@ -254,7 +254,8 @@ impl LaneModel {
         self.losses
     }
 
-    /// Returns what the lane has found out; `None` while it does not know the rate.
+    /// Returns the delivery rate and the min RTT that the lane has found, for a new lane of its
+    /// path. `None` while it does not know the rate.
     pub fn found(&self) -> Option<FoundPath> {
         let rate = self.rates.max().filter(|_| self.phase != Phase::Startup)?;
         Some(FoundPath { rate, min_rtt: self.min_rtt() })
@@ -265,7 +266,8 @@ impl LaneModel {
         self.transition.take()
     }
 
-    /// Ends a round: takes its rate, and goes on to the next phase where it is time.
+    /// Ends a round: adds its delivery rate to the filter, and goes on to the next phase where it
+    /// is time.
     fn end_round(&mut self, sample: &RoundSample) {
         let now = self.counters.at;
         self.phase_rounds += 1;
@@ -399,7 +401,7 @@ impl LaneModel {
         CRUISE_ROUNDS_MIN + (mixed % u64::from(CRUISE_ROUNDS_SPREAD)) as u32
     }
 
-    /// Returns the window of the phase in bytes, without a least one.
+    /// Returns the congestion window of the phase in bytes, which [`Self::window_min`] may exceed.
     fn target_window(&self) -> f64 {
         if self.phase == Phase::Startup {
             return self.startup_window;
@@ -411,7 +413,7 @@ impl LaneModel {
         self.rate() * (rtt + slack)
     }
 
-    /// Returns the least window in bytes.
+    /// Returns the least congestion window in bytes.
     fn window_min(&self) -> f64 {
         (WINDOW_PACKETS_MIN * self.terms.packet_bytes) as f64
     }
@@ -428,36 +430,44 @@ const STARTUP_RATE_MAX: f64 = 1_250_000.0;
 /// 64 packets: a lane starts with no more in a round trip, so that a long thin link has no queue of
 /// hundreds.
 const STARTUP_WINDOW_PACKETS_MAX: u64 = 64;
-/// 2: the startup sends a window twice in a round trip, since the window doubles within it.
+/// 2: during startup a lane sends at twice the rate that its window fills in a round trip, since
+/// the window doubles within it.
 const STARTUP_PACING_GAIN: f64 = 2.0;
 /// 1.25 times the best rate so far: the delivery rate that a round must reach for the startup to go
 /// on. Below capacity a round reaches twice that rate.
 const STARTUP_GROWTH: f64 = 1.25;
-/// 2 rounds without growth end the startup. One may have lost its time to something else.
+/// 2 rounds in which the delivery rate grows by less than [`STARTUP_GROWTH`] end the startup. One
+/// such round may have lost its time to something else.
 const STARTUP_ROUNDS_WITHOUT_GROWTH: u32 = 2;
-/// 8 packets in a row whose RTT shows a queue: fewer may have waited for a late timer.
+/// 8 packets in a row whose RTT shows a queue: so many prove one. The number is chosen; fewer may
+/// have waited for a late timer.
 const QUEUED_PACKETS_MIN: u32 = 8;
 /// 2 rounds from the end of the startup to the first probe for more, since a startup may end below
 /// the capacity.
 const FIRST_CRUISE_ROUNDS: u32 = 2;
-/// 6 rounds at least between two probes for more rate. A probe costs a tenth of a round trip.
+/// 6 rounds: the fewest between two probes for more rate. The number is chosen, since a probe costs
+/// a tenth of a round trip.
 const CRUISE_ROUNDS_MIN: u32 = 6;
-/// 5: the rounds between two probes are 6 to 10, by the seed.
+/// 5: the number of values that the rounds between two probes take, from 6 to 10, as the lane's
+/// seed has it. Lanes then probe at different times.
 const CRUISE_ROUNDS_SPREAD: u32 = 5;
 /// 2 rounds: the length of a probe for more rate; the second brings the acknowledgements of the
 /// first.
 const PROBE_UP_ROUNDS: u32 = 2;
-/// 2 rounds at most to drain: what is left then is not the lane's, or waits on the way back.
+/// 2 rounds: the longest time in which a lane drains the queue of its probe. A queue that is left
+/// then is not the lane's, or waits on the way back.
 const PROBE_DOWN_ROUNDS_MAX: u32 = 2;
 /// 1.08 times the rate before: a probe whose delivery rate reaches it has found capacity, for it
 /// sends 1.15 times.
 const PROBE_GROWTH: f64 = 1.08;
-/// 2 rounds after a drain: a queue that stands so soon is one that the drain has left.
+/// 2 rounds after a drain: a queue that stands so soon is the one that the drain has left, and the
+/// drain was in vain. The number is chosen.
 const ROUNDS_AFTER_DRAIN: u32 = 2;
 /// 2 drains in a row that leave a queue: the queue is of rivals. The first one may have used a rate
 /// that was too high.
 const DRAINS_IN_VAIN_MAX: u32 = 2;
-/// 24 rounds: rivals count as present for so long, two cycles of probes.
+/// 24 rounds: rivals, other flows that fill the queue, count as present for so long. These are
+/// about two cycles of probes.
 const RIVALS_ROUNDS: u32 = 24;
 /// 0.6 times the delivery rate: a round with a queue that delivers less shows at once that the
 /// capacity has fallen. The peer's probes delay acknowledgements by less.
@@ -468,11 +478,13 @@ const PROBE_RTT_ROUNDS_BEFORE: u32 = 2;
 /// 1 round of a probe of the RTT in which the RTT is measured: every packet of it left without a
 /// queue of the lane.
 const PROBE_RTT_ROUNDS: u32 = 1;
-/// 4 packets: the least window, with which acknowledgements still come.
+/// 4 packets: the least congestion window, with which acknowledgements still come, as in BBR.
 const WINDOW_PACKETS_MIN: u64 = 4;
-/// 3 round trips and [`SILENCE_MIN`] without an acknowledgement: the lane was idle, or its path out.
+/// 3 round trips, with [`SILENCE_MIN`] added, without an acknowledgement: the lane was idle, or its
+/// path was out. The number is chosen.
 const SILENT_ROUNDS: u64 = 3;
-/// 100 ms: added to [`SILENT_ROUNDS`], since a peer may delay an acknowledgement by 25 ms.
+/// 100 ms: added to [`SILENT_ROUNDS`], since a peer may delay an acknowledgement by 25 ms. The time
+/// is chosen.
 const SILENCE_MIN: Span = Span::from_ms(100);
-/// 2 ms: room in the window for late acknowledgements, two steps of a timer.
+/// 2 ms: the room in the congestion window for late acknowledgements, two steps of 1 ms of a timer.
 const WINDOW_SLACK: Span = Span::from_ms(2);

@@ -37,7 +37,7 @@ impl LossKind {
 }
 
 impl LossCounts {
-    /// Returns what was lost since the counts were those of `before`, on the same lane.
+    /// Returns the bytes that the same lane has lost, by kind, since its counts were `before`.
     pub fn since(self, before: Self) -> Self {
         Self {
             random_bytes: self.random_bytes.saturating_sub(before.random_bytes),
@@ -53,7 +53,7 @@ impl LossCounts {
         self.outage_bytes += others.outage_bytes;
     }
 
-    /// Counts a loss.
+    /// Counts a loss of `bytes` bytes by its kind.
     pub(crate) fn add(&mut self, kind: LossKind, bytes: u64) {
         *match kind {
             LossKind::Random => &mut self.random_bytes,
@@ -63,7 +63,8 @@ impl LossCounts {
     }
 }
 
-/// 32 KiB: the least loss at once that can be an outage. A smaller one may as well come from a queue.
+/// 32 KiB: the least loss at once that can count as an outage. The size is chosen, since a smaller
+/// loss may as well come from a queue.
 const OUTAGE_BYTES_MIN: u64 = 32 << 10;
 
 #[cfg(test)]

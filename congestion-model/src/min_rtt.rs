@@ -18,7 +18,7 @@ impl MinRtt {
         Self { least: assumed, is_measured: false, seen_at: now }
     }
 
-    /// Returns the least RTT.
+    /// Returns the least RTT in the window of time.
     pub fn get(&self) -> Span {
         self.least
     }
@@ -59,12 +59,14 @@ impl MinRtt {
     }
 }
 
-/// 8: an RTT above the least by an eighth shows a queue. That is half of the shortest queue that is
-/// supported, a quarter of a BDP.
+/// 8: an RTT that is longer than the least by more than an eighth shows a queue. An eighth is half
+/// of the shortest queue that is supported, a quarter of a BDP.
 const QUEUE_RTT_DIVISOR: u64 = 8;
-/// 1 ms: added to the eighth, because timers of a sender and a receiver have steps of as much.
+/// 1 ms: added to the eighth of [`QUEUE_RTT_DIVISOR`], because timers of sender and receiver have
+/// steps of 1 ms.
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
-/// 10 s: a least RTT that was not seen for so long is measured anew, as BBR does. Paths change.
+/// 10 s: a min RTT that was not seen for so long is measured anew, since paths change. BBR has the
+/// same time.
 const MIN_RTT_LIFETIME: Span = Span::from_secs(10);
 
 #[cfg(test)]

@@ -78,7 +78,8 @@ impl Phase {
         }
     }
 
-    /// Returns the part of the BDP in flight at which a phase that drains has done so.
+    /// Returns the bytes in flight, as a part of the BDP, at which a lane in a draining phase has
+    /// drained its queue.
     pub(crate) const fn drained_gain(self) -> f64 {
         match self {
             Self::Drain => 1.0,
@@ -116,17 +117,17 @@ impl Reason {
 /// delay the acknowledgements of the other direction: with 1.25, both ways together carried 2 % less.
 /// Tested by `data_both_ways_costs_little`.
 const PROBE_UP_GAIN: f64 = 1.15;
-/// 0.75: the part of its delivery rate that a lane sends to drain a queue, in less than the two round
-/// trips of the probe that left it.
+/// 0.75 of the delivery rate: the pace of a lane that drains a queue. The queue of a probe is gone
+/// in less than the two round trips that made it.
 const PROBE_DOWN_GAIN: f64 = 0.75;
-/// 1.25 BDP: the window of a lane that drains a queue. A longer queue stops it; one of the peer's
-/// probes, in which acknowledgements wait, does not.
+/// 1.25 BDP: the window of a lane that drains a queue. A longer queue stops the lane. The queue of
+/// a peer's probe, in which acknowledgements wait, does not.
 const PROBE_DOWN_WINDOW_GAIN: f64 = 1.25;
-/// 0.95 BDP in flight: a lane that drains its queue goes on so far below, since its rate may be a
-/// little too high.
+/// 0.95 BDP in flight: a lane that drains its queue goes on until no more is left. The fraction is
+/// chosen, since the lane's rate may be a little too high.
 const DRAINED_GAIN: f64 = 0.95;
-/// 0.5 BDP in flight while the RTT without a queue is measured. It lets rivals of one's own kind drain
-/// as well, and costs half a round trip in 10 s.
+/// 0.5 BDP in flight while the RTT without a queue is measured. Rivals of the same kind drain as
+/// well, and it costs half a round trip in 10 s.
 const PROBE_RTT_WINDOW_GAIN: f64 = 0.5;
 /// 1.5 BDP: the window of a lane alone. One part is the probe's, the rest is for acknowledgements that
 /// come late.

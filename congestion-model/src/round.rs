@@ -50,10 +50,10 @@ impl Round {
         Self { begin, last: begin, min_rtt: None, last_sent, is_complete: false }
     }
 
-    /// Ends the round if it is complete and no acknowledgement of its instant can follow by `now`, and
-    /// begins the next one. The packet acknowledged now left at `sent`, the last one of all at
-    /// `last_sent`. A round whose last packet is lost ends before the first packet that left later:
-    /// the sender may have waited between them.
+    /// Ends the round and begins the next one, if it is complete and no further acknowledgement of
+    /// the same instant can follow by `now`. The packet acknowledged now left at `sent`, the last
+    /// one of all at `last_sent`. A round whose last packet is lost ends before the first packet
+    /// that left later: the sender may have waited between them.
     pub fn end_before(
         &mut self,
         now: TimeNs,
@@ -91,7 +91,7 @@ impl Round {
     }
 }
 
-/// 1 ms: the least time of a round, the step of a timer.
+/// 1 ms: the least time of a round, which is the step of a timer.
 const ROUND_MIN: Span = Span::from_ms(1);
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ impl AcceptErrors {
         Self { throttle: LogThrottle::default(), warnings, connection }
     }
 
-    /// Logs an error at `now`, unless the last line is young.
+    /// Logs an error of accept at `now`, unless the log throttle suppresses the line.
     pub fn log(&self, error: &io::Error, now: TimeNs) {
         if let Some(line) = self.line(error, now) {
             let subject = format!("{} {}", self.connection, error.kind());

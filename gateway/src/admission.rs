@@ -34,7 +34,7 @@ pub(crate) struct AdmissionSlot<S: Ord + Clone> {
 }
 
 impl<S: Ord + Clone> AdmissionControl<S> {
-    /// Makes a control with `max` free slots.
+    /// Makes an admission control with `max` slots, all free.
     pub fn new(max: usize) -> Arc<Self> {
         let slots = Mutex::new(SlotTable { next: 0, taken: BTreeMap::new() });
         Arc::new(Self { max, slots })
@@ -56,7 +56,7 @@ impl<S: Ord + Clone> AdmissionControl<S> {
         AdmissionSlot { control: Arc::clone(self), number, revoked }
     }
 
-    /// Whether at least half of the slots are taken.
+    /// Returns whether at least half of the slots are taken.
     pub fn is_half_full(&self) -> bool {
         2 * lock_ignoring_poison(&self.slots).taken.len() >= self.max
     }
@@ -84,7 +84,8 @@ impl<S: Ord + Clone> AdmissionSlot<S> {
 }
 
 impl<S: Ord + Clone> Drop for AdmissionSlot<S> {
-    /// Frees the slot. A revoked slot is free already.
+    /// Frees the slot of a connection that has ended or proved itself. A revoked slot is free
+    /// already.
     fn drop(&mut self) {
         lock_ignoring_poison(&self.control.slots).taken.remove(&self.number);
     }

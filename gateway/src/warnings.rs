@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use units::{Span, TimeNs};
 
-/// 10 min: an operator is warned of one cause and subject at most so often, so that a lasting fault
-/// does not fill the log.
+/// 10 min: the time for which an operator is warned only once of one cause and subject, so that a
+/// lasting fault does not fill the log.
 const WARNING_PERIOD: Span = Span::from_secs(600);
 
-/// 256 causes with their subjects are remembered, so that no peer can fill the memory; beyond that
-/// the one warned of first is forgotten.
+/// 256 warnings: the most causes with their subjects that are remembered, so that no peer can fill
+/// the memory. Beyond that the one warned of first is forgotten.
 const WARNINGS_MAX: usize = 256;
 
 /// The kind of what an operator should act on.
@@ -56,7 +56,7 @@ pub enum WarningCause {
 }
 
 impl WarningCause {
-    /// All causes of warnings.
+    /// All causes of warnings, for which the metric has a value each.
     const ALL: [Self; 15] = [
         Self::Problem,
         Self::Link,
@@ -75,7 +75,7 @@ impl WarningCause {
         Self::ServiceManager,
     ];
 
-    /// Returns the value of the label `cause` of the metric.
+    /// Returns the word for the cause, which the metric has in its label `cause`.
     const fn name(self) -> &'static str {
         match self {
             Self::Problem => "problem",
@@ -123,8 +123,8 @@ impl Default for Warnings {
 }
 
 impl Warnings {
-    /// Counts a line about `cause` of `subject`, and returns whether it is a warning at `now`. If so,
-    /// none of that cause and subject is for ten minutes.
+    /// Counts a line about `cause` of `subject`, and returns whether it is a warning at `now`. If
+    /// so, no other line of that cause and subject is one for ten minutes.
     pub fn is_due(&self, cause: WarningCause, subject: &str, now: TimeNs) -> bool {
         self.counts.get_or_create_owned(&WarningLabel { cause: cause.name() }).inc();
         let mut last = lock_ignoring_poison(&self.last);
@@ -140,7 +140,7 @@ impl Warnings {
         true
     }
 
-    /// Returns the counters for the metric.
+    /// Returns the counters of warnings by cause, which the metrics show.
     pub(crate) fn counts(&self) -> Family<WarningLabel, Counter> {
         self.counts.clone()
     }

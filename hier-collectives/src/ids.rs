@@ -10,6 +10,7 @@ macro_rules! number {
         pub struct $name(pub $inner);
 
         impl fmt::Display for $name {
+            /// Prints the number alone, such as `3`.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.fmt(f)
             }

@@ -8,12 +8,14 @@
 use crate::ids::{RankId, Sequence, Tag};
 use std::fmt;
 
-/// 44 bits: the place of a send in its series, below the tag. A series of a million sends a second
-/// lasts for half a year.
+/// 44 bits of the number of a send: its place in its series; the tag stands above. A series of a
+/// million sends a second lasts for half a year.
 const PLACE_BITS: u32 = 44;
-/// Bit 60: the number in the group of two of the rank that sends, above the 16 bits of the tag.
+/// 60: the bit in the number of a send that names the sender by its rank, 0 or 1, in the group of
+/// two. It stands above the 16 bits of the tag.
 const SENDER_SHIFT: u32 = PLACE_BITS + 16;
-/// Bit 61: set in the number of a send, below the two bits that no number uses.
+/// Bit 61 of a collective's number, which is set for a send. It is below the two bits that no
+/// number uses.
 const SEND: u64 = 1 << 61;
 
 /// The sends from one of two ranks to the other with one tag.
@@ -36,7 +38,8 @@ impl SendSeries {
 }
 
 impl Sequence {
-    /// 2^44: above the place of any collective in its series, and the first collective of any epoch.
+    /// 2^44 places: above the place of any collective in its series, and above the first collective
+    /// of any epoch.
     pub const PLACES: u64 = 1 << PLACE_BITS;
 
     /// Returns the series of a send; `None` for other collectives, which are in one order.

@@ -15,11 +15,11 @@ pub enum SizeClass {
     Large,
 }
 
-/// 64 KiB: the largest buffer of size class small. In unit tests, whose buffers are short, 256
-/// bytes.
+/// 64 KiB: the largest buffer of size class small, a chosen limit. It is 256 bytes in unit tests,
+/// whose buffers are short.
 pub const SMALL_BYTES: u64 = if cfg!(test) { 256 } else { 64 << 10 };
-/// 1 MiB: the largest buffer of size class medium. In unit tests, whose buffers are short, 1,024
-/// bytes.
+/// 1 MiB: the largest buffer of size class medium, a chosen limit. It is 1,024 bytes in unit tests,
+/// whose buffers are short.
 pub const MEDIUM_BYTES: u64 = if cfg!(test) { 1024 } else { 1 << 20 };
 
 impl SizeClass {

@@ -17,17 +17,18 @@ use units::{Span, TimeNs};
 /// Tested by `slow_ranks_and_regions_are_named_within_three_steps`.
 const LATE_DELAY_MIN: Span = Span::from_ms(10);
 /// 20: a post that is late by less than a 20th of the time between two collectives does not count
-/// as late.
+/// as late. The part is chosen, so that small differences name nobody.
 const LATE_INTERVAL_DIVISOR: u64 = 20;
 /// 3 consecutive collectives: a rank or region that posts late in so many is named as the
-/// straggler. One that is much later in so many replaces it.
+/// straggler. One that is much later in so many replaces it. The number is chosen, so that one
+/// delay names nobody.
 /// Tested by `of_two_slow_parties_one_stays_named`.
 const NAMED_AFTER_COLLECTIVES: u32 = 3;
-/// 256 unfinished collectives: the most whose posts the straggler detection remembers; beyond, the
-/// oldest is forgotten.
+/// 256 unfinished collectives: the most whose posts the straggler detection remembers, a chosen
+/// limit of memory. Beyond it the oldest is forgotten.
 const OPEN_COLLECTIVES_MAX: usize = 256;
 /// 0.25: the weight of the newest measurement in a rank's compute speed, an exponential moving
-/// average over steps.
+/// average over steps. The weight is chosen: about the last four steps count.
 const SPEED_SMOOTHING_WEIGHT: f64 = 0.25;
 
 /// A party that may delay the others.

@@ -14,6 +14,7 @@ mod firewall;
 mod init;
 mod quickstart;
 
+/// Runs the program `landbridge` with the arguments of this process. Returns its exit code.
 fn main() -> cli::Exit {
     cli::main()
 }

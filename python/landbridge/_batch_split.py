@@ -21,15 +21,16 @@ from ._exchange_integers import ExchangeGroup, exchange_integers
 from ._operation import DEFAULT_TIMEOUT_S
 from .errors import ConfigError, RanksDisagree, argument_error
 
-#: 2^32 samples: the largest global batch that can be split among ranks.
+#: 2^32 samples: the largest global batch that can be split among ranks. Fractions of it are still
+#: exact in a float to far less than one sample.
 BATCH_SAMPLES_MAX = 1 << 32
-#: 2^64 - 1 samples: stands for the limit on the share of a rank that has no limit.
+#: 2^64 - 1 samples: stands for no limit on the share of a rank, above any batch.
 UNLIMITED_SAMPLES = (1 << 64) - 1
 #: 5 consecutive steps: another split of the batch is adopted only if it was better in all of them.
-#: Speeds of ranks fluctuate.
+#: The number is chosen, since speeds of ranks fluctuate.
 SPLIT_CHANGE_STEPS = 5
 #: 0.05 of a step's time: another split of the batch must save as much or more to replace the
-#: current one.
+#: current one. The fraction is chosen.
 SPLIT_CHANGE_GAIN = 0.05
 
 
@@ -90,6 +91,8 @@ class LocalBatchSplit:
     def __init__(
         self, global_batch: int, speeds: Sequence[float], limits: Sequence[int] | None = None
     ) -> None:
+        """Splits the batch by the expected speeds of all ranks, in any unit, within the limits of
+        each in samples. Raises ``ConfigError``."""
         self._global_batch = check_integer_argument(
             "global_batch", global_batch, BATCH_SAMPLES_MAX + 1
         )

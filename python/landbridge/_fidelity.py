@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 from ._quantities import TIMES, round_percent, round_quantity
 
-#: 5 %: with less of the processors' time idle, processes wait for each other.
+#: 5 % of the processors' time: with less of it idle, processes wait for each other. A run is void
+#: if other programs took ``_OTHERS_FRACTION_MAX`` besides. The fraction is chosen.
 _IDLE_FRACTION_MIN = 0.05
-#: 10 %: most of the processors' time that other programs may take where hardly any is idle.
+#: 10 % of the processors' time: the most that other programs may take in a run in which hardly any
+#: is idle. The fraction is chosen.
 _OTHERS_FRACTION_MAX = 0.10
 
 

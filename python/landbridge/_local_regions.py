@@ -23,26 +23,25 @@ from typing import Any, NamedTuple
 from ._config import program
 from .errors import LandbridgeError
 
-#: 16 UDP ports: the most that one gateway uses, one for each lane.
+#: 16 UDP ports: the most that one gateway uses, one for each lane, of which it has at most 16.
 _GATEWAY_PORTS_MAX = 16
-#: Port 16,384: the lowest in any block of ports for a gateway. All blocks are below 32,768, from
-#: where Linux chooses ports for others.
+#: UDP port 16,384: the lowest in any block of ports for a gateway, a chosen number. All blocks are
+#: below 32,768, from where Linux chooses ports for others.
 _FIRST_BLOCK_PORT = 16_384
-#: 1,024: number of blocks of ports from which gateways can choose, each of ``_GATEWAY_PORTS_MAX``
-#: ports.
+#: 1,024 blocks of ports from which gateways can choose, each of ``_GATEWAY_PORTS_MAX`` ports.
 _PORT_BLOCKS = (32_768 - _FIRST_BLOCK_PORT) // _GATEWAY_PORTS_MAX
 # Descriptors of the sockets that claim blocks, until gateways have bound the ports.
 _port_claims: list[int] = []
 # Processes with consecutive ids begin 37 blocks apart, so that two of them rarely try one block.
 _port_block_numbers = itertools.count(37 * os.getpid())
-#: The names of up to three regions by their number. Ranks count through them in this order, which
-#: is the alphabetical one.
+#: The names of the regions, by their number from one to three. Ranks count through the regions in
+#: this order, which is the alphabetical one.
 _REGION_NAMES = {1: ("east",), 2: ("east", "west"), 3: ("east", "north", "west")}
-#: 30 s: the longest wait until a started gateway serves trainers.
+#: 30 s: the longest wait until a started gateway serves trainers, a chosen time.
 _START_TIMEOUT_S = 30.0
-#: Script for ``sh`` that runs a program until this process ends. ``sh`` becomes the program, with
-#: one process id. A process that it leaves in its process group kills the group when the pipe to
-#: this process closes, even if this process is killed.
+#: The script for ``sh`` that runs a program until this process ends. ``sh`` becomes the program,
+#: with one process id. A process that it leaves in its process group kills the group when the pipe
+#: to this process closes, even if this process is killed.
 _RUN_UNTIL_PARENT_ENDS = 'exec 3<&0; (read -r _ <&3; kill -9 0) & exec "$0" "$@" 3<&- </dev/null'
 
 
@@ -110,6 +109,7 @@ class LocalRegions:
         self._run_program("certs", "--fabric", str(fabric), "--out", str(keys), *made)
 
     def __enter__(self) -> LocalRegions:
+        """Starts the relay and all gateways. Ends them again if one does not start."""
         try:
             if self._link is not None:
                 self._start_relay(self._link)
@@ -124,6 +124,7 @@ class LocalRegions:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Ends the gateways and the relay, and removes the folder."""
         self.close()
 
     def close(self) -> None:

@@ -26,8 +26,8 @@ from ._waiting import (
     wait_in_event_loop,
 )
 
-#: 30 min in seconds: default time that a rank waits for the other ranks. A region may take long to
-#: load its data or to start again.
+#: 1,800 s (30 min): how long a rank waits for the other ranks by default. The time is chosen: a
+#: region may take long to load its data or to start again.
 DEFAULT_TIMEOUT_S = 30 * 60.0
 
 log = logging.getLogger("landbridge")
@@ -100,6 +100,7 @@ class _PendingRequest:
     finished."""
 
     def __init__(self, group: GatewayReader | None) -> None:
+        """Notes the group whose messages are read during waits; ``None`` where there is none."""
         # This reference keeps a group alive that nobody else holds.
         self._group = group
         self._owner = os.getpid()
@@ -143,6 +144,8 @@ class Operation(_PendingRequest):
     """
 
     def __init__(self, delivery: ResultDelivery | None, group: GatewayReader | None) -> None:
+        """Begins a collective that has not been posted. ``delivery`` is ``None`` where the rank
+        gets no result."""
         super().__init__(group)
         self.epoch, self.sequence = -1, -1
         self.timing: Timing | None = None
@@ -304,6 +307,7 @@ class Commit(_PendingRequest):
     """
 
     def __init__(self, step: int, group: GatewayReader | None) -> None:
+        """Begins the commit of a step, which has not been sent."""
         super().__init__(group)
         self.step = step
         self._failure: errors.CollectiveFailed | None = None
@@ -350,6 +354,7 @@ class StoreOperation(_PendingRequest):
     """A request to the store of the job under way."""
 
     def __init__(self, group: GatewayReader) -> None:
+        """Begins a request to the store, which has not been sent."""
         super().__init__(group)
         self._answer: Any = None
         self._failure: errors.LandbridgeError | None = None

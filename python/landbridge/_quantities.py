@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-#: Units of printed sizes in bytes, smallest first.
+#: The units of printed sizes, smallest first, each with its number of bytes.
 SIZES: Sequence[tuple[str, float]] = (
     ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30),
     ("TiB", 1 << 40), ("PiB", 1 << 50), ("EiB", 1 << 60)
 )  # fmt: skip
-#: Units of printed times in seconds, smallest first.
+#: The units of printed times, smallest first, each with its number of seconds.
 TIMES: Sequence[tuple[str, float]] = (
     ("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0),
     ("h", 3600.0), ("d", 86400.0)
 )  # fmt: skip
-#: Units of printed rates in bits per second, smallest first.
+#: The units of printed rates, smallest first, each with its number of bits per second.
 RATES: Sequence[tuple[str, float]] = (
     ("bit/s", 1.0), ("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9), ("Tbit/s", 1e12)
 )  # fmt: skip

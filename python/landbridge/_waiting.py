@@ -50,6 +50,7 @@ class Latch:
     wait."""
 
     def __init__(self) -> None:
+        """Makes a closed latch, at which nobody waits."""
         # Each waiting thread has a lock of its own, so that an interrupted one delays no other.
         self._waiting: list[_thread.LockType] = []
         # What is called once the latch is open.

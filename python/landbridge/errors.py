@@ -32,6 +32,7 @@ class AttachError(LandbridgeError):
     """
 
     def __init__(self, text: str, *, is_final: bool = False) -> None:
+        """Makes the error. ``is_final`` says that another attempt would fail too."""
         super().__init__(text)
         self.is_final = is_final
 
@@ -112,6 +113,7 @@ class StepsDiffer(LandbridgeError):
     """
 
     def __init__(self, steps: Sequence[int], regions: Sequence[str]) -> None:
+        """Makes the error from the finished steps and the regions of all ranks, both by rank."""
         self.steps = list(steps)
         self.furthest = self.steps.index(max(steps))
         listed = ", ".join(
@@ -145,6 +147,8 @@ class StoreTimeout(StoreError, TimeoutError):
     """
 
     def __init__(self, text: str, *, is_unconfirmed: bool) -> None:
+        """Makes the error. ``is_unconfirmed`` says that a change may have been made
+        nevertheless."""
         super().__init__(text)
         self.is_unconfirmed = is_unconfirmed
 
@@ -178,10 +182,12 @@ class CollectiveFailed(LandbridgeError):
     kind: ClassVar[str] = ""
 
     def __init__(self, text: str) -> None:
+        """Makes the failure with the gateway's text about it."""
         super().__init__(text)
         self.text = text
 
     def __str__(self) -> str:
+        """Returns kind, cause and text of the failure in one sentence."""
         return f"{self.kind} (cause: {self.fault}): {self.text}"
 
 
@@ -239,10 +245,10 @@ class GatewayLost(CollectiveFailed, ConnectionError):
     code, fault, kind = 9, "gateway", "gateway lost"
 
 
-#: Exceptions of posts that ranks must change: the same posts would fail again.
+#: The exceptions of posts that ranks must change, since the same posts would fail again.
 POSTS_AT_FAULT = (RanksDisagree, BadRequest)
 
-#: The exception class of each failure code of the gateway; docs/protocol.md section 2.
+#: The exception class for each failure code of the gateway; docs/protocol.md section 2.
 FAILURES: dict[int, type[CollectiveFailed]] = {
     failure.code: failure
     for failure in (

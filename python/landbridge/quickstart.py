@@ -32,20 +32,22 @@ from ._operation import Timing
 from ._quantities import RATES, SIZES, TIMES, round_percent, round_quantity
 from .errors import LandbridgeError
 
-#: 32 samples: the global batch of a training step, of all ranks together.
+#: 32 samples: the global batch of a training step of the quickstart, of all ranks together. The
+#: number is chosen.
 _BATCH_SAMPLES = 32
-#: 16 numbers: the input of one sample.
+#: 16 numbers: the length of the input of one sample of the quickstart's model. The length is
+#: chosen.
 _SAMPLE_INPUTS = 16
-#: 1,500 bytes: size of a full IP packet between the regions.
+#: 1,500 bytes: the size of a full IP packet between the regions, the MTU of the emulated link.
 _PACKET_BYTES = 1500
-#: 67 bytes: headers in a full packet; docs/protocol.md lists them.
+#: 67 bytes: the length of all headers in a full packet; docs/protocol.md lists them.
 _HEADER_BYTES = 67
-#: 130: exit code after SIGINT or SIGTERM, as of the ``landbridge`` program; docs/exit-codes.md.
+#: 130: the exit code after SIGINT or SIGTERM, as of the ``landbridge`` program; docs/exit-codes.md.
 _EXIT_INTERRUPTED = 130
 #: 80 columns: the width of the table where output is no terminal, as ``landbridge`` has it.
 _COLUMNS_DEFAULT = 80
-#: 1e-5: largest accepted difference of a model weight from training in one process. Rounding stays
-#: below.
+#: 1e-5: the largest accepted difference of a model weight from training in one process. It is
+#: chosen, above what rounding makes.
 _WEIGHT_DIFFERENCE_MAX = 1e-5
 #: 1: the version of the report's keys; docs/schemas/commands/quickstart-python.json has them.
 _JSON_VERSION = 1
@@ -297,6 +299,7 @@ class _LinearModel:
     """A linear fit in plain Python, for machines without PyTorch."""
 
     def __init__(self) -> None:
+        """Makes the model with all weights 0, equal on every rank."""
         self._weights = [0.0] * _SAMPLE_INPUTS
 
     def compute_gradient(self, batch: list[_Sample]) -> tuple[list[float], float]:
@@ -322,6 +325,7 @@ class _TorchModel:
     """A small network in PyTorch."""
 
     def __init__(self) -> None:
+        """Makes the network with weights from a fixed seed, equal on every rank."""
         torch = self._torch = importlib.import_module("torch")
         torch.manual_seed(0)
         torch.set_num_threads(1)
@@ -496,9 +500,9 @@ def _wrap_cell(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
-#: Bits per second of each unit in which ``--rate`` may be given.
+#: The number of bits per second of each unit in which ``--rate`` may be given.
 _BITS_PER_SECOND_BY_UNIT = {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3}
-#: Seconds of each unit in which ``--rtt`` may be given.
+#: The number of seconds of each unit in which ``--rtt`` may be given.
 _SECONDS_BY_UNIT = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 

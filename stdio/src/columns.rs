@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use terminal_size::{Width, terminal_size};
 
-/// 80 columns: the width of texts where output is no terminal; terminals are commonly no narrower.
+/// 80 columns: the width of texts where output is no terminal. Terminals are commonly no narrower.
 const COLUMNS_DEFAULT: u16 = 80;
 
 /// Returns the number of columns that a report may use: those of the terminal, or 80.

@@ -36,11 +36,12 @@ use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// 500 ms: the longest wait for lines on standard error at the end of a command. A supervisor
-/// kills a gateway 30 s after SIGTERM, 29 s of which it may need.
+/// 500 ms: the longest wait for lines on standard error at the end of a command. Supervisors
+/// commonly kill a gateway 30 s after SIGTERM, 29 s of which it may need.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The queue of standard error; `None` where the system gave it no thread.
+/// The one queue of lines for standard error, made by its first use; `None` where the system gave
+/// it no thread.
 static STDERR_QUEUE: OnceLock<Option<LineQueue>> = OnceLock::new();
 
 /// A report was not written, or only a part of it. The command has failed.
@@ -57,13 +58,14 @@ impl UnwrittenReport {
 }
 
 impl From<UnwrittenReport> for io::Error {
-    /// Keeps kind and text.
+    /// Makes an I/O error with the kind and the text of the unwritten report.
     fn from(unwritten: UnwrittenReport) -> Self {
         Self::new(unwritten.0.kind(), unwritten)
     }
 }
 
-/// Returns the limit that a write has met and the remedy, as far as its error does not say them.
+/// Returns the limit on the size of files (`ulimit -f`) and the remedy, where a write has met that
+/// limit; else an empty text.
 fn write_error_remedy(error: &io::Error) -> String {
     let limit = getrlimit(Resource::Fsize).current;
     let met = limit.filter(|_| error.kind() == io::ErrorKind::FileTooLarge);
@@ -112,8 +114,8 @@ pub fn print_message(message: impl Display) {
     }
 }
 
-/// Writes progress to standard error if nothing else waits for its reader. Returns whether it does.
-/// Progress that is not shown is not counted as lost.
+/// Queues progress for standard error if nothing else waits for its reader. Returns whether it was
+/// queued. Progress that is not shown is not counted as lost.
 pub fn show_progress(text: &str) -> bool {
     stderr_queue().is_ok_and(|queue| queue.offer_progress(text.as_bytes()))
 }

@@ -12,7 +12,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// 1 MiB of text waits at most: some thousand lines, which a slow reader takes in seconds.
+/// 1 MiB: the most text that waits in the queue, some thousand lines. The limit of memory is
+/// chosen; lines beyond it are lost and counted.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
 
 /// A bounded queue of lines, and the thread that writes them. Dropping it ends the thread once the
@@ -208,7 +209,7 @@ impl QueueState {
         format!("{line}\n")
     }
 
-    /// Counts lost lines, and those that a lost text has reported in vain.
+    /// Counts lost lines: `lines` new ones, and `reports` that a lost text had announced in vain.
     fn lose(&mut self, lines: u64, reports: u64) {
         self.lost += lines;
         self.unreported += lines + reports;

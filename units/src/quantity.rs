@@ -79,8 +79,8 @@ const SIZE_UNITS: &[(u64, &str)] = &[
     (1, "B"),
 ];
 
-/// Each unit of a rounded size: its scale in bytes, and its name. Largest first. Sums over a whole
-/// training run exceed what a file may say.
+/// Units of a rounded size, largest first: the scale of each in bytes, and its name. They reach
+/// beyond [`SIZE_UNITS`], since sums over a training run do.
 const ROUNDED_SIZE_UNITS: &[(u64, &str)] = &[
     (1 << 60, "EiB"),
     (1 << 50, "PiB"),

@@ -24,8 +24,8 @@ const TIME_UNITS: &[(u64, &str)] = &[
     (1, "ns"),
 ];
 
-/// Each unit of a rounded time: its scale in nanoseconds, and its name. Largest first. A gateway may
-/// be up for months.
+/// Units of a rounded time, largest first: the scale of each in nanoseconds, and its name. Days are
+/// among them, since a gateway may be up for months.
 const ROUNDED_TIME_UNITS: &[(u64, &str)] = &[
     (86_400_000_000_000, "d"),
     (3_600_000_000_000, "h"),

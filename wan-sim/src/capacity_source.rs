@@ -65,7 +65,8 @@ impl FromStr for CapacitySource {
     }
 }
 
-/// 64 MiB: the longest file of a recording, some ten million deliveries.
+/// 64 MiB: the longest file of a capacity recording, some ten million deliveries. The limit of
+/// memory is chosen.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]

@@ -307,8 +307,8 @@ fn lateness_bucket_edge(bucket: usize) -> u64 {
     low.saturating_add((1 << doubling) - 1)
 }
 
-/// 8 buckets for each doubling of lateness, in the histogram of delivery lateness: a resolution of
-/// an eighth.
+/// 8 buckets for each doubling of lateness in the histogram of deliveries, so that a quantile is
+/// exact to an eighth.
 const BUCKETS_PER_DOUBLING: u64 = 8;
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ struct Arguments {
     command: Command,
 }
 
+/// Runs the program `wan-sim` with the arguments of this process. Returns its exit code.
 fn main() -> ExitCode {
     // Without it a launcher that has blocked a signal for itself blocks it here, too.
     let _ = stdio::unblock_handled_signals();

@@ -15,5 +15,6 @@ pub(crate) fn raise_thread_priority() {
     }
 }
 
-/// 1: the lowest priority of Linux's real-time policy `SCHED_FIFO`.
+/// 1: the lowest priority of Linux's real-time policy `SCHED_FIFO`, which is above all programs
+/// without it.
 const REAL_TIME_PRIORITY_MIN: libc::c_int = 1;

@@ -19,6 +19,7 @@ use std::process::ExitCode;
 /// Exit code 64: the command line is wrong, as in the command `landbridge`.
 const EXIT_USAGE: u8 = 64;
 
+/// Runs the task that `cargo xtask` names. Returns its exit code; 64 for a wrong command line.
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-/// Programs that tests run, each with its Debian package.
+/// The system's programs that tests run, each with the Debian package that has it.
 const PROGRAM_PACKAGES: [(&str, &str); 4] = [
     ("ip", "iproute2"),
     ("iperf3", "iperf3"),

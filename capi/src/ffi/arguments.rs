@@ -17,7 +17,7 @@ use units::Span;
 /// 1e9 s, or 31 years: the longest timeout, so that no sum of times overflows.
 const TIMEOUT_MAX_S: f64 = 1e9;
 
-/// Returns what a pointer points to.
+/// Returns a reference to the value that the pointer of the argument `name` leads to.
 ///
 /// # Errors
 /// The pointer is NULL or misaligned.
@@ -30,7 +30,7 @@ pub unsafe fn pointer_argument<'a, T>(pointer: *const T, name: &str) -> Result<&
     Ok(unsafe { &*pointer })
 }
 
-/// Writes a value where the caller wants it.
+/// Writes `value` to the place that the caller's argument `name` points to.
 ///
 /// # Errors
 /// The pointer is NULL or misaligned.
@@ -53,7 +53,7 @@ pub unsafe fn write_output_argument<T>(
 pub struct OutputArgument<T>(*mut T);
 
 impl<T> OutputArgument<T> {
-    /// Checks the place for a value.
+    /// Checks the place for a value that the call returns later; `name` is the argument in errors.
     ///
     /// # Errors
     /// The pointer is NULL or misaligned.
@@ -80,7 +80,7 @@ impl<T> OutputArgument<T> {
         unsafe { Self::new(pointer, name) }
     }
 
-    /// Writes the value, if the caller wants it.
+    /// Writes the value to its place; does nothing where the caller gave NULL for it.
     pub fn write(&self, value: T) {
         if !self.0.is_null() {
             // SAFETY: `new` has checked the pointer, and its caller promised the rest.
@@ -100,7 +100,7 @@ pub fn check_pointer_argument<T>(pointer: *const T, name: &str) -> Result<(), Ca
     Ok(())
 }
 
-/// Returns the group of a handle.
+/// Returns a reference to the group that a handle of the program stands for.
 ///
 /// # Errors
 /// The handle is NULL, misaligned, or of the parent process.
@@ -116,7 +116,7 @@ pub unsafe fn group_argument<'a>(
     Ok(group)
 }
 
-/// Returns the operation of a handle.
+/// Returns a reference to the operation that a handle of the program stands for.
 ///
 /// # Errors
 /// The handle is NULL, misaligned, or of the parent process.
@@ -132,7 +132,8 @@ pub unsafe fn operation_argument<'a>(
     Ok(operation)
 }
 
-/// Checks that this process is the one that made a handle.
+/// Checks that this process made a handle: `owner` is the id of the process that did. A child after
+/// a fork may not use handles of its parent.
 fn check_handle_argument_owner(owner: u32) -> Result<(), CallError> {
     if owner == std::process::id() {
         return Ok(());
@@ -141,7 +142,8 @@ fn check_handle_argument_owner(owner: u32) -> Result<(), CallError> {
     Err(CallError::new(Status::Forked, text))
 }
 
-/// Returns a structure that begins with its own size.
+/// Returns a reference to a structure of options, whose first field is its size in bytes. So
+/// programs of another version of the header are refused.
 ///
 /// # Errors
 /// The pointer is NULL or misaligned, or the structure has another size.
@@ -184,7 +186,7 @@ pub unsafe fn call_options_argument(options: *const CallOptions) -> Result<(Span
     Ok((timeout_argument(options.timeout_s)?, options.weight))
 }
 
-/// Returns a timeout in seconds as a span.
+/// Converts a timeout from seconds; refuses numbers below 0, above [`TIMEOUT_MAX_S`], and NaN.
 pub fn timeout_argument(seconds: f64) -> Result<Span, CallError> {
     if (0.0..=TIMEOUT_MAX_S).contains(&seconds) {
         return Ok(Span::from_secs_f64(seconds));
@@ -193,7 +195,8 @@ pub fn timeout_argument(seconds: f64) -> Result<Span, CallError> {
     Err(CallError::invalid(text))
 }
 
-/// Returns the end of a wait that begins now; `None` for one without an end.
+/// Returns the moment at which a wait of `seconds` ends that begins now; `None` for infinity, a
+/// wait without an end. Refuses what [`timeout_argument`] refuses.
 pub fn deadline_argument(seconds: f64) -> Result<Option<Instant>, CallError> {
     if seconds == f64::INFINITY {
         return Ok(None);
@@ -202,7 +205,7 @@ pub fn deadline_argument(seconds: f64) -> Result<Option<Instant>, CallError> {
     Ok(Instant::now().checked_add(wait))
 }
 
-/// Returns a text; `None` for NULL.
+/// Returns the text of a C string in the argument `name`; `None` for NULL.
 ///
 /// # Errors
 /// The text is not UTF-8.
@@ -221,7 +224,7 @@ pub unsafe fn text_argument<'a>(
     text.map(Some).map_err(|_| CallError::invalid(format!("{name}: not UTF-8")))
 }
 
-/// Returns a path; `None` for NULL.
+/// Returns the path that a C string gives, in any bytes; `None` for NULL.
 ///
 /// # Safety
 /// As for [`text_argument`].
@@ -234,21 +237,21 @@ pub unsafe fn path_argument<'a>(pointer: *const c_char) -> Option<&'a Path> {
     Some(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// Returns an optional number of the options; `None` for [`NO_NUMBER`].
+/// Returns a rank or user of the options, or `None` where they hold [`NO_NUMBER`].
 pub fn number_argument(value: u32) -> Option<u32> {
     (value != NO_NUMBER).then_some(value)
 }
 
-/// Returns the element type with this number in the header.
+/// Returns the element type with the number `code` in the header; an error where it has none.
 pub fn dtype_argument(code: c_int) -> Result<Dtype, CallError> {
     let found = u8::try_from(code).ok().and_then(Dtype::from_code);
     found.ok_or_else(|| CallError::invalid(format!("dtype {code}: there is none of this number")))
 }
 
-/// Returns the reduction with this number in the header.
+/// Returns the reduction, such as a sum, with the number `code` in the header.
 ///
 /// # Errors
-/// There is none, or it is not defined on the element type.
+/// No reduction has this number, or it is not defined on the element type.
 pub fn reduction_argument(code: c_int, dtype: Dtype) -> Result<ReduceOp, CallError> {
     let found = u8::try_from(code).ok().and_then(ReduceOp::from_code);
     let op = found
@@ -257,7 +260,7 @@ pub fn reduction_argument(code: c_int, dtype: Dtype) -> Result<ReduceOp, CallErr
     Ok(op)
 }
 
-/// Returns the bytes of `count` elements.
+/// Returns the number of bytes of `count` elements; an error where memory cannot hold as many.
 pub fn count_argument_bytes(count: u64, dtype: Dtype) -> Result<usize, CallError> {
     let bytes = count.checked_mul(dtype.size()).and_then(|bytes| usize::try_from(bytes).ok());
     let bytes = bytes.filter(|bytes| isize::try_from(*bytes).is_ok());

@@ -38,7 +38,8 @@ pub unsafe extern "C" fn landbridge_connect(
     unsafe { report(error, call) }
 }
 
-/// Reads the options of a connection.
+/// Converts the options that a program gives to `landbridge_connect` to the settings of a rank, for
+/// which it reads the files that they name.
 ///
 /// # Safety
 /// Those of [`landbridge_connect`].

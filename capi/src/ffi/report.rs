@@ -8,7 +8,8 @@ use std::any::Any;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a call, and returns its status. Writes the text to `error`, unless that is NULL.
+/// Runs the body of a C function, and returns its status. Writes status and text to `error`, unless
+/// that is NULL. A panic of the body becomes an error.
 ///
 /// # Safety
 /// `error` is NULL, or an error can be written there.
@@ -32,13 +33,14 @@ pub unsafe fn report(
     status as c_int
 }
 
-/// Returns the message of a panic.
+/// Returns the message of a panic that was caught.
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
 }
 
-/// 1,280 bytes: the length of an error's text, which holds the longest text of a failure.
+/// 1,280 bytes: the room for an error's text in C, above the 1,024 bytes that the text of a failure
+/// may have.
 pub const ERROR_TEXT_BYTES: usize = 1280;
 
 /// `landbridge_error`.

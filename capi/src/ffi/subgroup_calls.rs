@@ -102,7 +102,8 @@ pub unsafe extern "C" fn landbridge_rank_in_job(
     unsafe { report(error, call) }
 }
 
-/// Makes a group, and hands over its handle; NULL where this rank is not in it.
+/// Makes a group of ranks of `group` by `making`, and writes its handle to `made`: NULL where this
+/// rank is not in it.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -120,7 +121,7 @@ unsafe fn finish_making_call(
     unsafe { write_output_argument(made, group, "made") }
 }
 
-/// Returns the ranks of a new group.
+/// Returns the `count` ranks of a new group, numbered as in `parent`.
 ///
 /// # Errors
 /// The list is empty, longer than the parent has ranks, NULL or misaligned.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_double, c_int, c_uchar};
 
-/// 2^32 - 1: the value by which options give no rank or user.
+/// 2^32 - 1: the value of a number in the options that stands for no rank or user, since 0 is one.
 pub const NO_NUMBER: u32 = u32::MAX;
 
 /// `landbridge_connect_options`.

@@ -45,13 +45,13 @@ impl ForeignMemory {
         Ok(Some(Self { start: start.cast(), bytes }))
     }
 
-    /// Returns the addresses of the memory.
+    /// Returns the range of addresses that the memory covers.
     pub fn addresses(&self) -> Range<usize> {
         let start = self.start as usize;
         start..start + self.bytes
     }
 
-    /// Copies all of it into a buffer of the same length.
+    /// Copies the program's memory into a buffer of the arena with the same length.
     ///
     /// # Panics
     /// The lengths differ, which is a bug.
@@ -63,7 +63,7 @@ impl ForeignMemory {
         unsafe { std::ptr::copy(self.start.cast_const(), buffer.address(), self.bytes) };
     }
 
-    /// Copies a buffer of the same length into it.
+    /// Copies a buffer of the arena with the same length into the program's memory.
     ///
     /// # Panics
     /// The lengths differ, which is a bug.

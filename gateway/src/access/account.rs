@@ -36,7 +36,7 @@ impl Account {
         valid.then(|| Self(text.to_owned()))
     }
 
-    /// Returns the number of the user.
+    /// Returns the number of the account as a user of this host.
     ///
     /// # Errors
     /// This host has no such user.
@@ -44,7 +44,7 @@ impl Account {
         self.id(AccountDatabase::Users)
     }
 
-    /// Returns the number of the group.
+    /// Returns the number of the account as a group of this host.
     ///
     /// # Errors
     /// This host has no such group.
@@ -52,7 +52,8 @@ impl Account {
         self.id(AccountDatabase::Groups)
     }
 
-    /// Returns the account's number: the text itself, or that of the entry of this name.
+    /// Returns the account's number: the text itself if it is one, else that of the entry of this
+    /// name.
     fn id(&self, database: AccountDatabase) -> Result<u32, AccountError> {
         let number = account_number(&self.0).or_else(|| database.find_id(&self.0));
         number.ok_or_else(|| AccountError { kind: database.kind(), account: self.clone() })
@@ -66,7 +67,7 @@ impl fmt::Display for Account {
     }
 }
 
-/// Returns the number of the user as whom this process acts.
+/// Returns the number of the user with whose rights this process acts (its effective user).
 pub fn own_user_account() -> u32 {
     rustix::process::geteuid().as_raw()
 }
@@ -98,7 +99,7 @@ enum AccountDatabase {
 }
 
 impl AccountDatabase {
-    /// Returns the word for one entry.
+    /// Returns the word for one entry, `user` or `group`.
     const fn kind(self) -> &'static str {
         match self {
             Self::Users => "user",

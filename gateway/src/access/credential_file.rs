@@ -7,7 +7,7 @@ use stdio::read_file_up_to;
 /// 1 MiB: the longest certificate, key or token file that is read, far above any chain's.
 const SECRET_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads a certificate, key or token.
+/// Reads the bytes of a file with a certificate, a key or a token.
 ///
 /// # Errors
 /// The file cannot be read, is longer than 1 MiB, or is a folder, a device or a pipe.
@@ -22,7 +22,7 @@ pub(super) fn check_regular_file(path: &Path) -> io::Result<()> {
     if found.is_file() { Ok(()) } else { Err(invalid_file("not a regular file".to_owned())) }
 }
 
-/// Returns the error of a file that is another kind of thing.
+/// Makes the error of a file that is no regular one; `why` is its text.
 fn invalid_file(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }

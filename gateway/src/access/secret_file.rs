@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// `rwx` of the group and of others: the access that a secret file must not grant.
+/// 0o077, `rwx` of the group and of others: the permission bits that a secret file must not have.
 const FOREIGN_ACCESS: u32 = 0o077;
 /// 0o040, `r--` of the group: the permission bit by which the group of a secret file may read it.
 const GROUP_READS: u32 = 0o040;
@@ -80,7 +80,7 @@ pub fn check_secret_file(path: &Path, shared: Option<u32>) -> Result<SecretFile,
 }
 
 impl SecretFileError {
-    /// Returns what was found, without the advice.
+    /// Returns what was found wrong with the file as text, without the advice.
     pub fn found(&self) -> String {
         match self {
             Self::Unreadable { source, .. } => source.to_string(),

@@ -27,7 +27,7 @@ impl TrustedSocketUsers {
         Self { own: own_user_account(), gateway }
     }
 
-    /// Whether the user is trusted.
+    /// Returns whether the user with this number is trusted.
     pub fn include(&self, user: u32) -> bool {
         user == 0 || user == self.own || Some(user) == self.gateway
     }
@@ -121,7 +121,7 @@ pub enum SocketAccessError {
     },
 }
 
-/// Returns the folder of a socket.
+/// Returns the folder in which a socket's file lies.
 pub fn socket_folder(socket: &Path) -> &Path {
     match socket.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -130,7 +130,7 @@ pub fn socket_folder(socket: &Path) -> &Path {
 }
 
 /// Checks that nobody but trusted users can replace files in the folder of a socket. A folder that
-/// cannot be examined passes: whoever uses the socket hears why.
+/// cannot be examined passes, since connecting or listening there then fails with the reason.
 ///
 /// # Errors
 /// [`SocketAccessError::ForeignFolder`] or [`SocketAccessError::OpenFolder`].
@@ -151,8 +151,8 @@ pub fn check_socket_folder(
     Ok(())
 }
 
-/// Whether others than the owner may remove files of other users from a folder. A group of the
-/// owner's own number is taken for its private one.
+/// Returns whether others than the owner may remove files of other users from a folder. A group of
+/// the owner's own number is taken for its private one.
 fn may_others_replace_socket_in(folder: &Metadata) -> bool {
     let mode = folder.mode();
     let is_sticky = mode & 0o1000 != 0;

@@ -104,7 +104,7 @@ impl CertificateAuthority {
         Ok(authority)
     }
 
-    /// Whether the key is that of the certificate.
+    /// Returns whether the CA's private key is the one of its certificate.
     fn key_fits(&self) -> bool {
         let parsed = parse_x509_pem(self.certificate_pem.as_bytes()).ok();
         let parsed = parsed.as_ref().and_then(|(_, pem)| pem.parse_x509().ok());

@@ -93,7 +93,8 @@ fn lock_certificates_folder(out: &Path) -> Result<File, CertsError> {
     }
 }
 
-/// Whether a certificate expires within so many days. One that is missing or cannot be read does not.
+/// Returns whether a certificate expires within so many days. One that is missing or cannot be read
+/// does not.
 fn certificate_file_expires_within(certificate: &Path, days: u32) -> bool {
     let due = OffsetDateTime::now_utc() + Duration::days(days.into());
     days > 0
@@ -133,8 +134,8 @@ struct CertificateFileWriter<'a> {
 }
 
 impl CertificateFileWriter<'_> {
-    /// Whether all the named files exist, and the caller has not asked to replace them. If so, this
-    /// records them as kept; otherwise it records nothing.
+    /// Returns whether all the named files exist, and the caller has not asked to replace them. If
+    /// so, this records them as kept; otherwise it records nothing.
     fn keep_existing(&mut self, names: &[&str]) -> bool {
         let files: Vec<PathBuf> = names.iter().map(|name| self.out.join(name)).collect();
         let keep = !self.force && files.iter().all(|file| file.exists());

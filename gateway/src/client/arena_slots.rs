@@ -56,7 +56,7 @@ impl ArenaBuffer {
         self.memory.start_pointer()
     }
 
-    /// Returns the memory of the buffer.
+    /// Returns the buffer's memory as a slice of the arena.
     pub(super) fn memory(&self) -> &MemSlice {
         &self.memory
     }

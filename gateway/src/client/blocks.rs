@@ -78,7 +78,7 @@ impl Client {
     }
 }
 
-/// Returns the parameters of an operation that reduces nothing.
+/// Returns the parameters of an operation that moves blocks and reduces nothing.
 fn block_move_spec(pattern: Pattern) -> CollectiveSpec {
     CollectiveSpec::new(pattern, ReduceOp::Sum)
 }

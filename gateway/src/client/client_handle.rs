@@ -30,7 +30,7 @@ impl Client {
         self.group.size
     }
 
-    /// Returns the last epoch that the gateway has announced.
+    /// Returns the number of the last epoch of the group that the gateway has announced.
     pub fn epoch(&self) -> Epoch {
         self.connection.lock_state().group_mut(self.group.number).epoch
     }
@@ -89,8 +89,8 @@ impl Client {
         self.connection.lock_state().group_mut(self.group.number).agree_to_epoch()
     }
 
-    /// Whether the connection stands and the epoch of the last [`Client::agree_to_epoch`] goes on, as
-    /// far as this client knows.
+    /// Returns whether the connection stands and the epoch of the last [`Client::agree_to_epoch`]
+    /// goes on, as far as this client knows.
     pub fn is_epoch_agreed(&self) -> bool {
         self.connection.lock_state().group_mut(self.group.number).is_epoch_agreed()
     }

@@ -17,10 +17,10 @@ pub struct StartedCommit {
 }
 
 impl StartedCommit {
-    /// Waits until every region has the results.
+    /// Waits until the commit is confirmed: every region has the results.
     ///
     /// # Errors
-    /// Those of [`Client::commit_with`].
+    /// The errors of [`Client::commit_with`].
     pub async fn confirmed(self) -> Result<(), Failure> {
         self.answered
             .await

@@ -157,7 +157,8 @@ impl Client {
         self.group.rank_in_job(rank.0)
     }
 
-    /// Counts a group that ranks make of this one, and returns its place here.
+    /// Counts one more group that the ranks of this one make, and returns the new group's place
+    /// among them.
     fn count_making(&self) -> Result<GroupPlace, Failure> {
         self.connection.lock_state().group_mut(self.group.number).count_making()
     }
@@ -206,7 +207,7 @@ impl Client {
         Ok(Some(GroupHandle { number, rank, ranks, size, pairs, connection }))
     }
 
-    /// Waits until the first epoch of the group has begun.
+    /// Waits until the first epoch of the group has begun, as its posts need one.
     pub(super) async fn wait_for_epoch(&self) -> Result<(), Failure> {
         loop {
             let changed = self.connection.changed.notified();

@@ -36,7 +36,8 @@ enum SendEnd {
 }
 
 impl SendSpec {
-    /// Makes the other end of a send or receive with [`DEFAULT_TIMEOUT`].
+    /// Makes the parameters of a send to rank `peer`, or of a receive from it, with
+    /// [`DEFAULT_TIMEOUT`].
     pub fn new(peer: RankId, tag: Tag) -> Self {
         Self { peer, tag, timeout: DEFAULT_TIMEOUT }
     }
@@ -90,7 +91,8 @@ impl Client {
         pair.post_in_series(tensor, spec, Counts::Even, Some(SendSeries { from, tag })).await
     }
 
-    /// Returns the group of this rank and another one, in an epoch. The first call makes it.
+    /// Returns the group of this rank and rank `peer`, once its epoch has begun. The first call
+    /// makes the group.
     async fn pair_with(&self, peer: RankId, timeout: Span) -> Result<Self, Failure> {
         let bad = |text: String| Failure::new(FailureCode::BadPost, text);
         let (own, size) = (self.rank(), self.world_size());
@@ -136,7 +138,8 @@ impl Client {
         Ok(pair)
     }
 
-    /// Whether a group of this connection is over, so that nothing can be posted in it.
+    /// Returns whether a group of this connection has ended for good, so that nothing can be posted
+    /// in it.
     fn is_group_over(&self, group: &GroupHandle) -> bool {
         self.connection.lock_state().group_mut(group.number).over.is_some()
     }

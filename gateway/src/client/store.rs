@@ -15,7 +15,8 @@ use units::Span;
 
 /// 5 min: how long a request to the store waits by default, as the stores of PyTorch do.
 pub const STORE_TIMEOUT: Span = Span::from_secs(300);
-/// 2 s: the longest delay between the timeout of a request and the answer of a running gateway.
+/// 2 s: the most by which a running gateway may answer a request to the store after its timeout.
+/// After that the client takes the gateway for gone.
 const ANSWER_DELAY_MAX: Span = Span::from_secs(2);
 
 /// The store of the job that a client is attached to. Clones share the client's connection.
@@ -43,19 +44,20 @@ pub enum StoreError {
 }
 
 impl Client {
-    /// Returns the store of the job, with [`STORE_TIMEOUT`].
+    /// Returns a handle on the store that all ranks of the job share. Its requests wait for
+    /// [`STORE_TIMEOUT`].
     pub fn store(&self) -> Store {
         Store { client: self.clone(), timeout: STORE_TIMEOUT }
     }
 }
 
 impl Store {
-    /// Returns the same store with another timeout for each request.
+    /// Returns a handle on the same store whose requests each wait for `timeout`.
     pub fn with_timeout(&self, timeout: Span) -> Self {
         Self { client: self.client.clone(), timeout }
     }
 
-    /// Gives a key a value.
+    /// Sets the value of a key, in place of the one that it had.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -63,7 +65,7 @@ impl Store {
         self.multi_set([(key, value)]).await
     }
 
-    /// Gives keys their values, all at once.
+    /// Sets the values of several keys in one change, so that nobody sees some of them alone.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -75,7 +77,7 @@ impl Store {
         self.command(StoreCommand::Set(pairs.collect())).await.map(|_| ())
     }
 
-    /// Returns the value of a key, once it has one.
+    /// Returns the value of a key, and waits until the key has one.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -160,7 +162,7 @@ impl Store {
         Ok(outcome == StoreOutcome::Flag(true))
     }
 
-    /// Returns the number of keys.
+    /// Returns the number of keys that have a value or a queue.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -233,17 +235,18 @@ impl Store {
         self.query(query).await.map(store_number)
     }
 
-    /// Sends a command, and waits for its outcome.
+    /// Sends a command, which changes the store, and waits for its outcome.
     async fn command(&self, command: StoreCommand) -> Result<StoreOutcome, StoreError> {
         self.request(StoreRequest::Command(command), self.timeout.duration()).await
     }
 
-    /// Sends a query, and waits for its answer.
+    /// Sends a query, which reads the store, and waits for its answer within the timeout of this
+    /// handle.
     async fn query(&self, query: StoreQuery) -> Result<StoreOutcome, StoreError> {
         self.request(StoreRequest::Query(query), self.timeout.duration()).await
     }
 
-    /// Sends a request, and waits for its answer.
+    /// Sends a command or query, and waits for its answer until a little after `timeout`.
     async fn request(
         &self,
         request: StoreRequest,
@@ -280,12 +283,12 @@ impl Store {
     }
 }
 
-/// Makes keys of their texts.
+/// Converts texts to keys of the store.
 fn store_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Vec<StoreKey> {
     keys.into_iter().map(StoreKey::from).collect()
 }
 
-/// Returns the values of an outcome.
+/// Returns the values that an outcome of the store holds; none for an outcome of another kind.
 fn store_values(outcome: StoreOutcome) -> Vec<Vec<u8>> {
     match outcome {
         StoreOutcome::Values(values) => values,
@@ -293,12 +296,12 @@ fn store_values(outcome: StoreOutcome) -> Vec<Vec<u8>> {
     }
 }
 
-/// Returns the first of some values.
+/// Returns the first of some values; an empty one if there is none.
 fn first_store_value(values: Vec<Vec<u8>>) -> Vec<u8> {
     values.into_iter().next().unwrap_or_default()
 }
 
-/// Returns the number of an outcome.
+/// Returns the number that an outcome of the store holds.
 fn store_number(outcome: StoreOutcome) -> i64 {
     match outcome {
         StoreOutcome::Number(number) => number,

@@ -31,7 +31,7 @@ impl Tensor {
         Self { dtype, elements, contribution, result }
     }
 
-    /// Returns the element type.
+    /// Returns the type of the tensor's elements.
     pub fn dtype(&self) -> Dtype {
         self.dtype
     }
@@ -56,7 +56,7 @@ impl Tensor {
         memory.copy_from_bytes(0, bytes);
     }
 
-    /// Copies the bytes of the contribution slot.
+    /// Returns a copy of the bytes of the contribution slot.
     pub fn read(&self) -> Vec<u8> {
         self.contribution.memory().to_vec()
     }

@@ -91,7 +91,7 @@ impl Faults {
         }])
     }
 
-    /// Iterates over the faults in file and line order.
+    /// Iterates over the faults, in the order of files and lines.
     pub fn iter(&self) -> impl Iterator<Item = &Fault> {
         self.0.iter()
     }

@@ -45,7 +45,7 @@ pub(super) struct KeyDescription {
 }
 
 impl<T: FromValue> Key<T> {
-    /// Makes a key from its name, need, example and meaning.
+    /// Makes a key of config files from its name, need, example and meaning.
     pub(super) const fn new(
         name: &'static str,
         need: KeyNeed,
@@ -55,7 +55,7 @@ impl<T: FromValue> Key<T> {
         Self { name, need, example, meaning, value: PhantomData }
     }
 
-    /// Returns the key's description without its Rust type.
+    /// Returns the key's description, in which its Rust type is not a parameter.
     pub(super) const fn description(&self) -> KeyDescription {
         KeyDescription {
             name: self.name,
@@ -69,7 +69,7 @@ impl<T: FromValue> Key<T> {
     }
 }
 
-/// Whether a key of type `T` accepts a value.
+/// Returns whether a key of type `T` accepts a value.
 #[cfg(test)]
 fn key_accepts<T: FromValue>(value: &toml::de::DeValue<'_>) -> bool {
     T::from_value(value).is_ok()

@@ -31,17 +31,17 @@ impl<'a> Section<'a> {
         if self.key.is_empty() { name.to_owned() } else { format!("{}.{name}", self.key) }
     }
 
-    /// Whether the table has this key, with any value.
+    /// Returns whether the table has this key, with any value.
     pub(super) fn has_key(&self, name: &str) -> bool {
         self.entries.contains_key(name)
     }
 
-    /// Whether the table has keys that its description does not have.
+    /// Returns whether the table has keys that its description does not have.
     pub(super) fn has_unknown_key(&self) -> bool {
         self.entries.keys().any(|name| !self.is_known_key(name.get_ref()))
     }
 
-    /// Whether the table's description has this key.
+    /// Returns whether the table's description has this key.
     fn is_known_key(&self, name: &str) -> bool {
         self.table.key_names().any(|known| known == name)
     }

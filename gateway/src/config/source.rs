@@ -26,7 +26,7 @@ pub(super) fn read_config_source(path: &Path) -> Result<String, Faults> {
         .map_err(|error| Faults::unreadable_file(path, &error))
 }
 
-/// Whether the text has this key at its root, as far as the text can be parsed.
+/// Returns whether the text has this key at its root, as far as the text can be parsed.
 pub(super) fn config_source_has_root_key(text: &str, key: &str) -> bool {
     let (root, _) = DeTable::parse_recoverable(text);
     root.get_ref().contains_key(key)
@@ -72,7 +72,7 @@ impl<'a> ConfigSource<'a> {
         root
     }
 
-    /// Returns the fault of a syntax error, and what would be accepted.
+    /// Returns the text of a syntax error's fault, and what would be accepted.
     fn describe_syntax_error(&self, error: &toml::de::Error) -> (String, &'static str) {
         let message = error.message();
         let spelling = error.span().and_then(|span| self.text.get(span));
@@ -103,12 +103,12 @@ impl<'a> ConfigSource<'a> {
         self.path.parent().unwrap_or(Path::new("")).join(path)
     }
 
-    /// Whether the file has syntax errors, so that keys may seem to be missing.
+    /// Returns whether the file has syntax errors, so that keys may seem to be missing.
     pub(super) fn has_syntax_error(&self) -> bool {
         self.has_own_fault(|fault| fault.key.is_empty())
     }
 
-    /// Whether any fault of this file was recorded at `key` or below.
+    /// Returns whether any fault of this file was recorded at `key` or below.
     pub(super) fn has_fault_under(&self, key: &str) -> bool {
         self.has_own_fault(|fault| {
             let rest = fault.key.strip_prefix(key);
@@ -116,12 +116,13 @@ impl<'a> ConfigSource<'a> {
         })
     }
 
-    /// Whether a recorded fault of this file matches; faults of files to which it refers do not.
+    /// Returns whether a recorded fault of this file matches; faults of files to which it refers do
+    /// not.
     fn has_own_fault(&self, matches: impl Fn(&Fault) -> bool) -> bool {
         self.faults.borrow().iter().any(|fault| fault.file == self.path && matches(fault))
     }
 
-    /// Records a fault at a key that was read before.
+    /// Records a fault at a key whose line and value were recorded when it was read.
     pub(super) fn record_fault(&self, key: &str, problem: String, accepted: String) {
         let location = self.locations.borrow().get(key).cloned();
         let (line, value) = location.map_or((None, None), |at| (Some(at.line), at.value));
@@ -133,7 +134,8 @@ impl<'a> ConfigSource<'a> {
         self.faults.borrow_mut().extend(faults);
     }
 
-    /// Records a fault of this file.
+    /// Records a fault of this file at a key, with its line, the value as written, and what would
+    /// be accepted.
     pub(super) fn push_fault(
         &self,
         key: String,

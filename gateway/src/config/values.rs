@@ -13,8 +13,8 @@ use toml::Spanned;
 use toml::de::DeValue;
 use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
 
-/// 16 lanes: the most between two gateways. Lane `i` uses the UDP port of the address plus
-/// `i`, so an address needs 16 UDP ports in a row.
+/// 16 lanes: the most between two gateways. Lane `i` uses the UDP port of the address plus `i`, so
+/// an address reserves 16 UDP ports in a row.
 pub const LANES_MAX: u16 = 16;
 
 /// A value that its key does not accept. The fault of the file's author.
@@ -38,7 +38,7 @@ pub(super) struct ValueType {
 
 /// A type that a value can be read as.
 pub(super) trait FromValue: Sized {
-    /// The accepted form of the TOML value.
+    /// The name, the TOML type and the accepted form of values of this type, for messages and docs.
     const VALUE_TYPE: ValueType;
 
     /// Reads a TOML value; `None` when it does not have the form [`Self::VALUE_TYPE`].
@@ -66,7 +66,8 @@ pub(super) trait FromValue: Sized {
     }
 }
 
-/// Makes the description of a form of values.
+/// Makes the description of the values of a type: its name, the TOML type, and the words for what
+/// is accepted.
 const fn value_type(name: &'static str, toml: &'static str, accepted: &'static str) -> ValueType {
     ValueType { name, toml, accepted }
 }
@@ -76,21 +77,21 @@ const fn value_type(name: &'static str, toml: &'static str, accepted: &'static s
 pub(super) struct Name(pub(super) String);
 
 impl FromValue for Name {
-    /// The accepted form of the name of a fabric, region, gateway or job.
+    /// The TOML type and the accepted form of the name of a fabric, region, gateway or job.
     const VALUE_TYPE: ValueType = value_type(
         "name",
         "string",
         "a name of lower-case letters, digits and inner hyphens, at most 63 long, such as \
          \"east-0\"",
     );
-    /// Reads a string that is a valid name.
+    /// Reads the name of a fabric, region, gateway or job: a string that is a valid name.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         value.as_str().filter(|text| is_valid_config_name(text)).map(|text| Self(text.to_owned()))
     }
 }
 
-/// Whether a text can name a fabric, region, gateway or job: 1 to 63 lower-case letters, digits and
-/// inner hyphens.
+/// Returns whether a text can name a fabric, region, gateway or job: 1 to 63 lower-case letters,
+/// digits and inner hyphens.
 pub fn is_valid_config_name(text: &str) -> bool {
     let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     inner && (1..=63).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-')
@@ -101,10 +102,10 @@ pub fn is_valid_config_name(text: &str) -> bool {
 pub(super) struct RankCount(pub(super) u32);
 
 impl FromValue for RankCount {
-    /// The accepted form of a number of ranks.
+    /// The TOML type and the accepted form of a number of ranks.
     const VALUE_TYPE: ValueType =
         value_type("rank count", "integer", "a whole number from 1 to 65536");
-    /// Reads an integer from 1 to 65536.
+    /// Reads a number of ranks: an integer from 1 to 65536.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         parse_config_u32(value).filter(|count| (1..=65_536).contains(count)).map(Self)
     }
@@ -115,10 +116,10 @@ impl FromValue for RankCount {
 pub(super) struct LaneCount(pub(super) u16);
 
 impl FromValue for LaneCount {
-    /// The accepted form of a number of lanes.
+    /// The TOML type and the accepted form of a number of lanes.
     const VALUE_TYPE: ValueType =
         value_type("lane count", "integer", "a whole number from 1 to 16");
-    /// Reads an integer from 1 to 16.
+    /// Reads a number of lanes: an integer from 1 to 16.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let lanes = u16::try_from(parse_config_u32(value)?).ok()?;
         (1..=LANES_MAX).contains(&lanes).then_some(Self(lanes))
@@ -127,9 +128,9 @@ impl FromValue for LaneCount {
 
 /// A job's share of a link, relative to the weights of other jobs.
 impl FromValue for NonZeroU32 {
-    /// The accepted form of the weight of a job.
+    /// The TOML type and the accepted form of the weight of a job.
     const VALUE_TYPE: ValueType = value_type("weight", "integer", "a whole number from 1 to 1000");
-    /// Reads an integer from 1 to 1000.
+    /// Reads the weight of a job: an integer from 1 to 1000.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let weight = parse_config_u32(value).filter(|weight| (1..=1000).contains(weight))?;
         Self::new(weight)
@@ -137,7 +138,7 @@ impl FromValue for NonZeroU32 {
 }
 
 impl FromValue for bool {
-    /// The accepted form of a boolean.
+    /// The TOML type and the accepted form of a boolean.
     const VALUE_TYPE: ValueType = value_type("boolean", "boolean", "true or false");
     /// Reads `true` or `false`.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
@@ -146,10 +147,10 @@ impl FromValue for bool {
 }
 
 impl FromValue for u16 {
-    /// The accepted form of a number of bytes.
+    /// The TOML type and the accepted form of a number of bytes.
     const VALUE_TYPE: ValueType =
         value_type("byte count", "integer", "a whole number of bytes, such as 1500");
-    /// Reads an integer from 0 to 65535.
+    /// Reads a number of bytes, such as an MTU: an integer from 0 to 65535.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         parse_config_u32(value).and_then(|number| Self::try_from(number).ok())
     }
@@ -160,10 +161,10 @@ impl FromValue for u16 {
 pub(super) struct Speeds(pub(super) Vec<f64>);
 
 impl FromValue for Speeds {
-    /// The accepted form of the compute speeds of ranks.
+    /// The TOML type and the accepted form of the compute speeds of ranks.
     const VALUE_TYPE: ValueType =
         value_type("speeds", "array", "an array of positive numbers, such as [1.0, 0.5]");
-    /// Reads an array of positive numbers.
+    /// Reads the compute speeds of ranks: an array of positive numbers.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let numbers =
             value.as_array()?.iter().map(|number| parse_positive_config_number(number.get_ref()));
@@ -176,7 +177,7 @@ impl FromValue for Speeds {
 pub(super) struct PeerAddress(pub(super) LaneAddresses);
 
 impl FromValue for PeerAddress {
-    /// The accepted form of the addresses at which peers reach lanes.
+    /// The TOML type and the accepted form of the addresses at which peers reach lanes.
     const VALUE_TYPE: ValueType = value_type(
         "peer address",
         "string or array",
@@ -184,13 +185,13 @@ impl FromValue for PeerAddress {
          the 16 UDP ports from there, so the port is at most 65520; or an array of such \
          addresses, of different IPs and one family, which lanes use in turn",
     );
-    /// Reads addresses of single hosts.
+    /// Reads the addresses at which peers reach lanes, each of one host and with a port.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let addresses = parse_lane_addresses(value)?;
         let reachable = addresses.all().all(|address| unreachable_kind(address.ip()).is_none());
         reachable.then_some(Self(addresses))
     }
-    /// Names the first address at fault, and why.
+    /// Names the first of the addresses that is at fault, and says why.
     fn problem_of_value(value: &DeValue<'_>) -> Option<String> {
         problem_of_addresses(value, |address| unreachable_kind(address.ip()))
     }
@@ -201,7 +202,7 @@ impl FromValue for PeerAddress {
 pub(super) struct LaneBindAddress(pub(super) LaneAddresses);
 
 impl FromValue for LaneBindAddress {
-    /// The accepted form of the addresses that lanes bind.
+    /// The TOML type and the accepted form of the addresses that lanes bind.
     const VALUE_TYPE: ValueType = value_type(
         "lane address",
         "string or array",
@@ -209,11 +210,11 @@ impl FromValue for LaneBindAddress {
          from there, so the port is at most 65520; or an array of such addresses, one for \
          each that the fabric has",
     );
-    /// Reads addresses, which may be unspecified.
+    /// Reads the addresses that lanes bind, which may be the unspecified one, for all of the host.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         parse_lane_addresses(value).map(Self)
     }
-    /// Names the first address at fault, and why.
+    /// Names the first of the addresses that is at fault, and says why.
     fn problem_of_value(value: &DeValue<'_>) -> Option<String> {
         problem_of_addresses(value, |_| None)
     }
@@ -224,13 +225,13 @@ impl FromValue for LaneBindAddress {
 pub(super) struct BindAddress(pub(super) SocketAddr);
 
 impl FromValue for BindAddress {
-    /// The accepted form of a TCP address to listen at.
+    /// The TOML type and the accepted form of a TCP address to listen at.
     const VALUE_TYPE: ValueType = value_type(
         "listen address",
         "string",
         "an IP address and port to bind, such as \"127.0.0.1:9400\" or \"[::1]:9400\"",
     );
-    /// Reads an IP address with a port above 0.
+    /// Reads a TCP address to listen at: a string with an IP address and a port above 0.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let address: SocketAddr = value.as_str()?.parse().ok()?;
         (address.port() != 0).then_some(Self(address))
@@ -238,13 +239,13 @@ impl FromValue for BindAddress {
 }
 
 impl FromValue for PathBuf {
-    /// The accepted form of a path.
+    /// The TOML type and the accepted form of a path.
     const VALUE_TYPE: ValueType = value_type(
         "path",
         "string",
         "a path, absolute or relative to this file, such as \"keys/ca.pem\"",
     );
-    /// Reads a string that is not empty and has no zero byte.
+    /// Reads the path of a file or socket: a string that is not empty and has no zero byte.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let text = value.as_str()?;
         (!text.is_empty() && !text.contains('\0')).then(|| Self::from(text))
@@ -253,13 +254,13 @@ impl FromValue for PathBuf {
 
 /// A user or group of the gateway's host.
 impl FromValue for Account {
-    /// The accepted form of a user or group.
+    /// The TOML type and the accepted form of a user or group.
     const VALUE_TYPE: ValueType = value_type(
         "account",
         "string",
         "the name or number of a Unix user or group, such as \"landbridge\" or \"1000\"",
     );
-    /// Reads a string that can be a name or number.
+    /// Reads a user or group: a string that can be its name or number.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         value.as_str().and_then(Self::parse)
     }
@@ -267,13 +268,13 @@ impl FromValue for Account {
 
 /// A mode of a Unix socket, by the users who may connect.
 impl FromValue for SocketMode {
-    /// The accepted form of the mode of a gateway's socket.
+    /// The TOML type and the accepted form of the mode of a gateway's socket.
     const VALUE_TYPE: ValueType = value_type(
         "socket mode",
         "string",
         "\"0600\" for the gateway's user, \"0660\" for its `group` too, \"0666\" for all users",
     );
-    /// Reads one of three octal numbers.
+    /// Reads the mode of a gateway's socket: a string with one of three octal numbers.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         match value.as_str()? {
             "0600" => Some(Self::User),
@@ -289,14 +290,14 @@ impl FromValue for SocketMode {
 pub(super) struct MemorySize(pub(super) ByteCount);
 
 impl FromValue for MemorySize {
-    /// The accepted form of a memory budget.
+    /// The TOML type and the accepted form of a memory budget.
     const VALUE_TYPE: ValueType = value_type(
         "size",
         "string",
         "a size such as \"1 GiB\", at least 1 MiB (B, kB, MB, GB, TB in 1000s; KiB, MiB, GiB, \
          TiB in 1024s)",
     );
-    /// Reads a size of at least 1 MiB.
+    /// Reads a memory budget: a string with a size of at least 1 MiB.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let size: ByteCount = value.as_str()?.parse().ok()?;
         (size.get() >= 1 << 20).then_some(Self(size))
@@ -304,10 +305,10 @@ impl FromValue for MemorySize {
 }
 
 impl FromValue for ControllerPolicy {
-    /// The accepted form of the name of a congestion controller.
+    /// The TOML type and the accepted form of the name of a congestion controller.
     const VALUE_TYPE: ValueType =
         value_type("controller", "string", "\"dedicated\", \"shared\", \"cubic\" or \"newreno\"");
-    /// Reads the name of a congestion controller.
+    /// Reads the name of a congestion controller, such as `dedicated`.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let text = value.as_str()?;
         Self::ALL.into_iter().find(|kind| kind.name() == text)
@@ -315,7 +316,7 @@ impl FromValue for ControllerPolicy {
 }
 
 impl FromValue for RateSchedule {
-    /// The accepted form of a rate schedule.
+    /// The TOML type and the accepted form of a rate schedule.
     const VALUE_TYPE: ValueType = value_type(
         "schedule",
         "array of tables",
@@ -384,7 +385,7 @@ fn parse_config_time_of_day(text: &str) -> Option<u32> {
 macro_rules! quantity {
     ($kind:ty, $name:literal, $accepted:literal) => {
         impl FromValue for $kind {
-            /// The accepted form of a number with a unit.
+            /// The TOML type and the accepted form of a number with a unit.
             const VALUE_TYPE: ValueType = value_type($name, "string", $accepted);
             /// Reads a string of a number and a unit.
             fn parse_value(value: &DeValue<'_>) -> Option<Self> {
@@ -406,13 +407,13 @@ quantity!(Span, "time", "a time such as \"80 ms\" (ns, us, ms, s, min, h)");
 pub(super) struct RandomLoss(pub(super) Fraction);
 
 impl FromValue for RandomLoss {
-    /// The accepted form of a share of lost packets.
+    /// The TOML type and the accepted form of a share of lost packets.
     const VALUE_TYPE: ValueType = value_type(
         "percentage",
         "string",
         "a percentage such as \"0.1 %\", at least 0 % and below 50 %",
     );
-    /// Reads a percentage below 50 %.
+    /// Reads the random loss of a link: a string with a percentage below 50 %.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let loss: Fraction = value.as_str()?.parse().ok()?;
         (loss.as_f64() < LOSS_BELOW).then_some(Self(loss))
@@ -428,7 +429,8 @@ impl FromValue for RandomLoss {
     }
 }
 
-/// 0.5: a link loses less than half of all packets, as a fabric asks for.
+/// 0.5 of all packets: the configured loss of a link must be less, as the check of a fabric asks
+/// for too.
 const LOSS_BELOW: f64 = 0.5;
 
 /// Parses a string of a number and a unit, or says which units are accepted.
@@ -446,7 +448,8 @@ fn parse_config_quantity<T: FromStr<Err = QuantityError>>(
     })
 }
 
-/// Says what is wrong with a number and its unit, which is one of the words of `accepted`.
+/// Says what is wrong with the text of a number and its unit. The unit should be one of the words
+/// of `accepted`.
 fn problem_of_quantity(text: &str, accepted: &str) -> String {
     let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+');
     let unit = text.trim_start_matches(is_of_number).trim();
@@ -468,7 +471,7 @@ pub(super) fn toml_value_type_name(value: &DeValue<'_>) -> String {
     with_article(value.type_str())
 }
 
-/// Returns the name of a TOML type with its article.
+/// Returns the name of a TOML type with its article, such as `an integer`.
 fn with_article(name: &str) -> String {
     let article = if name.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     format!("{article} {name}")
@@ -530,7 +533,7 @@ fn parse_lane_addresses(value: &DeValue<'_>) -> Option<LaneAddresses> {
     }
 }
 
-/// Whether the UDP ports of all lanes from this address on are at most 65535.
+/// Returns whether the UDP ports of all lanes from this address on are at most 65535.
 fn lane_ports_fit(address: SocketAddr) -> bool {
     address.port().checked_add(LANES_MAX - 1).is_some()
 }

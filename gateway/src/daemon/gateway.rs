@@ -46,7 +46,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts all tasks; returns once lanes and the local plane listen.
+    /// Starts all tasks of a gateway; returns once lanes and the server for trainers listen.
     ///
     /// # Errors
     /// [`StartError`]: nothing is running then.
@@ -126,7 +126,8 @@ impl Gateway {
         })
     }
 
-    /// Uses other certificates and keys from the next handshake on; existing connections stay.
+    /// Uses other certificates and keys from the next handshake on; connections that exist keep
+    /// theirs.
     pub fn renew_credentials(&self, credentials: Credentials) {
         self.metrics.set_certificate_expiry(credentials.expiry());
         self.credentials.send_replace(Arc::new(credentials));
@@ -192,7 +193,8 @@ impl Gateway {
         }
     }
 
-    /// Ends the epochs, informs peers and trainers, and stops all tasks.
+    /// Ends the epochs, tells peers and trainers why, and stops all tasks; returns once they have
+    /// ended.
     pub async fn shut_down(self) {
         let (done, is_done) = oneshot::channel();
         if self.events.send(Event::Shutdown(done)).await.is_ok() {
@@ -214,7 +216,7 @@ struct ShutdownMessages {
 }
 
 impl ShutdownMessages {
-    /// Takes the tasks that write control messages to `peers`.
+    /// Makes the wait for the last control messages to `peers`, which tasks of `writers` write.
     fn new(
         host: &Arc<dyn Host>,
         peers: &BTreeMap<GatewayId, Arc<PeerLink>>,
@@ -279,7 +281,7 @@ fn spawn_gateway_attach_thread(
     Ok(is_ended)
 }
 
-/// Binds the address for trainers of other hosts, if there is one.
+/// Binds the TCP address for trainers of other hosts; `None` if the settings have none.
 fn bind_gateway_attach_socket(spec: &GatewaySpec) -> Result<Option<AttachSocket>, StartError> {
     let attach = spec.attach.as_ref();
     let bound = attach.map(|attach| AttachSocket::bind(attach, &spec.credentials));
@@ -302,7 +304,7 @@ fn draw_gateway_boot_id(host: &dyn Host) -> BootId {
     BootId(u64::from_le_bytes(boot))
 }
 
-/// Makes the settings of the local plane.
+/// Makes the settings of the server for trainers and operators of this host.
 fn local_spec_of_gateway(
     spec: &GatewaySpec,
     jobs: watch::Receiver<Arc<Vec<JobSpec>>>,

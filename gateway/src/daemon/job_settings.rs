@@ -25,7 +25,8 @@ pub(super) struct JobSettings {
 }
 
 impl JobSettings {
-    /// Makes the settings of a gateway that has lanes on `networks` networks.
+    /// Makes the settings that all jobs of a gateway have in common. The gateway has lanes on
+    /// `networks` networks, WAN and LAN.
     pub(super) fn new(spec: &GatewaySpec, boot: BootId, networks: usize) -> Self {
         Self {
             fabric: Arc::clone(&spec.fabric),
@@ -37,7 +38,8 @@ impl JobSettings {
         }
     }
 
-    /// Makes the settings of the session of each job. All jobs together divide memory and links.
+    /// Makes the settings of the session of each job. Memory and links are divided among all of
+    /// them.
     pub(super) fn sessions(&self, jobs: &[JobSpec]) -> Vec<JobSession> {
         let of = (jobs.len(), self.networks);
         let partials = partials_budget_per_job(self.memory, &self.plan, &self.fabric, self.me, of);

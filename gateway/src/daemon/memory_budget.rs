@@ -11,8 +11,8 @@ use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
 use units::{ByteCount, TimeNs};
 
-/// 8: QUIC receive windows may grow by an eighth of a gateway's memory. With the reserved memory
-/// they stay within half of it, if need be by growing less.
+/// 8: QUIC receive windows may grow by an eighth of a gateway's memory, a chosen part. With the
+/// reserved memory they stay within half of it, if need be by growing less.
 /// Tested by `all_parts_fit_the_memory`.
 const RECEIVE_WINDOWS_MEMORY_DIVISOR: u64 = 8;
 
@@ -109,7 +109,8 @@ pub(super) fn divide_memory(
     parts
 }
 
-/// Returns the memory for partials of each job, of `memory` for a number of jobs and of networks.
+/// Returns the bytes that each job has for partials, out of a gateway's `memory`. `of` is the
+/// number of jobs, and of networks (WAN and LAN) with lanes.
 pub(super) fn partials_budget_per_job(
     memory: ByteCount,
     plan: &Plan,

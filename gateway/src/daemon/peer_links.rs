@@ -52,7 +52,8 @@ pub(super) fn make_link_sides(
     sides.collect()
 }
 
-/// Returns the numbers of the lane threads of each side, so that all lanes of a host differ.
+/// Returns the numbers of the lane threads for each of a gateway's `sides`, WAN and LAN. Gateways
+/// on one host get different numbers, so that no two lanes are pinned to one core.
 pub(super) fn peer_lane_threads(
     fabric: &Fabric,
     me: GatewayId,

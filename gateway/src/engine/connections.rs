@@ -14,7 +14,7 @@ use hier_collectives::mesh::MeshReport;
 use tracing::{info, warn};
 use units::TimeNs;
 
-/// The action after a peer has broken the protocol.
+/// The advice to an operator after a peer has broken the protocol, for log and status.
 pub(super) const VIOLATION_REMEDY: &str =
     "run one version at both, and report it if they are of one version";
 

@@ -25,8 +25,8 @@ impl ControlChannel {
         self.outgoing
     }
 
-    /// Whether control messages of either direction use a connection, so that its loss may lose
-    /// some.
+    /// Returns whether control messages of either direction use a connection, so that its loss may
+    /// lose some.
     pub fn uses_connection(&self, connection: ConnectionId) -> bool {
         self.outgoing == Some(connection) || self.is_incoming_connection(connection)
     }
@@ -50,12 +50,13 @@ impl ControlChannel {
         Some((selected, self.generation))
     }
 
-    /// Records that the peer announced this generation on a connection.
+    /// Records that the peer announced `generation` on a connection. Its messages come over that of
+    /// the latest generation.
     pub fn handle_generation(&mut self, generation: u64, connection: ConnectionId) {
         self.incoming = self.incoming.max(Some((generation, connection)));
     }
 
-    /// Whether the peer's messages use this connection now; messages on others are late.
+    /// Returns whether the peer's messages use this connection now; messages on others are late.
     pub fn is_incoming_connection(&self, connection: ConnectionId) -> bool {
         self.incoming.is_some_and(|(_, current)| current == connection)
     }

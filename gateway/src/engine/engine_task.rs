@@ -39,8 +39,8 @@ const GAUGE_INTERVAL: Span = Span::from_secs(1);
 /// measured over this time at least. Links without traffic, whose lanes do not change, are read at
 /// the [`GAUGE_INTERVAL`].
 const LINK_SAMPLE_INTERVAL: Span = Span::from_ms(100);
-/// 64 events: the most that the engine handles under load before timers and status requests have
-/// their turn.
+/// 64 events: the most that the engine handles in a row before timers and status requests have
+/// their turn. The number is chosen.
 /// Tested by `a_full_queue_delays_no_status_request`.
 const EVENT_BURST_MAX: u32 = 64;
 
@@ -140,7 +140,7 @@ impl Engine {
         }
     }
 
-    /// Runs until a shutdown, or until every sender of events is gone.
+    /// Runs the engine, as a task, until a shutdown or until every sender of events is gone.
     pub async fn run(mut self) {
         let host = Arc::clone(&self.shared.host);
         self.compute_bound();
@@ -206,7 +206,8 @@ impl Engine {
         }));
     }
 
-    /// Returns the earliest time at which a session or a store wants to be called.
+    /// Returns the earliest time at which a session or a store of any job wants to be called;
+    /// `None` without one.
     fn job_deadline(&self) -> Option<TimeNs> {
         self.jobs.values().filter_map(Job::deadline).min()
     }
@@ -248,7 +249,8 @@ impl Engine {
         self.note_problems(now);
     }
 
-    /// Reports the end of a drain when every session is drained.
+    /// Tells the waiting caller that the drain of the gateway has ended, once every session is
+    /// drained.
     fn report_if_drained(&mut self) {
         if self.draining.is_some()
             && self.jobs.values().all(Job::is_drained)

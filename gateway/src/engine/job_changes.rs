@@ -65,7 +65,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Returns the jobs in which this gateway differs from others that it can reach.
+    /// Returns the jobs in whose region files this gateway differs from others that it can reach,
+    /// for the status.
     pub(super) fn job_differences(&self) -> Vec<JobDifference> {
         let served = self.jobs.values().filter(|job| !job.removed);
         let own = served.map(|job| (job.id(), &job.facts)).collect();

@@ -138,8 +138,8 @@ impl Engine {
         self.links.report_change(to, state)
     }
 
-    /// Returns the link to a region if its capacity is below its limit, or its round trip is above
-    /// the fabric's.
+    /// Returns the state of the link to a region if its capacity is below its limit, or its round
+    /// trip is above the fabric's; else `None`.
     fn slow_link(&mut self, to: RegionId) -> Option<StragglerLink> {
         let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
         let LinkRates { limit, capacity } = self.rates_of_link(to)?;
@@ -156,7 +156,8 @@ impl Engine {
         (measured != expected).then_some(StragglerLink { expected, measured })
     }
 
-    /// Returns the rate limit and the measured capacity of the link to a region.
+    /// Returns the rate limit and the measured capacity of the link to a region; `None` if this
+    /// region has no link there.
     fn rates_of_link(&self, to: RegionId) -> Option<LinkRates> {
         let here = self.fabric.gateway(self.me).region;
         let ends = (here.min(to), here.max(to));

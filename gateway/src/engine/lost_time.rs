@@ -10,7 +10,8 @@ use units::{Span, TimeNs};
 /// 10 min: the time over which lost time is summed, so that a job is warned about at most so often.
 pub(super) const LOST_TIME_WINDOW: Span = Span::from_secs(600);
 
-/// 0.25: a party is worth a warning if it cost the others this fraction of the window or more.
+/// 0.25 of [`LOST_TIME_WINDOW`]: a party that cost the others this time or more is worth a warning.
+/// The fraction is chosen.
 const LOST_FRACTION_MIN: f64 = 0.25;
 
 /// Time that each party has cost the others of one job since a window began.

@@ -237,7 +237,7 @@ impl Engine {
         self.shared.peers.close_for_violation(from, connection, &error.to_string());
     }
 
-    /// Decides where the payload of an arriving segment goes.
+    /// Decides into which memory the payload of an arriving segment goes, or that it is discarded.
     fn resolve_segment_destination(
         &mut self,
         origin: PeerEventOrigin,

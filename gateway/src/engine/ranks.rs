@@ -23,7 +23,8 @@ struct AttachedRank {
 }
 
 impl AttachedRanks {
-    /// Makes an attachment the current one of its rank of `job`.
+    /// Makes an attachment the current one of its rank of `job`; the rank's events go to `events`
+    /// from now on.
     pub fn attach(
         &mut self,
         job: GroupId,
@@ -36,7 +37,7 @@ impl AttachedRanks {
         self.attached.insert(rank, AttachedRank { attachment, events, groups, numbers });
     }
 
-    /// Whether an attachment is still the current one of its rank.
+    /// Returns whether an attachment is still the current one of its rank.
     pub fn is_current_attachment(&self, rank: RankId, attachment: AttachmentId) -> bool {
         self.attached.get(&rank).is_some_and(|current| current.attachment == attachment)
     }
@@ -50,7 +51,7 @@ impl AttachedRanks {
         current
     }
 
-    /// Iterates over the ranks that are attached.
+    /// Iterates over the numbers in the job of the ranks that are attached.
     pub fn ids(&self) -> impl Iterator<Item = RankId> {
         self.attached.keys().copied()
     }
@@ -64,7 +65,7 @@ impl AttachedRanks {
         }
     }
 
-    /// Returns the group that a rank knows by a number.
+    /// Returns the id of the group that a rank knows by this number; `None` if it knows none.
     pub fn group(&self, rank: RankId, number: GroupNumber) -> Option<GroupId> {
         self.attached.get(&rank)?.groups.get(&number).copied()
     }
@@ -75,12 +76,12 @@ impl AttachedRanks {
         self.attached.get(&rank).map_or_else(Vec::new, of_rank)
     }
 
-    /// Whether a rank is in a group.
+    /// Returns whether a rank of this gateway takes part in a group.
     pub fn is_in_group(&self, rank: RankId, group: GroupId) -> bool {
         self.attached.get(&rank).is_some_and(|rank| rank.numbers.contains_key(&group))
     }
 
-    /// Puts a rank into a group, which it knows by this number.
+    /// Puts a rank into the group with the id `group`, which the rank knows by `number`.
     pub fn enter_group(&mut self, rank: RankId, number: GroupNumber, group: GroupId) {
         if let Some(rank) = self.attached.get_mut(&rank) {
             rank.groups.insert(number, group);
@@ -105,7 +106,8 @@ impl AttachedRanks {
         }
     }
 
-    /// Queues an event of a number for which the rank has no group.
+    /// Queues an event for a rank's trainer about a group number for which the rank has no group,
+    /// such as one that could not be made.
     pub fn notify_number(&self, rank: RankId, number: GroupNumber, event: RankEvent) {
         if let Some(rank) = self.attached.get(&rank) {
             rank.events.send(number, event);

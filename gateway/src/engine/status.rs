@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use units::{BitRate, TimeNs};
 
 impl Engine {
-    /// Returns the state of the gateway at this moment.
+    /// Returns the status of the gateway at this moment, with all peers, links and jobs.
     pub(super) fn gateway_report(&self) -> GatewayReport {
         let me = self.fabric.gateway(self.me);
         let sessions: Vec<_> = self.jobs.values().map(|job| job.world.session.status()).collect();
@@ -150,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// Returns the state of a commit without an answer.
+    /// Returns the status of a commit that has no answer yet.
     fn commit_report(&self, commit: &session::CommitStatus, now: TimeNs) -> CommitReport {
         let region = |id: &GatewayId| self.fabric.gateway(*id).region;
         let regions: BTreeSet<RegionId> = commit.awaited_gateways.iter().map(region).collect();

@@ -31,10 +31,11 @@ const ADDED_TIME_FRACTION_MIN: f64 = 0.15;
 /// Trainers use few sizes.
 const CACHED_SIZES_MAX: usize = 64;
 
-/// 60 s. After this time without a completed collective a straggler is one of before, and no longer
-/// reported. [`STALE_INTERVALS`] counts where it is longer.
+/// 60 s: a straggler is no longer reported once no collective has completed for this time, or for
+/// [`STALE_INTERVALS`] if that is longer. The time is chosen.
 const STALE_AFTER_MIN: Span = Span::from_secs(60);
-/// 10 intervals between collectives: a job of long steps keeps its straggler for longer.
+/// 10 intervals between collectives: once none has completed for so long, a straggler is no longer
+/// reported. So a job of long steps keeps its straggler for longer than [`STALE_AFTER_MIN`].
 const STALE_INTERVALS: u64 = 10;
 
 /// The straggler detection of one job.
@@ -150,7 +151,7 @@ impl StragglerMonitor {
         }
     }
 
-    /// Replaces the connections over which control messages go.
+    /// Takes over the connections over which control messages go, and computes their delays anew.
     pub fn set_connections(&mut self, graph: &Arc<MeshGraph>) {
         if self.graph != *graph {
             self.graph = Arc::clone(graph);
@@ -158,7 +159,8 @@ impl StragglerMonitor {
         }
     }
 
-    /// Computes the delays of control messages over the present routes and links.
+    /// Computes anew how long control messages take from each gateway, over the present routes and
+    /// links.
     fn update_delays(&mut self) {
         let measured = self.slow_links.iter().map(|(to, link)| (*to, link.measured));
         let fabric = self.fabric_with_conditions(measured);
@@ -258,8 +260,9 @@ impl StragglerMonitor {
         self.fabric.with_links(links)
     }
 
-    /// Returns the straggler for the metrics. Logs a change at level debug: of two that are about
-    /// equally late each is named at times. Warns of one that has cost much of ten minutes.
+    /// Returns the straggler for the metrics. Logs a change of it at level debug alone, since of
+    /// two that are about equally late each is named at times. Warns of one that has cost much of
+    /// ten minutes.
     pub fn log_straggler(&mut self, job: &str, now: TimeNs) -> Option<StragglerReport> {
         let straggler = self.current_straggler(now);
         let party = straggler.as_ref().and_then(|_| self.detection.straggler()).map(|s| s.party);
@@ -293,7 +296,7 @@ impl StragglerMonitor {
         straggler
     }
 
-    /// Describes a straggler for the status and the log.
+    /// Describes a straggler, with its name and its delay, for the status and the log.
     fn straggler_report(&self, straggler: Straggler, now: TimeNs) -> StragglerReport {
         let (kind, name) = self.describe_party(straggler.party);
         let since = self.named.filter(|(party, _)| *party == straggler.party);
@@ -320,7 +323,7 @@ impl StragglerMonitor {
         }
     }
 
-    /// Returns the region of a gateway.
+    /// Returns the region in which a gateway is.
     fn region_of(&self, gateway: GatewayId) -> RegionId {
         self.fabric.gateway(gateway).region
     }

@@ -2,16 +2,17 @@
 
 use hier_collectives::ids::Epoch;
 
-/// 2^63: the bit that marks a caller's tag, in place of an epoch and a count.
+/// 2^63: the highest bit of a group's place. It is set where the place holds a caller's tag, in
+/// place of an epoch and a count.
 const TAG: u64 = 1 << 63;
-/// 32 bits: the low part of a place, which counts the groups made in an epoch of the parent. The
-/// epoch is in the bits above it.
+/// 32 bits: the low part of a group's place, which counts the groups that are made in an epoch of
+/// the parent. The number of that epoch is in the bits above.
 const COUNT_BITS: u32 = 32;
-/// 2^31 epochs: the most that the place of a group can tell apart, by the 31 bits between count and
-/// tag. Later epochs repeat the numbers.
+/// 2^31 epochs: the most that a group's place can tell apart, by the 31 bits between count and tag.
+/// Later epochs repeat the numbers.
 const PLACE_EPOCHS: u64 = 1 << (63 - COUNT_BITS);
 
-/// 2^64 - 1: the place of a group of two ranks for their sends. Each pair of ranks has one.
+/// 2^64 - 1, which is no tag's place: the place of the group in which two ranks send to each other.
 const PAIR: u64 = u64::MAX;
 
 /// The place of a group in its parent: a caller's tag, that of two ranks, or the epoch of the parent in which its ranks
@@ -20,17 +21,17 @@ const PAIR: u64 = u64::MAX;
 pub struct GroupPlace(pub u64);
 
 impl GroupPlace {
-    /// Makes the place of a group with a caller's tag.
+    /// Makes the place of a group that its ranks make with a tag.
     pub fn of_tag(tag: u32) -> Self {
         Self(TAG | u64::from(tag))
     }
 
-    /// Makes the place of the group in which two ranks send to each other.
+    /// Makes the place of the group that two ranks have for their sends to each other.
     pub fn of_pair() -> Self {
         Self(PAIR)
     }
 
-    /// Whether the group is one of two ranks for their sends.
+    /// Returns whether the group is one of two ranks for their sends.
     pub fn is_pair(self) -> bool {
         self.0 == PAIR
     }
@@ -40,7 +41,8 @@ impl GroupPlace {
         Self((epoch.0 << COUNT_BITS | u64::from(count)) & !TAG)
     }
 
-    /// Whether ranks made the group in an epoch of its parent before this one. A tag is of no epoch.
+    /// Returns whether ranks made the group in an epoch of its parent before this one. A tag is of
+    /// no epoch.
     pub fn is_before(self, epoch: Epoch) -> bool {
         let ahead = epoch.0.wrapping_sub(self.0 >> COUNT_BITS) % PLACE_EPOCHS;
         self.0 & TAG == 0 && (1..PLACE_EPOCHS / 2).contains(&ahead)

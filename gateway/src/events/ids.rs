@@ -13,7 +13,7 @@ pub const GROUPS_MAX: usize = 4096;
 pub struct GroupNumber(pub u64);
 
 impl GroupNumber {
-    /// The job itself, the group of all its ranks.
+    /// The number 0, which stands for the job itself, the group of all its ranks.
     pub const JOB: Self = Self(0);
 }
 

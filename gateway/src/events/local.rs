@@ -118,7 +118,7 @@ pub enum LocalEvent {
 }
 
 impl LocalEvent {
-    /// Returns the group that the event belongs to.
+    /// Returns the job, as a group, that the event belongs to.
     pub fn group(&self) -> GroupId {
         match self {
             Self::Attach { group, .. }

@@ -61,7 +61,8 @@ impl CorePin {
     }
 }
 
-/// Returns the core of a lane's thread among `cores`; `None` if there are too few.
+/// Returns the core of a lane's thread among `cores`; `None` if there are fewer than
+/// [`CORES_PER_LANE_MIN`] for each lane.
 fn choose_core(lane: &LaneThread, cores: &[usize]) -> Option<usize> {
     let enough = cores.len() >= CORES_PER_LANE_MIN * lane.of;
     let at = lane.number.checked_rem(cores.len())?;

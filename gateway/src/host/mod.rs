@@ -114,7 +114,7 @@ pub trait Host: Send + Sync + 'static {
     /// unknown. The path's MTU may be less.
     fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16>;
 
-    /// Returns the timers and tasks for quinn.
+    /// Returns the runtime that gives timers and tasks to quinn, the QUIC library.
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime>;
 
     /// Returns 32 fresh random bytes, which come from a seed in virtual time.

@@ -48,7 +48,7 @@ impl Host for RealHost {
         u64::try_from(time.tv_sec).unwrap_or(0)
     }
 
-    /// Waits with tokio's timer.
+    /// Waits with tokio's timer, which has steps of 1 ms.
     fn sleep_until(&self, at: TimeNs) -> BoxFuture<()> {
         Box::pin(tokio::time::sleep(at.since(self.now()).duration()))
     }
@@ -151,7 +151,7 @@ impl Host for RealHost {
     }
 }
 
-/// Reads a clock of the system, in nanoseconds.
+/// Reads one of the system's clocks, such as the monotonic one, in nanoseconds.
 fn real_clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
     let time = rustix::time::clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -162,10 +162,12 @@ fn real_clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
 /// compete. All gateways of the process share them.
 static COMPUTE_THREADS: ThreadPool = ThreadPool::new("compute", use_allowed_real_cores);
 
-/// Threads for tasks that may take seconds.
+/// Threads for tasks that may take seconds, such as mapping an arena. All gateways of the process
+/// share them.
 static BLOCKING_THREADS: ThreadPool = ThreadPool::new("blocking", use_allowed_real_cores);
 
-/// 16 threads: arenas of so many trainers are mapped at once, others wait.
+/// 16 threads: the most for tasks that may take seconds. Arenas of so many trainers are mapped at
+/// once, others wait. The number is chosen.
 const BLOCKING_THREADS_MAX: usize = 16;
 
 /// The cores of the process, before any lane is pinned.

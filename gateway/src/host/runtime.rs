@@ -24,7 +24,7 @@ pub fn current_thread_runtime() -> io::Result<Runtime> {
 pub(super) struct HandedOverRuntime(Option<Runtime>);
 
 impl HandedOverRuntime {
-    /// Makes a runtime by [`current_thread_runtime`].
+    /// Makes a runtime of one thread, which may end inside another runtime.
     pub fn new() -> io::Result<Self> {
         Ok(Self(Some(current_thread_runtime()?)))
     }

@@ -34,7 +34,7 @@ struct PoolState {
 }
 
 impl ThreadPool {
-    /// Makes a pool without threads.
+    /// Makes a pool without threads, which have `name` in the system. Each calls `on_start` first.
     pub const fn new(name: &'static str, on_start: fn()) -> Self {
         let state = PoolState { tasks: VecDeque::new(), threads: 0, idle: 0 };
         Self { name, state: Mutex::new(state), arrived: Condvar::new(), on_start }
@@ -93,7 +93,7 @@ impl ThreadPool {
         Ok(())
     }
 
-    /// Runs tasks, for ever.
+    /// Runs queued tasks for ever, one after the other, as the body of each thread of the pool.
     fn run_tasks(&self) {
         (self.on_start)();
         loop {

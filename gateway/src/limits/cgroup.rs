@@ -23,12 +23,13 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// Returns the number in a file; `None` if the file has none, as `max`, or cannot be read.
+    /// Returns the number in a file of the cgroup; `None` if the file says `max`, or cannot be
+    /// read.
     pub fn number(&self, file: &str) -> Option<u64> {
         self.text(file).trim().parse().ok()
     }
 
-    /// Returns the text of a file; empty if it cannot be read.
+    /// Returns the text of a file of the cgroup; empty if it cannot be read.
     pub fn text(&self, file: &str) -> String {
         read_limit_text(&self.folder.join(file))
     }
@@ -74,7 +75,7 @@ fn cgroup_of_line<'a>(line: &'a str, controller: &str) -> Option<(CgroupVersion,
 pub(super) mod tests {
     use super::*;
 
-    /// Writes files of a system below a folder.
+    /// Writes files below a folder that stands for the root of a system, for tests.
     pub fn write_files(root: &Path, files: &[(&str, String)]) {
         for (name, text) in files {
             let path = root.join(name);

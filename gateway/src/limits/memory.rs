@@ -11,7 +11,8 @@ use std::fmt;
 use std::path::Path;
 use units::ByteCount;
 
-/// 2^62 bytes: a limit of a version 1 cgroup from there on is none.
+/// 2^62 bytes: a version 1 cgroup without a limit shows a number near 2^63. So one of this size or
+/// more counts as no limit.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
 /// The memory that a limit counts.
@@ -28,7 +29,7 @@ pub enum MemoryKind {
 }
 
 impl MemoryKind {
-    /// Returns whether the stack of a new thread counts.
+    /// Returns whether a limit of this kind counts the stack of a new thread.
     pub fn counts_stacks(self) -> bool {
         matches!(self, Self::Private | Self::AddressSpace)
     }
@@ -50,14 +51,14 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// Returns the limit's name and what it is.
+    /// Returns the limit's name and size in words, such as `memory.max of cgroup /a is 2 GiB`.
     pub(super) fn name_and_total(&self) -> String {
         format!("{} is {}", self.name, ByteCount::new(self.total).rounded())
     }
 }
 
 impl MemoryLimit {
-    /// Returns the limit, and what it leaves.
+    /// Returns the limit's name, its size, and how much of it is available, in words.
     fn name_and_rest(&self) -> String {
         let (total, available) = (ByteCount::new(self.total), ByteCount::new(self.available));
         let (whole, left) = (total.rounded_beside(available), available.rounded_beside(total));
@@ -66,7 +67,7 @@ impl MemoryLimit {
 }
 
 impl fmt::Display for MemoryLimit {
-    /// Prints the limit, what it leaves, and the remedy.
+    /// Prints the limit's name and size, what is available of it, and the remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; {}", self.name_and_rest(), self.remedy)
     }
@@ -153,7 +154,8 @@ pub fn describe_memory_limits() -> String {
     texts.collect::<Vec<_>>().join("; ")
 }
 
-/// Returns all limits on memory, read from files below `root`.
+/// Returns all limits on this process's memory: of the host, the process and its cgroups. Their
+/// files are read below `root`.
 fn memory_limits(root: &Path) -> Vec<MemoryLimit> {
     let mut limits = cgroup_limits(root);
     limits.extend(host_limit(root));

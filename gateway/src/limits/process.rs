@@ -57,7 +57,7 @@ pub fn reserve_process_time(seconds: u64) -> Option<u64> {
 /// Checks that this process may open `count` more files now.
 ///
 /// # Errors
-/// It may not; the text names the limit and the remedy.
+/// The process may not open as many; the text names the limit and the remedy.
 pub fn check_process_descriptors(count: usize) -> io::Result<()> {
     let pipes: io::Result<Vec<_>> = (0..count.div_ceil(2)).map(|_| io::pipe()).collect();
     let refused = |error: io::Error| {
@@ -73,7 +73,7 @@ pub fn check_process_descriptors(count: usize) -> io::Result<()> {
 pub struct LimitRemedy<'a>(pub &'a io::Error);
 
 impl fmt::Display for LimitRemedy<'_> {
-    /// Prints the limit and its setting behind the text of the error.
+    /// Prints the limit and the setting that raises it, behind the text of the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let current = |resource| getrlimit(resource).current;
         let (limit, setting) = match Errno::from_io_error(self.0) {

@@ -37,13 +37,13 @@ impl fmt::Display for ThreadRefused {
 }
 
 impl std::error::Error for ThreadRefused {
-    /// Returns the system's error.
+    /// Returns the system's error, by which it gave no thread.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
     }
 }
 
-/// Starts a thread with a name.
+/// Starts a thread of the system that runs `body` and has the name `name`.
 ///
 /// # Errors
 /// The system gives no thread; the text names the limits and the remedy.

@@ -20,12 +20,12 @@ pub(super) struct EventWriter {
 }
 
 impl EventWriter {
-    /// Makes the writer of a stream.
+    /// Makes the writer of a trainer's connection, with nothing queued.
     pub fn new(stream: WriteHalf<Box<dyn TrainerStream>>) -> Self {
         Self { stream, pending: Vec::new(), written: 0 }
     }
 
-    /// Adds a message, which [`EventWriter::flush`] writes.
+    /// Adds a message to what [`EventWriter::flush`] writes to the trainer.
     pub fn queue(&mut self, response: &LocalResponse) {
         self.pending.extend(frame_local_message(&response.encode()));
     }
@@ -46,7 +46,7 @@ impl EventWriter {
         Ok(())
     }
 
-    /// Writes all that was added. A call that is dropped can be repeated.
+    /// Writes all messages that were added. A call that is dropped can be repeated.
     ///
     /// # Errors
     /// The connection is gone.

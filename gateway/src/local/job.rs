@@ -25,13 +25,13 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// Returns the group that stands for this job on the wire.
+    /// Returns the id of the group that stands for this job on the wire.
     pub fn group(&self) -> GroupId {
         GroupId::of_job(&self.name)
     }
 
-    /// Returns the facts about this job that other gateways may know. The digest is keyed with the
-    /// token, so that it proves equal tokens and tells nothing else of them.
+    /// Returns the facts about this job that other gateways may know. The digest of the token among
+    /// them is keyed with the token, so that it proves equal tokens and tells nothing else of them.
     pub fn facts(&self) -> JobFacts {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.token.0);
         let digest = hmac::sign(&key, format!("token of job {}", self.name).as_bytes());

@@ -26,18 +26,18 @@ use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
 use units::Span;
 
-/// 1,000 retries: the most of a client that connects to a gateway's Unix socket while the socket's
-/// backlog is full.
+/// 1,000 retries, 10 s with [`CONNECT_RETRY_PAUSE`]: the most of a client that connects to a
+/// gateway's Unix socket while the socket's backlog is full.
 /// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
 const CONNECT_RETRIES_MAX: usize = 1000;
 /// 10 ms: pause between two attempts to connect to a gateway's Unix socket while the socket's
-/// backlog is full.
+/// backlog is full. The system does not tell when there is room again.
 const CONNECT_RETRY_PAUSE: Span = Span::from_ms(10);
 /// 64 connections: the most that wait to be accepted by an in-process listener. Further connectors
-/// wait.
+/// wait. The number is chosen.
 const PENDING_ACCEPTS_MAX: usize = 64;
-/// 64 KiB: length of the buffer for each direction of an in-process connection between trainer and
-/// gateway.
+/// 64 KiB, as the longest message: length of the buffer for each direction of an in-process
+/// connection between trainer and gateway.
 const IN_PROCESS_PIPE_BYTES: usize = 1 << 16;
 
 /// A stream in both directions: a Unix socket or a pipe in memory.
@@ -75,7 +75,7 @@ pub enum ReceivedArena {
 }
 
 impl ReceivedArena {
-    /// Returns how bytes get into the arena and out of it.
+    /// Returns whether the arena's memory is shared, or its bytes come over the connection.
     pub fn transport(&self) -> Transport {
         match self {
             Self::Memfd(_) | Self::Undeliverable | Self::InProcess(_) => Transport::Shared,
@@ -121,7 +121,7 @@ pub struct IncomingConnection {
 
 /// Accepts the connections of trainers and operators.
 pub trait TrainerListener: Send + Sync + 'static {
-    /// Waits for the next connection.
+    /// Waits for the next connection of a trainer or operator.
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>>;
 }
 
@@ -273,7 +273,7 @@ impl InProcessConnector {
         self.connect_with(ReceivedArena::Streamed).await
     }
 
-    /// Connects with this arena.
+    /// Connects to the gateway in this process, and hands over this arena.
     async fn connect_with(&self, memory: ReceivedArena) -> io::Result<Box<dyn TrainerStream>> {
         let (ours, theirs) = tokio::io::duplex(IN_PROCESS_PIPE_BYTES);
         let accepted = AcceptedConnection { stream: Box::new(theirs), memory: Some(memory) };

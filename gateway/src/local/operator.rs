@@ -102,7 +102,7 @@ pub fn send_operator_request(
     }
 }
 
-/// Returns the user of the process that listens at the other end.
+/// Returns the number of the user as whom the process at the other end of the stream runs.
 fn peer_user_of_operator(stream: &UnixStream) -> io::Result<u32> {
     // The standard library cannot ask, and tokio does so only inside a runtime.
     let runtime = current_thread_runtime()?;

@@ -40,7 +40,7 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    /// All reasons for which a gateway refuses a trainer.
+    /// All reasons for which a gateway refuses a trainer, by which codes on the wire are decoded.
     pub const ALL: [Self; 11] = [
         Self::BadRequest,
         Self::Version,

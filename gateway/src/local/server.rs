@@ -37,8 +37,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 use units::Span;
 
-/// 256 connections of one listener that have not attached yet: at one more, the user or host with the
-/// most loses its oldest. Attached connections are bounded by the ranks of jobs.
+/// 256 connections of one listener that have not attached yet, a chosen number: at one more, the
+/// user or host with the most loses its oldest. Attached connections are bounded by the ranks of
+/// jobs.
 /// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
 pub const PENDING_CONNECTIONS_MAX: usize = 256;
 /// 0.5 ms, plus up to 1 ms of timer delay: least interval between two accepts while half of the
@@ -154,7 +155,7 @@ impl LocalServer {
         }
     }
 
-    /// Returns the parts of the gateway that a trainer's task uses.
+    /// Returns the parts of the gateway that the task of one trainer uses.
     fn trainer_context(&self) -> TrainerContext<'_> {
         TrainerContext {
             host: &*self.host,
@@ -316,7 +317,7 @@ impl LocalServer {
     }
 }
 
-/// Returns the ranks that a gateway serves, in words.
+/// Returns the ranks that a gateway serves, in words for a refusal.
 fn describe_served_ranks(ranks: &Range<u32>) -> String {
     match ranks.len() {
         0 => "no rank is".to_owned(),

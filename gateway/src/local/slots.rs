@@ -160,7 +160,7 @@ impl SlotsInUse {
         lock_ignoring_poison(&self.posts).remove(&collective);
     }
 
-    /// Whether slots of collectives of a group are in use.
+    /// Returns whether slots of collectives of the trainer's group `number` are in use.
     pub fn has_slots_of(&self, number: GroupNumber) -> bool {
         let all = (number, Sequence(0))..=(number, Sequence(u64::MAX));
         lock_ignoring_poison(&self.posts).range(all).next().is_some()

@@ -32,7 +32,7 @@ pub fn load_token(path: &Path) -> Result<Token, TokenFileError> {
     text.and_then(parse_token).ok_or_else(|| TokenFileError::Malformed(path.to_owned()))
 }
 
-/// Parses 64 hexadecimal digits to a token.
+/// Parses 64 hexadecimal digits to a token; `None` for any other text.
 fn parse_token(text: &str) -> Option<Token> {
     let mut token = [0; TOKEN_BYTES];
     // `from_str_radix` takes a sign as well.

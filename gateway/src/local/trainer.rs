@@ -39,6 +39,7 @@ const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
 /// and "contribution free" of one collective.
 const WRITE_BATCH_EVENTS_MAX: usize = 8;
 /// 100 ms: time limit to write the last events, and the reason of the disconnection, to a trainer.
+/// One that does not read delays its own end by no more.
 pub const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
 
 /// The requests of a trainer that were taken and have not ended.
@@ -57,7 +58,8 @@ impl Default for RequestsUnderWay {
 }
 
 impl RequestsUnderWay {
-    /// Takes a place for a request to the store. It is given back with the answer.
+    /// Takes one of the places that a trainer has for requests to the store. It is given back with
+    /// the answer.
     ///
     /// # Errors
     /// The last message to the trainer: no place is free.
@@ -208,8 +210,8 @@ async fn read_trainer_requests(
     }
 }
 
-/// Returns the event for the engine that a request of an attached trainer is. Keeps the trainer's
-/// groups and the requests that are under way.
+/// Converts a request of an attached trainer into an event for the engine. Notes groups that the
+/// trainer makes or leaves, and the requests that are under way.
 ///
 /// # Errors
 /// The last message to the trainer: it leaves, or broke a rule.
@@ -315,7 +317,7 @@ async fn receive_trainer_piece(
     pieces.receive(reader, bytes, put).await.map_err(trainer_gone)
 }
 
-/// Reads the next request.
+/// Reads the next request of a trainer from its connection.
 ///
 /// # Errors
 /// The last message to the trainer: the connection ended, or the request is malformed.

@@ -44,6 +44,7 @@ struct PortClaims {
 /// # Errors
 /// `AddrNotAvailable` when no block is free.
 pub fn free_port_block() -> io::Result<SocketAddr> {
+    /// The claims of this process on blocks of ports, and the number of the block to try next.
     static CLAIMS: LazyLock<Mutex<PortClaims>> = LazyLock::new(|| {
         let next_block = std::process::id().wrapping_mul(PROCESS_BLOCK_STRIDE);
         Mutex::new(PortClaims { next_block, held: VecDeque::new() })
@@ -73,7 +74,8 @@ fn claim_port_block(first: u16) -> io::Result<UnixDatagram> {
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
 }
 
-/// Whether all UDP ports of the block that starts at `first` are free, and TCP port `first`.
+/// Returns whether all UDP ports of the block that starts at `first` are free, and TCP port
+/// `first`.
 fn is_port_block_free(first: u16) -> bool {
     let mut udp = first..first + LANES_MAX;
     udp.all(|port| UdpSocket::bind((LOOPBACK, port)).is_ok())

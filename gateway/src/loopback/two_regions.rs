@@ -56,7 +56,7 @@ impl TwoRegions<'_> {
         Ok(())
     }
 
-    /// Returns the text of `fabric.toml`.
+    /// Returns the text of `fabric.toml`, which describes both regions and their link.
     fn fabric_file(&self) -> String {
         let Self { fabric, port_rate, link_rate, rtt, .. } = self;
         let region = |name: &str, region: &Region| {

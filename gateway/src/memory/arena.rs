@@ -106,7 +106,8 @@ pub enum ArenaError {
 /// allows a process some ten thousand mappings.
 /// Tested by `folded_memory_has_its_length_but_takes_a_part`.
 const FOLDS_MAX: u64 = 256;
-/// 1 MiB: the least length of the run of pages that folded memory repeats.
+/// 1 MiB: the least length of the run of pages that folded memory repeats. So small memory has few
+/// mappings.
 const FOLD_BYTES_MIN: u64 = 1 << 20;
 /// The number by which `statfs` (field `f_type`) reports the file system hugetlbfs.
 const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
@@ -231,8 +232,8 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// Whether all pages of the arena are still allocated. No seal that permits writing keeps the
-    /// trainer from releasing pages, and allocating them again takes time and memory.
+    /// Returns whether all pages of the arena are still allocated. No seal that permits writing
+    /// keeps the trainer from releasing pages, and allocating them again takes time and memory.
     pub fn is_whole(&self) -> bool {
         /// 512 bytes: the unit in which `stat` counts the blocks of a file (field `st_blocks`), on
         /// every file system.

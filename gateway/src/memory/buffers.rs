@@ -57,13 +57,14 @@ impl BufferTable {
         self.posted.insert(Buffer::Result(sequence, rank), result);
     }
 
-    /// Removes the slots of a rank for one collective, which is over for the rank.
+    /// Removes the slots of a rank for one collective, which no longer uses them.
     pub fn remove_slots(&mut self, sequence: Sequence, rank: RankId) {
         self.posted.remove(&Buffer::Contribution(sequence, rank));
         self.posted.remove(&Buffer::Result(sequence, rank));
     }
 
-    /// Returns the memory of a view; allocates scratch at the first use of its name.
+    /// Returns the memory that a view of the session names: a part of a slot or of scratch. Scratch
+    /// is allocated at the first use of its name.
     pub fn view_memory(&mut self, view: &BufferView) -> MemSlice {
         let buffer = match view.buffer {
             Buffer::Scratch(scratch) => {

@@ -41,7 +41,7 @@ impl MemSlice {
         self.range.end - self.range.start
     }
 
-    /// Whether the length is zero.
+    /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -57,14 +57,14 @@ impl MemSlice {
         Self { arena: Arc::clone(&self.arena), range: start + range.start..start + range.end }
     }
 
-    /// Whether two slices share a byte.
+    /// Returns whether two slices share a byte of memory.
     pub fn overlaps(&self, other: &Self) -> bool {
         let start = self.range.start.max(other.range.start);
         let end = self.range.end.min(other.range.end);
         Arc::ptr_eq(&self.arena, &other.arena) && start < end
     }
 
-    /// Whether no other slice of the arena is alive.
+    /// Returns whether no other slice of the same arena is alive.
     pub fn is_sole_owner(&self) -> bool {
         Arc::strong_count(&self.arena) == 1
     }
@@ -111,7 +111,8 @@ impl MemSlice {
         unsafe { std::ptr::copy(self.start_pointer(), to.start_pointer(), self.usize_len()) };
     }
 
-    /// Combines `inputs`, in order, into this slice; see [`reduce::reduce`].
+    /// Combines `inputs`, each with its weight in an average, in order into this slice; see
+    /// [`reduce::reduce`].
     ///
     /// # Panics
     /// Panics if the lengths differ or an input overlaps, which is a bug.

@@ -59,12 +59,12 @@ struct KeptStatus {
 type Answer = (StatusCode, &'static str, Bytes);
 
 impl Answers {
-    /// Returns what decides which log lines of the gateway are warnings.
+    /// Returns the record of warnings, which decides which log lines of the gateway are warnings.
     pub fn warnings(&self) -> Warnings {
         self.observed.metrics.warnings.clone()
     }
 
-    /// Makes the answers of a gateway.
+    /// Makes the answers to HTTP requests of a gateway, from the sources of its state.
     pub fn new(observed: AnswerSources) -> Self {
         let fabric = Bytes::from(Versioned::new(&*observed.fabric).to_json());
         Self { observed, history: Mutex::default(), fabric, kept: tokio::sync::Mutex::default() }
@@ -171,17 +171,17 @@ impl Answers {
     }
 }
 
-/// Makes the answer with a status as JSON.
+/// Makes the answer with the gateway's status as JSON, with code 200.
 fn json_answer(status: &GatewayReport) -> Answer {
     (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(status).to_json().into())
 }
 
-/// Makes an answer of plain text.
+/// Makes an answer of plain text with this HTTP status code.
 fn text_answer(status: StatusCode, text: String) -> Answer {
     (status, TEXT_CONTENT_TYPE, text.into())
 }
 
-/// Makes the answer of a gateway whose engine does not answer.
+/// Makes the answer 503 of a gateway whose engine does not answer.
 fn unavailable_answer(error: &StatusError) -> Answer {
     text_answer(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
 }
@@ -217,5 +217,6 @@ const JSON_CONTENT_TYPE: &str = "application/json";
 /// The media type of plain text.
 const TEXT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// 10 s: the oldest status that a request may get, whatever it accepts.
+/// 10 s, as the time between two samples of the history: the oldest status that a request may get,
+/// whatever age it accepts.
 const STATUS_AGE_MAX: Duration = Duration::from_secs(10);

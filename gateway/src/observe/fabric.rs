@@ -91,7 +91,7 @@ impl FabricReport {
     }
 }
 
-/// Returns the number of ranks in a range.
+/// Returns the number of ranks in a range of rank numbers.
 fn fabric_rank_count(ranks: &Range<u32>) -> u32 {
     ranks.end - ranks.start
 }

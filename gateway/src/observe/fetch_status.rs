@@ -72,7 +72,7 @@ fn unfinished_answer(address: SocketAddr, error: &io::Error) -> FetchError {
 const OTHER_PROGRAM: &str =
     "another program may listen there, or a gateway of another version than this command";
 
-/// Parses an HTTP answer of the server at `address`.
+/// Parses the HTTP answer of the server at `address` to the gateway's status.
 fn parse_fetched_answer(address: SocketAddr, answer: Vec<u8>) -> Result<GatewayReport, FetchError> {
     let bad_answer = |problem: &str| FetchError::BadAnswer {
         address,
@@ -151,7 +151,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// 16 MiB: the most that is read of a gateway's status, far above the status of the largest fabric.
 const STATUS_MAX_BYTES: usize = 16 << 20;
 
-/// 64 KiB: the most that is read of an answer at once.
+/// 64 KiB: the most that is read of an answer at once. The size is chosen.
 const FETCH_PIECE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

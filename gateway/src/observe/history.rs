@@ -110,7 +110,7 @@ impl History {
 }
 
 impl HistorySums {
-    /// Adds up a report over all peers and jobs.
+    /// Adds up the counters of one status over all peers and jobs.
     fn of_report(report: &GatewayReport) -> Self {
         let mut sums = Self { uptime_seconds: report.uptime_seconds, ..Self::default() };
         for peer in &report.peers {

@@ -31,7 +31,7 @@ pub enum ProblemCause {
 }
 
 impl ProblemCause {
-    /// All causes of problems.
+    /// All causes of problems, for which metrics have a value each.
     pub const ALL: [Self; 10] = [
         Self::ShuttingDown,
         Self::Socket,
@@ -45,7 +45,7 @@ impl ProblemCause {
         Self::Files,
     ];
 
-    /// Returns the name of the kind in metrics, which is the one in JSON.
+    /// Returns the name of the cause, which metrics and JSON have in common.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ShuttingDown => "shutting_down",

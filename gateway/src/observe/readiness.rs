@@ -72,8 +72,8 @@ pub fn judge_readiness(report: &GatewayReport) -> Vec<ProblemReport> {
     problems
 }
 
-/// Returns what keeps a job without an epoch from its epoch, for its trainers; `None` for a job
-/// that has one. Other jobs are not named.
+/// Returns the text for a job's trainers on what keeps the job from having an epoch; `None` for a
+/// job that has one. Other jobs are not named.
 pub fn describe_unready_epoch(report: &GatewayReport, job: &str) -> Option<String> {
     let waits = |known: &&JobReport| known.job == job && !known.removed && known.epoch.is_none();
     let job = report.jobs.iter().find(waits)?;
@@ -91,7 +91,7 @@ pub fn describe_unready_epoch(report: &GatewayReport, job: &str) -> Option<Strin
     Some(texts.join("; "))
 }
 
-/// Whether a gateway with these problems is ready: collectives of its trainers can run.
+/// Returns whether a gateway with these problems is ready: collectives of its trainers can run.
 pub fn is_ready(problems: &[ProblemReport]) -> bool {
     problems.iter().all(|problem| !problem.blocks)
 }
@@ -222,7 +222,8 @@ fn unready_peer_names(peers: &[PeerReport], fits: impl Fn(PeerState) -> bool) ->
     peers.iter().filter(|peer| fits(peer.state)).map(|peer| &*peer.gateway).collect()
 }
 
-/// Returns the problem that the way to a peer loses more than the fabric expects.
+/// Returns the problem that the way to a peer loses more than the fabric expects; `None` where it
+/// does not.
 fn judge_loss_for_readiness(peer: &PeerReport) -> Option<ProblemReport> {
     peer.loss_alarm.then(|| ProblemReport {
         cause: ProblemCause::Loss,

@@ -29,7 +29,7 @@ pub async fn run_http_server(listener: TcpListener, observed: AnswerSources) -> 
     }
 }
 
-/// Serves each connection in a task of its own.
+/// Accepts HTTP connections for ever, and serves each in a task of its own.
 async fn accept_server_connections(listener: TcpListener, answers: &Arc<Answers>) -> Infallible {
     let admission = AdmissionControl::new(HTTP_CONNECTIONS_MAX);
     let errors = AcceptErrors::new("an HTTP connection", answers.warnings());
@@ -82,10 +82,10 @@ async fn sample_server_status(answers: &Answers) -> Infallible {
 const HTTP_CONNECTIONS_MAX: usize = 128;
 
 /// 10 s: time limit of an HTTP connection to a gateway, from connecting to the last byte of the
-/// answer.
+/// answer. So no slow client holds a connection for longer.
 const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// 64 header fields: the most of an HTTP request to a gateway.
+/// 64 header fields: the most of an HTTP request to a gateway. Browsers and scrapers send fewer.
 const HTTP_HEADERS_MAX: usize = 64;
 
 /// 16 KiB: the most bytes of the first line and header fields of an HTTP request. The buffer of an

@@ -38,7 +38,7 @@ impl<T: Serialize> Versioned<T> {
 /// is printed.
 ///
 /// # Errors
-/// Those of the serialiser.
+/// The errors of the serialiser.
 pub fn serialize_path<S: Serializer>(
     path: impl AsRef<Path>,
     serializer: S,
@@ -49,7 +49,7 @@ pub fn serialize_path<S: Serializer>(
 /// Serialises paths as [`serialize_path`] does one.
 ///
 /// # Errors
-/// Those of the serialiser.
+/// The errors of the serialiser.
 pub fn serialize_paths<S: Serializer>(
     paths: &[impl AsRef<Path>],
     serializer: S,

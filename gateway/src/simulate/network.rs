@@ -97,7 +97,8 @@ impl NetworkLayout {
 
 /// 25 Gbit/s: simulated rate between the gateways of a region, above any WAN port.
 const SIMULATED_LAN_RATE: BitRate = BitRate::from_bits_per_second(25_000_000_000);
-/// 50 us: simulated one-way delay between the gateways of a region.
+/// 50 us: simulated one-way delay between the gateways of a region. The round trip is then the 0.1
+/// ms that gateways assume there.
 const SIMULATED_LAN_DELAY: Span = Span::from_ns(50_000);
 
 /// Returns the seed of link or port `number`, mixed from the seed of the simulation.

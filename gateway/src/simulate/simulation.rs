@@ -144,7 +144,8 @@ impl Simulation {
         }
     }
 
-    /// Posts a collective on all ranks.
+    /// Posts a collective on all ranks, each of which waits until it may post; returns the
+    /// operations in rank order.
     async fn post_on_all_ranks(
         &self,
         post: &TimedCollective,
@@ -240,7 +241,7 @@ const MEETING_ROUND_TRIPS: u64 = 100;
 const SLOT_ROUNDING_BYTES: u64 = 1 << 20;
 
 /// 50 ms of virtual time between two calls of the function `on_progress`, by which a simulation
-/// shows its progress.
+/// shows its progress. The value is chosen.
 const PROGRESS_INTERVAL: Span = Span::from_ms(50);
 
 #[cfg(test)]

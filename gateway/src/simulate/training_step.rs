@@ -132,8 +132,8 @@ fn training_region_of_one_rank(name: &str, wan: Option<WanPort>) -> FabricRegion
     FabricRegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
 }
 
-/// 64 MiB: the most gradient bytes that a simulated training step sends. Longer gradients are
-/// scaled down to this size, and rates with them.
+/// 64 MiB: the most gradient bytes that a simulated training step sends, which bounds its memory
+/// and its run time. Longer gradients are scaled down to this size, and rates with them.
 const SIMULATED_BYTES: u64 = 64 << 20;
 
 /// 1,500 bytes: IP MTU of the link in a simulated training step. It is the common MTU, and has more

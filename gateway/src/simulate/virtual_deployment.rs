@@ -116,7 +116,7 @@ impl VirtualDeployment {
         self.process.wakeups()
     }
 
-    /// Starts a gateway. Gateways start in any order.
+    /// Starts a gateway of the deployment under virtual time. Gateways start in any order.
     ///
     /// # Errors
     /// [`StartError`].
@@ -139,7 +139,7 @@ impl VirtualDeployment {
         Ok(())
     }
 
-    /// Stops a gateway, which runs.
+    /// Shuts down a gateway, which has to run.
     pub async fn stop_gateway(&mut self, me: GatewayId) {
         let index = self.handles.partition_point(|handles| handles.id < me);
         self.gateways.remove(index).shut_down().await;
@@ -161,7 +161,7 @@ impl VirtualDeployment {
         self.add_gateway(me, identity).await
     }
 
-    /// Stops a gateway and starts it again without a job.
+    /// Stops a gateway and starts it again with a region file that lacks one job.
     ///
     /// # Errors
     /// [`StartError`].
@@ -197,7 +197,7 @@ impl VirtualDeployment {
         &self.handles_of(gateway).expect("a running gateway").metrics
     }
 
-    /// Returns the handles of a gateway; `None` when it does not run.
+    /// Returns the handles by which a running gateway is reached; `None` when it does not run.
     fn handles_of(&self, gateway: GatewayId) -> Option<&GatewayHandles> {
         self.handles.iter().find(|handles| handles.id == gateway)
     }

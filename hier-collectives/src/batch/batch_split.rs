@@ -5,12 +5,12 @@ use crate::codec::fnv1a_hash;
 use std::collections::VecDeque;
 
 /// 5 consecutive training steps: another split of the batch among the ranks is adopted only if it
-/// was better in all of them. Speeds of ranks fluctuate.
+/// was better in all of them. The number is chosen, since speeds of ranks fluctuate.
 /// Tested by `fluctuating_speeds_change_nothing`.
 const REBALANCE_STEPS: usize = 5;
 
 /// 0.05 of a training step's time: another split of the batch must save as much or more to be
-/// adopted. Each change costs a trainer a batch of another size.
+/// adopted. The fraction is chosen, since each change costs a trainer a batch of another size.
 /// Tested by `a_lasting_change_is_followed_once`.
 const REBALANCE_GAIN_MIN: f64 = 0.05;
 

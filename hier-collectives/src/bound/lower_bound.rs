@@ -174,7 +174,8 @@ impl BoundDemand {
         Self { emits, absorbs, copies, only_from, only_to, reaches_all }
     }
 
-    /// Returns the least copies that cross any cut which data cross.
+    /// Returns how many copies of the buffer at least cross a cut between regions, over all cuts
+    /// that data cross.
     fn across_any_cut(&self) -> f64 {
         let some = |copies: &&f64| **copies > 0.0;
         let least =

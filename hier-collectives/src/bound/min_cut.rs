@@ -114,8 +114,9 @@ impl FlowNetwork {
         levels
     }
 
-    /// Pushes at most `most` bits per second along one path of rising levels; returns the flow that
-    /// was pushed.
+    /// Pushes at most `most` bits per second from `node` to `sink`, along one path of rising
+    /// `levels`. Returns the flow that was pushed. `next` holds the first edge of each node that is
+    /// worth a try.
     fn push_flow(
         &mut self,
         node: usize,

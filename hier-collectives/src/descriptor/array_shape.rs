@@ -2,7 +2,8 @@
 
 use crate::codec::{DecodeError, FieldReader, write_u64};
 
-/// 8: most dimensions of a shape in a message. Trainers hash a longer shape into the layout.
+/// 8 dimensions: the most of an array's shape in a message, a chosen limit. Trainers hash a shape
+/// of more dimensions into the layout hash.
 pub const DIMENSIONS_MAX: usize = 8;
 
 /// Sizes of an array's dimensions, the outermost first.
@@ -18,7 +19,8 @@ pub struct ArrayShape {
 }
 
 impl ArrayShape {
-    /// The shape of every array of one dimension.
+    /// The shape of an array of one dimension; its size is the number of elements, which the
+    /// message has beside the shape.
     pub const FLAT: Self = Self { dimensions: 1, sizes: [0; DIMENSIONS_MAX] };
 
     /// Returns the shape of these sizes; `None` for more than [`DIMENSIONS_MAX`] dimensions.

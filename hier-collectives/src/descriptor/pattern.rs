@@ -154,8 +154,8 @@ impl Pattern {
             _ => None,
         }
     }
-    /// Whether a rank that only contributes has its result once all others have theirs, so that it
-    /// hears of each failure.
+    /// Whether a rank that only contributes is done only once all others have their results, so
+    /// that it hears of each failure.
     pub const fn ends_with_receipts(self) -> bool {
         matches!(self, Self::Send { .. })
     }

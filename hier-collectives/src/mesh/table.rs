@@ -24,8 +24,8 @@ pub const DOWN_AFTER_MIN: Span = Span::from_secs(10);
 /// [`DOWN_AFTER_MIN`] is longer.
 const DOWN_AFTER_ROUND_TRIPS: u64 = 10;
 
-/// 100 ms: the least time between two reports of a gateway, unless a connection is lost. While
-/// gateways start, one report tells of several connections.
+/// 100 ms: the least time between two reports of a gateway, unless a connection is lost. The time
+/// is chosen, so that one report tells of several connections while gateways start.
 const REPORT_INTERVAL: Span = Span::from_ms(100);
 
 /// A report about connections that the fabric does not have; always an error of the peer.

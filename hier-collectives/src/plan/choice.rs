@@ -21,8 +21,8 @@ use units::{ByteCount, rounded_number, rounded_percent};
 /// count and delays do not.
 const LARGE_BUFFER_BYTES: u64 = 1 << 44;
 
-/// 2 KiB of the message that carries a plan: kept free for the plan's reason and express tree,
-/// which the planner adds later.
+/// 2 KiB of the message that carries a plan, kept free for what the planner adds later: reason and
+/// express tree. The size is chosen, with room to spare.
 const LATER_ADDITIONS_BYTES: usize = 2048;
 
 /// An algorithm, the reason for it, and its trees over regions with their rates.

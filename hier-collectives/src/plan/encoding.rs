@@ -14,8 +14,8 @@ pub(super) fn plan_bytes_max(gateways: usize) -> usize {
     MAX_MESSAGE_BYTES - PLAN_MESSAGE_OTHER_BYTES - 8 * gateways
 }
 
-/// 64 bytes: an upper bound for the fields beside plan and boot ids in the message that carries a
-/// plan.
+/// 64 bytes: an upper bound for the fields other than plan and boot ids, all of fixed length, in
+/// the message that carries a plan.
 const PLAN_MESSAGE_OTHER_BYTES: usize = 64;
 
 impl Plan {

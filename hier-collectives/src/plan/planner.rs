@@ -11,8 +11,8 @@ use super::sizing::trees_max;
 use super::trees::express;
 use crate::topology::Fabric;
 
-/// 256 regions: the most for which a plan is made, since planning time grows with the square of
-/// their number.
+/// 256 regions: the most of a fabric for which a plan is made. Planning time grows with the square
+/// of their number, so the limit is chosen.
 pub const REGIONS_MAX: usize = 256;
 
 /// Why a fabric has no plan.

@@ -7,39 +7,42 @@ use super::sizing::plan_lane_count;
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// 4 MiB: the longest segment of any plan. With longer segments, the lanes of a link would end a
-/// collective at more different times.
+/// 4 MiB: the longest segment of any plan, a chosen limit. With longer segments, the lanes of a
+/// link would end a collective at more different times.
 pub const SEGMENT_BYTES_MAX: u64 = 4 << 20;
 
-/// 256 KiB: the shortest segment for fast paths. The header and the receipt of a segment are small
-/// beside so much payload.
+/// 256 KiB: the shortest segment on fast paths. Header and receipt of a segment are less than a
+/// thousandth of so much payload.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
-/// 128 KiB: the shortest segment for slow paths, where 256 KiB take more than 10 ms at each hop.
+/// 128 KiB: the shortest segment where the slowest port or link needs more than 10 ms for 256 KiB.
+/// A long segment delays the end of a collective by its time at each hop.
 const SLOW_SEGMENT_BYTES_MIN: u64 = 128 << 10;
 
-/// 2 MiB: the longest segment that is chosen to last [`SEGMENT_SECONDS_MIN`]. Only a large BDP
-/// gives longer segments.
+/// 2 MiB: the longest segment that is chosen to last [`SEGMENT_SECONDS_MIN`] on a fast port or
+/// link. Only a large BDP gives longer segments, up to [`SEGMENT_BYTES_MAX`].
 const TIMED_SEGMENT_BYTES_MAX: u64 = 2 << 20;
 
-/// 2 ms: least time that a segment should take on the slowest port or link, since each segment has
-/// a fixed cost.
+/// 0.002 s: the time that a segment should at least take on the slowest port or link, since each
+/// segment has a fixed cost. The time is chosen.
 const SEGMENT_SECONDS_MIN: f64 = 0.002;
 
-/// 40 ms: the longest time that a segment should take between two gateways that have only a small
-/// share of their ports.
+/// 0.040 s: the longest time that a segment should take between two gateways that have only a small
+/// share of their ports. The time is chosen; a segment delays the end of a collective by it at each
+/// hop.
 /// Tested by `a_pair_with_a_small_port_share_gets_short_segments`.
 const PAIR_SEGMENT_SECONDS_MAX: f64 = 0.040;
 
-/// 64 KiB: the shortest segment that is chosen for the sake of a slow pair of gateways.
+/// 65,536 bytes (64 KiB): the shortest segment that a slow pair of gateways can cause, since each
+/// segment has a fixed cost. The length is chosen.
 const PAIR_SEGMENT_BYTES_MIN: f64 = 65_536.0;
 
 /// 4: a slow pair of gateways shortens the segments of a plan to a quarter at most, so that similar
 /// fabric files give similar segments.
 const PAIR_SEGMENT_DIVISOR_MAX: u64 = 4;
 
-/// 32: a pair of gateways that carries less than 1/32 of the payload of the busiest pair does not
-/// shorten segments.
+/// 32: a pair of gateways with less than 1/32 of the busiest pair's payload does not shorten
+/// segments. The divisor is chosen, so that pairs with little to carry count for nothing.
 const SMALL_FLOW_DIVISOR: u64 = 32;
 
 /// Returns the segment size that suits a fabric, in bytes: a power of two.

@@ -16,11 +16,12 @@ const JUMBO_LANE_BITS_PER_SECOND: u64 = 20_000_000_000;
 /// 8,000 bytes: the IP MTU from which packets count as jumbo when lanes are counted.
 const JUMBO_MTU_MIN: u16 = 8_000;
 
-/// 4 lanes (QUIC connections): every link may have as many, so that traffic can spread over
-/// equal-cost network paths.
+/// 4 lanes (QUIC connections): every link may have as many, however slow, so that traffic can
+/// spread over equal-cost network paths. The number is chosen.
 const LANES_OF_SLOW_LINK: u64 = 4;
 
-/// 16 lanes (QUIC connections): the most of any link, since each lane costs the time of a thread.
+/// 16 lanes (QUIC connections): the most of any link, a chosen limit, since each lane costs the
+/// time of a thread.
 const LANES_MAX: u64 = 16;
 
 /// Returns the most QUIC connections over which each link may be striped. Gateways reserve ports,

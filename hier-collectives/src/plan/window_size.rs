@@ -8,7 +8,7 @@ use crate::topology::{Fabric, Link};
 use units::ByteCount;
 
 /// 4 segments: the smallest unsolicited window, which is the bytes that may be sent without a
-/// grant. Pipelining then works on short paths too.
+/// grant. Pipelining then works also on paths whose BDP is less than a segment.
 const WINDOW_SEGMENTS_MIN: u64 = 4;
 
 /// 2 unsolicited windows, about 2 BDP: how far beyond its results a gateway grants a peer to send

@@ -95,8 +95,8 @@ pub fn is_average_weight(weight: f64) -> bool {
     weight.is_finite() && weight >= 0.0
 }
 
-/// Whether this machine has 256-bit vectors and half-float converters, which change only the speed
-/// of a reduction.
+/// Whether this machine has 256-bit vectors (AVX2) and half-float converters (F16C). They change
+/// only the speed of a reduction.
 pub fn has_wide_vectors() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("avx2")

@@ -239,8 +239,8 @@ impl JobStore {
         self.actions.push_back(store_message_to_leader(present));
     }
 
-    /// Answers requests whose outcome is known and hands due commands to the leader, until nothing
-    /// changes. Then collects outgoing messages.
+    /// Answers requests whose outcome is known, and hands due commands to the leader, until neither
+    /// has anything to do. Then collects outgoing messages.
     fn go_on(&mut self, now: TimeNs) {
         loop {
             let answers = self.requests.follow(&self.replica);

@@ -2,11 +2,11 @@
 
 use units::{Span, TimeNs};
 
-/// 1 s: the first time after which messages without an answer are repeated, for those that are lost
-/// although nobody noticed.
+/// 1 s: the first time after which messages between stores without an answer are repeated, for
+/// those that are lost although nobody noticed. The time is chosen.
 const REPEAT_AFTER_MIN: Span = Span::from_secs(1);
-/// 128 s: the longest time after which messages are repeated, twice the longest round trip. The time
-/// doubles each time.
+/// 128 s: the longest time after which messages between stores are repeated. It is more than twice
+/// the longest round trip of a fabric, 60 s. The time doubles from repeat to repeat.
 const REPEAT_AFTER_MAX: Span = Span::from_secs(128);
 
 /// The time at which messages without an answer are repeated.

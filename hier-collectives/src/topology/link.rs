@@ -5,11 +5,12 @@ use crate::codec::{DecodeError, FieldReader, write_u32, write_u64};
 use crate::ids::RegionId;
 use units::{BitRate, ByteCount, Fraction, Span};
 
-/// 500,000,000 parts per billion (50 %): the configured loss of a link must be smaller.
+/// 500,000,000 parts per billion (50 %): the configured loss of a link must be smaller. The limit
+/// is chosen; a greater loss is taken for a mistake.
 pub(super) const LOSS_BELOW_PPB: u32 = 500_000_000;
 
-/// 60 s: the longest configured round-trip time of a link. The farthest links by satellite have less
-/// than 1 s; more is a unit mistaken.
+/// 60 s: the longest configured round-trip time of a link, a chosen limit. Paths over satellites
+/// have less than 1 s; more is most likely a wrong unit.
 pub(super) const RTT_MAX: Span = Span::from_secs(60);
 
 /// The long-haul path between two regions.

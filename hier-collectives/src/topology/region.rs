@@ -39,5 +39,6 @@ pub struct WanPort {
     pub ingress: BitRate,
 }
 
-/// 8 kbit/s: the lowest configured rate of a WAN port or a link.
+/// 8,000 bit/s, one byte a millisecond: the lowest configured rate of a WAN port or a link. The
+/// limit is chosen; a lower rate is taken for a mistake.
 pub(super) const RATE_MIN_BITS_PER_SECOND: u64 = 8_000;

@@ -21,7 +21,7 @@ pub struct Hello {
 
 impl Hello {
     /// 1 KiB: the longest accepted hello without its length prefix, nine times the longest of this
-    /// version. Later versions may send longer ones.
+    /// version. Later versions may send longer ones, which are then refused by their version.
     pub const MAX_BYTES: usize = 1024;
 
     /// Returns the wire form of the hello, without a length prefix.

@@ -15,7 +15,7 @@ pub struct JobFacts {
 }
 
 impl JobFacts {
-    /// 63 bytes: the longest name of a job, the limit of names in config files.
+    /// 63 bytes: the longest name of a job, which is the limit of all names in config files.
     pub const NAME_BYTES_MAX: usize = 63;
     /// 16 bytes: the length of the digest of a token, too long for two tokens to share one.
     pub const TOKEN_DIGEST_BYTES: usize = 16;

@@ -34,7 +34,8 @@ pub(crate) async fn run_rank_bench_telling_waits(
     }
 }
 
-/// 5 s without a result before a benchmark says what it waits for: people start ranks by hand.
+/// 5 s: the time without a result after which a benchmark says what it waits for. The time is
+/// chosen, since people start ranks by hand.
 const WAIT_TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// Describes what the ranks of `job` wait for, as their gateway reports it; `None` when they wait

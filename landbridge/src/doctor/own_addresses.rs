@@ -7,7 +7,7 @@ use hier_collectives::plan;
 use std::io::{Error, ErrorKind};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-/// Name of the check in all findings.
+/// The name of the check of this file in all its findings.
 const CHECK: &str = "own addresses";
 
 /// Checks that the `status` address and the UDP address of each lane can be bound. Call it only where

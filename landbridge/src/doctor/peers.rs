@@ -264,23 +264,23 @@ fn peer_answers_port_unreachable(address: SocketAddr, bind: IpAddr, rtt: Span) -
 }
 
 /// 1.25 times the configured RTT, plus [`RTT_WARNING_MARGIN`]: `landbridge doctor` warns of a
-/// longer RTT, since congestion windows are sized for the configured RTT.
+/// longer RTT, since congestion windows are sized for the configured one. The factor is chosen.
 const RTT_WARNING_FACTOR: f64 = 1.25;
 
 /// 2 times the measured RTT: where the configured RTT is longer, the report says that this is no
-/// fault. The windows sized by the configured RTT are then larger than the path needs.
+/// fault. Windows are then larger than the path needs. The factor is chosen.
 const RTT_FAR_SHORTER_FACTOR: f64 = 2.0;
 
 /// 2 ms: added to [`RTT_WARNING_FACTOR`] times the configured RTT, so that scheduling delay on a
-/// short link raises no warning.
+/// short link raises no warning. The time is chosen.
 const RTT_WARNING_MARGIN: Duration = Duration::from_millis(2);
 
-/// 0.8 of the configured rate: `landbridge doctor` warns of a lower measured rate. Headers,
-/// retransmissions and a single core take some of the rate.
+/// 0.8 of the configured rate: `landbridge doctor` warns of a lower measured rate. The fraction is
+/// chosen: headers, retransmissions and a single core take some of the rate.
 const RATE_WARNING_FRACTION: f64 = 0.8;
 
-/// 1 s: how long `landbridge doctor` waits for an ICMP port unreachable from a peer's host, or two
-/// round trips where those are longer.
+/// 1 s: the least time for which `landbridge doctor` waits for an ICMP port unreachable from a
+/// peer's host. It waits for two round trips where those are longer.
 const ICMP_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use gateway::observe::fetch_status::{FetchError, fetch_status_async};
 use gateway::observe::problem_report::ProblemReport;
 use gateway::observe::status::GatewayReport;
 
-/// Name of the check in all findings.
+/// The name of the check of this file in all its findings.
 const CHECK: &str = "running gateway";
 
 /// Asks the running gateway for its status, and returns its problems as findings. Call it within a

@@ -45,7 +45,8 @@ pub(crate) enum InitError {
 }
 
 impl InitError {
-    /// Returns a function that makes the error of a file or folder.
+    /// Returns a function for `map_err` that makes the error of the file or folder `path` from an
+    /// I/O error.
     pub(super) fn path(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Path { path, source }

@@ -21,8 +21,8 @@ use region_folder::{RegionFolderWriter, write_deployment_file};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Name of the folder with the CA and everything that it signed. Regions have names of lower-case
-/// letters.
+/// The name of the folder with the CA and everything that it signed. No region can have it, since
+/// their names are in lower case.
 pub(crate) const AUTHORITY_FOLDER: &str = "CA";
 
 /// Makes the folder `out` with all files of a deployment, whose certificates are valid for `days`

@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use units::{BitRate, Fraction, Span};
 
-/// UDP 7400: the first port of a gateway's lanes where an address has none.
+/// UDP port 7400: the first port of a gateway's lanes where an address has none. The number is
+/// chosen.
 const FIRST_PORT_DEFAULT: u16 = 7400;
 
 /// A region and the addresses of its gateways: `east=203.0.113.10,203.0.113.11:7500`.

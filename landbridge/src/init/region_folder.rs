@@ -13,7 +13,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use units::ByteCount;
 
-/// 1 GiB: `memory` of a gateway, if its windows and lanes fit half of it.
+/// 1 GiB: the key `memory` of a gateway whose windows and lanes fit into half of it. The size is
+/// chosen; other gateways get more.
 const GATEWAY_MEMORY_LEAST: ByteCount = ByteCount::new(1 << 30);
 
 /// The folder of a region, for its operator. The field names are keys of the JSON output.

@@ -61,8 +61,8 @@ pub(crate) struct DeployedGateway {
     pub status_port: u16,
 }
 
-/// TCP 9400: the port of the status of the first gateway at an IP address. Further ones have the next
-/// ports, as they run on the same host.
+/// TCP port 9400: the port of the status of the first gateway at an IP address. The number is
+/// chosen. Further gateways there run on the same host and have the next ports.
 const STATUS_PORT_FIRST: u16 = 9400;
 
 impl DeploymentSpec {

@@ -18,14 +18,15 @@ use std::path::PathBuf;
 /// Tested by `unweighted_averages_miss_the_reference`.
 const RANK_SPEEDS: [f64; 4] = [1.0, 1.0, 0.5, 2.0];
 
-/// Key `memory` of each gateway of a quickstart.
+/// 1 GiB: the key `memory` of each gateway of a quickstart, which bounds its windows and partials.
+/// The size is chosen.
 const GATEWAY_MEMORY_LIMIT: &str = "1 GiB";
 
-/// Key `memory` of the job of a quickstart, in each region: room for the arenas of 8 ranks with the
-/// largest buffer.
+/// 80 GiB: the key `memory` of a quickstart's job in each region, which is a limit. It allows the
+/// arenas of 8 ranks with the largest buffer.
 const JOB_MEMORY_LIMIT: &str = "80 GiB";
 
-/// Names of the two regions, after which region files, logs and sockets are named.
+/// The names of the quickstart's two regions, which region files, logs and sockets have too.
 pub(super) const REGION_NAMES: [&str; 2] = ["east", "west"];
 
 /// Temporary folder with the files of a quickstart, removed on drop, and the addresses in them.

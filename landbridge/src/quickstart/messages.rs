@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Name of the job of a quickstart.
+/// The name of the job of a quickstart, in config files and status.
 pub(super) const JOB_NAME: &str = "quickstart";
 
 /// A line of JSON that a rank prints.

@@ -8,10 +8,11 @@ use std::io::{self, IsTerminal};
 use std::sync::{Mutex, PoisonError};
 use terminal_size::{Width, terminal_size_of};
 
-/// 20 frames a second at most, as indicatif draws by default.
+/// 20 frames a second: the most that a progress bar draws, which is the default of the crate
+/// `indicatif`.
 const FRAMES_PER_SECOND: u8 = 20;
 
-/// 80 columns, where the terminal does not tell its width.
+/// 80 columns: the width of a progress bar where the terminal does not tell its own.
 const COLUMNS_DEFAULT: u16 = 80;
 
 /// Returns a progress bar over `length` steps; a hidden one where stderr is no terminal.

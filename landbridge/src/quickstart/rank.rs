@@ -157,7 +157,7 @@ struct GradientAverage<'a> {
 }
 
 impl<'a> GradientAverage<'a> {
-    /// Allocates the tensors in the arena of the client.
+    /// Allocates the tensors of gradients in the arena of the client.
     fn new(client: &'a Client) -> Result<Self, ArenaFull> {
         let tensor = |_| client.allocate(Dtype::F32, EXCHANGED_ELEMENTS as u64);
         let free = (0..GRADIENT_TENSORS).map(tensor).collect::<Result<_, _>>()?;

@@ -18,19 +18,23 @@ from .._memory.limits import describe_limit_error, is_limit, name_thread_limits
 from .._protocol.credential_file import check_regular_file
 from ..errors import ConfigError, LimitReached
 
-#: The variable that names the program, in place of the one that was installed.
+#: The environment variable with the path of the ``landbridge`` program, in place of the one that
+#: was installed.
 _PROGRAM_VARIABLE = "LANDBRIDGE_BIN"
-#: Exit code 64 of the program: a file is wrong, and standard error says why; docs/exit-codes.md.
+#: 64: the exit code of the program where a file is wrong. Its standard error then says why;
+#: docs/exit-codes.md.
 _EXIT_CONFIG = 64
 #: 1: the version of the JSON of ``landbridge config`` that this package reads.
 _ANSWER_VERSION = 1
-#: The fields of the JSON that this package reads, with their types, by the name of their list.
+#: The fields of the JSON of ``landbridge config`` that this package reads, with their types, by the
+#: name of their list.
 _ANSWER_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "gateways": {"gateway": (str,), "socket": (str,), "user": (str, type(None)), "ca": (str,)},
     "jobs": {"job": (str,), "token": (str,)},
     "ranks": {"region": (str,), "gateway": (str, type(None)), "speed": (int, float)},
 }
-#: Limit on the time in which the program reads config files, in seconds. It takes milliseconds.
+#: 60 s: the longest time in which the program may read config files. The time is chosen: it takes
+#: milliseconds.
 _READ_TIMEOUT_S = 60.0
 
 

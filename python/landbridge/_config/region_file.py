@@ -21,7 +21,8 @@ from .._protocol.wire import TOKEN_BYTES
 from ..errors import ConfigError, argument_error
 from .program import read_config
 
-#: Bytes of each unit in which a config file, or the parameter ``arena``, may give a size.
+#: The number of bytes of each unit in which a config file, or the parameter ``arena``, may give a
+#: size.
 _BYTES_PER_UNIT = {
     "B": 1,
     "kB": 10**3,
@@ -33,9 +34,10 @@ _BYTES_PER_UNIT = {
     "GiB": 1 << 30,
     "TiB": 1 << 40,
 }
-#: Characters that may stand around a token in its file, as the gateway's reader has it.
+#: The characters that may stand around a token in its file; the gateway allows the same.
 _TOKEN_SPACE = b" \t\n\x0c\r"
-#: A token in its file, without the space around it.
+#: The pattern of a token in its file, without the space around it: hexadecimal digits, two for each
+#: byte.
 _TOKEN_TEXT = re.compile(rb"[0-9A-Fa-f]{%d}" % (2 * TOKEN_BYTES))
 
 

@@ -26,24 +26,25 @@ from .job_state import JobState
 
 _log = logging.getLogger("landbridge")
 
-#: 0.1 s: first pause between two attempts to attach to a gateway. Each failure to attach doubles
-#: it.
+#: 0.1 s: the first pause between two attempts to attach to a gateway, a chosen time. Each failure
+#: to attach doubles it.
 _RETRY_PAUSE_MIN_S = 0.1
-#: 1 s: longest pause between two attempts to attach to a gateway, so that one that is back is soon
-#: found.
+#: 1 s: the longest pause between two attempts to attach to a gateway. It is chosen, so that one
+#: that is back is soon found.
 _RETRY_PAUSE_MAX_S = 1.0
-#: 2 s: how long a refusal by the socket's folder is retried, since a gateway that starts closes the
-#: folder for microseconds.
+#: 2 s: how long a refusal by the socket's folder is retried. A gateway that starts closes the
+#: folder for microseconds, so the time is chosen.
 _DENIED_MAX_S = 2.0
-#: 30 s: a trouble that lasts longer is a warning. Trainers and gateways may be started one after
-#: the other.
+#: 30 s: a trouble that lasts longer is logged as a warning. The time is chosen, since trainers and
+#: gateways may be started one after the other.
 _WARNING_DELAY_S = 30.0
-#: 600 s: shortest pause between two warnings of a rank about troubles of one kind.
+#: 600 s: the shortest pause between two warnings of a rank about troubles of one kind, as gateways
+#: have it.
 _WARNING_PAUSE_S = 600.0
 #: 5 s: a gateway that answers nothing for so long counts as stopped. A running one answers within 2
 #: s, even while an earlier process of the rank is attached.
 _ANSWER_MAX_S = 5.0
-#: 2 s: longest delay between a timeout and the report of a running gateway about it;
+#: 2 s: the longest delay between a timeout and the report of a running gateway about it;
 #: docs/failures.md.
 _TIMEOUT_REPORT_DELAY_MAX_S = 2.0
 
@@ -52,6 +53,7 @@ class GatewayAttachment:
     """Attaches one rank to its gateway, also after the connection was lost."""
 
     def __init__(self, location: GatewayLocation, rank: int, arena: Arena, state: JobState) -> None:
+        """Prepares to attach the rank with its arena at a gateway. Nothing is connected yet."""
         #: The name of the fabric, once attached.
         self.fabric = ""
         #: The number of ranks of the job, once attached.
@@ -214,6 +216,7 @@ class AttachmentFailures:
     """The failures of one rank's attempts to meet the others within one timeout."""
 
     def __init__(self, rank: int, timeout_s: float) -> None:
+        """Begins without failures, for a rank that tries for ``timeout_s`` seconds."""
         self._rank = rank
         self._timeout_s = timeout_s
         #: The failure of the last attempt that was followed by another one.
@@ -264,6 +267,7 @@ class AttachmentLog:
     lasts and an operator should look."""
 
     def __init__(self, rank: int) -> None:
+        """Begins without trouble, for the rank of this number."""
         self._rank = rank
         #: The text of the last trouble, logged once however often it is met.
         self._told = ""

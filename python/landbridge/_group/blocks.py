@@ -33,9 +33,9 @@ from .poster import (
 )
 from .state import PostedCollective
 
-#: Offset and length in bytes of a slot without data.
+#: The offset and length in bytes of an arena slot for blocks without data.
 _EMPTY_SLOT = (0, 0)
-#: 2^48 rows: more than any array has.
+#: 2^48 rows: the most that an argument may name, more than any array has.
 _ROWS_MAX = 1 << 48
 
 

@@ -26,9 +26,9 @@ from .._operation import DEFAULT_TIMEOUT_S
 from .._protocol.tls import TlsGateway, load_tls_context, parse_tls_address
 from .group import Group
 
-#: 4 KiB, one page: the arena of a rank that uses the store alone.
+#: 4,096 bytes, one page: the arena of a rank that uses the store alone, the shortest possible.
 _STORE_ARENA_BYTES = 4096
-#: 63 letters: the longest name of a gateway or a job in a config file.
+#: 63 letters: the longest name of a gateway or a job in a config file; docs/configuration.md.
 _NAME_LETTERS_MAX = 63
 
 

@@ -28,7 +28,7 @@ from .subgroup import ParentGroup
 _log = logging.getLogger("landbridge")
 
 #: 60 s: how long a rank that has finished waits for others to recover with, before it takes them to
-#: have ended. A gateway is started again within seconds.
+#: have ended. The time is chosen, since a gateway is started again within seconds.
 _FINISH_TIMEOUT_S = 60.0
 
 
@@ -55,6 +55,7 @@ class Group(ParentGroup):
     _state: JobState
 
     def __init__(self, location: GatewayLocation, rank: int, arena: Arena) -> None:
+        """Makes the group of all ranks of a job, which ``connect`` then attaches."""
         super().__init__(rank, len(location.speeds), arena, JobState(), threading.RLock())
         # Ends the connection of a group that nobody closes.
         weakref.finalize(self, JobState.shut_down_connection, self._state).atexit = False

@@ -19,6 +19,7 @@ class JobState(GroupState):
     """The state of the job as a group of all its ranks, and of the rank's other groups."""
 
     def __init__(self) -> None:
+        """Makes the state of a job that is not connected and has no other groups."""
         super().__init__()
         #: The groups that the rank has made and not left, by its own numbers.
         self.subgroups: dict[int, JobSubgroupState] = {}
@@ -135,6 +136,7 @@ class JobSubgroupState(GroupState):
     place: GroupPlace
 
     def __init__(self, job: JobState, place: GroupPlace) -> None:
+        """Makes the state of a group at a place of the job. Its gateways have not met yet."""
         self.job = job
         super().__init__()
         self.place = place

@@ -25,15 +25,18 @@ from .poster import posted_agreed_array
 from .state import GroupState
 from .whole_arrays import WholeArrayCollectives
 
-#: 2^64 - 1: the place of a group of two ranks for their sends.
+#: 2^64 - 1: the place of every group of two ranks for their sends. A place numbers the groups of a
+#: job, and no other group has this one.
 _PAIR_PLACE = (1 << 64) - 1
-#: 65,536 tags: one more than the highest.
+#: 65,536 tags of sends, from 0 on: as many as the 16 bits of a tag can name.
 _TAGS = 1 << 16
-#: Bit 61: set in the number of a send; docs/protocol.md section 2.
+#: 2^61, bit 61: set in the number of a send, and in that of no other collective; docs/protocol.md
+#: section 2.
 _SEND_BIT = 1 << 61
-#: Bit 60: the number, in the group of two, of the rank that sends.
+#: 60: the bit in the number of a send that names the sender by its rank, 0 or 1, in the group of
+#: two.
 _SENDER_SHIFT = 60
-#: 44 bits: the place of a send in its series, below the tag.
+#: 44 bits: those in the number of a send for its place in its series. The tag stands above them.
 _TAG_SHIFT = 44
 
 
@@ -45,6 +48,8 @@ class SendingGroup(WholeArrayCollectives):
     def __init__(
         self, rank: int, world_size: int, arena: Arena, state: GroupState, posting: threading.RLock
     ) -> None:
+        """Prepares posts, as ``CollectivePoster``, for a rank that has sent to no other rank
+        yet."""
         super().__init__(rank, world_size, arena, state, posting)
         # The groups of this rank and each other one that it has sent to or received from.
         self._pairs: dict[int, PairState] = {}
@@ -225,6 +230,7 @@ class RankPair(BlockCollectives):
     """A rank and one other, in a group of their own for their sends."""
 
     def __init__(self, job: SendingGroup, state: PairState) -> None:
+        """Makes the group of two ranks with this state, on the connection of the job."""
         super().__init__(state.place.rank, 2, job._arena, state, job._posting)
         # Keeps the connection.
         self._job = job

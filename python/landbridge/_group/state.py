@@ -28,11 +28,14 @@ from .._protocol.wire import (
 )
 from .._waiting import Latch
 
-#: 64 steps: the most of one rank that may wait to be committed at once; docs/protocol.md section 5.
+#: 64 steps: the most of one rank that may wait to be committed at once, a limit of gateways;
+#: docs/protocol.md section 5.
 COMMITS_MAX = 64
-#: 128 requests: the most of one rank to the store that may wait at once; docs/protocol.md section 7.
+#: 128 requests: the most of one rank to the store that may wait at once, a limit of gateways;
+#: docs/protocol.md section 7.
 STORE_CALLS_MAX = 128
-#: The beginning of errors of a lost connection: fabrics have many gateways, and one is meant.
+#: The beginning of the text of errors after a lost connection. Fabrics have many gateways, and the
+#: rank's own is meant.
 _OWN_GATEWAY_LOST = "this rank is no longer attached to its own gateway"
 
 #: The offset and the length of a slot in the arena, in bytes.
@@ -59,6 +62,7 @@ class GroupState:
     place: GroupPlace | None = None
 
     def __init__(self) -> None:
+        """Makes the state of a group that is not connected and in no epoch."""
         self._make_locks()
         self.connection: Connection | None = None
         #: The latest known epoch, or 0.
@@ -484,5 +488,5 @@ def _gateway_lost_text(reason: str) -> str:
     return f"{_OWN_GATEWAY_LOST}: {reason}; contribution intact; `recover` attaches again"
 
 
-#: Exceptions of a failed collective after which the collective's epoch is over.
+#: The exceptions of a failed collective after which its epoch is over.
 _EPOCH_ENDING_FAILURES = (errors.EpochEnded, errors.RegionLost, errors.GatewayShuttingDown)

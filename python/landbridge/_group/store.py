@@ -17,14 +17,16 @@ from .._arguments import (
 )
 from .._protocol import store as wire
 
-#: 300 s: how long a request to the store waits by default, as the stores of PyTorch do.
+#: 300 s: how long a request to the store waits by default. The stores of PyTorch have the same
+#: default.
 STORE_TIMEOUT_S = 300.0
-#: 2 s: longest delay between the timeout of a request and the answer of a running gateway.
+#: 2 s: the longest delay between the timeout of a request to the store and the answer of a running
+#: gateway, a chosen time.
 STORE_ANSWER_DELAY_MAX_S = 2.0
 
-#: The words for a key in errors.
+#: The words of errors for the keys that the store accepts.
 _KEY_ACCEPTED = "texts that UTF-8 can hold"
-#: The words for a value in errors.
+#: The words of errors for the values that the store accepts.
 _VALUE_ACCEPTED = "texts that UTF-8 can hold, and bytes"
 #: The types of a value, and of an item of a queue.
 Value = Union[str, bytes]
@@ -57,6 +59,7 @@ class Store:
     """
 
     def __init__(self, caller: StoreCaller) -> None:
+        """Makes the store whose requests the caller sends. They wait for 300 s by default."""
         self._caller = caller
         self.timeout = STORE_TIMEOUT_S
 

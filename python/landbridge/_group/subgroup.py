@@ -16,7 +16,8 @@ from .._protocol.wire import LeaveGroup, MakeGroup, Request, encode_group_ranks
 from .job_state import JobState, JobSubgroupState
 from .sends import SendingGroup
 
-#: 2^63: the bit of a group's place that marks a caller's tag, in place of a count of makings.
+#: 2^63: the bit of a group's place that marks a caller's tag. Without it the place counts the
+#: groups that ranks have made.
 _TAG_PLACE = 1 << 63
 
 
@@ -165,6 +166,7 @@ class Subgroup(ParentGroup):
     _state: JobSubgroupState
 
     def __init__(self, job: ParentGroup, state: JobSubgroupState, ranks: Sequence[int]) -> None:
+        """Makes the group of these ranks of the job, by their numbers there, from its state."""
         super().__init__(state.place.rank, len(ranks), job._arena, state, job._posting)
         self.ranks = tuple(ranks)
         # Keeps the connection.

@@ -33,9 +33,11 @@ class WholeArrayCollectives(BlockCollectives):
         raise NotImplementedError
 
     def __enter__(self: C) -> C:
+        """Returns the group, which ``with`` closes at the end of its block."""
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Closes the group, whether or not the block has failed."""
         self.close()
 
     def empty(self, shape: arrays.Shape, dtype: Any) -> Any:

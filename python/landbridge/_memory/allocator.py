@@ -19,6 +19,7 @@ class SlotAllocator:
     """The free and the used parts of an arena. Only one thread may use it at a time."""
 
     def __init__(self, nbytes: int) -> None:
+        """Makes the allocator of ``nbytes`` bytes, all of them free."""
         end = nbytes // SLOT_ALIGN_BYTES * SLOT_ALIGN_BYTES
         # The start and the end of each gap, in order. No gap touches the next.
         self._gaps: list[tuple[int, int]] = [(0, end)] if end else []

@@ -33,6 +33,7 @@ class ArenaSlot:
     gone."""
 
     def __init__(self, memory: Any, offset: int, nbytes: int) -> None:
+        """Makes the slot at ``offset`` of the arena, with ``nbytes`` bytes of ``memory``."""
         #: A ctypes array, of which arrays of any library are views.
         self.memory = memory
         #: Bytes from the start of the arena.
@@ -49,6 +50,8 @@ class Arena:
     """The shared memory of one rank, in slots. Any thread may call ``allocate_slot``."""
 
     def __init__(self, nbytes: int) -> None:
+        """Allocates the shared memory, whole. Raises ``ConfigError`` for no bytes, and
+        ``ArenaFull`` or ``LimitReached`` where a limit of the system leaves no room."""
         if nbytes <= 0:
             raise ConfigError(f"arena of {nbytes} bytes: accepted: 1 byte or more")
         # Without this check the kernel would kill this process or others to find the pages.

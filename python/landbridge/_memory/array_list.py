@@ -10,7 +10,8 @@ from ..errors import UnsupportedArray
 from .arena import ArenaSlot
 from .arrays import ArrayAdapter, adapt_array
 
-#: 64 bytes: the memory behind a block without rows, since array libraries refuse a view of nothing.
+#: 64 bytes: the memory that stands for a block without rows. It is chosen, since array libraries
+#: refuse a view of nothing.
 _NO_ROWS_BYTES = 64
 
 
@@ -18,6 +19,8 @@ class ArrayList(ArrayAdapter):
     """The adapter of a list of arrays, whose library, dtype and row shape are the same."""
 
     def __init__(self, blocks: Sequence[ArrayAdapter]) -> None:
+        """Makes the adapter from those of the arrays. Raises ``UnsupportedArray`` where there is
+        none, or their dtypes or rows differ."""
         if not blocks:
             raise UnsupportedArray("an empty list of arrays; give one for each rank")
         first = blocks[0]

@@ -28,8 +28,8 @@ from .plain_memory import (
 
 Shape = Union[int, Sequence[int]]
 
-#: Numbers of the DLPack device types whose memory the CPU can read: plain memory, and memory that
-#: is pinned for CUDA or ROCm.
+#: 1, 3 and 11: the numbers of the DLPack device types whose memory the CPU can read. They are plain
+#: memory, and memory pinned for CUDA or for ROCm.
 _DLPACK_CPU_DEVICE_TYPES = (1, 3, 11)
 
 
@@ -53,6 +53,7 @@ class ArrayAdapter:
     """An array that is copied to and from slots of the arena. Each array library has a subclass."""
 
     def __init__(self, array: Any, element: ElementType, shape: tuple[int, ...]) -> None:
+        """Notes an array with the type of its elements and its shape."""
         self.array = array
         self.element = element
         self.shape = shape
@@ -264,6 +265,8 @@ class _BufferArrayAdapter(ArrayAdapter):
     """The adapter of a buffer, such as bytes, bytearray, array.array or memoryview."""
 
     def __init__(self, view: memoryview, dtype: Dtype | None) -> None:
+        """Makes the adapter of a buffer; ``dtype`` names elements that have no format. Raises
+        ``UnsupportedArray`` for an unknown format."""
         code = view.format.lstrip("@=<") if view.itemsize == 1 or view.format[0] != ">" else ""
         name = _NAMES_BY_FORMAT.get(code)
         element = None if name is None else _choose_element(name, dtype)
@@ -306,6 +309,8 @@ class _NumpyArrayAdapter(ArrayAdapter):
     """The adapter of a NumPy array."""
 
     def __init__(self, numpy: Any, array: Any, dtype: Dtype | None) -> None:
+        """Makes the adapter of a NumPy array; ``dtype`` names elements that NumPy has no name for.
+        Raises ``UnsupportedArray`` for an unknown dtype."""
         super().__init__(array, _numpy_element(array.dtype, dtype), array.shape)
         self._numpy = numpy
 
@@ -344,6 +349,8 @@ class _JaxArrayAdapter(_NumpyArrayAdapter):
     """The adapter of a JAX array. Such an array is immutable, so a result is always a new one."""
 
     def __init__(self, array: Any, dtype: Dtype | None) -> None:
+        """Makes the adapter of a JAX array. Raises ``UnsupportedArray`` for one that is traced,
+        deleted, or not whole on the CPU."""
         tracer = getattr(importlib.import_module("jax.core"), "Tracer", ())
         if isinstance(array, tracer):
             raise UnsupportedArray("a traced JAX array has no elements yet; use it outside `jit`")
@@ -385,6 +392,8 @@ class _TorchArrayAdapter(ArrayAdapter):
     """The adapter of a torch tensor on the CPU."""
 
     def __init__(self, torch: Any, tensor: Any, dtype: Dtype | None) -> None:
+        """Makes the adapter of a torch tensor. Raises ``UnsupportedArray`` for one that is no plain
+        memory of the CPU, or has an unknown dtype."""
         check_plain_cpu_tensor(torch, tensor, "the tensor")
         element = _torch_element(torch, tensor.dtype, dtype)
         plain = tensor.detach() if tensor.requires_grad else tensor
@@ -458,7 +467,7 @@ def _torch_tensor_over_slot(torch: Any, slot: ArenaSlot, dtype: Any, shape: tupl
     return torch.frombuffer(slot.memory, dtype=dtype, count=count).view(shape)
 
 
-#: The ``Dtype`` of each name of an element type that NumPy, ml_dtypes, JAX and torch share.
+#: The ``Dtype`` for each name of an element type that NumPy, ml_dtypes, JAX and torch share.
 _DTYPES_BY_NAME = {
     "float32": Dtype.F32,
     "float64": Dtype.F64,
@@ -474,8 +483,8 @@ _DTYPES_BY_NAME = {
     "uint64": Dtype.U64,
     "bool": Dtype.BOOL,
 }
-#: The name of the element type of each format of a buffer that is known. A C long and a size have
-#: 64 bits on Linux.
+#: The name of the element type for each known format of a buffer. A C long and a size have 64 bits
+#: on Linux.
 _NAMES_BY_FORMAT = {
     **{d.struct_format: name for name, d in _DTYPES_BY_NAME.items() if d != Dtype.BF16},
     **{"l": "int64", "n": "int64", "L": "uint64", "N": "uint64"},

@@ -29,8 +29,8 @@ from .wire import (
     Response,
 )
 
-#: 30 s: the longest wait for the gateway's first response. The gateway waits less long for an
-#: earlier connection of the same rank to end.
+#: 30 s: the longest wait for the gateway's first response, a chosen time. The gateway waits less
+#: long for an earlier connection of the same rank to end.
 FIRST_RESPONSE_TIMEOUT_S = 30.0
 
 

@@ -107,11 +107,11 @@ class Dtype(enum.IntEnum):
 #: The reduction ``Op`` for each name in lower case. A dictionary finds a name ten times as fast as
 #: an enumeration.
 _OPS_BY_NAME = {op.name.lower(): op for op in Op}
-#: The kinds of collectives that reduce contributions.
+#: The kinds of collectives that reduce contributions, and do not only move them.
 _REDUCED_KINDS = frozenset(
     (CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE, CollectiveKind.REDUCE_SCATTER)
 )
-#: Size of an element of each ``Dtype``, in bytes.
+#: The size in bytes of an element of each ``Dtype``.
 _ELEMENT_BYTES = {
     Dtype.F32: 4,
     Dtype.F64: 8,

@@ -36,16 +36,16 @@ from .wire import (
     StoreAnswered,
 )
 
-#: 4,096 bytes: the most that one read of the gateway's socket asks for, room for dozens of
-#: messages.
+#: 4,096 bytes: the most that one read of the gateway's socket asks for. The size is chosen, with
+#: room for dozens of messages.
 SOCKET_READ_BYTES = 1 << 12
-#: 50 us in seconds: time for which a waiting thread polls the gateway's socket before it sleeps. To
-#: wake up a sleeping thread takes as long.
+#: 50e-6 s (50 us): the time for which a waiting thread polls the gateway's socket before it sleeps.
+#: To wake up a sleeping thread takes as long.
 _POLL_BEFORE_SLEEP_S = 50e-6
-#: 0.1 s: longest delay until the reader thread reads a message of the gateway while no operation is
-#: under way.
+#: 0.1 s: the longest delay until the reader thread reads a message of the gateway while no
+#: operation is under way. The time is chosen.
 _IDLE_READ_DELAY_S = 0.1
-#: 2^31 - 1 ms: largest timeout that ``poll`` takes, which is a C int.
+#: 2^31 - 1 ms: the largest timeout that ``poll`` takes, which is a C int.
 _POLL_TIMEOUT_MAX_MS = (1 << 31) - 1
 
 
@@ -115,6 +115,8 @@ class Connection:
     """An attached connection to the gateway. ``start_reader`` starts its reader thread."""
 
     def __init__(self, connected: Channel, attached: Attached, frames: FrameDecoder) -> None:
+        """Takes over a socket on which the gateway has answered ``attached``. ``frames`` may hold
+        bytes that came behind the answer."""
         self.attached = attached
         self._socket = connected
         self._frames = frames
@@ -366,4 +368,5 @@ class _ReadingThread:
     """The thread that reads, as a new object for each turn."""
 
     def __init__(self) -> None:
+        """Notes that the calling thread reads."""
         self.thread = threading.get_ident()

@@ -12,6 +12,7 @@ class FrameDecoder:
     """Cuts a stream of bytes into messages, and keeps at most one incomplete message."""
 
     def __init__(self) -> None:
+        """Begins at the start of a message."""
         self._rest = b""
         #: The number of bytes that follow and are no message, and the function that takes them.
         self._plain_left = 0

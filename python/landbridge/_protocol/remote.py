@@ -37,6 +37,8 @@ class RemoteConnection(Connection):
         rank: int,
         arena: memoryview,
     ) -> None:
+        """Takes over a socket as ``Connection`` does, for a rank whose contributions and results
+        are in ``arena``."""
         super().__init__(connected, attached, frames)
         self._place = GroupPlace(0, rank, attached.world_size)
         self._arena = arena

@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from .. import errors
 
-#: The layout of ``struct ucred``: process, user and group.
+#: The layout of Linux's ``struct ucred``, which names the process at the other end of a socket:
+#: process, user and group.
 _PEER_CREDENTIALS = struct.Struct("iII")
-#: The advice to a user who may not connect to a gateway's socket, as the gateway gives it.
+#: The advice to a user who may not connect to a gateway's socket, in the words of the gateway.
 _DENIED_SOCKET_REMEDY = (
     "run it as that user, or let `group` of the gateway in the region file name a group of this user"
 )
@@ -38,6 +39,7 @@ class TrustedUsers(NamedTuple):
         return user in (0, self.own, self.gateway)
 
     def __str__(self) -> str:
+        """Returns the names and numbers of the users, root first, for messages."""
         users = {0: None, self.own: None}
         if self.gateway is not None:
             users[self.gateway] = None

@@ -13,13 +13,15 @@ from .. import errors
 from .fields import DecodeError
 from .wire import FAILURE_TEXT_MAX_BYTES
 
-#: 1,024 bytes: the longest key.
+#: 1,024 bytes: the longest key of the store, a limit of gateways.
 KEY_MAX_BYTES = 1024
-#: 48 KiB: the longest value, and the longest item of a queue.
+#: 48 KiB: the longest value, and the longest item of a queue, in the store. It is a limit of
+#: gateways, so that a message of 64 KiB holds it.
 VALUE_MAX_BYTES = 48 << 10
-#: 56 KiB: the most bytes of keys and values in one request.
+#: 56 KiB: the most bytes of keys and values in one request to the store. It is a limit of gateways,
+#: so that a message of 64 KiB holds them.
 REQUEST_MAX_BYTES = 56 << 10
-#: 1,024 keys: the most in one request.
+#: 1,024 keys: the most in one request to the store, a limit of gateways.
 REQUEST_MAX_KEYS = 1024
 
 
@@ -166,6 +168,7 @@ class _StoreAnswerReader:
     """Reads the fields of an answer from its front."""
 
     def __init__(self, data: bytes) -> None:
+        """Begins at the front of the bytes of an answer."""
         self._data, self._at = data, 0
 
     def take(self, count: int) -> bytes:

@@ -17,21 +17,25 @@ from typing import NamedTuple
 from .. import errors
 from .credential_file import read_credential_file
 
-#: The protocol (ALPN) of trainers' connections, with its version.
+#: The name of the protocol of trainers' connections (ALPN of TLS), with its version 1.
 _ALPN = "landbridge-attach/1"
-#: 64 KiB: the most encrypted bytes that one read asks for.
+#: 64 KiB: the most encrypted bytes that one read of the socket asks for, a chosen size.
 _READ_BYTES = 1 << 16
-#: 256 KiB: the most bytes that are encrypted before they are sent.
+#: 256 KiB: the most bytes that are encrypted before they are sent, the size of a piece of a
+#: contribution.
 _ENCRYPT_BYTES = 1 << 18
-#: 15 s without a byte, after which the system asks whether the gateway's host is there.
+#: 15 s without a byte, after which the system asks whether the gateway's host is there (TCP
+#: keep-alive). The time is chosen.
 _KEEPALIVE_IDLE_S = 15
-#: 5 s between two questions of the system whether the gateway's host is there.
+#: 5 s between two such questions of the system (TCP keep-alive). The time is chosen.
 _KEEPALIVE_INTERVAL_S = 5
-#: 6 questions of the system without an answer end a connection, 45 s after the last byte.
+#: 6 questions of the system (TCP keep-alive) without an answer end a connection, 45 s after the
+#: last byte. The number is chosen.
 _KEEPALIVE_QUESTIONS = 6
-#: 60,000 ms in which a gateway acknowledges nothing, before it counts as gone.
+#: 60,000 ms in which a gateway's host acknowledges nothing that was sent: it then counts as gone.
+#: The time is chosen.
 _UNACKNOWLEDGED_MAX_MS = 60_000
-#: 10 s for the TCP connection and TLS of one attempt.
+#: 10 s: the longest time of one attempt for the TCP connection and TLS. The time is chosen.
 _CONNECT_TIMEOUT_S = 10.0
 #: OpenSSL's codes for a certificate that another CA has signed: 7 for its signature, 18 to 21 for
 #: an issuer that is not among those trusted.
@@ -125,6 +129,7 @@ class TlsChannel:
     """The bytes of one connection, encrypted and decrypted. Any thread may call it."""
 
     def __init__(self, connected: socket.socket, context: ssl.SSLContext, host: str) -> None:
+        """Prepares TLS over a connected socket to ``host``. Keys are not agreed on yet."""
         self._socket = connected
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)

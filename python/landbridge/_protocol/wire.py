@@ -27,13 +27,15 @@ from .fields import (
     encode_text,
 )
 
-#: 5: version of the local protocol between trainer and gateway, which both must speak.
+#: 5: the version of the protocol between trainer and gateway, which both must speak;
+#: docs/protocol.md.
 LOCAL_PROTOCOL_VERSION = 5
-#: 64 KiB: longest message between trainer and gateway, without the length field.
+#: 64 KiB: the longest message between trainer and gateway, without its length field.
 MESSAGE_MAX_BYTES = 64 << 10
-#: 256 KiB: the most bytes of one piece of a contribution or result.
+#: 256 KiB: the most bytes of one piece of a contribution or result between a trainer and a gateway
+#: on another host. Messages pass between pieces.
 PIECE_MAX_BYTES = 1 << 18
-#: 32 bytes: length of a job's token.
+#: 32 bytes: the length of a job's token, its secret.
 TOKEN_BYTES = 32
 #: ``L``: the first byte that a trainer sends to its gateway. The file descriptor of the arena goes
 #: along with this byte.
@@ -41,9 +43,10 @@ ATTACH_FIRST_BYTE = b"L"
 #: 128: reasons of refusals with this code or a higher one pass with time. A lower code lasts until
 #: somebody changes a file or a program.
 TEMPORARY_REFUSAL_MIN = 128
-#: 1,024 bytes: longest text of a failure that a gateway sends.
+#: 1,024 bytes: the longest text of a failure that a gateway sends; docs/protocol.md.
 FAILURE_TEXT_MAX_BYTES = 1024
-#: 8: most dimensions of a shape in a message; docs/protocol.md section 2.
+#: 8 dimensions: the most of a shape in a message; docs/protocol.md section 2. A shape of more is
+#: hashed into the layout.
 SHAPE_MAX_DIMENSIONS = 8
 
 
@@ -351,6 +354,8 @@ class _MessageLayout:
     """The wire layout of one message class: fixed parts with texts or sizes between them."""
 
     def __init__(self, cls: Any, first: int) -> None:
+        """Derives the layout of a message class from the types of its fields; ``first`` is its
+        code, the first byte."""
         self.cls = cls
         self._first = first
         # For each fixed part: its struct, its enums, and the text or the sizes after it.
@@ -467,6 +472,8 @@ class MessageCodec(Generic[M]):
     """The codec of one direction's messages, which differ by their first byte."""
 
     def __init__(self, name: str, messages: Mapping[int, type[Any]]) -> None:
+        """Makes the codec of these message classes by their codes. ``name`` says in errors whose
+        messages they are."""
         self._name = name
         self.messages = dict(messages)
         self._by_code = {code: _MessageLayout(cls, code) for code, cls in messages.items()}

@@ -18,8 +18,8 @@ from .._operation import DEFAULT_TIMEOUT_S, Operation
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray
 from ._local_ranks import LocalRanks
 
-#: 25 MiB: default for the most bytes of gradients that are averaged in one all-reduce, as in
-#: PyTorch's DDP.
+#: 25 MiB: the default for the most bytes of gradients that are averaged in one all-reduce.
+#: PyTorch's DDP has the same.
 _DEFAULT_BUCKET_BYTES = 25 << 20
 
 
@@ -292,6 +292,8 @@ class _GradientBucket:
     def __init__(
         self, group: Group, parameters: list[torch.nn.Parameter], names: list[str], index: int
     ) -> None:
+        """Allocates the gradients of these parameters twice in the arena. ``index`` is the number
+        of the bucket. Raises ``ArenaFull``."""
         self.parameters, self._names = parameters, names
         elements = sum(p.numel() for p in parameters)
         dtype = parameters[0].dtype

@@ -49,6 +49,7 @@ class LocalRanks:
             )
 
     def __str__(self) -> str:
+        """Returns this trainer's number and the number of all, such as ``0 of 4``."""
         return f"{self.index} of {self.size}"
 
     def split_samples(self, samples: int) -> tuple[int, int]:

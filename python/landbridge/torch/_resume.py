@@ -30,11 +30,13 @@ from ._training_state import (
     encode_training_state,
 )
 
-#: A rank's word to all others: its state can be sent.
+#: 0: the word by which a rank tells all others that its state can be sent.
 _IS_SENDABLE = 0
-#: A rank's word to all others: its state cannot be sent, so nobody need wait for it.
+#: 1: the word by which a rank tells all others that its state cannot be sent, so that nobody waits
+#: for it.
 _IS_UNSENDABLE = 1
-#: A rank's word to all others: it could not load the state of the rank ahead, or not send its own.
+#: 2: the word by which a rank tells all others that it could not send its state. A rank that could
+#: not load another's says the same.
 _HAS_FAILED = 2
 
 

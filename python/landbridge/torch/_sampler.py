@@ -17,7 +17,8 @@ from .._operation import DEFAULT_TIMEOUT_S
 from ..errors import ConfigError, LandbridgeError, RanksDisagree
 from ._local_ranks import LocalRanks
 
-#: 2^20 batches: more than any loader draws ahead; each takes a list of shares.
+#: 2^20 batches: the most that a caller may say a loader draws ahead, more than any does. The limit
+#: of memory is chosen, since each takes a list of shares.
 _PREFETCH_BATCHES_MAX = 1 << 20
 
 
@@ -176,9 +177,11 @@ class UnevenSampler:
         self._epoch, self._done = epoch, done
 
     def __len__(self) -> int:
+        """Returns the number of batches that are left in the epoch."""
         return self._samples // self._global_batch - self._done
 
     def __iter__(self) -> Iterator[list[int]]:
+        """Yields this trainer's indices of samples for each batch that is left in the epoch."""
         if self._shuffle:
             generator = torch.Generator()
             generator.manual_seed(self._seed * 1_000_003 + self._epoch)

@@ -90,6 +90,8 @@ class SiteReduction:
     order."""
 
     def __init__(self, group: Group, local: LocalRanks, weight: float) -> None:
+        """Sets the weight of the site and starts the threads for exchange and gather. All trainers
+        of the site call it."""
         self._group = group
         self._process_group = local.process_group
         self._size = local.size
@@ -163,6 +165,7 @@ class _ReductionStages:
     fails."""
 
     def __init__(self, group: Group, gather_group: _GatherGroup, size: int) -> None:
+        """Makes the stages without buckets, for ``size`` trainers of the site."""
         self.weight = 1.0
         #: Held while a bucket is posted.
         self.posting = threading.Lock()

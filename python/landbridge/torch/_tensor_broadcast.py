@@ -20,15 +20,17 @@ from .._operation import DEFAULT_TIMEOUT_S, Operation
 from .._quantities import round_bytes
 from ..errors import ArenaFull
 
-#: 1 MiB: the longest chunk, enough that its own costs do not count.
+#: 1 MiB: the longest chunk, which is the part of the tensors that one broadcast carries. The size
+#: is chosen, so that a broadcast's own costs do not count.
 _CHUNK_BYTES_MAX = 1 << 20
-#: 4 KiB: the shortest chunk, a page. An arena without room for three of them is refused.
+#: 4 KiB, a page: the shortest chunk, which is the part of the tensors that one broadcast carries.
+#: An arena without room for three of them is refused.
 _CHUNK_BYTES_MIN = 1 << 12
-#: 4 broadcasts: the fewest in flight for which longer chunks are kept, so that a round trip does
-#: not follow each.
+#: 4 broadcasts: the fewest in flight for which longer chunks are kept. The number is chosen, so
+#: that a round trip does not follow each.
 _BROADCASTS_IN_FLIGHT_MIN = 4
-#: 16 broadcasts: the most in flight at once, enough that a long round trip does not leave the link
-#: idle.
+#: 16 broadcasts: the most in flight at once. The number is chosen, so that a long round trip does
+#: not leave the link idle.
 _BROADCASTS_IN_FLIGHT_MAX = 16
 
 

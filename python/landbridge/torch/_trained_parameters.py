@@ -28,6 +28,7 @@ class TrainedParameters:
     """
 
     def __init__(self) -> None:
+        """Begins without wrappers, and without buckets of a ``backward``."""
         self.may_be_unused = False
         #: Parameters in the buckets of this ``backward``, by identity.
         self._averaged: set[int] = set()

@@ -22,18 +22,19 @@ from .._memory.plain_memory import check_plain_tensor
 from ..errors import UnsupportedArray
 
 #: The first item of each tuple that ``_pack`` writes for a value that cannot be sent as it is.
-#: ``_unpack`` knows the tuple by it.
+#: ``_unpack`` knows such a tuple by it.
 _PACKED_MARK = "\0landbridge"
-#: Exact types that `torch.load` takes as they are.
+#: The types whose values `torch.load` takes as they are; subclasses of them do not count.
 _PLAIN_TYPES = frozenset(
     {type(None), bool, float, complex, str, bytes, bytearray}
     | {torch.Size, torch.dtype, torch.device, torch.layout}
 )
-#: 2,000 bits: the longest integer that is sent as it is. `torch.load` refuses those of 256 bytes.
+#: 2,000 bits: the longest integer that is sent as it is. `torch.load` refuses integers of 256
+#: bytes, which are 2,048 bits.
 _PLAIN_INTEGER_BITS_MAX = 2_000
-#: A class that `torch.load` refuses, in the text of its error.
+#: The pattern of the name of a refused class in the text of `torch.load`'s error.
 _REFUSED_CLASS = re.compile(r"(?:GLOBAL|function|class) ([\w.]+) was not an allowed global")
-#: The factories that a `defaultdict` may have, by name.
+#: The factories that a `defaultdict` in a state may have, by name.
 _FACTORIES: dict[str, Any] = {
     made.__name__: made for made in (bool, int, float, complex, str, bytes, list, dict, set, tuple)
 }

@@ -25,7 +25,8 @@ pub(super) struct ProgressLine {
     shown: bool,
 }
 
-/// 1 s: interval between two updates of the progress line on the terminal.
+/// 1 s: the interval between two updates of the progress line on the terminal, long enough to read
+/// it.
 pub(super) const PROGRESS_INTERVAL_S: i64 = 1;
 
 impl ProgressLine {

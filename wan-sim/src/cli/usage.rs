@@ -7,7 +7,8 @@ use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
-/// 60 columns: in narrower terminals descriptions stand below their flags.
+/// 60 columns: in narrower terminals, help texts stand below their flags and not beside them. The
+/// width is chosen.
 const BESIDE_COLUMNS_MIN: u16 = 60;
 
 /// Parses the command line of this process. Its help fits the terminal.
@@ -93,7 +94,7 @@ fn negative_value_text(
     None
 }
 
-/// Problems of numbers as Rust's parsers say them, and in plain words.
+/// Pairs of texts on wrong numbers: the problem as Rust's parsers say it, and in plain words.
 const NUMBER_PROBLEMS: [(&str, &str); 5] = [
     ("cannot parse integer from empty string", "it is empty"),
     ("number would be zero for non-zero type", "it must be at least 1"),

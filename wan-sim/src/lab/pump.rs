@@ -172,7 +172,7 @@ impl SitePump {
         }
     }
 
-    /// Returns the time since the lab started.
+    /// Returns the time since the lab started, by the clock of all its threads.
     fn now(&self) -> TimeNs {
         self.clock.now()
     }
@@ -402,21 +402,24 @@ const WAKE_UP_STEP_MIN: Span = Span::from_ns(100_000);
 /// 250 us: the longest time between two wake-ups of a site's thread while packets are in flight. A
 /// packet is then 125 us late on average.
 const WAKE_UP_STEP_MAX: Span = Span::from_ns(250_000);
-/// 10 ms: the longest sleep of a site's thread. A longer gap between two reads shows that the
-/// thread was delayed.
+/// 10 ms: the longest sleep of a site's thread, a chosen time. A longer gap between two reads shows
+/// that the thread was delayed.
 const HEARTBEAT_INTERVAL: Span = Span::from_ms(10);
 /// 1 ms: the longest time for which a site's thread delivers packets before it reads again. A
 /// network stack takes as long for some hundred acknowledgements.
 const DELIVERY_TURN_MAX: Span = Span::from_ms(1);
 /// 32 buffers: the most that a site's thread reads from its TUN device before it delivers again.
+/// The number is chosen, so that deliveries are not late.
 const READS_PER_TURN_MAX: usize = 32;
 /// 16 KiB: a shorter buffer from a TUN device is copied, which costs less than a new read buffer. A
-/// longer one is passed on as it is.
+/// longer one is passed on as it is. The limit is chosen.
 const ADOPTED_BYTES_MIN: usize = 16 << 10;
-/// 512 read buffers of a TUN device: the most that are kept for reuse.
+/// 512 read buffers of a TUN device, 32 MiB: the most that are kept for reuse, a chosen limit of
+/// memory.
 const SPARE_BUFFERS_MAX: usize = 512;
 /// 65,545 bytes: the length of a read buffer of a TUN device, for a virtio header and the longest
 /// IP packet.
 const READ_BUFFER_BYTES: usize = VIRTIO_HEADER_BYTES + 65_535;
-/// The fidelity limits by which a read from the TUN device counts as late.
+/// The fidelity limits by which a read from the TUN device counts as late: those for links of 50 ms
+/// or more.
 const READ_LIMITS: FidelityLimits = FidelityLimits::DEFAULT;

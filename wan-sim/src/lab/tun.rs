@@ -93,27 +93,32 @@ struct InterfaceRequest {
     rest: [u8; 22],
 }
 
-/// Request number of the ioctl that creates a TUN device.
+/// 0x400454ca: the number of the ioctl `TUNSETIFF`, which creates a TUN device.
 const TUNSETIFF: Opcode = 0x4004_54ca;
-/// Request number of the ioctl that enables offloads of a TUN device.
+/// 0x400454d0: the number of the ioctl `TUNSETOFFLOAD`, which enables offloads of a TUN device.
 const TUNSETOFFLOAD: Opcode = 0x4004_54d0;
-/// Flag of a TUN device: packets have no Ethernet headers.
+/// 0x0001: a flag of `TUNSETIFF`. Packets have no Ethernet headers.
 const IFF_TUN: u16 = 0x0001;
-/// Flag of a TUN device: no packet information (`struct tun_pi`) precedes packets.
+/// 0x1000: a flag of `TUNSETIFF`. No packet information (`struct tun_pi`) precedes packets.
 const IFF_NO_PI: u16 = 0x1000;
-/// Flag of a TUN device: a virtio header precedes packets.
+/// 0x4000: a flag of `TUNSETIFF`. A virtio header precedes packets.
 const IFF_VNET_HDR: u16 = 0x4000;
-/// Offload bit of a TUN device: the reader accepts packets with incomplete checksums.
+/// 0x01: an offload bit of `TUNSETOFFLOAD`. The reader accepts packets with incomplete checksums.
 const TUN_F_CSUM: usize = 0x01;
-/// Offload bit of a TUN device: the reader accepts buffers of several TCP segments over IPv4.
+/// 0x02: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several TCP segments over
+/// IPv4.
 const TUN_F_TSO4: usize = 0x02;
-/// Offload bit of a TUN device: the reader accepts buffers of several TCP segments over IPv6.
+/// 0x04: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several TCP segments over
+/// IPv6.
 const TUN_F_TSO6: usize = 0x04;
-/// Offload bit of a TUN device: the reader accepts buffers of several TCP segments with ECN.
+/// 0x08: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several TCP segments with
+/// ECN.
 const TUN_F_TSO_ECN: usize = 0x08;
-/// Offload bit of a TUN device: the reader accepts buffers of several UDP datagrams over IPv4.
+/// 0x20: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several UDP datagrams
+/// over IPv4.
 const TUN_F_USO4: usize = 0x20;
-/// Offload bit of a TUN device: the reader accepts buffers of several UDP datagrams over IPv6.
+/// 0x40: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several UDP datagrams
+/// over IPv6.
 const TUN_F_USO6: usize = 0x40;
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ pub enum ConditionsError {
 }
 
 impl Conditions {
-    /// Returns whether there are none.
+    /// Whether the link has no conditions: neither a recorded capacity, nor parallel paths, nor
+    /// cross traffic.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

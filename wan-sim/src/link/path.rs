@@ -294,7 +294,8 @@ impl Path {
     }
 }
 
-/// 12,000 bits: a packet of 1,500 bytes, by which RED ages its average while nothing comes.
+/// 12,000 bits: a packet of 1,500 bytes. RED ages its average by the time of such packets while
+/// nothing comes.
 const FULL_PACKET_BITS: u64 = 12_000;
 /// 1,000,000,000 nanoseconds in a second.
 const NS_PER_SECOND: u64 = 1_000_000_000;

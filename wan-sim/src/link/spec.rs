@@ -341,7 +341,8 @@ impl LinkSpec {
     }
 }
 
-/// 1 h: the longest one-way delay of a link, so that no sum of times can overflow.
+/// 1 h: the longest one-way delay of a link. The limit is chosen, so that no sum of times can
+/// overflow.
 pub const DELAY_MAX: Span = Span::from_secs(3600);
 
 /// 1,500 bytes: the longest IP packet on Ethernet. A queue that is given in multiples of the BDP

@@ -79,5 +79,5 @@ impl fmt::Display for RecordedFate {
     }
 }
 
-/// The first line of every recording, with the version of its format.
+/// The first line of every recording of packets, with 1 as the version of its format.
 pub(super) const HEADER_LINE: &str = "wan-sim recording 1";

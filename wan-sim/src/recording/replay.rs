@@ -93,8 +93,8 @@ fn read_recording_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok((taken > 0).then_some(line))
 }
 
-/// 4,096 bytes: the longest line of a recording that a replay accepts, many times the longest that
-/// is written.
+/// 4,096 bytes: the longest line of a recording that a replay accepts, a chosen limit above the
+/// longest that is written.
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// A link of the recording, rebuilt with each line that adds to it.

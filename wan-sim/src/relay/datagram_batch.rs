@@ -91,7 +91,7 @@ pub(super) fn append_datagram(data: &mut Vec<u8>, datagram: &[u8], corrupt_bit: 
 }
 
 /// 100 us: datagrams of a flow that are due within this time leave in one send, with the last of
-/// them. A wake-up for each would take too much processor time.
+/// them. The time is chosen: a wake-up for each would take too much processor time.
 pub(super) const BATCH_SPAN_MAX: Span = Span::from_ns(100_000);
 
 /// 65,507 bytes: the longest UDP payload, hence the most bytes of one send.

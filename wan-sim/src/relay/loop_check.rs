@@ -11,7 +11,8 @@ use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 
-/// The begin of the name by which a relay announces a forward: `wan-sim/LISTEN=TARGET`.
+/// The beginning of the name of a socket by which a relay announces a forward:
+/// `wan-sim/LISTEN=TARGET`. Other relays find loops by it.
 const NAME_PREFIX: &str = "wan-sim/";
 
 /// Announces forwards to other relays until dropped. A forward whose name is too long for a socket,

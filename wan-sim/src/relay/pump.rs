@@ -408,20 +408,22 @@ impl RelayPump {
     }
 }
 
-/// 10 ms: the longest sleep of the relay's thread. A longer gap between two reads shows that the
-/// thread was delayed.
+/// 10 ms: the longest sleep of the relay's thread, a chosen time. A longer gap between two reads
+/// shows that the thread was delayed.
 const HEARTBEAT_INTERVAL: Span = Span::from_ms(10);
 
-/// 100 ms: interval between two counts of the datagrams that the kernel dropped at full sockets of
-/// the relay.
+/// 100 ms: the interval between two counts of the datagrams that the kernel dropped at full sockets
+/// of the relay. The time is chosen, since each count is a system call.
 const OVERFLOW_COUNT_INTERVAL: Span = Span::from_ms(100);
 
 /// 64 flows (client addresses): the most that the relay reads before it delivers packets again. The
-/// other flows are read next.
+/// number is chosen, so that deliveries are not late; other flows are read next.
 const FLOWS_READY_MAX: usize = 64;
 
-/// 120 s: the relay removes a flow (one client address) that has had no packets for so long.
+/// 120 s: the relay removes a flow (one client address) that has had no packets for so long. The
+/// time is chosen; RFC 4787 asks as much of a NAT.
 const FLOW_IDLE_MAX: Span = Span::from_secs(120);
 
-/// 65,536 bytes: the most bytes of datagrams that the kernel joins in one read (UDP GRO).
+/// 65,536 bytes: the most bytes of datagrams that the kernel joins in one read (UDP GRO), hence the
+/// length of a read buffer.
 const DATAGRAMS_BYTES_MAX: usize = 65_536;

@@ -95,7 +95,8 @@ impl RelayState {
     }
 }
 
-/// The fidelity limits by which a read of the relay counts as late.
+/// The fidelity limits by which a read of the relay counts as late: those for links of 50 ms or
+/// more.
 pub(super) const READ_LIMITS: FidelityLimits = FidelityLimits::DEFAULT;
 
 /// Index of the link from the clients to the targets, in arrays of both directions.
@@ -104,5 +105,6 @@ pub(super) const FORWARD_LINK: usize = 0;
 /// Index of the link from the targets to the clients, in arrays of both directions.
 pub(super) const BACKWARD_LINK: usize = 1;
 
-/// 4096 flows: most client addresses served at once, over all forwards of a relay.
+/// 4,096 flows (client addresses): the most that a relay serves at once, over all its forwards. The
+/// limit is chosen, since each flow has a socket.
 pub const FLOWS_MAX: usize = 4096;

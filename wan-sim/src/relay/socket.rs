@@ -143,10 +143,13 @@ impl AsFd for RelaySocket {
     }
 }
 
-/// 9: number of values in the kernel's report on a socket's memory, the socket option `SO_MEMINFO`.
+/// 9 values: the length of the kernel's report on a socket's memory, the socket option
+/// `SO_MEMINFO`.
 const MEMINFO_VALUES: usize = 9;
-/// 8: index of the count of dropped datagrams among the values of the socket option `SO_MEMINFO`.
+/// 8: the index of the count of dropped datagrams among the values of the socket option
+/// `SO_MEMINFO`, as the kernel has it.
 const MEMINFO_DROPS_INDEX: usize = 8;
 
-/// 8 MiB: buffer that each socket of the relay requests for each direction, 16 ms at 4 Gbit/s.
+/// 8 MiB: the buffer that each socket of the relay requests for each direction. It holds 16 ms of
+/// packets at 4 Gbit/s, for times when the thread is delayed.
 const SOCKET_BUFFER_BYTES: usize = 8 << 20;

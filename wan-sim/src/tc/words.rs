@@ -104,5 +104,5 @@ fn tc_percent_word(fraction: Fraction) -> String {
     fraction.to_string().replace(' ', "")
 }
 
-/// 14 bytes: the Ethernet header, which netem counts as part of a packet.
+/// 14 bytes: the length of an Ethernet header, which netem counts as part of a packet.
 const ETHERNET_HEADER_BYTES: i32 = 14;

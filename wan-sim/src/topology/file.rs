@@ -417,9 +417,10 @@ fn parse_topology_toml<T: serde::de::DeserializeOwned>(
     })
 }
 
-/// 16 MiB: the longest lab or fabric file, far more than a thousand sites and all their links take.
+/// 16 MiB: the longest lab or fabric file. The limit is chosen, far above a file of a thousand
+/// sites and all their links.
 const FILE_BYTES_MAX: u64 = 16 << 20;
-/// 1,500 bytes: the longest IP packet of a lab where the file states no MTU.
+/// 1,500 bytes: the longest IP packet of a lab where the file states no MTU, as on Ethernet.
 const MTU_DEFAULT: u16 = 1500;
-/// 1: seed of a lab's random draws where the file states none.
+/// 1: the seed of a lab's random draws where the file states none. Every run then draws the same.
 const SEED_DEFAULT: u64 = 1;

@@ -41,6 +41,6 @@ pub struct Undelivered {
     pub too_big: u64,
 }
 
-/// 8 GiB: the most bytes of payload in flight to one socket of a virtual network or unread there, a
-/// second at 64 Gbit/s. Further datagrams are dropped.
+/// 8 GiB: the most bytes of payload in flight to one socket of a virtual network, or unread there.
+/// The limit of memory is chosen, a second at 64 Gbit/s. Further datagrams are dropped.
 pub const INBOX_BYTES_MAX: usize = 8 << 30;

@@ -142,7 +142,7 @@ impl Drop for VirtualSocket {
 struct AlwaysWritable;
 
 impl UdpPoller for AlwaysWritable {
-    /// Returns that the socket can send.
+    /// Returns at once that the socket can send.
     fn poll_writable(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

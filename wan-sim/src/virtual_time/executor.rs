@@ -197,5 +197,5 @@ impl fmt::Debug for VirtualExecutor {
     }
 }
 
-/// Task number 0: the future that was given to [`VirtualExecutor::run`].
+/// 0: the number of the task that runs the future given to [`VirtualExecutor::run`].
 const MAIN_TASK: u64 = 0;

@@ -63,5 +63,6 @@ pub(super) fn measure_core_plan(root: &Path) -> Result<Page, CommandFailure> {
     Ok(Page::new("Plans of large fabrics", text))
 }
 
-/// Beginning of the lines in which the plan's tests say what they proved; other lines are ignored.
+/// The beginning of the lines in which the plan's tests print what they proved. The bench ignores
+/// other lines.
 const PROOF_LINE_PREFIX: &str = "proved ";

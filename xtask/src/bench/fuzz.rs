@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// 600 s: the time for which each fuzz target runs.
+/// 600 s: the time for which each fuzz target runs. The time is chosen.
 const FUZZ_SECONDS: u64 = 600;
 
 /// The figures that libFuzzer prints for one target at its end.

@@ -6,13 +6,13 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// Environment variable that makes the tests of `landbridge/tests/hostile` measure the rate of an
-/// honest job beside attacks.
+/// The environment variable that makes the tests of `landbridge/tests/hostile` measure the rate of
+/// an honest job beside attacks.
 const MEASURE_VARIABLE: &str = "LANDBRIDGE_MEASURE_HOSTILE";
-/// 0.95: the least rate of an honest job beside an attack, over its rate beside the reference (the
-/// same load elsewhere on the machine).
+/// 0.95: the least rate of an honest job beside an attack, over its rate beside the same load
+/// elsewhere on the machine (the reference). The target is chosen.
 const RATE_FRACTION_WANTED: f64 = 0.95;
-/// Name of the attack for which the bench has no target. Touching a memory page that a trainer
+/// The name of the attack for which the bench has no target. Touching a memory page that a trainer
 /// released blocks a gateway's thread until the exchange ends. Jobs that fear this attack need
 /// gateways of their own.
 const UNBOUNDED_ATTACK: &str = "memory released during the exchange";

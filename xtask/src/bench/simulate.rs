@@ -7,10 +7,12 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// 10,000 seeds with which `cargo xtask bench simulate` runs the session without a mutant.
+/// 10,000: the number of seeds with which `cargo xtask bench simulate` runs the session without a
+/// mutant. It is chosen.
 const SESSION_SEEDS: &str = "10000";
 
-/// Heading of `docs/results/simulate.md` from which on the page is written by hand and kept.
+/// The heading of `docs/results/simulate.md` from which on the page is written by hand. The bench
+/// keeps that part.
 const HANDWRITTEN_HEADING: &str = "## What it has found";
 
 /// Runs `cargo xtask bench simulate`: the correct session over all seeds, then each mutant until a
@@ -47,7 +49,8 @@ pub(super) fn measure_simulate(root: &Path) -> Result<Page, CommandFailure> {
     Ok(Page::new("Faults in virtual time", text))
 }
 
-/// 120 characters: the most of a finding that the table of mutants shows.
+/// 120 characters: the most of a finding that a row in the table of mutants shows, so that rows
+/// stay short.
 const FINDING_CHARS_MAX: usize = 120;
 
 /// Runs a simulation. Returns whether every seed passed, and the JSON report.

@@ -68,7 +68,8 @@ impl TrainTarget {
     }
 }
 
-/// Targets of `cargo xtask bench train`: ratios, each with its JSON pointer in the report.
+/// The targets of `cargo xtask bench train`: ratios with their limits, each with the JSON pointer
+/// of its figure in the report.
 const TRAIN_TARGETS: [TrainTarget; 4] = [
     TrainTarget::at_most(
         "4 KiB through the gateway, over a bare ping-pong",

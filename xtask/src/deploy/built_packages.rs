@@ -9,7 +9,7 @@ use crate::workspace::Workspace;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// Output of `landbridge --version` in a package of this workspace.
+/// The line that `landbridge --version` must print in a package of this workspace.
 const VERSION_LINE: &str = concat!("landbridge ", env!("CARGO_PKG_VERSION"));
 
 /// Checks sums, runs the program of the Debian package and, in its own root, that of the image.

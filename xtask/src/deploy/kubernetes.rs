@@ -9,22 +9,24 @@ use crate::tally::Tally;
 use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
 
-/// Overlays of Kustomize that people apply, each with the kinds of Kubernetes objects that it must
-/// contain.
+/// The overlays of Kustomize that people apply, each with the kinds of Kubernetes objects that it
+/// must contain.
 const OVERLAYS: [(&str, &[&str]); 3] = [
     ("east", &["ConfigMap", "DaemonSet", "Namespace", "NetworkPolicy", "Service"]),
     ("west", &["ConfigMap", "DaemonSet", "Namespace", "NetworkPolicy", "Service"]),
     ("sidecar", &["ConfigMap", "Job"]),
 ];
 
-/// Python package with the schemas of many versions of the Kubernetes API.
+/// The Python package with the schemas of many versions of the Kubernetes API, which checks
+/// manifests by them.
 const SCHEMAS_PACKAGE: &str = "kubernetes-validate==1.37.0";
 
 /// Versions of the Kubernetes API to check against: the first with sidecars, and the newest in
 /// [`SCHEMAS_PACKAGE`].
 const API_VERSIONS: [&str; 2] = ["1.29", "1.37"];
 
-/// Lines that every pod of a gateway has: probes, limits, and no privilege.
+/// The lines that every pod of a gateway must have in its manifest: probes, limits, and no
+/// privilege.
 const POD_LINES: [&str; 9] = [
     "startupProbe:",
     "livenessProbe:",

@@ -18,42 +18,42 @@ use crate::workspace::Workspace;
 use check::skip_check;
 use std::process::ExitCode;
 
-/// Stage that builds the program, which must take all config files.
+/// The stage of `cargo xtask deploy` that builds the program, which must accept all config files.
 const FILES_STAGE: Stage = Stage {
     name: "files",
     purpose: "`landbridge check` accepts the config files; shells accept the scripts",
     seconds: 60,
     work: StageWork::InTurn(check_deploy_files),
 };
-/// Stage of the systemd unit.
+/// The stage of `cargo xtask deploy` that checks the systemd unit.
 const SYSTEMD_STAGE: Stage = Stage {
     name: "systemd",
     purpose: "unit verified, exposure at most 3.0; user and folder are made",
     seconds: 2,
     work: StageWork::InTurn(systemd::check_systemd),
 };
-/// Stage of the Kubernetes manifests.
+/// The stage of `cargo xtask deploy` that checks the Kubernetes manifests.
 const KUBERNETES_STAGE: Stage = Stage {
     name: "kubernetes",
     purpose: "manifests against the schemas of the API",
     seconds: 30,
     work: StageWork::InTurn(kubernetes::check_kubernetes),
 };
-/// Stage of the Compose file.
+/// The stage of `cargo xtask deploy` in which Docker Compose reads its file.
 const COMPOSE_STAGE: Stage = Stage {
     name: "compose",
     purpose: "Docker Compose reads its file",
     seconds: 2,
     work: StageWork::InTurn(check_compose),
 };
-/// Stage of the job over two partitions.
+/// The stage of `cargo xtask deploy` that runs the example job over two partitions of Slurm.
 const SLURM_STAGE: Stage = Stage {
     name: "slurm",
     purpose: "a job over two partitions of a real slurmctld all-reduces",
     seconds: 30,
     work: StageWork::InTurn(slurm::check_slurm),
 };
-/// Stage of the packages of the last `cargo xtask package`.
+/// The stage of `cargo xtask deploy` that checks the packages of the last `cargo xtask package`.
 const PACKAGES_STAGE: Stage = Stage {
     name: "packages",
     purpose: "the last packages unpack, and their programs run",

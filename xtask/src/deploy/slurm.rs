@@ -11,14 +11,16 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
-/// Programs of Slurm and of MUNGE, by which its daemons know each other.
+/// The programs of Slurm that the check needs, and of MUNGE, by which Slurm's daemons know each
+/// other.
 const PROGRAMS: [&str; 8] =
     ["munged", "scancel", "sbatch", "sinfo", "slurmctld", "slurmd", "squeue", "srun"];
 
-/// 120 s: the longest time of the job, whose ranks wait for their gateways for 60 s at most.
+/// 120 s: the longest time of the example job, twice the 60 s for which its ranks wait for their
+/// gateways.
 const JOB_SECONDS_MAX: &str = "120";
 
-/// 30 s: the longest time in which the nodes of the cluster become idle.
+/// 30 s: the longest wait until both nodes of the cluster are idle, a chosen time.
 const START_SECONDS_MAX: u32 = 30;
 
 /// A cluster of two nodes, in a folder that is removed with it.

@@ -5,10 +5,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-/// 512 bytes: the unit of a tar archive.
+/// 512 bytes: the unit of a tar archive. Headers take one, and contents are padded to whole ones.
 const BLOCK: usize = 512;
 
-/// Bytes of a header that hold its own checksum.
+/// The range of bytes in a tar header that holds the checksum of the header.
 const CHECKSUM_FIELD: std::ops::Range<usize> = 148..156;
 
 /// Returns a tar archive of a tree with `prefix` before each path, and `seconds` since 1970 as the

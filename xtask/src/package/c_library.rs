@@ -5,15 +5,17 @@ use super::program::{Program, ProgramBuildSettings};
 use crate::command_line::{CommandFailure, CommandLine};
 use std::path::{Path, PathBuf};
 
-/// Package of the C library.
+/// The name of the cargo package of the C library.
 const PACKAGE: &str = "landbridge-c";
-/// Path of the C header in the workspace, which packages install as `landbridge.h`.
+/// The path in the workspace of the C header, which packages install as `landbridge.h`.
 const HEADER: &str = "capi/include/landbridge.h";
-/// Version of the workspace, for programs that ask pkg-config.
+/// The version of the workspace, which pkg-config tells programs as that of the C library.
 const LIBRARY_VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The name in the shared library by which programs ask for it; `capi/build.rs` gives it.
+/// The name inside the shared library by which programs ask for it at run time; `capi/build.rs`
+/// gives it.
 const SONAME: &str = "liblandbridge.so.0";
-/// Libraries that a program takes in addition when it has the static library inside.
+/// The flags of the linker for libraries that a program needs in addition when it has the static
+/// library inside.
 const STATIC_NEEDS: &str = "-lgcc_s -lm -lpthread -ldl -lrt -lutil -lc";
 
 /// The library, its header, and what it needs.

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// 0o755: the mode of folders and programs in packages.
+/// 0o755: the Unix mode of folders and programs in packages.
 pub const EXECUTABLE: u32 = 0o755;
-/// 0o644: the mode of files in packages that are no programs.
+/// 0o644: the Unix mode of files in packages that are no programs.
 pub const READABLE: u32 = 0o644;
 
 /// Files and folders of a package by path, without a leading slash.

@@ -10,7 +10,8 @@ use super::source_time::SourceTime;
 use crate::command_line::CommandFailure;
 use serde_json::{Value, json};
 
-/// Number of the user and group that an image's programs run as: no user of the host.
+/// 10001: the number of the user and group that an image's programs run as. It is chosen, so that
+/// it is commonly no user of the host.
 pub const IMAGE_USER: u32 = 10001;
 
 /// The properties of an image.

@@ -35,10 +35,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Version of the workspace, and so of all packages.
+/// The version of the workspace, which all packages have in their names.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// 20 MB: the most of a Debian package or an image, which clusters fetch on every node.
+/// 20,000,000 bytes (20 MB): the most of a Debian package or an image, a chosen limit, since
+/// clusters fetch them on every node.
 const PACKAGE_BYTES_MAX: usize = 20_000_000;
 
 /// The packages by file name.

@@ -4,7 +4,8 @@
 use crate::command_line::{CommandFailure, CommandLine};
 use std::path::{Path, PathBuf};
 
-/// Arguments of cargo for all tests: equal packages and features, so that nothing is built twice.
+/// The arguments of cargo for all tests. Packages and features are equal everywhere, so that
+/// nothing is built twice.
 pub const TEST_ARGUMENTS: [&str; 3] = ["test", "--workspace", "--all-features"];
 
 /// A program of tests that cargo has built.

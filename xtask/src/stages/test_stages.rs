@@ -9,14 +9,14 @@ use crate::{core_purity, faults, programs, python, quickstart, simulate};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// Stage that looks for the programs that the tests need.
+/// The stage that looks for the programs that the tests need.
 const TOOLS_STAGE: Stage = Stage {
     name: "tools",
     purpose: "programs that the tests need",
     seconds: 1,
     work: StageWork::InTurn(|workspace, _| check_test_tools(workspace)),
 };
-/// Stage that checks the format of all sources.
+/// The stage that checks the format of all sources.
 const FORMAT_STAGE: Stage = Stage {
     name: "format",
     purpose: "rustfmt changes nothing",
@@ -25,7 +25,7 @@ const FORMAT_STAGE: Stage = Stage {
         run_cargo_in_stage(workspace, &["fmt", "--all", "--check"])
     }),
 };
-/// Stage of the tests of names, comments, sizes and links.
+/// The stage of the tests of names, comments, sizes and links.
 const TIDY_STAGE: Stage = Stage {
     name: "tidy",
     purpose: "names, comments, sizes, imports, links between documents",
@@ -34,14 +34,14 @@ const TIDY_STAGE: Stage = Stage {
         run_tests(workspace, &["test", "--package", "tidy"], tally)
     }),
 };
-/// Stage that checks the dependencies of the core packages.
+/// The stage that checks the dependencies of the core packages.
 const CORE_PURITY_STAGE: Stage = Stage {
     name: "core purity",
     purpose: "the cores depend on no socket, clock or executor",
     seconds: 1,
     work: StageWork::InTurn(|workspace, _| core_purity::check_core_purity(&workspace.root)),
 };
-/// Stage of the lints of all targets.
+/// The stage that runs the lints of clippy on all targets.
 const CLIPPY_STAGE: Stage = Stage {
     name: "clippy",
     purpose: "no warning in any target",
@@ -51,7 +51,7 @@ const CLIPPY_STAGE: Stage = Stage {
         run_cargo_in_stage(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
     }),
 };
-/// Stage of the tests beside the code, for `cargo xtask check`.
+/// The stage that runs the tests beside the code, for `cargo xtask check`.
 const UNIT_TESTS_STAGE: Stage = Stage {
     name: "unit tests",
     purpose: "tests beside the code of each crate",
@@ -62,7 +62,8 @@ const UNIT_TESTS_STAGE: Stage = Stage {
         run_tests(workspace, &[&TEST_ARGUMENTS[..], &selected].concat(), tally)
     }),
 };
-/// Stage that builds all tests, so that the stages after it need no cargo and can run beside others.
+/// The stage that builds all tests, so that the stages after it need no cargo and can run beside
+/// others.
 const BUILD_STAGE: Stage = Stage {
     name: "build",
     purpose: "all tests of all crates; tests in documentation",
@@ -72,7 +73,7 @@ const BUILD_STAGE: Stage = Stage {
         run_tests(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
     }),
 };
-/// Stage of whole gateways in virtual time, which no other load disturbs.
+/// The stage that tests whole gateways in virtual time, which no other load disturbs.
 const SIMULATION_STAGE: Stage = Stage {
     name: "simulation",
     purpose: "whole gateways in virtual time",
@@ -87,7 +88,7 @@ const SIMULATION_STAGE: Stage = Stage {
         count: Tally::add_test_line,
     },
 };
-/// Stage of all Rust tests except those in virtual time, those of tidy and those of fuzz, which
+/// The stage of all Rust tests except those in virtual time, those of tidy and those of fuzz, which
 /// have stages of their own.
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
@@ -99,7 +100,7 @@ const TESTS_STAGE: Stage = Stage {
         })
     }),
 };
-/// Stage in which the simulation must find each mutant.
+/// The stage in which the simulation must find each mutant.
 const MUTANTS_STAGE: Stage = Stage {
     name: "mutants",
     purpose: "the simulation finds each variant that is broken on purpose",
@@ -112,7 +113,7 @@ const MUTANTS_STAGE: Stage = Stage {
         )
     }),
 };
-/// Stage that runs each decoder over its seeds and 20,000 mutations of them.
+/// The stage that runs each decoder over its seeds and 20,000 mutations of them.
 const FUZZ_STAGE: Stage = Stage {
     name: "fuzz",
     purpose: "each decoder over its seeds and 20,000 mutations",
@@ -121,21 +122,21 @@ const FUZZ_STAGE: Stage = Stage {
         run_test_programs(workspace, tally, |program| program.package == "fuzz")
     }),
 };
-/// Stage in which rustdoc must give no warning.
+/// The stage in which rustdoc must give no warning.
 const DOCS_STAGE: Stage = Stage {
     name: "docs",
     purpose: "rustdoc has no warning",
     seconds: 30,
     work: StageWork::InTurn(|workspace, _| check_rustdoc_stage(workspace)),
 };
-/// Stage in which `landbridge check` must accept each example config.
+/// The stage in which `landbridge check` must accept each example config.
 const CONFIGS_STAGE: Stage = Stage {
     name: "example configs",
     purpose: "`landbridge check` accepts each file of configs",
     seconds: 1,
     work: StageWork::InTurn(|workspace, _| check_example_configs_stage(workspace)),
 };
-/// Stage that runs a short quickstart.
+/// The stage that runs a short quickstart.
 const QUICKSTART_STAGE: Stage = Stage {
     name: "quickstart",
     purpose: "`landbridge quickstart`, short",
@@ -144,7 +145,7 @@ const QUICKSTART_STAGE: Stage = Stage {
         quickstart::check_quickstart(&workspace.root, &workspace.landbridge, tally)
     }),
 };
-/// Stage that kills and stops real processes in mid-collective.
+/// The stage that kills and stops real processes in mid-collective.
 const FAULTS_STAGE: Stage = Stage {
     name: "faults",
     purpose: "processes killed and stopped in mid-collective",
@@ -153,7 +154,7 @@ const FAULTS_STAGE: Stage = Stage {
         faults::check_faults(&workspace.root, &workspace.landbridge, tally)
     }),
 };
-/// Stage of the wheel, before stages that need no cargo.
+/// The stage that builds the wheel, before stages that need no cargo.
 const WHEEL_STAGE: Stage = Stage {
     name: "wheel",
     purpose: "wheel of the Python package, and its installation from source",
@@ -162,7 +163,7 @@ const WHEEL_STAGE: Stage = Stage {
         python::build_python_package(&workspace.root, workspace.target_folder(), tally)
     }),
 };
-/// Stage of the Python tests, with and without PyTorch.
+/// The stage that runs the Python tests, with and without PyTorch.
 const PYTHON_STAGE: Stage = Stage {
     name: PYTHON_STAGE_NAME,
     purpose: PYTHON_STAGE_PURPOSE,
@@ -171,7 +172,8 @@ const PYTHON_STAGE: Stage = Stage {
         python::check_python(&workspace.root, workspace.target_folder(), tally)
     }),
 };
-/// [`PYTHON_STAGE`] as a process of its own, beside others: its tests wait most of the time.
+/// The same as [`PYTHON_STAGE`], but as a process of its own beside other stages: its tests wait
+/// most of the time.
 const PYTHON_STAGE_BESIDE: Stage = Stage {
     name: PYTHON_STAGE_NAME,
     purpose: PYTHON_STAGE_PURPOSE,
@@ -188,13 +190,13 @@ const PYTHON_STAGE_BESIDE: Stage = Stage {
         count: Tally::add_summary_line,
     },
 };
-/// Name of the stage of the Python tests.
+/// The name of the stage of the Python tests in lists and summaries.
 const PYTHON_STAGE_NAME: &str = "python";
-/// Purpose of the stage of the Python tests.
+/// The purpose of the stage of the Python tests, in words for the list of stages.
 const PYTHON_STAGE_PURPOSE: &str =
     "Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target";
 
-/// Stages of `cargo xtask test`: everything that must hold before a merge.
+/// The stages of `cargo xtask test`: everything that must hold before a merge.
 const ALL_STAGES: [Stage; 16] = [
     TOOLS_STAGE,
     FORMAT_STAGE,

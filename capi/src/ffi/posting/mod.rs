@@ -92,7 +92,8 @@ impl PostElements {
 }
 
 impl PostArguments {
-    /// Posts a collective of this pattern.
+    /// Posts a collective of this pattern with the arguments of a C function, and ends the call as
+    /// [`finish_collective_call`] does.
     ///
     /// # Safety
     /// Pointers are NULL, or lead to what the header says.
@@ -141,7 +142,8 @@ impl PostArguments {
     }
 }
 
-/// Posts, and hands over the operation or waits for it.
+/// Posts a collective by `post`, and writes the operation's handle to `operation`. Where that is
+/// NULL, waits for the result instead.
 ///
 /// # Safety
 /// `operation` is NULL, or a handle can be written there.

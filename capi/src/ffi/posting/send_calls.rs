@@ -76,7 +76,8 @@ struct SendArguments {
 }
 
 impl SendArguments {
-    /// Posts the end of the send.
+    /// Posts this rank's end of a send or receive in `group`. Writes the operation's handle to
+    /// `operation`; where that is NULL, waits for the end instead.
     ///
     /// # Safety
     /// Pointers are NULL, or lead to what the header says.
@@ -129,7 +130,7 @@ fn peer_argument(peer: u32, group: &AttachedGroup) -> Result<RankId, CallError> 
     Ok(RankId(peer))
 }
 
-/// Returns the tag of a send.
+/// Returns the tag of a send; an error above 65535.
 fn tag_argument(tag: u32) -> Result<Tag, CallError> {
     let invalid = |_| CallError::invalid(format!("tag {tag}: accepted: 0 to {}", u16::MAX));
     u16::try_from(tag).map(Tag).map_err(invalid)

@@ -336,7 +336,8 @@ pub unsafe extern "C" fn landbridge_store_list_keys(
     unsafe { report(error, call) }
 }
 
-/// Returns copies of values.
+/// Returns copies of the `count` values that two lists of a call give, their addresses and their
+/// lengths.
 ///
 /// # Errors
 /// A list is NULL, empty or too long, or a value is too long, or NULL and not empty.

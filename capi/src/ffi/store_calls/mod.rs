@@ -18,7 +18,8 @@ use hier_collectives::store::limits::{REQUEST_KEYS_MAX, VALUE_BYTES_MAX};
 use std::ffi::{c_char, c_double, c_void};
 use std::ptr;
 
-/// Sends a request to the store, and returns its answer.
+/// Sends the request that `request` makes to the store of the group's job, and waits for its answer
+/// for `timeout_s` seconds at most.
 ///
 /// # Safety
 /// `group` is NULL, or comes from the library and is not closed before the call ends.
@@ -39,7 +40,8 @@ where
 struct ValuesArgument(OutputArgument<*mut StoreValues>);
 
 impl ValuesArgument {
-    /// Checks the place for values, and writes NULL there.
+    /// Checks the place where the caller wants the handle of values, and writes NULL there until
+    /// the values come.
     ///
     /// # Safety
     /// `values` is NULL, or a handle can be written there.
@@ -50,16 +52,16 @@ impl ValuesArgument {
         Ok(Self(place))
     }
 
-    /// Hands over values, which the caller frees.
+    /// Gives values to the caller as one handle, which the caller has to free.
     fn write(&self, values: Vec<Vec<u8>>) {
         self.0.write(Box::into_raw(Box::new(StoreValues::new(values))));
     }
 }
 
-/// Returns a copy of a key.
+/// Returns a copy of the store's key that a C string in the argument `name` gives.
 ///
 /// # Errors
-/// It is NULL or not UTF-8.
+/// The key is NULL or not UTF-8.
 ///
 /// # Safety
 /// Any other pointer leads to bytes that end with a 0.
@@ -70,7 +72,7 @@ unsafe fn key_argument(key: *const c_char, name: &str) -> Result<String, CallErr
     Ok(text.to_owned())
 }
 
-/// Returns copies of keys.
+/// Returns copies of the `count` keys of the store that a list of C strings gives.
 ///
 /// # Errors
 /// The list is NULL, empty or too long, or a key of it is NULL or not UTF-8.
@@ -93,10 +95,10 @@ unsafe fn keys_argument(
     keys.iter().enumerate().map(key).collect()
 }
 
-/// Returns a copy of a value.
+/// Returns a copy of the value for the store, of `bytes` bytes, in the argument `name`.
 ///
 /// # Errors
-/// It is too long, or NULL and not empty.
+/// The value is too long, or NULL and not empty.
 ///
 /// # Safety
 /// Any other pointer leads to `bytes` bytes.
@@ -117,7 +119,7 @@ unsafe fn value_argument(
     Ok(unsafe { std::slice::from_raw_parts(value, bytes) }.to_vec())
 }
 
-/// Returns keys as the client takes them.
+/// Borrows the texts of keys in the form that the client in Rust takes.
 fn key_texts(keys: &[String]) -> Vec<&str> {
     keys.iter().map(String::as_str).collect()
 }

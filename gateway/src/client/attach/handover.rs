@@ -80,7 +80,7 @@ impl ArenaHandover {
         }
     }
 
-    /// Returns the arena.
+    /// Returns the arena that the gateway gets.
     pub(in crate::client) fn arena(&self) -> &Arc<Arena> {
         match self {
             Self::Memfd { arena, .. }

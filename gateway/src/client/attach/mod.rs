@@ -41,9 +41,11 @@ use units::Span;
 pub const GATEWAY_TIMEOUT: Span = Span::from_secs(60);
 
 /// 50 ms: the pause after the first failed attempt to attach; each further pause is twice as long.
+/// It is chosen, so that a gateway that is just starting is found soon.
 const ATTACH_RETRY_PAUSE_MIN: Span = Span::from_ms(50);
 
-/// 2 s: the longest pause between two attempts to attach.
+/// 2 s: the longest pause between two attempts to attach. A rank is late by no more when a gateway
+/// comes up.
 const ATTACH_RETRY_PAUSE_MAX: Span = Span::from_secs(2);
 
 /// The parameters of attaching a rank.
@@ -127,7 +129,7 @@ impl fmt::Display for EpochTimeout {
 }
 
 impl From<HandoverError> for AttachError {
-    /// Converts the error of an arena that cannot be handed over.
+    /// Converts the error of an arena that could not be made for the gateway.
     fn from(error: HandoverError) -> Self {
         match error {
             HandoverError::Memory(error) => Self::Memory(error),
@@ -211,7 +213,7 @@ impl Client {
         Self::attach_arena(&RankArena { handover, slots }, options).await
     }
 
-    /// Attaches a rank with this arena.
+    /// Attaches a rank that brings this arena; retries as [`Client::attach`] does.
     async fn attach_arena(arena: &RankArena, options: AttachOptions) -> Result<Self, AttachError> {
         let mut unanswered_since = Instant::now();
         let (mut deadline, mut pause) = (None, ATTACH_RETRY_PAUSE_MIN);

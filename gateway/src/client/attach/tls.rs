@@ -41,7 +41,8 @@ pub struct NoTlsAddress(String);
 impl FromStr for TlsAddress {
     type Err = NoTlsAddress;
 
-    /// Parses `tls://HOST:PORT`; an IPv6 address stands in brackets.
+    /// Parses the address of a gateway on another host, `tls://HOST:PORT`; an IPv6 address stands
+    /// in brackets.
     fn from_str(text: &str) -> Result<Self, NoTlsAddress> {
         let parse = || {
             let (host, port) = text.strip_prefix("tls://")?.rsplit_once(':')?;
@@ -61,7 +62,7 @@ impl FromStr for TlsAddress {
 }
 
 impl fmt::Display for TlsAddress {
-    /// Prints the address as it is parsed.
+    /// Prints the address in the form `tls://HOST:PORT`, in which it is parsed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { host, port } = self;
         if host.contains(':') {
@@ -86,12 +87,14 @@ pub struct TlsGateway {
 }
 
 impl TlsGateway {
-    /// Makes the way to any gateway of the CA at an address, without a certificate of the trainer.
+    /// Makes the way to the gateway at an address, which must prove its name by a certificate of
+    /// the CA in the file `ca`. The trainer shows no certificate.
     pub fn new(address: TlsAddress, ca: impl Into<PathBuf>) -> Self {
         Self { address, ca: ca.into(), gateway: None, identity: None }
     }
 
-    /// Loads the files.
+    /// Loads the TLS settings of connections to the gateway from the files of CA, certificate and
+    /// key.
     ///
     /// # Errors
     /// A file is missing or cannot be used.

@@ -25,7 +25,7 @@ pub(in crate::client) struct GroupHandle {
 }
 
 impl GroupHandle {
-    /// Makes the place of an attached rank in its job.
+    /// Makes the handle by which a rank that has attached takes part in its job.
     pub fn of_job(connection: &Arc<Connection>) -> Self {
         Self {
             number: GroupNumber::JOB,
@@ -47,7 +47,7 @@ impl GroupHandle {
 }
 
 impl Drop for GroupHandle {
-    /// Leaves the group, once nothing of it is under way.
+    /// Leaves the group, once none of its collectives and commits is under way.
     fn drop(&mut self) {
         if let Some(connection) = self.connection.upgrade() {
             connection.leave_group(self.number);

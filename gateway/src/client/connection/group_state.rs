@@ -91,8 +91,9 @@ impl GroupState {
         Self { rank, ..Self::default() }
     }
 
-    /// Counts a group that ranks make of this one, whether this rank is in it or not; returns its
-    /// place. All ranks count from 1 on in each epoch. A rank that has posted and attaches again ends it.
+    /// Counts one more group that the ranks of this one make, whether this rank is in it or not;
+    /// returns its place. All ranks count from 1 on in each epoch. The epoch ends when a rank that
+    /// has posted attaches again.
     ///
     /// # Errors
     /// [`Failure`]: the rank can post nothing either, and nothing was counted.
@@ -133,7 +134,7 @@ impl GroupState {
         self.untold.take()
     }
 
-    /// Restricts posts and commits to the current epoch, which is returned.
+    /// Restricts posts and commits to the current epoch, whose number is returned.
     pub fn agree_to_epoch(&mut self) -> Epoch {
         self.allowed = AllowedEpochs::Current;
         // The caller begins anew, so that posts of the epoch before are no concern of it.
@@ -141,12 +142,13 @@ impl GroupState {
         self.epoch
     }
 
-    /// Whether the connection stands and the epoch that the caller agreed to goes on.
+    /// Returns whether the connection stands and the epoch that the caller agreed to goes on.
     pub fn is_epoch_agreed(&self) -> bool {
         self.over.is_none() && matches!(self.allowed, AllowedEpochs::Current)
     }
 
-    /// Returns the failure of a post or commit, if the caller has agreed to an epoch that ended.
+    /// Returns the failure with which posts and commits end now, because the epoch that the caller
+    /// agreed to has ended; `None` while they are possible.
     pub fn epoch_failure(&self) -> Option<Failure> {
         let AllowedEpochs::Ended(agreed) = self.allowed else { return None };
         let text = format!("epoch {agreed} ended; contribution intact; begin the step again");
@@ -165,7 +167,7 @@ impl GroupState {
         self.makings = 0;
     }
 
-    /// Stores why the epoch before ended; `None` if this rank was not in it.
+    /// Stores for the next post why the epoch before ended; `None` if this rank was not in it.
     fn note_epoch_end(&mut self, ended: Option<Failure>) {
         let was_member = self.epoch != Epoch::default();
         // A collective of that epoch without a result fails for the same reason, a little later.
@@ -229,7 +231,7 @@ impl GroupState {
         }
     }
 
-    /// Ends everything under way, since the connection ended.
+    /// Fails every collective and commit of the group with `failure`, since the connection ended.
     pub fn end_with_connection(&mut self, failure: &Failure) {
         self.over.get_or_insert_with(|| failure.clone());
         let under_way: Vec<Sequence> = self.operations.keys().copied().collect();

@@ -87,7 +87,8 @@ impl ConnectionState {
         Self { groups, last_number, store_requests, next_store_request: 0, ended: None }
     }
 
-    /// Returns the state of a group that some handle stands for.
+    /// Returns the state of the group with this number, which stays until its last handle is
+    /// dropped.
     pub fn group_mut(&mut self, number: GroupNumber) -> &mut GroupState {
         self.groups.get_mut(&number).expect("a group stays until its last handle is dropped")
     }
@@ -97,14 +98,16 @@ impl ConnectionState {
         self.groups.values().map(|group| group.operations.len()).sum()
     }
 
-    /// Adds a group in which the caller has this rank; returns its number.
+    /// Adds the state of a group in which the caller has this rank; returns the number by which the
+    /// connection knows it.
     pub fn add_group(&mut self, rank: RankId) -> GroupNumber {
         self.last_number.0 += 1;
         self.groups.insert(self.last_number, GroupState::of_rank(rank));
         self.last_number
     }
 
-    /// Adds a request to the store; returns its number.
+    /// Adds a request to the store that awaits its answer; returns the number that the answer will
+    /// have.
     pub fn add_store_request(&mut self, request: PendingStoreRequest) -> u64 {
         let number = self.next_store_request;
         self.next_store_request += 1;
@@ -242,7 +245,8 @@ pub(super) fn lost_connection_failure(why: &str) -> Failure {
     Failure::new(FailureCode::GatewayLost, format!("{why}; contribution intact"))
 }
 
-/// Writes requests to the gateway until the connection ends, each behind the bytes that it needs.
+/// Writes the queued requests to the gateway, as a task, until the connection ends. The bytes that
+/// a request needs are written before it.
 pub(super) async fn write_connection_requests(
     connection: Weak<Connection>,
     mut writer: WriteHalf<Box<dyn TrainerStream>>,
@@ -279,7 +283,7 @@ async fn send_contribution_over_connection(
     Ok(())
 }
 
-/// Reads the gateway's events until the connection ends.
+/// Reads the gateway's events and applies them, as a task, until the connection ends.
 pub(super) async fn read_connection_events(
     connection: Weak<Connection>,
     mut reader: ReadHalf<Box<dyn TrainerStream>>,

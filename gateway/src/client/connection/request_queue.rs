@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// 64 requests: the most posts and commits of one client that wait to be written to the gateway.
-/// Further calls wait for room.
+/// Further calls wait for room. The number is chosen; it bounds memory.
 const CLIENT_REQUESTS_MAX: usize = 64;
 
 /// The callers' end of the queue.
@@ -38,14 +38,14 @@ struct QueuedRequest {
 pub(in crate::client) struct QueueClosed;
 
 impl RequestQueue {
-    /// Makes a queue without requests; returns both ends.
+    /// Makes an empty queue of requests to the gateway; returns its sending and its receiving end.
     pub fn open() -> (Self, QueuedRequests) {
         let (queue, queued) = mpsc::unbounded_channel();
         let places = Arc::new(Semaphore::new(CLIENT_REQUESTS_MAX));
         (Self { queue, places }, QueuedRequests(queued))
     }
 
-    /// Waits for a place for a request.
+    /// Waits until the queue has room for one more request, and reserves that place.
     ///
     /// # Errors
     /// [`QueueClosed`]: the writer has ended.
@@ -57,7 +57,7 @@ impl RequestQueue {
         Ok(RequestPlace { queue: &self.queue, place })
     }
 
-    /// Queues the departure from a group, behind all requests about it.
+    /// Queues the message that the rank leaves a group, behind all requests about that group.
     pub fn leave_group(&self, number: GroupNumber) {
         let request = LocalRequest::LeaveGroup(number);
         // The writer may be gone, and with it the attachment.
@@ -66,7 +66,7 @@ impl RequestQueue {
 }
 
 impl RequestPlace<'_> {
-    /// Queues a request.
+    /// Queues a request in the place that was reserved for it.
     pub fn send(self, request: LocalRequest) {
         // As above.
         let _ = self.queue.send(QueuedRequest { request, _place: Some(self.place) });

@@ -73,7 +73,7 @@ impl FabricFile {
         &self.path
     }
 
-    /// Returns the checked fabric.
+    /// Returns the fabric that the file describes, valid by construction.
     pub fn fabric(&self) -> &Fabric {
         &self.fabric
     }
@@ -119,7 +119,8 @@ impl FabricFile {
         usize::from(others().any(over_port)) + usize::from(others().any(over_lan))
     }
 
-    /// Whether the file gives the MTU. Otherwise lanes probe for the largest packet that arrives.
+    /// Returns whether the file gives the MTU. Otherwise lanes probe for the largest packet that
+    /// arrives.
     pub fn mtu_pinned(&self) -> bool {
         self.mtu_pinned
     }

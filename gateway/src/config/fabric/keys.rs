@@ -73,7 +73,7 @@ pub(super) const FABRIC_NAME: Key<Name> = Key::new(
     "Name of the fabric. Every gateway's certificate contains it.",
 );
 
-/// Key `mtu`: IP MTU of the paths between gateways, in bytes.
+/// Key `mtu`: the length in bytes of the longest IP packet on the paths between gateways.
 pub(super) const FABRIC_MTU: Key<u16> = Key::new(
     "mtu",
     Optional("measured"),
@@ -83,7 +83,7 @@ pub(super) const FABRIC_MTU: Key<u16> = Key::new(
      and plans assume 1500.",
 );
 
-/// Key `lanes`: the fewest lanes between two gateways.
+/// Key `lanes`: the fewest lanes between two gateways, a number from 1 to 16.
 pub(super) const FABRIC_LANES: Key<LaneCount> = Key::new(
     "lanes",
     Optional("1"),
@@ -102,7 +102,8 @@ pub(super) const REGION_RANKS: Key<RankCount> = Key::new(
     "Number of ranks in the region, which is the sum over its gateways.",
 );
 
-/// Key `speeds` of a region: relative compute speed of each rank.
+/// Key `speeds` of a region: the compute speed of each rank, in any unit, relative to the other
+/// ranks.
 pub(super) const REGION_SPEEDS: Key<Speeds> = Key::new(
     "speeds",
     Optional("1.0 for each rank"),
@@ -138,7 +139,7 @@ pub(super) const GATEWAY_WAN: Key<PeerAddress> = Key::new(
      are for several carriers or network ports.",
 );
 
-/// Key `egress` of a gateway: capacity of its WAN port out of the region.
+/// Key `egress` of a gateway: the bit rate at which its WAN port can send out of the region.
 pub(super) const GATEWAY_EGRESS: Key<BitRate> = Key::new(
     "egress",
     RequiredIf("`wan` is given", "no WAN port"),
@@ -146,7 +147,7 @@ pub(super) const GATEWAY_EGRESS: Key<BitRate> = Key::new(
     "Capacity of the WAN port out of the region, in IP bytes; at least 8 kbit/s.",
 );
 
-/// Key `ingress` of a gateway: capacity of its WAN port into the region.
+/// Key `ingress` of a gateway: the bit rate at which its WAN port can receive into the region.
 pub(super) const GATEWAY_INGRESS: Key<BitRate> = Key::new(
     "ingress",
     RequiredIf("`wan` is given", "no WAN port"),
@@ -154,7 +155,7 @@ pub(super) const GATEWAY_INGRESS: Key<BitRate> = Key::new(
     "Capacity of the WAN port into the region, in IP bytes; at least 8 kbit/s.",
 );
 
-/// Key `rate` of a link: capacity in each direction, in IP bytes.
+/// Key `rate` of a link: its capacity in each direction, as a bit rate in which IP headers count.
 pub(super) const LINK_RATE: Key<BitRate> = Key::new(
     "rate",
     RequiredIf(
@@ -166,7 +167,8 @@ pub(super) const LINK_RATE: Key<BitRate> = Key::new(
      faster.",
 );
 
-/// Key `rtt` of a link: round-trip time without queueing.
+/// Key `rtt` of a link: its round-trip time while no packet waits in a queue, as a time with a
+/// unit.
 pub(super) const LINK_RTT: Key<Span> = Key::new(
     "rtt",
     Required,
@@ -174,7 +176,7 @@ pub(super) const LINK_RTT: Key<Span> = Key::new(
     "Round-trip time of the link without queueing; at most 60 s.",
 );
 
-/// Key `loss` of a link: expected random packet loss.
+/// Key `loss` of a link: the percentage of packets that it loses at random, without congestion.
 pub(super) const LINK_LOSS: Key<RandomLoss> = Key::new(
     "loss",
     Optional("0 %"),

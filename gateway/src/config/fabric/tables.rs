@@ -264,7 +264,7 @@ fn split_link_table_name(name: &str, regions: &[FabricRegionSpec]) -> Vec<(Strin
     joined.map(|(one, other)| (one.to_owned(), other.to_owned())).collect()
 }
 
-/// Records a fault of a table whose name is not valid.
+/// Records a fault of the table `key` whose `name` is not valid for a region or gateway.
 fn check_table_name(source: &ConfigSource<'_>, key: &str, name: &str) {
     if !is_valid_config_name(name) {
         let problem = format!("`{name}` is not a valid name");

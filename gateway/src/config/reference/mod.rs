@@ -76,7 +76,7 @@ fn write_reference_key_tables(page: &mut String, table: &TableKeys, path: &str) 
     table.tables.iter().try_for_each(|table| write_reference_key_tables(page, table, &inner))
 }
 
-/// Writes the table row of one key.
+/// Writes the row of one key in a table of the reference page.
 fn write_reference_key_row(page: &mut String, key: &KeyDescription) -> fmt::Result {
     let default = match key.need {
         KeyNeed::Required => "required".to_owned(),
@@ -89,7 +89,7 @@ fn write_reference_key_row(page: &mut String, key: &KeyDescription) -> fmt::Resu
     writeln!(page, "| `{name}` | {} | {default} | {meaning} | `{example}` |", value.name)
 }
 
-/// Writes the section on the forms that values can have.
+/// Writes the section of the reference page on the forms that values can have.
 fn write_reference_values(page: &mut String) -> fmt::Result {
     writeln!(
         page,

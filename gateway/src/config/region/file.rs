@@ -48,7 +48,7 @@ impl RegionFile {
         &self.path
     }
 
-    /// Returns the fabric that the region belongs to.
+    /// Returns the fabric file that the region file names, read and checked.
     pub fn fabric(&self) -> &FabricFile {
         &self.fabric
     }

@@ -331,8 +331,8 @@ fn read_job_table(
     Some(JobConfig { name: name.to_owned(), token: token?, memory: memory?.0, weight })
 }
 
-/// Whether no program can listen at both TCP addresses. One of all addresses of the host has those of
-/// each; that of IPv6 takes IPv4, too.
+/// Returns whether no two programs can listen at both TCP addresses: they have the port and an IP
+/// address in common. The unspecified address has all of the host; that of IPv6 takes IPv4, too.
 fn addresses_overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let has_all = |all: SocketAddr, of: SocketAddr| {
         all.ip().is_unspecified() && (all.is_ipv6() || of.is_ipv4())

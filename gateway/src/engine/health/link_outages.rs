@@ -38,7 +38,7 @@ pub(crate) enum OutageLine {
 }
 
 impl OutageLine {
-    /// Returns the name of the link.
+    /// Returns the name of the link that the line is about.
     pub fn link(&self) -> &str {
         match self {
             Self::Down { link, .. } | Self::Up { link, .. } => link,
@@ -47,7 +47,7 @@ impl OutageLine {
 }
 
 impl LinkOutages {
-    /// Makes the state in which no link is down.
+    /// Makes the record of links that are down, without any.
     pub fn new(warnings: Warnings) -> Self {
         Self { down: BTreeMap::new(), warnings }
     }
@@ -89,7 +89,8 @@ impl LinkOutages {
         lines
     }
 
-    /// Returns the links that are down, for the status.
+    /// Returns the links that are down at `now`, each with how long and by which way data goes
+    /// round it, for the status.
     pub fn reports(
         &self,
         fabric: &Fabric,
@@ -133,7 +134,8 @@ fn link_name(fabric: &Fabric, (a, b): OutageEnds) -> String {
     [a, b].map(|region| fabric.region(region).name.clone()).join("-")
 }
 
-/// Returns the name of the gateway by way of which two others reach each other, if it is one alone.
+/// Returns the name of the first gateway with connections to both of two others, by way of which
+/// they reach each other; `None` if there is none.
 fn way_round_outage(
     fabric: &Fabric,
     graph: &MeshGraph,

@@ -9,7 +9,8 @@ use units::{Span, TimeNs};
 /// Gateways that start within 20 s of each other, and lanes that are lost, are connected sooner.
 /// Tested by `start_orders_within_20_s_need_no_warning`.
 const LOGGED_AFTER_MIN: Span = Span::from_secs(30);
-/// 20 round trips of the longest link, in which gateways meet even if packets are lost.
+/// 20 round trips of the longest link: a problem that lasts so long is logged, where that is longer
+/// than [`LOGGED_AFTER_MIN`]. Gateways meet within them even if packets are lost.
 const LOGGED_AFTER_ROUNDS: u64 = 20;
 
 /// A line of the log.
@@ -94,8 +95,8 @@ impl ProblemLog {
     }
 }
 
-/// Whether a [`ProblemLog`] logs the problems of a cause. Those of other causes are logged where
-/// they are found.
+/// Returns whether a [`ProblemLog`] logs the problems of a cause. Those of other causes are logged
+/// where they are found.
 fn is_logged_by_problem_log(cause: ProblemCause) -> bool {
     match cause {
         ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Job | ProblemCause::JobFiles => {

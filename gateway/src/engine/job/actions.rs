@@ -27,7 +27,7 @@ impl Job {
         self.perform_store_actions(shared);
     }
 
-    /// Performs every action that the store asks for.
+    /// Performs every action that the job's store asks for: messages to gateways, answers to ranks.
     fn perform_store_actions(&mut self, shared: &EngineShared) {
         while let Some(action) = self.store.poll_action() {
             match action {
@@ -63,7 +63,8 @@ impl Job {
         is_any
     }
 
-    /// Tells a gateway of a group, or that this one serves the job.
+    /// Sends gateway `to` the messages by which it learns of a group of this job, or that this
+    /// gateway serves the job.
     pub(super) fn introduce_group(&self, id: GroupId, to: GatewayId, shared: &EngineShared) {
         let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
         let messages = match membership {

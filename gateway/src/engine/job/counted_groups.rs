@@ -13,8 +13,8 @@ use hier_collectives::wire::GroupFacts;
 use units::TimeNs;
 
 impl Job {
-    /// Returns the failure of a rank of this gateway that makes a group now, if the ranks counted in
-    /// an epoch of the parent that has ended; `None` for a group with a tag.
+    /// Returns the failure of a rank that makes a group now whose place was counted in an epoch of
+    /// the parent that has ended; `None` for every other group, and for one with a tag.
     pub(super) fn counted_group_failure(&self, facts: &GroupFacts) -> Option<Failure> {
         let parent = if facts.parent == self.world.id {
             &self.world

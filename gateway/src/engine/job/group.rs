@@ -91,12 +91,13 @@ impl JobGroup {
         }
     }
 
-    /// Returns the number in the job of a rank of the session.
+    /// Returns the number in the job of a rank, given by its number in the session.
     pub fn rank_number(&self, rank: RankId) -> RankId {
         self.session.fabric().rank_number(rank)
     }
 
-    /// Returns the number in the session of a gateway of the fabric, if it is one of the group.
+    /// Returns the number in the session of a gateway, given by its number in the fabric; `None` if
+    /// it has no rank of the group.
     pub fn member(&self, gateway: GatewayId) -> Option<GatewayId> {
         let index = self.gateways.binary_search(&gateway).ok()?;
         u16::try_from(index).ok().map(GatewayId)
@@ -107,14 +108,15 @@ impl JobGroup {
         self.gateways.iter().copied().filter(move |id| *id != me)
     }
 
-    /// Returns the number in the session of a rank of the job, if it is one of the group.
+    /// Returns the number in the session of a rank, given by its number in the job; `None` if it is
+    /// not in the group.
     pub fn rank_in_session(&self, rank: RankId) -> Option<RankId> {
         let Some(membership) = &self.membership else { return Some(rank) };
         let index = membership.facts.ranks.binary_search(&rank).ok()?;
         u32::try_from(index).ok().map(RankId)
     }
 
-    /// Returns the number in the fabric of a gateway of the session.
+    /// Returns the number in the fabric of a gateway, given by its number in the session.
     fn gateway(&self, member: GatewayId) -> GatewayId {
         self.gateways[usize::from(member.0)]
     }
@@ -191,7 +193,8 @@ impl JobGroup {
         self.session.handle_arrival_end(lease, whole, now);
     }
 
-    /// Performs one action of the session; returns what concerns the job.
+    /// Performs one action of the session. Returns the part that only the job can perform, if there
+    /// is one.
     pub fn perform_action(&mut self, action: Action, shared: &EngineShared) -> Option<JobAction> {
         let peers = &shared.peers;
         match action {

@@ -4,7 +4,8 @@ use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::Plan;
 use std::collections::VecDeque;
 
-/// 64 plans: the most that a job keeps for groups that are made later on the same gateways.
+/// 64 plans: the most that a job keeps for groups that are made later on the same gateways. The
+/// number is chosen; it bounds memory.
 const PLANS_MAX: usize = 64;
 
 /// The last plans that were made, each with its set of gateways.
@@ -15,7 +16,8 @@ pub(super) struct GroupPlans {
 }
 
 impl GroupPlans {
-    /// Returns the plan for groups on a set of gateways, ascending.
+    /// Returns the plan kept for groups on a set of gateways, whose ids ascend; `None` if there is
+    /// none.
     pub fn plan(&self, gateways: &[GatewayId]) -> Option<&Plan> {
         self.plans.iter().find(|(of, _)| of == gateways).map(|(_, plan)| plan)
     }

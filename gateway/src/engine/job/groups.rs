@@ -28,7 +28,7 @@ const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 /// that has not heard of it contradicts no new group. The oldest is forgotten first.
 const RECENTLY_LEFT_GROUPS_MAX: usize = 1024;
 
-/// 16 ranks: the most that a text about a group names.
+/// 16 ranks: the most that a text about a group names, so that it stays readable.
 const NAMED_RANKS_MAX: usize = 16;
 
 impl Job {
@@ -184,7 +184,7 @@ impl Job {
         Ok(())
     }
 
-    /// Ends a group for good.
+    /// Ends a group for good: its work under way fails with `failure`, and no more can be posted.
     pub(super) fn disband_group(&mut self, id: GroupId, failure: &Failure, now: TimeNs) {
         let Some(group) = self.group_mut(id) else { return };
         if group.membership.as_mut().is_some_and(|membership| membership.disband(failure)) {
@@ -231,7 +231,7 @@ impl Job {
         }
     }
 
-    /// Makes the session of a group, unless it is known.
+    /// Makes the session of a group with these facts, unless this gateway knows it.
     ///
     /// # Errors
     /// [`Failure`]: the ranks make no group, or there are too many groups.
@@ -302,8 +302,9 @@ impl Job {
         Ok(plan)
     }
 
-    /// Lets the session of a new group meet the gateways that can be reached, or tells them that
-    /// this gateway takes part now.
+    /// Lets the session of a new group meet the gateways that can be reached. If the session has
+    /// begun before, tells them that this gateway takes part; `began` says that it did not until
+    /// now.
     fn begin_or_tell(&mut self, id: GroupId, began: bool, shared: &EngineShared, now: TimeNs) {
         let graph = Arc::clone(shared.peers.graph());
         let Some(group) = self.group_mut(id) else { return };
@@ -318,7 +319,7 @@ impl Job {
         group.session.handle_start(now);
     }
 
-    /// Tells the other gateways of a group whether this one takes part.
+    /// Sends all other gateways of a group whether this one takes part in it.
     pub(super) fn tell_group(&self, id: GroupId, shared: &EngineShared) {
         let Some(group) = self.groups.get(&id) else { return };
         for to in group.other_gateways(self.settings.me) {
@@ -326,8 +327,8 @@ impl Job {
         }
     }
 
-    /// Ends a group, and another of the same place, if a rank of this gateway is in both. A rank
-    /// makes one group at each place, so some ranks name other ranks than it does.
+    /// Ends a group, and others at its place, if a rank of this gateway is in two of them. A rank
+    /// makes one group at each place, so ranks disagree on the ranks of the group there.
     fn disband_if_contradicted(&mut self, id: GroupId, shared: &EngineShared, now: TimeNs) {
         let own = self.world.session.fabric().gateway(self.settings.me).ranks.clone();
         let Some(new) = self.groups.get(&id).and_then(|group| group.membership.as_ref()) else {
@@ -372,7 +373,7 @@ fn contradiction_failure(one: &GroupFacts, other: &GroupFacts) -> Failure {
     Failure::new(FailureCode::Disagreement, text)
 }
 
-/// Returns a group in words.
+/// Returns a group in words for errors and logs, by its ranks in the job.
 pub(super) fn group_text(facts: &GroupFacts) -> String {
     let named: Vec<String> =
         facts.ranks.iter().take(NAMED_RANKS_MAX).map(RankId::to_string).collect();

@@ -67,19 +67,20 @@ impl GroupMembership {
         Self { facts, boot, local, left, peers, disbanded: None }
     }
 
-    /// Returns the messages that tell another gateway of the group.
+    /// Returns the messages that tell another gateway of the group, and whether this one takes part
+    /// or it is over.
     pub fn introduction(&self) -> Vec<Message> {
         let (boot, facts, takes_part) = (self.boot, self.facts.clone(), self.takes_part());
         let disband = self.disbanded.clone().map(|failure| Message::Disband { failure });
         [Message::Member { boot, facts, takes_part }].into_iter().chain(disband).collect()
     }
 
-    /// Whether a rank of this gateway has made the group and not left it.
+    /// Returns whether a rank of this gateway has made the group and not left it.
     pub fn takes_part(&self) -> bool {
         !self.local.is_empty()
     }
 
-    /// Whether no gateway that can be reached takes part.
+    /// Returns whether no gateway that can be reached takes part.
     pub fn is_left(&self) -> bool {
         !self.takes_part() && !self.peers.values().any(|peer| peer.takes_part)
     }
@@ -99,12 +100,13 @@ impl GroupMembership {
         was_in && !self.takes_part()
     }
 
-    /// Whether a rank of this gateway is in the group, or is expected to make it.
+    /// Returns whether a rank of this gateway is in the group, or is expected to make it.
     pub fn awaits(&self, rank: RankId) -> bool {
         self.facts.ranks.binary_search(&rank).is_ok() && !self.left.contains(&rank)
     }
 
-    /// Whether all ranks of the group that lie in a range have made it, though some may have left it.
+    /// Returns whether all ranks of the group that lie in a range have made it, though some may
+    /// have left it.
     pub fn is_made_by(&self, ranks: &Range<u32>) -> bool {
         let mut own = self.facts.ranks.iter().filter(|rank| ranks.contains(&rank.0));
         own.all(|rank| self.local.contains(rank) || self.left.contains(rank))

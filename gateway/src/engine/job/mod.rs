@@ -42,7 +42,7 @@ use units::{ByteCount, TimeNs};
 use work_totals::WorkTotals;
 
 /// 1,000 log lines in ten seconds: the most that ranks of one job can cause about epochs, and as
-/// many about attachments.
+/// many about attachments. The number is chosen; it bounds the log.
 const LOG_LINES_MAX: u64 = 1000;
 
 /// The state of one job.
@@ -183,17 +183,17 @@ impl Job {
         }
     }
 
-    /// Returns the group that stands for the job on the wire.
+    /// Returns the id of the group that stands for the job on the wire.
     pub fn id(&self) -> GroupId {
         self.world.id
     }
 
-    /// Returns the number of groups that its ranks have made.
+    /// Returns the number of groups that the job's ranks have made, without the job itself.
     pub fn group_count(&self) -> usize {
         self.groups.len()
     }
 
-    /// Whether the job is this group, or has made it.
+    /// Returns whether this id is that of the job itself, or of a group that its ranks have made.
     pub fn has_group(&self, id: GroupId) -> bool {
         self.world.id == id || self.groups.contains_key(&id)
     }
@@ -217,13 +217,14 @@ impl Job {
         self.groups.values_mut().for_each(handle);
     }
 
-    /// Whether every session has finished its drain.
+    /// Returns whether every session has finished its drain.
     pub fn is_drained(&self) -> bool {
         let mut groups = self.groups.values().chain([&self.world]);
         groups.all(|group| group.session.is_drained())
     }
 
-    /// Sets the job's memory for partials and its share of links, since jobs came or went.
+    /// Sets the job's memory for partials, and its share of each link, one `one_in`th, since jobs
+    /// came or went.
     pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
         self.settings.partials = partials;
         self.settings.one_in = one_in;
@@ -237,7 +238,7 @@ impl Job {
         of_groups.into_iter().chain(of_job.into_iter().flatten()).min()
     }
 
-    /// Calls the sessions and the store, if their deadlines have passed.
+    /// Calls those sessions of the job, and its store, whose deadlines have passed by `now`.
     pub fn handle_timeout(&mut self, now: TimeNs) {
         if self.store.poll_timeout().is_some_and(|deadline| deadline <= now) {
             self.store.handle_timeout(now);
@@ -251,7 +252,7 @@ impl Job {
         }
     }
 
-    /// Stores when the session of a group wants to be called.
+    /// Stores the time at which the session of a group wants to be called next.
     fn note_deadline(&mut self, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let deadline = group.session.poll_timeout();
@@ -361,7 +362,8 @@ impl Job {
         Some(self.group_mut(id)?.handle_message(from, message, now))
     }
 
-    /// Returns the group of a request of a rank's current attachment.
+    /// Returns the group that a request of a rank is about; `None` if the attachment was replaced,
+    /// or the rank knows no group by this number.
     fn group_of_request(
         &self,
         rank: RankId,
@@ -372,7 +374,8 @@ impl Job {
         self.ranks.group(rank, number).filter(|_| is_current)
     }
 
-    /// Logs that a rank attached or detached.
+    /// Logs that a rank attached or detached, as `what` says, unless the log throttle suppresses
+    /// the line.
     fn log_attachment(&mut self, rank: RankId, what: &str, now: TimeNs) {
         if let Some(suppressed) = self.attach_lines.permit(now) {
             let name = &self.name;

@@ -14,7 +14,7 @@ use tracing::{debug, info};
 use units::{ByteCount, Span, TimeNs};
 
 /// 10 s: the time after which a wait for posts of other ranks is logged, and again each time the
-/// wait has doubled.
+/// wait has doubled. The value is chosen.
 /// Tested by `cargo xtask faults --scenario rank-late`.
 const WAIT_LOGGED_AFTER: Span = Span::from_secs(10);
 /// 30 s: from this wait on the line is a warning. The late rank may be alive, but an operator should
@@ -136,7 +136,7 @@ impl Job {
         }
     }
 
-    /// Logs and counts the end of an epoch.
+    /// Logs and counts the end of an epoch of the job, for the reason `failure`.
     fn report_epoch_end(&mut self, epoch: Epoch, failure: &Failure, now: TimeNs) {
         self.metrics.count_epoch_end(failure.code);
         let Some(suppressed) = self.epoch_lines.permit(now) else { return };
@@ -153,7 +153,8 @@ impl Job {
         );
     }
 
-    /// Logs a collective that failed.
+    /// Logs that a collective failed and why: as a warning if one is due, and at level debug while
+    /// the log throttle suppresses the line.
     fn log_failure(&mut self, sequence: Sequence, failure: &Failure, now: TimeNs) {
         let (name, collective, code) = (&self.name, sequence.0, failure.code as u8);
         let Some(suppressed) = self.failure_lines.permit(now) else {

@@ -26,12 +26,13 @@ pub(in crate::engine) struct CollectiveEfficiency {
 }
 
 impl WorkTotals {
-    /// Returns the sums.
+    /// Returns the sums in the form of the status.
     pub fn report(&self) -> TotalsReport {
         self.report
     }
 
-    /// Adds a collective that completed, with its times if its efficiency counts.
+    /// Adds a completed collective of `bytes` bytes to the sums; `rated` has its times if its
+    /// efficiency counts.
     pub fn add_completed(&mut self, bytes: u64, rated: Option<CollectiveEfficiency>) {
         self.report.completed += 1;
         self.report.bytes = self.report.bytes.saturating_add(bytes);
@@ -41,7 +42,7 @@ impl WorkTotals {
         }
     }
 
-    /// Adds a collective that failed.
+    /// Adds a collective that failed to the sums.
     pub fn add_failed(&mut self) {
         self.report.failed += 1;
     }
@@ -62,7 +63,7 @@ impl CollectiveEfficiency {
         (least > Span::ZERO && took > Span::ZERO).then_some(Self { took, least })
     }
 
-    /// Returns the least time over the time taken.
+    /// Returns the least time that the collective needs over the time taken, 1 at best.
     pub fn efficiency(self) -> f64 {
         self.least.as_secs_f64() / self.took.as_secs_f64()
     }

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use units::TimeNs;
 
 impl Peers {
-    /// Returns the connections of all gateways.
+    /// Returns the graph of all gateways and of the connections between them that are up.
     pub fn graph(&self) -> &Arc<MeshGraph> {
         self.connections.graph()
     }
 
-    /// Whether a route leads to another gateway.
+    /// Returns whether another gateway can be reached, directly or by way of others.
     pub fn is_reachable(&self, gateway: GatewayId) -> bool {
         self.connections.routes().reaches(gateway)
     }
@@ -36,7 +36,7 @@ impl Peers {
         self.connections.handle_report(from, report, now)
     }
 
-    /// Records that a message for another gateway was dropped here.
+    /// Records that this gateway dropped a message that it was to pass on to another one.
     pub fn handle_messages_lost(&mut self, now: TimeNs) {
         self.connections.handle_messages_lost(now);
     }
@@ -51,7 +51,7 @@ impl Peers {
         self.connections.handle_time(now);
     }
 
-    /// Sends the reports of connections that are to be sent.
+    /// Sends the reports of connections that are due to the gateways that shall have them.
     pub fn send_connection_reports(&mut self) {
         while let Some((to, report)) = self.connections.poll_report() {
             if let Some(handle) = self.peers.get(&to).and_then(Peer::control_lane) {
@@ -90,8 +90,8 @@ impl Peers {
         }
     }
 
-    /// Whether the addresses of a message from a peer are those of other gateways, or of this one
-    /// as the recipient.
+    /// Returns whether the addresses of a message from a peer are those of other gateways, or of
+    /// this one as the recipient.
     pub fn has_known_addresses(&self, envelope: Envelope) -> bool {
         let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
         known(envelope.from) && envelope.from != self.me && known(envelope.to)

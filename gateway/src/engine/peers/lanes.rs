@@ -38,7 +38,7 @@ impl Peers {
         }
     }
 
-    /// Records that a peer sends nothing more on a lane.
+    /// Records that a peer sends nothing more on a lane, which then may be closed.
     pub fn handle_lane_finished(&mut self, from: GatewayId, id: ConnectionId) {
         if let Some(peer) = self.peers.get_mut(&from)
             && peer.lanes.values().any(|handle| handle.id == id)
@@ -74,14 +74,14 @@ impl Peers {
         moved
     }
 
-    /// Whether a lane to any peer is being tried, or waits to be taken away.
+    /// Returns whether a lane to any peer is being tried, or waits to be taken away.
     pub fn are_lanes_changing(&self) -> bool {
         self.peers.values().any(Peer::are_lanes_changing)
     }
 }
 
 impl Peer {
-    /// Records why a lane in use is not up.
+    /// Stores the reason why a lane in use is not up, for the status.
     pub(super) fn note_problem(&mut self, lane: u16, problem: LaneProblem) {
         if lane < self.number.in_use() {
             self.problems.insert(lane, problem);
@@ -145,12 +145,12 @@ impl Peer {
         has_moved
     }
 
-    /// Whether a lane is in use, and the peer has not ended it.
+    /// Returns whether a lane is in use, and the peer has not ended it.
     fn is_kept(&self, lane: u16, id: ConnectionId) -> bool {
         lane < self.number.in_use() && !self.ending.contains(&id)
     }
 
-    /// Whether a lane is being tried, or waits to be taken away.
+    /// Returns whether a lane is being tried, or waits to be taken away.
     fn are_lanes_changing(&self) -> bool {
         let kept = self.lanes.iter().filter(|(lane, handle)| self.is_kept(**lane, handle.id));
         // Where none is kept, the others stay until one is.
@@ -158,12 +158,12 @@ impl Peer {
         has_retiring || self.number.is_trying()
     }
 
-    /// Whether the path of a lane does not count as dead.
+    /// Returns whether the path of a lane does not count as dead.
     fn is_heard(&self, handle: &LaneHandle) -> bool {
         self.lane_silence(handle) < self.lane_dead_path_time(handle)
     }
 
-    /// Returns the time for which a lane was silent.
+    /// Returns how long a lane has been silent by now, zero if it is heard.
     fn lane_silence(&self, handle: &LaneHandle) -> Span {
         self.tallies.get(&handle.id).map_or(Span::ZERO, |tally| tally.silence)
     }
@@ -173,7 +173,8 @@ impl Peer {
         dead_path_time(handle.smoothed_rtt(), self.link.link.rtt)
     }
 
-    /// Hands the state of the lanes to the lane number, which may change.
+    /// Hands the state of the lanes at `now` to the peer's lane number, which may change how many
+    /// are in use.
     pub(super) fn judge_lanes(&mut self, now: TimeNs) {
         let in_use = self.number.in_use();
         let least_silent = self.lanes.values().min_by_key(|handle| self.lane_silence(handle));

@@ -148,7 +148,8 @@ impl Peer {
         }
     }
 
-    /// Returns the lane whose connection carries control messages to the peer.
+    /// Returns the lane whose connection carries control messages to the peer; `None` while no lane
+    /// is up.
     fn control_lane(&self) -> Option<&LaneHandle> {
         self.lanes.values().find(|handle| Some(handle.id) == self.control.outgoing_connection())
     }
@@ -192,12 +193,12 @@ impl Peers {
         Self { fabric, me, connections, plans: Mutex::default(), peers }
     }
 
-    /// Iterates over the gateways that this one may have lanes to.
+    /// Iterates over the ids of the gateways that this one may have lanes to.
     pub fn peer_ids(&self) -> impl Iterator<Item = GatewayId> {
         self.peers.keys().copied()
     }
 
-    /// Whether a hello shows that the peer restarted since its lanes came up.
+    /// Returns whether a hello shows that the peer restarted since its lanes came up.
     pub fn has_restarted(&self, seen: LanePeerSeen) -> bool {
         let peer = self.peers.get(&seen.peer);
         peer.is_some_and(|peer| !peer.lanes.is_empty() && peer.boot != Some(seen.boot))
@@ -209,12 +210,12 @@ impl Peers {
         lanes.map(|(lane, handle)| (*lane, handle.id)).collect()
     }
 
-    /// Returns the connection of a lane, if the lane is up.
+    /// Returns the connection of the lane with this number; `None` if the lane is not up.
     pub fn connection_of_lane(&self, peer: GatewayId, lane: u16) -> Option<ConnectionId> {
         Some(self.peers.get(&peer)?.lanes.get(&lane)?.id)
     }
 
-    /// Whether a connection is still one of the peer's lanes.
+    /// Returns whether a connection is still one of the peer's lanes.
     pub fn is_current_connection(&self, peer: GatewayId, id: ConnectionId) -> bool {
         let peer = self.peers.get(&peer);
         peer.is_some_and(|peer| peer.all_lanes().any(|handle| handle.id == id))
@@ -227,7 +228,7 @@ impl Peers {
         }
     }
 
-    /// Whether a peer's control messages use this connection, so that none arrives late.
+    /// Returns whether a peer's control messages use this connection, so that none arrives late.
     pub fn is_control_connection(&self, from: GatewayId, id: ConnectionId) -> bool {
         let incoming =
             self.peers.get(&from).is_some_and(|peer| peer.control.is_incoming_connection(id));
@@ -342,7 +343,7 @@ impl Peers {
         }
     }
 
-    /// Closes a connection whose peer broke the protocol.
+    /// Closes a lane's connection whose peer broke the protocol; the peer gets the reason `why`.
     pub fn close_for_violation(&self, peer: GatewayId, id: ConnectionId, why: &str) {
         let lanes = self.peers.get(&peer).into_iter().flat_map(Peer::all_lanes);
         lanes.filter(|handle| handle.id == id).for_each(|handle| handle.close_for_violation(why));

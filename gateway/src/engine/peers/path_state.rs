@@ -8,10 +8,12 @@ use units::{Span, TimeNs};
 /// 10 s, or [`PATH_CHECK_DELAY_ROUNDS`] if that is longer: lanes that are missing for so long have
 /// their path checked. A peer that starts or restarts is back sooner.
 const PATH_CHECK_DELAY_MIN: Span = Span::from_secs(10);
-/// 10 round trips of the link, in which a lane connects even if packets are lost.
+/// 10 round trips of the link: lanes that are missing for so long have their path checked, where
+/// that is longer than [`PATH_CHECK_DELAY_MIN`]. A lane connects within them even if packets are
+/// lost.
 const PATH_CHECK_DELAY_ROUNDS: u64 = 10;
-/// 60 s: the time between two checks while lanes are missing, after which what was corrected is
-/// seen.
+/// 60 s: the time between two checks of a path while lanes are missing. A correction of the network
+/// shows within this time.
 const PATH_CHECK_INTERVAL: Span = Span::from_secs(60);
 
 /// The checks of the path to one peer.
@@ -60,7 +62,8 @@ impl PathState {
         }
     }
 
-    /// Returns why lanes cannot connect over the path, as last checked. `lanes_up` is their number.
+    /// Returns why lanes cannot connect over the path, as last checked; `lanes_up` is the number of
+    /// lanes that are up.
     pub fn faults(&self, lanes_up: usize, pinned_mtu: Option<u16>) -> Vec<PathFault> {
         let Some(findings) = &self.findings else { return Vec::new() };
         let mut faults = findings.faults(pinned_mtu);
@@ -74,7 +77,7 @@ impl PathState {
         self.findings.as_ref()?.mtu
     }
 
-    /// Returns the ports of the peer that did not answer in the last check.
+    /// Returns the UDP ports of the peer's lanes that did not answer in the last check.
     pub fn silent_ports(&self) -> Vec<u16> {
         let silent = self.findings.iter().flat_map(|findings| &findings.silent);
         silent.map(|port| port.port()).collect()

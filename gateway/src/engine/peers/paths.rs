@@ -18,7 +18,7 @@ impl Peers {
         due
     }
 
-    /// Notes the results of a check of the path to a peer; `None` if it was not possible.
+    /// Stores the results of a check of the path to a peer; `None` if it was not possible.
     pub fn handle_path_checked(&mut self, id: GatewayId, findings: Option<PathFindings>) {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.path.note_findings(findings);

@@ -136,7 +136,7 @@ impl Future for ProcessTask {
 }
 
 impl Drop for ProcessTask {
-    /// Removes the task from those of its process.
+    /// Takes the task out of the list of its process's tasks, since it has ended.
     fn drop(&mut self) {
         lock_ignoring_poison(&self.process.state).tasks.remove(&self.id);
     }

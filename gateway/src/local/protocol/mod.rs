@@ -29,7 +29,8 @@ pub const LOCAL_VERSION: u16 = 5;
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// 256 collectives: the most that one rank may have under way at once, far more than fill a link.
 pub const POSTS_MAX: usize = 256;
-/// 128 requests: the most of one rank to its job's store that may wait at once.
+/// 128 requests: the most of one rank to its job's store that may wait at once. The number is
+/// chosen; it bounds what a rank can make the gateway remember.
 pub const STORE_REQUESTS_MAX: usize = 128;
 /// 256 KiB: the most bytes of one piece of a contribution or result on a connection without shared
 /// memory. Other messages pass between two pieces, and each end holds one piece beside the arena.
@@ -135,7 +136,7 @@ pub enum LocalResponse {
 }
 
 impl LocalRequest {
-    /// Returns the request as one in a group.
+    /// Returns the request as one about the trainer's group `number`.
     pub fn in_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
     }
@@ -248,7 +249,7 @@ impl LocalRequest {
 }
 
 impl LocalRequest {
-    /// Reads the fields of a commit.
+    /// Reads the fields of a trainer's commit: epoch, step and timeout.
     fn read_commit(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         Ok(Self::Commit(Commit {
             epoch: Epoch(reader.read_u64()?),
@@ -257,7 +258,8 @@ impl LocalRequest {
         }))
     }
 
-    /// Reads the fields of a post. What ranks must agree on of its counts follows from them.
+    /// Reads the fields of a post. The part of its counts on which all ranks must agree is computed
+    /// from them.
     fn read_post(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let (epoch, sequence) = (Epoch(reader.read_u64()?), Sequence(reader.read_u64()?));
         let descriptor = Descriptor::read_without_counts(reader)?;
@@ -272,7 +274,7 @@ impl LocalRequest {
 }
 
 impl LocalResponse {
-    /// Returns the response as one about a group.
+    /// Returns the response as one about the trainer's group `number`.
     pub fn of_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
     }

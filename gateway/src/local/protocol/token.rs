@@ -3,7 +3,8 @@
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-/// 32 bytes: length of a job's token, the secret that a trainer shows when it attaches.
+/// 32 bytes, too many to guess: length of a job's token, the secret that a trainer shows when it
+/// attaches.
 pub const TOKEN_BYTES: usize = 32;
 
 /// The secret that admits a trainer to a job. Its `Debug` form never shows the bytes.
@@ -19,7 +20,7 @@ impl From<[u8; TOKEN_BYTES]> for Token {
 
 /// Comparison takes equally long for all pairs of tokens, so that its time tells nothing.
 impl PartialEq for Token {
-    /// Compares all bytes in constant time.
+    /// Compares all bytes in constant time, so that the time tells nothing of the token.
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }

@@ -20,9 +20,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-/// 15 s without a byte, after which the system asks whether the other host is still there.
+/// 15 s without a byte, after which the system asks whether the other host is still there. With
+/// [`KEEPALIVE_QUESTIONS`] a lost host is noticed after 45 s.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 /// 5 s between two questions of the system whether the host of a silent connection is still there.
+/// The value is chosen; see [`KEEPALIVE_QUESTIONS`].
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// 6 questions of the system without an answer end a connection, 45 s after the last byte. A
 /// process that is stopped answers by its system, so slow is not dead.
@@ -98,7 +100,7 @@ pub struct TlsTrainerListener {
 }
 
 impl TlsTrainerListener {
-    /// Returns TLS with the certificates of this moment.
+    /// Returns the accepting side of TLS with the certificates of this moment.
     fn acceptor(&self) -> io::Result<TlsAcceptor> {
         let now = Arc::clone(&self.credentials.borrow());
         let mut settings = lock_ignoring_poison(&self.settings);
@@ -150,9 +152,11 @@ pub fn prepare_remote_socket(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
-/// Returns the host for which a connection counts. One host has a whole IPv6 network of 64 bits.
+/// Returns the host for whose connections a new one counts in the admission. A whole IPv6 network
+/// of 64 bits is one host.
 fn source_of_remote(peer: IpAddr) -> ConnectionSource {
-    /// The first 64 of the 128 bits of an IPv6 address, which tell networks apart.
+    /// A mask of the first 64 of the 128 bits of an IPv6 address. Those bits tell networks apart,
+    /// and one host may have all addresses of a network.
     const NETWORK: u128 = !(u64::MAX as u128);
     ConnectionSource::Host(match peer.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),

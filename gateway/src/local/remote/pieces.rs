@@ -57,12 +57,12 @@ pub fn append_result_piece(
     append_piece(out, &piece.of_group(number).encode(), &result.slice(range));
 }
 
-/// Returns the length of a piece.
+/// Returns the number of bytes in a piece of this range.
 fn piece_bytes(range: &Range<u64>) -> u32 {
     u32::try_from(range.end - range.start).expect("a piece is short")
 }
 
-/// Appends a frame and the bytes that follow it.
+/// Appends the frame that announces a piece, and the piece's bytes, to `out`.
 fn append_piece(out: &mut Vec<u8>, frame: &[u8], bytes: &MemSlice) {
     out.extend(frame_local_message(frame));
     let start = out.len();

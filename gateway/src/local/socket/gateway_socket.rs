@@ -124,7 +124,7 @@ impl GatewaySocket {
         Ok(SocketFile::MadeAgain)
     }
 
-    /// Returns the path of the socket.
+    /// Returns the path at which the socket listens.
     pub fn path(&self) -> &Path {
         &self.spec.path
     }
@@ -164,7 +164,7 @@ fn make_socket_folder(spec: &SocketSpec) -> Result<(), ListenError> {
     std::fs::set_permissions(folder, mode).map_err(at_fault)
 }
 
-/// Gives a file or folder of this user to a group.
+/// Makes `group` the group of a file or folder of this user, so that its members may use it.
 fn give_socket_to_group(path: &Path, group: u32) -> Result<(), ListenError> {
     chown(path, None, Some(group)).map_err(|source| ListenError::Group {
         path: path.to_owned(),
@@ -211,7 +211,8 @@ fn temporary_socket_path(socket: &Path) -> PathBuf {
 }
 
 /// Binds a socket at `temporary` with the mode and group that it shall have, makes it listen, and
-/// only then gives the file its name. So whoever finds the file can connect, or must not.
+/// only then gives the file its name. So a program that finds the file can connect, unless mode and
+/// group forbid it.
 fn bind_socket(
     spec: &SocketSpec,
     lock: &SocketLock,
@@ -242,7 +243,7 @@ fn bind_socket(
     Ok((file, socket))
 }
 
-/// Renames a file; fails where the new path is taken.
+/// Renames the file of a socket; fails where the new path is taken.
 fn rename_socket_to_free_path(from: &Path, to: &Path) -> rustix::io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // This file system cannot refuse: the path was free a moment ago.

@@ -61,7 +61,7 @@ impl SocketLock {
     /// Takes the lock of `socket` as [`SocketLock::acquire`], if its lock file is there. Makes none.
     ///
     /// # Errors
-    /// As of [`SocketLock::acquire`].
+    /// The errors of [`SocketLock::acquire`].
     pub fn acquire_existing(socket: &Path) -> Result<Option<Self>, ListenError> {
         Self::open(socket, false)
     }
@@ -115,7 +115,7 @@ impl SocketLock {
         Err(at_fault(source))
     }
 
-    /// Whether the file that is locked still is the one that others would lock.
+    /// Returns whether the file that is locked still is the one that others would lock.
     pub fn is_in_place(&self) -> bool {
         let held = self.file.metadata().map(|found| LockFileId::of(&found));
         held.is_ok_and(|held| LockFileId::at(&self.path) == Some(held))
@@ -152,7 +152,7 @@ impl SocketLock {
     }
 }
 
-/// Whether a lock file was not opened because it is a folder, a link or a socket.
+/// Returns whether a lock file was not opened because it is a folder, a link or a socket.
 fn is_no_regular_lock_file(error: &io::Error) -> bool {
     let found = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(found, Some(Errno::ISDIR | Errno::LOOP | Errno::NXIO))

@@ -49,7 +49,8 @@ impl MetricDescription {
 }
 
 impl DescribedMetric {
-    /// Returns the name by which a query asks for the metric.
+    /// Returns the name by which a query of Prometheus asks for the metric; that of a counter ends
+    /// in `_total`.
     pub fn query_name(&self) -> String {
         match self.kind {
             MetricType::Counter => format!("{}_total", self.description.name),
@@ -69,7 +70,7 @@ pub(super) struct MetricsExposition {
 }
 
 impl MetricsExposition {
-    /// Adds a metric that counts by itself.
+    /// Adds a metric whose value changes where something happens, such as a counter.
     pub fn add(&mut self, description: MetricDescription, metric: impl Metric) {
         let kind = EncodeMetric::metric_type(&metric);
         self.described.push(DescribedMetric { description, kind });
@@ -91,12 +92,12 @@ impl MetricsExposition {
         self.registry.register_collector(Box::new(collector));
     }
 
-    /// Returns all metrics, in the order in which they were added.
+    /// Returns the descriptions of all metrics, in the order in which they were added.
     pub fn described(&self) -> &[DescribedMetric] {
         &self.described
     }
 
-    /// Returns all metrics as OpenMetrics text.
+    /// Returns all metrics with their present values, as OpenMetrics text.
     pub fn render(&self) -> String {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("a string takes every write");
@@ -104,7 +105,7 @@ impl MetricsExposition {
     }
 }
 
-/// Writes the samples of one metric; nothing where there are none.
+/// Writes the samples of one metric to the encoder; nothing where there are none.
 pub(super) fn encode_described_samples(
     encoder: &mut DescriptorEncoder<'_>,
     metric: &DescribedMetric,
@@ -127,7 +128,8 @@ pub(super) fn encode_described_samples(
     Ok(())
 }
 
-/// Writes one number. A whole gauge has no decimal point, as those that count by themselves.
+/// Writes one number to the encoder. A whole gauge has no decimal point, as those that count by
+/// themselves.
 fn encode_described_number(
     encoder: &mut MetricEncoder<'_>,
     kind: MetricType,

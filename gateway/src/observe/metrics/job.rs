@@ -102,7 +102,7 @@ impl JobMetrics {
         self.counters.count_failed((&self.label, op.unwrap_or("unknown")), code);
     }
 
-    /// Counts an epoch that ended.
+    /// Counts an epoch of the job that ended for a reason of this code.
     pub fn count_epoch_end(&self, code: FailureCode) {
         self.counters.count_epoch_end(&self.label, code);
     }
@@ -132,7 +132,7 @@ impl JobMetrics {
         };
     }
 
-    /// Sets the gauges of ranks and collectives that follow from the status.
+    /// Sets the gauges of ranks and collectives by the job's part of the status.
     pub(super) fn follow_report(&self, report: &JobReport) {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         self.ranks.set(count(report.ranks.len()));
@@ -141,7 +141,8 @@ impl JobMetrics {
         self.oldest_collective_seconds.set(ages.fold(0.0, f64::max));
     }
 
-    /// Returns the value of the `name` label of a straggler.
+    /// Returns the value of the `name` label for a straggler: its name, or `other` beyond the
+    /// limit.
     pub(super) fn straggler_label(&self, name: &str) -> String {
         lock_ignoring_poison(&self.straggler_names).label(name)
     }

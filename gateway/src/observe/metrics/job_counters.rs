@@ -27,7 +27,7 @@ pub(super) struct JobCounters {
 type JobAndOp<'a> = (&'a str, &'static str);
 
 impl JobCounters {
-    /// Makes the counters, at zero.
+    /// Makes the counters that all jobs share, without any job yet.
     pub fn new() -> Self {
         Self {
             collectives: Family::default(),
@@ -71,25 +71,25 @@ impl JobCounters {
         self.count_outcome((job, op), "completed");
     }
 
-    /// Counts a collective that failed.
+    /// Counts a collective that failed, by job, operation and the failure's code.
     pub fn count_failed(&self, (job, op): JobAndOp<'_>, code: FailureCode) {
         let label = FailureLabel { job: job.to_owned(), code: failure_label(code) };
         self.failures.get_or_create_owned(&label).inc();
         self.count_outcome((job, op), failed_outcome_label(code));
     }
 
-    /// Counts an epoch that ended.
+    /// Counts an epoch of a job that ended, by the failure's code.
     pub fn count_epoch_end(&self, job: &str, code: FailureCode) {
         let label = FailureLabel { job: job.to_owned(), code: failure_label(code) };
         self.epoch_ends.get_or_create_owned(&label).inc();
     }
 
-    /// Adds the time that a straggler cost in one collective.
+    /// Adds the time that a straggler cost in one collective to the counter of its labels.
     pub fn add_straggler_loss(&self, label: &StragglerLabel, lost: Span) {
         self.straggler_lost.get_or_create_owned(label).inc_by(lost.as_secs_f64());
     }
 
-    /// Counts the end of a collective.
+    /// Counts the end of a collective by job, operation and `outcome`, such as `completed`.
     fn count_outcome(&self, (job, op): JobAndOp<'_>, outcome: &'static str) {
         let label = CollectiveLabel { job: job.to_owned(), op, outcome };
         self.collectives.get_or_create_owned(&label).inc();

@@ -58,12 +58,13 @@ struct JobGauge {
 }
 
 impl JobGauge {
-    /// Returns the gauge as a metric of the exposition.
+    /// Returns the description of the gauge in the form of the exposition.
     fn metric(&self) -> DescribedMetric {
         DescribedMetric { description: self.description, kind: MetricType::Gauge }
     }
 
-    /// Returns a sample for each set of labels, with the values of all jobs that have it folded.
+    /// Returns one sample for each set of labels. Values of several jobs with the same labels are
+    /// combined by the gauge's own rule.
     fn samples<'a>(&self, jobs: impl Iterator<Item = &'a JobMetrics>) -> Vec<DescribedSample> {
         let mut folded: BTreeMap<Vec<String>, f64> = BTreeMap::new();
         for job in jobs {
@@ -81,7 +82,7 @@ impl JobGauge {
     }
 }
 
-/// Describes a gauge by job alone.
+/// Describes a gauge of a job that has no label but `job`.
 const fn job_gauge(
     [name, unit]: [&'static str; 2],
     [meaning, advice]: [&'static str; 2],
@@ -89,12 +90,12 @@ const fn job_gauge(
     MetricDescription { name, unit, labels: &["job"], meaning, advice }
 }
 
-/// Returns the one value of a gauge without other labels.
+/// Returns the one value of a gauge of a job that has no label but `job`.
 fn lone_gauge_value(value: f64) -> LabelledValues {
     vec![(Vec::new(), value)]
 }
 
-/// Adds two values.
+/// Adds two values, for gauges of which jobs with one label show the sum.
 fn sum_gauge_values(one: f64, other: f64) -> f64 {
     one + other
 }
@@ -121,7 +122,7 @@ fn read_straggler_gauge(job: &JobMetrics) -> LabelledValues {
     read.into_iter().collect()
 }
 
-/// The gauges of a job.
+/// The descriptions of all gauges that each job has, with how each is read and combined.
 static JOB_GAUGES: [JobGauge; 15] = [
     JobGauge {
         description: job_gauge(

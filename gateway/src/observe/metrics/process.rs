@@ -38,7 +38,7 @@ impl Collector for ProcessCollector {
     }
 }
 
-/// Describes a metric of the process.
+/// Describes a metric of this process: its kind, name, unit, meaning and advice.
 const fn process_metric(
     kind: MetricType,
     [name, unit]: [&'static str; 2],
@@ -146,7 +146,7 @@ fn process_start_time() -> Option<f64> {
     Some(boot as f64 + ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Returns the number of threads.
+/// Returns the number of threads of the process.
 fn process_threads() -> Option<f64> {
     process_stat_field(STAT_THREADS).map(|threads| threads as f64)
 }

@@ -111,7 +111,7 @@ impl MetricsRegistry {
         self.lanes.lane_metrics(lane, address)
     }
 
-    /// Sets when the certificates of the gateway expire.
+    /// Sets the gauges of the times at which the gateway's certificates expire.
     pub fn set_certificate_expiry(&self, expiry: CertificateExpiry) {
         for (certificate, expiry) in [("own", expiry.own), ("ca", expiry.ca)] {
             if let Some(expiry) = expiry {
@@ -121,7 +121,7 @@ impl MetricsRegistry {
         }
     }
 
-    /// Sets the gauges that follow from the status of the gateway.
+    /// Sets the gauges of readiness, problems, links and jobs by the status of the gateway.
     pub fn follow_report(&self, report: &GatewayReport) {
         let differences = report.job_differences.len();
         self.job_differences.set(i64::try_from(differences).unwrap_or(i64::MAX));
@@ -139,22 +139,22 @@ impl MetricsRegistry {
         }
     }
 
-    /// Sets whether trainers cannot attach at the gateway's socket.
+    /// Sets the gauge that says whether trainers cannot attach at the gateway's socket.
     pub fn set_socket_problem(&self, has_problem: bool) {
         self.set_problems(ProblemCause::Socket, usize::from(has_problem));
     }
 
-    /// Returns the names and texts of all metrics.
+    /// Returns the names, units and texts of all metrics.
     pub fn described(&self) -> &[DescribedMetric] {
         self.exposition.described()
     }
 
-    /// Returns all metrics as OpenMetrics text.
+    /// Returns all metrics with their present values, as OpenMetrics text.
     pub fn render(&self) -> String {
         self.exposition.render()
     }
 
-    /// Sets the number of problems of a cause.
+    /// Sets the gauge of a cause to the number of problems found.
     fn set_problems(&self, cause: ProblemCause, found: usize) {
         let gauge = self.problems.get_or_create_owned(&CauseLabel { cause: cause.name() });
         gauge.set(i64::try_from(found).unwrap_or(i64::MAX));
@@ -210,7 +210,7 @@ impl MetricsRegistry {
         exposition.add(differences, self.job_differences.clone());
     }
 
-    /// Adds the metrics of certificates, of the log and of segments.
+    /// Adds the metrics of certificates, log lines and discarded segments to the exposition.
     fn register_files_and_segments(&mut self) {
         let exposition = &mut self.exposition;
         let expiry = MetricDescription {
@@ -257,7 +257,7 @@ impl MetricsRegistry {
     }
 }
 
-/// Describes a metric without labels and unit.
+/// Describes a metric of the whole gateway, without labels and unit.
 const fn single_metric(
     name: &'static str,
     meaning: &'static str,

@@ -19,7 +19,7 @@ pub(super) struct StatusPage {
     pub security_policy: String,
 }
 
-/// Returns the page, which never changes while the program runs.
+/// Returns the status page in HTML, which never changes while the program runs.
 pub(super) fn status_page() -> &'static StatusPage {
     /// The status page, made at the first request and never changed.
     static PAGE: LazyLock<StatusPage> = LazyLock::new(make_page);

@@ -33,18 +33,18 @@ use std::collections::VecDeque;
 use units::{Span, TimeNs};
 
 /// 4 round trips (10 ms or more each): a lane's delivery rate is the highest of the last four round
-/// trips that measured a rate.
+/// trips that measured a rate. So up to three slower round trips in a row lower no rate.
 /// Tested by `a_lower_rate_counts_after_four_window_limited_rounds`.
 const DELIVERY_RATE_ROUNDS: usize = 4;
 /// 0.5 of a round trip: a lane is window-limited if its sender waited so long or longer for space
-/// in the congestion window.
+/// in the congestion window. The fraction is chosen.
 const WINDOW_LIMITED_FRACTION: f64 = 0.5;
 /// 0.03 of all packets lost beyond the configured loss shows congestion; less is random loss of the
-/// link.
+/// link. The fraction is chosen.
 /// Tested by `loss_above_three_percent_lowers_the_rate_at_once`.
 pub(crate) const CONGESTION_LOSS_FRACTION: f64 = 0.03;
 /// 8 round trips (10 ms or more each) without congestion: only then may a lane drain its queue to
-/// measure the min RTT.
+/// measure the min RTT. The number is chosen, twice [`DELIVERY_RATE_ROUNDS`].
 const CONGESTION_FREE_ROUNDS: u32 = 8;
 /// 5 round trips (10 ms or more each) after an outage do not lower a lane's delivery rate, since
 /// much of their traffic is retransmissions.
@@ -70,6 +70,7 @@ const NEW_RATE_ROUNDS: u32 = 2;
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
 const PACED_ROUNDS: u32 = 4;
 /// 128 packets: the fewest in a round trip whose loss can show congestion.
+/// [`CONGESTION_LOSS_FRACTION`] of them is about four packets.
 const LOSS_SAMPLE_PACKETS_MIN: u64 = 128;
 /// 154 kB in flight (128 packets of 1,200 bytes): with more, a round trip without any
 /// acknowledgement means an outage. With less, the peer may only delay its acknowledgements.
@@ -84,7 +85,7 @@ const RATE_DROP_FRACTION: f64 = 0.8;
 /// Tested by `one_lane_at_half_speed_does_not_halve_the_others`.
 pub(crate) const WINDOW_GAIN: f64 = 1.25;
 /// 1.0: the factor on the min RTT in the congestion window of a lane in the round trip after
-/// congestion, in place of [`WINDOW_GAIN`].
+/// congestion, in place of [`WINDOW_GAIN`]. Apart from the slack, such a window keeps no queue.
 const CONGESTED_WINDOW_GAIN: f64 = 1.0;
 
 /// 0.8: the factor on a lane's congestion window after each round trip with an ECN CE mark. It is
@@ -92,9 +93,10 @@ const CONGESTED_WINDOW_GAIN: f64 = 1.0;
 /// Tested by `ecn_marks_narrow_the_window_round_by_round`.
 const ECN_DECREASE_FACTOR: f64 = 0.8;
 /// 1.1: the factor on a congestion window that ECN CE marks made smaller, after each round trip
-/// without a mark, up to the full window.
+/// without a mark, up to the full window. Three such round trips undo one mark.
 const ECN_INCREASE_FACTOR: f64 = 1.1;
-/// 1/16 of a lane's full congestion window: the least to which ECN CE marks narrow the window.
+/// 1/16 of a lane's full congestion window: the least to which ECN CE marks narrow the window. The
+/// fraction is chosen.
 const ECN_WINDOW_FRACTION_MIN: f64 = 1.0 / 16.0;
 
 /// The counters of one lane at one time.

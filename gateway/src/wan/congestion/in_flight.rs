@@ -34,7 +34,7 @@ const WRITE_SPACE_DIVISOR: u64 = 4;
 /// call of packets. A window that fills in larger steps makes bursts.
 const WRITE_SPACE_BYTES_MAX: u64 = 64 << 10;
 /// 16 KiB: the least free space in a lane's congestion window for which a sender waits. A smaller
-/// window must be free as a whole.
+/// window must be free as a whole. The size is chosen.
 const WRITE_SPACE_BYTES_MIN: u64 = 16 << 10;
 /// 32 KiB: the least loss at once that can show an outage of the path. A smaller loss may as well
 /// come from a full queue.
@@ -308,13 +308,13 @@ impl InFlightUnsentBytes {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Adds bytes that QUIC is to send.
+    /// Adds bytes that the sender has handed to QUIC, which is to send them.
     fn add_bytes(&self, bytes: u64) {
         self.recent.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Removes up to `bytes` sent bytes; returns how many were removed.
+    /// Removes up to `bytes` bytes that QUIC has sent; returns how many were removed.
     fn remove_sent(&self, bytes: u64) -> u64 {
         self.recent.store(0, Ordering::Relaxed);
         let before = self.bytes();

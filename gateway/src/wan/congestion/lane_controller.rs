@@ -93,7 +93,7 @@ struct ControllerStart {
     mtu: u16,
 }
 
-/// Makes the model of a lane, if its link is shared.
+/// Makes the model of a lane that begins at `now`; `None` unless its link is shared.
 fn shared_lane(
     kind: ControllerPolicy,
     path: &LanePath,
@@ -148,7 +148,7 @@ impl Controller for LaneController {
         self.inner.on_sent(now, bytes, last_packet_number);
     }
 
-    /// Counts an acknowledged packet and its RTT.
+    /// Counts an acknowledged packet and its RTT, and passes the event to the link's controller.
     fn on_ack(
         &mut self,
         now: Instant,

@@ -27,10 +27,10 @@ use units::Span;
 /// Tested by `retransmissions_have_window_for_some_packets_of_any_size`.
 const RETRANSMISSION_PACKETS_MIN: u64 = 10;
 /// 4: once lost bytes that are not yet retransmitted exceed a quarter of the retransmission window,
-/// that window replaces the congestion window.
+/// that window replaces the congestion window. The number is chosen.
 const RETRANSMISSION_BURST_DIVISOR: u64 = 4;
 /// 1 MiB: the most lost bytes that a lane may save up as allowed by the configured loss, since
-/// losses come in bursts. Loss beyond the allowance becomes debt of the pacer.
+/// losses come in bursts. Loss beyond the allowance becomes debt of the pacer. The size is chosen.
 const LOSS_ALLOWANCE_BYTES_MAX: f64 = (1 << 20) as f64;
 
 /// The controller of one lane.

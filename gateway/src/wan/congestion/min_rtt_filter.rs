@@ -33,7 +33,7 @@ use units::Span;
 /// four, a path that became longer is filled within ten round trips.
 /// Tested by `a_longer_path_is_full_within_ten_round_trips`.
 const MIN_RTT_ROUNDS: usize = 4;
-/// 0.05 of a lane's min RTT: a smaller change of the RTT counts as jitter.
+/// 0.05 of a lane's min RTT: a smaller change of the RTT counts as jitter. The fraction is chosen.
 const RTT_JITTER_FRACTION: f64 = 0.05;
 /// 2 round trips (10 ms or more each): the duration of a drain. The queue shrinks in the first
 /// round trip, and the RTT shows the change in the second.
@@ -42,7 +42,8 @@ const DRAIN_ROUNDS: u32 = 2;
 /// pause is twice as long, up to [`DRAIN_PAUSE_ROUNDS_MAX`].
 /// Tested by `a_queue_is_drained_less_and_less_often`.
 const DRAIN_PAUSE_ROUNDS_FIRST: u32 = 4;
-/// 64 round trips (10 ms or more each): the longest pause between two drains of a lane's queue.
+/// 64 round trips (10 ms or more each): the longest pause between two drains of a lane's queue. A
+/// drain then takes two of 66 round trips.
 const DRAIN_PAUSE_ROUNDS_MAX: u32 = 64;
 
 /// The min RTT filter of one lane.
@@ -82,7 +83,7 @@ impl MinRttFilter {
         }
     }
 
-    /// Returns the min RTT, without a queue of our own.
+    /// Returns the min RTT of the lane, in which no queue of our own is left.
     pub fn rtt(&self) -> Span {
         self.rtt
     }

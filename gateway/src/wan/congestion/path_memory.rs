@@ -12,12 +12,13 @@ use std::sync::Mutex;
 pub struct PathMemory(Mutex<Option<FoundPath>>);
 
 impl PathMemory {
-    /// Returns the last findings.
+    /// Returns the rate and RTT that a lane to this peer found last; `None` before any has found
+    /// one.
     pub(super) fn found(&self) -> Option<FoundPath> {
         *lock_ignoring_poison(&self.0)
     }
 
-    /// Keeps the findings of a lane.
+    /// Stores the rate and RTT that a lane has found, in place of those found before.
     pub(super) fn set_found(&self, found: FoundPath) {
         *lock_ignoring_poison(&self.0) = Some(found);
     }

@@ -62,8 +62,8 @@ impl SharedLane {
         self.model.note_acked(self.time(now), self.time(sent), bytes);
     }
 
-    /// Ends the acknowledgements of a packet of the peer; `is_held` says whether the sender waits for
-    /// window or pace.
+    /// Tells the model that all packets that one packet of the peer acknowledged were noted;
+    /// `is_held` says whether the sender waits for window or pace.
     pub fn end_acks(&mut self, now: Instant, in_flight: u64, is_held: bool) {
         self.model.end_acks(self.time(now), in_flight, is_held);
         self.follow_transition();
@@ -84,22 +84,22 @@ impl SharedLane {
         self.model.set_packet_bytes(mtu.into());
     }
 
-    /// Changes the most that the lane may send.
+    /// Sets the most that the lane may send to the rate limit of `path`.
     pub fn set_path(&mut self, path: &LanePath) {
         self.model.set_rate_max(path.link.rate.bytes_per_second());
     }
 
-    /// Returns the congestion window in bytes.
+    /// Returns the congestion window of the model in bytes.
     pub fn window(&self) -> u64 {
         self.model.window()
     }
 
-    /// Returns the pacing rate in bytes per second.
+    /// Returns the rate in bytes per second at which the model lets the lane send.
     pub fn pacing_rate(&self) -> f64 {
         self.model.pacing_rate()
     }
 
-    /// Returns the delivery rate in bytes per second.
+    /// Returns the delivery rate that the model measured, in bytes per second.
     pub fn rate(&self) -> f64 {
         self.model.rate()
     }
@@ -135,7 +135,7 @@ impl SharedLane {
         );
     }
 
-    /// Returns the model's time of an instant.
+    /// Converts an instant to the model's time, which begins at [`BEGIN`] with the lane.
     fn time(&self, at: Instant) -> TimeNs {
         let span = |duration: Duration| {
             Span::from_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))

@@ -105,12 +105,12 @@ impl LaneTelemetry {
         }
     }
 
-    /// Returns the packets acknowledged so far, and their bytes with QUIC's headers.
+    /// Returns the number of packets acknowledged so far, and of their bytes with QUIC's headers.
     pub fn acked_packets_and_bytes(&self) -> (u64, u64) {
         (self.acked_packets.load(Ordering::Relaxed), self.acked_bytes.load(Ordering::Relaxed))
     }
 
-    /// Returns the packets acknowledged so far.
+    /// Returns the number of packets acknowledged on the path so far.
     pub fn acked_packets(&self) -> u64 {
         self.acked_packets.load(Ordering::Relaxed)
     }
@@ -179,8 +179,8 @@ impl LaneTelemetry {
         (PACED_WRITE_SECONDS * pace).max(PACED_WRITE_BYTES_MIN) as usize
     }
 
-    /// Returns the bytes that count for the pace of so many bytes of payload. That of a shared lane has
-    /// packet headers in it.
+    /// Returns how many bytes of the lane's pace `bytes` bytes of payload take. On a shared lane
+    /// packet headers count, too.
     fn paced_bytes(&self, bytes: u64) -> u64 {
         if !self.is_shared() {
             return bytes;
@@ -232,18 +232,18 @@ impl LaneTelemetry {
         lock_ignoring_poison(&self.shared).as_ref().map(SharedLane::view)
     }
 
-    /// Returns whether the sender waits for window or pace.
+    /// Returns whether the sender of the lane has bytes that wait for window space or for the pace.
     pub fn is_sender_held(&self) -> bool {
         self.waiting_since_ns.load(Ordering::Relaxed) > 0
     }
 
-    /// Sets window and pace to those of the model.
+    /// Sets the lane's congestion window and pace to those of the model of a shared lane.
     fn follow_model(&self, lane: &SharedLane) {
         self.in_flight.set_window(lane.window(), lane.rate() as u64);
         self.set_pace(Some(lane.pacing_rate()));
     }
 
-    /// Stores the processor time of the calling thread, which is the lane's.
+    /// Stores the processor time that the calling thread, the lane's, has used so far.
     pub fn note_thread_time(&self, host: &dyn Host) {
         self.thread_used_ns.store(host.thread_time().ns(), Ordering::Relaxed);
         self.thread_noted_ns.store(host.now().ns(), Ordering::Relaxed);
@@ -269,7 +269,7 @@ impl LaneTelemetry {
         Span::from_ns(self.silence_ns.load(Ordering::Relaxed))
     }
 
-    /// Returns the bytes of UDP payload in a packet.
+    /// Returns the bytes of UDP payload in a full packet of the path.
     pub fn mtu(&self) -> u16 {
         u16::try_from(self.mtu.load(Ordering::Relaxed)).unwrap_or(u16::MAX)
     }
@@ -292,7 +292,7 @@ impl LaneTelemetry {
         self.probe_allowance.store(allowance.saturating_sub(bytes), Ordering::Relaxed);
     }
 
-    /// Ends the allowance for liveness probes.
+    /// Ends the allowance for liveness probes, at each acknowledgement.
     pub fn end_probe_allowance(&self) {
         self.probe_allowance.store(0, Ordering::Relaxed);
     }

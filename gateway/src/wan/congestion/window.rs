@@ -27,8 +27,8 @@ use hier_collectives::topology::Link;
 use quinn::VarInt;
 use units::Span;
 
-/// 256 KiB: the least congestion window of a lane. Only drains of a queue and ECN CE marks make the
-/// window smaller.
+/// 256 KiB: the least congestion window of a lane, a chosen size. Only drains of a queue and ECN CE
+/// marks make the window smaller.
 const CONGESTION_WINDOW_BYTES_MIN: u64 = 256 << 10;
 /// 60 ms: the most time that is added to the min RTT for the congestion window (slack). With 35 ms,
 /// some round trips after an outage reached only 139 of 200 Mbit/s.
@@ -39,7 +39,8 @@ const WINDOW_SLACK_ROUNDS: u64 = 3;
 /// 2 ms: the least time that is added to the min RTT for the congestion window (its slack), since a
 /// thread may wait that long to be scheduled.
 const WINDOW_SLACK_MIN: Span = Span::from_ms(2);
-/// 0.75 of a lane's congestion window: the window while a drain shows the RTT without a queue.
+/// 0.75 of a lane's congestion window: the window while a drain shows the RTT without a queue. The
+/// fraction is chosen.
 const DRAIN_WINDOW_FRACTION: f64 = 0.75;
 /// 3 round trips: how long quinn keeps acknowledged bytes behind an unacknowledged byte of the same
 /// stream. QUIC's send window has room for these bytes.

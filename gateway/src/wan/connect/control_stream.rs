@@ -23,7 +23,7 @@ const CONTROL_STREAM_PRIORITY: i32 = 2;
 /// alone; many that wait cost one write, and few packets.
 const WRITTEN_TOGETHER_MAX: usize = 64;
 
-/// Gives a stream the priority of control messages.
+/// Gives a QUIC stream the priority of control messages, above that of segments.
 pub(super) fn prioritize_control_stream(stream: &SendStream) {
     let _ = stream.set_priority(CONTROL_STREAM_PRIORITY);
 }

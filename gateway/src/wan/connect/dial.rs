@@ -28,12 +28,12 @@ const DIAL_REPEAT_ROUNDS: u64 = 2;
 /// 2 s without any answer: a lane says that it hears nothing. Gateways that are started one after the
 /// other are connected sooner.
 const SILENCE_TOLD_AFTER: Span = Span::from_secs(2);
-/// 100 ms: the first pause between attempts to connect a lane to a peer; each next pause is twice
-/// as long.
+/// 100 ms: the first pause between attempts to connect a lane to a peer, a chosen value; each next
+/// pause is twice as long.
 /// Tested by `only_a_lane_that_stood_resets_the_backoff`.
 const DIAL_BACKOFF_MIN: Span = Span::from_ms(100);
-/// 5 s: the longest pause between attempts to connect a lane to a peer. A connection with an
-/// accepted hello that lasted longer resets the pause.
+/// 5 s: the longest pause between attempts to connect a lane to a peer, a chosen value. A
+/// connection with an accepted hello that lasted longer resets the pause.
 const DIAL_BACKOFF_MAX: Span = Span::from_secs(5);
 
 /// A lane's connection to one peer, to be dialled while the lane is in use.
@@ -137,7 +137,7 @@ impl Dialler {
         }
     }
 
-    /// Returns the address of the peer's lane.
+    /// Returns the UDP address of the peer's lane to which this one connects.
     fn address(&self) -> SocketAddr {
         self.peer.addresses.of_lane(self.lane)
     }
@@ -168,7 +168,7 @@ impl Dialler {
         }))
     }
 
-    /// Completes the TLS handshake of an attempt that the peer has answered.
+    /// Completes the TLS handshake of a dial attempt that the peer has answered.
     ///
     /// # Errors
     /// The reason, with the address, at most [`handshake_timeout`] after the call.

@@ -36,7 +36,7 @@ const SOCKET_BUFFER_BYTES: usize = 16 << 20;
 /// directions.
 pub const LANE_QUIC_BYTES: ByteCount = ByteCount::new(8 << 20);
 /// 64 connections: the most to one lane whose hello is not checked yet, path probes included. The
-/// bound limits the cost of connections from strangers.
+/// number is chosen; it bounds the cost of connections from strangers.
 /// Tested by `half_open_handshakes_keep_no_peer_out`.
 const PENDING_CONNECTIONS_MAX: usize = 64;
 /// 64 KiB: the most bytes of datagrams kept for a QUIC connection that is not accepted yet, enough
@@ -287,7 +287,8 @@ enum HandshakeFailure {
 }
 
 impl From<quinn::ConnectionError> for HandshakeFailure {
-    /// Tells a dialler that gave up by itself from every other error.
+    /// Converts the error of a connection. A dialler that gave up by itself is told from every
+    /// other error.
     fn from(error: quinn::ConnectionError) -> Self {
         if tls::is_closed_by_dialler(&error) {
             return Self::Withdrawn;

@@ -25,7 +25,8 @@ const REPORTED_RTT_CHANGE_FRACTION: f64 = 0.2;
 /// 2 ms: a smaller change of a link's RTT is jitter even on short links, and is not reported to the
 /// first gateway.
 const REPORTED_RTT_CHANGE_MIN: Span = Span::from_ms(2);
-/// 0.01 of all packets: a smaller change of a link's loss is not reported to the first gateway.
+/// 0.01 of all packets: a smaller change of a link's loss is not reported to the first gateway. The
+/// value is chosen.
 const REPORTED_LOSS_CHANGE_MIN: f64 = 0.01;
 
 /// The regions at a link's ends, in number order.
@@ -168,7 +169,7 @@ impl LinkLimits {
         self.links.get(&ends).is_some_and(|link| link.is_shared)
     }
 
-    /// Returns the regions at the far ends of our links.
+    /// Returns the regions at the other ends of the links of this gateway's region.
     pub fn far_regions(&self) -> Vec<RegionId> {
         let here = self.fabric.gateway(self.me).region;
         self.links.keys().map(|(a, b)| if *a == here { *b } else { *a }).collect()

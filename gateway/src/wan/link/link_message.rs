@@ -131,13 +131,17 @@ impl LaneWishMessage {
     }
 }
 
-/// The first byte of an encoded [`LinkMessage::Rate`].
+/// 1: the first byte of an encoded [`LinkMessage::Rate`], which tells the kinds of link messages
+/// apart.
 const RATE_TAG: u8 = 1;
-/// The first byte of an encoded [`LinkMessage::ControlGeneration`].
+/// 2: the first byte of an encoded [`LinkMessage::ControlGeneration`], which tells the kinds of
+/// link messages apart.
 const CONTROL_GENERATION_TAG: u8 = 2;
-/// The first byte of an encoded [`LinkMessage::Connections`].
+/// 3: the first byte of an encoded [`LinkMessage::Connections`], which tells the kinds of link
+/// messages apart.
 const CONNECTIONS_TAG: u8 = 3;
-/// The first byte of an encoded [`LinkMessage::Lanes`].
+/// 4: the first byte of an encoded [`LinkMessage::Lanes`], which tells the kinds of link messages
+/// apart.
 const LANES_TAG: u8 = 4;
 
 #[cfg(test)]

@@ -11,8 +11,8 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use units::{BitRate, Span};
 
-/// 2 ms at the link's rate: the shortest queue that the pacer assumes before a link. A link with a
-/// shorter queue may drop packets of a burst.
+/// 2 ms at the link's rate: the shortest queue that the pacer assumes before a link, a chosen
+/// value. A link with a shorter queue may drop packets of a burst.
 const LINK_QUEUE_MIN: Span = Span::from_ms(2);
 
 /// The pacer of the payload to one peer. Its rate is the pair's share of a link whose limit, in IP
@@ -88,7 +88,7 @@ impl PairPacer {
         }
     }
 
-    /// Returns the pacer that payload to the peer waits for.
+    /// Returns the pacer from which senders of payload to the peer take tokens.
     pub fn pacer(&self) -> &Pacer {
         &self.pacer
     }

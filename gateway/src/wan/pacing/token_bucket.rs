@@ -113,7 +113,7 @@ impl TokenBucket {
         self.cell_bytes
     }
 
-    /// Returns the time in which the bucket gains a cell.
+    /// Returns the time in which the bucket gains the tokens of one cell.
     pub fn cell_time(&self) -> Span {
         self.cell_time
     }
@@ -182,7 +182,7 @@ impl TokenBucket {
 
 #[cfg(test)]
 impl TokenBucket {
-    /// Returns the time in which an empty bucket fills.
+    /// Returns the time in which an empty bucket becomes full.
     pub fn fill_time(&self) -> Span {
         self.fill_time
     }

@@ -108,7 +108,8 @@ impl ReassemblyReducer {
         }
     }
 
-    /// Reduces the whole elements `net`, at `offset` bytes, with the operand that is here.
+    /// Reduces the whole elements `net`, which came at `offset` bytes of the payload, with this
+    /// gateway's own operand, and writes the result.
     fn reduce_elements(&self, offset: u64, net: &[u8]) {
         if net.is_empty() {
             return;

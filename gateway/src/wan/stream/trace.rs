@@ -4,7 +4,8 @@ use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::wire::SegmentKey;
 use tracing::trace;
 
-/// The log target of trace lines about single segments.
+/// The log target by which trace lines about single segments are switched on: sent, granted,
+/// receipted.
 const SEGMENT_LOG_TARGET: &str = "landbridge::segments";
 
 /// Traces an event of a segment between this gateway and a peer: `sent`, `again`, `granted` or

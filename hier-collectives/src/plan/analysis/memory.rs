@@ -15,7 +15,7 @@ use std::collections::btree_map::Entry;
 use units::{ByteCount, Span};
 
 /// 4 round trips to the far end of a tree: the assumed time for which a relay holds partials of a
-/// subtree. Then the results have come back.
+/// subtree. The number is chosen: without queues the results are back after one.
 /// Tested by `relays_below_a_slow_link_hold_one_window`.
 const RELAY_ROUND_TRIPS: f64 = 4.0;
 

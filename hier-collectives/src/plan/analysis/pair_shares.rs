@@ -13,13 +13,14 @@ use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use units::BitRate;
 
-/// 0.02 of the payload rate of a pair of gateways: left free for acknowledgements, and so that
-/// queues drain.
+/// 0.02 of the payload rate of a pair of gateways: the part that is left free, for acknowledgements
+/// and so that queues drain.
 /// Tested by `a_clean_link_is_filled`.
 pub const RATE_RESERVE: f64 = 0.02;
 
-/// 4: reductions and broadcasts use a plan's trees with another root (rerooted trees). A pair's
-/// share below a quarter of its share in rerooted trees is replaced by the latter.
+/// 4: a pair's share that is below a quarter of its share in the rerooted trees is replaced by the
+/// latter. Reductions and broadcasts use the rerooted trees: the plan's with another root. The
+/// factor is chosen.
 const SMALL_PAIR_SHARE_DIVISOR: u64 = 4;
 
 /// 1 TiB: the buffer for which the shares of pairs of gateways are computed. No part of so large a

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Payload bytes between gateways, keyed by (sender, receiver).
 pub(super) type PayloadFlows = BTreeMap<(GatewayId, GatewayId), u64>;
 
-/// Returns the payload bytes that the parts of an operation send between gateways.
+/// Returns the payload bytes that the parts of an operation send from each gateway to each other.
 pub(super) fn payload_flows(parts: &[OperationPart<'_>]) -> PayloadFlows {
     let mut flows = PayloadFlows::new();
     for part in parts {

@@ -13,7 +13,8 @@ use crate::plan::capacity::{Capacity, PortDirection};
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 
-/// 1e-6 of a buffer: smaller parts get no tree of their own.
+/// 1e-6 of a buffer: smaller parts get no tree of their own. All trees together have 2^20 shares,
+/// so that a smaller part is about one share or none.
 const BUFFER_PART_MIN: f64 = 1e-6;
 
 /// Makes pairs of trees for ports with unequal rates in and out, each with its fraction of a

@@ -5,8 +5,8 @@ use super::packing::Packing;
 use super::region_tree::RegionTree;
 use crate::plan::capacity::Capacity;
 
-/// 0.005 of a plan's time: plans whose times differ by less count as equal, and the plan with fewer
-/// hops is taken.
+/// 0.005 of a plan's predicted time: plans whose times differ by less count as equal, and the plan
+/// with fewer hops is taken. The fraction is chosen.
 /// Tested by `symmetric_ports_are_planned_near_the_bound`.
 pub(crate) const TIE_FRACTION: f64 = 0.005;
 

@@ -28,11 +28,13 @@ const SIZE_DOUBLINGS: usize = 12;
 pub const EXPRESS_MAX: ByteCount = ByteCount::new(SIZE_STEP_BYTES << SIZE_DOUBLINGS);
 
 /// 0.001 of the time of an all-reduce: an express tree must save more, as a mean over the buffer
-/// sizes at which candidates are compared.
+/// sizes at which candidates are compared. The fraction is chosen, so that a tree is worth its
+/// state.
 /// Tested by `a_barrier_over_a_thin_mesh_takes_one_hop`.
 const SAVED_FRACTION_MIN: f64 = 0.001;
 
-/// 1e-9 of the time of an all-reduce: predicted times that differ by less count as equal.
+/// 1e-9 of the time of an all-reduce: predicted times that differ by less count as equal. It is far
+/// above the rounding of `f64`.
 const EQUAL_TIMES_FRACTION: f64 = 1e-9;
 
 /// Adds to `plan` the tree that saves the most time for small buffers, and the size of the largest

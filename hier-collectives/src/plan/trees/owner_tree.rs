@@ -110,7 +110,8 @@ impl<'a> OwnerTreeGrowth<'a> {
         }
     }
 
-    /// Adds all gateways that edges inside a region lead to, from the one reached as number `next`.
+    /// Adds all gateways that edges inside a region lead to, beginning at the gateway that was
+    /// added as number `next`.
     fn spread(&mut self, mut next: usize) {
         while let Some(at) = self.reached.get(next).copied() {
             let region = self.fabric.gateway(at).region;

@@ -10,13 +10,13 @@ use crate::plan::capacity::Capacity;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
 use std::collections::BTreeSet;
 
-/// 0.001 of the rate of a set of trees: the search ends when no set can carry more by a larger
-/// part.
+/// 0.001 of the rate of a set of trees: the search for better sets ends when none can carry more by
+/// a larger part. The precision is chosen.
 /// Tested by `narrow_pairs_are_planned_near_the_best_packing`.
 const PACKING_GAP_MAX: f64 = 0.001;
 
 /// 0.001 of the rate of all trees of a plan: the most rate that the planner gives up for trees with
-/// less delay.
+/// less delay. The fraction is chosen.
 const DEPTH_RATE_LOSS_MAX: f64 = 0.001;
 
 /// 400 iterations: the most in which the planner's linear program looks for better trees; 60 were
@@ -32,12 +32,12 @@ const TREES_PER_ROUND_MAX: usize = 16;
 /// Tested by `many_narrow_pairs_are_planned_without_pricing`.
 const PRICED_CONSTRAINTS_MAX: usize = 160;
 
-/// 256 trees: the most in a plan whose trees are spread by load, without the linear program. Found
-/// by trial on 24 to 64 regions.
+/// 256 trees: the most in a plan whose trees are spread by load, without the linear program. The
+/// number was found by trial on 24 to 64 regions.
 pub(crate) const SPREAD_TREES_MAX: usize = 256;
 
 /// 20: while the planner spreads trees by load, the fullest port or pair costs e^20 times as much
-/// as when it is idle.
+/// as when it is idle. The exponent is chosen.
 const SPREAD_PRICE_EXPONENT: f64 = 20.0;
 
 /// A tree packing: trees and the rate of each.

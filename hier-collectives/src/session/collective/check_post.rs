@@ -3,8 +3,8 @@
 use crate::descriptor::{Descriptor, Pattern};
 use crate::post::Post;
 
-/// 1e290: the largest weight of a rank in an average, so that the sum of the weights of all ranks
-/// stays finite in `f64`.
+/// 1e290: the largest weight of a rank in an average. The sum of 2^32 such weights stays finite in
+/// `f64`.
 /// Tested by `weights_whose_sum_is_not_finite_are_refused`.
 const RANK_WEIGHT_MAX: f64 = 1e290;
 

@@ -19,10 +19,10 @@ use std::ops::Range;
 use units::TimeNs;
 
 /// 64 commits (steps that a rank has reported as done): the most of one rank that may wait for
-/// confirmation. One more is refused, as the rank ignores answers.
+/// confirmation. The limit is chosen; one more is refused, as the rank ignores answers.
 pub const COMMITS_MAX: usize = 64;
-/// 1,024 questions of one peer about commits (message Ask): the most that may wait for an answer.
-/// One more ends the epoch.
+/// 1,024 questions of one peer about commits (message Ask): the most that may wait for an answer, a
+/// chosen limit of memory. One more ends the epoch.
 /// Tested by `too_many_commit_questions_end_the_epoch_alone`.
 const COMMIT_QUESTIONS_MAX: usize = 1024;
 

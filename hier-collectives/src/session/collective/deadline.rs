@@ -14,14 +14,14 @@ use units::{Span, TimeNs};
 /// the failure can name the segments that are missing.
 /// Tested by `nothing_moving_after_the_last_post_is_a_stall`.
 const STALL_MIN: Span = Span::from_secs(10);
-/// 10 round trips of the slowest link: a part of the stall deadline, which is max(10 RTT + 20
-/// segments, [`STALL_MIN`]).
+/// 10 round trips of the slowest link: a part of the stall deadline, max(10 RTT + 20 segments,
+/// [`STALL_MIN`]). The number is chosen, for several losses of one packet.
 const STALL_ROUND_TRIPS: u64 = 10;
 /// 20 segments: the stall deadline includes the time to send so many at the job's share of the
-/// slowest link's rate.
+/// slowest link's rate. The number is chosen, so that a slow link is not taken for a dead one.
 const STALL_SEGMENTS: u64 = 20;
-/// 1 s: interval between two progress reports of a gateway to its peers while a collective lasts
-/// longer. It is well below the least stall deadline of 10 s, and the reports cost little.
+/// 1 s: the interval between two progress reports of a gateway to its peers while a collective
+/// lasts longer. It is a tenth of the least stall deadline, [`STALL_MIN`].
 /// Tested by `arriving_bytes_defer_a_stall_everywhere`.
 pub const PROGRESS_REPORT_INTERVAL: Span = Span::from_secs(1);
 /// 16 peers: each 16 peers add one [`PROGRESS_REPORT_INTERVAL`] to the time between two progress

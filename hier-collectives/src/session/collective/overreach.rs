@@ -10,12 +10,13 @@ use crate::session::action::PeerError;
 use crate::session::local_gateway::LocalGateway;
 
 /// 1,024 collectives: the most by which a rank or peer may be ahead of the oldest collective that
-/// some rank has not posted. Further ahead, the epoch ends.
+/// some rank has not posted. The limit of memory is chosen; further ahead, the epoch ends.
 /// Tested by `ranks_too_far_apart_end_the_epoch`.
 pub(in crate::session) const COLLECTIVES_AHEAD_MAX: u64 = 1024;
 
-/// 1,024 tags: the most with which a rank sends, and receives, in one group of two ranks and one epoch.
-/// A gateway remembers the place in each series. With one more tag, the epoch ends.
+/// 1,024 tags: the most with which a rank sends, and receives, in one group of two ranks and one
+/// epoch. A gateway remembers the place in each series, so the limit is chosen. With one more tag,
+/// the epoch ends.
 /// Tested by `ranks_with_too_many_tags_end_the_epoch`.
 pub(in crate::session) const TAGS_MAX: usize = 1024;
 

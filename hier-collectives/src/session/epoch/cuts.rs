@@ -14,7 +14,8 @@ use crate::topology::Fabric;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// 4 names: the most gateways, and the most connections, that the text of a failure names.
+/// 4 names: the most gateways, and the most connections, that the text of a failure names, so that
+/// it stays short.
 const NAMED_MAX: usize = 4;
 
 impl EpochState {

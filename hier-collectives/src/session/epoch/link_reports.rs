@@ -11,20 +11,22 @@ use crate::wire::Message;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// 0.15 of the greater value: a link whose capacity and RTT changed by less since the plan in force
-/// was made causes no new plan.
+/// 0.15 of the greater value: a new plan is made only if a link's capacity or RTT differs by more
+/// since the plan in force. The fraction is chosen, above usual fluctuation.
 /// Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
 const LINK_CHANGE_FRACTION: f64 = 0.15;
 /// 3 collectives: so many must complete while the values of changed links stay steady before a new
 /// plan is made, since links fluctuate.
 const STEADY_COLLECTIVES: u32 = 3;
-/// 0.1 of the greater value: a link whose capacity and RTT vary by less counts as steady.
+/// 0.1 of the greater value: a link counts as steady while its capacity and RTT vary by less. The
+/// fraction is chosen, below [`LINK_CHANGE_FRACTION`].
 const STEADY_LINK_FRACTION: f64 = 0.1;
 /// 0.05 of the predicted time of the plan in force: a new plan must save as much, since link
 /// capacities are known no better.
 /// Tested by `a_plan_that_gains_nothing_is_not_taken_up`.
 const PLAN_GAIN_FRACTION: f64 = 0.05;
-/// 256 MiB: the buffer for which a new plan must be predicted faster than the plan in force.
+/// 256 MiB: the buffer for which a new plan must be predicted faster than the plan in force. The
+/// size is chosen, as of large buffers, whose time rates decide.
 const NOMINAL_BUFFER_SIZE: ByteCount = ByteCount::new(256 << 20);
 /// 4 links: the most changed links that the reason of a new plan names, so that its text stays
 /// short.

@@ -15,8 +15,8 @@ use crate::wire::Message;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// 8 plans: so many plans of an epoch that a newer plan replaced are kept at least. Late messages
-/// concern collectives of replaced plans.
+/// 8 plans: so many plans of an epoch that a newer plan replaced are kept at least, for late
+/// messages about their collectives. The number is chosen.
 /// Tested by `a_long_collective_outlives_many_plans`.
 const EARLIER_PLANS_MIN: usize = 8;
 

@@ -48,12 +48,12 @@ pub(super) enum FollowerPhase {
 }
 
 impl StoreFollower {
-    /// Makes a gateway of which nothing is known.
+    /// Makes the leader's knowledge of a gateway from which nothing has been heard.
     pub fn new() -> Self {
         Self { probe: 0, named: None, phase: FollowerPhase::Unknown }
     }
 
-    /// Returns the start of the gateway, if it is known.
+    /// Returns the boot id of the gateway's present start; `None` before it is known.
     pub fn boot(&self) -> Option<BootId> {
         match &self.phase {
             FollowerPhase::Unknown => None,
@@ -63,7 +63,8 @@ impl StoreFollower {
         }
     }
 
-    /// Returns the state that a gateway holds which has promised.
+    /// Returns the version of the state that the gateway holds, once it has promised. `None` before
+    /// that, and for a gateway without a state.
     pub fn promised_state(&self) -> Option<StoreVersion> {
         match &self.phase {
             FollowerPhase::Promised { held, .. } => *held,
@@ -71,7 +72,8 @@ impl StoreFollower {
         }
     }
 
-    /// Returns the number of the leader's entries that the gateway holds.
+    /// Returns the number of the leader's log entries that the gateway holds; `None` before it
+    /// follows.
     pub fn held_index(&self) -> Option<u64> {
         match &self.phase {
             FollowerPhase::Following { held, .. } => Some(*held),

@@ -16,7 +16,8 @@ use crate::store::state::{StoreEntry, StoreState};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// The gateway that leads every store: the first of the fabric.
+/// Gateway 0, the first of the fabric by name, which leads every store. The choice needs no vote,
+/// since all gateways know it.
 pub const STORE_LEADER: GatewayId = GatewayId(0);
 
 /// The leader of a store.
@@ -90,7 +91,7 @@ impl StoreLeader {
         }
     }
 
-    /// Whether it waits for messages of other gateways.
+    /// Whether the leader waits for messages of other gateways.
     pub fn is_waiting(&self, replica: &StoreReplica) -> bool {
         self.phase != LeaderPhase::Asleep && !self.lagging(replica).is_empty()
     }
@@ -159,7 +160,8 @@ impl StoreLeader {
         }
     }
 
-    /// Adds a command to the order if it leads, and sends it to all gateways.
+    /// Adds a command to the order, and sends it to all gateways. Does nothing for a leader that
+    /// does not lead yet, for a known command, or where the log is full.
     pub fn append(&mut self, entry: StoreEntry, replica: &mut StoreReplica) {
         let is_new = replica
             .state()

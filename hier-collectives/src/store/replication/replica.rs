@@ -11,7 +11,8 @@ use crate::store::limits::PIECE_BYTES;
 use crate::store::state::{StoreEntry, StoreState};
 use std::collections::BTreeMap;
 
-/// 64 entries of the store's log: the most that a gateway keeps while an earlier entry is missing.
+/// 64 entries of the store's log: the most that a gateway keeps while an earlier entry is missing,
+/// a chosen limit of memory. The leader repeats later ones.
 const EARLY_ENTRIES_MAX: u64 = 64;
 
 /// The state of a store at one gateway.

@@ -58,12 +58,14 @@ impl StoreKeys {
         self.slots.insert(key, slot);
     }
 
-    /// Carries out a command. `others` are the bytes beside the keys that count as well.
+    /// Carries out a command. `others` are bytes that count towards the store's limit beside those
+    /// of keys and values.
     pub fn execute(&mut self, command: &StoreCommand, others: u64) -> StoreOutcome {
         self.change(command, others).unwrap_or_else(StoreOutcome::Refused)
     }
 
-    /// Carries out a command, or refuses it and changes nothing.
+    /// Carries out a command, or refuses it and changes nothing; `others` is that of
+    /// [`Self::execute`].
     fn change(
         &mut self,
         command: &StoreCommand,

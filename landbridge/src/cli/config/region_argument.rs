@@ -10,10 +10,11 @@ use gateway::config::{GatewayConfig, RegionFile};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Environment variable with the path of the region file, for commands without `--config`.
+/// The environment variable with the path of the region file, for commands without `--config`.
 const CONFIG_VARIABLE: &str = "LANDBRIDGE_CONFIG";
 
-/// Region file of a command without `--config` and variable: where packages tell people to put it.
+/// The path of the region file where neither `--config` nor the variable names one. Packages tell
+/// people to put it there.
 const DEFAULT_REGION_FILE: &str = "/etc/landbridge/region.toml";
 
 /// Flag that names a region file.

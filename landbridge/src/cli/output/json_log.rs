@@ -15,10 +15,12 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The target of all lines of this program. The part of it that wrote a line is its `module`.
+/// The value of `target` in all JSON log lines of this program. The part of it that wrote a line is
+/// the line's `module`.
 const TARGET: &str = "landbridge";
 
-/// First parts of the names of modules of this program.
+/// The first parts of the names of this program's modules; log lines of all other modules come from
+/// libraries.
 const OWN_MODULES: [&str; 2] = ["gateway", "landbridge"];
 
 /// Writes each event as one JSON object, with the time of its clock.
@@ -83,7 +85,7 @@ struct JsonLine<'a> {
 }
 
 impl JsonLine<'_> {
-    /// Returns the object, without a line break.
+    /// Returns the log line as one JSON object, without a line break.
     fn to_json(&self) -> String {
         serde_json::to_string(self).expect("texts and numbers have a form in JSON")
     }

@@ -15,17 +15,17 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::time::SystemTime;
 use tracing_subscriber::prelude::*;
 
-/// Target of the log lines of the binary itself: a filter such as `gateway=debug` covers the
-/// library and the command line alike.
+/// The target of the log lines of the command line. It begins with `gateway`, so that a filter such
+/// as `gateway=debug` covers library and command line alike.
 pub(crate) const LOG_TARGET: &str = "gateway::cli";
 
-/// Environment variable with the log filter.
+/// The environment variable with the filter of log lines, such as `debug`.
 const LOG_VARIABLE: &str = "LANDBRIDGE_LOG";
 
-/// Log filter in force when LANDBRIDGE_LOG is unset or empty.
+/// The filter of log lines where LANDBRIDGE_LOG is unset or empty: the level `info` and above.
 const DEFAULT_LOG_FILTER: &str = "info";
 
-/// Environment variable with the log format.
+/// The environment variable with the format of log lines: text or JSON.
 const FORMAT_VARIABLE: &str = "LANDBRIDGE_LOG_FORMAT";
 
 /// The form of a log line.

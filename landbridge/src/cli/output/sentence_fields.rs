@@ -6,7 +6,7 @@ use tracing_subscriber::field::{MakeVisitor, RecordFields, VisitOutput};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{DefaultFields, Writer};
 
-/// Name of the field that has the sentence of a log line.
+/// The name of the field that has the sentence of a log line, as the crate `tracing` gives it.
 pub(super) const MESSAGE: &str = "message";
 
 /// Writes the message of an event, or all fields where there is no message.
@@ -42,14 +42,14 @@ impl Visit for MessageSearch {
 struct MessageOnly<'a, V>(&'a mut V);
 
 impl<V: Visit> Visit for MessageOnly<'_, V> {
-    /// Hands on a message that is a text.
+    /// Passes a text on to the inner visitor if the field is the message.
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == MESSAGE {
             self.0.record_str(field, value);
         }
     }
 
-    /// Hands on a formatted message.
+    /// Passes a formatted value on to the inner visitor if the field is the message.
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == MESSAGE {
             self.0.record_debug(field, value);

@@ -99,7 +99,8 @@ enum OperationName {
     Send,
 }
 
-/// 1 GiB, the size of the buffer whose plan is shown where nobody names another.
+/// 1 GiB: the size of the buffer whose plan is shown where nobody names another. It is chosen, as a
+/// buffer whose time rates decide.
 const DEFAULT_SIZE: ByteCount = ByteCount::new(1 << 30);
 
 impl PlanCommand {

@@ -301,5 +301,6 @@ fn plan_report_tree_row(tree: &TreeLoad) -> [String; 4] {
     [tree.crown.join(" + "), ByteCount::new(tree.bytes).rounded(), tree.carries.to_owned(), below]
 }
 
-/// 20 trees: the most in the printed table of a plan, to stay readable; `--json` lists all trees.
+/// 20 trees: the most in the printed table of a plan, so that it stays readable. The number is
+/// chosen; `--json` lists all trees.
 const TREES_SHOWN_MAX: usize = 20;

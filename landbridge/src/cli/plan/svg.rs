@@ -161,13 +161,16 @@ fn draw_svg_tree(
         .expect("a string takes it");
 }
 
-/// 720 pixels: width of the picture of a plan, and height of its upper part with regions and links.
+/// 720 pixels: the width of the picture of a plan, and the height of its upper part with regions
+/// and links. It is chosen.
 const PICTURE_SIDE_PX: f64 = 720.0;
-/// 150 pixels: height of each row of trees in the picture of a plan.
+/// 150 pixels: the height of each row of trees, below regions and links in the picture of a plan.
+/// It is chosen.
 const TREE_SIDE_PX: f64 = 150.0;
-/// 5 trees in one row of the picture of a plan.
+/// 5 trees: so many stand side by side in the picture of a plan.
 const TREES_PER_ROW: usize = 5;
-/// 20 trees: the most in the picture of a plan, those with the largest shares.
+/// 20 trees: the most in the picture of a plan, which has those with the largest shares. The number
+/// is chosen.
 const TREES_DRAWN_MAX: usize = 20;
 /// 10 regions: in pictures of plans with more regions, labels of links would cover one another and
 /// are left out.

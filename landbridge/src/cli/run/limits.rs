@@ -11,11 +11,13 @@ use gateway::limits::process::reserve_process_time;
 use gateway::warn_if_due;
 use gateway::warnings::{WarningCause, Warnings};
 
-/// 5 s of processor time: a gateway at its limit needs less to end cleanly before it is killed.
+/// 5 s of processor time: held back below the limit of `ulimit -t`, at which the kernel kills a
+/// gateway. To end cleanly takes less. The time is chosen.
 /// Tested by `a_gateway_without_processor_time_ends_cleanly`.
 const PROCESSOR_SECONDS_TO_END: u64 = 5;
 
-/// 2 s of processor time: a gateway with less ends before its first collective does.
+/// 2 s of processor time: a gateway that may use less does not start. It would end before its first
+/// collective does.
 const PROCESSOR_SECONDS_LEAST: u64 = 2;
 
 /// Refuses a `memory` above a limit of the system, by which the kernel would kill the gateway.

@@ -19,11 +19,12 @@ use std::time::Duration;
 use tokio::signal::unix::Signal;
 use tracing::info;
 
-/// 30 s: interval between reads of a gateway's certificate, key and CA files. Renewed files take
-/// effect after this time at most, without a signal.
+/// 30 s: the interval between two reads of a gateway's certificate, key and CA files. Renewed files
+/// take effect after this time at most, without a signal. The time is chosen.
 const CERTIFICATE_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// 16 faults of one reading: the most in the status. The log has all of them.
+/// 16 faults of one reading of the files: the most in the status, so that it stays short. The log
+/// has all of them.
 const REPORTED_FAULTS_MAX: usize = 16;
 
 /// 16 keys of a fabric file that has changed: the most that are named.

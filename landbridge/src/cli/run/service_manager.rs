@@ -15,11 +15,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// 4 pings in the time after which the manager acts: three may be lost or late.
+/// 4 pings: sent in the time after which the service manager (systemd) takes the gateway for dead.
+/// Three of them may be lost or late.
 /// Tested by `pings_follow_the_answers_of_the_engine`.
 const PINGS_PER_TIMEOUT: u32 = 4;
 
-/// 1 s: the longest time in which a message waits for a service manager that does not read.
+/// 1 s: the longest time in which a message waits for a service manager (systemd) that does not
+/// read. The time is chosen.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Service manager of this process, such as systemd; or none.

@@ -17,7 +17,7 @@ pub(super) struct StraySignals {
 }
 
 impl StraySignals {
-    /// Catches the signals from now on.
+    /// Catches SIGUSR1, SIGUSR2 and SIGALRM from now on, which would otherwise end the process.
     ///
     /// # Errors
     /// The system refuses a handler.
@@ -29,7 +29,7 @@ impl StraySignals {
         })
     }
 
-    /// Logs each signal, and what the sender may have meant.
+    /// Logs each of these signals, with the signals that the sender may have meant. Never returns.
     pub(super) async fn tell(mut self) -> Infallible {
         loop {
             let name = tokio::select! {

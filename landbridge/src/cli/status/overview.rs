@@ -11,7 +11,8 @@ use gateway::observe::status::{
 use std::collections::BTreeMap;
 use units::{BitRate, ByteCount, rounded_percent};
 
-/// 10 rows of each table: with four tables and the problems they fill a terminal.
+/// 10 rows: the most of each table of the overview. Four tables and the problems then about fill a
+/// terminal.
 const ROWS_SHOWN_MAX: usize = 10;
 
 /// Payload rates to and from a peer, in bits per second.

@@ -15,7 +15,8 @@ use std::time::Duration;
 use terminal_size::{Height, Width, terminal_size};
 use tokio::time::MissedTickBehavior;
 
-/// 1 s: the time between two overviews.
+/// 1 s: the time between two overviews of a gateway that is watched, as gateways make one status a
+/// second.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// 10 intervals of [`WATCH_INTERVAL`], 10 s: rates are shown since the status of so long ago, so
@@ -132,15 +133,15 @@ fn watch_screen_text(text: &str, is_first: bool, size: Option<(Width, Height)>) 
     format!("{begin}{CURSOR_HOME}{}{CLEAR_BELOW}", lines.join(NEXT_LINE))
 }
 
-/// 24 rows: the height of a terminal that does not tell its own.
+/// 24 rows: the height of a terminal that does not tell its own, as the VT100 had it.
 const ROWS_DEFAULT: usize = 24;
-/// The control code that clears a terminal.
+/// The control code ESC [2J, which clears a terminal.
 const CLEAR_SCREEN: &str = "\x1b[2J";
-/// The control code that puts the cursor into the first row and column.
+/// The control code ESC [H, which puts the cursor of a terminal into the first row and column.
 const CURSOR_HOME: &str = "\x1b[H";
-/// The control code that clears everything from the cursor on.
+/// The control code ESC [J, which clears a terminal from the cursor on.
 const CLEAR_BELOW: &str = "\x1b[J";
-/// The end of a line, whose rest is cleared.
+/// The control code ESC [K, which clears the rest of a line, and a line break.
 const NEXT_LINE: &str = "\x1b[K\n";
 
 #[cfg(test)]

@@ -7,10 +7,12 @@ use super::processor_times::ProcessorTimes;
 use serde::{Deserialize, Serialize};
 use units::{Span, rounded_percent};
 
-/// 5 %: with less of the processors' time idle, processes wait for each other.
+/// 5 % of the processors' time: with less of it idle, processes wait for each other. A run is void
+/// if other programs took [`OTHERS_FRACTION_MAX`] besides. The fraction is chosen.
 const IDLE_FRACTION_MIN: f64 = 0.05;
 
-/// 10 %: most of the processors' time that other programs may take where hardly any is idle.
+/// 10 % of the processors' time: the most that other programs may take in a run in which hardly any
+/// is idle. The fraction is chosen.
 const OTHERS_FRACTION_MAX: f64 = 0.10;
 
 /// Fidelity of the all-reduces to the emulated link. The field names are keys of the JSON.

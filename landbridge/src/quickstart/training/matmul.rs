@@ -100,10 +100,11 @@ fn multiply_matrix_panels(
     sums
 }
 
-/// 4 rows: height of a tile of a matrix product. With [`TILE_COLUMNS`], the sums of a tile fill 8
-/// of the 16 vector registers of x86-64.
+/// 4 rows: the height of a tile of a matrix product. With [`TILE_COLUMNS`], the sums of a tile fill
+/// 8 of the 16 vector registers of x86-64.
 const TILE_ROWS: usize = 4;
-/// 8 columns: width of a tile of a matrix product, two vector registers of four f32 for each row.
+/// 8 columns: the width of a tile of a matrix product, two vector registers of four f32 for each
+/// row.
 const TILE_COLUMNS: usize = 8;
 
 #[cfg(test)]

@@ -9,8 +9,7 @@ use super::digits::{CLASSES, DigitSample, PIXELS};
 use super::matmul::{Matrix, multiply_matrices};
 use super::rng::Rng;
 
-/// Number of elements of the parameter vector: the weights and biases of all layers, 502,666 in
-/// all.
+/// 502,666 elements: the length of the parameter vector, with weights and biases of all layers.
 pub const PARAMETERS: usize = {
     let (mut sum, mut layer) = (0, 0);
     while layer < LAYERS {
@@ -20,11 +19,12 @@ pub const PARAMETERS: usize = {
     sum
 };
 
-/// 672 units in each hidden layer of the multilayer perceptron.
+/// 672 units in each hidden layer of the multilayer perceptron. The width is chosen: gradients are
+/// then 2 MB.
 const HIDDEN_WIDTH: usize = 672;
-/// Number of inputs of each layer, then the number of outputs of the last one.
+/// The number of inputs of each layer, and then the number of outputs of the last one.
 const LAYER_WIDTHS: [usize; LAYERS + 1] = [PIXELS, HIDDEN_WIDTH, HIDDEN_WIDTH, CLASSES];
-/// 3 layers of weights in the multilayer perceptron.
+/// 3 layers of weights: two hidden ones and the output of the multilayer perceptron.
 const LAYERS: usize = 3;
 
 /// Returns the initial parameters of the network for a `seed`, the same on every machine.

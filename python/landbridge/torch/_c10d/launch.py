@@ -18,8 +18,8 @@ from ..._operation import DEFAULT_TIMEOUT_S
 from .site_store import make_site_store
 from .world import CONFIG_VARIABLE, WorldArguments, attach_world
 
-#: The variables with a process's number and the number of processes, of each launcher in the order
-#: in which they are asked: torchrun, Slurm, Open MPI, and other MPIs.
+#: The environment variables with a process's number and the number of processes, for each launcher.
+#: In the order in which they are asked: torchrun, Slurm, Open MPI, other MPIs.
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),

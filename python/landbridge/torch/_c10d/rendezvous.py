@@ -35,7 +35,8 @@ from .world import CONFIG_VARIABLE, WorldArguments
 
 #: The name of the rendezvous in ``--rdzv-backend``.
 RENDEZVOUS_NAME = "landbridge"
-#: 0.1 s: pause before an agent asks again whether all others see the same agents.
+#: 0.1 s: the pause before an agent asks again whether all others see the same agents. The time is
+#: chosen.
 _ASK_PAUSE_S = 0.1
 #: The address of this host for processes on it.
 _LOOPBACK = "127.0.0.1"

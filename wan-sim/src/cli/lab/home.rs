@@ -212,12 +212,13 @@ impl StartupOutput {
     }
 }
 
-/// 10 ms: interval between checks whether a lab's process has ended after a signal.
+/// 10 ms: the interval between two checks whether a lab's process has ended after a signal. The
+/// time is chosen: nobody notices it.
 const LAB_END_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// 1,000 checks, hence ten seconds: the longest wait for a lab's process to end after a signal,
-/// before the process is killed.
+/// 1,000 checks at an interval of 10 ms, hence ten seconds: the longest wait for a lab's process to
+/// end after SIGTERM. Then the process is killed. The time is chosen.
 const LAB_END_CHECKS_MAX: u32 = 1000;
-/// The offset basis of the 32-bit FNV-1a hash.
+/// 0x811c9dc5: the start value (offset basis) of the 32-bit FNV-1a hash, as its authors define it.
 const FNV_OFFSET: u32 = 0x811c_9dc5;
-/// The prime of the 32-bit FNV-1a hash.
+/// 0x01000193: the factor (prime) of the 32-bit FNV-1a hash, as its authors define it.
 const FNV_PRIME: u32 = 0x0100_0193;

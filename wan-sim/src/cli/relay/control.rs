@@ -146,5 +146,6 @@ fn parse_control_value<T: FromStr<Err: ToString>>(value: &str) -> Result<T, Stri
     value.parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// 4,096 bytes: the longest line of a command that a relay reads on standard input.
+/// 4,096 bytes: the longest line of a command that a relay reads on standard input. The limit is
+/// chosen, many times the longest command.
 const COMMAND_BYTES_MAX: usize = 4096;

@@ -205,5 +205,5 @@ fn relay_links_progress(args: &RelayArgs, relay: &Relay) -> Vec<LinkProgress> {
     ]
 }
 
-/// 1: seed of the relay's random draws where no flag gives one.
+/// 1: the seed of the relay's random draws where no flag gives one. Every run then draws the same.
 const SEED_DEFAULT: u64 = 1;

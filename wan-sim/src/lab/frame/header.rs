@@ -37,19 +37,20 @@ impl VirtioHeader {
     }
 }
 
-/// 10 bytes: the length of the header `struct virtio_net_hdr` before each packet of a TUN device.
+/// 10 bytes: the length of the header `struct virtio_net_hdr`, which the kernel puts before each
+/// packet of a TUN device.
 pub(in crate::lab) const VIRTIO_HEADER_BYTES: usize = 10;
 
-/// 20 bytes: the shortest IPv4 header.
+/// 20 bytes: the length of an IPv4 header without options, the shortest.
 pub(super) const IPV4_HEADER_BYTES: usize = 20;
 
-/// 40 bytes: the IPv6 header.
+/// 40 bytes: the length of an IPv6 header without extension headers.
 pub(super) const IPV6_HEADER_BYTES: usize = 40;
 
-/// 8 bytes: the UDP header.
+/// 8 bytes: the length of a UDP header.
 pub(super) const UDP_HEADER_BYTES: usize = 8;
 
-/// 20 bytes: the shortest TCP header.
+/// 20 bytes: the length of a TCP header without options, the shortest.
 pub(super) const TCP_HEADER_BYTES: usize = 20;
 
 /// 6: the protocol number of TCP in IP headers.

@@ -104,5 +104,6 @@ impl RateWalk {
     }
 }
 
-/// 60,000 ms: the length of a generated recording, long enough for several changes of each kind.
+/// 60,000 ms: the length of a generated recording, which then begins anew. It is chosen, long
+/// enough for several changes of each kind.
 const LENGTH_MS: u64 = 60_000;

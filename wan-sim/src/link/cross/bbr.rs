@@ -237,25 +237,34 @@ impl Bbr {
     }
 }
 
-/// 2.885, which is 2 / ln 2: the gain at which the rate doubles each round trip.
+/// 2.885, which is 2 / ln 2: the factor on the rate during startup of simulated BBR, at which the
+/// rate doubles each round trip.
 const STARTUP_GAIN: f64 = 2.885;
-/// 2: the gain of the window, so that delayed acknowledgements do not stop the flow.
+/// 2 BDP: the window of simulated BBR, so that delayed acknowledgements do not stop the flow; as in
+/// BBR version 1.
 const WINDOW_GAIN: f64 = 2.0;
-/// The gains of the rate in one cycle, a round trip each: above, below, and six times at the rate.
+/// The factors on the rate in one cycle of simulated BBR, a round trip each: one above, one below,
+/// and six times the rate itself.
 const CYCLE_GAINS: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Index of the gain below 1 in [`CYCLE_GAINS`].
+/// The index of the factor below 1 in [`CYCLE_GAINS`], at which no cycle begins.
 const CYCLE_LOW_PLACE: usize = 1;
-/// 10 rounds: the greatest delivery rate of so many is the rate of the link.
+/// 10 rounds: the greatest delivery rate of so many is the rate of the link, as simulated BBR knows
+/// it; as in BBR version 1.
 const RATE_ROUNDS: u64 = 10;
-/// 1.25: a rate that grows less in a round has reached the rate of the link.
+/// 1.25: a rate that grows by a smaller factor in a round has reached the rate of the link; as in
+/// BBR version 1.
 const GROWTH: f64 = 1.25;
-/// 3 rounds without growth, after which the link counts as filled.
+/// 3 rounds in which the rate grows by less than [`GROWTH`]: after them the link counts as filled;
+/// as in BBR version 1.
 const ROUNDS_WITHOUT_GROWTH: u32 = 3;
-/// 10 s: the age at which the least round trip is measured again.
+/// 10 s: the age at which simulated BBR measures its least round trip again; as in BBR version 1.
 const ROUND_TRIP_MAX_AGE: Span = Span::from_secs(10);
-/// 200 ms: the least time for which a flow sends next to nothing to see the round trip.
+/// 200 ms: the least time for which simulated BBR sends next to nothing to see the round trip
+/// without a queue. It is that of BBR version 1.
 const ROUND_TRIP_PROBE: Span = Span::from_ms(200);
-/// 4 packets: the least window, with which acknowledgements still come.
+/// 4 packets: the least window of simulated BBR, with which acknowledgements still come; as in BBR
+/// version 1.
 const WINDOW_PACKETS_LEAST: f64 = 4.0;
-/// 3 packets: room in the window for packets that leave together.
+/// 3 packets: room in the window of simulated BBR for packets that leave together; as in BBR
+/// version 1.
 const QUANTA_PACKETS: f64 = 3.0;

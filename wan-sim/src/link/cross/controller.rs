@@ -69,6 +69,6 @@ impl Controller {
     }
 }
 
-/// 1,000,000 packets: the largest window, so that a link without a queue's limit takes no more
-/// memory; 120 Gbit/s at 100 ms.
+/// 1,000,000 packets: the largest window of a simulated flow, 120 Gbit/s at 100 ms. A link whose
+/// queue has no limit then takes no more memory.
 const WINDOW_PACKETS_MAX: f64 = 1_000_000.0;

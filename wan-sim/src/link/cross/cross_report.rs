@@ -21,7 +21,8 @@ pub struct CrossReport {
 }
 
 impl CrossReport {
-    /// 100 ms: the interval in which delivered bytes are counted.
+    /// 100 ms: the interval for which the delivered bytes of cross traffic are counted together.
+    /// The resolution is chosen.
     pub const INTERVAL: Span = Span::from_ms(100);
 
     /// Returns the bytes delivered from `from` until before `until`, both rounded down to whole
@@ -50,5 +51,5 @@ pub fn jain_fairness(shares: &[f64]) -> f64 {
     if squares > 0.0 { sum * sum / (shares.len() as f64 * squares) } else { 1.0 }
 }
 
-/// 1,500 bytes: every packet of cross traffic.
+/// 1,500 bytes: the length of every IP packet of cross traffic, a full packet on Ethernet.
 pub(super) const SEGMENT_BYTES: u32 = 1500;

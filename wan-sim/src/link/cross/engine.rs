@@ -84,7 +84,8 @@ impl CrossEngine {
         self.events.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Processes the next event. Schedule the entry of each packet that left by it.
+    /// Processes the next event, and returns its effect. The caller schedules the entry of each
+    /// packet that left by it.
     pub(in crate::link) fn process_event(&mut self) -> CrossStep {
         let Some(((now, _), event)) = self.events.pop_first() else {
             return CrossStep::Left(Vec::new());
@@ -244,5 +245,6 @@ impl CrossFlow {
     }
 }
 
-/// 1 us: the least time that an acknowledgement takes back, so that time goes on without a delay.
+/// 1 us: the least time that an acknowledgement of cross traffic takes back, so that time goes on
+/// over a link without delay.
 const WAY_BACK_MIN: Span = Span::from_ns(1000);

@@ -56,7 +56,7 @@ fn draw_on_off_span(stream: &mut RandomStream, mean: Span) -> Span {
     Span::from_ns((stream.exponential(mean.ns() as f64) as u64).max(1))
 }
 
-/// The bits of a packet of cross traffic.
+/// 12,000 bits: the length of a packet of cross traffic, [`SEGMENT_BYTES`] in bits.
 const SEGMENT_BITS: u64 = SEGMENT_BYTES as u64 * 8;
 /// 1,000,000,000 nanoseconds in a second.
 const NS_PER_SECOND: u64 = 1_000_000_000;

@@ -192,11 +192,13 @@ impl WindowFlow {
     }
 }
 
-/// 3 packets: one that so many later ones overtake counts as lost, as RFC 9002 has it.
+/// 3 packets: a packet that so many later ones have overtaken counts as lost, as RFC 9002 has it.
 const OVERTAKEN_MAX: u64 = 3;
-/// 1 s: the timeout while no round trip is known, as RFC 6298 has it.
+/// 1 s: the retransmission timeout of a simulated flow while it knows no round trip, as RFC 6298
+/// has it.
 const TIMEOUT_INITIAL: Span = Span::from_secs(1);
-/// 200 ms: the shortest timeout, as in Linux.
+/// 200 ms: the shortest retransmission timeout of a simulated flow, as Linux has it for TCP.
 const TIMEOUT_MIN: Span = Span::from_ms(200);
-/// 6 doublings of the timeout at most: a minute after the first second.
+/// 6 doublings: the most of the retransmission timeout of a simulated flow. One second then becomes
+/// about a minute, the least bound that RFC 6298 allows.
 const TIMEOUT_DOUBLINGS_MAX: u32 = 6;

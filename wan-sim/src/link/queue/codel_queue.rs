@@ -149,6 +149,6 @@ impl<T> CodelQueue<T> {
     }
 }
 
-/// 16 intervals: a dropping state that ended less long ago passes its count of drops to the next,
-/// as RFC 8289 has it.
+/// 16 intervals of CoDel: a dropping state that ended less long ago passes its count of drops on to
+/// the next. RFC 8289 has this number.
 const RECENT_INTERVALS: u64 = 16;

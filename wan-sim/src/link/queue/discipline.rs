@@ -24,7 +24,8 @@ pub struct Codel {
 }
 
 impl Codel {
-    /// The values that RFC 8289 recommends for the open internet: 5 ms and 100 ms.
+    /// Target 5 ms and interval 100 ms: the values of CoDel that RFC 8289 recommends for the open
+    /// internet.
     pub const RECOMMENDED: Self = Self { target: Span::from_ms(5), interval: Span::from_ms(100) };
 }
 

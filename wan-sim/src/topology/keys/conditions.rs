@@ -53,7 +53,7 @@ fn check_condition_changes(keys: &RawLink, conditions: &Conditions) -> Result<()
     Ok(())
 }
 
-/// Returns the text of an error.
+/// Returns the text of an error, for `map_err`.
 fn error_text(error: impl ToString) -> String {
     error.to_string()
 }

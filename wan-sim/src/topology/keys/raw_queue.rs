@@ -41,7 +41,7 @@ pub(in crate::topology) struct RawPolicer {
 }
 
 impl From<RawCodel> for Codel {
-    /// Fills in the values that RFC 8289 recommends.
+    /// Makes CoDel of the keys. RFC 8289 recommends the values of keys that are missing.
     fn from(raw: RawCodel) -> Self {
         Self {
             target: raw.target.unwrap_or(Self::RECOMMENDED.target),
@@ -51,7 +51,7 @@ impl From<RawCodel> for Codel {
 }
 
 impl From<RawRed> for Red {
-    /// Fills in the weight that the authors of RED recommend.
+    /// Makes RED of the keys. Its authors recommend the weight where that is missing.
     fn from(raw: RawRed) -> Self {
         let RawRed { min, max, probability, weight } = raw;
         Self { min, max, probability, weight: weight.unwrap_or(RED_WEIGHT_DEFAULT) }
@@ -59,7 +59,7 @@ impl From<RawRed> for Red {
 }
 
 impl From<RawPolicer> for Policer {
-    /// Takes the keys as they are.
+    /// Makes the policer with the rate and the burst of the keys.
     fn from(raw: RawPolicer) -> Self {
         Self { rate: raw.rate, burst: raw.burst }
     }

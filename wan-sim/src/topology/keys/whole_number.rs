@@ -120,7 +120,7 @@ impl<'de> Visitor<'de> for PacketNumbers {
     }
 }
 
-/// 2^63 - 1: the largest integer that TOML can hold.
+/// 2^63 - 1: the largest integer that TOML can hold, since its integers have 64 bits and a sign.
 const TOML_INTEGER_MAX: u64 = i64::MAX.cast_unsigned();
 /// 1,280 bytes: the least MTU in a lab file, as IPv6 requires.
 const MTU_BYTES_MIN: u16 = 1280;

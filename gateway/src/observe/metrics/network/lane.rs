@@ -50,7 +50,7 @@ impl LaneFamilies {
     }
 }
 
-/// Describes a metric by lane.
+/// Describes a metric that has one value for each lane.
 const fn lane_metric(
     name: &'static str,
     meaning: &'static str,

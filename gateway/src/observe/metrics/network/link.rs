@@ -22,7 +22,7 @@ impl LinkFamilies {
         self.down.get_or_create_owned(&LinkLabel { link: link.to_owned() })
     }
 
-    /// Sets the rates of a link as the status reports them.
+    /// Sets the gauges of a link's rates as the status reports them.
     pub fn set_rates(&self, report: &LinkReport) {
         let label = LinkLabel { link: report.between.join("-") };
         let measured = report.measured_bits_per_second.unwrap_or(report.rate_bits_per_second);
@@ -68,7 +68,7 @@ impl LinkFamilies {
     }
 }
 
-/// Describes a metric by link.
+/// Describes a metric that has one value for each link.
 const fn link_metric(
     [name, unit]: [&'static str; 2],
     meaning: &'static str,

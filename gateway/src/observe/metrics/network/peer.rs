@@ -130,7 +130,7 @@ impl PeerFamilies {
         self.register_packets(exposition);
     }
 
-    /// Adds the metrics of lanes and of the peer's place.
+    /// Adds the metrics of a peer's lanes and of its place to the exposition.
     fn register_lanes(&self, exposition: &mut MetricsExposition) {
         let info = MetricDescription {
             name: "landbridge_peer_info",
@@ -161,7 +161,7 @@ impl PeerFamilies {
         exposition.add(rtt, self.rtt_seconds.clone());
     }
 
-    /// Adds the metrics of payload.
+    /// Adds the metrics of payload to and from a peer to the exposition.
     fn register_payload(&self, exposition: &mut MetricsExposition) {
         let payload = MetricDescription {
             name: "landbridge_wan_payload_bytes",
@@ -191,7 +191,7 @@ impl PeerFamilies {
         exposition.add(restored, self.restored_segments.clone());
     }
 
-    /// Adds the metrics of packets and their loss.
+    /// Adds the metrics of a peer's packets and their loss to the exposition.
     fn register_packets(&self, exposition: &mut MetricsExposition) {
         let sent = peer_metric(
             ["landbridge_sent_packets", ""],
@@ -236,7 +236,7 @@ impl PeerFamilies {
     }
 }
 
-/// Describes a metric by peer.
+/// Describes a metric that has one value for each peer.
 const fn peer_metric(
     [name, unit]: [&'static str; 2],
     meaning: &'static str,

@@ -44,7 +44,7 @@ impl PacketBatch {
         Self { bytes: Vec::with_capacity(SEND_CALL_BYTES_MAX), form: None }
     }
 
-    /// Returns whether no packet waits.
+    /// Returns whether the batch holds no packet.
     pub fn is_empty(&self) -> bool {
         self.form.is_none()
     }
@@ -96,7 +96,7 @@ impl PacketBatch {
         })
     }
 
-    /// Forgets all packets.
+    /// Forgets all packets of the batch, after they were sent or lost.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.form = None;
@@ -114,7 +114,8 @@ impl PacketBatch {
 }
 
 impl PacketForm {
-    /// Returns the form of the packets of `transmit`.
+    /// Returns the form of the packets of `transmit`: address, length and marks, by which packets
+    /// may share a call.
     fn of(transmit: &Transmit<'_>) -> Self {
         Self {
             destination: transmit.destination,
@@ -133,7 +134,7 @@ impl PacketForm {
     }
 }
 
-/// Returns the number of packets in `transmit`.
+/// Returns the number of packets that `transmit` holds in one buffer.
 pub(super) fn packet_count(transmit: &Transmit<'_>) -> usize {
     transmit.contents.len().div_ceil(PacketForm::of(transmit).packet_bytes)
 }

@@ -108,7 +108,7 @@ impl GatheringSocket {
     /// Hands packets to the inner socket, and counts them.
     ///
     /// # Errors
-    /// Those of the inner socket, which has taken no packet then.
+    /// The errors of the inner socket, which has taken no packet then.
     fn send_now(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         self.inner.try_send(transmit)?;
         self.metrics.send_calls.inc();

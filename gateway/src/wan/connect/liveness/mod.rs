@@ -93,11 +93,11 @@ pub(super) const PROBE_BUFFER_BYTES: usize = 1024;
 /// An RTT measured while a process was paused does not predict the next RTT.
 const LIVENESS_ROUND_MAX: Span = Span::from_secs(1);
 /// 6 round trips without an acknowledgement, while other lanes to the same peer hear some: the
-/// lane's path counts as dead, and the lane closes.
+/// lane's path counts as dead, and the lane closes. The number is chosen.
 /// Tested by `a_lane_with_a_dead_path_closes_alone`.
 const DEAD_PATH_ROUNDS: u64 = 6;
 /// 500 ms: the least silence, while other lanes to the same peer are heard, after which a lane's
-/// path counts as dead.
+/// path counts as dead. On short links [`DEAD_PATH_ROUNDS`] are less than a busy host may take.
 const DEAD_PATH_SILENCE_MIN: Span = Span::from_ms(500);
 
 /// Returns how long no datagram comes from a peer until it is lost, over a link of this round trip.
@@ -152,8 +152,8 @@ impl PeerLiveness {
         self.can_go_round.store(can, Ordering::Relaxed);
     }
 
-    /// Whether a lane ended just before `now` because nothing came from the peer. The lanes of a
-    /// silent peer end soon after each other.
+    /// Returns whether a lane ended just before `now` because nothing came from the peer. The lanes
+    /// of a silent peer end soon after each other.
     pub fn has_ended_silent(&self, now: TimeNs) -> bool {
         let ended_ns = self.ended_silent_ns.load(Ordering::Relaxed);
         ended_ns > 0 && now.since(TimeNs::from_ns(ended_ns)).duration() < SILENT_ENDS_MAX
@@ -349,7 +349,7 @@ impl LivenessFrames {
 }
 
 impl LaneLiveness {
-    /// Makes the silence of a lane that is up since `now`.
+    /// Makes the state of a lane that is up since `now`, and has not been silent yet.
     fn new(now: TimeNs, peer: &PeerLiveness) -> Self {
         let last = LivenessSample {
             at: now,
@@ -397,7 +397,8 @@ impl LaneLiveness {
 
     /// Adds `passed` to the time of silence in which other lanes to the peer were heard, if one was
     /// heard since the last look. Sets it to zero when this lane is not silent. The time adds up
-    /// look by look: when all lanes were silent, the first heard one makes no path dead.
+    /// look by look, so that after a silence of all lanes the first one that is heard makes no
+    /// other path dead.
     fn note_time_alone(&mut self, passed: Span, peer: &PeerLiveness) {
         let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
         self.alone = match self.silent {
@@ -428,8 +429,9 @@ impl LaneLiveness {
         self.alone > dead_path_silence(round)
     }
 
-    /// Returns whether the lane is looked at when bytes go in flight, or none is any more. A silent
-    /// lane and one that receives data, and acknowledges it all the time, have looks enough.
+    /// Returns whether the liveness monitor looks at the lane only when bytes go in flight, or none
+    /// is any more. A silent lane and one that receives data, and acknowledges it all the time,
+    /// have looks enough.
     fn is_calm(&self) -> bool {
         !self.silent && !self.is_receiving
     }

@@ -284,7 +284,8 @@ impl Controller for ProbeWindow {
     }
 }
 
-/// 5 s: the longest handshake of a path probe, or [`PROBE_ROUND_TRIPS`] where those take longer.
+/// 5 s, or [`PROBE_ROUND_TRIPS`] if those take longer: the longest handshake of a path probe. A
+/// busy peer answers in this time.
 const PROBE_HANDSHAKE_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 
 /// 10 round trips: the longest handshake of a path probe, where they are more than
@@ -302,16 +303,16 @@ const PROBE_RTT_MAX: Duration = Duration::from_secs(60);
 /// no data is sent.
 const PROBE_KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// 64 KiB: the congestion window of a path probe during its handshake, and the least while it
-/// sends.
+/// 64 KiB, seven jumbo packets: the congestion window of a path probe during its handshake, and the
+/// least while it sends.
 const PROBE_INITIAL_WINDOW_BYTES: u64 = 64 << 10;
 
 /// 1.05 times the BDP: the congestion window of a path probe while the rate is measured. The link
 /// is full, with a queue of 0.05 BDP.
 const PROBE_WINDOW_GAIN: f64 = 1.05;
 
-/// 256 KiB: the least payload that a path probe sends; between both limits a probe sends for one
-/// second at the expected rate.
+/// 256 KiB: the least payload that a path probe sends, a chosen size. Between it and
+/// [`PROBE_BYTES_MAX`] a probe sends for one second at the expected rate.
 const PROBE_BYTES_MIN: u64 = 256 << 10;
 /// 32 MiB: the most payload that a path probe sends, so that a probe hardly delays a running job.
 /// Tested by `a_sound_deployment_passes_every_check`.

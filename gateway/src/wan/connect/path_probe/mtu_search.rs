@@ -35,7 +35,7 @@ impl MtuSearch {
         lengths
     }
 
-    /// Notes whether each of the lengths tried got through.
+    /// Narrows the search by the lengths that were tried, each with whether it got through.
     pub fn note_tries(&mut self, tries: impl Iterator<Item = (u16, bool)>) {
         let tries: Vec<_> = tries.collect();
         let carried = tries.iter().filter(|(_, carried)| *carried).map(|(length, _)| *length);

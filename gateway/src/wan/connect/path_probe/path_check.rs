@@ -92,7 +92,7 @@ impl PathFindings {
 }
 
 impl PathFault {
-    /// Returns what an operator has to do.
+    /// Returns what an operator has to do about the fault, as text.
     pub fn remedy(&self) -> String {
         match self {
             Self::TooNarrow { carried, .. } if *carried >= STATED_MTU_MIN => format!(

@@ -288,7 +288,7 @@ impl Credentials {
         secret
     }
 
-    /// Returns when the certificates expire.
+    /// Returns when the gateway's certificate and that of its CA expire.
     pub fn expiry(&self) -> CertificateExpiry {
         self.expiry
     }
@@ -326,7 +326,7 @@ impl TrustAnchors {
         Ok(Self { file: file.to_owned(), roots })
     }
 
-    /// Makes the verifier of clients' certificates.
+    /// Makes the verifier that accepts clients' certificates of these CAs.
     fn client_verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, CredentialsError> {
         let (roots, provider) = (Arc::clone(&self.roots), tls_cipher_provider(cpu_has_aes()));
         WebPkiClientVerifier::builder_with_provider(roots, provider).build().map_err(|error| {
@@ -335,7 +335,7 @@ impl TrustAnchors {
     }
 }
 
-/// Collects the certificates of CAs that are in `file`.
+/// Collects certificates of CAs, which are in `file`, in the form in which rustls trusts them.
 fn root_credentials_store(
     file: &Path,
     authorities: Vec<CertificateDer<'static>>,
@@ -388,12 +388,12 @@ fn certificate_validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> 
     Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
 }
 
-/// Makes quinn's client settings from rustls's.
+/// Converts rustls's settings of a dialling side to those of quinn.
 fn quic_tls_client_config(config: rustls::ClientConfig) -> Arc<QuicClientConfig> {
     Arc::new(QuicClientConfig::try_from(config).expect("both suites are offered"))
 }
 
-/// Reads all certificates of a PEM file; at least one.
+/// Reads all certificates of a PEM file; an error where it has none.
 fn read_tls_certificate_chain(
     file: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
@@ -406,7 +406,7 @@ fn read_tls_certificate_chain(
     Ok(certificates)
 }
 
-/// Reads a file with certificates or a key.
+/// Reads the bytes of a PEM file with certificates or a key.
 fn read_tls_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
     read_credential_file(file).map_err(|error| unreadable_credentials(file, &error))
 }
@@ -418,7 +418,7 @@ fn unreadable_credentials(file: &Path, error: &dyn std::error::Error) -> Credent
     CredentialsError::Unreadable { file: file.to_owned(), problem }
 }
 
-/// Whether a PEM file has a private key that is encrypted.
+/// Returns whether a PEM file has a private key that is encrypted.
 fn is_encrypted_key(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")

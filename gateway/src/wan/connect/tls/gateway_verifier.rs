@@ -122,7 +122,7 @@ impl ServerCertVerifier for GatewayVerifier {
         verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
-    /// Returns the signatures that can be checked.
+    /// Returns the signature algorithms that can be checked.
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }

@@ -50,8 +50,8 @@ pub fn check_gateway_identity(
     }
 }
 
-/// Returns whether a certificate proves the name of a gateway of any fabric: of `gateway`, or of any
-/// gateway without it.
+/// Returns whether a certificate proves the name of `gateway`, or where that is `None` of any
+/// gateway. The fabric may have any name.
 pub(super) fn proves_gateway_identity(
     certificate: &CertificateDer<'_>,
     gateway: Option<&str>,

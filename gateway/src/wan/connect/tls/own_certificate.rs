@@ -53,7 +53,7 @@ pub enum OwnCertificateFault {
 }
 
 impl OwnCertificateFault {
-    /// Returns whether time alone may end the fault.
+    /// Returns whether time alone may end the fault, as where a certificate is not valid yet.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Expired | Self::NotValidYet)
     }

@@ -13,9 +13,10 @@ use units::{BitRate, Fraction, Span, TimeNs};
 // packets within SPAN_MIN is not measured.
 
 /// 2 round trips: the time that one sample of a link (a span) covers, or [`SPAN_MIN`] where that is
-/// longer.
+/// longer. Two hold packets that were both sent and acknowledged within the span.
 const SPAN_ROUNDS: u64 = 2;
-/// 100 ms: the least time that one sample of a link (a span) covers.
+/// 100 ms, the interval at which the engine reads the counters: the least time that one sample of a
+/// link (a span) covers.
 const SPAN_MIN: Span = Span::from_ms(100);
 /// 64 packets sent: the fewest in one sample of a link (a span). Fewer packets are a burst, which
 /// shows no rate.
@@ -36,7 +37,7 @@ const ASSUMED_PACKET_BITS: u64 = 8 * 1500;
 // It counts if found < REDUCED_CAPACITY_FRACTION x limit.
 
 /// 1.2 times the min RTT, plus [`QUEUE_RTT_MARGIN`]: a longer RTT means that packets queue before
-/// the link.
+/// the link. The factor is chosen.
 const QUEUE_RTT_FACTOR: f64 = 1.2;
 /// 1 ms: added to [`QUEUE_RTT_FACTOR`] times the min RTT, so that scheduling delay on short links
 /// does not look like a queue.
@@ -47,10 +48,10 @@ const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
 /// Tested by `a_halved_rate_is_found_and_probed_in_vain`.
 const CONGESTED_SPANS: usize = 4;
 /// 10 samples of a link (2 RTT, at least 100 ms, each) without congestion: congested samples before
-/// them are no longer evidence of a lower capacity.
+/// them are no longer evidence of a lower capacity. The number is chosen.
 const CONGESTION_FREE_SPANS: u32 = 10;
 /// 0.98 of a link's rate limit: a measured capacity above this part is noise, and the link keeps
-/// its capacity.
+/// its capacity. The fraction is chosen.
 const REDUCED_CAPACITY_FRACTION: f64 = 0.98;
 /// 1/16 of a link's configured rate: the least capacity that congestion can show. At lower rates
 /// too few packets pass in one sample.
@@ -64,13 +65,14 @@ const CAPACITY_SETTLING_SPANS: u32 = 5;
 //             and each span delivers > CORRECTION_FRACTION x capacity
 
 /// 4 consecutive samples of a link (2 RTT, at least 100 ms, each) with a queue: their mean rate
-/// corrects a capacity that is too high.
+/// corrects a capacity that is too high. They are as many as [`CONGESTED_SPANS`].
 /// Tested by `a_capacity_that_is_a_little_too_high_is_corrected`.
 const CORRECTION_SPANS: usize = 4;
 /// 0.005 of all packets, lost beyond the configured loss: with less, neither congestion nor a queue
 /// lowers a link's capacity. A longer RTT may then come from a longer path.
 const QUEUE_LOSS_MIN: f64 = 0.005;
-/// 0.9 of a link's capacity as first found: corrections lower the capacity no further.
+/// 0.9 of a link's capacity as first found: corrections lower the capacity no further. The fraction
+/// is chosen.
 /// Tested by `a_capacity_is_not_corrected_again_and_again`.
 const CORRECTION_FRACTION: f64 = 0.9;
 
@@ -81,13 +83,14 @@ const CORRECTION_FRACTION: f64 = 0.9;
 // failure = a queue: probe_wait doubles up to CAPACITY_PROBE_WAIT_SPANS_MAX,
 //           gain halves down to CAPACITY_PROBE_GAIN_MIN
 
-/// 0.8 of a link's capacity: a link that delivers as much or more is in full use.
+/// 0.8 of a link's capacity: a link that delivers as much or more is in full use. The fraction is
+/// chosen.
 const FULL_USE_FRACTION: f64 = 0.8;
 /// 0.95 of the rate that a capacity probe tries: a sample of the link counts for the probe only if
-/// it delivers as much.
+/// it delivers as much. The fraction is chosen.
 const CAPACITY_PROBE_FULL_FRACTION: f64 = 0.95;
-/// 0.1 of a link's capacity: a first capacity probe tries a rate that is higher by this part. Each
-/// success doubles the part, each failure halves it.
+/// 0.1 of a link's capacity: a first capacity probe tries a rate that is higher by this part, a
+/// chosen one. Each success doubles the part, each failure halves it.
 const CAPACITY_PROBE_GAIN: f64 = 0.1;
 /// 0.025 of a link's capacity: a capacity probe tries at least as much more. A first finding may be
 /// 10 % too low, and a probe of 10 % more is then too high.
@@ -98,32 +101,32 @@ const CAPACITY_PROBE_GAIN_MAX: f64 = 1.0;
 /// 0.3 of a link's capacity: a capacity probe that tries another network path exceeds it by this
 /// part, since a lane is kept only if a tenth more passes.
 const PATH_PROBE_GAIN: f64 = 0.3;
-/// 10 samples of a link (2 RTT, at least 100 ms, each) in full use before the first capacity probe.
-/// Each failed probe doubles the wait.
+/// 10 samples of a link (2 RTT, at least 100 ms, each) in full use before the first capacity probe,
+/// a chosen number. Each failed probe doubles the wait.
 const CAPACITY_PROBE_WAIT_SPANS: u32 = 10;
 /// 1,600 samples of a link (2 RTT, at least 100 ms, each) in full use: the longest wait between two
-/// capacity probes.
+/// capacity probes. The number is chosen.
 const CAPACITY_PROBE_WAIT_SPANS_MAX: u32 = 1600;
 /// 10 samples of a link (2 RTT, at least 100 ms, each) at the probed rate without a queue: the
-/// capacity probe has succeeded.
+/// capacity probe has succeeded. The number is chosen.
 const CAPACITY_PROBE_SPANS: u32 = 10;
 /// 0.97 of a link's configured rate: a link on which a capacity probe of as much succeeds has the
-/// configured rate again.
+/// configured rate again. The fraction is chosen.
 /// Tested by `the_configured_rate_is_reached_again`.
 const NOMINAL_RATE_FRACTION: f64 = 0.97;
-/// 10 min: a reduced capacity of a link is forgotten after so long without full use. A link that
-/// plans avoid could never show that it recovered.
+/// 10 min, a chosen time: a reduced capacity of a link is forgotten after so long without full use.
+/// A link that plans avoid could never show that it recovered.
 /// Tested by `a_capacity_that_is_not_used_is_forgotten`.
 const UNUSED_CAPACITY_LIFETIME: Span = Span::from_secs(600);
 /// 50 samples of a link (2 RTT, at least 100 ms, each): the history from which the link's min RTT
-/// and random loss are computed.
+/// and random loss are computed. The number is chosen.
 const LINK_HISTORY_SPANS: usize = 50;
 
 // inflated = RTT_INFLATION_SPANS consecutive spans whose fastest packet took
 //            > RTT_INFLATION_FACTOR x configured RTT, and > configured RTT + RTT_INFLATION_MARGIN
 
 /// 3 consecutive samples of a link (2 RTT, at least 100 ms, each) whose least RTT is far above the
-/// configured RTT show RTT inflation.
+/// configured RTT show RTT inflation. The number is chosen.
 /// Tested by `rtt_inflation_begins_after_three_spans_and_ends_after_one`.
 const RTT_INFLATION_SPANS: usize = 3;
 /// 1.5 times the configured RTT: only a longer RTT counts as inflated, since a queue of our own
@@ -132,7 +135,8 @@ const RTT_INFLATION_FACTOR: f64 = 1.5;
 /// 10 ms above the configured RTT: only a longer RTT counts as inflated, since scheduling delay may
 /// add up to 10 ms.
 const RTT_INFLATION_MARGIN: Span = Span::from_ms(10);
-/// 4,096 packets sent: the fewest over which the random loss of a link is measured.
+/// 4,096 packets sent: the fewest over which the random loss of a link is measured. One lost packet
+/// is then less than 0.03 %.
 const RANDOM_LOSS_PACKETS_MIN: u64 = 4096;
 
 /// The capacity estimate of one direction of a link, by one pair of gateways.
@@ -257,8 +261,8 @@ impl LinkCapacity {
         self.rtts.iter().min().copied()
     }
 
-    /// Returns the present RTT while it is far above the configured one. A queue may be part of it:
-    /// that delays others as distance does, but plans ignore it.
+    /// Returns the present RTT while it is far above the configured one, else `None`. A queue may
+    /// be part of it: that delays others as distance does, but plans ignore it.
     pub fn inflated_rtt(&self) -> Option<Span> {
         let shortest = self.inflated_rtts.iter().min().copied();
         shortest.filter(|_| self.inflated_rtts.len() == RTT_INFLATION_SPANS)
@@ -379,9 +383,10 @@ impl LinkCapacity {
         }
     }
 
-    /// Lowers a capacity that is a little too high. Before a standing queue the delivery rate is
-    /// the capacity, and the mean of several spans is closer than the first finding. The configured
-    /// rate may be a little too high as well, with too little loss for a finding.
+    /// Lowers a capacity that is a little too high. While a queue stands before the link, the
+    /// delivery rate is the capacity, and the mean of several spans is closer than the first
+    /// finding. The configured rate may be a little too high as well, with too little loss for a
+    /// finding.
     fn correct_capacity(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
         let configured = self.link.rate.bits_per_second() as f64;
         let (capacity, found) =
@@ -426,7 +431,7 @@ impl LinkCapacity {
         self.is_queued(sample) && sample.lost_packets as f64 > usual * sample.sent_packets as f64
     }
 
-    /// Returns whether spans with a queue lost so many packets that it was no longer path: that one
+    /// Returns whether spans with a queue lost more packets than a longer path explains, which
     /// looks like a queue as well, and may lose a little.
     fn has_queue_loss(&self, spans: &[SpanSample]) -> bool {
         let sent: u64 = spans.iter().map(|span| span.sent_packets).sum();
@@ -500,7 +505,7 @@ impl LinkCapacity {
     }
 }
 
-/// Converts a capacity in bits per second, at least the least rate of a link.
+/// Converts a capacity from bits per second to a rate, which is at least the least rate of a link.
 fn capacity_bit_rate(bits_per_second: f64) -> BitRate {
     BitRate::from_bits_per_second((bits_per_second as u64).max(LINK_RATE_MIN_BITS_PER_S))
 }

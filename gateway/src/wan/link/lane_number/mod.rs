@@ -36,8 +36,8 @@ use super::link_message::LaneWishMessage;
 use std::collections::VecDeque;
 use units::{Span, TimeNs};
 
-/// 100 ms, or a round trip if longer: the least time that one sample of a lane number (a span)
-/// covers.
+/// 100 ms, the interval at which the engine samples links in use: the least time that one sample of
+/// a lane number (a span) covers. On longer paths it is a round trip.
 const LANE_SPAN_MIN: Span = Span::from_ms(100);
 /// 10 spans (100 ms or a round trip each) are one verdict on a lane: their median is not moved by a
 /// burst of acknowledgements or the edge of a collective.
@@ -45,15 +45,18 @@ const JUDGED_SPANS: usize = 10;
 /// 3 verdicts without a gain end the trial of a lane: the first may still show the lane's
 /// beginning.
 const TRIAL_VERDICTS: u32 = 3;
-/// 1.1 times what passed before: a lane in trial that makes as much pass is kept.
+/// 1.1 times what passed before: a lane in trial that makes as much pass is kept. The factor is
+/// chosen.
 /// Tested by `a_lane_that_makes_more_pass_is_kept`.
 const TRIAL_GAIN: f64 = 1.1;
 /// 1.05 times what passed before: a lane that was kept stays while as much passes. It is below
 /// [`TRIAL_GAIN`], so that the number does not flap.
 const KEPT_GAIN: f64 = 1.05;
-/// 0.9 of the time: a lane's thread that is busy for so long fills its core.
+/// 0.9 of the time: a lane's thread that is busy for so long fills its core. The fraction is
+/// chosen.
 const CORE_FULL_FRACTION: f64 = 0.9;
-/// 10 MB/s both ways: with less, a full core is not filled by the lanes to this peer.
+/// 10 MB/s both ways: where less passes, something else than the lanes to this peer fills a core.
+/// The value is chosen.
 const CORE_SHARE_BYTES_PER_SECOND: f64 = 10e6;
 /// 0.8 of the rate that the pair may send, less the configured loss: a link that delivers as much
 /// is filled, and another path could add little.
@@ -65,14 +68,16 @@ const UNFILLED_SPANS: u32 = 50;
 /// steps.
 /// Tested by `a_lane_that_is_not_needed_is_taken_away`.
 const LANE_SPARE_TIME: Span = Span::from_secs(30);
-/// 10 s: a lane in trial that is not up by then is taken away, or after [`LANE_UP_ROUNDS`].
+/// 10 s, or [`LANE_UP_ROUNDS`] if longer: a lane in trial that is not up by then is taken away. The
+/// time is chosen.
 const LANE_UP_TIME_MIN: Span = Span::from_secs(10);
-/// 10 round trips, in which a lane connects even if packets are lost.
+/// 10 round trips of the link: a lane has so long to come up, where that is longer than the times
+/// in seconds. It connects within them even if packets are lost.
 const LANE_UP_ROUNDS: u64 = 10;
-/// 10 s: the pause after a first lane that earned nothing, before the next is tried. Each failure
-/// doubles it.
+/// 10 s: the pause after a first lane that earned nothing, before the next is tried, a chosen
+/// value. Each failure doubles it.
 const TRIAL_PAUSE_MIN: Span = Span::from_secs(10);
-/// 20 min: the longest pause between trials of a lane.
+/// 20 min: the longest pause between trials of a lane, a chosen value.
 /// Tested by `trials_in_vain_become_rare`.
 const TRIAL_PAUSE_MAX: Span = Span::from_secs(1200);
 /// 10 s, as [`LANE_UP_TIME_MIN`]: a peer has this time for the trial of a lane that it wants, before
@@ -83,6 +88,7 @@ const PEER_TRIAL_TIME: Span = LANE_UP_TIME_MIN;
 /// time, since the path of the first may be dead.
 const LANE_ABSENCE: Span = Span::from_secs(10);
 /// 5 s: a lane that is up in place of silent ones is taken away once those were heard for so long.
+/// The value is chosen.
 const LANE_SOUND_TIME: Span = Span::from_secs(5);
 
 /// The bounds of the lanes to one peer.
@@ -264,17 +270,17 @@ impl LaneNumber {
         LaneWishMessage { number: self.changes, wanted: self.wanted(), most: self.terms.most }
     }
 
-    /// Returns the reason for the number in use.
+    /// Returns the reason for the number of lanes in use.
     pub fn reason(&self) -> LaneReason {
         if self.in_use() > self.wanted() { LaneReason::Peer } else { self.reason }
     }
 
-    /// Whether a lane is being tried.
+    /// Returns whether a lane that was added is on trial now.
     pub fn is_trying(&self) -> bool {
         self.extras.last().is_some_and(|lane| lane.is_trial)
     }
 
-    /// Whether a lane is being tried because another path may carry more.
+    /// Returns whether a lane is being tried because another path may carry more.
     pub fn is_trying_path(&self) -> bool {
         self.is_trying() && self.reason == LaneReason::MorePaths
     }
@@ -323,7 +329,7 @@ impl LaneNumber {
         self.terms.least.saturating_add(extras).min(self.terms.most)
     }
 
-    /// Returns the most lanes that both ends can have.
+    /// Returns the most lanes that both ends can have, the peer's bound included once it is known.
     fn most(&self) -> u16 {
         self.peer.map_or(self.terms.most, |wish| wish.most.min(self.terms.most))
     }
@@ -353,7 +359,8 @@ impl LaneNumber {
         }
     }
 
-    /// Adds a lane to the wanted ones.
+    /// Adds one lane to the number that this gateway wants. `lane` has the reason, and the rate
+    /// that passes without it.
     fn push_extra(&mut self, lane: ExtraLane) {
         self.reason = lane.reason;
         self.extras.push(lane);
@@ -379,7 +386,7 @@ impl LaneNumber {
         self.pause = (self.pause + self.pause).min(TRIAL_PAUSE_MAX);
     }
 
-    /// Returns a number of round trips, or `least` if that is longer.
+    /// Returns the time of `count` round trips of the link, or `least` if that is longer.
     fn rounds(&self, count: u64, least: Span) -> Span {
         Span::from_ns(self.terms.rtt.ns().saturating_mul(count)).max(least)
     }
@@ -458,7 +465,8 @@ impl LaneNumber {
         Some(rates)
     }
 
-    /// Judges whether the last extra lane makes more pass.
+    /// Judges by the rates of a span whether more passes with the lane that was added last than
+    /// without it.
     fn judge_last(&mut self, rates: SpanRates, sample: &LaneSample) {
         let all_up = sample.up >= self.in_use();
         let Some(last) = self.extras.last_mut() else { return };
@@ -539,7 +547,7 @@ impl LaneNumber {
     }
 }
 
-/// Returns the median of some rates; 0 without any.
+/// Returns the median of some rates of lanes, in bytes per second; 0 without any.
 fn median_lane_rate(rates: impl Iterator<Item = f64>) -> f64 {
     let mut rates: Vec<f64> = rates.collect();
     rates.sort_by(f64::total_cmp);

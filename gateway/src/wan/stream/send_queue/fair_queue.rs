@@ -23,7 +23,7 @@ pub(super) struct FairQueue {
 struct JobQueue(VecDeque<(GroupId, BTreeMap<SendOrder, QueuedSegment>)>);
 
 impl JobQueue {
-    /// Queues a segment among those of its group.
+    /// Queues a segment of the job, among those of its group.
     fn push_segment(&mut self, segment: QueuedSegment) {
         let at = self.0.iter().position(|(group, _)| *group == segment.group);
         let at = at.unwrap_or_else(|| {
@@ -33,12 +33,12 @@ impl JobQueue {
         self.0[at].1.insert(segment.send_order(), segment);
     }
 
-    /// Returns the next segment, if there is one.
+    /// Returns the segment of the job that is to be sent next; `None` if none waits.
     fn first_segment(&self) -> Option<&QueuedSegment> {
         self.0.front()?.1.values().next()
     }
 
-    /// Takes the next segment; then it is another group's turn.
+    /// Takes the job's next segment; then it is the turn of another of its groups.
     fn take_first(&mut self) -> Option<QueuedSegment> {
         let (group, mut queue) = self.0.pop_front()?;
         let segment = queue.pop_first().map(|(_, segment)| segment);
@@ -84,7 +84,7 @@ impl FairQueue {
         }
     }
 
-    /// Returns the jobs with a queued segment.
+    /// Iterates over the jobs that have a queued segment.
     pub fn waiting_jobs(&self) -> impl Iterator<Item = GroupId> {
         self.queues.iter().filter(|(_, queue)| !queue.0.is_empty()).map(|(job, _)| *job)
     }

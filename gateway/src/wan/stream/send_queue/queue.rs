@@ -79,7 +79,7 @@ impl SendQueue {
         }
     }
 
-    /// Whether the lane of `connection` has segments that the peer has not receipted.
+    /// Returns whether the lane of `connection` has segments that the peer has not receipted.
     pub fn has_pulled(&self, connection: ConnectionId) -> bool {
         lock_ignoring_poison(&self.scheduler)
             .pulled
@@ -87,7 +87,7 @@ impl SendQueue {
             .any(|pulled| pulled.connection == connection)
     }
 
-    /// Whether segments of either class wait for a lane.
+    /// Returns whether segments of either class wait for a lane.
     pub fn has_waiting(&self) -> bool {
         let scheduler = lock_ignoring_poison(&self.scheduler);
         [SegmentClass::Small, SegmentClass::Bulk].into_iter().any(|one| scheduler.has_segment(one))
@@ -207,7 +207,7 @@ impl SendQueue {
         ended.into_values().for_each(PulledSegment::stop_writer);
     }
 
-    /// Returns the signal of the senders of a class.
+    /// Returns the signal that wakes the senders of a class, bulk or small.
     fn ready_of(&self, class: SegmentClass) -> &Notify {
         &self.ready[class as usize]
     }

@@ -63,7 +63,7 @@ impl Scheduler {
         }
     }
 
-    /// Sets the weights of all jobs.
+    /// Sets the weights of all jobs, by which they share the link.
     pub fn set_weights(&mut self, weights: BTreeMap<GroupId, NonZeroU32>) {
         self.weights = weights;
     }
@@ -113,7 +113,8 @@ impl Scheduler {
         self.bulk.remove_segments(group, &which) || small
     }
 
-    /// Drops all segments; returns those that lanes have pulled.
+    /// Drops all segments; returns those that lanes have pulled, whose writers are still to be
+    /// stopped.
     pub fn clear(&mut self) -> BTreeMap<SegmentId, PulledSegment> {
         (self.small, self.bulk) = (FairQueue::default(), FairQueue::default());
         self.overdrafts.clear();
@@ -204,7 +205,7 @@ impl Scheduler {
         self.bulk.take_segment(&mut turn)
     }
 
-    /// Takes the next small segment of a job that is not overdrawn.
+    /// Takes the next small segment of a job that is not overdrawn; `None` if there is none.
     fn take_small(&mut self) -> Option<QueuedSegment> {
         if !self.has_segment(SegmentClass::Small) {
             return None;
@@ -239,7 +240,7 @@ impl PulledSegment {
     }
 }
 
-/// Returns the weight of a job, 1 if it has none.
+/// Returns the weight of a job among `weights`, 1 if it has none there.
 fn job_send_weight(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId) -> u64 {
     weights.get(&group).map_or(1, |weight| weight.get().into())
 }

@@ -68,7 +68,7 @@ pub enum SegmentClass {
 }
 
 impl SegmentClass {
-    /// Returns the class of a segment of this priority.
+    /// Returns the class, small or bulk, in which a segment of this priority is queued.
     pub(super) fn of(priority: SegmentPriority) -> Self {
         if priority.class == SizeClass::Small { Self::Small } else { Self::Bulk }
     }

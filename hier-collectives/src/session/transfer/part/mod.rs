@@ -112,7 +112,8 @@ impl TransferPart {
         u32::try_from(self.segments.len()).unwrap_or(u32::MAX)
     }
 
-    /// Removes and returns the scratch of a segment that is done; empty while the segment is not.
+    /// Removes and returns the views of gateway memory of a segment that is done; empty while the
+    /// segment is not.
     pub fn take_scratch_if_done(&mut self, index: u32) -> Vec<BufferView> {
         let segment = self.segment_mut(index);
         if !segment.is_done() {
