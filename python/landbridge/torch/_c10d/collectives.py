@@ -35,6 +35,8 @@ _OP_NAMES = {
     # Each rank multiplies its own elements before they are added up.
     "PREMUL_SUM": "sum",
 }
+#: 1 ms: the timeout of a collective that is given none at all, since gateways take no zero.
+_TIMEOUT_MIN = timedelta(milliseconds=1)
 
 
 class C10dCollectives:
@@ -366,7 +368,8 @@ class C10dCollectives:
         shapes of the tensors ``alike``, which the flat ones do not tell."""
         timeout = getattr(opts, "timeout", None)
         # One that is not set is negative.
-        given = timeout if timeout and timeout > timedelta() else self._timeout
+        is_set = timeout is not None and timeout >= timedelta()
+        given = max(timeout, _TIMEOUT_MIN) if is_set else self._timeout
         return {"timeout": given.total_seconds(), "layout": _shape_hash(alike) if alike else 0}
 
 
