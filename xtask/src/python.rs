@@ -20,9 +20,10 @@ const TEST_PACKAGES: [&str; 8] = [
 /// Versions of PyTorch with which the Python tests run: the newest, and the oldest that is
 /// supported.
 const TORCH_VERSIONS: [&str; 2] = ["2.15.0", "2.9.1"];
-/// Packages on which PyTorch and its tests depend, without those of CUDA, which take 4 GB and are
-/// never called by the tests.
-const TORCH_DEPENDENCIES: [&str; 14] = [
+/// Packages on which PyTorch and its tests depend, its own among them, without those of CUDA, which
+/// take 4 GB and are never called by the tests.
+const TORCH_DEPENDENCIES: [&str; 15] = [
+    "expecttest",
     "filelock",
     "fsspec",
     "jinja2",
