@@ -366,10 +366,11 @@ class C10dCollectives:
     def _options(self, opts: Any, alike: Sequence[FlatTensor] = ()) -> dict[str, Any]:
         """Returns the arguments that all collectives of ``Group`` take. Ranks must agree on the
         shapes of the tensors ``alike``, which the flat ones do not tell."""
-        timeout = getattr(opts, "timeout", None)
+        given: timedelta | None = getattr(opts, "timeout", None)
         # One that is not set is negative.
-        is_set = timeout is not None and timeout >= timedelta()
-        given = max(timeout, _TIMEOUT_MIN) if is_set else self._timeout
+        if given is None or given < timedelta():
+            given = self._timeout
+        given = max(given, _TIMEOUT_MIN)
         return {"timeout": given.total_seconds(), "layout": _shape_hash(alike) if alike else 0}
 
 
