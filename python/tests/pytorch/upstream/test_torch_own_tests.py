@@ -11,7 +11,6 @@ NAMES = (
     "test_all_gather_object_subgroup",
     "test_all_reduce_coalesced_full_group_sum",
     "test_all_to_all_group",
-    "test_barrier_timeout_group",
     "test_batch_isend_irecv_gloo_tags",
     "test_destroy_full_group",
     "test_gather_group",
