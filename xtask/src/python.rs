@@ -20,9 +20,10 @@ const TEST_PACKAGES: [&str; 8] = [
 /// The versions of PyTorch with which the Python tests run: the newest, and the oldest that is
 /// supported.
 const TORCH_VERSIONS: [&str; 2] = ["2.15.0", "2.9.1"];
-/// The packages on which PyTorch and its tests depend. Those of CUDA are left out: they take 4 GB,
-/// and the tests never call them.
-const TORCH_DEPENDENCIES: [&str; 14] = [
+/// The packages on which PyTorch and its tests depend, its own tests among them. Those of CUDA are
+/// left out: they take 4 GB, and the tests never call them.
+const TORCH_DEPENDENCIES: [&str; 15] = [
+    "expecttest",
     "filelock",
     "fsspec",
     "jinja2",

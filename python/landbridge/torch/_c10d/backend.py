@@ -41,7 +41,7 @@ class LandbridgeBackend(C10dCollectives, _Backend):  # type: ignore[misc]
         self._world: World | None = world
         self._options_of_c10d = _Backend.Options(BACKEND_NAME, timeout=timeout)
         self.start_exchange(exchange, timeout)
-        world.retain()
+        world.retain(self)
 
     @property
     def options(self) -> Any:
@@ -57,7 +57,7 @@ class LandbridgeBackend(C10dCollectives, _Backend):  # type: ignore[misc]
         world, self._world = self._world, None
         if world is not None:
             self._exchange.close()
-            world.release()
+            world.release(self)
 
     def abort(self) -> None:
         """Fails everything under way in this group alone. The last group of the process detaches
@@ -65,10 +65,15 @@ class LandbridgeBackend(C10dCollectives, _Backend):  # type: ignore[misc]
         world, self._world = self._world, None
         if world is not None:
             self._exchange.abort()
-            world.release()
+            world.release(self)
 
     def _set_sequence_number_for_group(self) -> None:
-        """Does nothing: the gateways number collectives."""
+        """Does nothing: each group numbers its collectives from 1 on."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        """Returns the number of collectives that this rank has called, which PyTorch compares over
+        ranks with ``TORCH_DISTRIBUTED_DEBUG=DETAIL``."""
+        return self._exchange.call_count
 
 
 class LandbridgeProcessGroup(C10dCollectives, _ProcessGroup):  # type: ignore[misc]
@@ -89,7 +94,7 @@ class LandbridgeProcessGroup(C10dCollectives, _ProcessGroup):  # type: ignore[mi
         self._world: World | None = world
         self._names = {"group_name": "", "group_desc": ""}
         self.start_exchange(exchange, timeout)
-        world.retain()
+        world.retain(self)
 
     def rank(self) -> int:
         """Returns the number of this process in the group."""

@@ -35,6 +35,8 @@ _OP_NAMES = {
     # Each rank multiplies its own elements before they are added up.
     "PREMUL_SUM": "sum",
 }
+#: 1 ms: the timeout of a collective that is given none at all, since gateways take no zero.
+_TIMEOUT_MIN = timedelta(milliseconds=1)
 
 
 class C10dCollectives:
@@ -364,9 +366,11 @@ class C10dCollectives:
     def _options(self, opts: Any, alike: Sequence[FlatTensor] = ()) -> dict[str, Any]:
         """Returns the arguments that all collectives of ``Group`` take. Ranks must agree on the
         shapes of the tensors ``alike``, which the flat ones do not tell."""
-        timeout = getattr(opts, "timeout", None)
+        given: timedelta | None = getattr(opts, "timeout", None)
         # One that is not set is negative.
-        given = timeout if timeout and timeout > timedelta() else self._timeout
+        if given is None or given < timedelta():
+            given = self._timeout
+        given = max(given, _TIMEOUT_MIN)
         return {"timeout": given.total_seconds(), "layout": _shape_hash(alike) if alike else 0}
 
 

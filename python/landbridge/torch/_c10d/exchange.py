@@ -57,11 +57,13 @@ class Exchange:
     Attributes:
         group: The ranks. No other exchange has this group.
         piece_bytes: The longest contribution or result of a piece, the same on all ranks.
+        call_count: The number of collectives that were called so far.
     """
 
     def __init__(self, group: ParentGroup, room: ArenaRoom) -> None:
         self.group = group
         self.piece_bytes = room.piece_bytes
+        self.call_count = 0
         self._room = room
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         # Pieces that are under way, each followed by the others of its call and its end.
@@ -102,6 +104,7 @@ class Exchange:
         with self._lock:
             if self._is_closed:
                 raise errors.Closed("the process group was destroyed")
+            self.call_count += 1
             self._works.add(work)
             if self._batch is not None:
                 self._batch.append(work)

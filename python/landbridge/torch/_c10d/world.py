@@ -91,7 +91,9 @@ class World:
         arenas, numbers = exchange_integers(group, mine, timeout=timeout_s)
         self.number = numbers[0]
         self._room = ArenaRoom(group._arena, choose_piece_bytes(arenas))
-        self._users = 0
+        # The process groups that use this world, which keeps them alive: in PyTorch's mode for
+        # debugging, DETAIL, only the C++ half of a backend has an owner, and that has no methods.
+        self._users: set[object] = set()
         # How many groups of each name were made. All ranks of a name make as many.
         self._makings: collections.Counter[str] = collections.Counter()
 
@@ -131,18 +133,19 @@ class World:
     @property
     def is_used(self) -> bool:
         """Whether a process group uses this world."""
-        return self._users > 0
+        return bool(self._users)
 
-    def retain(self) -> None:
-        """Notes one more process group that uses this world."""
+    def retain(self, user: object) -> None:
+        """Notes one more process group that uses this world, and keeps it alive until it is
+        released."""
         with _lock:
-            self._users += 1
+            self._users.add(user)
 
-    def release(self) -> None:
+    def release(self, user: object) -> None:
         """Notes that a process group was destroyed or aborted. The last one detaches the rank."""
         with _lock:
-            self._users -= 1
-            is_last = self._users == 0
+            self._users.discard(user)
+            is_last = not self._users
         if is_last:
             self.detach()
 

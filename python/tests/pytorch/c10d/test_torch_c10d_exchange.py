@@ -266,6 +266,13 @@ def test_groups_that_share_an_arena_wait_for_no_other(two_groups):
     assert call_for_all(list(zip(two_groups, parts)), check) == [[2.0 * (3 << 20)] * 2] * 2
 
 
+def test_a_timeout_of_zero_ends_a_collective_at_once(two_groups):
+    here, _ = members_of(two_groups)
+    work = here.barrier(options(timeout=timedelta()))
+    with pytest.raises(landbridge.RanksTimedOut):
+        work.wait(timedelta(seconds=DEADLINE_S / 2))
+
+
 def test_tensors_without_plain_memory_are_refused(two_groups):
     here, _ = members_of(two_groups)
     with pytest.raises(landbridge.UnsupportedArray, match="to_dense"):

@@ -1,0 +1,28 @@
+"""Some of PyTorch's own distributed tests over two sites; the command of the page runs all."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+#: Names of the tests, of every kind of call, and of each fault that these tests have found.
+NAMES = (
+    "test_DistributedDataParallelCPU",
+    "test_all_gather_coalesced_group",
+    "test_all_gather_object_subgroup",
+    "test_all_reduce_coalesced_full_group_sum",
+    "test_all_to_all_group",
+    "test_batch_isend_irecv_gloo_tags",
+    "test_destroy_full_group",
+    "test_gather_group",
+    "test_reduce_group_product",
+    "test_scatter_object_list",
+    "test_send_recv_with_tag",
+)
+
+
+def test_pytorchs_own_tests_pass_over_two_sites():
+    script = Path(__file__).with_name("run_distributed_tests.py")
+    words = [sys.executable, str(script), "--placement", "two sites", *NAMES]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert done.stdout.split("\n")[:-1] == [f"two sites {name} passed " for name in NAMES]
