@@ -43,6 +43,7 @@ class CollectiveOptions(NamedTuple):
 def check_collective_arguments(
     kind: CollectiveKind,
     *,
+    ranks: int,
     root: Any = 0,
     op: Op = Op.SUM,
     weight: Any = 1.0,
@@ -50,14 +51,15 @@ def check_collective_arguments(
     timeout: Any,
     flat: Any = False,
 ) -> CollectiveOptions:
-    """Returns the arguments of a collective in the form and units that its post has.
+    """Returns the arguments of a collective in the form and units that its post has. ``ranks`` is
+    the number of ranks of the group.
 
     Raises:
         ConfigError: An argument has the wrong type or is out of range.
     """
     return CollectiveOptions(
         kind,
-        check_integer_argument("root", root, 1 << 32),
+        check_integer_argument("root", root, ranks),
         op,
         check_weight_argument(weight),
         check_integer_argument("layout", layout, 1 << 64),
@@ -66,8 +68,17 @@ def check_collective_arguments(
     )
 
 
-def check_integer_argument(name: str, value: Any, limit: int, least: int = 0) -> int:
+def check_integer_argument(
+    name: str, value: Any, limit: int, least: int = 0, *, accepted: str | None = None
+) -> int:
     """Returns the argument ``value`` as an integer from ``least`` to ``limit - 1``.
+
+    Args:
+        name: The name of the argument.
+        value: Its value.
+        limit: The first integer that is too large.
+        least: The smallest integer that is accepted.
+        accepted: The words for them, where the limit says nothing to a caller.
 
     Raises:
         ConfigError: The value is no such integer.
@@ -77,7 +88,8 @@ def check_integer_argument(name: str, value: Any, limit: int, least: int = 0) ->
     except TypeError:
         number = least - 1
     if not least <= number < limit:
-        raise argument_error(name, value, f"whole numbers from {least} to {limit - 1}")
+        accepted = accepted or f"whole numbers from {least} to {limit - 1}"
+        raise argument_error(name, value, accepted)
     return number
 
 

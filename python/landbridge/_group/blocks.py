@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from .. import errors
 from .._arguments import (
     CollectiveOptions,
-    check_collective_arguments,
     check_integer_argument,
     check_sequence_argument,
 )
@@ -96,7 +95,7 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts an ``all_gather``, and returns the operation before the result is ready."""
-        options = check_collective_arguments(CollectiveKind.ALL_GATHER, layout=layout, timeout=timeout)
+        options = self._check_arguments(CollectiveKind.ALL_GATHER, layout=layout, timeout=timeout)
         source, counts = _adapt_rows(array, dtype), self._listed_counts(counts, out, dtype)
         rows = self._check_counts(counts, source.shape[0])
         self._check_own_rows(rows, source)
@@ -159,7 +158,7 @@ class BlockCollectives(CollectivePoster):
     ) -> Operation:
         """Starts a ``reduce_scatter``, and returns the operation before the result is ready."""
         kind, named = CollectiveKind.REDUCE_SCATTER, Op.from_name(op)
-        options = check_collective_arguments(kind, op=named, weight=weight, layout=layout, timeout=timeout)
+        options = self._check_arguments(kind, op=named, weight=weight, layout=layout, timeout=timeout)
         source, counts = _adapt_rows(array, dtype), self._listed_counts(counts, array, dtype)
         check_reduction(source, options)
         rows = self._check_shares(counts, source)
@@ -210,10 +209,9 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts a ``gather``, and returns the operation before the result is ready."""
-        options = check_collective_arguments(
+        options = self._check_arguments(
             CollectiveKind.GATHER, root=root, layout=layout, timeout=timeout
         )
-        self._check_root(options)
         source = _adapt_rows(array, dtype)
         if options.root == self.rank:
             counts = self._listed_counts(counts, out, dtype)
@@ -271,10 +269,9 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts a ``scatter``, and returns the operation before the result is ready."""
-        options = check_collective_arguments(
+        options = self._check_arguments(
             CollectiveKind.SCATTER, root=root, layout=layout, timeout=timeout
         )
-        self._check_root(options)
         given = _adapt_rows(array, dtype)
         if options.root == self.rank:
             counts = self._listed_counts(counts, array, dtype)
@@ -340,7 +337,7 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts an ``all_to_all``, and returns the operation before the result is ready."""
-        options = check_collective_arguments(
+        options = self._check_arguments(
             CollectiveKind.ALL_TO_ALL, layout=layout, timeout=timeout
         )
         source = _adapt_rows(array, dtype)
@@ -459,12 +456,6 @@ class BlockCollectives(CollectivePoster):
         if source.shape[0] != rows[self.rank]:
             text = f"the array has {source.shape[0]} rows, its count is {rows[self.rank]}"
             raise errors.UnsupportedArray(text)
-
-    def _check_root(self, options: CollectiveOptions) -> None:
-        """Raises ``ConfigError`` unless the root is a rank of the job."""
-        if options.root >= self._world_size:
-            text = f"root {options.root}: the fabric has ranks 0 to {self._world_size - 1}"
-            raise errors.ConfigError(text)
 
 
 def _adapt_rows(array: Any, dtype: str | None) -> ArrayAdapter:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import errors
-from .._arguments import CollectiveOptions
+from .._arguments import CollectiveOptions, check_collective_arguments
 from .._memory.arena import Arena, ArenaSlot, arena_ranges_overlap
 from .._memory.arrays import ArrayAdapter, adapt_array, check_reducible
 from .._operation import Operation, ResultDelivery
@@ -75,6 +75,11 @@ class CollectivePoster:
         """The number of ranks of the group."""
         return self._world_size
 
+    def _check_arguments(self, kind: CollectiveKind, **given: Any) -> CollectiveOptions:
+        """Returns the arguments of a collective as ``check_collective_arguments``. Its root is a
+        rank of this group."""
+        return check_collective_arguments(kind, ranks=self._world_size, **given)
+
     def _start_and_wait(self, begin: Callable[[], Operation]) -> Any:
         """Starts a collective by calling ``begin``, and waits in this thread until its result is
         ready and its memory is free. Returns the result.
@@ -107,7 +112,9 @@ class CollectivePoster:
         named = None if dtype is None else Dtype.from_name(dtype)
         source = adapt_array(array, named)
         target = None if out is None else adapt_array(out, named)
-        _check_posted_arrays(source, target, options, self._world_size)
+        if target is not None:
+            check_result_array(target, source)
+        check_reduction(source, options)
         is_root = self.rank == options.root
         # A post always names two slots. The gateway ignores one that the collective does not use.
         contributes = is_root or options.kind != CollectiveKind.BROADCAST
@@ -296,19 +303,6 @@ class CollectivePoster:
         self._posting = threading.RLock()
         self._arena.reset_lock_after_fork()
         self._state.reset_after_fork()
-
-
-def _check_posted_arrays(
-    source: ArrayAdapter, target: ArrayAdapter | None, options: CollectiveOptions, world_size: int
-) -> None:
-    """Raises an error unless root, contribution, result array and reduction of a collective fit
-    together."""
-    if options.root >= world_size:
-        text = f"root {options.root}: the fabric has ranks 0 to {world_size - 1}"
-        raise errors.ConfigError(text)
-    if target is not None:
-        check_result_array(target, source)
-    check_reduction(source, options)
 
 
 def check_result_array(target: ArrayAdapter, result: ArrayAdapter) -> None:

@@ -12,7 +12,7 @@ import weakref
 from typing import Any
 
 from .. import errors
-from .._arguments import check_collective_arguments, check_integer_argument, check_timeout_argument
+from .._arguments import check_integer_argument, check_timeout_argument
 from .._memory.arena import Arena
 from .._memory.arrays import ArrayAdapter, adapt_array
 from .._operation import DEFAULT_TIMEOUT_S, Operation
@@ -248,7 +248,7 @@ class RankPair(BlockCollectives):
             layout: A hash that both ranks must agree on.
             timeout: How long to wait for the other rank, in seconds.
         """
-        options = check_collective_arguments(
+        options = self._check_arguments(
             CollectiveKind.SEND, root=sender, layout=layout, timeout=timeout
         )
         agreed = posted_agreed_array(like, options)

@@ -245,10 +245,13 @@ def test_each_collective_is_posted_as_what_it_is(groups):
     assert call_for_all(groups, step) == [expected] * 3
 
 
-@pytest.mark.parametrize("name", ["reduce_async", "broadcast_async"])
-def test_a_root_that_is_no_rank_is_refused_here(groups, name):
-    with pytest.raises(landbridge.ConfigError, match="root 3: the fabric has ranks 0 to 2"):
-        getattr(groups[0], name)(numpy.ones(2, "float32"), 3)
+@pytest.mark.parametrize("root", [-1, 3, 1 << 40, True, 1.0, "0", None])
+@pytest.mark.parametrize("name", ["reduce", "broadcast", "gather", "scatter"])
+def test_a_root_that_is_no_rank_is_refused_here(groups, name, root):
+    words = f"^root {root!r}: accepted: whole numbers from 0 to 2$"
+    for call in (name, f"{name}_async"):
+        with pytest.raises(landbridge.ConfigError, match=words):
+            getattr(groups[0], call)(numpy.ones(3, "float32"), root)
 
 
 def test_ranks_that_disagree_on_the_collective_raise(groups):
