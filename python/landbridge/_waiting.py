@@ -10,6 +10,7 @@ import _thread
 import contextlib
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Generator
 from typing import Any
@@ -43,6 +44,14 @@ def check_not_forked(owner: int) -> None:
     if os.getpid() != owner:
         text = f"this process was forked from {owner}, which connected; connect in this process"
         raise errors.ForkedProcess(text)
+
+
+def check_not_ending() -> None:
+    """Raises ``Closed`` once the interpreter ends, as in a ``__del__`` that runs then: nothing can be
+    imported any more, and the thread that reads from the gateway has stopped, perhaps with a lock."""
+    if sys.is_finalizing():
+        text = "the interpreter is ending, and the group with it; post and wait before, such as in a"
+        raise errors.Closed(f"{text} function for `atexit.register`")
 
 
 class Latch:

@@ -75,7 +75,7 @@ class LimitReached(LandbridgeError, OSError):
 
 
 class Closed(LandbridgeError, RuntimeError):
-    """This process has closed the group. The caller is at fault."""
+    """This process has closed the group, or its interpreter is ending. The caller is at fault."""
 
 
 class ForkedProcess(LandbridgeError, RuntimeError):

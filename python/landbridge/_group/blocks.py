@@ -378,7 +378,6 @@ class BlockCollectives(CollectivePoster):
             wanted: The caller's array for the result, as given and adapted.
             series: The series of a send.
         """
-        self._check_may_wait()
         source, result = moved.source, moved.result
         target = None if wanted is None else wanted[1]
         if target is not None and result is not None:

@@ -24,6 +24,7 @@ from .._memory.arena import Arena
 from .._memory.limits import named_memory_limits
 from .._operation import DEFAULT_TIMEOUT_S
 from .._protocol.tls import TlsGateway, load_tls_context, parse_tls_address
+from .._waiting import check_not_ending
 from .group import Group
 
 #: 4 KiB, one page: the arena of a rank that uses the store alone.
@@ -92,7 +93,9 @@ def connect(
         LimitReached: This process has no descriptor, thread or memory left, or may start no
             program.
         RanksTimedOut: A rank did not connect in time.
+        Closed: The interpreter is ending.
     """
+    check_not_ending()
     check_timeout_argument(timeout)
     choice = _check_rank_choice(rank, region, local_rank)
     nbytes = parse_bytes(arena, "arena")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -170,6 +171,10 @@ class Group(ParentGroup):
         On other ranks those collectives continue, so the gateway may still read or write arrays
         from ``empty`` that take part. The arrays stay valid.
         """
+        if sys.is_finalizing():
+            # The thread that reads has stopped, perhaps with a lock that an orderly end needs.
+            self._state.closed = True
+            return self._state.shut_down_connection()
         self._state.close()
 
     @property

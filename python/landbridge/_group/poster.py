@@ -23,7 +23,7 @@ from .._protocol.connection import Connection
 from .._protocol.collective_types import CollectiveKind, Dtype, Op
 from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
 from .._quantities import round_bytes
-from .._waiting import Latch, check_not_forked, check_not_in_callback
+from .._waiting import Latch, check_not_ending, check_not_forked, check_not_in_callback
 from .state import GroupState, PostedCollective, SlotRange
 
 #: 256 collectives: the most of one rank that may be under way at once; docs/protocol.md section 5.
@@ -77,7 +77,8 @@ class CollectivePoster:
 
     def _check_arguments(self, kind: CollectiveKind, **given: Any) -> CollectiveOptions:
         """Returns the arguments of a collective as ``check_collective_arguments``. Its root is a
-        rank of this group."""
+        rank of this group. Raises as ``_check_may_wait`` too, before any array is looked at."""
+        self._check_may_wait()
         return check_collective_arguments(kind, ranks=self._world_size, **given)
 
     def _start_and_wait(self, begin: Callable[[], Operation]) -> Any:
@@ -108,7 +109,6 @@ class CollectivePoster:
             out: The array for the result, or ``None`` for a new one.
             dtype: The element type of arrays whose library has no name for it.
         """
-        self._check_may_wait()
         named = None if dtype is None else Dtype.from_name(dtype)
         source = adapt_array(array, named)
         target = None if out is None else adapt_array(out, named)
@@ -139,7 +139,6 @@ class CollectivePoster:
 
     def _start_barrier(self, options: CollectiveOptions) -> Operation:
         """Posts a collective without data, and returns the operation to wait for."""
-        self._check_may_wait()
         nothing = adapt_array(b"")
         with self._posting:
             operation = Operation(None, self)
@@ -293,7 +292,9 @@ class CollectivePoster:
         self._state.read_until(latch, timeout_s)
 
     def _check_may_wait(self) -> None:
-        """Raises ``InCallback`` or ``ForkedProcess`` where the caller must not post or wait."""
+        """Raises ``InCallback``, ``ForkedProcess`` or ``Closed`` where the caller must not post or
+        wait."""
+        check_not_ending()
         check_not_in_callback()
         check_not_forked(self._owner)
         self._state.check_not_in_signal_handler()

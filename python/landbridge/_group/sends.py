@@ -97,6 +97,7 @@ class SendingGroup(WholeArrayCollectives):
     ) -> Operation:
         """Starts a ``send``, and returns the operation before the other rank has received it. The
         first call for a rank waits for one round trip."""
+        self._check_may_wait()
         source = adapt_array(array, None if dtype is None else Dtype.from_name(dtype))
         other, number = self.check_send_arguments("dst", dst, tag)
         pair = self._pair_with(other, timeout)
@@ -148,6 +149,7 @@ class SendingGroup(WholeArrayCollectives):
     ) -> Operation:
         """Starts a ``receive``, and returns the operation before the array is there. Its ``wait``
         returns the array."""
+        self._check_may_wait()
         named = None if dtype is None else Dtype.from_name(dtype)
         result = adapt_array(like, named)
         wanted = None if out is None else (out, adapt_array(out, named))
@@ -185,7 +187,6 @@ class SendingGroup(WholeArrayCollectives):
     def _pair_with(self, other: int, timeout: float) -> RankPair:
         """Returns the group of this rank and another one, in an epoch; makes it where there is
         none."""
-        self._check_may_wait()
         deadline = time.monotonic() + check_timeout_argument(timeout) / 1e9
         with self._posting:
             state = self._pairs.get(other)
