@@ -234,7 +234,8 @@ class GatewayShuttingDown(CollectiveFailed):
 
 
 class GatewayLost(CollectiveFailed, ConnectionError):
-    """The connection to this rank's own gateway is gone. ``Group.recover`` attaches again."""
+    """The connection to this rank's own gateway is gone. ``Group.recover`` attaches again, unless
+    this process closed the group."""
 
     code, fault, kind = 9, "gateway", "gateway lost"
 

@@ -34,6 +34,10 @@ COMMITS_MAX = 64
 STORE_CALLS_MAX = 128
 #: The beginning of errors of a lost connection: fabrics have many gateways, and one is meant.
 _OWN_GATEWAY_LOST = "this rank is no longer attached to its own gateway"
+#: The effect of a lost connection on a collective.
+_CONTRIBUTION_INTACT = "contribution intact"
+#: The effect of a lost connection on a request to the store.
+_CHANGE_UNKNOWN = "a change may have been made"
 
 #: The offset and the length of a slot in the arena, in bytes.
 SlotRange = tuple[int, int]
@@ -118,6 +122,11 @@ class GroupState:
             self._agreed, self._end_reason = self.epoch, None
             self._makings = 0
             self.agreements += 1
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether this process has closed the group, or the job that it is of."""
+        return self.closed
 
     @property
     def has_ended_all(self) -> bool:
@@ -224,10 +233,10 @@ class GroupState:
             self._wait_for_change(
                 lambda: len(self.store_calls) < STORE_CALLS_MAX or self.ended is not None, None
             )
-            if self.closed:
+            if self.has_closed:
                 raise errors.Closed("the group was closed")
             if self.ended is not None:
-                raise errors.StoreDisconnected(_store_lost_text(self.ended))
+                raise errors.StoreDisconnected(self._connection_lost_text(_CHANGE_UNKNOWN))
             number, self._next_store_call = self._next_store_call, self._next_store_call + 1
             self.store_calls[number] = call
             assert self.connection is not None
@@ -332,13 +341,13 @@ class GroupState:
             if connection is not None:
                 connection.shut_down_socket()
                 self.connection = None
-            text = _gateway_lost_text(self.ended)
+            text = self._connection_lost_text(_CONTRIBUTION_INTACT)
             for leaving in list(self._leaving):
                 self._finish_leaving(leaving, errors.GatewayLost(text))
             for step in sorted(self.commits):
                 self._finish_commit(step, errors.GatewayLost(text))
             for number in sorted(self.store_calls):
-                failure = errors.StoreDisconnected(_store_lost_text(self.ended))
+                failure = errors.StoreDisconnected(self._connection_lost_text(_CHANGE_UNKNOWN))
                 self._finish_store_call(number, failure)
             for sequence in sorted(self.entries):
                 self._finish_collective(sequence, errors.GatewayLost(text))
@@ -406,11 +415,18 @@ class GroupState:
     def _connection_refusal(self) -> errors.LandbridgeError | None:
         """Returns the error of a request that needs the connection, or ``None`` where there is
         one."""
-        if self.closed:
+        if self.has_closed:
             return errors.Closed("the group was closed")
         if self.ended is not None:
-            return errors.GatewayLost(_gateway_lost_text(self.ended))
+            return errors.GatewayLost(self._connection_lost_text(_CONTRIBUTION_INTACT))
         return None
+
+    def _connection_lost_text(self, effect: str) -> str:
+        """Returns the text of an error of a connection that ended, with its effect. No ``recover``
+        attaches a group again that this process closed."""
+        if self.has_closed:
+            return f"{self.ended}; {effect}; `connect` makes a new one"
+        return f"{_OWN_GATEWAY_LOST}: {self.ended}; {effect}; `recover` attaches again"
 
     def _post_refusal(self) -> errors.LandbridgeError | None:
         """Returns the error of a post that is not possible now, or ``None`` where posts are
@@ -425,8 +441,7 @@ class GroupState:
             # Other ranks raise the same, and another attempt would fail too.
             return type(end)(end.text)
         # Ranks may have failed at different places of a step, so each must begin it again.
-        why = "" if end is None else f" ({end})"
-        text = f"epoch {self._agreed} ended{why}; contribution intact"
+        text = f"epoch {self._agreed} ended{epoch_end_words(end)}; {_CONTRIBUTION_INTACT}"
         return errors.EpochEnded(f"{text}; call `recover` and begin the step again")
 
     def _finish_collective(self, sequence: int, failure: errors.CollectiveFailed | None) -> None:
@@ -474,14 +489,13 @@ class GroupState:
             self._changed.notify_all()
 
 
-def _store_lost_text(reason: str) -> str:
-    """Returns the text of a ``StoreDisconnected`` error with this reason."""
-    return f"{_OWN_GATEWAY_LOST}: {reason}; a change may have been made; `recover` attaches again"
-
-
-def _gateway_lost_text(reason: str) -> str:
-    """Returns the text of a ``GatewayLost`` error with this reason."""
-    return f"{_OWN_GATEWAY_LOST}: {reason}; contribution intact; `recover` attaches again"
+def epoch_end_words(end: errors.CollectiveFailed | None) -> str:
+    """Returns why an epoch ended, in parentheses, for the text of an ``EpochEnded``; nothing where
+    that is not known."""
+    if end is None:
+        return ""
+    # The words of its kind stand in front of the whole text already.
+    return f" ({end.text if isinstance(end, errors.EpochEnded) else end})"
 
 
 #: Exceptions of a failed collective after which the collective's epoch is over.

@@ -3,13 +3,14 @@
 import gc
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 import landbridge
-from conftest import attached_groups, call_for_all
+from conftest import DEADLINE_S, attached_groups, call_for_all, wait_until
 from landbridge._group import state as group_state
 from landbridge._local_regions import LocalRegions
 
@@ -535,11 +536,23 @@ def test_a_closed_group_says_so(regions):
     with attached_groups(regions) as groups:
         operation = groups[0].all_reduce_async(numpy.ones(4, "float32"))
         kept = groups[0].empty(4, "float32")
-        groups[0].close()
-        with pytest.raises(landbridge.GatewayLost, match="was closed"):
-            operation.wait(5)
-        with pytest.raises(landbridge.Closed):
-            groups[0].all_reduce(numpy.ones(4, "float32"))
+        few = groups[0].new_group([0], tag=1)
+        waiting = groups[0].new_group([0, 1], tag=2).barrier_async()
+        with ThreadPoolExecutor() as pool:
+            asked = pool.submit(groups[0].store.get, "missing")
+            wait_until(lambda: groups[0]._state.store_calls)
+            groups[0].close()
+            ended = [operation.failure, waiting.failure, asked.exception(DEADLINE_S)]
+        kinds = [landbridge.GatewayLost, landbridge.GatewayLost, landbridge.StoreDisconnected]
+        assert [type(failure) for failure in ended] == kinds
+        for failure in ended:
+            # Nothing attaches the group again.
+            assert "the group was closed" in str(failure) and "recover" not in str(failure)
+        for group in (groups[0], few):
+            with pytest.raises(landbridge.Closed):
+                group.all_reduce(numpy.ones(4, "float32"))
+            with pytest.raises(landbridge.Closed):
+                group.store.get("key") if group is groups[0] else group.barrier()
         with pytest.raises(landbridge.Closed):
             groups[0].recover(operation.failure)
         kept[:] = 1  # The memory is still there.

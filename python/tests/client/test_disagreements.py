@@ -81,3 +81,11 @@ def test_the_end_of_an_epoch_is_told_with_its_reason():
         expected = rf"epoch 1 ended \(region lost \(cause: link\): {text}\).*call `recover`"
         with pytest.raises(landbridge.EpochEnded, match=expected):
             group.barrier_async()
+
+
+def test_the_end_of_an_epoch_is_not_told_twice():
+    with lone_group() as (group, gateway):
+        begin_second_epoch(group, gateway, FailureCode.EPOCH_ENDED, "rank 0 attached again")
+        expected = r"^epoch ended \(cause: peer\): epoch 1 ended \(rank 0 attached again\); contri"
+        with pytest.raises(landbridge.EpochEnded, match=expected):
+            group.barrier_async()
