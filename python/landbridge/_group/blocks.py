@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from .. import errors
 from .._arguments import (
     CollectiveOptions,
+    PassedArguments,
     check_integer_argument,
     check_sequence_argument,
 )
@@ -30,7 +31,6 @@ from .poster import (
     hash_moved_element,
     hash_posted_layout,
 )
-from .state import PostedCollective
 
 #: Offset and length in bytes of a slot without data.
 _EMPTY_SLOT = (0, 0)
@@ -101,7 +101,7 @@ class BlockCollectives(CollectivePoster):
         self._check_own_rows(rows, source)
         result = _with_rows(source, sum(rows))
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
-        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
+        return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
     def reduce_scatter(
         self,
@@ -164,7 +164,7 @@ class BlockCollectives(CollectivePoster):
         rows = self._check_shares(counts, source)
         result = _with_rows(source, rows[self.rank])
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
-        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
+        return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
     def gather(
         self,
@@ -220,7 +220,7 @@ class BlockCollectives(CollectivePoster):
         result = _with_rows(source, sum(rows)) if options.root == self.rank else None
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
         out = out if result is not None else None
-        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
+        return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
     def scatter(
         self,
@@ -282,7 +282,7 @@ class BlockCollectives(CollectivePoster):
         source = given if options.root == self.rank else None
         result = _with_rows(given, rows[self.rank])
         agreed = _agreed_blocks(given, options, sum(rows), None if counts is None else (rows,))
-        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
+        return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
     def all_to_all(
         self,
@@ -354,18 +354,15 @@ class BlockCollectives(CollectivePoster):
             agreed = _agreed_blocks(source, options, sum(rows), None)
         else:
             agreed = _agreed_blocks(source, options, 0, (rows, received))
-        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
+        return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
-    def _start_blocks(
-        self, options: CollectiveOptions, blocks: MovedArrays, out: Any, dtype: str | None
-    ) -> Operation:
+    def _start_blocks(self, blocks: MovedArrays, out: Any, dtype: str | None) -> Operation:
         """Posts a collective of blocks, and returns the operation to wait for."""
         target = None if out is None else _adapt_rows(out, dtype)
-        return self._start_moves(options, blocks, None if target is None else (out, target))
+        return self._start_moves(blocks, None if target is None else (out, target))
 
     def _start_moves(
         self,
-        options: CollectiveOptions,
         moved: MovedArrays,
         wanted: tuple[Any, ArrayAdapter] | None,
         series: int | None = None,
@@ -373,8 +370,7 @@ class BlockCollectives(CollectivePoster):
         """Posts a collective of blocks or a send, and returns the operation to wait for.
 
         Args:
-            options: Its arguments other than arrays.
-            moved: Its arrays.
+            moved: Its arrays, with its other arguments.
             wanted: The caller's array for the result, as given and adapted.
             series: The series of a send.
         """
@@ -404,8 +400,7 @@ class BlockCollectives(CollectivePoster):
             operation.lies_in_arena = in_arena is not None or in_place
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
-            entry = PostedCollective(operation, slots, held)
-            self._post_collective(entry, options, moved.agreed, series)
+            self._post_collective(operation, slots, held, moved.agreed, series)
         return operation
 
     def _listed_counts(
@@ -486,4 +481,7 @@ def _agreed_blocks(
     layout = hash_moved_element(options.layout, source)
     layout = hash_posted_layout(layout, row) if row else layout
     lists = tuple(tuple(size * count for count in each) for each in counts or ())
-    return AgreedArray(source.dtype, rows * size, (rows * size,), layout, lists)
+    element, total = source.element, rows * size
+    given = (element.label, element.opaque_bytes, source.shape)
+    passed = PassedArguments(options, *given, total, counts or ())
+    return AgreedArray(source.dtype, total, (total,), layout, lists, passed)

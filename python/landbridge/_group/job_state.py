@@ -7,6 +7,7 @@ gateway calls it, as do the trainer's threads. All groups of a rank have one loc
 from __future__ import annotations
 
 import collections
+import copy
 from typing import Any
 
 from .. import errors
@@ -211,7 +212,7 @@ class JobSubgroupState(GroupState):
         """Returns the error of a post after the end of the group's epoch."""
         end = self._end_reason
         if isinstance(end, errors.POSTS_AT_FAULT):
-            return type(end)(end.text)
+            return copy.copy(end)
         why = epoch_end_words(end)
         text = f"epoch {self._agreed} of the group ended{why}; contribution intact"
         text = f"{text}; make the group again on all ranks of its parent, or with a tag"

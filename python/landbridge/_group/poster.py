@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import errors
-from .._arguments import CollectiveOptions, check_collective_arguments
+from .._arguments import CollectiveOptions, PassedArguments, check_collective_arguments
 from .._memory.arena import Arena, ArenaSlot, arena_ranges_overlap
 from .._memory.arrays import ArrayAdapter, adapt_array, check_reducible
 from .._operation import Operation, ResultDelivery
@@ -41,7 +41,9 @@ class AgreedArray(NamedTuple):
     shape: tuple[int, ...]
     layout: int
     #: Lists of the elements of blocks; see ``Post``.
-    counts: tuple[tuple[int, ...], ...] = ()
+    counts: tuple[tuple[int, ...], ...]
+    #: All of this as the caller passed it.
+    passed: PassedArguments
 
 
 class CollectivePoster:
@@ -133,8 +135,7 @@ class CollectivePoster:
             operation.lies_in_arena = in_arena is not None or slot is None
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
-            entry = PostedCollective(operation, slots, held)
-            self._post_collective(entry, options, posted_agreed_array(source, options))
+            self._post_collective(operation, slots, held, posted_agreed_array(source, options))
         return operation
 
     def _start_barrier(self, options: CollectiveOptions) -> Operation:
@@ -144,8 +145,7 @@ class CollectivePoster:
             operation = Operation(None, self)
             slots = (_EMPTY_SLOT, _EMPTY_SLOT)
             self._await_post_room(slots)
-            entry = PostedCollective(operation, slots, ())
-            self._post_collective(entry, options, posted_agreed_array(nothing, options))
+            self._post_collective(operation, slots, (), posted_agreed_array(nothing, options))
         return operation
 
     def _place_contribution(
@@ -236,12 +236,16 @@ class CollectivePoster:
 
     def _post_collective(
         self,
-        entry: PostedCollective,
-        options: CollectiveOptions,
+        operation: Operation,
+        slots: tuple[SlotRange, SlotRange],
+        held: tuple[Any, ...],
         agreed: AgreedArray,
         series: int | None = None,
     ) -> None:
-        """Numbers a collective, or a send of a series, and sends its post to the gateway."""
+        """Numbers a collective, or a send of a series, and sends its post to the gateway. ``held``
+        is what keeps the memory of its slots."""
+        options = agreed.passed.options
+        entry = PostedCollective(operation, slots, held, agreed.passed)
 
         def register_post() -> tuple[Connection, Request]:
             """Registers the collective, and returns the connection and the post to send."""
@@ -331,12 +335,14 @@ def posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> Agr
     """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
     of the layout hash."""
     shape, layout = source.agreed_shape, hash_moved_element(options.layout, source)
+    element = source.element
+    passed = PassedArguments(options, element.label, element.opaque_bytes, source.shape)
     elements = math.prod(shape)
     if options.flat:
         shape = (elements,)
     elif len(shape) > SHAPE_MAX_DIMENSIONS:
         layout, shape = hash_posted_layout(layout, shape), (elements,)
-    return AgreedArray(source.dtype, elements, shape, layout)
+    return AgreedArray(source.dtype, elements, shape, layout, (), passed)
 
 
 def hash_moved_element(layout: int, source: ArrayAdapter) -> int:

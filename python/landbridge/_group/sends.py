@@ -259,4 +259,4 @@ class RankPair(BlockCollectives):
             else MovedArrays(None, like, agreed)
         )
         series = _SEND_BIT | sender << _SENDER_SHIFT | tag << _TAG_SHIFT
-        return self._start_moves(options, moved, wanted, series)
+        return self._start_moves(moved, wanted, series)

@@ -6,12 +6,16 @@ The trainer's threads register collectives and wait; the thread that reads from 
 
 from __future__ import annotations
 
+import collections
+import copy
+import re
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import errors
+from .._arguments import PassedArguments
 from .._operation import Commit, Operation, StoreOperation, Timing
 from .._protocol.connection import Connection, GroupPlace
 from .._protocol.store import decode_answer
@@ -30,6 +34,8 @@ from .._waiting import Latch
 
 #: 64 steps: the most of one rank that may wait to be committed at once; docs/protocol.md section 5.
 COMMITS_MAX = 64
+#: 256 collectives: the most whose arguments are kept after their end, as many as may be under way.
+_PASSED_KEPT = 256
 #: 128 requests: the most of one rank to the store that may wait at once; docs/protocol.md section 7.
 STORE_CALLS_MAX = 128
 #: The beginning of errors of a lost connection: fabrics have many gateways, and one is meant.
@@ -38,6 +44,9 @@ _OWN_GATEWAY_LOST = "this rank is no longer attached to its own gateway"
 _CONTRIBUTION_INTACT = "contribution intact"
 #: The effect of a lost connection on a request to the store.
 _CHANGE_UNKNOWN = "a change may have been made"
+
+#: The collective that the gateway's text of a disagreement is about. Of a send it says the tag, too.
+_NAMED_COLLECTIVE = re.compile(r"collective (\d+): ")
 
 #: The offset and the length of a slot in the arena, in bytes.
 SlotRange = tuple[int, int]
@@ -51,6 +60,7 @@ class PostedCollective(NamedTuple):
     slots: tuple[SlotRange, SlotRange]
     #: Objects whose memory the gateway uses.
     held: tuple[Any, ...]
+    passed: PassedArguments
 
 
 class GroupState:
@@ -85,6 +95,10 @@ class GroupState:
         self._next_in_series: dict[int, int] = {}
         #: The epoch of the last post that no commit covers yet.
         self._uncommitted: int | None = None
+        #: The last collectives, by number, with what the caller passed: one that has ended here may
+        #: turn out to differ from another rank's.
+        self._passed: collections.deque[tuple[int, PassedArguments]]
+        self._passed = collections.deque(maxlen=_PASSED_KEPT)
         #: Collectives under way, by number.
         self.entries: dict[int, PostedCollective] = {}
         #: Operations and commits that have left `entries` or `commits` and are being finished.
@@ -204,6 +218,7 @@ class GroupState:
                 self._next_in_series[series] = sequence + 1
             entry.operation.epoch, entry.operation.sequence = self.epoch, sequence
             self.entries[sequence] = entry
+            self._passed.append((sequence, entry.passed))
             self._uncommitted = self.epoch
             assert self.connection is not None
             return self.connection, self.epoch, sequence
@@ -277,14 +292,15 @@ class GroupState:
         elif isinstance(response, ContributionFree):
             self._finish_collective(response.sequence, None)
         elif isinstance(response, Failed):
-            self._finish_collective(
-                response.sequence, errors.FAILURES[response.code](response.text)
-            )
+            failure = errors.FAILURES[response.code](response.text)
+            self._note_passed_arguments(failure, response.sequence)
+            self._finish_collective(response.sequence, failure)
         elif isinstance(response, EpochBegan):
             with self._lock:
                 if response.ended_code and self.epoch == self._agreed:
                     end = errors.FAILURES[response.ended_code]
                     self._end_reason = end(response.ended_text)
+                    self._note_passed_arguments(self._end_reason, None)
                 self.epoch, self._next = response.epoch, response.next_sequence
                 self._first, self._next_in_series = response.next_sequence, {}
                 self.is_over, self.awaited = False, None
@@ -303,6 +319,19 @@ class GroupState:
             if call is not None:
                 call._set_answer(decode_answer(response.answer))
                 self._finish_store_call(response.number, None)
+
+    def _note_passed_arguments(
+        self, failure: errors.CollectiveFailed, sequence: int | None
+    ) -> None:
+        """Adds to a disagreement what the caller passed, where that is known. It may be about an
+        earlier collective, which had ended here, than that of this number."""
+        if not isinstance(failure, errors.RanksDisagree):
+            return
+        named = _NAMED_COLLECTIVE.match(failure.text)
+        number = int(named[1]) if named else sequence
+        for known, passed in self._passed:
+            if known == number:
+                failure.here = passed.describe()
 
     def expects_result(self, connection: Connection, sequence: int, end: int) -> bool:
         """Returns whether a collective is under way whose result has at least ``end`` bytes."""
@@ -439,7 +468,7 @@ class GroupState:
         end = self._end_reason
         if isinstance(end, errors.POSTS_AT_FAULT):
             # Other ranks raise the same, and another attempt would fail too.
-            return type(end)(end.text)
+            return copy.copy(end)
         # Ranks may have failed at different places of a step, so each must begin it again.
         text = f"epoch {self._agreed} ended{epoch_end_words(end)}; {_CONTRIBUTION_INTACT}"
         return errors.EpochEnded(f"{text}; call `recover` and begin the step again")
