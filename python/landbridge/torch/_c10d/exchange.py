@@ -86,17 +86,20 @@ class Exchange:
         for thread in self._threads:
             start_thread_within_limits(thread)
 
-    def start_call(self, outputs: Sequence[FlatTensor], plan: Plan) -> ExchangeWork:
+    def start_call(
+        self, outputs: Sequence[FlatTensor], plan: Plan, passed: Sequence[torch.Tensor] = ()
+    ) -> ExchangeWork:
         """Starts a collective, and returns its work before anything is posted.
 
         Args:
             outputs: The tensors that get results. They are copied back once all pieces have ended.
             plan: The function that posts the pieces.
+            passed: The tensors on which ranks agree, for errors.
 
         Raises:
             Closed: The process group was destroyed.
         """
-        work = ExchangeWork(outputs, self._threads)
+        work = ExchangeWork(outputs, self._threads, passed)
         is_inference = any(output.tensor.is_inference() for output in outputs)
         with self._lock:
             if self._is_closed:
