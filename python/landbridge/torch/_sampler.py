@@ -12,9 +12,9 @@ import torch
 
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._batch_split import BATCH_SAMPLES_MAX, check_seconds_argument
-from .._group import Group
+from .._group import Group, check_group_argument
 from .._operation import DEFAULT_TIMEOUT_S
-from ..errors import ConfigError, LandbridgeError, RanksDisagree
+from ..errors import ConfigError, LandbridgeError, RanksDisagree, argument_error
 from ._local_ranks import LocalRanks
 
 #: 2^20 batches: more than any loader draws ahead; each takes a list of shares.
@@ -76,6 +76,9 @@ class UnevenSampler:
         prefetch = check_integer_argument("prefetch", prefetch, _PREFETCH_BATCHES_MAX + 1)
         seed = check_integer_argument("seed", seed, 1 << 63, -(1 << 63))
         global_batch = check_integer_argument("global_batch", global_batch, BATCH_SAMPLES_MAX + 1)
+        check_group_argument(group)
+        if not hasattr(dataset, "__len__"):
+            raise argument_error("dataset", dataset, "anything with a length")
         self._local = LocalRanks(group, process_group)
         self._split = group.batch_split(global_batch, limits)
         shares = self._split.shares
