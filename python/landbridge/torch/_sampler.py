@@ -14,7 +14,13 @@ from .._arguments import check_integer_argument, check_timeout_argument
 from .._batch_split import BATCH_SAMPLES_MAX, check_seconds_argument
 from .._group import Group, check_group_argument
 from .._operation import DEFAULT_TIMEOUT_S
-from ..errors import ConfigError, LandbridgeError, RanksDisagree, argument_error
+from ..errors import (
+    ConfigError,
+    LandbridgeError,
+    RanksDisagree,
+    argument_error,
+    disagreements_with,
+)
 from ._local_ranks import LocalRanks
 
 #: 2^20 batches: more than any loader draws ahead; each takes a list of shares.
@@ -151,15 +157,20 @@ class UnevenSampler:
         failure: LandbridgeError | None = None
         samples = self._known[0][self._rank]
         try:
-            changed = self._split.end_step(
-                computed_seconds, samples, layout=self._layout, timeout=timeout
-            )
+            with disagreements_with(self._describe):
+                changed = self._split.end_step(
+                    computed_seconds, samples, layout=self._layout, timeout=timeout
+                )
             if not self._split.was_alike:
                 text = "ranks had different splits of the global batch in the last step"
                 raise RanksDisagree(f"{text}: make a new sampler on every rank")
         except LandbridgeError as error:
             failure = error
         return bool(self._local.reduce_max(changed, failure))
+
+    def _describe(self) -> str:
+        """Returns the arguments that ranks compare by a hash, for ``RanksDisagree``."""
+        return f"this sampler has prefetch={self._prefetch}, and is of trainer {self._local} of its site"
 
     def set_epoch(self, epoch: int, done: int = 0) -> None:
         """Chooses the order of the samples, and skips batches. All ranks pass the same.

@@ -179,6 +179,19 @@ def test_different_splits_raise():
         sampler.end_step(1.0)
 
 
+def test_a_disagreement_names_the_arguments_of_the_sampler(monkeypatch):
+    sampler = UnevenSampler(range(80), FakeGroup(0, [4, 4]), 8, prefetch=2)
+    next(iter(sampler))
+
+    def disagree(*_, **__):
+        raise landbridge.RanksDisagree("layouts differ", "this rank passed integers")
+
+    monkeypatch.setattr(FakeGroup, "end_step", disagree)
+    words = "differ; this sampler has prefetch=2, and is of trainer 0 of 1 of its site"
+    with pytest.raises(landbridge.RanksDisagree, match=words):
+        sampler.end_step(1.0)
+
+
 class FakeDistributed:
     """A stand-in for `torch.distributed`: trainers of a site, each a thread of this process."""
 
