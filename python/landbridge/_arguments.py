@@ -71,6 +71,8 @@ class PassedArguments(NamedTuple):
             parts += [f"dtype {self.dtype}", f"shape {tuple(self.shape)}"]
         names = ("send", "receive") if len(self.rows) > 1 else ("counts",)
         parts += [f"{name} {rows}" for name, rows in zip(names, self.rows)]
+        if self.all_elements is not None and not self.rows:
+            parts.append("no counts")
         if kind in _ROOTED_KINDS:
             parts.append(f"root {options.root}")
         if options.layout or not parts:
@@ -83,7 +85,8 @@ class PassedArguments(NamedTuple):
             row = math.prod(self.shape[1:]) * (self.opaque_bytes or 1)
             notes.append(f"a row has {row} elements")
         elif self.all_elements is not None:
-            notes.append(f"a length is of the blocks of all ranks, here {self.all_elements} elements")
+            length = f"{self.all_elements} elements"
+            notes.append(f"a length is of the blocks of all ranks, here {length}")
         notes.append("layouts and digests are hashes of these")
         return "; ".join(notes)
 

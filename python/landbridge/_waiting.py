@@ -47,11 +47,11 @@ def check_not_forked(owner: int) -> None:
 
 
 def check_not_ending() -> None:
-    """Raises ``Closed`` once the interpreter ends, as in a ``__del__`` that runs then: nothing can be
-    imported any more, and the thread that reads from the gateway has stopped, perhaps with a lock."""
+    """Raises ``Closed`` once the interpreter ends, as in a ``__del__`` that runs then. Nothing can
+    be imported then, and the thread that reads from the gateway has stopped, perhaps with a lock."""
     if sys.is_finalizing():
-        text = "the interpreter is ending, and the group with it; post and wait before, such as in a"
-        raise errors.Closed(f"{text} function for `atexit.register`")
+        text = "the interpreter is ending, and the group with it"
+        raise errors.Closed(f"{text}; post and wait before, such as by `atexit.register`")
 
 
 class Latch:

@@ -189,8 +189,8 @@ class CollectiveFailed(LandbridgeError):
 class RanksDisagree(CollectiveFailed):
     """Ranks posted different collectives at the same place of their order.
 
-    Ranks compare some of what a caller passes by a hash, of which ``text`` can show no more. So each
-    rank adds in ``here`` what it passed itself, to be compared with the errors of other ranks.
+    Ranks compare some of what a caller passes by a hash, of which ``text`` can show no more. So
+    each rank adds in ``here`` what it passed itself, to be compared with that of other ranks.
 
     Attributes:
         text: What differs, the same on all ranks.
@@ -209,8 +209,8 @@ class RanksDisagree(CollectiveFailed):
 
 @contextlib.contextmanager
 def disagreements_with(describe: Callable[[], str]) -> Iterator[None]:
-    """Returns a context in which ``RanksDisagree`` says what the caller of a public function passed,
-    as ``describe`` tells, and not what that function passed on."""
+    """Returns a context in which ``RanksDisagree`` says what the caller of a public function
+    passed, as ``describe`` tells, and not what that function passed on."""
     try:
         yield
     except RanksDisagree as failure:

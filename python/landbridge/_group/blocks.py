@@ -158,7 +158,9 @@ class BlockCollectives(CollectivePoster):
     ) -> Operation:
         """Starts a ``reduce_scatter``, and returns the operation before the result is ready."""
         kind, named = CollectiveKind.REDUCE_SCATTER, Op.from_name(op)
-        options = self._check_arguments(kind, op=named, weight=weight, layout=layout, timeout=timeout)
+        options = self._check_arguments(
+            kind, op=named, weight=weight, layout=layout, timeout=timeout
+        )
         source, counts = _adapt_rows(array, dtype), self._listed_counts(counts, array, dtype)
         check_reduction(source, options)
         rows = self._check_shares(counts, source)

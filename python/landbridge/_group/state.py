@@ -45,7 +45,7 @@ _CONTRIBUTION_INTACT = "contribution intact"
 #: The effect of a lost connection on a request to the store.
 _CHANGE_UNKNOWN = "a change may have been made"
 
-#: The collective that the gateway's text of a disagreement is about. Of a send it says the tag, too.
+#: The collective that the gateway's text of a disagreement is about. Of a send it has the tag, too.
 _NAMED_COLLECTIVE = re.compile(r"collective (\d+): ")
 
 #: The offset and the length of a slot in the arena, in bytes.

@@ -113,11 +113,11 @@ def exchange_rows(group):
         ),
         (
             lambda group: group.all_gather(numpy.zeros(4, ["complex64", "U2"][group.rank // 2])),
-            ["dtype complex64, shape (4,) to all_gather", "dtype <U2"],
+            ["dtype complex64, shape (4,), no counts to", "dtype <U2"],
         ),
         (
             lambda group: group.all_gather(numpy.zeros((1 + group.rank // 2, 2), "float32")),
-            ["shape (1, 2) to all_gather; a length is of the blocks of all ranks, here 6 el", "(2, 2)"],
+            ["shape (1, 2), no counts to all_gather; a length is of the blocks of all", "(2, 2)"],
         ),
         (
             lambda group: post_shares(group, [1, 2, 3] if group.rank < 2 else [2, 2, 2]),
@@ -129,7 +129,7 @@ def exchange_rows(group):
         ),
         (
             lambda group: group.all_gather(numpy.zeros((2, 2 + group.rank // 2), "float32")),
-            ["dtype f32, shape (2, 2) to", "shape (2, 3)"],
+            ["dtype f32, shape (2, 2), no counts to", "shape (2, 3)"],
         ),
         (
             lambda group: group.reduce(numpy.zeros(2), 1, "sum", layout=group.rank // 2 + 17),
@@ -137,7 +137,7 @@ def exchange_rows(group):
         ),
         (
             lambda group: group.barrier(layout=group.rank // 2),
-            ["this rank passed layout 0x0 to barrier; layouts and digests are hashes", "layout 0x1 to"],
+            ["this rank passed layout 0x0 to barrier; layouts and digests", "layout 0x1 to"],
         ),
     ],
     ids=["units", "opaque", "rows", "counts", "pairs", "row shape", "layout", "barrier"],

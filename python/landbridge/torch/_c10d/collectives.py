@@ -98,8 +98,9 @@ class C10dCollectives:
                 flats, options = [block.flat for block in blocks], self._options(opts, blocks)
                 self._post_all_gather(flats, source.flat, options, post)
 
+        results = [block for blocks, _ in calls for block in blocks]
         passed = [block for blocks in outputs for block in blocks]
-        return self._exchange.start_call([b for blocks, _ in calls for b in blocks], post_all, passed)
+        return self._exchange.start_call(results, post_all, passed)
 
     def allgather_coalesced(
         self,

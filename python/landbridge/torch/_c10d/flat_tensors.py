@@ -75,7 +75,7 @@ def describe_tensors(tensors: Sequence[torch.Tensor]) -> str:
     if len(tensors) > _DESCRIBED_MAX:
         listed.append(f"{len(tensors) - _DESCRIBED_MAX} more")
     noun = "tensor" if len(tensors) == 1 else "tensors"
-    words = f"this rank passed the {noun} {', '.join(listed)}" if listed else "this rank passed none"
+    words = f"this rank passed the {noun} {', '.join(listed)}"
     return f"{words}; layouts and digests are hashes of dtypes and shapes"
 
 

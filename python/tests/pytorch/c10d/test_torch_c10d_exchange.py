@@ -221,7 +221,9 @@ def test_expanded_tensors_are_read_and_never_written(members):
             "gather": lambda: member.gather(
                 [[expanded()] * 2], [torch.ones(4)], options(rootRank=member.rank)
             ),
-            "scatter": lambda: member.scatter([expanded()], [[]], options(rootRank=1 - member.rank)),
+            "scatter": lambda: member.scatter(
+                [expanded()], [[]], options(rootRank=1 - member.rank)
+            ),
             "all_to_all": lambda: member.alltoall([expanded()] * 2, [torch.ones(4)] * 2, options()),
             "all_to_all_single": lambda: member.all_to_all_single(
                 expanded(), torch.ones(4), None, None, options()
