@@ -93,9 +93,11 @@ class Latch:
 
         Raises:
             InCallback: The latch is closed, and the caller is a callback.
+            Closed: The latch is closed, and the interpreter is ending.
         """
         if self.is_open:
             return True
+        check_not_ending()
         check_not_in_callback()
         timeout = -1.0 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
         lock = _thread.allocate_lock()

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 #: Limit on the life of a script, in seconds: far above its usual time.
 SCRIPT_S = 60
 #: A script that makes calls when Python drops its names, and prints a line for each outcome.
@@ -18,7 +20,8 @@ gateway.send(ready(gateway.receive()))
 assert done.wait() is not None
 array, buffer = numpy.ones(3), memoryview(bytearray(8)).cast("d")
 late, commit = group.all_reduce_async(buffer), group.commit_async(1)
-lock = group._state._lock
+lock, exchange, work = group._state._lock, None, None
+PREPARE
 
 
 class Late:
@@ -27,7 +30,7 @@ class Late:
 
     def __del__(self, write=sys.stdout.write, is_ending=sys.is_finalizing):
         assert is_ending()
-        group, gateway, landbridge, array, buffer, late, commit, done = self.names
+        group, gateway, landbridge, array, buffer, late, commit, done, exchange, work = self.names
         for call in [CALLS]:
             try:
                 call()
@@ -38,7 +41,7 @@ class Late:
                 write(f"raw {type(error).__name__}: {error}\\n")
 
 
-last = Late(group, gateway, landbridge, array, buffer, late, commit, done)
+last = Late(group, gateway, landbridge, array, buffer, late, commit, done, exchange, work)
 """
 #: Calls that would post or wait.
 WAITING_CALLS = [
@@ -66,11 +69,22 @@ WAITING_CALLS = [
 ]
 
 
-def outcomes_of(calls, more=""):
+#: The start of a process group's exchange, with a call under way.
+BEGIN_EXCHANGE = """
+from landbridge.torch._c10d.arena_room import ArenaRoom
+from landbridge.torch._c10d.exchange import Exchange
+
+exchange = Exchange(group, ArenaRoom(group._arena, 1 << 10))
+work = exchange.start_call([], lambda post: post(group.barrier_async))
+"""
+
+
+def outcomes_of(calls, prepare=""):
     """Returns a line for each of some calls that a program makes while its interpreter ends."""
     path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     listed = ", ".join(f"lambda: {call}" for call in calls)
-    words = [sys.executable, "-c", SCRIPT.replace("CALLS", listed) + more]
+    script = SCRIPT.replace("CALLS", listed).replace("PREPARE", prepare)
+    words = [sys.executable, "-c", script]
     environment = {**os.environ, "PYTHONPATH": path}
     run = subprocess.run(
         words, env=environment, capture_output=True, text=True, timeout=SCRIPT_S, check=False
@@ -93,3 +107,12 @@ def test_calls_that_wait_for_nothing_return_while_the_interpreter_ends():
 
 def test_close_needs_no_lock_that_a_stopped_thread_holds():
     assert outcomes_of(["group.close()"], "lock.acquire()") == ["returned"]
+
+
+def test_a_process_group_waits_for_no_thread_that_stopped():
+    pytest.importorskip("torch")
+    calls = ["work.wait()", "exchange.start_call([], None)", "exchange.start_send(0, 0, 1)"]
+    outcomes = outcomes_of([*calls, "exchange.close()"], BEGIN_EXCHANGE)
+    for call, outcome in zip(calls, outcomes):
+        assert outcome.startswith("Closed: the interpreter is ending"), (call, outcome)
+    assert outcomes[3:] == ["returned"]
