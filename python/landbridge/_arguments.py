@@ -20,6 +20,13 @@ from .errors import ConfigError, argument_error
 #: 1e290: the largest weight of a rank in an average. Gateways refuse a larger one, so that the sum
 #: of all ranks' weights is finite.
 _WEIGHT_MAX = 1e290
+#: The kinds of collectives with a root that the caller names.
+_ROOTED_KINDS = (
+    CollectiveKind.REDUCE,
+    CollectiveKind.BROADCAST,
+    CollectiveKind.GATHER,
+    CollectiveKind.SCATTER,
+)
 
 
 class CollectiveOptions(NamedTuple):
@@ -40,9 +47,54 @@ class CollectiveOptions(NamedTuple):
     flat: bool = False
 
 
+class PassedArguments(NamedTuple):
+    """The arguments of a collective as its caller passed them. The post has some of them in another
+    form, or in a hash alone."""
+
+    options: CollectiveOptions
+    #: The name of the element type.
+    dtype: str
+    #: The size of an element that is only moved, as so many ``u8``; 0 for all other types.
+    opaque_bytes: int
+    shape: tuple[int, ...]
+    #: The elements of all blocks together, or ``None`` where there are no blocks.
+    all_elements: int | None = None
+    #: The lists of the rows of blocks.
+    rows: tuple[tuple[int, ...], ...] = ()
+
+    def describe(self) -> str:
+        """Returns the arguments in words, for ``RanksDisagree``, and what they are called in the
+        gateway's words."""
+        options, kind = self.options, self.options.kind
+        parts = [f"op {options.op.name.lower()}"] if kind.is_reduced else []
+        if kind != CollectiveKind.BARRIER:
+            parts += [f"dtype {self.dtype}", f"shape {tuple(self.shape)}"]
+        names = ("send", "receive") if len(self.rows) > 1 else ("counts",)
+        parts += [f"{name} {rows}" for name, rows in zip(names, self.rows)]
+        if self.all_elements is not None and not self.rows:
+            parts.append("no counts")
+        if kind in _ROOTED_KINDS:
+            parts.append(f"root {options.root}")
+        if options.layout or not parts:
+            parts.append(f"layout {options.layout:#x}")
+        name = "send or receive" if kind == CollectiveKind.SEND else kind.name.lower()
+        notes = [f"this rank passed {', '.join(parts)} to {name}"]
+        if self.opaque_bytes:
+            notes.append(f"an element of {self.dtype} is moved as {self.opaque_bytes} u8")
+        if self.rows:
+            row = math.prod(self.shape[1:]) * (self.opaque_bytes or 1)
+            notes.append(f"a row has {row} elements")
+        elif self.all_elements is not None:
+            length = f"{self.all_elements} elements"
+            notes.append(f"a length is of the blocks of all ranks, here {length}")
+        notes.append("layouts and digests are hashes of these")
+        return "; ".join(notes)
+
+
 def check_collective_arguments(
     kind: CollectiveKind,
     *,
+    ranks: int,
     root: Any = 0,
     op: Op = Op.SUM,
     weight: Any = 1.0,
@@ -50,14 +102,15 @@ def check_collective_arguments(
     timeout: Any,
     flat: Any = False,
 ) -> CollectiveOptions:
-    """Returns the arguments of a collective in the form and units that its post has.
+    """Returns the arguments of a collective in the form and units that its post has. ``ranks`` is
+    the number of ranks of the group; 0 while a rank without a config meets the others first.
 
     Raises:
         ConfigError: An argument has the wrong type or is out of range.
     """
     return CollectiveOptions(
         kind,
-        check_integer_argument("root", root, 1 << 32),
+        check_integer_argument("root", root, max(ranks, 1)),
         op,
         check_weight_argument(weight),
         check_integer_argument("layout", layout, 1 << 64),
@@ -66,8 +119,17 @@ def check_collective_arguments(
     )
 
 
-def check_integer_argument(name: str, value: Any, limit: int, least: int = 0) -> int:
+def check_integer_argument(
+    name: str, value: Any, limit: int, least: int = 0, *, accepted: str | None = None
+) -> int:
     """Returns the argument ``value`` as an integer from ``least`` to ``limit - 1``.
+
+    Args:
+        name: The name of the argument.
+        value: Its value.
+        limit: The first integer that is too large.
+        least: The smallest integer that is accepted.
+        accepted: The words for them, where the limit says nothing to a caller.
 
     Raises:
         ConfigError: The value is no such integer.
@@ -77,7 +139,8 @@ def check_integer_argument(name: str, value: Any, limit: int, least: int = 0) ->
     except TypeError:
         number = least - 1
     if not least <= number < limit:
-        raise argument_error(name, value, f"whole numbers from {least} to {limit - 1}")
+        accepted = accepted or f"whole numbers from {least} to {limit - 1}"
+        raise argument_error(name, value, accepted)
     return number
 
 

@@ -19,7 +19,7 @@ from ._arguments import (
 )
 from ._exchange_integers import ExchangeGroup, exchange_integers
 from ._operation import DEFAULT_TIMEOUT_S
-from .errors import ConfigError, RanksDisagree, argument_error
+from .errors import ConfigError, RanksDisagree, argument_error, disagreements_with
 
 #: 2^32 samples: the largest global batch that can be split among ranks. Fractions of it are still
 #: exact in a float to far less than one sample.
@@ -273,7 +273,9 @@ class BatchSplit:
         if samples > 0 and seconds > 0:
             self._speed = samples / seconds
         given = [_speed_bits(self._speed), self._split.arguments_hash(), self._split.split_hash()]
-        bits, agreed, states = exchange_integers(self._group, given, layout=layout, timeout=timeout)
+        with disagreements_with(lambda: f"this rank passed layout {layout:#x} to end_step"):
+            rows = exchange_integers(self._group, given, layout=layout, timeout=timeout)
+        bits, agreed, states = rows
         speeds = struct.unpack(f"={len(bits)}d", struct.pack(f"={len(bits)}Q", *bits))
         changed = self._split.handle_exchange(speeds, agreed, states)
         self.was_alike = len(set(states)) == 1

@@ -20,6 +20,7 @@ from ._memory.arena import ArenaSlot, arena_ranges_overlap
 from ._memory.arrays import ArrayAdapter
 from ._waiting import (
     Latch,
+    check_not_ending,
     check_not_forked,
     check_not_in_callback,
     thread_state,
@@ -113,6 +114,7 @@ class _PendingRequest:
         group = self._group
         if group is None or latch.is_open:
             return latch.wait(timeout_s)
+        check_not_ending()
         check_not_in_callback()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         group._read_until(latch, timeout_s)
@@ -132,6 +134,8 @@ class Operation(_PendingRequest):
     Only arrays from ``Group.empty`` must wait for the second event before they are written again;
     other arrays were copied. A result that replaces a contribution from ``Group.empty`` is ready
     only when that contribution is free.
+
+    Once the interpreter ends, a wait for what has not happened raises ``Closed``.
 
     After ``GatewayLost`` no event follows, so ``wait_free`` returns at once. A gateway that still
     runs may use the memory until the epoch ends. So leave arrays from ``Group.empty`` alone until

@@ -10,6 +10,7 @@ import _thread
 import contextlib
 import importlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Generator
 from typing import Any
@@ -43,6 +44,14 @@ def check_not_forked(owner: int) -> None:
     if os.getpid() != owner:
         text = f"this process was forked from {owner}, which connected; connect in this process"
         raise errors.ForkedProcess(text)
+
+
+def check_not_ending() -> None:
+    """Raises ``Closed`` once the interpreter ends, as in a ``__del__`` that runs then. Nothing can
+    be imported then, and the thread that reads from the gateway has stopped, perhaps with a lock."""
+    if sys.is_finalizing():
+        text = "the interpreter is ending, and the group with it"
+        raise errors.Closed(f"{text}; post and wait before, such as by `atexit.register`")
 
 
 class Latch:
@@ -85,9 +94,11 @@ class Latch:
 
         Raises:
             InCallback: The latch is closed, and the caller is a callback.
+            Closed: The latch is closed, and the interpreter is ending.
         """
         if self.is_open:
             return True
+        check_not_ending()
         check_not_in_callback()
         timeout = -1.0 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
         lock = _thread.allocate_lock()

@@ -6,8 +6,9 @@ class for each code of the gateway. The contribution is intact after any of them
 
 from __future__ import annotations
 
+import contextlib
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 
@@ -76,7 +77,7 @@ class LimitReached(LandbridgeError, OSError):
 
 
 class Closed(LandbridgeError, RuntimeError):
-    """This process has closed the group. The caller is at fault."""
+    """This process has closed the group, or its interpreter is ending. The caller is at fault."""
 
 
 class ForkedProcess(LandbridgeError, RuntimeError):
@@ -192,9 +193,35 @@ class CollectiveFailed(LandbridgeError):
 
 
 class RanksDisagree(CollectiveFailed):
-    """Ranks posted different collectives at the same place of their order."""
+    """Ranks posted different collectives at the same place of their order.
+
+    Ranks compare some of what a caller passes by a hash, of which ``text`` can show no more. So
+    each rank adds in ``here`` what it passed itself, to be compared with that of other ranks.
+
+    Attributes:
+        text: What differs, the same on all ranks.
+        here: What this rank passed, or nothing where that is not known.
+    """
 
     code, fault, kind = 1, "caller", "ranks disagree"
+
+    def __init__(self, text: str, here: str = "") -> None:
+        super().__init__(text)
+        self.here = here
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; {self.here}" if self.here else super().__str__()
+
+
+@contextlib.contextmanager
+def disagreements_with(describe: Callable[[], str]) -> Iterator[None]:
+    """Returns a context in which ``RanksDisagree`` says what the caller of a public function
+    passed, as ``describe`` tells, and not what that function passed on."""
+    try:
+        yield
+    except RanksDisagree as failure:
+        failure.here = describe()
+        raise
 
 
 class BadRequest(CollectiveFailed):
@@ -240,7 +267,8 @@ class GatewayShuttingDown(CollectiveFailed):
 
 
 class GatewayLost(CollectiveFailed, ConnectionError):
-    """The connection to this rank's own gateway is gone. ``Group.recover`` attaches again."""
+    """The connection to this rank's own gateway is gone. ``Group.recover`` attaches again, unless
+    this process closed the group."""
 
     code, fault, kind = 9, "gateway", "gateway lost"
 

@@ -179,7 +179,7 @@ fn judge_job_difference_for_readiness(difference: &JobDifference) -> ProblemRepo
             "if it is one job, copy one token file to both; if it is two, rename one".to_owned(),
         ),
         JobDifferenceKind::OtherWeight { here, there } => (
-            format!("it is {there} there and {here} here: each end shares links otherwise"),
+            format!("it is {there} there and {here} here: each end shares links differently"),
             "give it one weight in all region files".to_owned(),
         ),
     };

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from .. import errors
 from .._arguments import (
     CollectiveOptions,
-    check_collective_arguments,
+    PassedArguments,
     check_integer_argument,
     check_sequence_argument,
 )
@@ -31,7 +31,6 @@ from .poster import (
     hash_moved_element,
     hash_posted_layout,
 )
-from .state import PostedCollective
 
 #: The offset and length in bytes of an arena slot for blocks without data.
 _EMPTY_SLOT = (0, 0)
@@ -96,13 +95,13 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts an ``all_gather``, and returns the operation before the result is ready."""
-        options = check_collective_arguments(CollectiveKind.ALL_GATHER, layout=layout, timeout=timeout)
+        options = self._check_arguments(CollectiveKind.ALL_GATHER, layout=layout, timeout=timeout)
         source, counts = _adapt_rows(array, dtype), self._listed_counts(counts, out, dtype)
         rows = self._check_counts(counts, source.shape[0])
         self._check_own_rows(rows, source)
         result = _with_rows(source, sum(rows))
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
-        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
+        return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
     def reduce_scatter(
         self,
@@ -159,13 +158,15 @@ class BlockCollectives(CollectivePoster):
     ) -> Operation:
         """Starts a ``reduce_scatter``, and returns the operation before the result is ready."""
         kind, named = CollectiveKind.REDUCE_SCATTER, Op.from_name(op)
-        options = check_collective_arguments(kind, op=named, weight=weight, layout=layout, timeout=timeout)
+        options = self._check_arguments(
+            kind, op=named, weight=weight, layout=layout, timeout=timeout
+        )
         source, counts = _adapt_rows(array, dtype), self._listed_counts(counts, array, dtype)
         check_reduction(source, options)
         rows = self._check_shares(counts, source)
         result = _with_rows(source, rows[self.rank])
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
-        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
+        return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
     def gather(
         self,
@@ -210,10 +211,9 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts a ``gather``, and returns the operation before the result is ready."""
-        options = check_collective_arguments(
+        options = self._check_arguments(
             CollectiveKind.GATHER, root=root, layout=layout, timeout=timeout
         )
-        self._check_root(options)
         source = _adapt_rows(array, dtype)
         if options.root == self.rank:
             counts = self._listed_counts(counts, out, dtype)
@@ -222,7 +222,7 @@ class BlockCollectives(CollectivePoster):
         result = _with_rows(source, sum(rows)) if options.root == self.rank else None
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
         out = out if result is not None else None
-        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
+        return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
     def scatter(
         self,
@@ -271,10 +271,9 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts a ``scatter``, and returns the operation before the result is ready."""
-        options = check_collective_arguments(
+        options = self._check_arguments(
             CollectiveKind.SCATTER, root=root, layout=layout, timeout=timeout
         )
-        self._check_root(options)
         given = _adapt_rows(array, dtype)
         if options.root == self.rank:
             counts = self._listed_counts(counts, array, dtype)
@@ -285,7 +284,7 @@ class BlockCollectives(CollectivePoster):
         source = given if options.root == self.rank else None
         result = _with_rows(given, rows[self.rank])
         agreed = _agreed_blocks(given, options, sum(rows), None if counts is None else (rows,))
-        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
+        return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
     def all_to_all(
         self,
@@ -340,7 +339,7 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts an ``all_to_all``, and returns the operation before the result is ready."""
-        options = check_collective_arguments(
+        options = self._check_arguments(
             CollectiveKind.ALL_TO_ALL, layout=layout, timeout=timeout
         )
         source = _adapt_rows(array, dtype)
@@ -357,18 +356,15 @@ class BlockCollectives(CollectivePoster):
             agreed = _agreed_blocks(source, options, sum(rows), None)
         else:
             agreed = _agreed_blocks(source, options, 0, (rows, received))
-        return self._start_blocks(options, MovedArrays(source, result, agreed), out, dtype)
+        return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
-    def _start_blocks(
-        self, options: CollectiveOptions, blocks: MovedArrays, out: Any, dtype: str | None
-    ) -> Operation:
+    def _start_blocks(self, blocks: MovedArrays, out: Any, dtype: str | None) -> Operation:
         """Posts a collective of blocks, and returns the operation to wait for."""
         target = None if out is None else _adapt_rows(out, dtype)
-        return self._start_moves(options, blocks, None if target is None else (out, target))
+        return self._start_moves(blocks, None if target is None else (out, target))
 
     def _start_moves(
         self,
-        options: CollectiveOptions,
         moved: MovedArrays,
         wanted: tuple[Any, ArrayAdapter] | None,
         series: int | None = None,
@@ -376,12 +372,10 @@ class BlockCollectives(CollectivePoster):
         """Posts a collective of blocks or a send, and returns the operation to wait for.
 
         Args:
-            options: Its arguments other than arrays.
-            moved: Its arrays.
+            moved: Its arrays, with its other arguments.
             wanted: The caller's array for the result, as given and adapted.
             series: The series of a send.
         """
-        self._check_may_wait()
         source, result = moved.source, moved.result
         target = None if wanted is None else wanted[1]
         if target is not None and result is not None:
@@ -408,8 +402,7 @@ class BlockCollectives(CollectivePoster):
             operation.lies_in_arena = in_arena is not None or in_place
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
-            entry = PostedCollective(operation, slots, held)
-            self._post_collective(entry, options, moved.agreed, series)
+            self._post_collective(operation, slots, held, moved.agreed, series)
         return operation
 
     def _listed_counts(
@@ -460,12 +453,6 @@ class BlockCollectives(CollectivePoster):
             text = f"the array has {source.shape[0]} rows, its count is {rows[self.rank]}"
             raise errors.UnsupportedArray(text)
 
-    def _check_root(self, options: CollectiveOptions) -> None:
-        """Raises ``ConfigError`` unless the root is a rank of the job."""
-        if options.root >= self._world_size:
-            text = f"root {options.root}: the fabric has ranks 0 to {self._world_size - 1}"
-            raise errors.ConfigError(text)
-
 
 def _adapt_rows(array: Any, dtype: str | None) -> ArrayAdapter:
     """Returns the adapter of an array or of a list of arrays, with a dtype by its name."""
@@ -496,4 +483,7 @@ def _agreed_blocks(
     layout = hash_moved_element(options.layout, source)
     layout = hash_posted_layout(layout, row) if row else layout
     lists = tuple(tuple(size * count for count in each) for each in counts or ())
-    return AgreedArray(source.dtype, rows * size, (rows * size,), layout, lists)
+    element, total = source.element, rows * size
+    given = (element.label, element.opaque_bytes, source.shape)
+    passed = PassedArguments(options, *given, total, counts or ())
+    return AgreedArray(source.dtype, total, (total,), layout, lists, passed)

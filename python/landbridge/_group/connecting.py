@@ -24,6 +24,7 @@ from .._memory.arena import Arena
 from .._memory.limits import named_memory_limits
 from .._operation import DEFAULT_TIMEOUT_S
 from .._protocol.tls import TlsGateway, load_tls_context, parse_tls_address
+from .._waiting import check_not_ending
 from .group import Group
 
 #: 4,096 bytes, one page: the arena of a rank that uses the store alone, the shortest possible.
@@ -92,7 +93,9 @@ def connect(
         LimitReached: This process has no descriptor, thread or memory left, or may start no
             program.
         RanksTimedOut: A rank did not connect in time.
+        Closed: The interpreter is ending.
     """
+    check_not_ending()
     check_timeout_argument(timeout)
     choice = _check_rank_choice(rank, region, local_rank)
     nbytes = parse_bytes(arena, "arena")
@@ -151,10 +154,17 @@ def _check_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
             "`rank`, or `region` and `local_rank`"
         )
     if not by_region:
-        return RankChoice(check_integer_argument("rank", rank, 1 << 32))
+        return RankChoice(_check_rank_number("rank", rank, "a rank of the fabric, from 0 on"))
     if not isinstance(region, str):
         raise errors.argument_error("region", region, "the name of a region")
-    return RankChoice(None, region, check_integer_argument("local_rank", local_rank, 1 << 32))
+    accepted = "a rank of the region by its number there, from 0 on"
+    return RankChoice(None, region, _check_rank_number("local_rank", local_rank, accepted))
+
+
+def _check_rank_number(name: str, value: Any, accepted: str) -> int:
+    """Returns the argument ``value``, the number of a rank. How many ranks there are is not known
+    yet."""
+    return check_integer_argument(name, value, 1 << 32, accepted=accepted)
 
 
 class _RemoteArguments(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 import weakref
@@ -171,6 +172,10 @@ class Group(ParentGroup):
         On other ranks those collectives continue, so the gateway may still read or write arrays
         from ``empty`` that take part. The arrays stay valid.
         """
+        if sys.is_finalizing():
+            # The thread that reads has stopped, perhaps with a lock that an orderly end needs.
+            self._state.closed = True
+            return self._state.shut_down_connection()
         self._state.close()
 
     @property
@@ -237,13 +242,20 @@ class Group(ParentGroup):
 _groups: weakref.WeakSet[Group] = weakref.WeakSet()
 
 
+def check_group_argument(group: Any, kind: type[ParentGroup] = Group) -> None:
+    """Raises ``ConfigError`` unless the argument ``group`` is a group of that kind."""
+    if not isinstance(group, kind):
+        raise errors.argument_error("group", group, "the group that `connect` returned")
+
+
 def resolve_group(group: Group | None) -> Group:
     """Returns ``group``, or the only group that this process has connected and not closed.
 
     Raises:
-        ConfigError: No group was given, and the process has none or several.
+        ConfigError: No group was given, and the process has none or several; or it is no group.
     """
     if group is not None:
+        check_group_argument(group, ParentGroup)
         return group
     me = os.getpid()
     connected = [g for g in list(_groups) if g._owner == me and g._state.is_connected]

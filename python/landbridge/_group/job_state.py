@@ -7,12 +7,13 @@ gateway calls it, as do the trainer's threads. All groups of a rank have one loc
 from __future__ import annotations
 
 import collections
+import copy
 from typing import Any
 
 from .. import errors
 from .._protocol.connection import Connection, GroupPlace
 from .._protocol.wire import Disbanded, EpochBegan, Response
-from .state import GroupState, PostedCollective
+from .state import GroupState, PostedCollective, epoch_end_words
 
 
 class JobState(GroupState):
@@ -149,6 +150,11 @@ class JobSubgroupState(GroupState):
         return bool(self.entries or self.commits or self._waiting)
 
     @property
+    def has_closed(self) -> bool:
+        """Whether this process has closed the group, or the job that it is of."""
+        return self.closed or self.job.closed
+
+    @property
     def is_made(self) -> bool:
         """Whether the gateways of the group have met, or it is known that they will not."""
         return self.agreements > 0 or self.disbanded is not None or self.ended is not None
@@ -208,8 +214,8 @@ class JobSubgroupState(GroupState):
         """Returns the error of a post after the end of the group's epoch."""
         end = self._end_reason
         if isinstance(end, errors.POSTS_AT_FAULT):
-            return type(end)(end.text)
-        why = "" if end is None else f" ({end})"
+            return copy.copy(end)
+        why = epoch_end_words(end)
         text = f"epoch {self._agreed} of the group ended{why}; contribution intact"
         text = f"{text}; make the group again on all ranks of its parent, or with a tag"
         return errors.EpochEnded(text)
@@ -234,6 +240,6 @@ class PairState(JobSubgroupState):
 
     def _epoch_end_error(self) -> errors.CollectiveFailed:
         """Returns the error of a send after the end of the epoch of both ranks."""
-        why = "" if self._end_reason is None else f" ({self._end_reason})"
+        why = epoch_end_words(self._end_reason)
         text = f"the gateways of both ranks do not meet{why}; contribution intact; send again"
         return errors.EpochEnded(text)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import errors
-from .._arguments import CollectiveOptions
+from .._arguments import CollectiveOptions, PassedArguments, check_collective_arguments
 from .._memory.arena import Arena, ArenaSlot, arena_ranges_overlap
 from .._memory.arrays import ArrayAdapter, adapt_array, check_reducible
 from .._operation import Operation, ResultDelivery
@@ -23,7 +23,7 @@ from .._protocol.connection import Connection
 from .._protocol.collective_types import CollectiveKind, Dtype, Op
 from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
 from .._quantities import round_bytes
-from .._waiting import Latch, check_not_forked, check_not_in_callback
+from .._waiting import Latch, check_not_ending, check_not_forked, check_not_in_callback
 from .state import GroupState, PostedCollective, SlotRange
 
 #: 256 collectives: the most of one rank that may be under way at once; docs/protocol.md section 5.
@@ -41,7 +41,9 @@ class AgreedArray(NamedTuple):
     shape: tuple[int, ...]
     layout: int
     #: Lists of the elements of blocks; see ``Post``.
-    counts: tuple[tuple[int, ...], ...] = ()
+    counts: tuple[tuple[int, ...], ...]
+    #: All of this as the caller passed it.
+    passed: PassedArguments
 
 
 class CollectivePoster:
@@ -75,6 +77,12 @@ class CollectivePoster:
         """The number of ranks of the group."""
         return self._world_size
 
+    def _check_arguments(self, kind: CollectiveKind, **given: Any) -> CollectiveOptions:
+        """Returns the arguments of a collective as ``check_collective_arguments``. Its root is a
+        rank of this group. Raises as ``_check_may_wait`` too, before any array is looked at."""
+        self._check_may_wait()
+        return check_collective_arguments(kind, ranks=self._world_size, **given)
+
     def _start_and_wait(self, begin: Callable[[], Operation]) -> Any:
         """Starts a collective by calling ``begin``, and waits in this thread until its result is
         ready and its memory is free. Returns the result.
@@ -103,11 +111,12 @@ class CollectivePoster:
             out: The array for the result, or ``None`` for a new one.
             dtype: The element type of arrays whose library has no name for it.
         """
-        self._check_may_wait()
         named = None if dtype is None else Dtype.from_name(dtype)
         source = adapt_array(array, named)
         target = None if out is None else adapt_array(out, named)
-        _check_posted_arrays(source, target, options, self._world_size)
+        if target is not None:
+            check_result_array(target, source)
+        check_reduction(source, options)
         is_root = self.rank == options.root
         # A post always names two slots. The gateway ignores one that the collective does not use.
         contributes = is_root or options.kind != CollectiveKind.BROADCAST
@@ -126,20 +135,17 @@ class CollectivePoster:
             operation.lies_in_arena = in_arena is not None or slot is None
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
-            entry = PostedCollective(operation, slots, held)
-            self._post_collective(entry, options, posted_agreed_array(source, options))
+            self._post_collective(operation, slots, held, posted_agreed_array(source, options))
         return operation
 
     def _start_barrier(self, options: CollectiveOptions) -> Operation:
         """Posts a collective without data, and returns the operation to wait for."""
-        self._check_may_wait()
         nothing = adapt_array(b"")
         with self._posting:
             operation = Operation(None, self)
             slots = (_EMPTY_SLOT, _EMPTY_SLOT)
             self._await_post_room(slots)
-            entry = PostedCollective(operation, slots, ())
-            self._post_collective(entry, options, posted_agreed_array(nothing, options))
+            self._post_collective(operation, slots, (), posted_agreed_array(nothing, options))
         return operation
 
     def _place_contribution(
@@ -230,12 +236,16 @@ class CollectivePoster:
 
     def _post_collective(
         self,
-        entry: PostedCollective,
-        options: CollectiveOptions,
+        operation: Operation,
+        slots: tuple[SlotRange, SlotRange],
+        held: tuple[Any, ...],
         agreed: AgreedArray,
         series: int | None = None,
     ) -> None:
-        """Numbers a collective, or a send of a series, and sends its post to the gateway."""
+        """Numbers a collective, or a send of a series, and sends its post to the gateway. ``held``
+        is what keeps the memory of its slots."""
+        options = agreed.passed.options
+        entry = PostedCollective(operation, slots, held, agreed.passed)
 
         def register_post() -> tuple[Connection, Request]:
             """Registers the collective, and returns the connection and the post to send."""
@@ -286,7 +296,9 @@ class CollectivePoster:
         self._state.read_until(latch, timeout_s)
 
     def _check_may_wait(self) -> None:
-        """Raises ``InCallback`` or ``ForkedProcess`` where the caller must not post or wait."""
+        """Raises ``InCallback``, ``ForkedProcess`` or ``Closed`` where the caller must not post or
+        wait."""
+        check_not_ending()
         check_not_in_callback()
         check_not_forked(self._owner)
         self._state.check_not_in_signal_handler()
@@ -296,19 +308,6 @@ class CollectivePoster:
         self._posting = threading.RLock()
         self._arena.reset_lock_after_fork()
         self._state.reset_after_fork()
-
-
-def _check_posted_arrays(
-    source: ArrayAdapter, target: ArrayAdapter | None, options: CollectiveOptions, world_size: int
-) -> None:
-    """Raises an error unless root, contribution, result array and reduction of a collective fit
-    together."""
-    if options.root >= world_size:
-        text = f"root {options.root}: the fabric has ranks 0 to {world_size - 1}"
-        raise errors.ConfigError(text)
-    if target is not None:
-        check_result_array(target, source)
-    check_reduction(source, options)
 
 
 def check_result_array(target: ArrayAdapter, result: ArrayAdapter) -> None:
@@ -336,12 +335,14 @@ def posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> Agr
     """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
     of the layout hash."""
     shape, layout = source.agreed_shape, hash_moved_element(options.layout, source)
+    element = source.element
+    passed = PassedArguments(options, element.label, element.opaque_bytes, source.shape)
     elements = math.prod(shape)
     if options.flat:
         shape = (elements,)
     elif len(shape) > SHAPE_MAX_DIMENSIONS:
         layout, shape = hash_posted_layout(layout, shape), (elements,)
-    return AgreedArray(source.dtype, elements, shape, layout)
+    return AgreedArray(source.dtype, elements, shape, layout, (), passed)
 
 
 def hash_moved_element(layout: int, source: ArrayAdapter) -> int:

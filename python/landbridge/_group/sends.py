@@ -12,7 +12,7 @@ import weakref
 from typing import Any
 
 from .. import errors
-from .._arguments import check_collective_arguments, check_integer_argument, check_timeout_argument
+from .._arguments import check_integer_argument, check_timeout_argument
 from .._memory.arena import Arena
 from .._memory.arrays import ArrayAdapter, adapt_array
 from .._operation import DEFAULT_TIMEOUT_S, Operation
@@ -102,6 +102,7 @@ class SendingGroup(WholeArrayCollectives):
     ) -> Operation:
         """Starts a ``send``, and returns the operation before the other rank has received it. The
         first call for a rank waits for one round trip."""
+        self._check_may_wait()
         source = adapt_array(array, None if dtype is None else Dtype.from_name(dtype))
         other, number = self.check_send_arguments("dst", dst, tag)
         pair = self._pair_with(other, timeout)
@@ -153,6 +154,7 @@ class SendingGroup(WholeArrayCollectives):
     ) -> Operation:
         """Starts a ``receive``, and returns the operation before the array is there. Its ``wait``
         returns the array."""
+        self._check_may_wait()
         named = None if dtype is None else Dtype.from_name(dtype)
         result = adapt_array(like, named)
         wanted = None if out is None else (out, adapt_array(out, named))
@@ -190,7 +192,6 @@ class SendingGroup(WholeArrayCollectives):
     def _pair_with(self, other: int, timeout: float) -> RankPair:
         """Returns the group of this rank and another one, in an epoch; makes it where there is
         none."""
-        self._check_may_wait()
         deadline = time.monotonic() + check_timeout_argument(timeout) / 1e9
         with self._posting:
             state = self._pairs.get(other)
@@ -254,7 +255,7 @@ class RankPair(BlockCollectives):
             layout: A hash that both ranks must agree on.
             timeout: How long to wait for the other rank, in seconds.
         """
-        options = check_collective_arguments(
+        options = self._check_arguments(
             CollectiveKind.SEND, root=sender, layout=layout, timeout=timeout
         )
         agreed = posted_agreed_array(like, options)
@@ -264,4 +265,4 @@ class RankPair(BlockCollectives):
             else MovedArrays(None, like, agreed)
         )
         series = _SEND_BIT | sender << _SENDER_SHIFT | tag << _TAG_SHIFT
-        return self._start_moves(options, moved, wanted, series)
+        return self._start_moves(moved, wanted, series)

@@ -6,12 +6,16 @@ The trainer's threads register collectives and wait; the thread that reads from 
 
 from __future__ import annotations
 
+import collections
+import copy
+import re
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import errors
+from .._arguments import PassedArguments
 from .._operation import Commit, Operation, StoreOperation, Timing
 from .._protocol.connection import Connection, GroupPlace
 from .._protocol.store import decode_answer
@@ -31,12 +35,21 @@ from .._waiting import Latch
 #: 64 steps: the most of one rank that may wait to be committed at once, a limit of gateways;
 #: docs/protocol.md section 5.
 COMMITS_MAX = 64
+#: 256 collectives: the most whose arguments are kept after their end, as many as may be under way.
+_PASSED_KEPT = 256
 #: 128 requests: the most of one rank to the store that may wait at once, a limit of gateways;
 #: docs/protocol.md section 7.
 STORE_CALLS_MAX = 128
 #: The beginning of the text of errors after a lost connection. Fabrics have many gateways, and the
 #: rank's own is meant.
 _OWN_GATEWAY_LOST = "this rank is no longer attached to its own gateway"
+#: The effect of a lost connection on a collective.
+_CONTRIBUTION_INTACT = "contribution intact"
+#: The effect of a lost connection on a request to the store.
+_CHANGE_UNKNOWN = "a change may have been made"
+
+#: The collective that the gateway's text of a disagreement is about. Of a send it has the tag, too.
+_NAMED_COLLECTIVE = re.compile(r"collective (\d+): ")
 
 #: The offset and the length of a slot in the arena, in bytes.
 SlotRange = tuple[int, int]
@@ -50,6 +63,7 @@ class PostedCollective(NamedTuple):
     slots: tuple[SlotRange, SlotRange]
     #: Objects whose memory the gateway uses.
     held: tuple[Any, ...]
+    passed: PassedArguments
 
 
 class GroupState:
@@ -85,6 +99,10 @@ class GroupState:
         self._next_in_series: dict[int, int] = {}
         #: The epoch of the last post that no commit covers yet.
         self._uncommitted: int | None = None
+        #: The last collectives, by number, with what the caller passed: one that has ended here may
+        #: turn out to differ from another rank's.
+        self._passed: collections.deque[tuple[int, PassedArguments]]
+        self._passed = collections.deque(maxlen=_PASSED_KEPT)
         #: Collectives under way, by number.
         self.entries: dict[int, PostedCollective] = {}
         #: Operations and commits that have left `entries` or `commits` and are being finished.
@@ -122,6 +140,11 @@ class GroupState:
             self._agreed, self._end_reason = self.epoch, None
             self._makings = 0
             self.agreements += 1
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether this process has closed the group, or the job that it is of."""
+        return self.closed
 
     @property
     def has_ended_all(self) -> bool:
@@ -199,6 +222,7 @@ class GroupState:
                 self._next_in_series[series] = sequence + 1
             entry.operation.epoch, entry.operation.sequence = self.epoch, sequence
             self.entries[sequence] = entry
+            self._passed.append((sequence, entry.passed))
             self._uncommitted = self.epoch
             assert self.connection is not None
             return self.connection, self.epoch, sequence
@@ -228,10 +252,10 @@ class GroupState:
             self._wait_for_change(
                 lambda: len(self.store_calls) < STORE_CALLS_MAX or self.ended is not None, None
             )
-            if self.closed:
+            if self.has_closed:
                 raise errors.Closed("the group was closed")
             if self.ended is not None:
-                raise errors.StoreDisconnected(_store_lost_text(self.ended))
+                raise errors.StoreDisconnected(self._connection_lost_text(_CHANGE_UNKNOWN))
             number, self._next_store_call = self._next_store_call, self._next_store_call + 1
             self.store_calls[number] = call
             assert self.connection is not None
@@ -272,14 +296,15 @@ class GroupState:
         elif isinstance(response, ContributionFree):
             self._finish_collective(response.sequence, None)
         elif isinstance(response, Failed):
-            self._finish_collective(
-                response.sequence, errors.FAILURES[response.code](response.text)
-            )
+            failure = errors.FAILURES[response.code](response.text)
+            self._note_passed_arguments(failure, response.sequence)
+            self._finish_collective(response.sequence, failure)
         elif isinstance(response, EpochBegan):
             with self._lock:
                 if response.ended_code and self.epoch == self._agreed:
                     end = errors.FAILURES[response.ended_code]
                     self._end_reason = end(response.ended_text)
+                    self._note_passed_arguments(self._end_reason, None)
                 self.epoch, self._next = response.epoch, response.next_sequence
                 self._first, self._next_in_series = response.next_sequence, {}
                 self.is_over, self.awaited = False, None
@@ -298,6 +323,19 @@ class GroupState:
             if call is not None:
                 call._set_answer(decode_answer(response.answer))
                 self._finish_store_call(response.number, None)
+
+    def _note_passed_arguments(
+        self, failure: errors.CollectiveFailed, sequence: int | None
+    ) -> None:
+        """Adds to a disagreement what the caller passed, where that is known. It may be about an
+        earlier collective, which had ended here, than that of this number."""
+        if not isinstance(failure, errors.RanksDisagree):
+            return
+        named = _NAMED_COLLECTIVE.match(failure.text)
+        number = int(named[1]) if named else sequence
+        for known, passed in self._passed:
+            if known == number:
+                failure.here = passed.describe()
 
     def expects_result(self, connection: Connection, sequence: int, end: int) -> bool:
         """Returns whether a collective is under way whose result has at least ``end`` bytes."""
@@ -336,13 +374,13 @@ class GroupState:
             if connection is not None:
                 connection.shut_down_socket()
                 self.connection = None
-            text = _gateway_lost_text(self.ended)
+            text = self._connection_lost_text(_CONTRIBUTION_INTACT)
             for leaving in list(self._leaving):
                 self._finish_leaving(leaving, errors.GatewayLost(text))
             for step in sorted(self.commits):
                 self._finish_commit(step, errors.GatewayLost(text))
             for number in sorted(self.store_calls):
-                failure = errors.StoreDisconnected(_store_lost_text(self.ended))
+                failure = errors.StoreDisconnected(self._connection_lost_text(_CHANGE_UNKNOWN))
                 self._finish_store_call(number, failure)
             for sequence in sorted(self.entries):
                 self._finish_collective(sequence, errors.GatewayLost(text))
@@ -410,11 +448,18 @@ class GroupState:
     def _connection_refusal(self) -> errors.LandbridgeError | None:
         """Returns the error of a request that needs the connection, or ``None`` where there is
         one."""
-        if self.closed:
+        if self.has_closed:
             return errors.Closed("the group was closed")
         if self.ended is not None:
-            return errors.GatewayLost(_gateway_lost_text(self.ended))
+            return errors.GatewayLost(self._connection_lost_text(_CONTRIBUTION_INTACT))
         return None
+
+    def _connection_lost_text(self, effect: str) -> str:
+        """Returns the text of an error of a connection that ended, with its effect. No ``recover``
+        attaches a group again that this process closed."""
+        if self.has_closed:
+            return f"{self.ended}; {effect}; `connect` makes a new one"
+        return f"{_OWN_GATEWAY_LOST}: {self.ended}; {effect}; `recover` attaches again"
 
     def _post_refusal(self) -> errors.LandbridgeError | None:
         """Returns the error of a post that is not possible now, or ``None`` where posts are
@@ -427,10 +472,9 @@ class GroupState:
         end = self._end_reason
         if isinstance(end, errors.POSTS_AT_FAULT):
             # Other ranks raise the same, and another attempt would fail too.
-            return type(end)(end.text)
+            return copy.copy(end)
         # Ranks may have failed at different places of a step, so each must begin it again.
-        why = "" if end is None else f" ({end})"
-        text = f"epoch {self._agreed} ended{why}; contribution intact"
+        text = f"epoch {self._agreed} ended{epoch_end_words(end)}; {_CONTRIBUTION_INTACT}"
         return errors.EpochEnded(f"{text}; call `recover` and begin the step again")
 
     def _finish_collective(self, sequence: int, failure: errors.CollectiveFailed | None) -> None:
@@ -478,14 +522,13 @@ class GroupState:
             self._changed.notify_all()
 
 
-def _store_lost_text(reason: str) -> str:
-    """Returns the text of a ``StoreDisconnected`` error with this reason."""
-    return f"{_OWN_GATEWAY_LOST}: {reason}; a change may have been made; `recover` attaches again"
-
-
-def _gateway_lost_text(reason: str) -> str:
-    """Returns the text of a ``GatewayLost`` error with this reason."""
-    return f"{_OWN_GATEWAY_LOST}: {reason}; contribution intact; `recover` attaches again"
+def epoch_end_words(end: errors.CollectiveFailed | None) -> str:
+    """Returns why an epoch ended, in parentheses, for the text of an ``EpochEnded``; nothing where
+    that is not known."""
+    if end is None:
+        return ""
+    # The words of its kind stand in front of the whole text already.
+    return f" ({end.text if isinstance(end, errors.EpochEnded) else end})"
 
 
 #: The exceptions of a failed collective after which its epoch is over.

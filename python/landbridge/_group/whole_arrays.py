@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from .._arguments import check_collective_arguments, check_integer_argument, check_timeout_argument
+from .._arguments import check_integer_argument, check_timeout_argument
 from .._memory import arrays
 from .._operation import DEFAULT_TIMEOUT_S, Commit, Operation
 from .._protocol.connection import Connection
@@ -149,7 +149,7 @@ class WholeArrayCollectives(BlockCollectives):
             GatewayLost, EpochEnded, Closed: Nothing can be posted.
         """
         kind, named = CollectiveKind.ALL_REDUCE, Op.from_name(op)
-        options = check_collective_arguments(
+        options = self._check_arguments(
             kind, op=named, weight=weight, layout=layout, flat=flat, timeout=timeout
         )
         return self._start_collective(options, array, out, dtype)
@@ -212,7 +212,7 @@ class WholeArrayCollectives(BlockCollectives):
         """Starts a ``reduce``, and returns the operation before the result is ready. Its ``wait``
         returns the result on ``root``."""
         kind, named = CollectiveKind.REDUCE, Op.from_name(op)
-        options = check_collective_arguments(
+        options = self._check_arguments(
             kind,
             root=root,
             op=named,
@@ -270,7 +270,7 @@ class WholeArrayCollectives(BlockCollectives):
         """Starts a ``broadcast``, and returns the operation before the result is ready. Its
         ``wait`` returns the result."""
         kind = CollectiveKind.BROADCAST
-        options = check_collective_arguments(
+        options = self._check_arguments(
             kind, root=root, layout=layout, flat=flat, timeout=timeout
         )
         return self._start_collective(options, array, out, dtype)
@@ -291,7 +291,7 @@ class WholeArrayCollectives(BlockCollectives):
     def barrier_async(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> Operation:
         """Starts a ``barrier``, and returns the operation before all ranks have come. Its ``wait``
         returns when they have."""
-        options = check_collective_arguments(CollectiveKind.BARRIER, layout=layout, timeout=timeout)
+        options = self._check_arguments(CollectiveKind.BARRIER, layout=layout, timeout=timeout)
         return self._start_barrier(options)
 
     def commit(self, step: int, timeout: float = DEFAULT_TIMEOUT_S) -> None:

@@ -232,6 +232,8 @@ class State:
                 self._averages.append((parameters, tensor))
             return tensor
         except errors.LandbridgeError as failure:
+            if isinstance(failure, errors.RanksDisagree):
+                failure.here = self._trained.describe(parameters)
             if self.failure is None and recoveries == self._recoveries:
                 self.failure = failure
             name = type(failure).__name__
@@ -269,6 +271,8 @@ def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[to
 
     Pass it to ``DistributedDataParallel.register_comm_hook``, together with a ``State``.
     """
+    if not isinstance(state, State):
+        raise errors.argument_error("state", state, "a landbridge.torch.State")
     future = state.start_bucket(bucket)
     # DDP waits for the future where no signal is handled. This callback waits first, in Python,
     # once all buckets have begun, so that Ctrl-C ends the wait.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import weakref
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ from .._group import Group, resolve_group
 from .._memory.arrays import parse_array_dtype
 from .._memory.plain_memory import check_plain_cpu_tensor
 from .._operation import DEFAULT_TIMEOUT_S, Operation
-from ..errors import ConfigError, LandbridgeError, UnsupportedArray
+from ..errors import ConfigError, LandbridgeError, UnsupportedArray, disagreements_with
 from ._local_ranks import LocalRanks
+from ._module_sync import check_module_argument
+from ._trained_parameters import describe_bucket
 
 #: 25 MiB: the default for the most bytes of gradients that are averaged in one all-reduce.
 #: PyTorch's DDP has the same.
@@ -80,6 +83,7 @@ class FlatGrads:
             ConfigError: An argument cannot be used; or no group was given, and the process has none
                 or several.
         """
+        check_module_argument(module)
         group = resolve_group(group)
         # Each trainer is a rank of the fabric: nothing is reduced inside a site first.
         LocalRanks(group, None)
@@ -168,7 +172,8 @@ class FlatGrads:
             raise
         try:
             for bucket in self._buckets:
-                bucket.wait_for_averages()
+                with disagreements_with(functools.partial(bucket.describe, self._module)):
+                    bucket.wait_for_averages()
         except LandbridgeError:
             self._next = 0
             raise
@@ -415,6 +420,10 @@ class _GradientBucket:
             self._operation.wait()
             # The caller may write the averages, so the gateway must be done with them.
             self._operation.wait_free()
+
+    def describe(self, module: torch.nn.Module) -> str:
+        """Returns the bucket's parameters and the frozen ones of the module, for errors."""
+        return describe_bucket(self._names, self.parameters, module)
 
     def show_averages(self) -> None:
         """Makes the averages the gradients of the bucket's parameters."""

@@ -38,7 +38,7 @@ def fsdp_hook(
 
     def average_shard(gradients: torch.Tensor) -> None:
         """Averages a shard over sites, in place. Raises as ``Group.all_reduce``."""
-        shard = FlatTensor(gradients, is_read=True)
+        shard = FlatTensor(gradients, is_read=True, is_written=True)
         ranks.all_reduce(
             shard.flat, "avg", weight=weight, out=shard.flat, flat=True, timeout=timeout
         )

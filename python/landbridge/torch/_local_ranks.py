@@ -26,17 +26,19 @@ class LocalRanks:
         """Notes how many trainers share the rank of ``group``.
 
         Raises:
-            ConfigError: This trainer is not in the process group; or something else over the same
-                group was made for another number of trainers. They would train on the same
-                samples, or leave gradients out.
+            ConfigError: There is no such process group, or this trainer is not in it; or something
+                else over the same group was made for another number of trainers. They would train
+                on the same samples, or leave gradients out.
         """
         self.process_group = process_group
         self.size, self.index = 1, 0
         if process_group is not None:
-            self.size, self.index = (
-                dist.get_world_size(process_group),
-                dist.get_rank(process_group),
-            )
+            try:
+                self.size = dist.get_world_size(process_group)
+                self.index = dist.get_rank(process_group)
+            except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+                accepted = "a process group of torch.distributed that this process has made"
+                raise errors.argument_error("process_group", process_group, accepted) from error
         if self.size < 1:
             raise errors.ConfigError(
                 "this trainer is not in its `process_group`; pass the one it is in"

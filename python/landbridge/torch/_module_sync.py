@@ -15,7 +15,12 @@ from .._exchange_integers import exchange_integers
 from .._group import Group, resolve_group
 from .._memory.plain_memory import check_plain_tensor, check_writable_plain_tensor
 from .._operation import DEFAULT_TIMEOUT_S
+from ..errors import argument_error, disagreements_with
 from ._tensor_broadcast import BroadcastRoom, broadcast_tensors, flat_cpu_copy
+
+
+#: 16 parameters and buffers: the most that an error lists, so that it stays readable.
+_DESCRIBED_MAX = 16
 
 
 def sync_module(
@@ -46,7 +51,8 @@ def sync_module(
     tensors = [tensor for _, tensor in _named_tensors(module)]
     room = BroadcastRoom(group, sum(tensor.nbytes for tensor in tensors))
     told, layout = [room.chunk_bytes], module_names_digest(module)
-    (chunks,) = exchange_integers(group, told, layout=layout, timeout=timeout)
+    with disagreements_with(lambda: describe_module(module)):
+        (chunks,) = exchange_integers(group, told, layout=layout, timeout=timeout)
     room.agree_on_chunk(chunks)
     broadcast_tensors(tensors, group, root, room=room, timeout=timeout)
     group.barrier(timeout, layout=module_digest(module))
@@ -63,17 +69,19 @@ def check_module(module: torch.nn.Module, group: Group | None = None) -> int:
         The digest of the module, as ``module_digest``.
 
     Raises:
-        UnsupportedArray: As ``module_digest``.
+        UnsupportedArray, ConfigError: As ``module_digest``.
         RanksDisagree: Parameters or buffers differ. Every rank raises it.
     """
-    digest = module_digest(module)
-    resolve_group(group).barrier(layout=digest)
+    digest, ranks = module_digest(module), resolve_group(group)
+    with disagreements_with(lambda: f"{describe_module(module)}; their values {digest:#x}"):
+        ranks.barrier(layout=digest)
     return digest
 
 
 def module_digest(module: torch.nn.Module) -> int:
     """Returns 64 bits of BLAKE2b over names, shapes, dtypes and bytes of a module's parameters and
-    buffers. Raises ``UnsupportedArray`` for a kind of tensor that is no plain memory."""
+    buffers. Raises ``UnsupportedArray`` for a kind of tensor that is no plain memory, and
+    ``ConfigError`` for anything that is no module."""
     return _hash_tensors(
         _describe_tensors(module), *(flat_cpu_copy(tensor) for _, tensor in _named_tensors(module))
     )
@@ -133,12 +141,30 @@ def _tensors_beside(
     return ((name, tensor) for name, tensor in named if name not in state)
 
 
+def check_module_argument(module: Any) -> None:
+    """Raises ``ConfigError`` unless the argument ``module`` is one."""
+    if not isinstance(module, torch.nn.Module):
+        raise argument_error("module", module, "a torch.nn.Module")
+
+
 def module_without_ddp(module: torch.nn.Module) -> torch.nn.Module:
-    """Returns the module without DDP around it, which changes the names of its parts."""
+    """Returns the module without DDP around it, which changes the names of its parts. Raises
+    ``ConfigError`` for anything that is no module."""
+    check_module_argument(module)
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         inner: torch.nn.Module = module.module
         return inner
     return module
+
+
+def describe_module(module: torch.nn.Module) -> str:
+    """Returns names, shapes and dtypes of a module's parameters and buffers, for
+    ``RanksDisagree``: ranks compare them by their digest alone."""
+    listed = _describe_tensors(module).splitlines()
+    more = len(listed) - _DESCRIBED_MAX
+    words = ", ".join(listed[:_DESCRIBED_MAX]) + (f" and {more} more" if more > 0 else "")
+    digest = module_names_digest(module)
+    return f"the module of this rank has {words or 'no parameters'}; their digest is {digest:#x}"
 
 
 def _hash_tensors(names: str, *parts: torch.Tensor) -> int:

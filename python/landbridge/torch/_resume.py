@@ -10,12 +10,19 @@ import torch
 
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._exchange_integers import exchange_integers
-from .._group import Group
+from .._group import Group, check_group_argument
 from .._operation import DEFAULT_TIMEOUT_S
 from .._quantities import round_bytes
-from ..errors import CollectiveFailed, RanksDisagree, StateNotTransferred
+from ..errors import (
+    CollectiveFailed,
+    RanksDisagree,
+    StateNotTransferred,
+    argument_error,
+    disagreements_with,
+)
 from ._module_sync import (
     check_module_overwritable,
+    describe_module,
     load_module_state,
     module_state,
     module_names_digest,
@@ -30,6 +37,8 @@ from ._training_state import (
     encode_training_state,
 )
 
+#: The methods of everything that ``resume`` brings up to date beside the module.
+_STATE_METHODS = ("state_dict", "load_state_dict")
 #: 0: the word by which a rank tells all others that its state can be sent.
 _IS_SENDABLE = 0
 #: 1: the word by which a rank tells all others that its state cannot be sent, so that nobody waits
@@ -82,14 +91,22 @@ def resume(
         ArenaFull: The arena of some rank has too little room. Every rank raises an error at once.
         RanksDisagree: Modules differ in names, shapes or dtypes, ``others`` in type, or the
             parameters of ranks after the same step.
-        ConfigError: ``step`` is no whole number from 0 to 2^63 - 1, or ``timeout`` is not above 0.
+        ConfigError: ``step`` is no whole number from 0 to 2^63 - 1, ``timeout`` is not above 0, or
+            another argument cannot be used.
         LandbridgeError: As ``Group.recover``.
     """
     step = check_integer_argument("step", step, 1 << 63)
     check_timeout_argument(timeout)
+    check_group_argument(group)
     check_module_overwritable(module)
+    for other in others:
+        has_methods = all(callable(getattr(other, name, None)) for name in _STATE_METHODS)
+        if isinstance(other, type) or not has_methods:
+            accepted = "an optimizer, or anything else with `state_dict` and `load_state_dict`"
+            raise argument_error("others", other, accepted)
     parts = [module, *others]
-    layout = module_names_digest(module, *(type(part).__qualname__ for part in others))
+    kinds = [type(part).__qualname__ for part in others]
+    layout = module_names_digest(module, *kinds)
     deadline = time.monotonic() + timeout
 
     def remaining_s() -> float:
@@ -103,7 +120,8 @@ def resume(
             digest = module_parameters_digest(module) if step else 0
             sendable, unsendable = _sendability_of(parts, step)
             told = [step, digest, sendable if trouble is None else _HAS_FAILED, room.chunk_bytes]
-            rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
+            with disagreements_with(lambda: _describe_parts(module, kinds)):
+                rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
             ranks = _ResumeRanks(*rows)
             ranks.raise_failed_transfer(group.rank, trouble)
             if ranks.most == 0:
@@ -122,6 +140,11 @@ def resume(
         except CollectiveFailed as failure:
             room.release_memory()
             group.recover(failure, remaining_s())
+
+
+def _describe_parts(module: torch.nn.Module, kinds: list[str]) -> str:
+    """Returns what this rank has given to ``resume``, for ``RanksDisagree``."""
+    return f"{describe_module(module)}; `others` here: {', '.join(kinds) or 'none'}"
 
 
 class _ResumeRanks(NamedTuple):

@@ -12,9 +12,15 @@ import torch
 
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._batch_split import BATCH_SAMPLES_MAX, check_seconds_argument
-from .._group import Group
+from .._group import Group, check_group_argument
 from .._operation import DEFAULT_TIMEOUT_S
-from ..errors import ConfigError, LandbridgeError, RanksDisagree
+from ..errors import (
+    ConfigError,
+    LandbridgeError,
+    RanksDisagree,
+    argument_error,
+    disagreements_with,
+)
 from ._local_ranks import LocalRanks
 
 #: 2^20 batches: the most that a caller may say a loader draws ahead, more than any does. The limit
@@ -77,6 +83,9 @@ class UnevenSampler:
         prefetch = check_integer_argument("prefetch", prefetch, _PREFETCH_BATCHES_MAX + 1)
         seed = check_integer_argument("seed", seed, 1 << 63, -(1 << 63))
         global_batch = check_integer_argument("global_batch", global_batch, BATCH_SAMPLES_MAX + 1)
+        check_group_argument(group)
+        if not hasattr(dataset, "__len__"):
+            raise argument_error("dataset", dataset, "anything with a length")
         self._local = LocalRanks(group, process_group)
         self._split = group.batch_split(global_batch, limits)
         shares = self._split.shares
@@ -149,15 +158,21 @@ class UnevenSampler:
         failure: LandbridgeError | None = None
         samples = self._known[0][self._rank]
         try:
-            changed = self._split.end_step(
-                computed_seconds, samples, layout=self._layout, timeout=timeout
-            )
+            with disagreements_with(self._describe):
+                changed = self._split.end_step(
+                    computed_seconds, samples, layout=self._layout, timeout=timeout
+                )
             if not self._split.was_alike:
                 text = "ranks had different splits of the global batch in the last step"
                 raise RanksDisagree(f"{text}: make a new sampler on every rank")
         except LandbridgeError as error:
             failure = error
         return bool(self._local.reduce_max(changed, failure))
+
+    def _describe(self) -> str:
+        """Returns the arguments that ranks compare by a hash, for ``RanksDisagree``."""
+        trainer = f"trainer {self._local} of its site"
+        return f"this sampler has prefetch={self._prefetch}, and is of {trainer}"
 
     def set_epoch(self, epoch: int, done: int = 0) -> None:
         """Chooses the order of the samples, and skips batches. All ranks pass the same.

@@ -9,13 +9,39 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 _log = logging.getLogger("landbridge")
+
+
+#: 16 parameters: the most that an error lists, so that it stays readable.
+_DESCRIBED_MAX = 16
+
+
+def describe_bucket(
+    names: Sequence[str], parameters: Sequence[torch.Tensor], module: torch.nn.Module | None
+) -> str:
+    """Returns what this rank averages by one collective, for ``RanksDisagree``: ranks compare it by
+    a hash. ``names`` may be unknown, and so may the module, whose frozen parameters are listed."""
+    shapes = [str(tuple(parameter.shape)) for parameter in parameters]
+    each = [f"`{name}` {shape}" for name, shape in zip(names, shapes)] or shapes
+    text = f"the bucket of this rank has {_list_words(each)}"
+    if module is not None:
+        every = module.named_parameters()
+        frozen = [f"`{name}`" for name, parameter in every if not parameter.requires_grad]
+        text = f"{text}; frozen parameters of its module: {_list_words(frozen)}"
+    return f"{text}; a layout is a hash of names, shapes and frozen parameters"
+
+
+def _list_words(words: Sequence[str]) -> str:
+    """Returns words with commas, and only the number of those beyond ``_DESCRIBED_MAX``."""
+    more = len(words) - _DESCRIBED_MAX
+    text = ", ".join(words[:_DESCRIBED_MAX]) or "none"
+    return f"{text} and {more} more" if more > 0 else text
 
 
 class TrainedParameters:
@@ -49,7 +75,17 @@ class TrainedParameters:
         """Returns the names of a bucket's parameters in their module, on which ranks must agree:
         parameters of one shape may stand in another order on one rank. Returns none where the
         wrapper is unknown."""
-        identities = tuple(map(id, bucket.parameters()))
+        return self._names_of(bucket.parameters())
+
+    def describe(self, parameters: Sequence[torch.Tensor]) -> str:
+        """Returns what a bucket with these parameters has, and what is frozen beside it."""
+        wrapper = self._wrapper_with(id(parameters[0])) if parameters else None
+        module = None if wrapper is None else wrapper.module
+        return describe_bucket(self._names_of(parameters), parameters, module)
+
+    def _names_of(self, parameters: Sequence[torch.Tensor]) -> list[str]:
+        """Returns the names of a bucket's parameters in their module; none where it is unknown."""
+        identities = tuple(map(id, parameters))
         if not identities:
             return []
         names = self._bucket_names.get(identities)

@@ -141,7 +141,8 @@ def test_ranks_with_another_split_are_named(groups):
             split.end_step(1.0)
 
     def unlike_layout(group):
-        with pytest.raises(landbridge.RanksDisagree, match="layout"):
+        words = f"layout: .*; this rank passed layout {group.rank:#x} to end_step$"
+        with pytest.raises(landbridge.RanksDisagree, match=words):
             group.batch_split(16).end_step(1.0, layout=group.rank)
 
     assert call_for_all(groups, unlike_limits) == [[4, 4, 8]] * 3

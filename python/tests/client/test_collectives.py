@@ -3,13 +3,14 @@
 import gc
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 import landbridge
-from conftest import attached_groups, call_for_all
+from conftest import DEADLINE_S, attached_groups, call_for_all, wait_until
 from landbridge._group import state as group_state
 from landbridge._local_regions import LocalRegions
 
@@ -245,10 +246,13 @@ def test_each_collective_is_posted_as_what_it_is(groups):
     assert call_for_all(groups, step) == [expected] * 3
 
 
-@pytest.mark.parametrize("name", ["reduce_async", "broadcast_async"])
-def test_a_root_that_is_no_rank_is_refused_here(groups, name):
-    with pytest.raises(landbridge.ConfigError, match="root 3: the fabric has ranks 0 to 2"):
-        getattr(groups[0], name)(numpy.ones(2, "float32"), 3)
+@pytest.mark.parametrize("root", [-1, 3, 1 << 40, True, 1.0, "0", None])
+@pytest.mark.parametrize("name", ["reduce", "broadcast", "gather", "scatter"])
+def test_a_root_that_is_no_rank_is_refused_here(groups, name, root):
+    words = f"^root {root!r}: accepted: whole numbers from 0 to 2$"
+    for call in (name, f"{name}_async"):
+        with pytest.raises(landbridge.ConfigError, match=words):
+            getattr(groups[0], call)(numpy.ones(3, "float32"), root)
 
 
 def test_ranks_that_disagree_on_the_collective_raise(groups):
@@ -532,11 +536,23 @@ def test_a_closed_group_says_so(regions):
     with attached_groups(regions) as groups:
         operation = groups[0].all_reduce_async(numpy.ones(4, "float32"))
         kept = groups[0].empty(4, "float32")
-        groups[0].close()
-        with pytest.raises(landbridge.GatewayLost, match="was closed"):
-            operation.wait(5)
-        with pytest.raises(landbridge.Closed):
-            groups[0].all_reduce(numpy.ones(4, "float32"))
+        few = groups[0].new_group([0], tag=1)
+        waiting = groups[0].new_group([0, 1], tag=2).barrier_async()
+        with ThreadPoolExecutor() as pool:
+            asked = pool.submit(groups[0].store.get, "missing")
+            wait_until(lambda: groups[0]._state.store_calls)
+            groups[0].close()
+            ended = [operation.failure, waiting.failure, asked.exception(DEADLINE_S)]
+        kinds = [landbridge.GatewayLost, landbridge.GatewayLost, landbridge.StoreDisconnected]
+        assert [type(failure) for failure in ended] == kinds
+        for failure in ended:
+            # Nothing attaches the group again.
+            assert "the group was closed" in str(failure) and "recover" not in str(failure)
+        for group in (groups[0], few):
+            with pytest.raises(landbridge.Closed):
+                group.all_reduce(numpy.ones(4, "float32"))
+            with pytest.raises(landbridge.Closed):
+                group.store.get("key") if group is groups[0] else group.barrier()
         with pytest.raises(landbridge.Closed):
             groups[0].recover(operation.failure)
         kept[:] = 1  # The memory is still there.
@@ -547,7 +563,7 @@ def test_a_commit_names_the_epoch_of_its_last_post():
     state.connection, state.ended, state.is_over = object(), None, False
     state.epoch = 1
     state.agree_to_epoch()
-    state.register_collective(SimpleNamespace(operation=SimpleNamespace()))
+    state.register_collective(SimpleNamespace(operation=SimpleNamespace(), passed=None))
     state.epoch = 2
     state.agree_to_epoch()
     epochs = [state.register_commit(SimpleNamespace(step=step))[1] for step in (1, 2)]

@@ -1,5 +1,7 @@
 """Ranks that post different collectives raise one error, also where a region is done already."""
 
+import copy
+import pickle
 import re
 import time
 
@@ -15,11 +17,11 @@ ONES = numpy.ones(4, "float32")
 
 
 def error_of(group, *calls):
-    """Returns the text of the disagreement that one of the calls raises."""
+    """Returns the text of the disagreement that one of the calls raises, without its own part."""
     with pytest.raises(landbridge.RanksDisagree) as raised:
         for call in calls:
             call(group)
-    return str(raised.value)
+    return raised.value.text
 
 
 def barrier(group):
@@ -81,3 +83,101 @@ def test_the_end_of_an_epoch_is_told_with_its_reason():
         expected = rf"epoch 1 ended \(region lost \(cause: link\): {text}\).*call `recover`"
         with pytest.raises(landbridge.EpochEnded, match=expected):
             group.barrier_async()
+
+
+def test_the_end_of_an_epoch_is_not_told_twice():
+    with lone_group() as (group, gateway):
+        begin_second_epoch(group, gateway, FailureCode.EPOCH_ENDED, "rank 0 attached again")
+        expected = r"^epoch ended \(cause: peer\): epoch 1 ended \(rank 0 attached again\); contri"
+        with pytest.raises(landbridge.EpochEnded, match=expected):
+            group.barrier_async()
+
+
+def post_shares(group, counts):
+    """Gathers this rank's share of some counts."""
+    group.all_gather(numpy.zeros((counts[group.rank], 4), "float32"), counts=counts)
+
+
+def exchange_rows(group):
+    """Exchanges rows, of which one rank expects too many."""
+    receive = [1, 1, 2 if group.rank == 0 else 1]
+    group.all_to_all(numpy.zeros((3, 5)), send=[1, 1, 1], receive=receive)
+
+
+@pytest.mark.parametrize(
+    ("post", "words"),
+    [
+        (
+            lambda group: group.broadcast(numpy.zeros(4, ["M8[s]", "M8[ns]"][group.rank // 2])),
+            ["dtype datetime64[s], shape (4,), root 0 to broadcast", "dtype datetime64[ns]"],
+        ),
+        (
+            lambda group: group.all_gather(numpy.zeros(4, ["complex64", "U2"][group.rank // 2])),
+            ["dtype complex64, shape (4,), no counts to", "dtype <U2"],
+        ),
+        (
+            lambda group: group.all_gather(numpy.zeros((1 + group.rank // 2, 2), "float32")),
+            ["shape (1, 2), no counts to all_gather; a length is of the blocks of all", "(2, 2)"],
+        ),
+        (
+            lambda group: post_shares(group, [1, 2, 3] if group.rank < 2 else [2, 2, 2]),
+            ["counts (1, 2, 3) to all_gather; a row has 4 elements", "counts (2, 2, 2)"],
+        ),
+        (
+            exchange_rows,
+            ["send (1, 1, 1), receive (1, 1, 2) to all_to_all; a row has 5", "receive (1, 1, 1)"],
+        ),
+        (
+            lambda group: group.all_gather(numpy.zeros((2, 2 + group.rank // 2), "float32")),
+            ["dtype f32, shape (2, 2), no counts to", "shape (2, 3)"],
+        ),
+        (
+            lambda group: group.reduce(numpy.zeros(2), 1, "sum", layout=group.rank // 2 + 17),
+            ["op sum, dtype f64, shape (2,), root 1, layout 0x11 to reduce", "layout 0x12"],
+        ),
+        (
+            lambda group: group.barrier(layout=group.rank // 2),
+            ["this rank passed layout 0x0 to barrier; layouts and digests", "layout 0x1 to"],
+        ),
+    ],
+    ids=["units", "opaque", "rows", "counts", "pairs", "row shape", "layout", "barrier"],
+)
+def test_each_rank_names_what_it_passed_itself(groups, post, words):
+    def step(group):
+        with pytest.raises(landbridge.RanksDisagree) as raised:
+            post(group)
+            # It tells a rank whose part had ended.
+            group.barrier()
+        return raised.value
+
+    failures = call_for_all(groups, step)
+    assert len({failure.text for failure in failures}) == 1
+    # The ranks of east pass the first, that of west the second.
+    for failure in (failures[0], failures[2]):
+        wanted = words[failure is failures[2]]
+        assert f"contributions intact; {failure.here}" in str(failure)
+        assert wanted in failure.here, failure.here
+
+
+def test_both_ends_of_a_send_name_their_dtypes(groups):
+    def move(group):
+        if group.rank == 1:
+            return None
+        words = r"shape: .*\(2, 3, 8\), .*\(2, 3, 16\)"
+        with pytest.raises(landbridge.RanksDisagree, match=words) as raised:
+            if group.rank == 0:
+                group.send(numpy.zeros((2, 3), "complex64"), 2)
+            else:
+                group.receive(numpy.zeros((2, 3), "complex128"), 0)
+        return raised.value.here
+
+    sent, _, received = call_for_all(groups, move)
+    wanted = "this rank passed dtype complex64, shape (2, 3) to send or receive; an element of "
+    assert sent.startswith(f"{wanted}complex64 is moved as 8 u8;")
+    assert "dtype complex128" in received and "moved as 16 u8" in received
+
+
+def test_a_copied_disagreement_keeps_both_parts():
+    failure = landbridge.RanksDisagree("what differs", "what was passed")
+    for other in (copy.copy(failure), pickle.loads(pickle.dumps(failure))):
+        assert (other.text, other.here, str(other)) == (failure.text, failure.here, str(failure))

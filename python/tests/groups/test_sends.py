@@ -73,7 +73,7 @@ def test_ends_that_differ_raise_the_same_at_both(two_groups):
                 group.send(numbers(1, 2, 3), 1, tag=2)
             else:
                 group.receive(numbers(0, 0), 0, tag=2)
-        return str(raised.value)
+        return raised.value.text
 
     one, other = call_for_all(two_groups, disagree)
     assert one == other and "3" in one and "2" in one

@@ -75,7 +75,7 @@ def test_a_wrong_name_is_named_with_its_value(name, value):
 @pytest.mark.parametrize("value", [True, "0", 0.0, -1, 1 << 32])
 def test_a_wrong_rank_is_named_with_its_value(value):
     for name, others in (("rank", {}), ("local_rank", {"region": "east"})):
-        words = f"^{name} {value!r}: accepted: whole numbers from 0 to 4294967295"
+        words = f"^{name} {value!r}: accepted: a rank of the .*, from 0 on$"
         with pytest.raises(landbridge.ConfigError, match=words):
             landbridge.connect(config="east.toml", **others, **{name: value})
     with pytest.raises(landbridge.ConfigError, match="^region .+: accepted: the name of a region"):

@@ -464,10 +464,13 @@ def test_ranks_that_train_other_parameters_disagree(groups):
         model[group.rank].requires_grad_(False)
         grads = FlatGrads(model, group, timeout=60)
         backward_of_rank(model, group)
-        with pytest.raises(landbridge.RanksDisagree, match="layout"):
+        with pytest.raises(landbridge.RanksDisagree, match="layout") as raised:
             grads.wait()
+        return str(raised.value)
 
-    call_for_all(groups, step)
+    here, there = call_for_all(groups, step)
+    assert "has `1.bias` " in here and "frozen parameters of its module: `0.weight`, `0.b" in here
+    assert "has `0.bias` " in there and "frozen parameters of its module: `1.weight`, `1.b" in there
 
 
 def test_an_out_that_requires_grad_is_returned_itself(groups):

@@ -21,7 +21,9 @@ from landbridge.torch import (  # noqa: E402
     FlatGrads,
     State,
     all_reduce_hook,
+    check_module,
     fsdp_hook,
+    module_digest,
     resume,
     sync_module,
 )
@@ -35,7 +37,7 @@ def groups(two_groups):
     return two_groups
 
 
-class FakeGroup:
+class FakeGroup(landbridge.Group):
     """A group whose collectives the test ends."""
 
     world_size = 2
@@ -84,6 +86,21 @@ MODULE = torch.nn.Linear(1, 1)
         (lambda group: resume(group, 1.5, MODULE), "step"),
         (lambda group: sync_module(MODULE, group, root=2), "root"),
         (lambda group: sync_module(MODULE, group, timeout="9"), "timeout"),
+        (lambda group: State("east"), "group"),
+        (lambda group: State(group, "all"), "process_group"),
+        (lambda group: all_reduce_hook(None, BUCKET), "state"),
+        (lambda group: FlatGrads("x", group), "module"),
+        (lambda group: FlatGrads(MODULE, "east"), "group"),
+        (lambda group: fsdp_hook("east"), "group"),
+        (lambda group: module_digest(None), "module"),
+        (lambda group: check_module([MODULE], group), "module"),
+        (lambda group: check_module(MODULE, 3), "group"),
+        (lambda group: sync_module(MODULE.state_dict(), group), "module"),
+        (lambda group: sync_module(MODULE, "east"), "group"),
+        (lambda group: resume(group, 1, "x"), "module"),
+        (lambda group: resume(group, 0, MODULE, "adam"), "others"),
+        (lambda group: resume(group, 0, MODULE, torch.optim.SGD), "others"),
+        (lambda group: resume(None, 0, MODULE), "group"),
     ],
 )
 def test_wrong_arguments_are_refused_before_a_post(call, name):
@@ -277,10 +294,14 @@ def test_a_parameter_frozen_on_one_rank_stops_all_ranks(groups, one_trainer):
     trainers[1].module[1].weight.requires_grad_(False)
 
     def step(trainer):
-        with pytest.raises(landbridge.RanksDisagree):
+        with pytest.raises(landbridge.RanksDisagree) as raised:
             trainer.step()
+        return str(raised.value)
 
-    call_for_all(trainers, step)
+    here, there = call_for_all(trainers, step)
+    assert "bucket of this rank has `1.weight` (" in here
+    assert "frozen parameters of its module: `0.weight`" in here and "`1.weight`," not in here
+    assert "frozen parameters of its module: `0.weight`, `0.bias`, `1.weight`;" in there
 
 
 def one_bucket(*parameters):

@@ -52,8 +52,15 @@ def test_modules_of_different_shape_raise_before_they_are_overwritten(groups):
     def step(group):
         module = torch.nn.Linear(3, 3 + group.rank)
         before = module.weight.clone()
-        with pytest.raises(landbridge.RanksDisagree):
-            sync_module(module, group)
+        shape = (3 + group.rank, 3)
+        for call in (sync_module, check_module, lambda *given: resume(given[1], 0, given[0])):
+            words = rf"layout.*module of this rank has weight \({shape[0]}, 3\) torch.float32, bias"
+            with pytest.raises(landbridge.RanksDisagree, match=words):
+                call(module, group)
+        with pytest.raises(landbridge.RanksDisagree, match="others` here: (none|SGD)"):
+            same = torch.nn.Linear(2, 2)
+            optimizers = [torch.optim.SGD(same.parameters(), 0.1)] * group.rank
+            resume(group, 0, same, *optimizers)
         assert torch.equal(module.weight, before)
 
     call_for_all(groups, step)

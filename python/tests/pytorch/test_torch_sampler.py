@@ -21,7 +21,7 @@ from landbridge.torch import (  # noqa: E402
 )
 
 
-class FakeGroup:
+class FakeGroup(landbridge.Group):
     """A rank whose splits are given, one for each step that has ended. Keeps the calls."""
 
     def __init__(self, rank, *splits, alike=True):
@@ -53,11 +53,20 @@ def samplers_of(*splits, samples=50, **options):
 
 
 @pytest.mark.parametrize(
-    ("options", "name"), [({"prefetch": -1}, "prefetch"), ({"seed": 0.5}, "seed")]
+    ("options", "name"),
+    [
+        ({"prefetch": -1}, "prefetch"),
+        ({"seed": 0.5}, "seed"),
+        ({"dataset": 80}, "dataset"),
+        ({"group": None}, "group"),
+        ({"group": "east"}, "group"),
+        ({"process_group": "all"}, "process_group"),
+    ],
 )
 def test_wrong_arguments_of_a_sampler_are_refused(options, name):
+    known = {"dataset": range(80), "group": FakeGroup(0, [4, 4]), "global_batch": 8}
     with pytest.raises(landbridge.ConfigError, match=f"^{name} .*: accepted: "):
-        UnevenSampler(range(80), FakeGroup(0, [4, 4]), 8, **options)
+        UnevenSampler(**{**known, **options})
 
 
 def test_unequal_batches_cover_every_global_batch_once():
@@ -167,6 +176,19 @@ def test_different_splits_raise():
     sampler = UnevenSampler(range(80), FakeGroup(0, [4, 4], alike=False), 8)
     next(iter(sampler))
     with pytest.raises(landbridge.RanksDisagree, match="new sampler on every rank"):
+        sampler.end_step(1.0)
+
+
+def test_a_disagreement_names_the_arguments_of_the_sampler(monkeypatch):
+    sampler = UnevenSampler(range(80), FakeGroup(0, [4, 4]), 8, prefetch=2)
+    next(iter(sampler))
+
+    def disagree(*_, **__):
+        raise landbridge.RanksDisagree("layouts differ", "this rank passed integers")
+
+    monkeypatch.setattr(FakeGroup, "end_step", disagree)
+    words = "differ; this sampler has prefetch=2, and is of trainer 0 of 1 of its site"
+    with pytest.raises(landbridge.RanksDisagree, match=words):
         sampler.end_step(1.0)
 
 

@@ -72,14 +72,15 @@ class C10dCollectives:
         """Combines a tensor with those of all ranks, in place on the root."""
         root, start = opts.rootRank, self._exchange.group.reduce_async
         begin = functools.partial(start, root=root, op=_op_name(opts))
-        return self._reduce_in_place(tensors, opts, begin)
+        is_root = self._exchange.group.rank == root
+        return self._reduce_in_place(tensors, opts, begin, is_written=is_root)
 
     def broadcast(self, tensors: Sequence[torch.Tensor], opts: Any) -> ExchangeWork:
         """Gives each tensor the elements of the root's."""
         is_root = self._exchange.group.rank == opts.rootRank
-        flats = [FlatTensor(tensor, is_read=is_root) for tensor in tensors]
+        flats = [FlatTensor(t, is_read=is_root, is_written=not is_root) for t in tensors]
         begin = functools.partial(self._exchange.group.broadcast_async, root=opts.rootRank)
-        return self._start_in_place(flats, opts, begin)
+        return self._start_in_place(flats, tensors, opts, begin)
 
     def allgather(
         self,
@@ -89,7 +90,7 @@ class C10dCollectives:
     ) -> ExchangeWork:
         """Gives every rank the tensors of all ranks. Their lengths may differ by rank."""
         calls = [
-            ([FlatTensor(block, is_read=False) for block in blocks], _read(source))
+            ([FlatTensor(block, is_written=True) for block in blocks], _read(source))
             for blocks, source in zip(outputs, inputs)
         ]
 
@@ -99,7 +100,9 @@ class C10dCollectives:
                 flats, options = [block.flat for block in blocks], self._options(opts, blocks)
                 self._post_all_gather(flats, source.flat, options, post)
 
-        return self._exchange.start_call([b for blocks, _ in calls for b in blocks], post_all)
+        results = [block for blocks, _ in calls for block in blocks]
+        passed = [block for blocks in outputs for block in blocks]
+        return self._exchange.start_call(results, post_all, passed)
 
     def allgather_coalesced(
         self,
@@ -120,7 +123,7 @@ class C10dCollectives:
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> ExchangeWork:
         """Gathers several tensors as ``all_gather_single`` does one."""
-        results = [FlatTensor(output, is_read=False) for output in outputs]
+        results = [FlatTensor(output, is_written=True) for output in outputs]
         sources = [_read(source) for source in inputs]
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
@@ -129,7 +132,7 @@ class C10dCollectives:
                 blocks = split_blocks(result.flat, [source.flat.numel()] * self._world_size)
                 self._post_all_gather(blocks, source.flat, self._options(opts, [source]), post)
 
-        return self._exchange.start_call(results, post_all)
+        return self._exchange.start_call(results, post_all, inputs)
 
     def reduce_scatter(
         self,
@@ -166,7 +169,7 @@ class C10dCollectives:
         """Gives the root the tensors of all ranks, which have one length."""
         group, source, root = self._exchange.group, _read(inputs[0]), opts.rootRank
         is_root = group.rank == root
-        blocks = [FlatTensor(block, is_read=False) for block in outputs[0]] if is_root else []
+        blocks = [FlatTensor(block, is_written=True) for block in outputs[0]] if is_root else []
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
@@ -175,7 +178,7 @@ class C10dCollectives:
                 out = [block.flat[begin : begin + step] for block in blocks] or None
                 post(functools.partial(group.gather_async, mine, root, out=out, **options))
 
-        return self._exchange.start_call(blocks, post_all)
+        return self._exchange.start_call(blocks, post_all, [inputs[0]])
 
     def scatter(
         self,
@@ -185,7 +188,7 @@ class C10dCollectives:
     ) -> ExchangeWork:
         """Gives each rank its own tensor of the root's list. They have one length."""
         group, root = self._exchange.group, opts.rootRank
-        result = FlatTensor(outputs[0], is_read=False)
+        result = FlatTensor(outputs[0], is_written=True)
         blocks = [_read(block).flat for block in inputs[0]] if group.rank == root else []
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
@@ -195,20 +198,20 @@ class C10dCollectives:
                 given = [block[begin : begin + step] for block in blocks] or out
                 post(functools.partial(group.scatter_async, given, root, out=out, **options))
 
-        return self._exchange.start_call([result], post_all)
+        return self._exchange.start_call([result], post_all, [outputs[0]])
 
     def alltoall(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> ExchangeWork:
         """Exchanges a tensor between all pairs of ranks. It has to fit into the arena."""
-        results = [FlatTensor(output, is_read=False) for output in outputs]
+        results = [FlatTensor(output, is_written=True) for output in outputs]
         sources = [_read(source).flat for source in inputs]
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the exchange, whose pieces no rank could count alone."""
             self._post_all_to_all([result.flat for result in results], sources, opts, post)
 
-        return self._exchange.start_call(results, post_all)
+        return self._exchange.start_call(results, post_all, [*inputs, *outputs])
 
     def all_to_all_single(
         self,
@@ -219,7 +222,7 @@ class C10dCollectives:
         opts: Any = None,
     ) -> ExchangeWork:
         """Exchanges rows of a tensor between all pairs of ranks. Without sizes all get as many."""
-        result, given = FlatTensor(output, is_read=False), _read(source)
+        result, given = FlatTensor(output, is_written=True), _read(source)
         received = self._block_lengths(output, output_split_sizes)
         sent = self._block_lengths(source, input_split_sizes)
 
@@ -228,7 +231,7 @@ class C10dCollectives:
             blocks = split_blocks(result.flat, received)
             self._post_all_to_all(blocks, split_blocks(given.flat, sent), opts, post)
 
-        return self._exchange.start_call([result], post_all)
+        return self._exchange.start_call([result], post_all, [source, output])
 
     def barrier(self, opts: Any = None) -> ExchangeWork:
         """Waits until all ranks have come."""
@@ -268,22 +271,31 @@ class C10dCollectives:
         """Starts a send or a receive, which both have one tensor."""
         if len(tensors) != 1:
             raise errors.argument_error("tensors", len(tensors), "one tensor")
-        flat = FlatTensor(tensors[0], is_read=place.is_sender)
+        flat = FlatTensor(tensors[0], is_read=place.is_sender, is_written=not place.is_sender)
         return self._exchange.start_send(place, flat, self._timeout.total_seconds())
 
     def _reduce_in_place(
-        self, tensors: Sequence[torch.Tensor], opts: Any, begin: Callable[..., Operation]
+        self,
+        tensors: Sequence[torch.Tensor],
+        opts: Any,
+        begin: Callable[..., Operation],
+        is_written: bool = True,
     ) -> ExchangeWork:
-        """Starts a reduction of tensors in place, piece by piece."""
-        flats = [FlatTensor(tensor, is_read=True) for tensor in tensors]
+        """Starts a reduction of tensors in place, piece by piece. They are not ``is_written`` on
+        ranks that get no result."""
+        flats = [FlatTensor(t, is_read=True, is_written=is_written) for t in tensors]
         factor = _premultiplier(opts)
         if factor is not None:
             for flat in flats:
                 flat.flat.mul_(factor)
-        return self._start_in_place(flats, opts, begin)
+        return self._start_in_place(flats, tensors, opts, begin)
 
     def _start_in_place(
-        self, flats: Sequence[FlatTensor], opts: Any, begin: Callable[..., Operation]
+        self,
+        flats: Sequence[FlatTensor],
+        tensors: Sequence[torch.Tensor],
+        opts: Any,
+        begin: Callable[..., Operation],
     ) -> ExchangeWork:
         """Starts a collective whose results replace the tensors, piece by piece."""
 
@@ -300,14 +312,14 @@ class C10dCollectives:
                 for _, (piece,) in block_pieces([flat.flat], step):
                     post(functools.partial(begin, piece, out=piece, flat=True, **options))
 
-        return self._exchange.start_call(flats, post_all)
+        return self._exchange.start_call(flats, post_all, tensors)
 
     def _scatter_sums(
         self, outputs: Sequence[torch.Tensor], sources: Sequence[list[torch.Tensor]], opts: Any
     ) -> ExchangeWork:
         """Starts reduce-scatters of blocks, piece by piece."""
         group, op = self._exchange.group, _op_name(opts)
-        results = [FlatTensor(output, is_read=False) for output in outputs]
+        results = [FlatTensor(output, is_written=True) for output in outputs]
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
@@ -318,7 +330,7 @@ class C10dCollectives:
                     start = group.reduce_scatter_async
                     post(functools.partial(start, given, op, out=out, **options))
 
-        return self._exchange.start_call(results, post_all)
+        return self._exchange.start_call(results, post_all, outputs)
 
     def _post_all_gather(
         self,

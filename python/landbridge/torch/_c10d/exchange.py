@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from ... import errors
 from ..._group.subgroup import ParentGroup
 from ..._memory.limits import start_thread_within_limits
 from ..._operation import Operation
+from ..._waiting import check_not_ending
 from .arena_room import ArenaRoom, wait_for_piece
 from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor
@@ -89,17 +91,21 @@ class Exchange:
         for thread in self._threads:
             start_thread_within_limits(thread)
 
-    def start_call(self, outputs: Sequence[FlatTensor], plan: Plan) -> ExchangeWork:
+    def start_call(
+        self, outputs: Sequence[FlatTensor], plan: Plan, passed: Sequence[torch.Tensor] = ()
+    ) -> ExchangeWork:
         """Starts a collective, and returns its work before anything is posted.
 
         Args:
             outputs: The tensors that get results. They are copied back once all pieces have ended.
             plan: The function that posts the pieces.
+            passed: The tensors on which ranks agree, for errors.
 
         Raises:
-            Closed: The process group was destroyed.
+            Closed: The process group was destroyed, or the interpreter is ending.
         """
-        work = ExchangeWork(outputs, self._threads)
+        check_not_ending()
+        work = ExchangeWork(outputs, self._threads, passed)
         is_inference = any(output.tensor.is_inference() for output in outputs)
         with self._lock:
             if self._is_closed:
@@ -113,6 +119,7 @@ class Exchange:
 
     def start_send(self, place: SendPlace, tensor: FlatTensor, timeout_s: float) -> ExchangeWork:
         """Starts a send or a receive as ``SendExchange.start_send``, beside the collectives."""
+        check_not_ending()
         work = self._sends.start_send(place, tensor, timeout_s)
         if self._batch is not None:
             self._batch.append(work)
@@ -131,7 +138,10 @@ class Exchange:
         return work
 
     def close(self) -> None:
-        """Waits until all calls have ended, each within its timeout, and leaves the group."""
+        """Waits until all calls have ended, each within its timeout, and leaves the group. While the
+        interpreter ends its threads have stopped, and the connection ends with the process."""
+        if sys.is_finalizing():
+            return
         self._end_calls()
         self._sends.end_calls()
         for thread in list(self._threads):

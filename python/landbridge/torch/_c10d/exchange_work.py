@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import Work
 
 from ... import errors
 from ..._waiting import Latch
-from .flat_tensors import FlatTensor
+from .flat_tensors import FlatTensor, describe_tensors
 
 
 class ExchangeWork(Work):
@@ -27,8 +27,17 @@ class ExchangeWork(Work):
         self,
         outputs: Sequence[FlatTensor],
         owners: Sequence[threading.Thread],
+        passed: Sequence[torch.Tensor] = (),
     ) -> None:
+        """Makes a work.
+
+        Args:
+            outputs: The tensors that get results.
+            owners: The threads that must not wait for it.
+            passed: The tensors of the caller on which ranks agree.
+        """
         super().__init__()
+        self._passed = passed
         self.outputs = outputs
         self._owners = owners
         self._done = Latch()
@@ -103,6 +112,10 @@ class ExchangeWork(Work):
                 return
             if failure is None:
                 failure = self._copy_results()
+            elif isinstance(failure, errors.RanksDisagree) and self._passed:
+                # Pieces of flat tensors were posted, of which the caller knows nothing.
+                failure.here = describe_tensors(self._passed)
+            self._passed = ()
             self._failure = failure
             if failure is not None:
                 self._outcome.append(failure)

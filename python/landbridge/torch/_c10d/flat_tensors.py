@@ -10,7 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..._memory.plain_memory import check_plain_tensor
+from ..._memory.plain_memory import check_plain_elements_disjoint, check_plain_tensor
+
+
+#: 8 tensors: the most of one call that an error lists, so that it stays readable.
+_DESCRIBED_MAX = 8
 
 
 class FlatTensor:
@@ -22,18 +26,26 @@ class FlatTensor:
         flat: Its elements in one dimension.
     """
 
-    def __init__(self, tensor: torch.Tensor, *, is_read: bool) -> None:
+    def __init__(
+        self, tensor: torch.Tensor, *, is_read: bool = False, is_written: bool = False
+    ) -> None:
         """Notes the tensor, and copies its elements if its own memory cannot serve.
 
         Args:
             tensor: A dense tensor on any device.
             is_read: Whether the collective reads the elements. A result alone needs no copy.
+            is_written: Whether the collective gives the tensor other elements.
 
         Raises:
-            UnsupportedArray: The tensor is no plain memory, such as a sparse one.
+            UnsupportedArray: The tensor is no plain memory, such as a sparse one, or is to be
+                written though its elements share memory.
         """
-        check_plain_tensor(torch, tensor, "the tensor of a collective")
+        name = "the tensor of a collective"
+        check_plain_tensor(torch, tensor, name)
+        if is_written:
+            check_plain_elements_disjoint(tensor.shape, tensor.stride(), 1, name)
         self.tensor = tensor.detach()
+        self._is_written = is_written
         plain = self.tensor
         self._is_own_memory = plain.is_cpu and plain.is_contiguous()
         if self._is_own_memory:
@@ -47,12 +59,35 @@ class FlatTensor:
             _await_device(plain)
 
     def copy_back(self) -> None:
-        """Copies the elements to the tensor, and waits until they are there."""
-        if self._is_own_memory:
+        """Copies the elements to the tensor if it is to be written, and waits until they are
+        there."""
+        if self._is_own_memory or not self._is_written:
             return
         with torch.inference_mode(self.tensor.is_inference()):
             self.tensor.copy_(self.flat.view(self.tensor.shape))
         _await_device(self.tensor)
+
+
+def describe_tensors(tensors: Sequence[torch.Tensor]) -> str:
+    """Returns dtypes and shapes of the tensors that this rank passed to a call of c10d, for
+    ``RanksDisagree``."""
+    listed = [_describe_tensor(tensor) for tensor in tensors[:_DESCRIBED_MAX]]
+    if len(tensors) > _DESCRIBED_MAX:
+        listed.append(f"{len(tensors) - _DESCRIBED_MAX} more")
+    noun = "tensor" if len(tensors) == 1 else "tensors"
+    words = f"this rank passed the {noun} {', '.join(listed)}"
+    return f"{words}; layouts and digests are hashes of dtypes and shapes"
+
+
+def _describe_tensor(tensor: torch.Tensor) -> str:
+    """Returns dtype and shape of a tensor as its owner knows them. PyTorch hands a complex tensor
+    over as a view of its pairs of real numbers."""
+    words = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+    base = tensor._base
+    is_pairs = tensor.dim() > 0 and (tensor.shape[-1], tensor.stride(-1)) == (2, 1)
+    if base is not None and base.is_complex() and not tensor.is_complex() and is_pairs:
+        return f"{base.dtype} of shape {tuple(tensor.shape[:-1])}, moved as {words}"
+    return words
 
 
 def split_blocks(flat: torch.Tensor, lengths: Sequence[int]) -> list[torch.Tensor]:

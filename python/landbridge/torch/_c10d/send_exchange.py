@@ -203,7 +203,8 @@ class SendExchange:
         """
         name = "dst" if place.is_sender else "src"
         self._group.check_send_arguments(name, place.peer, place.tag)
-        work = ExchangeWork([] if place.is_sender else [tensor], self._threads)
+        outputs = [] if place.is_sender else [tensor]
+        work = ExchangeWork(outputs, self._threads, [tensor.tensor])
         with self._lock:
             if self._is_closed:
                 raise errors.Closed("the process group was destroyed")

@@ -16,6 +16,7 @@ import torch.distributed as dist  # noqa: E402
 from landbridge.torch._c10d.arena_room import ArenaRoom, choose_piece_bytes  # noqa: E402
 from landbridge.torch._c10d.collectives import C10dCollectives  # noqa: E402
 from landbridge.torch._c10d.exchange import Exchange  # noqa: E402
+from landbridge.torch._c10d.flat_tensors import describe_tensors  # noqa: E402
 
 
 class Member(C10dCollectives):
@@ -110,6 +111,140 @@ def test_tensors_of_different_shape_are_a_disagreement(members, name):
             CALLS_OF_SHAPES[name](member, shape).wait()
             # A rank that had nothing to wait for hears it at its next call.
             member.barrier().wait()
+
+    call_for_all(members, check)
+
+
+@pytest.mark.parametrize("name", CALLS_OF_SHAPES)
+def test_each_rank_names_the_tensors_of_its_call(members, name):
+    def check(member):
+        shape = (3, 2) if member.rank == 0 else (2, 3)
+        with pytest.raises(landbridge.RanksDisagree) as raised:
+            CALLS_OF_SHAPES[name](member, shape).wait()
+            # It tells a rank that had nothing to wait for, and knows only of the piece by then.
+            member.barrier().wait()
+        return shape, raised.value.here
+
+    told = call_for_all(members, check)
+    assert any(f"torch.float32 of shape {shape}" in here for shape, here in told)
+    for shape, here in told:
+        assert f"torch.float32 of shape {shape}" in here or "passed dtype f32, shape" in here
+
+
+def test_a_complex_tensor_is_named_as_it_was_passed(members):
+    def check(member):
+        dtype = torch.complex64 if member.rank == 0 else torch.complex128
+        # PyTorch does so before it calls a backend.
+        pairs = torch.view_as_real(torch.ones(4, dtype=dtype))
+        with pytest.raises(landbridge.RanksDisagree) as raised:
+            member.allreduce([pairs], options()).wait()
+        return raised.value.here
+
+    here, there = call_for_all(members, check)
+    assert "torch.complex64 of shape (4,), moved as torch.float32 of shape (4, 2)" in here
+    assert "torch.complex128 of shape (4,)" in there
+
+
+def test_a_real_view_of_a_complex_tensor_keeps_its_name():
+    parts = torch.ones(3, 2, dtype=torch.complex64)
+    for tensor in (parts.real, parts.imag, parts, torch.ones(3, 2)):
+        words = describe_tensors([tensor])
+        assert f"the tensor {tensor.dtype} of shape (3, 2); layouts" in words
+    assert describe_tensors([parts] * 20).count("complex64") == 8
+
+
+#: Tensors of two numbers that hold other bits in their memory than their elements have.
+LAZY_VIEWS = {
+    "conj": lambda: torch.tensor([1 + 2j, 3 - 1j]).conj(),
+    "neg": lambda: torch.tensor([1 + 2j, 3 - 1j]).conj().imag,
+    "strided neg": lambda: torch.ones(2, 2, dtype=torch.complex64).conj().imag[:, 1],
+}
+
+
+@pytest.mark.parametrize("name", LAZY_VIEWS)
+def test_views_that_compute_their_elements_are_taken(members, name):
+    def check(member):
+        view = LAZY_VIEWS[name]
+        plain = view().resolve_conj().resolve_neg().clone()
+        for root in range(2):
+            moved = view()
+            if member.rank != root:
+                moved.zero_()
+            member.broadcast([moved], options(rootRank=root)).wait()
+            assert torch.equal(moved, plain)
+        if not plain.is_complex():
+            total = view()
+            member.allreduce([total], options()).wait()
+            assert torch.equal(total, 2 * plain)
+            total = view()
+            member.reduce([total], options(rootRank=1)).wait()
+            assert torch.equal(total, plain * (1 + member.rank))
+            member.reduce_scatter([total], [[view(), view()]], options()).wait()
+            assert torch.equal(total, 2 * plain)
+        blocks = [view().zero_() for _ in range(2)]
+        member.allgather([blocks], [view()], options()).wait()
+        assert all(torch.equal(block, plain) for block in blocks)
+        given, got = [view(), view()], view().zero_()
+        member.scatter([got], [given if member.rank == 0 else []], options(rootRank=0)).wait()
+        assert torch.equal(got, plain)
+        blocks = [view().zero_() for _ in range(2)]
+        member.gather([blocks if member.rank == 0 else []], [view()], options(rootRank=0)).wait()
+        assert member.rank or all(torch.equal(block, plain) for block in blocks)
+        blocks = [view().zero_() for _ in range(2)]
+        member.alltoall(blocks, [view(), view()], options()).wait()
+        assert all(torch.equal(block, plain) for block in blocks)
+        got = view().zero_()
+        sent = member.send([view()], 1 - member.rank, 3)
+        member.recv([got], 1 - member.rank, 3).wait()
+        sent.wait()
+        assert torch.equal(got, plain)
+
+    call_for_all(members, check)
+
+
+def test_expanded_tensors_are_read_and_never_written(members):
+    def expanded():
+        return torch.ones(1).expand(4)
+
+    def check(member):
+        written = {
+            "all_reduce": lambda: member.allreduce([expanded()], options()),
+            "reduce": lambda: member.reduce([expanded()], options(rootRank=member.rank)),
+            "broadcast": lambda: member.broadcast([expanded()], options(rootRank=1 - member.rank)),
+            "all_gather": lambda: member.allgather([[expanded()] * 2], [expanded()], options()),
+            "all_gather_single": lambda: member.all_gather_single(
+                torch.ones(1).expand(8), expanded(), options()
+            ),
+            "reduce_scatter": lambda: member.reduce_scatter_single(
+                expanded(), torch.ones(8), options()
+            ),
+            "gather": lambda: member.gather(
+                [[expanded()] * 2], [torch.ones(4)], options(rootRank=member.rank)
+            ),
+            "scatter": lambda: member.scatter(
+                [expanded()], [[]], options(rootRank=1 - member.rank)
+            ),
+            "all_to_all": lambda: member.alltoall([expanded()] * 2, [torch.ones(4)] * 2, options()),
+            "all_to_all_single": lambda: member.all_to_all_single(
+                expanded(), torch.ones(4), None, None, options()
+            ),
+            "receive": lambda: member.recv([expanded()], 1 - member.rank, 0),
+        }
+        for call in written.values():
+            with pytest.raises(landbridge.UnsupportedArray, match="share memory.*use its copy"):
+                call().wait()
+        # Nothing was posted, so the ranks are in one order, and tensors that are read are taken.
+        got = torch.zeros(4) if member.rank else expanded()
+        member.broadcast([got], options(rootRank=0)).wait()
+        blocks = [torch.zeros(4), torch.zeros(4)]
+        member.allgather([blocks], [expanded()], options()).wait()
+        total = torch.ones(4) if member.rank else expanded()
+        member.reduce([total], options(rootRank=1)).wait()
+        sent = member.send([expanded()], 1 - member.rank, 1)
+        member.recv([blocks[0]], 1 - member.rank, 1).wait()
+        sent.wait()
+        assert [one.tolist() for one in (got, *blocks)] == [[1.0] * 4] * 3
+        assert total.tolist() == [1.0 + member.rank] * 4
 
     call_for_all(members, check)
 
