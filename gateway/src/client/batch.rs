@@ -2,8 +2,9 @@
 
 use super::arena_slots::ArenaFull;
 use super::client_handle::Client;
+use super::collective::CollectiveSpec;
 use hier_collectives::batch::{BatchError, BatchSplit};
-use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::descriptor::{Pattern, ReduceOp};
 use hier_collectives::post::Failure;
 use units::Span;
 
@@ -89,13 +90,9 @@ impl BatchShare {
         for (part, number) in numbers.chunks_mut(ranks).zip(own) {
             part[rank] = number;
         }
-        let mut tensor = self.client.allocate(Dtype::I64, numbers.len() as u64)?;
-        tensor.write(bytemuck::cast_slice(&numbers));
-        let posted = self.client.all_reduce(tensor, ReduceOp::Sum).await;
-        let mut operation = posted.map_err(|error| error.failure)?;
-        operation.ready().await?;
-        let numbers: Vec<u64> = bytemuck::pod_collect_to_vec(&operation.result());
-        operation.reclaim().await?;
+        let spec = CollectiveSpec::new(Pattern::AllReduce, ReduceOp::Sum);
+        let result = numbers.len() as u64;
+        let numbers = self.client.exchange_numbers::<_, StepError>(&numbers, result, spec).await?;
         let (speeds, rest) = numbers.split_at(ranks);
         let (agreed, states) = rest.split_at(ranks);
         let speeds: Vec<f64> = speeds.iter().copied().map(f64::from_bits).collect();

@@ -1,12 +1,16 @@
 //! Posting collectives.
 
+use super::arena_slots::ArenaFull;
 use super::client_handle::Client;
 use super::connection::group_state::OperationReceivers;
 use super::connection::lost_connection_failure;
 use super::operation::Operation;
 use super::tensor::Tensor;
 use crate::local::protocol::{LocalRequest, POSTS_MAX};
-use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
+use bytemuck::Pod;
+use hier_collectives::descriptor::{
+    ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp, SlotElements,
+};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::{Failure, Post};
 use hier_collectives::send_series::SendSeries;
@@ -104,6 +108,31 @@ impl Client {
         let posted = self.post(tensor, CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum)).await;
         let mut operation = posted.map_err(|error| error.failure)?;
         operation.ready().await.map(|_| ())
+    }
+
+    /// Contributes numbers of 8 bytes to a collective; returns its result, which has `result` numbers.
+    ///
+    /// # Errors
+    /// The arena has no room, the connection ended, or the collective failed.
+    pub(super) async fn exchange_numbers<N: Pod, E: From<ArenaFull> + From<Failure>>(
+        &self,
+        own: &[N],
+        result: u64,
+        spec: CollectiveSpec,
+    ) -> Result<Vec<N>, E> {
+        let elements = SlotElements { contribution: own.len() as u64, result };
+        let mut tensor = self.allocate_slots(Dtype::I64, elements)?;
+        // A gateway that lost the connection before may still send from what lay in these slots.
+        if self.disconnect_reason().is_some() {
+            return Err(self.connection.lock_state().disconnect_failure().into());
+        }
+        tensor.write(bytemuck::cast_slice(own));
+        let posted = self.post(tensor, spec).await;
+        let mut operation = posted.map_err(|error| error.failure)?;
+        operation.ready().await?;
+        let numbers = bytemuck::pod_collect_to_vec(&operation.result());
+        operation.reclaim().await?;
+        Ok(numbers)
     }
 
     /// Starts a collective on the contribution of `tensor`; waits while [`POSTS_MAX`] collectives

@@ -10,7 +10,7 @@ use super::collective::{CollectiveSpec, DEFAULT_TIMEOUT};
 use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupPlace;
 use crate::local::protocol::{LocalRequest, MakeGroup};
-use hier_collectives::descriptor::{Counts, Dtype, Pattern, ReduceOp, SlotElements};
+use hier_collectives::descriptor::{Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId};
 use hier_collectives::post::Failure;
 use std::sync::{Arc, Mutex};
@@ -123,22 +123,12 @@ impl Client {
         timeout: Span,
     ) -> Result<Option<Self>, GroupError> {
         let own = [color.map_or(-1, i64::from), i64::from(key)];
-        let elements = SlotElements { contribution: 2, result: 2 * u64::from(self.world_size()) };
-        let mut tensor = self.allocate_slots(Dtype::I64, elements)?;
-        // A gateway that lost the connection before may still send from what lay in these slots.
-        if self.disconnect_reason().is_some() {
-            return Err(self.connection.lock_state().disconnect_failure().into());
-        }
-        tensor.write(bytemuck::cast_slice(&own));
+        let result = 2 * u64::from(self.world_size());
         let spec = CollectiveSpec::new(Pattern::AllGather, ReduceOp::Sum);
         let spec = CollectiveSpec { timeout, ..spec };
-        let posted = self.post_with_counts(tensor, spec, Counts::Even).await;
-        let mut operation = posted.map_err(|error| error.failure)?;
-        operation.ready().await?;
-        let all: Vec<[i64; 2]> = bytemuck::pod_collect_to_vec(&operation.result());
-        operation.reclaim().await?;
-        let same = (0..).zip(&all).filter(|(_, [other, _])| *other == own[0]);
-        let (ranks, keys): (Vec<u32>, Vec<i64>) = same.map(|(rank, [_, key])| (rank, *key)).unzip();
+        let all = self.exchange_numbers::<_, GroupError>(&own, result, spec).await?;
+        let same = (0..).zip(all.chunks_exact(2)).filter(|(_, of_rank)| of_rank[0] == own[0]);
+        let (ranks, keys): (Vec<u32>, Vec<i64>) = same.map(|(rank, of)| (rank, of[1])).unzip();
         if color.is_none() {
             // It makes no group, but counts with those that do.
             self.count_making()?;

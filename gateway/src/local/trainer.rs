@@ -16,7 +16,7 @@ use super::refusal::{Refusal, RefusalReason};
 use super::remote::pieces::{PieceReceiver, is_result_sent_in_pieces};
 use super::slots::{PostSlots, RankPlace, SlotsInUse};
 use super::trainer_groups::TrainerGroups;
-use crate::events::{Event, EventSender, GroupNumber, LocalEvent, LocalRankEvents};
+use crate::events::{Event, EventSender, GROUPS_MAX, GroupNumber, LocalEvent, LocalRankEvents};
 use crate::host::Host;
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::GroupId;
@@ -32,9 +32,10 @@ use units::Span;
 /// 8 posts and commits: the most of one rank that may wait in the engine's queue. One busy rank
 /// cannot fill the queue that all ranks share.
 const QUEUED_REQUESTS_MAX: usize = 8;
-/// 1,024 events: the most of one rank that may wait to be written to its trainer. Each post has up to
-/// three, and the store and epochs have events too. When the queue is full, the trainer is disconnected.
-const RANK_EVENTS_MAX: usize = 4 * POSTS_MAX;
+/// 17,408 events: the most of one rank that may wait to be written to its trainer. Each post and each
+/// group has up to four, and the store has events too. When the queue is full, the trainer is disconnected.
+/// Tested by `the_end_of_many_groups_keeps_the_connection`.
+const RANK_EVENTS_MAX: usize = 4 * (POSTS_MAX + GROUPS_MAX);
 /// 8 events: the most written to a trainer with one system call. Mostly a batch is "result ready"
 /// and "contribution free" of one collective.
 const WRITE_BATCH_EVENTS_MAX: usize = 8;

@@ -14,6 +14,8 @@ use crate::wan::link::link_traffic::LinkTraffic;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::wire::{Envelope, Message};
 use quinn::Connection;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 use units::Span;
 
@@ -21,6 +23,10 @@ use units::Span;
 /// peer reads nothing, and the connection is closed. After a lost lane, receipts, grants and posts
 /// are repeated, a few for each tree and rank.
 const CONTROL_QUEUE_MAX: usize = 1 << 18;
+
+/// 256 MiB: the most bytes in that queue. Commands and a snapshot of several stores fit while a link is slow.
+/// Tested by `queued_control_messages_have_bounded_bytes`.
+const CONTROL_QUEUE_BYTES_MAX: u64 = 256 << 20;
 
 /// The peer at the other end of a lane.
 #[derive(Debug, Clone, Copy)]
@@ -33,12 +39,17 @@ pub struct LanePeerSeen {
     pub lane: u16,
 }
 
+/// The reason of the end of a lane whose peer reads no control messages.
+const CONTROL_UNREAD: &str = "control messages are not read";
+
 /// The engine's handle to a lane.
 #[derive(Debug, Clone)]
 pub struct LaneHandle {
     /// Its connection.
     pub id: ConnectionId,
     control: mpsc::Sender<LaneControlOutput>,
+    /// The bytes of the messages in the queue.
+    queued_bytes: Arc<AtomicU64>,
     connection: Connection,
 }
 
@@ -46,9 +57,32 @@ pub struct LaneHandle {
 #[derive(Debug)]
 pub(crate) enum LaneControlOutput {
     /// An encoded control message.
-    Message(Vec<u8>),
+    Message(QueuedControlMessage),
     /// The end of the control stream: this gateway sends nothing more on the lane.
     Finish,
+}
+
+/// An encoded control message, whose bytes count for the limit of the queue until it is dropped.
+#[derive(Debug)]
+pub(crate) struct QueuedControlMessage {
+    pub bytes: Vec<u8>,
+    queued_bytes: Arc<AtomicU64>,
+}
+
+impl QueuedControlMessage {
+    /// Adds a message to the bytes that are queued; `None` if they are too many.
+    fn count(bytes: Vec<u8>, queued_bytes: &Arc<AtomicU64>) -> Option<Self> {
+        let length = bytes.len() as u64;
+        let before = queued_bytes.fetch_add(length, Ordering::Relaxed);
+        let message = Self { bytes, queued_bytes: Arc::clone(queued_bytes) };
+        (before + length <= CONTROL_QUEUE_BYTES_MAX).then_some(message)
+    }
+}
+
+impl Drop for QueuedControlMessage {
+    fn drop(&mut self) {
+        self.queued_bytes.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
+    }
 }
 
 /// A measurement of a lane.
@@ -78,7 +112,7 @@ impl LaneHandle {
         connection: Connection,
     ) -> (Self, mpsc::Receiver<LaneControlOutput>) {
         let (control, queue) = mpsc::channel(CONTROL_QUEUE_MAX);
-        (Self { id, control, connection }, queue)
+        (Self { id, control, queued_bytes: Arc::default(), connection }, queue)
     }
 
     /// Queues a control message of a job; returns its length in bytes. A lane whose queue is full
@@ -97,7 +131,10 @@ impl LaneHandle {
 
     /// Queues an encoded control message, and closes the lane if its queue is full.
     fn queue_message(&self, bytes: Vec<u8>) {
-        self.queue_output(LaneControlOutput::Message(bytes));
+        match QueuedControlMessage::count(bytes, &self.queued_bytes) {
+            Some(message) => self.queue_output(LaneControlOutput::Message(message)),
+            None => self.close_connection(PROTOCOL_VIOLATION_CODE, CONTROL_UNREAD),
+        }
     }
 
     /// Ends this gateway's control stream on the lane, on which it sends nothing more. Once the
@@ -109,7 +146,7 @@ impl LaneHandle {
     /// Queues a message or the end of the control stream, and closes the lane if its queue is full.
     fn queue_output(&self, output: LaneControlOutput) {
         if self.control.try_send(output).is_err() {
-            self.close_connection(PROTOCOL_VIOLATION_CODE, "control messages are not read");
+            self.close_connection(PROTOCOL_VIOLATION_CODE, CONTROL_UNREAD);
         }
     }
 
@@ -176,5 +213,20 @@ impl LaneHandle {
     /// Closes the lane's connection with an error code; the peer gets the reason `why`.
     fn close_connection(&self, code: u32, why: &str) {
         self.connection.close(code.into(), why.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queued_control_messages_have_bounded_bytes() {
+        let (queued, half) = (Arc::default(), CONTROL_QUEUE_BYTES_MAX as usize / 2);
+        let message = || QueuedControlMessage::count(vec![0; half], &queued);
+        let messages = [message(), message()];
+        assert!(messages.iter().all(Option::is_some) && message().is_none());
+        drop(messages);
+        assert!(message().is_some());
     }
 }

@@ -1,5 +1,6 @@
 //! The store of one job at one gateway: requests and messages in, messages and answers out.
 
+use super::limits::KNOWN_NUMBER_MAX;
 use super::repeat_timer::StoreRepeatTimer;
 use super::replication::{
     STORE_LEADER, StoreLeader, StoreMessage, StorePromise, StoreReplica, StoreViolation,
@@ -172,6 +173,10 @@ impl JobStore {
                 leader.handle_command(from, entry, replica);
             }
             StoreMessage::Promise { asked, probe, boot, promised, held } => {
+                let index = held.map_or(0, |held| held.index);
+                if promised.number.max(index) >= KNOWN_NUMBER_MAX {
+                    return Err(StoreViolation("a number that no leader of a store chose"));
+                }
                 let promise = StorePromise { asked, probe, boot, promised, held };
                 leader.handle_promise(from, promise, replica);
             }
@@ -266,7 +271,9 @@ impl JobStore {
                 let messages = leader.take_messages().into_iter();
                 self.actions
                     .extend(messages.map(|(to, message)| StoreAction::Message { to, message }));
+                // Commands that found no room are repeated, too.
                 leader.is_waiting(&self.replica)
+                    || self.requests.is_waiting_for_gateways(&self.replica)
             }
             None => self.requests.is_waiting_for_gateways(&self.replica),
         };

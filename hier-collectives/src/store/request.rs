@@ -223,6 +223,37 @@ impl StoreQuery {
     }
 }
 
+impl StoreCommand {
+    /// Returns the bytes of the keys and values.
+    pub fn bytes(&self) -> usize {
+        let (keys, values) = self.parts();
+        let keys = keys.into_iter().map(Vec::len);
+        keys.chain(values.into_iter().map(Vec::len)).sum()
+    }
+}
+
+impl StoreQuery {
+    /// Returns the number of keys that must be there before there is an answer.
+    pub fn key_count(&self) -> usize {
+        match self {
+            Self::Get(keys) | Self::Wait(keys) => keys.len(),
+            _ => 0,
+        }
+    }
+
+    /// Returns the bytes of the keys.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Get(keys) | Self::Wait(keys) | Self::Check(keys) => {
+                keys.iter().map(Vec::len).sum()
+            }
+            Self::QueueLength { key, .. } => key.len(),
+            Self::Count => 0,
+            Self::List { prefix, after } => prefix.len() + after.len(),
+        }
+    }
+}
+
 impl StoreRequest {
     /// Checks the request against the limits.
     ///

@@ -1,6 +1,6 @@
 //! The requests of the trainers of one gateway, until they are answered or their time is over.
 
-use super::limits::{COMMAND_WINDOW, WAITING_REQUESTS_MAX};
+use super::limits::{COMMAND_WINDOW, WAITING_BYTES_MAX, WAITING_REQUESTS_MAX};
 use super::replication::{StoreReplica, StoreVersion};
 use super::request::{
     StoreAnswer, StoreCommand, StoreFailure, StoreFailureCode, StoreOutcome, StoreQuery,
@@ -9,7 +9,7 @@ use super::request::{
 use super::state::StoreEntry;
 use crate::ids::{BootId, GatewayId};
 use std::collections::{BTreeMap, BTreeSet};
-use units::{Span, TimeNs};
+use units::{ByteCount, Span, TimeNs};
 
 /// A trainer's request, by its connection and its number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +30,8 @@ pub(super) struct StoreRequests {
     queries: BTreeMap<u64, WaitingQuery>,
     next_query: u64,
     deadlines: BTreeSet<(TimeNs, WaitingNumber)>,
+    /// The bytes of keys and values in the requests.
+    bytes: usize,
     /// The state that the requests have seen, and what of it all gateways held.
     seen: Option<(StoreVersion, StoreVersion)>,
     /// Whether requests came since.
@@ -65,6 +67,8 @@ struct WaitingQuery {
     query: StoreQuery,
     timeout: Span,
     deadline: TimeNs,
+    /// The place of a key in the query that was not there at the last look.
+    missing: Option<usize>,
     /// The answer, and the state that it was taken from.
     found: Option<(StoreVersion, StoreOutcome)>,
 }
@@ -83,6 +87,7 @@ impl StoreRequests {
             queries: BTreeMap::new(),
             next_query: 0,
             deadlines: BTreeSet::new(),
+            bytes: 0,
             seen: None,
             has_new: false,
         }
@@ -105,6 +110,16 @@ impl StoreRequests {
             let text = format!("{WAITING_REQUESTS_MAX} requests wait at this gateway already");
             return Some((caller, Err(StoreFailure { code: StoreFailureCode::Busy, text })));
         }
+        let bytes = match &request {
+            StoreRequest::Command(command) => command.bytes(),
+            StoreRequest::Query(query) => query.bytes(),
+        };
+        if self.bytes + bytes > WAITING_BYTES_MAX {
+            let most = ByteCount::new(WAITING_BYTES_MAX as u64);
+            let text = format!("requests of {most} wait at this gateway already");
+            return Some((caller, Err(StoreFailure { code: StoreFailureCode::Busy, text })));
+        }
+        self.bytes += bytes;
         let deadline = now + timeout;
         self.has_new = true;
         let number = match request {
@@ -125,7 +140,8 @@ impl StoreRequests {
                 WaitingNumber::Command(number)
             }
             StoreRequest::Query(query) => {
-                let waiting = WaitingQuery { caller, query, timeout, deadline, found: None };
+                let (missing, found) = (None, None);
+                let waiting = WaitingQuery { caller, query, timeout, deadline, missing, found };
                 let number = self.next_query;
                 self.next_query += 1;
                 self.queries.insert(number, waiting);
@@ -138,15 +154,13 @@ impl StoreRequests {
 
     /// Forgets the requests of a connection. Commands that were sent may still be carried out.
     pub fn forget(&mut self, attachment: u64) {
-        let deadlines = &mut self.deadlines;
-        self.commands.retain(|number, waiting| {
-            let stays = waiting.caller.attachment != attachment;
-            stays || !deadlines.remove(&(waiting.deadline, WaitingNumber::Command(*number)))
-        });
-        self.queries.retain(|number, waiting| {
-            let stays = waiting.caller.attachment != attachment;
-            stays || !deadlines.remove(&(waiting.deadline, WaitingNumber::Query(*number)))
-        });
+        let is_of = |caller: StoreCaller| caller.attachment == attachment;
+        let commands = self.commands.iter().filter(|(_, waiting)| is_of(waiting.caller));
+        let commands = commands.map(|(id, one)| (one.deadline, WaitingNumber::Command(*id)));
+        let queries = self.queries.iter().filter(|(_, waiting)| is_of(waiting.caller));
+        let queries = queries.map(|(id, one)| (one.deadline, WaitingNumber::Query(*id)));
+        let forgotten: Vec<_> = commands.chain(queries).collect();
+        forgotten.into_iter().for_each(|(deadline, number)| self.remove(deadline, number));
     }
 
     /// Returns the earliest deadline.
@@ -210,8 +224,13 @@ impl StoreRequests {
             }
         }
         for (number, waiting) in &mut self.queries {
-            if waiting.found.is_none() {
+            // While the key is missing that was missing before, the others need no look.
+            let is_missing = |at: usize| state.lacks(&waiting.query, at);
+            if waiting.found.is_none() && !waiting.missing.is_some_and(is_missing) {
                 waiting.found = state.answer(&waiting.query).map(|outcome| (version, outcome));
+                let count = waiting.query.key_count();
+                let missing = || (0..count).find(|at| state.lacks(&waiting.query, *at));
+                waiting.missing = if waiting.found.is_none() { missing() } else { None };
             }
             if let Some((at, outcome)) = &waiting.found
                 && *at <= committed
@@ -270,8 +289,14 @@ impl StoreRequests {
     fn remove(&mut self, deadline: TimeNs, number: WaitingNumber) {
         self.deadlines.remove(&(deadline, number));
         match number {
-            WaitingNumber::Command(number) => drop(self.commands.remove(&number)),
-            WaitingNumber::Query(number) => drop(self.queries.remove(&number)),
+            WaitingNumber::Command(number) => {
+                let removed = self.commands.remove(&number);
+                self.bytes -= removed.map_or(0, |waiting| waiting.command.bytes());
+            }
+            WaitingNumber::Query(number) => {
+                let removed = self.queries.remove(&number);
+                self.bytes -= removed.map_or(0, |waiting| waiting.query.bytes());
+            }
         }
     }
 }

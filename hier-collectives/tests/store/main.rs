@@ -3,6 +3,7 @@
 
 mod encoding;
 mod history;
+mod limits;
 mod schedule;
 mod world;
 

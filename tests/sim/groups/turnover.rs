@@ -114,6 +114,28 @@ fn a_rank_of_too_many_groups_keeps_its_connection() {
 }
 
 #[test]
+fn the_end_of_many_groups_keeps_the_connection() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[2, 1]).start(1).await;
+        let mut clients = lab.clients(1 << 20).await;
+        Members(clients.clone()).sum(10).await;
+        let mut made = Vec::new();
+        for _ in 0..1500 {
+            made.push(clients[0].new_group(&[0, 1]).await.expect("made").expect("in it"));
+        }
+        // All of them end at once with the epoch of their parent.
+        drop(clients.remove(1));
+        clients.insert(1, lab.client(1, 1 << 20).await);
+        let failure = made[700].barrier().await.expect_err("over");
+        assert_eq!(failure.code, FailureCode::EpochEnded, "{failure}");
+        drop(made);
+        // Rank 2 hears of the next epoch, too.
+        lab.sleep(Span::from_secs(1)).await;
+        Members(clients).sum(100).await;
+    });
+}
+
+#[test]
 fn a_group_left_before_it_is_made_ends_nothing() {
     simulate(async {
         let lab = Mesh::of_ranks(&[1, 1]).start(1).await;

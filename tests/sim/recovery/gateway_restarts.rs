@@ -1,7 +1,10 @@
 //! Gateways that start late or again: their peers notice soon, and count handshakes that nobody
-//! answered as no loss.
+//! answered as no loss. Trainers write nothing that a gateway may still send.
 
+use gateway::client::{GroupError, StepError};
+use hier_collectives::descriptor::Dtype;
 use hier_collectives::ids::GatewayId;
+use hier_collectives::post::FailureCode;
 use scenarios::faults::{Fault, FaultKind, FaultPlace, Load, Scenario, run};
 use scenarios::{EAST, Lab, Shape, WEST, mbit, simulate};
 use units::{ByteCount, Span};
@@ -114,5 +117,28 @@ fn a_path_is_used_soon_after_ten_minutes() {
         lab.sleep(MET_WITHIN).await;
         let status = lab.status(EAST).await;
         assert!(status.peers[0].lanes_up > 0, "{status:?}");
+    });
+}
+
+/// A gateway that lost a trainer may still send from the slots that the trainer has freed.
+#[test]
+fn exchanges_of_numbers_write_no_slot_once_disconnected() {
+    simulate(async {
+        let mut lab = Lab::start(&Shape::new(1, 1), 1).await;
+        let clients = lab.clients(4096).await;
+        let mut freed = clients[0].allocate(Dtype::U8, 1024).expect("room");
+        freed.write(&[7; 1024]);
+        drop(freed);
+        lab.stop_gateway(EAST).await;
+        lab.sleep(Span::from_secs(1)).await;
+        assert!(clients[0].disconnect_reason().is_some());
+        let mut share = clients[0].batch_share(64, &[1.0; 2], &[64; 2]).expect("splits");
+        let ended = share.end_step(Span::from_ms(5)).await.expect_err("disconnected");
+        let StepError::Failed(ended) = ended else { panic!("{ended}") };
+        let split = clients[0].split(Some(1), 0).await.expect_err("disconnected");
+        let GroupError::Failed(split) = split else { panic!("{split}") };
+        assert_eq!([ended.code, split.code], [FailureCode::GatewayLost; 2]);
+        let same = clients[0].allocate(Dtype::U8, 1024).expect("room");
+        assert!(same.read() == [7; 1024], "{:?}", same.read());
     });
 }

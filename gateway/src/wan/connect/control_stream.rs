@@ -114,7 +114,7 @@ pub(super) async fn write_control_messages(
         for output in outputs.drain(..) {
             match output {
                 LaneControlOutput::Message(message) => {
-                    frames.extend(frame_control_message(&message))
+                    frames.extend(frame_control_message(&message.bytes))
                 }
                 LaneControlOutput::Finish => is_last = true,
             }

@@ -79,6 +79,8 @@ pub(super) struct TransferFlow {
     pub grants_in: BTreeMap<(GatewayId, TreeIndex), u32>,
     /// Segments that we allow peers, and ourselves as a relay, to send.
     pub grants_out: BTreeMap<(GatewayId, TreeIndex), u32>,
+    /// Whether this gateway, as a relay, holds its partials in the reserve of its size class.
+    pub has_reserve: bool,
     /// Tasks and leases that may touch memory.
     pub busy: u32,
     /// Streams out are being stopped, and may still read memory.

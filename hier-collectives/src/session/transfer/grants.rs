@@ -9,18 +9,29 @@ use crate::session::action::Action;
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
 use crate::wire::{Message, SegmentKey};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The window of one receiver of grants, shared by all collectives, the oldest first.
 struct GrantWindow {
     to: GatewayId,
     me: GatewayId,
-    /// Segments beyond the last result that may still be granted.
+    /// The segments beyond the last result that may be granted.
+    segments: u64,
+    /// The segments that older collectives leave to the next one.
     left: u64,
+    /// The segments that are granted to no collective.
+    free: u64,
     /// Bytes of each class that relays hold outside the window, so that small collectives do not
     /// wait behind large ones. Peers keep an unsolicited window for that.
     reserves: [u64; SizeClass::ALL.len()],
+}
+
+/// Segments of a tree that may be sent from now on.
+struct RaisedLimit {
+    sequence: Sequence,
+    tree: TreeIndex,
+    segments: Range<u32>,
 }
 
 impl Transfer {
@@ -38,26 +49,16 @@ impl Transfer {
         } else {
             plan::result_window(cx.epoch.local().fabric(), me, to, plan)
         };
-        let left = window.get() / plan.segment.get();
-        let reserves = SizeClass::ALL.map(SizeClass::reserved_bytes);
-        let mut window = GrantWindow { to, me, left, reserves };
+        let window = GrantWindow::new(to, me, window.get() / plan.segment.get());
         let mut opened = Vec::new();
-        // Partials that were passed on are held until their receipts are in, also when the result
-        // is ready here.
-        for (sequence, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.is_moving()) {
-            for (tree, limit) in window.raised_limits(flow) {
-                let granted = flow.grants_out.insert((to, tree), limit).unwrap_or(0);
-                if to != me {
-                    let message = Message::Grant { epoch, sequence: *sequence, tree, limit };
-                    cx.actions.push_message(to, message);
-                    continue;
-                }
-                opened.extend((granted..limit).map(|segment| SegmentKey {
-                    sequence: *sequence,
-                    tree,
-                    segment: SegmentIndex(segment),
-                }));
+        for RaisedLimit { sequence, tree, segments } in window.raise_limits(&mut self.flows) {
+            if to != me {
+                let message = Message::Grant { epoch, sequence, tree, limit: segments.end };
+                cx.actions.push_message(to, message);
+                continue;
             }
+            let key = |segment| SegmentKey { sequence, tree, segment: SegmentIndex(segment) };
+            opened.extend(segments.map(key));
         }
         opened.into_iter().for_each(|key| self.advance_segment(key, cx));
     }
@@ -138,22 +139,56 @@ impl Transfer {
 }
 
 impl GrantWindow {
+    /// Makes a window of so many segments, of which none are granted.
+    fn new(to: GatewayId, me: GatewayId, segments: u64) -> Self {
+        let reserves = SizeClass::ALL.map(SizeClass::reserved_bytes);
+        Self { to, me, segments, left: segments, free: segments, reserves }
+    }
+
+    /// Raises the limits of collectives as far as the window allows.
+    fn raise_limits(mut self, flows: &mut BTreeMap<Sequence, TransferFlow>) -> Vec<RaisedLimit> {
+        // Partials that were passed on are held until their receipts are in, also when the result
+        // is ready here.
+        flows.values().filter(|flow| flow.is_moving()).for_each(|flow| self.take_granted(flow));
+        let mut raised = Vec::new();
+        for (sequence, flow) in flows.iter_mut().filter(|(_, flow)| flow.is_moving()) {
+            for (tree, limit) in self.raised_limits(flow) {
+                let granted = flow.grants_out.insert((self.to, tree), limit).unwrap_or(0);
+                raised.push(RaisedLimit { sequence: *sequence, tree, segments: granted..limit });
+            }
+        }
+        raised
+    }
+
+    /// Takes out of the window, or of the reserve, what a collective was granted before.
+    fn take_granted(&mut self, flow: &TransferFlow) {
+        if self.holds_reserve(flow) {
+            let reserve = &mut self.reserves[flow.size_class() as usize];
+            *reserve = reserve.saturating_sub(flow.relayed_bytes(self.me));
+            return;
+        }
+        let parts = (0..).map(TreeIndex).zip(&flow.parts);
+        let granted = parts.map(|(tree, part)| {
+            let granted = flow.grants_out.get(&(self.to, tree)).copied().unwrap_or(0);
+            let held = granted.saturating_sub(part.first_unreleased_segment(self.to, self.me));
+            if held > 0 && part.is_buffered_here(self.to, self.me) { held } else { 0 }
+        });
+        self.free = self.free.saturating_sub(granted.map(u64::from).sum());
+    }
+
     /// Returns the trees of a collective for which more may be granted, with their new limits in
     /// segments.
-    fn raised_limits(&mut self, flow: &TransferFlow) -> Vec<(TreeIndex, u32)> {
+    fn raised_limits(&mut self, flow: &mut TransferFlow) -> Vec<(TreeIndex, u32)> {
         let (to, me, window) = (self.to, self.me, self.left);
-        let reserve = &mut self.reserves[flow.size_class() as usize];
-        let relayed = (to == me && *reserve > 0).then(|| flow.relayed_bytes(me));
-        let reserved = relayed.filter(|relayed| relayed <= reserve);
-        *reserve -= reserved.unwrap_or(0);
+        self.take_reserve(flow);
         let waiting = flow.parts.iter().filter(|part| part.is_buffered_here(to, me));
         let all: u64 = waiting.map(|part| u64::from(part.segment_count())).sum();
         let mut limits = Vec::new();
         for (tree, part) in flow.parts.iter().enumerate() {
             let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
             let granted = flow.grants_out.get(&(to, tree)).copied().unwrap_or(0);
-            let spared = reserved.is_some() && part.is_buffered_here(to, me);
-            let limit = if part.lands_in_slot(to) || spared {
+            let is_spared = self.holds_reserve(flow) && part.is_buffered_here(to, me);
+            let limit = if part.lands_in_slot(to) || is_spared {
                 part.segment_count()
             } else if part.streaming_peer(me) == Some(to) {
                 part.local_prefix
@@ -170,9 +205,29 @@ impl GrantWindow {
         limits
     }
 
+    /// Whether this gateway, as a relay, holds a collective in the reserve of its size class.
+    fn holds_reserve(&self, flow: &TransferFlow) -> bool {
+        self.to == self.me && flow.has_reserve
+    }
+
+    /// Gives a collective its part of the reserve of its size class, if this gateway is a relay and
+    /// all that it may come to hold fits. The collective keeps it.
+    fn take_reserve(&mut self, flow: &mut TransferFlow) {
+        let reserve = &mut self.reserves[flow.size_class() as usize];
+        if self.to != self.me || flow.has_reserve || *reserve == 0 {
+            return;
+        }
+        let relayed = flow.relayed_bytes(self.me);
+        flow.has_reserve = relayed <= *reserve;
+        *reserve -= if flow.has_reserve { relayed } else { 0 };
+    }
+
     /// Takes one tree's share out of the window, and returns the tree's new limit in segments.
     /// Each tree gets `window` in proportion to its segments among `all` of the collective, or
     /// without `all` what trees before it left; `granted` is its limit so far.
+    ///
+    /// Shares are rounded up, so that each tree of the oldest collective advances. Later collectives
+    /// get no more than what is free, since older ones could round up by more once they get more.
     fn take_tree_share(
         &mut self,
         part: &TransferPart,
@@ -182,12 +237,140 @@ impl GrantWindow {
     ) -> u32 {
         let in_proportion =
             |all: u64| (window * u64::from(part.segment_count())).div_ceil(all.max(1));
-        let share = all.map_or(self.left, in_proportion);
-        let share = u32::try_from(share).unwrap_or(u32::MAX);
+        let share = u32::try_from(all.map_or(self.left, in_proportion)).unwrap_or(u32::MAX);
         let first_unreleased_segment = part.first_unreleased_segment(self.to, self.me);
+        let before = granted.max(first_unreleased_segment);
         let limit = part.segment_count().min(first_unreleased_segment.saturating_add(share));
+        let is_oldest = window == self.segments;
+        let free = u32::try_from(self.free).unwrap_or(u32::MAX);
+        let limit = if is_oldest { limit } else { limit.min(before.saturating_add(free)) };
+        self.free = self.free.saturating_sub(u64::from(limit.saturating_sub(before)));
         let taken = limit.max(granted).saturating_sub(first_unreleased_segment);
         self.left = self.left.saturating_sub(u64::from(taken));
         limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer_part::{BufferPart, CUT_BYTES};
+    use crate::descriptor::{
+        AgreedCounts, ArrayShape, Descriptor, Dtype, KnownCounts, Pattern, ReduceOp,
+    };
+    use crate::parts::{Block, BlockRanks, OperationPart};
+    use crate::plan::{OperationPhases, Plan, PlanAlgorithm, Tree, TreeDirection};
+    use crate::session::transfer::flow::{FlowStage, TransferWork};
+    use crate::testing::SplitMix64;
+    use std::borrow::Cow;
+    use units::ByteCount;
+
+    const ME: GatewayId = GatewayId(0);
+    const CHILD: GatewayId = GatewayId(1);
+    const PARENT: GatewayId = GatewayId(2);
+
+    /// Makes a collective with so many segments along each tree, in all of which this gateway passes on
+    /// the partials of a child.
+    fn relayed_collective(counts: &[u64]) -> TransferFlow {
+        let segment = ByteCount::new(CUT_BYTES);
+        let (reason, express_bytes) = (String::new(), ByteCount::default());
+        let algorithm = PlanAlgorithm::Relay;
+        let plan = Plan { algorithm, reason, segment, express_bytes, trees: vec![] };
+        let parents = BTreeMap::from([(ME, PARENT), (CHILD, ME)]);
+        let tree = Tree { share: 1, direction: TreeDirection::Both, roots: vec![PARENT], parents };
+        let part = |count: &u64| {
+            let part = BufferPart::of_block(0..count * CUT_BYTES, &plan);
+            let (contributors, receivers) = (BlockRanks::All, BlockRanks::All);
+            let blocks = vec![Block { part, result_start: 0, contributors, receivers }];
+            let phases = OperationPhases { up: true, down: true };
+            let tree = Cow::Borrowed(&tree);
+            TransferPart::new(OperationPart { tree, phases, follows: false, blocks }, ME, &(0..1))
+        };
+        let descriptor = Descriptor {
+            op: ReduceOp::Sum,
+            dtype: Dtype::U8,
+            elements: counts.iter().sum::<u64>() * CUT_BYTES,
+            layout_hash: 0,
+            shape: ArrayShape::FLAT,
+            pattern: Pattern::AllReduce,
+            counts: AgreedCounts::Even,
+        };
+        let (counts_known, weights) = (KnownCounts::default(), BTreeMap::new());
+        let work = TransferWork { descriptor, counts: counts_known, weights };
+        let parts = counts.iter().map(part).collect();
+        let stage = FlowStage::Moving;
+        TransferFlow { stage, work: Some(work), parts, ..TransferFlow::default() }
+    }
+
+    /// Returns the segments that a collective was granted along a tree and that are not released.
+    fn granted_segments(flow: &TransferFlow, to: GatewayId, tree: usize) -> u32 {
+        let key = (to, TreeIndex(u16::try_from(tree).expect("few")));
+        let granted = flow.grants_out.get(&key).copied().unwrap_or(0);
+        granted.saturating_sub(flow.parts[tree].done_prefix)
+    }
+
+    /// Releases up to `count` granted segments along a tree.
+    fn release_segments(flow: &mut TransferFlow, to: GatewayId, tree: usize, count: u32) {
+        let count = count.min(granted_segments(flow, to, tree));
+        let part = &mut flow.parts[tree];
+        part.done_prefix += count;
+        part.result_prefix = part.done_prefix;
+    }
+
+    fn is_done(flow: &TransferFlow) -> bool {
+        flow.parts.iter().all(is_released)
+    }
+
+    fn is_released(part: &TransferPart) -> bool {
+        part.done_prefix == part.segment_count()
+    }
+
+    /// Makes and advances collectives at random, and checks the sum of all that is granted.
+    fn check_random_grants(to: GatewayId, dice: &mut SplitMix64) {
+        let trees = dice.range(1, 6);
+        let segments = dice.range(1, 24);
+        let kept: u64 = SizeClass::ALL.into_iter().map(SizeClass::reserved_bytes).sum();
+        let kept = if to == ME { kept / CUT_BYTES } else { 0 };
+        let longest = [4, 16, 64][dice.range(0, 2) as usize];
+        let mut flows: BTreeMap<Sequence, TransferFlow> = BTreeMap::new();
+        let mut posted = 0;
+        while posted < 30 || !flows.is_empty() {
+            if posted < 30 && flows.len() < 8 && dice.chance(30) {
+                let count = |_| if dice.chance(20) { 0 } else { dice.range(1, longest) };
+                let counts: Vec<u64> = (0..trees).map(count).collect();
+                flows.insert(Sequence(posted), relayed_collective(&counts));
+                posted += 1;
+            }
+            GrantWindow::new(to, ME, segments).raise_limits(&mut flows);
+            let granted_of = |flow: &TransferFlow| -> u32 {
+                (0..flow.parts.len()).map(|tree| granted_segments(flow, to, tree)).sum()
+            };
+            let granted: u32 = flows.values().map(granted_of).sum();
+            let most = segments + trees + kept;
+            assert!(u64::from(granted) <= most, "{granted} segments granted, above {most}");
+            if let Some((sequence, oldest)) = flows.first_key_value() {
+                let waits = |tree: &usize| granted_segments(oldest, to, *tree) == 0;
+                let mut open =
+                    (0..oldest.parts.len()).filter(|tree| !is_released(&oldest.parts[*tree]));
+                assert_eq!(open.find(waits), None, "a tree of the oldest, {sequence}, waits");
+            }
+            for flow in flows.values_mut() {
+                for tree in 0..flow.parts.len() {
+                    let count = if dice.chance(40) { dice.range(0, 3) } else { 0 };
+                    release_segments(flow, to, tree, u32::try_from(count).expect("few"));
+                }
+            }
+            flows.retain(|_, flow| !is_done(flow));
+        }
+    }
+
+    #[test]
+    fn grants_of_all_collectives_stay_within_their_window() {
+        for seed in 0..1500 {
+            for to in [CHILD, ME] {
+                println!("seed {seed}, grants to {to}");
+                check_random_grants(to, &mut SplitMix64(seed));
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::follower::{FollowerPhase, StoreFollower};
 use super::message::{StoreMessage, StoreViolation};
 use super::replica::{StoreReplica, snapshot_piece};
 use crate::ids::{BootId, GatewayId};
-use crate::store::limits::COMMAND_WINDOW;
+use crate::store::limits::{COMMAND_WINDOW, LOG_BYTES_MAX};
 use crate::store::state::{StoreEntry, StoreState};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub struct StoreLeader {
     content: Option<StoreVersion>,
     /// The entries that some gateway may lack, up to the last.
     log: VecDeque<StoreEntry>,
+    /// The bytes of the entries in the log.
+    log_bytes: usize,
     /// The last snapshot that was offered, and its number of entries.
     snapshot: Option<(u64, Arc<Vec<u8>>)>,
     /// Messages to send.
@@ -74,6 +76,7 @@ impl StoreLeader {
             followers: others.map(|id| (id, StoreFollower::new())).collect(),
             content: None,
             log: VecDeque::new(),
+            log_bytes: 0,
             snapshot: None,
             messages: Vec::new(),
         }
@@ -167,12 +170,15 @@ impl StoreLeader {
             .state()
             .is_some_and(|state| state.is_new(entry.origin, entry.boot, entry.number));
         // A gateway repeats the commands that find no room.
-        let has_room = self.log.len() < (self.followers.len() + 1) * COMMAND_WINDOW as usize;
+        let bytes = entry.command.bytes();
+        let has_room = self.log.len() < (self.followers.len() + 1) * COMMAND_WINDOW as usize
+            && (self.log.is_empty() || self.log_bytes + bytes <= LOG_BYTES_MAX);
         if self.phase != LeaderPhase::Leading || !is_new || !has_room {
             return;
         }
         let Some(version) = replica.append(&entry) else { return };
         self.log.push_back(entry);
+        self.log_bytes += bytes;
         let following = self.followers.iter().filter(|(_, other)| other.held_index().is_some());
         let following: Vec<GatewayId> = following.map(|(id, _)| *id).collect();
         following.into_iter().for_each(|id| self.send_entries(id, version.index, replica));
@@ -287,7 +293,7 @@ impl StoreLeader {
         replica.promise(self.ballot);
         self.phase = LeaderPhase::Preparing { source: None };
         self.followers.values_mut().for_each(|other| other.phase = FollowerPhase::Unknown);
-        self.log.clear();
+        (self.log, self.log_bytes) = (VecDeque::new(), 0);
         self.snapshot = None;
         self.probe_all(replica);
         self.choose_state(replica);
@@ -391,7 +397,8 @@ impl StoreLeader {
         };
         let Some(boot) = self.followers.get(&to).and_then(StoreFollower::boot) else { return };
         let first = version.index + 1 - self.log.len() as u64;
-        for (index, entry) in (first..).zip(&self.log).filter(|(index, _)| *index >= from) {
+        let known = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
+        for (index, entry) in (first..).zip(&self.log).skip(known) {
             let version = StoreVersion { index, ..version };
             let (commit, entry) = (committed.index, entry.clone());
             self.messages.push((to, StoreMessage::Append { to: boot, version, commit, entry }));
@@ -410,7 +417,8 @@ impl StoreLeader {
         let needed = self.followers.values().filter_map(StoreFollower::needed_from);
         let needed = needed.fold(version.index, u64::min);
         while version.index - (self.log.len() as u64) < needed {
-            self.log.pop_front();
+            let Some(entry) = self.log.pop_front() else { break };
+            self.log_bytes -= entry.command.bytes();
         }
         if self.followers.values().all(|follower| follower.held_index().is_some()) {
             self.snapshot = None;

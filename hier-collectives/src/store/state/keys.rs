@@ -169,6 +169,15 @@ impl StoreKeys {
         }
     }
 
+    /// Whether a query waits for its key number `at`.
+    pub fn lacks(&self, query: &StoreQuery, at: usize) -> bool {
+        match query {
+            StoreQuery::Get(keys) => keys.get(at).is_some_and(|key| self.value(key).is_none()),
+            StoreQuery::Wait(keys) => keys.get(at).is_some_and(|key| !self.slots.contains_key(key)),
+            _ => false,
+        }
+    }
+
     /// Lists keys with a prefix that come after `after`, as many as an answer holds.
     fn list(&self, prefix: &[u8], after: &[u8]) -> StoreOutcome {
         let from = if after < prefix { Bound::Included(prefix) } else { Bound::Excluded(after) };

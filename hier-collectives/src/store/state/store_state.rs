@@ -49,6 +49,11 @@ impl StoreState {
         self.executed.outcome(origin, boot, number)
     }
 
+    /// Whether a query waits for its key number `at`.
+    pub fn lacks(&self, query: &StoreQuery, at: usize) -> bool {
+        self.keys.lacks(query, at)
+    }
+
     /// Returns the answer to a query, or `None` if the condition does not hold that it waits for.
     pub fn answer(&self, query: &StoreQuery) -> Option<StoreOutcome> {
         self.keys.answer(query)

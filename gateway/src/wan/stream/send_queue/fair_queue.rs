@@ -1,6 +1,7 @@
 //! Segments of one traffic class, shared between jobs by deficit round-robin (DRR).
 //!
-//! The groups of a job share what the job has: they send a segment each in turns.
+//! The groups of a job share what the job has: they send a segment each in turns, but for those that
+//! have to wait.
 //!
 //! Each job in the round has a deficit: the bytes that it may still send. The job at the front sends
 //! while its first segment fits its deficit; else it gets a quantum and goes to the back.
@@ -8,7 +9,7 @@
 use super::segment::{QueuedSegment, SendOrder};
 use hier_collectives::ids::GroupId;
 use hier_collectives::wire::SegmentKey;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The queue of one traffic class.
 #[derive(Debug, Default)]
@@ -33,14 +34,19 @@ impl JobQueue {
         self.0[at].1.insert(segment.send_order(), segment);
     }
 
-    /// Returns the segment of the job that is to be sent next; `None` if none waits.
-    fn first_segment(&self) -> Option<&QueuedSegment> {
-        self.0.front()?.1.values().next()
+    /// Returns the place of the next group that need not wait, if there is one.
+    fn next_place(&self, waiting: &BTreeSet<GroupId>) -> Option<usize> {
+        self.0.iter().position(|(group, _)| !waiting.contains(group))
     }
 
-    /// Takes the job's next segment; then it is the turn of another of its groups.
-    fn take_first(&mut self) -> Option<QueuedSegment> {
-        let (group, mut queue) = self.0.pop_front()?;
+    /// Returns the next segment of a group that need not wait, if there is one.
+    fn first_segment(&self, waiting: &BTreeSet<GroupId>) -> Option<&QueuedSegment> {
+        self.0[self.next_place(waiting)?].1.values().next()
+    }
+
+    /// Takes the next segment of a group that need not wait; then it is another group's turn.
+    fn take_first(&mut self, waiting: &BTreeSet<GroupId>) -> Option<QueuedSegment> {
+        let (group, mut queue) = self.0.remove(self.next_place(waiting)?)?;
         let segment = queue.pop_first().map(|(_, segment)| segment);
         if !queue.is_empty() {
             self.0.push_back((group, queue));
@@ -89,6 +95,23 @@ impl FairQueue {
         self.queues.iter().filter(|(_, queue)| !queue.0.is_empty()).map(|(job, _)| *job)
     }
 
+    /// Whether a job has a queued segment of a group that need not wait.
+    pub fn has_segment(&self, job: GroupId, waiting: &BTreeSet<GroupId>) -> bool {
+        self.queues.get(&job).is_some_and(|queue| queue.next_place(waiting).is_some())
+    }
+
+    /// Whether a job has a queued segment of one of its groups.
+    pub fn has_segment_of(&self, job: GroupId, group: GroupId) -> bool {
+        let queue = self.queues.get(&job);
+        queue.is_some_and(|queue| queue.0.iter().any(|(of, _)| *of == group))
+    }
+
+    /// Whether a job has a queued segment of another group than one of its groups.
+    pub fn has_segment_beside(&self, job: GroupId, group: GroupId) -> bool {
+        let queue = self.queues.get(&job);
+        queue.is_some_and(|queue| queue.0.iter().any(|(other, _)| *other != group))
+    }
+
     /// Returns the queued segments of a job's group, in the order of sending.
     pub fn segments_of(
         &self,
@@ -99,21 +122,22 @@ impl FairQueue {
         groups.filter(move |(of, _)| *of == group).flat_map(|(_, queue)| queue.values())
     }
 
-    /// Takes the next segment by deficit round-robin. `quantum(job, has segment)` is called at each
-    /// turn of a job, and returns the bytes that its deficit grows by. `None` removes the job from
-    /// the round.
+    /// Takes the next segment by deficit round-robin, but none of groups that are `waiting`.
+    /// `quantum(job, has segment)` is called at each turn of a job, and returns the bytes that its
+    /// deficit grows by. `None` removes the job from the round.
     pub fn take_segment(
         &mut self,
+        waiting: &BTreeSet<GroupId>,
         quantum: &mut dyn FnMut(GroupId, bool) -> Option<u64>,
     ) -> Option<QueuedSegment> {
         while let Some(RoundEntry { job, deficit }) = self.round.front_mut() {
             let queue = self.queues.get_mut(job);
-            let first = queue.as_ref().and_then(|queue| queue.first_segment());
+            let first = queue.as_ref().and_then(|queue| queue.first_segment(waiting));
             let first = first.map(|segment| segment.payload.len());
             let has_segment = first.is_some();
             if let Some(bytes) = first.filter(|bytes| *deficit >= *bytes) {
                 *deficit -= bytes;
-                return queue.and_then(JobQueue::take_first);
+                return queue.and_then(|queue| queue.take_first(waiting));
             }
             match quantum(*job, has_segment) {
                 Some(more) if has_segment => *deficit += more,

@@ -5,6 +5,9 @@
 //! of the bulk. They overdraw their job's share instead, which its bulk turns repay. A job whose
 //! overdraft reaches `QUANTUM_BYTES x weight` waits while others have bulk: small operations without
 //! end would starve them.
+//!
+//! Within a job the same holds between its groups, of equal weight: small segments of a group whose
+//! overdraft reaches `QUANTUM_BYTES` wait while other groups of the job have bulk, which repays it.
 
 use super::fair_queue::FairQueue;
 use super::segment::{QueuedSegment, SegmentClass, SegmentId};
@@ -32,6 +35,9 @@ pub(super) struct Scheduler {
     /// Bytes that a job's small segments took before other jobs' bulk. Below zero: bytes that bulk turns
     /// left to small segments that wait.
     pub(super) overdrafts: BTreeMap<GroupId, i64>,
+    /// Bytes that small segments of groups took before bulk of other groups of their job, by job. Below
+    /// zero: bytes that bulk left to small segments that wait. A job without queued bulk has none.
+    pub(super) group_overdrafts: BTreeMap<GroupId, BTreeMap<GroupId, i64>>,
     /// The segments that lanes have pulled and the peer has not receipted.
     pub(super) pulled: BTreeMap<SegmentId, PulledSegment>,
     /// The connections of lanes that are being taken away, which pull nothing more.
@@ -57,6 +63,7 @@ impl Scheduler {
             small: FairQueue::default(),
             bulk: FairQueue::default(),
             overdrafts: BTreeMap::new(),
+            group_overdrafts: BTreeMap::new(),
             pulled: BTreeMap::new(),
             retiring: BTreeSet::new(),
             pulls: 0,
@@ -79,7 +86,12 @@ impl Scheduler {
     /// Returns whether a lane could pull a segment of the class now.
     pub fn has_segment(&self, class: SegmentClass) -> bool {
         match class {
-            SegmentClass::Small => self.small.waiting_jobs().any(|group| !self.is_overdrawn(group)),
+            SegmentClass::Small => {
+                let waiting = self.overdrawn_groups();
+                let may_send =
+                    |job| !self.is_overdrawn(job) && self.small.has_segment(job, &waiting);
+                self.small.waiting_jobs().any(may_send)
+            }
             SegmentClass::Bulk => self.bulk.waiting_jobs().next().is_some(),
         }
     }
@@ -110,7 +122,12 @@ impl Scheduler {
     /// Removes the queued segments of a group that `which` selects; returns whether there was one.
     pub fn remove_segments(&mut self, group: GroupId, which: impl Fn(&SegmentKey) -> bool) -> bool {
         let small = self.small.remove_segments(group, &which);
-        self.bulk.remove_segments(group, &which) || small
+        let bulk = self.bulk.remove_segments(group, &which);
+        if bulk {
+            let jobs_with_bulk: BTreeSet<_> = self.bulk.waiting_jobs().collect();
+            self.group_overdrafts.retain(|job, _| jobs_with_bulk.contains(job));
+        }
+        bulk || small
     }
 
     /// Drops all segments; returns those that lanes have pulled, whose writers are still to be
@@ -118,6 +135,7 @@ impl Scheduler {
     pub fn clear(&mut self) -> BTreeMap<SegmentId, PulledSegment> {
         (self.small, self.bulk) = (FairQueue::default(), FairQueue::default());
         self.overdrafts.clear();
+        self.group_overdrafts.clear();
         std::mem::take(&mut self.pulled)
     }
 
@@ -202,7 +220,46 @@ impl Scheduler {
             *overdraft -= repaid;
             Some(quantum - repaid as u64)
         };
-        self.bulk.take_segment(&mut turn)
+        let segment = self.bulk.take_segment(&BTreeSet::new(), &mut turn)?;
+        self.repay_groups(segment.job, segment.group, segment.payload.len());
+        Some(segment)
+    }
+
+    /// Returns the groups whose small segments must wait for bulk of other groups of their jobs.
+    fn overdrawn_groups(&self) -> BTreeSet<GroupId> {
+        let of_jobs = self.group_overdrafts.iter();
+        let overdrawn = of_jobs.flat_map(|(job, groups)| {
+            let groups = groups.iter().filter(|(_, overdraft)| **overdraft >= QUANTUM_BYTES as i64);
+            groups.filter(|(group, _)| self.bulk.has_segment_beside(*job, **group))
+        });
+        overdrawn.map(|(group, _)| *group).collect()
+    }
+
+    /// Adds bytes of small segments to a group's overdraft if bulk of other groups of its job waits for
+    /// them.
+    fn overdraw_group(&mut self, job: GroupId, group: GroupId, bytes: u64) {
+        if self.bulk.has_segment_beside(job, group) {
+            *self.group_overdrafts.entry(job).or_default().entry(group).or_default() +=
+                bytes as i64;
+        }
+    }
+
+    /// Repays the overdrafts of groups by bulk that another group of their job has sent.
+    fn repay_groups(&mut self, job: GroupId, sender: GroupId, bytes: u64) {
+        let Some(groups) = self.group_overdrafts.get_mut(&job) else { return };
+        groups.retain(|group, overdraft| {
+            if *group != sender {
+                *overdraft -= bytes as i64;
+            }
+            // A group without small segments saves nothing up.
+            if !self.small.has_segment_of(job, *group) {
+                *overdraft = (*overdraft).max(0);
+            }
+            *overdraft != 0
+        });
+        if groups.is_empty() || !self.bulk.has_segment(job, &BTreeSet::new()) {
+            self.group_overdrafts.remove(&job);
+        }
     }
 
     /// Takes the next small segment of a job that is not overdrawn; `None` if there is none.
@@ -215,11 +272,14 @@ impl Scheduler {
         let entries = self.small.round.iter_mut();
         entries.filter(|entry| overdrawn.contains(&entry.job)).for_each(|entry| entry.deficit = 0);
         let heaviest = self.heaviest_weight(&self.small);
-        let segment = self.small.take_segment(&mut |group, has_segment| {
-            let quantum = send_quantum_bytes(job_send_weight(&self.weights, group), heaviest);
-            has_segment.then_some(if overdrawn.contains(&group) { 0 } else { quantum })
+        let waiting = self.overdrawn_groups();
+        let queued: BTreeSet<_> = self.small.waiting_jobs().collect();
+        let segment = self.small.take_segment(&waiting, &mut |job, _| {
+            let quantum = send_quantum_bytes(job_send_weight(&self.weights, job), heaviest);
+            queued.contains(&job).then_some(if overdrawn.contains(&job) { 0 } else { quantum })
         })?;
         self.overdraw(segment.job, segment.payload.len());
+        self.overdraw_group(segment.job, segment.group, segment.payload.len());
         Some(segment)
     }
 

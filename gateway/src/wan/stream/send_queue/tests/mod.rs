@@ -38,14 +38,18 @@ struct Part {
     bytes: u32,
 }
 
-fn push_tail(queue: &SendQueue, group: u64, part: Part, tail: TailParity) {
+fn push_tail(queue: &SendQueue, job: u64, part: Part, tail: TailParity) {
+    push_of_group(queue, (job, job), part, tail);
+}
+
+fn push_of_group(queue: &SendQueue, (job, group): (u64, u64), part: Part, tail: TailParity) {
     let bytes = part.bytes;
     let arena = Arena::anonymous(u64::from(bytes)).expect("memory");
     let key = SegmentKey { sequence: Sequence(part.sequence), ..key(part.segment) };
     let header = SegmentHeader { epoch: Epoch(1), key, bytes, digest: 0, weight: 1.0, parity: 0 };
     let priority = SegmentPriority { class: SizeClass::for_buffer(bytes.into()), depth: 0 };
     queue.push(NewSegment {
-        job: GroupId(group),
+        job: GroupId(job),
         group: GroupId(group),
         header,
         priority,

@@ -73,6 +73,38 @@ fn small_segments_do_not_starve_another_jobs_bulk() {
     }
 }
 
+/// Group 70 of job 7 posts small operations without end, the job itself and group 71 bulk.
+#[test]
+fn small_segments_do_not_starve_another_groups_bulk() {
+    let queue = queue(&[(7, 1), (8, 1)]);
+    let push = |group: u64, segment: u32, bytes: u32| {
+        let part = Part { sequence: 1, segment, bytes };
+        push_of_group(&queue, (7, group), part, TailParity::default());
+    };
+    (0..3000).for_each(|segment| push(70, segment, SMALL));
+    (0..60).for_each(|segment| push(7, segment, MIB));
+    (0..60).for_each(|segment| push(71, segment, MIB));
+    let pull = || {
+        let small = queue.pull(SegmentClass::Small, 1);
+        let next = small.or_else(|| queue.pull(SegmentClass::Bulk, 1)).expect("queued");
+        (next.group.0, next.payload.len())
+    };
+    let mut pulls = Vec::new();
+    while share(&pulls, 7) + share(&pulls, 71) < 100 << 20 {
+        pulls.push(pull());
+    }
+    let (small, bulk) = (share(&pulls, 70) as f64, (100 << 20) as f64);
+    assert!((0.92..1.08).contains(&(small / bulk)), "{small} beside {bulk}");
+    // Without bulk of others nothing waits, and nothing is remembered.
+    while lock_ignoring_poison(&queue.scheduler).has_segment(SegmentClass::Bulk) {
+        queue.pull(SegmentClass::Bulk, 1).expect("queued");
+    }
+    while queue.pull(SegmentClass::Small, 1).is_some() {}
+    let scheduler = lock_ignoring_poison(&queue.scheduler);
+    let is_empty = scheduler.group_overdrafts.is_empty();
+    assert!(is_empty && !scheduler.has_segment(SegmentClass::Small), "{scheduler:?}");
+}
+
 #[test]
 fn small_segments_of_a_job_alone_precede_its_bulk() {
     let queue = queue(&[(7, 1), (8, 1)]);
