@@ -527,23 +527,6 @@ fn a_plan_has_a_reason_loads_and_a_picture() {
 }
 
 #[test]
-fn a_wrong_value_is_told_with_what_is_accepted() {
-    let fabric = configs().join("three-regions/fabric.toml").display().to_string();
-    let region = configs().join("two-region/east.toml").display().to_string();
-    let batch = ["plan", "batch", "--fabric", &fabric, "--global-batch", "8", "--max-per-rank"];
-    for (line, told) in [
-        ([&batch[..], &["1,,1"]].concat(), "joined by commas, such as 64,64,32"),
-        (vec!["rate", "east-west", "SCHEDULED", "--config", &region], "or `scheduled`"),
-        (vec!["plan", "batch", "--fabric", &fabric, "--global-batch", ""], "it is empty"),
-    ] {
-        let output = landbridge(&line);
-        let error = String::from_utf8(output.stderr.clone()).expect("UTF-8");
-        assert_eq!(code(&output), 64, "{error}");
-        assert!(error.contains(told), "{error}");
-    }
-}
-
-#[test]
 fn a_batch_is_split_by_speed() {
     let fabric = configs().join("three-regions/fabric.toml").display().to_string();
     let batch = ["plan", "batch", "--fabric", &fabric, "--global-batch", "1000", "--json"];

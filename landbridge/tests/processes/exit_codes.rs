@@ -210,3 +210,21 @@ fn every_row_of_the_exit_codes_holds() {
         }
     }
 }
+
+#[test]
+fn a_wrong_value_is_told_with_what_is_accepted() {
+    let configs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    let fabric = configs.join("three-regions/fabric.toml").display().to_string();
+    let region = configs.join("two-region/east.toml").display().to_string();
+    let batch = ["plan", "batch", "--fabric", &fabric, "--global-batch", "8", "--max-per-rank"];
+    for (line, told) in [
+        ([&batch[..], &["1,,1"]].concat(), "joined by commas, such as 64,64,32"),
+        (vec!["rate", "east-west", "SCHEDULED", "--config", &region], "or `scheduled`"),
+        (vec!["plan", "batch", "--fabric", &fabric, "--global-batch", ""], "it is empty"),
+    ] {
+        let output = Command::new(BINARY).args(&line).output().expect("runs");
+        let error = String::from_utf8(output.stderr).expect("UTF-8");
+        assert_eq!(output.status.code(), Some(64), "{error}");
+        assert!(error.contains(told), "{error}");
+    }
+}

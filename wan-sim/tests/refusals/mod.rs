@@ -1,4 +1,4 @@
-//! What a relay says where the system, or its own settings, leave it too little.
+//! Messages of a relay to which the system, or its own settings, leave too little.
 
 use super::{run, wan_sim};
 use std::process::{Command, Output};

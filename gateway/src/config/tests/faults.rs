@@ -121,7 +121,7 @@ fn a_missing_fabric_is_reported_at_its_line() {
 }
 
 #[test]
-fn a_region_file_as_its_own_fabric_is_a_fault_of_its_key() {
+fn a_region_file_is_not_its_own_fabric() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let path = folder.path().join("east.toml");
     let text = EAST.replace("fabric.toml", "east.toml");

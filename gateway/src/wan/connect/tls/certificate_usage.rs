@@ -1,4 +1,4 @@
-//! What a certificate says about its use, for the text of a refusal.
+//! The use that a certificate declares, for the text of a refusal.
 //!
 //! TLS decides whether a certificate is accepted. [`certificate_usage_problem`] finds in a refused one
 //! the words for it.
