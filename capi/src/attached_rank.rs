@@ -4,7 +4,7 @@
 //! groups is dropped.
 
 use crate::call_error::CallError;
-use crate::rank_memory::{CallBuffers, RankMemory};
+use crate::rank_memory::{RankBuffers, RankMemory};
 use crate::rank_poster::{CollectiveCall, RankPoster};
 use crate::settings::ConnectSettings;
 use crate::status::Status;
@@ -108,7 +108,7 @@ impl AttachedRank {
     /// Attaches again, with the same arena, and replaces the client of the job. Tries until
     /// `deadline` while the gateway does not answer.
     fn attach_again(&self, job: Client, deadline: Option<Instant>) -> Result<(), CallError> {
-        let left = time_left(deadline);
+        let left = attached_rank_time_left(deadline);
         let options =
             AttachOptions { gateway_timeout: left, epoch_timeout: left, ..self.attach.clone() };
         let attaching = async move { job.attach_again(options).await };
@@ -120,10 +120,10 @@ impl AttachedRank {
     /// Waits at a barrier of the job until every rank has come to it, until `deadline` at most.
     fn meet_at_barrier(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         let spec = CollectiveSpec {
-            timeout: time_left(deadline),
+            timeout: attached_rank_time_left(deadline),
             ..CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum)
         };
-        let buffers = CallBuffers::empty(Dtype::U8);
+        let buffers = RankBuffers::empty(Dtype::U8);
         let call = CollectiveCall { spec, counts: Counts::Even, buffers };
         let patience = deadline.and_then(|at| at.checked_add(TIMEOUT_REPORT_DELAY_MAX));
         let posted = self.poster.post(&self.job(), call)?;
@@ -139,7 +139,7 @@ impl AttachedRank {
 
 /// Returns the time from now until `deadline`, zero if it has passed; without a deadline the
 /// longest span, which gateways take as a timeout.
-fn time_left(deadline: Option<Instant>) -> Span {
+fn attached_rank_time_left(deadline: Option<Instant>) -> Span {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let ns = left.map_or(u64::MAX, |left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
     Span::from_ns(ns)

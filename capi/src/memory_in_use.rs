@@ -10,24 +10,24 @@ use std::sync::{Arc, Condvar, Mutex};
 
 /// Ranges of the arena, in bytes, that one collective uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsedRanges {
+pub struct RangesInUse {
     /// Read by the gateway.
     pub contribution: Range<u64>,
     /// Written by the gateway.
     pub result: Range<u64>,
 }
 
-impl UsedRanges {
+impl RangesInUse {
     /// Returns whether one collective writes what the other reads or writes. Both may read.
     fn conflict_with(&self, other: &Self) -> bool {
-        memory_ranges_overlap(&self.result, &other.contribution)
-            || memory_ranges_overlap(&self.result, &other.result)
-            || memory_ranges_overlap(&self.contribution, &other.result)
+        ranges_in_use_overlap(&self.result, &other.contribution)
+            || ranges_in_use_overlap(&self.result, &other.result)
+            || ranges_in_use_overlap(&self.contribution, &other.result)
     }
 }
 
 /// Returns whether two ranges of addresses or offsets share a byte.
-pub fn memory_ranges_overlap<T: Ord>(one: &Range<T>, other: &Range<T>) -> bool {
+pub fn ranges_in_use_overlap<T: Ord>(one: &Range<T>, other: &Range<T>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
@@ -40,7 +40,7 @@ pub struct MemoryInUse {
 
 #[derive(Debug, Default)]
 struct Uses {
-    by_number: BTreeMap<u64, UsedRanges>,
+    by_number: BTreeMap<u64, RangesInUse>,
     /// Number of the next use, which is how many there were.
     next: u64,
     /// Number of calls that place their buffers now.
@@ -50,7 +50,7 @@ struct Uses {
 }
 
 /// A call that places its buffers, from its first buffer to its use of both. Drop its buffers before.
-pub struct PlacingCall<'a>(&'a MemoryInUse);
+pub struct MemoryInUseWaiter<'a>(&'a MemoryInUse);
 
 /// One collective's use of memory, which ends when this is dropped.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ pub struct MemoryUse {
 impl MemoryInUse {
     /// Waits until no use conflicts with `ranges`, and registers them until the returned value is
     /// dropped.
-    pub fn begin(self: &Arc<Self>, ranges: UsedRanges) -> MemoryUse {
+    pub fn begin(self: &Arc<Self>, ranges: RangesInUse) -> MemoryUse {
         let mut uses = lock_ignoring_poison(&self.uses);
         while uses.by_number.values().any(|other| other.conflict_with(&ranges)) {
             uses = self.ended.wait(uses).unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -74,13 +74,13 @@ impl MemoryInUse {
     }
 
     /// Registers a call that places its buffers, until the returned value is dropped.
-    pub fn begin_placing(&self) -> PlacingCall<'_> {
+    pub fn begin_placing(&self) -> MemoryInUseWaiter<'_> {
         lock_ignoring_poison(&self.uses).placing += 1;
-        PlacingCall(self)
+        MemoryInUseWaiter(self)
     }
 }
 
-impl PlacingCall<'_> {
+impl MemoryInUseWaiter<'_> {
     /// Calls `attempt` again after each use that ends, until it succeeds or nobody is left who could
     /// free memory. Returns its last output.
     pub fn retry<T, E>(&self, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
@@ -99,7 +99,7 @@ impl PlacingCall<'_> {
     }
 }
 
-impl Drop for PlacingCall<'_> {
+impl Drop for MemoryInUseWaiter<'_> {
     /// Wakes the calls that wait for room: this one uses its memory now, or has freed it.
     fn drop(&mut self) {
         lock_ignoring_poison(&self.0.uses).placing -= 1;
@@ -120,8 +120,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    fn ranges(contribution: Range<u64>, result: Range<u64>) -> UsedRanges {
-        UsedRanges { contribution, result }
+    fn ranges(contribution: Range<u64>, result: Range<u64>) -> RangesInUse {
+        RangesInUse { contribution, result }
     }
 
     #[test]

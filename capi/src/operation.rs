@@ -83,9 +83,9 @@ impl OperationHandle {
         let mut delivery = lock_ignoring_poison(&self.delivery);
         let overwrites = delivery.as_ref().is_some_and(|copy| copy.overwrites);
         // Others that wait must not stand behind this thread, whose deadline may be later.
-        if !self.is_settled(overwrites) {
+        if !self.is_operation_settled(overwrites) {
             drop(delivery);
-            self.wait_for(deadline, |progress| is_settled(progress, overwrites))?;
+            self.wait_for(deadline, |progress| is_operation_settled(progress, overwrites))?;
             delivery = lock_ignoring_poison(&self.delivery);
         }
         let outcome = lock_ignoring_poison(&self.state.progress).outcome.clone().unwrap_or(Ok(()));
@@ -110,18 +110,18 @@ impl OperationHandle {
     pub fn test(&self) -> bool {
         let overwrites =
             lock_ignoring_poison(&self.delivery).as_ref().is_some_and(|copy| copy.overwrites);
-        let is_settled = self.is_settled(overwrites);
-        if is_settled {
+        let is_operation_settled = self.is_operation_settled(overwrites);
+        if is_operation_settled {
             // The failure is for `wait` to tell.
             let _ = self.wait(None);
         }
-        is_settled
+        is_operation_settled
     }
 
     /// Returns whether the operation has an outcome that can be told; `overwrites` says that its
     /// result overwrites its contribution.
-    fn is_settled(&self, overwrites: bool) -> bool {
-        is_settled(&lock_ignoring_poison(&self.state.progress), overwrites)
+    fn is_operation_settled(&self, overwrites: bool) -> bool {
+        is_operation_settled(&lock_ignoring_poison(&self.state.progress), overwrites)
     }
 
     /// Waits until `is_over` says so of the operation's progress, until `deadline` at most.
@@ -160,7 +160,7 @@ impl OperationHandle {
 
 /// Returns whether an operation has an outcome that can be told. A result that overwrites a
 /// contribution in the arena must wait until that is free.
-fn is_settled(progress: &Progress, overwrites: bool) -> bool {
+fn is_operation_settled(progress: &Progress, overwrites: bool) -> bool {
     match &progress.outcome {
         Some(Ok(())) => progress.is_free || !overwrites,
         Some(Err(_)) => true,

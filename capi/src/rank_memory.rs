@@ -3,7 +3,7 @@
 //! All groups of the rank use it. Posting threads place contributions and results here.
 
 use crate::call_error::CallError;
-use crate::memory_in_use::{MemoryInUse, MemoryUse, UsedRanges, memory_ranges_overlap};
+use crate::memory_in_use::{MemoryInUse, MemoryUse, RangesInUse, ranges_in_use_overlap};
 use crate::operation::Delivery;
 use crate::raw::ForeignMemory;
 use crate::status::Status;
@@ -26,7 +26,7 @@ pub struct RankMemory {
 
 /// The buffers of a collective or send, as the program gives them.
 #[derive(Debug)]
-pub struct CallBuffers {
+pub struct RankBuffers {
     /// Type of the elements.
     pub dtype: Dtype,
     /// Bytes of the contribution.
@@ -59,7 +59,7 @@ struct PlacedBuffer {
     is_own: bool,
 }
 
-impl CallBuffers {
+impl RankBuffers {
     /// Makes the buffers of a call without elements, of type `dtype`, such as a barrier's. A send
     /// fills in one of them.
     pub fn empty(dtype: Dtype) -> Self {
@@ -102,12 +102,12 @@ impl RankMemory {
     ///
     /// # Errors
     /// The arena has no room, memory in it is not the program's, or the connection ended.
-    pub fn place_call(
+    pub fn place_rank_buffers(
         &self,
         client: &Client,
-        buffers: CallBuffers,
+        buffers: RankBuffers,
     ) -> Result<PlacedBuffers, CallError> {
-        let CallBuffers { dtype, contribution, result, .. } = buffers;
+        let RankBuffers { dtype, contribution, result, .. } = buffers;
         let placing = self.in_use.begin_placing();
         let reserve = |bytes| placing.retry(|| client.reserve(bytes));
         let given = self.place(&reserve, contribution.as_ref(), buffers.contribution_bytes)?;
@@ -125,7 +125,7 @@ impl RankMemory {
         let (wanted, overwrites) =
             self.place_result(&reserve, result.as_ref(), &given, buffers.result_bytes)?;
         let ranges =
-            UsedRanges { contribution: given.buffer.range(), result: wanted.buffer.range() };
+            RangesInUse { contribution: given.buffer.range(), result: wanted.buffer.range() };
         let memory = self.in_use.begin(ranges);
         let lies_in_arena = given.is_own || wanted.is_own;
         let delivery = result.filter(|_| !wanted.is_own);
@@ -162,7 +162,7 @@ impl RankMemory {
         bytes: u64,
     ) -> Result<(PlacedBuffer, bool), CallError> {
         let own = self.place(reserve, memory, bytes)?;
-        let overlaps = |range: Range<u64>| memory_ranges_overlap(&range, &given.buffer.range());
+        let overlaps = |range: Range<u64>| ranges_in_use_overlap(&range, &given.buffer.range());
         if own.is_own && overlaps(own.buffer.range()) {
             return Ok((self.place(reserve, None, bytes)?, true));
         }
@@ -175,7 +175,7 @@ impl RankMemory {
     fn offsets_of(&self, memory: &ForeignMemory) -> Option<Range<u64>> {
         let range = memory.addresses();
         let offset = |address: usize| Some(address.checked_sub(self.arena.start)? as u64);
-        let is_inside = memory_ranges_overlap(&range, &self.arena);
+        let is_inside = ranges_in_use_overlap(&range, &self.arena);
         if is_inside { Some(offset(range.start)?..offset(range.end)?) } else { None }
     }
 
@@ -186,7 +186,7 @@ impl RankMemory {
     /// The memory lies in the arena, and is not the program's.
     fn find_in_arena(&self, memory: &ForeignMemory) -> Result<Option<ArenaBuffer>, CallError> {
         let range = memory.addresses();
-        if !memory_ranges_overlap(&range, &self.arena) {
+        if !ranges_in_use_overlap(&range, &self.arena) {
             return Ok(None);
         }
         let allocated = lock_ignoring_poison(&self.allocated);

@@ -5,7 +5,7 @@
 use crate::call_error::CallError;
 use crate::memory_in_use::MemoryUse;
 use crate::operation::{Delivery, OperationHandle};
-use crate::rank_memory::{CallBuffers, RankMemory};
+use crate::rank_memory::{RankBuffers, RankMemory};
 use crate::worker::{Worker, block_without_worker};
 use gateway::client::{Client, CollectiveSpec, Operation, SendSpec};
 use hier_collectives::descriptor::Counts;
@@ -30,7 +30,7 @@ pub struct CollectiveCall {
     /// Elements of blocks, where the pattern has blocks.
     pub counts: Counts,
     /// Contribution and result.
-    pub buffers: CallBuffers,
+    pub buffers: RankBuffers,
 }
 
 /// One end of a send as the program asks for it.
@@ -41,7 +41,7 @@ pub struct SendCall {
     /// Whether this rank has the data or gets them.
     pub end: SendCallEnd,
     /// The contribution of a sender, or the result of a receiver.
-    pub buffers: CallBuffers,
+    pub buffers: RankBuffers,
 }
 
 /// The end of a send that a program posts.
@@ -63,7 +63,7 @@ impl RankPoster {
         client: &Client,
         call: CollectiveCall,
     ) -> Result<OperationHandle, CallError> {
-        let placed = self.memory.place_call(client, call.buffers)?;
+        let placed = self.memory.place_rank_buffers(client, call.buffers)?;
         let posting = client.post_with_counts(placed.tensor, call.spec, call.counts);
         let posted = block_without_worker(posting).map_err(|error| error.failure)?;
         Ok(self.follow(posted, placed.memory, placed.delivery, placed.lies_in_arena))
@@ -76,7 +76,7 @@ impl RankPoster {
     /// Nothing was posted, and nothing uses the memory of the call.
     pub fn send(&self, client: Client, call: SendCall) -> Result<OperationHandle, CallError> {
         let SendCall { spec, end, buffers } = call;
-        let placed = self.memory.place_call(&client, buffers)?;
+        let placed = self.memory.place_rank_buffers(&client, buffers)?;
         let tensor = placed.tensor;
         let posting = async move {
             match end {

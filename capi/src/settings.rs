@@ -118,13 +118,13 @@ fn read_region_settings(
     arena_bytes: u64,
 ) -> Result<(PathBuf, Option<u32>, AttachOptions), CallError> {
     let fabric = file.fabric().fabric();
-    let rank = find_rank(fabric, rank)?;
+    let rank = find_rank_setting(fabric, rank)?;
     let serving = fabric.gateway_of(rank).map(|id| fabric.gateway(id).name.as_str());
     let serving = serving.filter(|name| file.gateways().any(|found| found.name == *name));
     let gateways: Vec<_> = file.gateways().map(|found| (found.name.as_str(), found)).collect();
-    let found = choose_named(file.path(), "gateway", &gateways, gateway.or(serving))?;
+    let found = choose_named_setting(file.path(), "gateway", &gateways, gateway.or(serving))?;
     let jobs: Vec<_> = file.jobs().map(|found| (found.name.as_str(), found)).collect();
-    let job = choose_named(file.path(), "job", &jobs, job)?;
+    let job = choose_named_setting(file.path(), "job", &jobs, job)?;
     let user = found.user_id().map_err(|error| {
         let text = format!("{}: gateway.{}.user: {error}", file.path().display(), found.name);
         CallError::new(Status::Config, text)
@@ -137,7 +137,7 @@ fn read_region_settings(
 
 /// Returns the number in the job of the rank that a program chose, by that number or by its place
 /// in a region.
-fn find_rank(fabric: &Fabric, choice: RankChoice<'_>) -> Result<RankId, CallError> {
+fn find_rank_setting(fabric: &Fabric, choice: RankChoice<'_>) -> Result<RankId, CallError> {
     let last = fabric.world_size().saturating_sub(1);
     match choice {
         RankChoice::Number(rank) if rank <= last => Ok(RankId(rank)),
@@ -165,7 +165,7 @@ fn find_rank(fabric: &Fabric, choice: RankChoice<'_>) -> Result<RankId, CallErro
 
 /// Returns the one of `tables` in the file `path` that has this name; without a name the only one.
 /// Errors list the names; `kind` is the tables' word, such as `job`.
-fn choose_named<'a, T>(
+fn choose_named_setting<'a, T>(
     path: &Path,
     kind: &str,
     tables: &[(&str, &'a T)],

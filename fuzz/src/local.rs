@@ -3,7 +3,7 @@
 use crate::bounds::AllocationBound;
 use gateway::events::RateChange;
 use gateway::local::operator::OperatorRequest;
-use gateway::local::protocol::{LocalRequest, LocalResponse, read_local_message};
+use gateway::local::protocol::{LocalRequest, LocalResponse, read_protocol_message};
 use gateway::local::remote::pieces::PieceReceiver;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -36,7 +36,7 @@ pub const PIECE_STREAM_ARENA: u64 = 4096;
 pub fn piece_stream(bytes: &[u8]) {
     PIECE_STREAM_BOUND.enforce(bytes, || {
         let (mut stream, mut pieces) = (bytes, PieceReceiver::new());
-        while let Ok(message) = ready(read_local_message(&mut stream)) {
+        while let Ok(message) = ready(read_protocol_message(&mut stream)) {
             let request = LocalRequest::decode(&message);
             let Ok(LocalRequest::ContributionPiece { offset, bytes: length }) = request else {
                 continue;

@@ -5,7 +5,7 @@ use gateway::events::{GroupNumber, GroupPlace};
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{
     Attach, LOCAL_VERSION, LocalRequest, LocalResponse, MakeGroup, PIECE_BYTES_MAX,
-    frame_local_message,
+    frame_protocol_message,
 };
 use gateway::local::refusal::{Refusal, RefusalReason};
 use gateway::wan::link::link_message::{LaneWishMessage, LinkMessage, RateOverrideMessage};
@@ -323,11 +323,11 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
 pub fn piece_stream_seeds() -> Vec<Vec<u8>> {
     let piece = |offset: u64, bytes: usize| {
         let request = LocalRequest::ContributionPiece { offset, bytes: bytes as u32 };
-        [frame_local_message(&request.encode()), vec![0x3c; bytes]].concat()
+        [frame_protocol_message(&request.encode()), vec![0x3c; bytes]].concat()
     };
     let others: Vec<u8> =
-        local_request_seeds().iter().flat_map(|request| frame_local_message(request)).collect();
-    let detach = frame_local_message(&LocalRequest::Detach.encode());
+        local_request_seeds().iter().flat_map(|request| frame_protocol_message(request)).collect();
+    let detach = frame_protocol_message(&LocalRequest::Detach.encode());
     vec![
         [piece(0, 100), piece(100, 28), detach.clone()].concat(),
         [piece(PIECE_STREAM_ARENA - 1, 1), piece(PIECE_STREAM_ARENA, 1)].concat(),

@@ -6,7 +6,7 @@ use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::store::{
     StoreBallot, StoreCommand, StoreEntry, StoreFailure, StoreFailureCode, StoreMessage,
     StoreOutcome, StoreQuery, StoreRefusal, StoreRequest, StoreState, StoreVersion,
-    read_store_answer, write_store_answer,
+    read_request_answer, write_request_answer,
 };
 
 /// Decodes `bytes` as a message about a store; panics when the decoder breaks a promise.
@@ -35,11 +35,11 @@ pub fn store_request(bytes: &[u8]) {
 /// Decodes `bytes` as an answer of a store; panics when the decoder breaks a promise.
 pub fn store_answer(bytes: &[u8]) {
     let mut reader = FieldReader(bytes);
-    let Ok(answer) = MESSAGE_BOUND.enforce(bytes, || read_store_answer(&mut reader)) else {
+    let Ok(answer) = MESSAGE_BOUND.enforce(bytes, || read_request_answer(&mut reader)) else {
         return;
     };
     let mut again = Vec::new();
-    write_store_answer(&answer, &mut again);
+    write_request_answer(&answer, &mut again);
     assert_eq!(again, bytes[..bytes.len() - reader.0.len()], "another encoding");
 }
 
@@ -118,7 +118,7 @@ pub fn store_answer_seeds() -> Vec<Vec<u8>> {
     let answers = outcomes.into_iter().map(Ok).chain(failures);
     let encode = |answer| {
         let mut out = Vec::new();
-        write_store_answer(&answer, &mut out);
+        write_request_answer(&answer, &mut out);
         out
     };
     answers.map(encode).collect()

@@ -32,7 +32,7 @@ const THROTTLE_PERIOD: Span = Span::from_secs(10);
 
 /// Number of lines suppressed since the last one; shown at the end of a line, or empty for zero.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Suppressed(u64);
+pub(crate) struct ThrottledLogLines(u64);
 
 impl Default for LogThrottle {
     /// Makes a throttle that lets one line pass in each [`THROTTLE_PERIOD`].
@@ -49,7 +49,7 @@ impl LogThrottle {
 
     /// Returns the number of lines suppressed before if a line may be logged at `now`. Otherwise
     /// counts the line as suppressed and returns `None`.
-    pub fn permit(&self, now: TimeNs) -> Option<Suppressed> {
+    pub fn permit(&self, now: TimeNs) -> Option<ThrottledLogLines> {
         let mut window = lock_ignoring_poison(&self.window);
         if window.began.is_none_or(|began| now.since(began) >= THROTTLE_PERIOD) {
             (window.began, window.logged) = (Some(now), 0);
@@ -59,11 +59,11 @@ impl LogThrottle {
             return None;
         }
         window.logged += 1;
-        Some(Suppressed(std::mem::take(&mut window.suppressed)))
+        Some(ThrottledLogLines(std::mem::take(&mut window.suppressed)))
     }
 }
 
-impl fmt::Display for Suppressed {
+impl fmt::Display for ThrottledLogLines {
     /// Prints the number for the end of a log line: ` (2 more such since the last line)`. Prints
     /// nothing for zero.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,15 +81,15 @@ mod tests {
     #[test]
     fn a_line_reports_how_many_were_suppressed() {
         let (throttle, start) = (LogThrottle::default(), TimeNs::from_ns(5));
-        assert_eq!(throttle.permit(start), Some(Suppressed(0)));
+        assert_eq!(throttle.permit(start), Some(ThrottledLogLines(0)));
         assert_eq!(throttle.permit(start + Span::from_secs(1)), None);
         assert_eq!(throttle.permit(start + Span::from_secs(9)), None);
         let permitted = throttle.permit(start + THROTTLE_PERIOD);
-        assert_eq!(permitted, Some(Suppressed(2)));
+        assert_eq!(permitted, Some(ThrottledLogLines(2)));
         assert!(permitted.is_some_and(|suppressed| suppressed.to_string().contains("2 more")));
         let throttle = LogThrottle::with_lines_max(2);
         let seen = [0, 1, 2, 9, 10, 11, 12].map(|s| throttle.permit(start + Span::from_secs(s)));
-        assert_eq!(seen[..4], [Some(Suppressed(0)), Some(Suppressed(0)), None, None]);
-        assert_eq!(seen[4..], [Some(Suppressed(2)), Some(Suppressed(0)), None]);
+        assert_eq!(seen[..4], [Some(ThrottledLogLines(0)), Some(ThrottledLogLines(0)), None, None]);
+        assert_eq!(seen[4..], [Some(ThrottledLogLines(2)), Some(ThrottledLogLines(0)), None]);
     }
 }

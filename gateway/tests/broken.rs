@@ -6,10 +6,10 @@ use gateway::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec};
 use gateway::host::{
     BoxFuture, Host, LaneThread, RealHost, Task as Work, TaskPanicked, ThreadStart,
 };
-use gateway::local::job::JobSpec;
+use gateway::local::job_spec::JobSpec;
 use gateway::local::listener;
 use gateway::local::protocol::Token;
-use gateway::observe::engine_status_request::StatusHandle;
+use gateway::observe::engine_status_request::EngineStatusHandle;
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::wan::connect::tls::Credentials;
 use gateway::warnings::Warnings;
@@ -166,7 +166,7 @@ fn gateway_ends_after_panic_of(victim: Victim) {
     runtime.block_on(async {
         let host = Arc::new(PanickingHost { victim, is_armed: AtomicBool::new(false) });
         let (listener, connector) = listener::in_process_listener();
-        let (_status, status_requests) = StatusHandle::new();
+        let (_status, status_requests) = EngineStatusHandle::new();
         let observed =
             ObservabilitySpec { metrics: Arc::new(MetricsRegistry::new()), status_requests };
         let as_host: Arc<dyn Host> = Arc::<PanickingHost>::clone(&host);

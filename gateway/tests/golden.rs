@@ -17,9 +17,9 @@ use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timi
 use hier_collectives::send_series::SendSeries;
 use hier_collectives::store::{
     StoreAnswer, StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery,
-    StoreRequest, write_store_answer,
+    StoreRequest, write_request_answer,
 };
-use hier_collectives::wire::write_ranks;
+use hier_collectives::wire::write_group_ranks;
 use serde_json::{Value, json};
 use units::{Span, TimeNs};
 
@@ -268,7 +268,7 @@ fn request_fields(request: &LocalRequest) -> (&'static str, Value) {
         }
         LocalRequest::MakeGroup(MakeGroup { number, parent, place, ranks }) => {
             let mut bytes = Vec::new();
-            write_ranks(ranks, &mut bytes);
+            write_group_ranks(ranks, &mut bytes);
             let fields = json!({
                 "number": number.0, "parent": parent.0, "place": place, "ranks": hex(&bytes),
             });
@@ -355,7 +355,7 @@ fn response_fields(response: &LocalResponse) -> (&'static str, Value) {
         }
         LocalResponse::Event(RankEvent::StoreAnswered { number, answer }) => {
             let mut bytes = Vec::new();
-            write_store_answer(answer, &mut bytes);
+            write_request_answer(answer, &mut bytes);
             ("StoreAnswered", json!({ "number": number, "answer": hex(&bytes) }))
         }
         LocalResponse::Event(RankEvent::Committed { step }) => {

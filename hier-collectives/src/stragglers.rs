@@ -247,7 +247,8 @@ impl StragglerRuns {
             let run = self.runs.entry(*party).or_insert(LateRun { straggler, longer: 0 });
             run.straggler.behind = *behind;
             run.straggler.collectives += 1;
-            let longer = named_behind.is_some_and(|named| is_much_longer_delay(*behind, *named));
+            let longer =
+                named_behind.is_some_and(|named| is_much_longer_straggler_delay(*behind, *named));
             run.longer = if longer { run.longer + 1 } else { 0 };
         }
         // The named party stays named while it is late: of two equal ones each is last at times.
@@ -272,7 +273,8 @@ impl StragglerRuns {
     fn first_most_delayed(&self, which: impl Fn(&LateRun) -> bool) -> Option<StragglerParty> {
         let some = || self.runs.values().filter(|run| which(run)).map(|run| run.straggler);
         let most = some().map(|straggler| straggler.behind).max()?;
-        let first = some().find(|straggler| !is_much_longer_delay(most, straggler.behind));
+        let first =
+            some().find(|straggler| !is_much_longer_straggler_delay(most, straggler.behind));
         first.map(|straggler| straggler.party)
     }
 
@@ -290,7 +292,7 @@ impl StragglerRuns {
 }
 
 /// Whether the delay `one` exceeds the delay `other` by more than 50 %.
-fn is_much_longer_delay(one: Span, other: Span) -> bool {
+fn is_much_longer_straggler_delay(one: Span, other: Span) -> bool {
     2 * one.ns() > 3 * other.ns()
 }
 

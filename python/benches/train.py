@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 import landbridge
-from landbridge._local_regions import RelayLink, LocalRegions, find_program
+from landbridge._local_regions import RelayLink, LocalRegions, find_local_regions_program
 from landbridge.torch import State, all_reduce_hook
 
 #: Whether the short version runs, with less data and fewer steps.
@@ -324,7 +324,7 @@ def gloo_steps(file, compute):
 
 def lab_command(*words):
     """Returns the command line of ``landbridge wan-sim regions``."""
-    return [find_program(), "wan-sim", "regions", *map(str, words)]
+    return [find_local_regions_program(), "wan-sim", "regions", *map(str, words)]
 
 
 def fabric_text():

@@ -135,7 +135,7 @@ def check_integer_argument(
         ConfigError: The value is no such integer.
     """
     try:
-        number = least - 1 if is_boolean(value) else int(operator.index(value))
+        number = least - 1 if is_boolean_argument(value) else int(operator.index(value))
     except TypeError:
         number = least - 1
     if not least <= number < limit:
@@ -144,17 +144,17 @@ def check_integer_argument(
     return number
 
 
-def is_boolean(value: Any) -> bool:
+def is_boolean_argument(value: Any) -> bool:
     """Returns whether an argument is a boolean of Python, NumPy or torch."""
     return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
 
 
-def number_or_nan(value: Any) -> float:
+def number_argument_or_nan(value: Any) -> float:
     """Returns an argument as a float; NaN for one that is no number, as texts and booleans are
     none."""
     # `float` reads texts, too, and they are no numbers even where they hold one.
     is_number = hasattr(value, "__float__") or hasattr(value, "__index__")
-    if isinstance(value, str) or is_boolean(value) or not is_number:
+    if isinstance(value, str) or is_boolean_argument(value) or not is_number:
         return math.nan
     try:
         return float(value)
@@ -168,7 +168,7 @@ def check_text_argument(name: str, value: Any, accepted: str) -> str:
     Raises:
         ConfigError: The value is something else.
     """
-    if not isinstance(value, str) or not _is_utf8(value):
+    if not isinstance(value, str) or not _is_utf8_argument(value):
         raise argument_error(name, value, accepted)
     return value
 
@@ -205,14 +205,14 @@ def check_sequence_argument(name: str, value: Any, accepted: str) -> Sequence[An
 def _check_flag_argument(name: str, value: Any) -> bool:
     """Returns the argument ``value``, a boolean. Raises ``ConfigError`` for anything else."""
     try:
-        if is_boolean(value):
+        if is_boolean_argument(value):
             return bool(value)
     except (ValueError, RuntimeError):  # An array of several.
         pass
     raise argument_error(name, value, "True or False")
 
 
-def _is_utf8(text: str) -> bool:
+def _is_utf8_argument(text: str) -> bool:
     """Returns whether UTF-8 can hold a text: not one with halves of surrogate pairs."""
     try:
         text.encode()
@@ -227,7 +227,7 @@ def check_timeout_argument(timeout: Any) -> int:
     Raises:
         ConfigError: The timeout is no number of seconds above 0 and up to 1.8e10.
     """
-    seconds = number_or_nan(timeout)
+    seconds = number_argument_or_nan(timeout)
     # Rounded up, so that a timeout never becomes 0.
     number = math.ceil(seconds * 1e9) if 0 < seconds < math.inf else 0
     if not 0 < number < 1 << 64:
@@ -244,7 +244,7 @@ def check_wait_argument(timeout: Any) -> float | None:
     """
     if timeout is None:
         return None
-    seconds = number_or_nan(timeout)
+    seconds = number_argument_or_nan(timeout)
     if not seconds >= 0:
         raise argument_error("timeout", timeout, "seconds from 0 on, or None")
     return seconds
@@ -256,7 +256,7 @@ def check_weight_argument(weight: Any) -> float:
     Raises:
         ConfigError: The weight is no number from 0 to 1e290.
     """
-    number = number_or_nan(weight)
+    number = number_argument_or_nan(weight)
     if not 0 <= number <= _WEIGHT_MAX:
         raise argument_error("weight", weight, f"numbers from 0 to {_WEIGHT_MAX}")
     return number

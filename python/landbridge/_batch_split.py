@@ -15,7 +15,7 @@ from ._arguments import (
     check_integer_argument,
     check_sequence_argument,
     check_timeout_argument,
-    number_or_nan,
+    number_argument_or_nan,
 )
 from ._exchange_integers import ExchangeGroup, exchange_integers
 from ._operation import DEFAULT_TIMEOUT_S
@@ -60,24 +60,24 @@ def batch_shares(
         shares.append(min(int(quota), left))
         left -= shares[-1]
 
-    def time_with_next_sample(rank: int, share: int) -> float | None:
+    def split_time_with_next_sample(rank: int, share: int) -> float | None:
         """Returns when a rank ends with one sample more than ``share``; ``None`` at the rank's
         limit."""
         return (share + 1) / speeds[rank] if share < allowed[rank] else None
 
     # The whole parts of the quotas fit into every makespan, so the search starts from them.
     soonest = list(shares)
-    _hand_out_samples(soonest, left, time_with_next_sample)
+    _hand_out_split_samples(soonest, left, split_time_with_next_sample)
     latest = _split_makespan(soonest, speeds)
 
-    def remainder_key(rank: int, share: int) -> float | None:
+    def split_remainder_key(rank: int, share: int) -> float | None:
         """Returns the negative remainder of a rank's quota; ``None`` where one sample more would
         end too late."""
-        time = time_with_next_sample(rank, share)
+        time = split_time_with_next_sample(rank, share)
         return None if time is None or time > latest else share - quotas[rank]
 
     # Ranks with the largest remainder come first.
-    _hand_out_samples(shares, left, remainder_key)
+    _hand_out_split_samples(shares, left, split_remainder_key)
     return shares
 
 
@@ -163,13 +163,13 @@ class LocalBatchSplit:
     def arguments_hash(self) -> int:
         """Returns a hash of the global batch, the limits and the expected speeds, which must be
         equal on all ranks."""
-        expected = [_speed_bits(speed) for speed in self._expected]
+        expected = [_split_speed_bits(speed) for speed in self._expected]
         return _batch_split_hash([self._global_batch, *self._limits, *expected])
 
     def split_hash(self) -> int:
         """Returns a hash of the current shares and the recent speeds, which decide the next
         split."""
-        recent = [_speed_bits(speed) for speeds in self._recent for speed in speeds]
+        recent = [_split_speed_bits(speed) for speeds in self._recent for speed in speeds]
         return _batch_split_hash([*self.shares, *recent])
 
     def _fill_in_unmeasured_speeds(self, speeds: Sequence[float]) -> Sequence[float]:
@@ -184,8 +184,8 @@ class LocalBatchSplit:
         if not measured:
             return self._expected
         total, expected = (
-            _sum_in_order(s for s, _ in measured),
-            _sum_in_order(e for _, e in measured),
+            _sum_split_in_order(s for s, _ in measured),
+            _sum_split_in_order(e for _, e in measured),
         )
         return [s if s != 0 else e / expected * total for s, e in zip(speeds, self._expected)]
 
@@ -265,14 +265,14 @@ class BatchSplit:
             RanksDisagree: Ranks split another batch, or with other speeds or limits.
             LandbridgeError: As ``Group.all_reduce``. The split is unchanged.
         """
-        seconds = check_seconds_argument(computed_seconds)
+        seconds = check_split_seconds(computed_seconds)
         check_timeout_argument(timeout)
         if samples is None:
             samples = self.samples
         samples = check_integer_argument("samples", samples, BATCH_SAMPLES_MAX + 1)
         if samples > 0 and seconds > 0:
             self._speed = samples / seconds
-        given = [_speed_bits(self._speed), self._split.arguments_hash(), self._split.split_hash()]
+        given = [_split_speed_bits(self._speed), self._split.arguments_hash(), self._split.split_hash()]
         with disagreements_with(lambda: f"this rank passed layout {layout:#x} to end_step"):
             rows = exchange_integers(self._group, given, layout=layout, timeout=timeout)
         bits, agreed, states = rows
@@ -282,16 +282,16 @@ class BatchSplit:
         return changed
 
 
-def check_seconds_argument(computed_seconds: float) -> float:
+def check_split_seconds(computed_seconds: float) -> float:
     """Returns the time that a step took to compute. Raises ``ConfigError`` where it is negative or
     not finite."""
-    seconds = number_or_nan(computed_seconds)
+    seconds = number_argument_or_nan(computed_seconds)
     if not 0 <= seconds < math.inf:
         raise argument_error("computed_seconds", computed_seconds, "finite and not negative")
     return seconds
 
 
-def _speed_bits(value: float) -> int:
+def _split_speed_bits(value: float) -> int:
     """Returns the bits of a 64-bit float as an integer, for an exchange of integers."""
     bits: int = struct.unpack("=Q", struct.pack("=d", value))[0]
     return bits
@@ -319,7 +319,7 @@ def _check_batch(global_batch: int, speeds: Sequence[float], limits: Sequence[in
     for rank, speed in enumerate(speeds):
         if not (math.isfinite(speed) and speed > 0):
             raise ConfigError(f"rank {rank} has speed {speed}: it must be finite and above 0")
-    if not math.isfinite(_sum_in_order(speeds)):
+    if not math.isfinite(_sum_split_in_order(speeds)):
         raise ConfigError("the sum of the speeds is infinite: give them in a larger unit")
     if sum(limits) < global_batch:
         text = f"is above the {sum(limits)} that all ranks hold together"
@@ -337,7 +337,7 @@ def _compute_split_quotas(
     full = [False] * len(speeds)
     while True:
         left = float(global_batch - sum(limit for limit, is_full in zip(limits, full) if is_full))
-        total = _sum_in_order(speed for speed, is_full in zip(speeds, full) if not is_full)
+        total = _sum_split_in_order(speed for speed, is_full in zip(speeds, full) if not is_full)
         quotas = [
             float(limit) if is_full else left * (speed / total)
             for speed, limit, is_full in zip(speeds, limits, full)
@@ -349,7 +349,7 @@ def _compute_split_quotas(
             full[rank] = True
 
 
-def _hand_out_samples(
+def _hand_out_split_samples(
     shares: list[int], samples: int, key: Callable[[int, int], float | None]
 ) -> None:
     """Gives samples one by one to the rank with the least key, and to the lower rank of two equals.
@@ -374,7 +374,7 @@ def _split_makespan(shares: Sequence[int], speeds: Sequence[float]) -> float:
     return max(share / speed for share, speed in zip(shares, speeds))
 
 
-def _sum_in_order(values: Iterable[float]) -> float:
+def _sum_split_in_order(values: Iterable[float]) -> float:
     """Returns the sum of the values, added in order. The built-in ``sum`` rounds differently from
     Python 3.12 on."""
     total = 0.0

@@ -40,7 +40,7 @@ class ProcessorTimes(NamedTuple):
         try:
             words = Path("/proc/stat").read_text("ascii").splitlines()[0].split()
             ticks = [int(word) for word in words[1:9]]
-            own = sum(map(_process_ticks, processes))
+            own = sum(map(_process_ticks_for_fidelity, processes))
         except (OSError, ValueError, IndexError):
             return None
         if words[0] != "cpu" or len(ticks) < 7:
@@ -87,7 +87,7 @@ def describe_fidelity(fidelity: dict[str, Any]) -> str:
     return f"packets late by {late} (p99.9), machine busy: {share}"
 
 
-def _process_ticks(process: int) -> int:
+def _process_ticks_for_fidelity(process: int) -> int:
     """Returns the processor time of a process. Its name may hold spaces and stands in brackets."""
     text = Path(f"/proc/{process}/stat").read_text("utf-8", "replace")
     words = text.rpartition(")")[2].split()

@@ -89,7 +89,7 @@ class LocalRegions:
                 loopback.
             program: The path of the ``landbridge`` program.
         """
-        self.program = program or find_program()
+        self.program = program or find_local_regions_program()
         self._folder = tempfile.TemporaryDirectory(prefix="landbridge-")
         self._closing = contextlib.ExitStack()
         self._closing.callback(self._folder.cleanup)
@@ -101,8 +101,8 @@ class LocalRegions:
         self._link = link
         #: The gateways by region, and the `relay` that emulates the link.
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._ports = {name: _find_free_port_block() for name in (*_REGION_NAMES[3], "relay")}
-        self._status = {name: _find_free_port_block() for name in self.ranks}
+        self._ports = {name: _find_local_port_block() for name in (*_REGION_NAMES[3], "relay")}
+        self._status = {name: _find_local_port_block() for name in self.ranks}
         self._write_config_files(list(speeds or [1.0] * sum(ranks)))
         made = [f"--job={job}" for job in self._jobs]
         fabric, keys = self.folder / "fabric.toml", self.folder / "keys"
@@ -151,7 +151,7 @@ class LocalRegions:
         self._spawn_process(region, "run", "--config", str(self.region_file(region)))
         path = f"http://127.0.0.1:{self._status[region]}/healthz"
         deadline = time.monotonic() + _START_TIMEOUT_S
-        while not (_answers_http(path) and (self.folder / f"{region}.sock").exists()):
+        while not (_answers_local_http(path) and (self.folder / f"{region}.sock").exists()):
             if self._processes[region].poll() is not None or time.monotonic() > deadline:
                 raise LocalRegionsError(
                     f"the gateway of {region} did not start:\n{self.read_log(region)}"
@@ -267,7 +267,7 @@ class LocalRegions:
         self.region_file(name).write_text("\n".join([*lines, ""]), "utf-8")
 
 
-def find_program() -> str:
+def find_local_regions_program() -> str:
     """Returns the path of the ``landbridge`` program: ``LANDBRIDGE_BIN``, the one that was
     installed with this package, or the one on the PATH.
 
@@ -282,7 +282,7 @@ def find_program() -> str:
     return found
 
 
-def _answers_http(url: str) -> bool:
+def _answers_local_http(url: str) -> bool:
     """Returns whether a GET of the URL succeeds within 1 s."""
     try:
         with urllib.request.urlopen(url, timeout=1):
@@ -291,7 +291,7 @@ def _answers_http(url: str) -> bool:
         return False
 
 
-def _find_free_port_block() -> int:
+def _find_local_port_block() -> int:
     """Returns the first port of a free block of UDP ports. The first port is free for TCP as well.
 
     This process gets no block again before it has tried all others. Linux never chooses these
@@ -299,10 +299,10 @@ def _find_free_port_block() -> int:
     """
     for _ in range(_PORT_BLOCKS):
         first = _FIRST_BLOCK_PORT + next(_port_block_numbers) % _PORT_BLOCKS * _GATEWAY_PORTS_MAX
-        claim = _claim_port_block(first)
+        claim = _claim_local_port_block(first)
         if claim is None:
             continue
-        if not _are_ports_free(first):
+        if not _are_local_ports_free(first):
             claim.close()
             continue
         _port_claims.append(claim.detach())
@@ -310,7 +310,7 @@ def _find_free_port_block() -> int:
     raise LocalRegionsError("no free block of ports on loopback; end other local gateways")
 
 
-def _claim_port_block(first: int) -> socket.socket | None:
+def _claim_local_port_block(first: int) -> socket.socket | None:
     """Claims the block from ``first`` on for as long as the returned socket is open. Returns
     ``None`` where another process has claimed it. The Rust programs claim blocks by the same
     abstract address."""
@@ -323,7 +323,7 @@ def _claim_port_block(first: int) -> socket.socket | None:
     return claim
 
 
-def _are_ports_free(first: int) -> bool:
+def _are_local_ports_free(first: int) -> bool:
     """Returns whether a block of UDP ports from ``first`` on, and the TCP port ``first``, are free
     on loopback."""
     with contextlib.ExitStack() as stack:

@@ -47,14 +47,14 @@ class Timing(NamedTuple):
     ready_ns: int
 
 
-class GatewayReader(Protocol):
+class OperationReader(Protocol):
     """The part of a group that a wait needs. A wait also keeps the group from being collected."""
 
     def _read_until(self, latch: Latch, timeout_s: float | None) -> None:
         """Reads messages of the gateway until ``latch`` opens or the timeout passes."""
 
 
-class ResultDelivery:
+class OperationDelivery:
     """The copy of a result from the arena to the array that the caller wants."""
 
     def __init__(
@@ -96,11 +96,11 @@ class ResultDelivery:
         return self._given
 
 
-class _PendingRequest:
+class _PendingOperation:
     """The base of ``Operation`` and ``Commit``: a request of a group that the gateway has not
     finished."""
 
-    def __init__(self, group: GatewayReader | None) -> None:
+    def __init__(self, group: OperationReader | None) -> None:
         """Notes the group whose messages are read during waits; ``None`` where there is none."""
         # This reference keeps a group alive that nobody else holds.
         self._group = group
@@ -121,7 +121,7 @@ class _PendingRequest:
         return latch.wait(None if deadline is None else deadline - time.monotonic())
 
 
-class Operation(_PendingRequest):
+class Operation(_PendingOperation):
     """A collective under way, returned by ``Group.all_reduce_async`` and its siblings.
 
     Two events happen to it, in this order:
@@ -147,7 +147,7 @@ class Operation(_PendingRequest):
         timing: A ``Timing`` once the result is ready, else ``None``.
     """
 
-    def __init__(self, delivery: ResultDelivery | None, group: GatewayReader | None) -> None:
+    def __init__(self, delivery: OperationDelivery | None, group: OperationReader | None) -> None:
         """Begins a collective that has not been posted. ``delivery`` is ``None`` where the rank
         gets no result."""
         super().__init__(group)
@@ -303,14 +303,14 @@ class Operation(_PendingRequest):
             thread_state.in_callback = before
 
 
-class Commit(_PendingRequest):
+class Commit(_PendingOperation):
     """A step that is being committed, returned by ``Group.commit_async``.
 
     Attributes:
         step: The trainer's number of the step.
     """
 
-    def __init__(self, step: int, group: GatewayReader | None) -> None:
+    def __init__(self, step: int, group: OperationReader | None) -> None:
         """Begins the commit of a step, which has not been sent."""
         super().__init__(group)
         self.step = step
@@ -354,10 +354,10 @@ class Commit(_PendingRequest):
         self._group = None
 
 
-class StoreOperation(_PendingRequest):
+class StoreOperation(_PendingOperation):
     """A request to the store of the job under way."""
 
-    def __init__(self, group: GatewayReader) -> None:
+    def __init__(self, group: OperationReader) -> None:
         """Begins a request to the store, which has not been sent."""
         super().__init__(group)
         self._answer: Any = None

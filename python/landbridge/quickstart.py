@@ -104,7 +104,7 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
             for rank in range(sum(ranks)):
                 named = [f"--rank={rank}", f"--config={regions.region_file_of_rank(rank)}"]
                 command = [sys.executable, "-m", __spec__.name, *words, *named]
-                with _deferred_interrupts():
+                with _deferred_quickstart_interrupts():
                     trainers.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
             results = [
                 _read_quickstart_result(rank, trainer) for rank, trainer in enumerate(trainers)
@@ -119,14 +119,14 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
     if options.json:
         text = json.dumps(report)
     else:
-        text = _format_quickstart_table(report, _output_columns())
+        text = _format_quickstart_table(report, _quickstart_columns())
     is_good = _print_quickstart_report(text)
     is_good &= all(passed for _, _, passed in _list_quickstart_checks(report))
     return 0 if is_good else 1
 
 
 @contextlib.contextmanager
-def _deferred_interrupts() -> Iterator[None]:
+def _deferred_quickstart_interrupts() -> Iterator[None]:
     """Raises ``KeyboardInterrupt`` of the block at its end. An interrupt between the start of a
     process and its place in a list would leave a process that nobody ends."""
     came: list[int] = []
@@ -155,7 +155,7 @@ def _print_quickstart_report(text: str) -> bool:
         # The interpreter writes the rest again at its end, which must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            _print_to_terminal(f"cannot write to standard output: {error}\n")
+            _print_quickstart_to_terminal(f"cannot write to standard output: {error}\n")
         return False
     return True
 
@@ -169,7 +169,7 @@ def _read_quickstart_result(rank: int, trainer: subprocess.Popen[str]) -> dict[s
             is_shown = rank == 0 and sys.stderr is not None and sys.stderr.isatty()
             if "of" not in line:
                 if is_shown:
-                    _overwrite_terminal_line("")
+                    _overwrite_quickstart_line("")
                 result: dict[str, Any] = line
                 return result
             if is_shown:
@@ -182,15 +182,15 @@ def _show_quickstart_progress(progress: dict[str, Any]) -> None:
     filled = 30 * progress["done"] // progress["of"]
     bar = "#" * filled + "." * (30 - filled)
     counts = f"{progress['done']}/{progress['of']}"
-    _overwrite_terminal_line(f"{progress['what']:10} [{bar}] {counts} {progress['note']}")
+    _overwrite_quickstart_line(f"{progress['what']:10} [{bar}] {counts} {progress['note']}")
 
 
-def _overwrite_terminal_line(text: str) -> None:
+def _overwrite_quickstart_line(text: str) -> None:
     """Overwrites the current line of the terminal. The next output overwrites the text too."""
-    _print_to_terminal(f"\r{text}\033[K\r")
+    _print_quickstart_to_terminal(f"\r{text}\033[K\r")
 
 
-def _print_to_terminal(text: str) -> None:
+def _print_quickstart_to_terminal(text: str) -> None:
     """Writes a text to stderr. A terminal that is gone misses it."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
@@ -290,12 +290,12 @@ def _make_quickstart_batch(step: int) -> list[_Sample]:
     return batch
 
 
-def _make_quickstart_model() -> _LinearModel | _TorchModel:
+def _make_quickstart_model() -> _QuickstartLinearModel | _QuickstartTorchModel:
     """Returns a small network if PyTorch is installed, else a linear model."""
-    return _TorchModel() if importlib.util.find_spec("torch") else _LinearModel()
+    return _QuickstartTorchModel() if importlib.util.find_spec("torch") else _QuickstartLinearModel()
 
 
-class _LinearModel:
+class _QuickstartLinearModel:
     """A linear fit in plain Python, for machines without PyTorch."""
 
     def __init__(self) -> None:
@@ -321,7 +321,7 @@ class _LinearModel:
         return self._weights
 
 
-class _TorchModel:
+class _QuickstartTorchModel:
     """A small network in PyTorch."""
 
     def __init__(self) -> None:
@@ -375,7 +375,7 @@ def _make_quickstart_report(
     # `median_high` is the time of one iteration, so that its stages add up to it.
     at = seconds.index(statistics.median_high(seconds))
     median = seconds[at]
-    bound = _lower_bound_s(size, options)
+    bound = _quickstart_lower_bound_s(size, options)
     alone = _train_quickstart_in_one_process(options.steps)
     weights = results[0]["weights"]
     return {
@@ -412,7 +412,7 @@ def _quickstart_stage_seconds(timings: list[Timing]) -> dict[str, float]:
     }
 
 
-def _lower_bound_s(size: int, options: argparse.Namespace) -> float:
+def _quickstart_lower_bound_s(size: int, options: argparse.Namespace) -> float:
     """Returns the lower bound in seconds: the bytes at the link's payload rate, and one one-way
     delay."""
     rate, rtt = (
@@ -440,7 +440,7 @@ def _list_quickstart_checks(report: dict[str, Any]) -> Iterator[tuple[str, str, 
     yield claim, f"{off:.1e}", off <= _WEIGHT_DIFFERENCE_MAX
 
 
-def _output_columns() -> int:
+def _quickstart_columns() -> int:
     """Returns the number of columns that output may use: those of the terminal, or 80."""
     try:
         return os.get_terminal_size(sys.stdout.fileno()).columns or _COLUMNS_DEFAULT
@@ -476,10 +476,10 @@ def _format_quickstart_table(report: dict[str, Any], columns: int) -> str:
     ]
     verdict = "VOID" if report["fidelity"]["void"] else "good"
     rows.append(("fidelity", describe_fidelity(report["fidelity"]), verdict))
-    return _wrap_table(rows, columns)
+    return _wrap_quickstart_table(rows, columns)
 
 
-def _wrap_table(rows: list[tuple[str, str, str]], columns: int) -> str:
+def _wrap_quickstart_table(rows: list[tuple[str, str, str]], columns: int) -> str:
     """Returns a table of names, values on the right, and verdicts, at most ``columns`` wide. Long
     cells are wrapped."""
     names, values, verdicts = (max(len(row[index]) for row in rows) for index in range(3))
@@ -489,13 +489,13 @@ def _wrap_table(rows: list[tuple[str, str, str]], columns: int) -> str:
     values = min(values, room - names)
     lines = []
     for name, value, verdict in rows:
-        cells = _wrap_cell(name, names), _wrap_cell(value, values), [verdict]
+        cells = _wrap_quickstart_cell(name, names), _wrap_quickstart_cell(value, values), [verdict]
         for one, two, three in itertools.zip_longest(*cells, fillvalue=""):
             lines.append(f"{one:{names}}  {two:>{values}}  {three}".rstrip())
     return "\n".join(lines)
 
 
-def _wrap_cell(text: str, width: int) -> list[str]:
+def _wrap_quickstart_cell(text: str, width: int) -> list[str]:
     """Returns the lines of a cell of a table."""
     return textwrap.wrap(text, width, break_on_hyphens=False)
 
@@ -515,7 +515,7 @@ def _run_quickstart_command() -> int:
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
     except LandbridgeError as error:
-        _print_to_terminal(f"{error}\n")
+        _print_quickstart_to_terminal(f"{error}\n")
         return 1
 
 

@@ -4,7 +4,7 @@ import contextlib
 import socket
 from pathlib import Path
 
-from landbridge._config.region_file import GatewayLocation
+from landbridge._config.region_file import RegionFileGateway
 from landbridge._group import Group
 from landbridge._memory.arena import Arena
 from landbridge._protocol.connection import Connection
@@ -75,7 +75,7 @@ def lone_group():
 
 def attach_group():
     """Returns a group of one rank and the stand-in of its gateway, which the test ends itself."""
-    group = Group(GatewayLocation(Path("none"), "train", b"", [1.0], ["east"]), 0, Arena(1 << 16))
+    group = Group(RegionFileGateway(Path("none"), "train", b"", [1.0], ["east"]), 0, Arena(1 << 16))
     return group, attach_again(group)
 
 

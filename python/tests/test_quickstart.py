@@ -158,7 +158,7 @@ def test_a_table_is_no_wider_than_its_terminal(columns):
         ("weights and results bit-identical on all ranks", "identical", "pass"),
         ("fidelity", "packets late by 400 us (p99.9), machine busy: 60 %", "good"),
     ]
-    table = quickstart._wrap_table(rows, columns)
+    table = quickstart._wrap_quickstart_table(rows, columns)
     assert max(map(len, table.splitlines())) <= columns
     assert table.split().count("pass") == 1
     assert sorted(table.split()) == sorted(" ".join(map(" ".join, rows)).split())
@@ -167,7 +167,7 @@ def test_a_table_is_no_wider_than_its_terminal(columns):
 
 def test_the_table_is_as_wide_as_the_terminal():
     terminal, theirs = pty.openpty()
-    code = "from landbridge import quickstart as q; print(q._output_columns())"
+    code = "from landbridge import quickstart as q; print(q._quickstart_columns())"
     shown = {}
     for columns in (40, 133):
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))

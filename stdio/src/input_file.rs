@@ -34,7 +34,7 @@ pub fn read_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// As of [`read_file_up_to`], or the file is no text in UTF-8.
-pub fn read_text_up_to(path: &Path, bytes_max: u64) -> io::Result<String> {
+pub fn read_text_file_up_to(path: &Path, bytes_max: u64) -> io::Result<String> {
     let bytes = read_file_up_to(path, bytes_max)?;
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "not a text in UTF-8");
     String::from_utf8(bytes).map_err(|_| invalid())
@@ -85,9 +85,9 @@ mod tests {
         assert!(read_file_up_to(&file, 99).is_err());
         let endless = read_file_up_to(Path::new("/dev/zero"), 1 << 16).expect_err("endless");
         assert!(endless.to_string().contains("longer than 64 KiB"), "{endless}");
-        assert!(read_text_up_to(&file, 100).is_ok());
+        assert!(read_text_file_up_to(&file, 100).is_ok());
         std::fs::write(&file, [0xff]).expect("ours");
-        let error = read_text_up_to(&file, 100).expect_err("no text");
+        let error = read_text_file_up_to(&file, 100).expect_err("no text");
         assert!(error.to_string().contains("UTF-8"), "{error}");
     }
 
@@ -100,7 +100,7 @@ mod tests {
         assert!(error.to_string().contains("nobody writes"), "{error}");
         let written = pipe.clone();
         let writer = std::thread::spawn(move || std::fs::write(written, "name = 1\n"));
-        assert_eq!(read_text_up_to(&pipe, 100).expect("written"), "name = 1\n");
+        assert_eq!(read_text_file_up_to(&pipe, 100).expect("written"), "name = 1\n");
         writer.join().expect("no panic").expect("read");
     }
 }

@@ -22,10 +22,10 @@ mod word_wrap;
 mod write_whole;
 
 pub use columns::{help_columns, output_columns};
-pub use input_file::{open_input_file, read_file_up_to, read_text_up_to};
+pub use input_file::{open_input_file, read_file_up_to, read_text_file_up_to};
 pub use line_queue::{LineQueue, OwnFormat};
 pub use terminal_signals::{
-    ExitOnInterrupt, is_hangup_signal_ignored, stop_in_background, unblock_handled_signals,
+    ExitOnSignal, is_hangup_signal_ignored, stop_in_background, unblock_handled_signals,
     write_in_background,
 };
 pub use word_wrap::wrap_words;

@@ -1,7 +1,7 @@
 //! Signals by which a terminal stops or ends the programs that run in it.
 //!
 //! `main` calls [`unblock_handled_signals`] and [`write_in_background`] before it starts a thread, since
-//! each thread inherits the signals that are blocked. Commands that clean nothing up keep [`ExitOnInterrupt`].
+//! each thread inherits the signals that are blocked. Commands that clean nothing up keep [`ExitOnSignal`].
 
 #![expect(unsafe_code, reason = "signal masks, and a handler that ends the process")]
 
@@ -56,9 +56,9 @@ fn change_signal_mask(how: c_int, changed: &[c_int]) -> io::Result<()> {
 
 /// Handlers that end the process on a signal, until they are removed.
 #[derive(Debug, Default)]
-pub struct ExitOnInterrupt(Vec<SigId>);
+pub struct ExitOnSignal(Vec<SigId>);
 
-impl ExitOnInterrupt {
+impl ExitOnSignal {
     /// Ends the process with an exit code on SIGINT and SIGTERM, and on SIGHUP unless its caller lets it
     /// outlive its terminal. Its files stay as they are.
     ///

@@ -9,7 +9,7 @@ pub fn wrap_words(text: &str, columns: u16) -> String {
     let columns = usize::from(columns);
     let mut wrapped = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        if shown_width(line) <= columns {
+        if word_width(line) <= columns {
             wrapped += line
         } else {
             wrap_line(line, columns, &mut wrapped)
@@ -20,11 +20,11 @@ pub fn wrap_words(text: &str, columns: u16) -> String {
 
 /// Appends a line to `wrapped`, broken at spaces.
 fn wrap_line(line: &str, columns: usize, wrapped: &mut String) {
-    let indent = hanging_indent(line, columns);
+    let indent = wrap_indent(line, columns);
     let mut width = 0;
     let mut is_first = true;
     for word in line.split(' ') {
-        let added = shown_width(word);
+        let added = word_width(word);
         if !is_first && width + 1 + added > columns && !word.is_empty() && width > indent {
             wrapped.truncate(wrapped.trim_end_matches(' ').len());
             *wrapped += "\n";
@@ -41,12 +41,12 @@ fn wrap_line(line: &str, columns: usize, wrapped: &mut String) {
 }
 
 /// Returns the column where the rest of a long line goes on.
-fn hanging_indent(line: &str, columns: usize) -> usize {
+fn wrap_indent(line: &str, columns: usize) -> usize {
     let leading = line.len() - line.trim_start_matches(' ').len();
     let body = &line[leading..];
     let second = body.find("  ").map(|end| {
         let gap = body[end..].len() - body[end..].trim_start_matches(' ').len();
-        shown_width(&body[..end]) + gap
+        word_width(&body[..end]) + gap
     });
     let bullet = if body.starts_with("* ") { 2 } else { 0 };
     let indent = leading + second.unwrap_or(bullet);
@@ -54,7 +54,7 @@ fn hanging_indent(line: &str, columns: usize) -> usize {
 }
 
 /// Returns the number of columns that a text takes, without line breaks and escape sequences.
-fn shown_width(text: &str) -> usize {
+fn word_width(text: &str) -> usize {
     let mut in_escape = false;
     let mut width = 0;
     for c in text.chars() {

@@ -221,7 +221,7 @@ pub fn lanes_of(rate: BitRate, mtu: u16) -> u16 {
     let between = ("east".to_owned(), "west".to_owned());
     let link = FabricLinkSpec { between, rate, rtt: RTT, loss: Fraction::default() };
     let fabric = Fabric::new("cost", mtu, vec![region("east"), region("west")], vec![link]);
-    plan::plan_lane_count(&fabric.expect("two regions and a link are a fabric"))
+    plan::plan_lanes_limit(&fabric.expect("two regions and a link are a fabric"))
 }
 
 /// Returns the rows without those that equal an earlier one but for the number of runs.

@@ -23,7 +23,7 @@ struct MachineTime {
 impl RunClock {
     /// Starts a clock whose zero is now.
     pub(crate) fn start() -> Self {
-        Self { origin: Instant::now(), machine: read_machine_time() }
+        Self { origin: Instant::now(), machine: read_machine_clock() }
     }
 
     /// Returns the time since the run began.
@@ -33,7 +33,7 @@ impl RunClock {
 
     /// Returns the length of the run so far, and how busy the machine was meanwhile.
     pub(crate) fn elapsed(&self) -> Elapsed {
-        let machine_permille = self.machine.zip(read_machine_time()).and_then(|(then, now)| {
+        let machine_permille = self.machine.zip(read_machine_clock()).and_then(|(then, now)| {
             let busy = now.busy.saturating_sub(then.busy);
             (busy * 1000).checked_div(now.all.saturating_sub(then.all))
         });
@@ -42,20 +42,20 @@ impl RunClock {
 }
 
 /// Returns the processor time that the calling thread has used since its start.
-pub(crate) fn thread_cpu_time() -> Span {
+pub(crate) fn thread_cpu_clock() -> Span {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     // Neither is negative for a thread that runs.
     Span::from_ns(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
 }
 
 /// Reads the ticks of all processors from /proc/stat; `None` where the system does not say.
-fn read_machine_time() -> Option<MachineTime> {
-    parse_proc_stat(&std::fs::read_to_string("/proc/stat").ok()?)
+fn read_machine_clock() -> Option<MachineTime> {
+    parse_machine_clock(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
 /// Parses the text of /proc/stat: the columns user, nice, system, idle, iowait, irq, softirq and
 /// steal of the first line. User includes guests.
-fn parse_proc_stat(stat: &str) -> Option<MachineTime> {
+fn parse_machine_clock(stat: &str) -> Option<MachineTime> {
     let words = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
     let ticks: Vec<u64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
     let idle = ticks.get(3)? + ticks.get(4)?;
@@ -70,16 +70,16 @@ mod tests {
     #[test]
     fn idle_and_waiting_time_is_not_busy() {
         let stat = "cpu  10 2 30 400 50 6 7 8 9 9\ncpu0 1 2 3\n";
-        assert_eq!(parse_proc_stat(stat), Some(MachineTime { busy: 63, all: 513 }));
+        assert_eq!(parse_machine_clock(stat), Some(MachineTime { busy: 63, all: 513 }));
         for stat in ["", "cpu 1 2", "cpu a b c d e", "intr 5"] {
-            assert_eq!(parse_proc_stat(stat), None, "{stat}");
+            assert_eq!(parse_machine_clock(stat), None, "{stat}");
         }
     }
 
     #[test]
     fn a_thread_that_works_uses_time() {
-        let before = thread_cpu_time();
-        while thread_cpu_time() == before {}
+        let before = thread_cpu_clock();
+        while thread_cpu_clock() == before {}
         let elapsed = RunClock::start().elapsed();
         assert!(elapsed.machine_permille.is_none_or(|permille| permille <= 1000));
     }

@@ -258,7 +258,7 @@ impl FidelityLateness {
 
     /// Counts one delivery that was `ns` nanoseconds late.
     fn add(&mut self, ns: u64) {
-        self.counts[lateness_bucket(ns)] += 1;
+        self.counts[fidelity_bucket(ns)] += 1;
         self.count += 1;
         self.max = self.max.max(ns);
     }
@@ -279,7 +279,7 @@ impl FidelityLateness {
         for (bucket, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= wanted && *count > 0 {
-                return lateness_bucket_edge(bucket).min(self.max);
+                return fidelity_bucket_edge(bucket).min(self.max);
             }
         }
         0
@@ -287,7 +287,7 @@ impl FidelityLateness {
 }
 
 /// Returns the index of the histogram's bucket for `ns` nanoseconds.
-fn lateness_bucket(ns: u64) -> usize {
+fn fidelity_bucket(ns: u64) -> usize {
     if ns < BUCKETS_PER_DOUBLING {
         return ns as usize;
     }
@@ -297,7 +297,7 @@ fn lateness_bucket(ns: u64) -> usize {
 
 /// Returns the greatest lateness of a delivery, in nanoseconds, that the bucket with this index
 /// counts.
-fn lateness_bucket_edge(bucket: usize) -> u64 {
+fn fidelity_bucket_edge(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 2 * BUCKETS_PER_DOUBLING {
         return bucket;
@@ -396,9 +396,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_bucket_holds_what_is_below_its_edge(ns: u64) {
-            let bucket = lateness_bucket(ns);
-            prop_assert!(ns <= lateness_bucket_edge(bucket));
-            prop_assert!(bucket == 0 || ns > lateness_bucket_edge(bucket - 1));
+            let bucket = fidelity_bucket(ns);
+            prop_assert!(ns <= fidelity_bucket_edge(bucket));
+            prop_assert!(bucket == 0 || ns > fidelity_bucket_edge(bucket - 1));
         }
     }
 }

@@ -59,4 +59,4 @@ pub use trace::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]
 pub use virtual_net::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered, VirtualNet};
 #[cfg(feature = "virtual-net")]
-pub use virtual_time::{ExecutorStalled, Sleep, VirtualExecutor};
+pub use virtual_time::{ExecutorStalled, SleepTimer, VirtualExecutor};

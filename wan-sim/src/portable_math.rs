@@ -19,7 +19,7 @@ pub(crate) fn portable_ln(x: f64) -> f64 {
 }
 
 /// Returns the cube root of a number from zero, in operations that every machine rounds alike.
-pub(crate) fn cube_root(x: f64) -> f64 {
+pub(crate) fn portable_cube_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;
     }
@@ -35,7 +35,7 @@ pub(crate) fn cube_root(x: f64) -> f64 {
 }
 
 /// Returns `base` to the power `exponent`, by multiplications that every machine rounds alike.
-pub(crate) fn whole_power(mut base: f64, mut exponent: u64) -> f64 {
+pub(crate) fn portable_power(mut base: f64, mut exponent: u64) -> f64 {
     let mut power = 1.0;
     while exponent > 0 {
         if exponent % 2 == 1 {

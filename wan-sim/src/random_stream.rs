@@ -13,8 +13,8 @@ impl RandomStream {
     /// Makes the stream called `label` under `seed`. Streams with different labels are independent.
     pub(crate) fn new(seed: u64, label: &str) -> Self {
         let mut mixed =
-            label.bytes().fold(seed, |hash, byte| splitmix64(&mut (hash ^ u64::from(byte))));
-        Self { state: std::array::from_fn(|_| splitmix64(&mut mixed)) }
+            label.bytes().fold(seed, |hash, byte| random_splitmix64(&mut (hash ^ u64::from(byte))));
+        Self { state: std::array::from_fn(|_| random_splitmix64(&mut mixed)) }
     }
 
     /// Returns the next 64 random bits, by xoshiro256++.
@@ -77,15 +77,15 @@ impl RandomStream {
 }
 
 /// Mixes the bits of `word`, so that words that differ little have results that differ much.
-pub(crate) fn mix_bits(mut word: u64) -> u64 {
-    splitmix64(&mut word)
+pub(crate) fn mix_random_bits(mut word: u64) -> u64 {
+    random_splitmix64(&mut word)
 }
 
 /// 1,000,000,000 parts per billion: the probability 1.
 const ONE_PPB: u64 = 1_000_000_000;
 
 /// Advances `state` and returns the next 64 bits of the splitmix64 generator, which seeds streams.
-fn splitmix64(state: &mut u64) -> u64 {
+fn random_splitmix64(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn splitmix_matches_its_reference_vector() {
         let mut state = 1_234_567;
-        assert_eq!(splitmix64(&mut state), 6_457_827_717_110_365_317);
-        assert_eq!(splitmix64(&mut state), 3_203_168_211_198_807_973);
+        assert_eq!(random_splitmix64(&mut state), 6_457_827_717_110_365_317);
+        assert_eq!(random_splitmix64(&mut state), 3_203_168_211_198_807_973);
     }
 
     #[test]

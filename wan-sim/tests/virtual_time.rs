@@ -86,7 +86,7 @@ fn a_lab_file_works_in_virtual_time() {
     let topology = Topology::parse("lab.toml".as_ref(), text).unwrap();
     let time = VirtualExecutor::new();
     let net = VirtualNet::under(&time);
-    let sites = net.lay_out(&topology);
+    let sites = net.lay_out_sites(&topology);
     assert_eq!(sites[1], site_addresses(1).0);
     let ends = [0, 1].map(|site| SocketAddr::new(sites[site], 4433));
     let at = move |site: usize| ends[site];

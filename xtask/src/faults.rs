@@ -34,7 +34,7 @@ pub fn check_faults(
 
 /// Runs `cargo xtask faults` with `arguments` and prints the failure, if any.
 pub fn run_faults(arguments: &[&str]) -> ExitCode {
-    run_in_root(|root| faults_command(root, arguments))
+    run_faults_in_root(|root| faults_command(root, arguments))
 }
 
 /// Runs `cargo xtask chaos` with `arguments` and prints the failure, if any. The wheel is built with
@@ -42,11 +42,15 @@ pub fn run_faults(arguments: &[&str]) -> ExitCode {
 pub fn run_chaos_faults(arguments: &[&str]) -> ExitCode {
     let words = [&["python/tests/chaos/chaos_run.py"], arguments].concat();
     let repeat = [&["cargo", "xtask", "chaos"], arguments].concat().join(" ");
-    run_in_root(|root| Ok(python::python_torch_command(root, "dev", &words)?.repeated_by(repeat)))
+    run_faults_in_root(|root| {
+        Ok(python::python_torch_command(root, "dev", &words)?.repeated_by(repeat))
+    })
 }
 
 /// Makes a command line and runs it in the root of the workspace; prints the failure, if any.
-fn run_in_root(command: impl FnOnce(&Path) -> Result<CommandLine, CommandFailure>) -> ExitCode {
+fn run_faults_in_root(
+    command: impl FnOnce(&Path) -> Result<CommandLine, CommandFailure>,
+) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     match command(root).and_then(|line| line.run_to_success(root)) {
         Ok(()) => ExitCode::SUCCESS,

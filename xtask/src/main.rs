@@ -24,11 +24,11 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["check"] => stages::test_stages::run_fast_stages(),
-        ["test"] => stages::test_stages::run_all_stages(false),
-        ["test", "--install"] => stages::test_stages::run_all_stages(true),
-        ["python"] => stages::test_stages::run_python_stages(false),
-        ["python", "--built"] => stages::test_stages::run_python_stages(true),
+        ["check"] => stages::test_stages::run_fast_test_stages(),
+        ["test"] => stages::test_stages::run_all_test_stages(false),
+        ["test", "--install"] => stages::test_stages::run_all_test_stages(true),
+        ["python"] => stages::test_stages::run_python_test_stages(false),
+        ["python", "--built"] => stages::test_stages::run_python_test_stages(true),
         ["bench", "train", "--quick"] => bench::show_train_bench_quick(),
         ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => {
             bench::bench_fuzz_targets(targets)

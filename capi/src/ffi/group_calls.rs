@@ -29,7 +29,7 @@ pub unsafe extern "C" fn landbridge_connect(
         // SAFETY: the caller's promise, here and below.
         unsafe { write_output_argument(group, ptr::null_mut(), "group") }?;
         // SAFETY: as above.
-        let settings = unsafe { read_connect_options(options) }?;
+        let settings = unsafe { read_options_of_group_call(options) }?;
         let connected = Box::new(AttachedGroup::connect(settings)?);
         // SAFETY: as above.
         unsafe { write_output_argument(group, Box::into_raw(connected), "group") }
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn landbridge_connect(
 ///
 /// # Safety
 /// Those of [`landbridge_connect`].
-unsafe fn read_connect_options(
+unsafe fn read_options_of_group_call(
     options: *const ConnectOptions,
 ) -> Result<ConnectSettings, CallError> {
     // SAFETY: the caller's promise, for each pointer.

@@ -19,7 +19,8 @@ pub unsafe fn report(
 ) -> c_int {
     // What a panic leaves behind is only what locks guard, and those are changed in one step.
     let outcome = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        let text = format!("fault of the library, please report it: {}", panic_text(&*panic));
+        let text =
+            format!("fault of the library, please report it: {}", panic_report_text(&*panic));
         Err(CallError::new(Status::Internal, text))
     });
     let (status, text) = match outcome {
@@ -34,7 +35,7 @@ pub unsafe fn report(
 }
 
 /// Returns the message of a panic that was caught.
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
+fn panic_report_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
 }

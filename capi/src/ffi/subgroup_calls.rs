@@ -25,11 +25,11 @@ pub unsafe extern "C" fn landbridge_new_group(
 ) -> c_int {
     let making = |parent: &AttachedGroup| {
         // SAFETY: the caller's promise.
-        let ranks = unsafe { ranks_argument(ranks, count, parent) }?;
+        let ranks = unsafe { subgroup_ranks_argument(ranks, count, parent) }?;
         parent.new_group(ranks, None, timeout_argument(timeout_s)?)
     };
     // SAFETY: as above.
-    let call = || unsafe { finish_making_call(group, made, making) };
+    let call = || unsafe { finish_subgroup_call(group, made, making) };
     // SAFETY: as above.
     unsafe { report(error, call) }
 }
@@ -50,11 +50,11 @@ pub unsafe extern "C" fn landbridge_new_group_with_tag(
 ) -> c_int {
     let making = |parent: &AttachedGroup| {
         // SAFETY: the caller's promise.
-        let ranks = unsafe { ranks_argument(ranks, count, parent) }?;
+        let ranks = unsafe { subgroup_ranks_argument(ranks, count, parent) }?;
         parent.new_group(ranks, Some(tag), timeout_argument(timeout_s)?)
     };
     // SAFETY: as above.
-    let call = || unsafe { finish_making_call(group, made, making) };
+    let call = || unsafe { finish_subgroup_call(group, made, making) };
     // SAFETY: as above.
     unsafe { report(error, call) }
 }
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn landbridge_split(
         parent.split(number_argument(color), key, timeout_argument(timeout_s)?)
     };
     // SAFETY: the caller's promise.
-    let call = || unsafe { finish_making_call(group, made, making) };
+    let call = || unsafe { finish_subgroup_call(group, made, making) };
     // SAFETY: as above.
     unsafe { report(error, call) }
 }
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn landbridge_rank_in_job(
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
-unsafe fn finish_making_call(
+unsafe fn finish_subgroup_call(
     group: *mut AttachedGroup,
     made: *mut *mut AttachedGroup,
     making: impl FnOnce(&AttachedGroup) -> Result<Option<AttachedGroup>, CallError>,
@@ -128,7 +128,7 @@ unsafe fn finish_making_call(
 ///
 /// # Safety
 /// Any other pointer leads to as many numbers.
-unsafe fn ranks_argument(
+unsafe fn subgroup_ranks_argument(
     list: *const u32,
     count: usize,
     parent: &AttachedGroup,

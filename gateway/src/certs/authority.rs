@@ -78,7 +78,7 @@ impl CertificateAuthority {
         params.distinguished_name.push(DnType::CommonName, common_name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        set_certificate_validity(&mut params, CertificateValidity::days(CA_VALIDITY_DAYS));
+        set_authority_validity(&mut params, CertificateValidity::days(CA_VALIDITY_DAYS));
         let key = generate_authority_key_pair().map_err(at_fault)?;
         let key_pem = key.serialize_pem();
         let certified = CertifiedIssuer::self_signed(params, key).map_err(at_fault)?;
@@ -130,7 +130,7 @@ impl CertificateAuthority {
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
-        set_certificate_validity(&mut params, validity);
+        set_authority_validity(&mut params, validity);
         let key = generate_authority_key_pair().map_err(at_fault)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(at_fault)?;
         Ok(IssuedCertificate { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
@@ -180,7 +180,7 @@ fn read_authority_pem_file(file: &Path) -> Result<String, CertsError> {
 }
 
 /// Sets the first and the last moment at which a certificate is valid.
-fn set_certificate_validity(params: &mut CertificateParams, validity: CertificateValidity) {
+fn set_authority_validity(params: &mut CertificateParams, validity: CertificateValidity) {
     params.not_before = validity.not_before;
     params.not_after = validity.not_after;
 }

@@ -1,13 +1,13 @@
 //! Errors of making certificates and tokens.
 
-use crate::limits::process::LimitRemedy;
+use crate::limits::process::ProcessLimitRemedy;
 use std::path::PathBuf;
 
 /// Why certificates were not made. The caller's fault, or the file system's.
 #[derive(Debug, thiserror::Error)]
 pub enum CertsError {
     /// A file cannot be read or written.
-    #[error("{}: {source}{}", file.display(), LimitRemedy(source))]
+    #[error("{}: {source}{}", file.display(), ProcessLimitRemedy(source))]
     Io {
         /// The file.
         file: PathBuf,

@@ -2,7 +2,7 @@
 
 use super::authority::{CertificateAuthority, CertificateValidity, random_token};
 use super::error::CertsError;
-use crate::wan::connect::tls::certificate_file_expiry;
+use crate::wan::connect::tls::credentials_file_expiry;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -51,7 +51,7 @@ pub fn make_certificate_files(
     if fabric.gateway_named("ca").is_some() {
         return Err(CertsError::NameTaken);
     }
-    if let Some(job) = options.jobs.iter().find(|job| !crate::config::is_valid_config_name(job)) {
+    if let Some(job) = options.jobs.iter().find(|job| !crate::config::is_valid_name_value(job)) {
         return Err(CertsError::JobName(job.clone()));
     }
     if std::fs::metadata(out).is_ok_and(|found| !found.is_dir()) {
@@ -98,7 +98,7 @@ fn lock_certificates_folder(out: &Path) -> Result<File, CertsError> {
 fn certificate_file_expires_within(certificate: &Path, days: u32) -> bool {
     let due = OffsetDateTime::now_utc() + Duration::days(days.into());
     days > 0
-        && certificate_file_expiry(certificate).is_some_and(|expiry| expiry <= due.unix_timestamp())
+        && credentials_file_expiry(certificate).is_some_and(|expiry| expiry <= due.unix_timestamp())
 }
 
 /// Returns the CA of the folder, and whether it is new. A new CA makes all older certificates

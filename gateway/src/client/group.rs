@@ -87,10 +87,10 @@ impl Client {
         tag: Option<u32>,
         timeout: Span,
     ) -> Result<Option<Self>, GroupError> {
-        let ranks = self.ranks_in_job(ranks)?;
+        let ranks = self.group_ranks_in_job(ranks)?;
         let place = match tag {
             Some(tag) => GroupPlace::of_tag(tag),
-            None => self.count_making()?,
+            None => self.count_group_making()?,
         };
         let Some(handle) = self.begin_group(ranks, place).await? else { return Ok(None) };
         let made = Self { connection: Arc::clone(&self.connection), group: Arc::new(handle) };
@@ -131,12 +131,12 @@ impl Client {
         let (ranks, keys): (Vec<u32>, Vec<i64>) = same.map(|(rank, of)| (rank, of[1])).unzip();
         if color.is_none() {
             // It makes no group, but counts with those that do.
-            self.count_making()?;
+            self.count_group_making()?;
             return Ok(None);
         }
         if !keys.is_sorted() {
             // All ranks of the color see it, and count on with those of other colors.
-            self.count_making()?;
+            self.count_group_making()?;
             return Err(GroupError::KeyOrder);
         }
         self.new_group_with(&ranks, None, timeout).await
@@ -149,12 +149,12 @@ impl Client {
 
     /// Counts one more group that the ranks of this one make, and returns the new group's place
     /// among them.
-    fn count_making(&self) -> Result<GroupPlace, Failure> {
-        self.connection.lock_state().group_mut(self.group.number).count_making()
+    fn count_group_making(&self) -> Result<GroupPlace, Failure> {
+        self.connection.lock_state().group_mut(self.group.number).count_group_making()
     }
 
     /// Converts ranks of this group to their numbers in the job, ascending.
-    fn ranks_in_job(&self, ranks: &[u32]) -> Result<Vec<RankId>, GroupError> {
+    fn group_ranks_in_job(&self, ranks: &[u32]) -> Result<Vec<RankId>, GroupError> {
         let in_job = |rank: &u32| {
             let unknown = GroupError::UnknownRank { rank: *rank, ranks: self.world_size() };
             self.group.rank_in_job(*rank).ok_or(unknown)

@@ -32,11 +32,11 @@
 mod arena_slots;
 mod attach;
 mod batch;
-mod blocks;
 mod client_handle;
 mod collective;
 mod commit;
 mod connection;
+mod gather_scatter;
 mod group;
 mod operation;
 mod sends;
@@ -46,8 +46,8 @@ mod tensor;
 pub use arena_slots::ArenaBuffer;
 pub use arena_slots::ArenaFull;
 pub use attach::{
-    AttachError, AttachOptions, EpochTimeout, GATEWAY_TIMEOUT, GatewayAddress, NoTlsAddress,
-    TlsAddress, TlsGateway,
+    AttachEpochTimeout, AttachError, AttachOptions, AttachTlsGateway, GATEWAY_TIMEOUT,
+    GatewayAddress, NoTlsAddress, TlsAddress,
 };
 pub use batch::{BatchShare, StepError};
 pub use client_handle::Client;

@@ -80,7 +80,7 @@ impl Client {
         end: SendEnd,
     ) -> Result<Operation, PostError> {
         let SendSpec { peer, tag, timeout } = spec;
-        let pair = match self.pair_with(peer, timeout).await {
+        let pair = match self.send_pair_with(peer, timeout).await {
             Ok(pair) => pair,
             Err(failure) => return Err(PostError { failure, tensor: Box::new(tensor) }),
         };
@@ -93,7 +93,7 @@ impl Client {
 
     /// Returns the group of this rank and rank `peer`, once its epoch has begun. The first call
     /// makes the group.
-    async fn pair_with(&self, peer: RankId, timeout: Span) -> Result<Self, Failure> {
+    async fn send_pair_with(&self, peer: RankId, timeout: Span) -> Result<Self, Failure> {
         let bad = |text: String| Failure::new(FailureCode::BadPost, text);
         let (own, size) = (self.rank(), self.world_size());
         let unknown = || bad(format!("rank {peer} is not one of the {size} ranks of the group"));
@@ -102,9 +102,9 @@ impl Client {
             return Err(bad(format!("rank {own} sends to itself: copy the data instead")));
         }
         let known = lock_ignoring_poison(&self.group.pairs).get(&peer).cloned();
-        let group = match known.filter(|pair| !self.is_group_over(pair)) {
+        let group = match known.filter(|pair| !self.is_send_pair_over(pair)) {
             Some(pair) => pair,
-            None => self.make_pair(peer, in_job).await?,
+            None => self.make_send_pair(peer, in_job).await?,
         };
         let pair = Self { connection: Arc::clone(&self.connection), group };
         let met = tokio::time::timeout(timeout.duration(), pair.wait_for_epoch()).await;
@@ -121,13 +121,17 @@ impl Client {
 
     /// Makes the group of this rank and another one, whose number in the job is `in_job`. Another
     /// call may have made it meanwhile.
-    async fn make_pair(&self, peer: RankId, in_job: RankId) -> Result<Arc<GroupHandle>, Failure> {
+    async fn make_send_pair(
+        &self,
+        peer: RankId,
+        in_job: RankId,
+    ) -> Result<Arc<GroupHandle>, Failure> {
         let mut ranks = vec![self.connection.rank, in_job];
         ranks.sort_unstable();
         // One call at a time, since the gateway refuses a group that the rank has made already.
         let _making = self.connection.pair_making.lock().await;
         if let Some(pair) = lock_ignoring_poison(&self.group.pairs).get(&peer)
-            && !self.is_group_over(pair)
+            && !self.is_send_pair_over(pair)
         {
             return Ok(Arc::clone(pair));
         }
@@ -140,7 +144,7 @@ impl Client {
 
     /// Returns whether a group of this connection has ended for good, so that nothing can be posted
     /// in it.
-    fn is_group_over(&self, group: &GroupHandle) -> bool {
+    fn is_send_pair_over(&self, group: &GroupHandle) -> bool {
         self.connection.lock_state().group_mut(group.number).over.is_some()
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Fault {
     /// The file.
-    #[serde(serialize_with = "crate::observe::versioned::serialize_path")]
+    #[serde(serialize_with = "crate::observe::versioned::serialize_versioned_path")]
     pub file: PathBuf,
     /// The line, from 1; `None` when the fault has no line, such as a missing file.
     pub line: Option<usize>,

@@ -19,7 +19,7 @@ mod tests;
 pub use fabric::FabricFile;
 pub use fault::{Fault, Faults};
 pub use region::{GatewayChoiceError, GatewayConfig, JobConfig, LanePeer, RegionFile};
-pub use values::{LANES_MAX, is_valid_config_name};
+pub use values::{LANES_MAX, is_valid_name_value};
 
 use std::path::Path;
 

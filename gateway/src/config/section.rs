@@ -117,7 +117,7 @@ impl<'a> Section<'a> {
                 continue;
             }
             let listed = known.join(", ");
-            let accepted = match nearest_config_key(text, &known) {
+            let accepted = match nearest_section_key(text, &known) {
                 Some(near) => format!("{listed} (did you mean `{near}`?)"),
                 None => listed,
             };
@@ -169,14 +169,14 @@ pub(super) fn read_root_section<T>(
 }
 
 /// Returns the known key that differs least from `text`, if close enough for a misspelling.
-fn nearest_config_key(text: &str, known: &[&'static str]) -> Option<&'static str> {
-    let ranked = known.iter().map(|name| (config_key_edit_distance(text, name), *name));
+fn nearest_section_key(text: &str, known: &[&'static str]) -> Option<&'static str> {
+    let ranked = known.iter().map(|name| (section_key_edit_distance(text, name), *name));
     let (distance, name) = ranked.min()?;
     (distance <= 1 + name.len() / 4).then_some(name)
 }
 
 /// Counts the insertions, deletions and replacements of one character between two texts.
-fn config_key_edit_distance(one: &str, other: &str) -> usize {
+fn section_key_edit_distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (index, from) in one.chars().enumerate() {

@@ -22,7 +22,7 @@ pub(super) fn read_config_source(path: &Path) -> Result<String, Faults> {
         let error = std::io::Error::new(std::io::ErrorKind::InvalidFilename, why);
         return Err(Faults::unreadable_file(path, &error));
     }
-    stdio::read_text_up_to(path, CONFIG_BYTES_MAX)
+    stdio::read_text_file_up_to(path, CONFIG_BYTES_MAX)
         .map_err(|error| Faults::unreadable_file(path, &error))
 }
 

@@ -86,13 +86,13 @@ impl FromValue for Name {
     );
     /// Reads the name of a fabric, region, gateway or job: a string that is a valid name.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
-        value.as_str().filter(|text| is_valid_config_name(text)).map(|text| Self(text.to_owned()))
+        value.as_str().filter(|text| is_valid_name_value(text)).map(|text| Self(text.to_owned()))
     }
 }
 
 /// Returns whether a text can name a fabric, region, gateway or job: 1 to 63 lower-case letters,
 /// digits and inner hyphens.
-pub fn is_valid_config_name(text: &str) -> bool {
+pub fn is_valid_name_value(text: &str) -> bool {
     let inner = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     inner && (1..=63).contains(&text.len()) && !text.starts_with('-') && !text.ends_with('-')
 }
@@ -107,7 +107,7 @@ impl FromValue for RankCount {
         value_type("rank count", "integer", "a whole number from 1 to 65536");
     /// Reads a number of ranks: an integer from 1 to 65536.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
-        parse_config_u32(value).filter(|count| (1..=65_536).contains(count)).map(Self)
+        parse_u32_value(value).filter(|count| (1..=65_536).contains(count)).map(Self)
     }
 }
 
@@ -121,7 +121,7 @@ impl FromValue for LaneCount {
         value_type("lane count", "integer", "a whole number from 1 to 16");
     /// Reads a number of lanes: an integer from 1 to 16.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
-        let lanes = u16::try_from(parse_config_u32(value)?).ok()?;
+        let lanes = u16::try_from(parse_u32_value(value)?).ok()?;
         (1..=LANES_MAX).contains(&lanes).then_some(Self(lanes))
     }
 }
@@ -132,7 +132,7 @@ impl FromValue for NonZeroU32 {
     const VALUE_TYPE: ValueType = value_type("weight", "integer", "a whole number from 1 to 1000");
     /// Reads the weight of a job: an integer from 1 to 1000.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
-        let weight = parse_config_u32(value).filter(|weight| (1..=1000).contains(weight))?;
+        let weight = parse_u32_value(value).filter(|weight| (1..=1000).contains(weight))?;
         Self::new(weight)
     }
 }
@@ -152,7 +152,7 @@ impl FromValue for u16 {
         value_type("byte count", "integer", "a whole number of bytes, such as 1500");
     /// Reads a number of bytes, such as an MTU: an integer from 0 to 65535.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
-        parse_config_u32(value).and_then(|number| Self::try_from(number).ok())
+        parse_u32_value(value).and_then(|number| Self::try_from(number).ok())
     }
 }
 
@@ -167,7 +167,7 @@ impl FromValue for Speeds {
     /// Reads the compute speeds of ranks: an array of positive numbers.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let numbers =
-            value.as_array()?.iter().map(|number| parse_positive_config_number(number.get_ref()));
+            value.as_array()?.iter().map(|number| parse_positive_number_value(number.get_ref()));
         numbers.collect::<Option<Vec<f64>>>().map(Self)
     }
 }
@@ -187,13 +187,14 @@ impl FromValue for PeerAddress {
     );
     /// Reads the addresses at which peers reach lanes, each of one host and with a port.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
-        let addresses = parse_lane_addresses(value)?;
-        let reachable = addresses.all().all(|address| unreachable_kind(address.ip()).is_none());
+        let addresses = parse_lane_address_values(value)?;
+        let reachable =
+            addresses.all().all(|address| unreachable_value_kind(address.ip()).is_none());
         reachable.then_some(Self(addresses))
     }
     /// Names the first of the addresses that is at fault, and says why.
     fn problem_of_value(value: &DeValue<'_>) -> Option<String> {
-        problem_of_addresses(value, |address| unreachable_kind(address.ip()))
+        problem_of_address_values(value, |address| unreachable_value_kind(address.ip()))
     }
 }
 
@@ -212,11 +213,11 @@ impl FromValue for LaneBindAddress {
     );
     /// Reads the addresses that lanes bind, which may be the unspecified one, for all of the host.
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
-        parse_lane_addresses(value).map(Self)
+        parse_lane_address_values(value).map(Self)
     }
     /// Names the first of the addresses that is at fault, and says why.
     fn problem_of_value(value: &DeValue<'_>) -> Option<String> {
-        problem_of_addresses(value, |_| None)
+        problem_of_address_values(value, |_| None)
     }
 }
 
@@ -328,8 +329,7 @@ impl FromValue for RateSchedule {
         let entry = |entry: &Spanned<DeValue<'_>>| {
             let table = entry.get_ref().as_table()?;
             let field = |name| table.get(name)?.get_ref().as_str();
-            let (at, rate) =
-                (parse_config_time_of_day(field("at")?)?, field("rate")?.parse().ok()?);
+            let (at, rate) = (parse_time_of_day_value(field("at")?)?, field("rate")?.parse().ok()?);
             (table.len() == 2).then_some((at, rate))
         };
         let entries = value.as_array()?.iter().map(entry);
@@ -351,14 +351,14 @@ impl FromValue for RateSchedule {
             match (text("at"), text("rate")) {
                 (None, _) => Some(format!("has entry {number} without a text `at`")),
                 (_, None) => Some(format!("has entry {number} without a text `rate`")),
-                (Some(at), _) if parse_config_time_of_day(at).is_none() => {
+                (Some(at), _) if parse_time_of_day_value(at).is_none() => {
                     Some(format!("has entry {number} at `{at}`, which is no time of day"))
                 }
                 (_, Some(rate)) if rate.parse::<BitRate>().is_err() => {
                     Some(format!("has entry {number} with `{rate}`, which is no rate"))
                 }
                 (Some(at), _) => {
-                    let last = before.replace(parse_config_time_of_day(at)?);
+                    let last = before.replace(parse_time_of_day_value(at)?);
                     (last >= before)
                         .then(|| format!("has entry {number} at `{at}`, not after the one before"))
                 }
@@ -368,7 +368,7 @@ impl FromValue for RateSchedule {
 }
 
 /// Parses a time of day such as `08:00` or `08:00:30` to seconds since midnight.
-fn parse_config_time_of_day(text: &str) -> Option<u32> {
+fn parse_time_of_day_value(text: &str) -> Option<u32> {
     let fields: Vec<&str> = text.split(':').collect();
     let number = |text: &str, below: u32| {
         let digits = text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -393,7 +393,7 @@ macro_rules! quantity {
             }
             /// Reads a string of a number and a unit, or says which units are accepted.
             fn from_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
-                parse_config_quantity(value, Self::VALUE_TYPE.accepted)
+                parse_quantity_value(value, Self::VALUE_TYPE.accepted)
             }
         }
     };
@@ -421,7 +421,7 @@ impl FromValue for RandomLoss {
     /// Reads a percentage, or says what is wrong with it.
     fn from_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
         let accepted = Self::VALUE_TYPE.accepted;
-        let loss: Fraction = parse_config_quantity(value, accepted)?;
+        let loss: Fraction = parse_quantity_value(value, accepted)?;
         Self::parse_value(value).ok_or_else(|| BadValue {
             problem: format!("is {loss}, and a link that loses half of all packets is of no use"),
             accepted: accepted.to_owned(),
@@ -434,7 +434,7 @@ impl FromValue for RandomLoss {
 const LOSS_BELOW: f64 = 0.5;
 
 /// Parses a string of a number and a unit, or says which units are accepted.
-fn parse_config_quantity<T: FromStr<Err = QuantityError>>(
+fn parse_quantity_value<T: FromStr<Err = QuantityError>>(
     value: &DeValue<'_>,
     accepted: &'static str,
 ) -> Result<T, BadValue> {
@@ -443,14 +443,14 @@ fn parse_config_quantity<T: FromStr<Err = QuantityError>>(
         accepted: accepted.to_owned(),
     })?;
     text.parse().map_err(|_: QuantityError| BadValue {
-        problem: problem_of_quantity(text, accepted),
+        problem: problem_of_quantity_value(text, accepted),
         accepted: accepted.to_owned(),
     })
 }
 
 /// Says what is wrong with the text of a number and its unit. The unit should be one of the words
 /// of `accepted`.
-fn problem_of_quantity(text: &str, accepted: &str) -> String {
+fn problem_of_quantity_value(text: &str, accepted: &str) -> String {
     let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | '-' | '+');
     let unit = text.trim_start_matches(is_of_number).trim();
     let number = text.trim().strip_suffix(unit).unwrap_or(text).trim();
@@ -478,7 +478,7 @@ fn with_article(name: &str) -> String {
 }
 
 /// Returns the kind of an IP address that other hosts cannot reach as one host; `None` for all others.
-fn unreachable_kind(address: IpAddr) -> Option<&'static str> {
+fn unreachable_value_kind(address: IpAddr) -> Option<&'static str> {
     match address {
         _ if address.is_unspecified() => Some("stands for all addresses of a host"),
         _ if address.is_multicast() => Some("is a multicast address, of many hosts"),
@@ -492,7 +492,7 @@ fn unreachable_kind(address: IpAddr) -> Option<&'static str> {
 
 /// Says what is wrong with the first address at fault of a string or an array. `kind_at_fault` names
 /// kinds of addresses that are not accepted.
-fn problem_of_addresses(
+fn problem_of_address_values(
     value: &DeValue<'_>,
     kind_at_fault: impl Fn(SocketAddr) -> Option<&'static str>,
 ) -> Option<String> {
@@ -518,7 +518,7 @@ fn problem_of_addresses(
 }
 
 /// Parses one address, or an array of addresses that lanes use in turn.
-fn parse_lane_addresses(value: &DeValue<'_>) -> Option<LaneAddresses> {
+fn parse_lane_address_values(value: &DeValue<'_>) -> Option<LaneAddresses> {
     let address = |value: &DeValue<'_>| {
         BindAddress::parse_value(value)
             .map(|bind| bind.0)
@@ -539,13 +539,13 @@ fn lane_ports_fit(address: SocketAddr) -> bool {
 }
 
 /// Parses a TOML integer of 32 bits without sign.
-fn parse_config_u32(value: &DeValue<'_>) -> Option<u32> {
+fn parse_u32_value(value: &DeValue<'_>) -> Option<u32> {
     let integer = value.as_integer()?;
     u32::from_str_radix(integer.as_str(), integer.radix()).ok()
 }
 
 /// Parses a finite TOML number above 0.
-fn parse_positive_config_number(value: &DeValue<'_>) -> Option<f64> {
+fn parse_positive_number_value(value: &DeValue<'_>) -> Option<f64> {
     let text = match value {
         DeValue::Float(float) => float.as_str(),
         DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str(),

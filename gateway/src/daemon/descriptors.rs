@@ -24,7 +24,7 @@ pub fn descriptors_needed(
     serves_hosts: bool,
 ) -> u64 {
     let attach = if serves_hosts { DESCRIPTORS_OF_ATTACH } else { 0 };
-    let lanes = u64::from(plan::plan_lane_count(fabric)) * networks as u64;
+    let lanes = u64::from(plan::plan_lanes_limit(fabric)) * networks as u64;
     let ranks = fabric.gateway(me).ranks.len() as u64 * jobs as u64;
     DESCRIPTORS_BESIDE_RANKS + attach + lanes + DESCRIPTORS_PER_RANK * ranks
 }

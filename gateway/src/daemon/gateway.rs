@@ -9,7 +9,7 @@ use crate::events::{
     ENGINE_QUEUE_MAX, Event, EventSender, JobsUpdate, RateChange, RateError, ReloadedFiles,
 };
 use crate::host::{BoxFuture, Host};
-use crate::local::job::{JobSpec, LocalSpec};
+use crate::local::job_spec::{JobSpec, LocalSpec};
 use crate::local::listener::TrainerListener;
 use crate::local::remote::attach_listener::AttachSocket;
 use crate::local::server::{LAST_WRITE_TIMEOUT, LocalServer};
@@ -104,9 +104,9 @@ impl Gateway {
                 shutdown: shutdown.clone(),
                 control_writers: control_writers.clone(),
             };
-            wan::start_lanes(Arc::new(lanes)).await?;
+            wan::start_lane_endpoints(Arc::new(lanes)).await?;
         }
-        let last_messages = ShutdownMessages::new(&host, &peers, control_writers);
+        let last_messages = GatewayShutdownMessages::new(&host, &peers, control_writers);
         let engine = spawn_gateway_engine(&*host, &shutdown, engine, last_messages);
         let local = LocalServer::new(Arc::clone(&host), local, events.clone(), shutdown.clone());
         let spawn =
@@ -170,7 +170,10 @@ impl Gateway {
     ///
     /// # Errors
     /// [`RateError`]: the caller's fault; nothing has changed.
-    pub async fn change_rate(&self, change: RateChange) -> Option<Result<LinkReport, RateError>> {
+    pub async fn change_link_rate(
+        &self,
+        change: RateChange,
+    ) -> Option<Result<LinkReport, RateError>> {
         let (reply, changed) = oneshot::channel();
         self.events.send(Event::ChangeRate { change, reply }).await.ok()?;
         changed.await.ok()
@@ -209,13 +212,13 @@ impl Gateway {
 }
 
 /// The control messages that the engine has left to be sent when it ends.
-struct ShutdownMessages {
+struct GatewayShutdownMessages {
     host: Arc<dyn Host>,
     writers: TaskTracker,
     patience: Span,
 }
 
-impl ShutdownMessages {
+impl GatewayShutdownMessages {
     /// Makes the wait for the last control messages to `peers`, which tasks of `writers` write.
     fn new(
         host: &Arc<dyn Host>,
@@ -243,7 +246,7 @@ fn spawn_gateway_engine(
     host: &dyn Host,
     shutdown: &CancellationToken,
     engine: Engine,
-    last_messages: ShutdownMessages,
+    last_messages: GatewayShutdownMessages,
 ) -> oneshot::Receiver<()> {
     let (ended, is_ended) = oneshot::channel();
     let run_engine = async move {

@@ -3,7 +3,7 @@
 use super::memory_budget::partials_budget_per_job;
 use super::spec::GatewaySpec;
 use crate::events::JobSession;
-use crate::local::job::JobSpec;
+use crate::local::job_spec::JobSpec;
 use hier_collectives::ids::{BootId, Epoch, GatewayId};
 use hier_collectives::plan::Plan;
 use hier_collectives::session::SessionConfig;

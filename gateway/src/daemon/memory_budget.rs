@@ -25,7 +25,7 @@ pub fn reserved_memory_bytes(
     (jobs, networks): (usize, usize),
 ) -> ByteCount {
     let windows = plan.memory_bound(fabric, me, ByteCount::default()).window_bytes().get();
-    let lanes = u64::from(plan::plan_lane_count(fabric)) * wan::LANE_QUIC_BYTES.get();
+    let lanes = u64::from(plan::plan_lanes_limit(fabric)) * wan::LANE_QUIC_BYTES.get();
     ByteCount::new(jobs as u64 * windows + networks as u64 * lanes)
 }
 
@@ -61,7 +61,7 @@ pub fn process_memory_needs(
     fabric: &Fabric,
     networks: usize,
 ) -> MemoryNeeds {
-    let lanes = u64::from(plan::plan_lane_count(fabric)) * networks as u64;
+    let lanes = u64::from(plan::plan_lanes_limit(fabric)) * networks as u64;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let threads = THREADS_BESIDE_LANES_AND_CORES + lanes + cores;
     let private = memory.get().saturating_add(PROGRAM_PRIVATE_BYTES + threads * STACK_BYTES);

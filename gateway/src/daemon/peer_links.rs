@@ -59,7 +59,7 @@ pub(super) fn peer_lane_threads(
     me: GatewayId,
     sides: usize,
 ) -> impl Iterator<Item = LaneThreads> {
-    let each = usize::from(plan::plan_lane_count(fabric));
+    let each = usize::from(plan::plan_lanes_limit(fabric));
     let of = sides * each;
     let first = usize::from(me.0) * of;
     (0..sides).map(move |side| LaneThreads { first: first + side * each, of })
@@ -176,7 +176,7 @@ fn peer_lane_terms(
     (local, addresses): (&LaneAddresses, &LaneAddresses),
     rtt: Span,
 ) -> LaneNumberTerms {
-    let (most, pinned) = (plan::plan_lane_count(fabric), fabric.lanes_min());
+    let (most, pinned) = (plan::plan_lanes_limit(fabric), fabric.lanes_min());
     let of_addresses = local.count().max(addresses.count());
     let least_reason =
         if of_addresses > pinned { LaneReason::Addresses } else { LaneReason::Pinned };

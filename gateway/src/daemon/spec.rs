@@ -1,6 +1,6 @@
 //! The settings of a gateway, and why it may not start.
 
-use crate::local::job::JobSpec;
+use crate::local::job_spec::JobSpec;
 use crate::local::remote::attach_listener::{AttachListenError, AttachSpec};
 use crate::observe::engine_status_request::StatusRequest;
 use crate::observe::metrics::MetricsRegistry;

@@ -144,7 +144,7 @@ impl Engine {
     pub async fn run(mut self) {
         let host = Arc::clone(&self.shared.host);
         self.compute_bound();
-        self.apply_rate_limits();
+        self.apply_link_rate_limits();
         self.for_each_group(|group, now| group.session.handle_start(now));
         let mut timers = Timers {
             gauges: host.now() + GAUGE_INTERVAL,
@@ -159,7 +159,7 @@ impl Engine {
                 biased;
                 event = self.inbox.recv() => event,
                 Some(request) = self.status_requests.recv() => {
-                    let _ = request.send(self.gateway_report());
+                    let _ = request.send(self.gateway_status_report());
                     continue;
                 }
                 () = host.sleep_until(due) => {
@@ -186,7 +186,7 @@ impl Engine {
             if burst == EVENT_BURST_MAX {
                 burst = 0;
                 if let Ok(request) = self.status_requests.try_recv() {
-                    let _ = request.send(self.gateway_report());
+                    let _ = request.send(self.gateway_status_report());
                 }
                 self.run_due_timers(&mut timers);
             }
@@ -225,7 +225,7 @@ impl Engine {
         }
         if are_gauges_due {
             // The schedule of a link may give it another rate by now.
-            self.apply_rate_limits();
+            self.apply_link_rate_limits();
             self.update_gauges(now);
         }
         if self.shared.peers.connection_deadline().is_some_and(|deadline| deadline <= now) {
@@ -319,7 +319,7 @@ impl Engine {
             Event::LinkMessage { from, id, message } => {
                 if self.shared.peers.is_current_connection(from, id) {
                     match message {
-                        LinkMessage::Rate(change) => self.handle_rate_override(from, change),
+                        LinkMessage::Rate(change) => self.handle_link_rate_override(from, change),
                         LinkMessage::ControlGeneration(number) => {
                             self.shared.peers.handle_generation(from, id, number);
                         }
@@ -333,7 +333,7 @@ impl Engine {
                 }
             }
             Event::ChangeRate { change, reply } => {
-                let _ = reply.send(self.change_rate(&change));
+                let _ = reply.send(self.change_link_rate(&change));
             }
             Event::UpdateJobs { update, done } => {
                 self.update_jobs(update, now);
@@ -374,7 +374,7 @@ mod tests {
     use super::*;
     use crate::events::ENGINE_QUEUE_MAX;
     use crate::host::VirtualHost;
-    use crate::observe::engine_status_request::StatusHandle;
+    use crate::observe::engine_status_request::EngineStatusHandle;
     use hier_collectives::ids::Sequence;
     use hier_collectives::topology::{FabricGatewaySpec, FabricRegionSpec};
     use std::pin::pin;
@@ -388,14 +388,14 @@ mod tests {
             gateways: vec![FabricGatewaySpec::new("a-0", 1, None)],
         };
         let fabric = Arc::new(Fabric::new("alone", 1500, vec![alone], vec![]).expect("valid"));
-        let answered = crate::simulate::run_in_virtual_time(async {
+        let answered = crate::simulate::run_with_simulated_clock(async {
             let host = Arc::new(VirtualHost::new(VirtualNet::new(), 1));
             let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
             for number in 0..ENGINE_QUEUE_MAX as u64 {
                 let (group, sequence) = (GroupId::of_job("gone"), Sequence(number));
                 events.try_send(Event::SendsCancelled { group, sequence }).expect("room");
             }
-            let (status, status_requests) = StatusHandle::new();
+            let (status, status_requests) = EngineStatusHandle::new();
             let engine = Engine::new(EngineSpec {
                 host,
                 fabric,

@@ -47,7 +47,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`PeerError::NotYours`]: the name is not that of the group.
-    pub(super) fn handle_peer_serves(
+    pub(super) fn handle_job_change_of_peer(
         &mut self,
         from: GatewayId,
         boot: BootId,

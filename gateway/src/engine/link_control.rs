@@ -29,7 +29,10 @@ impl Engine {
     ///
     /// # Errors
     /// The gateway has no such link, or the rate is out of range.
-    pub(super) fn change_rate(&mut self, change: &RateChange) -> Result<LinkReport, RateError> {
+    pub(super) fn change_link_rate(
+        &mut self,
+        change: &RateChange,
+    ) -> Result<LinkReport, RateError> {
         let ends = self.links.set_override(change)?;
         match change.rate {
             Some(rate) => info!(
@@ -43,20 +46,24 @@ impl Engine {
                 change.link
             ),
         }
-        self.shared.peers.peer_ids().for_each(|peer| self.send_rate_overrides(peer));
-        self.apply_rate_limits();
-        Ok(self.link_report(self.fabric.link(ends.0, ends.1).expect("changed just now")))
+        self.shared.peers.peer_ids().for_each(|peer| self.send_link_rate_overrides(peer));
+        self.apply_link_rate_limits();
+        Ok(self.link_status_report(self.fabric.link(ends.0, ends.1).expect("changed just now")))
     }
 
     /// Sends a peer the limits that an operator of this gateway has set or removed on links that
     /// the peer's region has too.
-    pub(super) fn send_rate_overrides(&self, peer: GatewayId) {
+    pub(super) fn send_link_rate_overrides(&self, peer: GatewayId) {
         let overrides = self.links.overrides_for(peer);
         overrides.for_each(|message| self.shared.peers.send_rate_override(peer, message));
     }
 
     /// Stores a rate limit that an operator of a peer has set or removed, and applies it.
-    pub(super) fn handle_rate_override(&mut self, from: GatewayId, message: RateOverrideMessage) {
+    pub(super) fn handle_link_rate_override(
+        &mut self,
+        from: GatewayId,
+        message: RateOverrideMessage,
+    ) {
         if let Some(link) = self.links.receive_override(from, message) {
             let name = &self.fabric.gateway(from).name;
             match message.rate {
@@ -72,20 +79,21 @@ impl Engine {
                 ),
             }
         }
-        self.apply_rate_limits();
+        self.apply_link_rate_limits();
     }
 
     /// Sets the rate limit of the pacer of every peer: the operators', the schedule's or the
     /// fabric's rate, but at most the measured capacity.
-    pub(super) fn apply_rate_limits(&mut self) {
+    pub(super) fn apply_link_rate_limits(&mut self) {
         let now = self.shared.host.unix_seconds();
         let peers: Vec<GatewayId> = self.shared.peers.peer_ids().collect();
         for peer in peers {
             let limits =
                 self.links.ends_to(peer).and_then(|ends| self.links.effective_limit(ends, now));
             if let Some(limits) = limits {
-                let capacity = self.shared.peers.capacity_limit(peer).unwrap_or(limits.effective);
-                self.shared.peers.set_rate_limit(peer, limits.effective, capacity);
+                let capacity =
+                    self.shared.peers.traffic_capacity_limit(peer).unwrap_or(limits.effective);
+                self.shared.peers.set_traffic_limit(peer, limits.effective, capacity);
             }
         }
     }
@@ -95,13 +103,13 @@ impl Engine {
     /// or its lanes change.
     pub(super) fn sample_links(&mut self, now: TimeNs) -> bool {
         let is_busy = self.shared.peers.sample_links(now);
-        self.apply_rate_limits();
+        self.apply_link_rate_limits();
         let moved = self.shared.peers.follow_lane_numbers(now);
         for peer in moved {
             self.follow_connections("", now);
             // Messages on the way over the former control channel arrive late, so they have no
             // effect.
-            self.repeat_messages_to(peer, now);
+            self.repeat_messages_to_peer(peer, now);
         }
         let others = self.links.far_regions();
         let slow = others.iter().filter_map(|to| Some((*to, self.slow_link(*to)?))).collect();

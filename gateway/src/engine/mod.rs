@@ -12,6 +12,7 @@
 //! and removes jobs and exchanges them with other gateways, of which `peer_jobs` keeps what they
 //! say. `health` checks paths and logs problems, and `status` shows all of it.
 
+mod attached_ranks;
 mod connections;
 mod control_channel;
 mod engine_task;
@@ -23,7 +24,6 @@ mod lost_time;
 mod peer_events;
 mod peer_jobs;
 mod peers;
-mod ranks;
 mod status;
 mod straggler_monitor;
 

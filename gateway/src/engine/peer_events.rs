@@ -5,7 +5,7 @@
 
 use super::connections::VIOLATION_REMEDY;
 use super::engine_task::Engine;
-use super::job::membership::{PeerMember, group_id_of_facts};
+use super::job::membership::{PeerMember, membership_group_id};
 use super::peer_jobs::PeerJob;
 use crate::events::{ConnectionId, Event, SegmentPlacement};
 use crate::wan::{LaneHandle, LanePeerSeen};
@@ -103,7 +103,9 @@ impl Engine {
             return;
         }
         let handled = match message {
-            Message::Serves { boot, job } => Some(self.handle_peer_serves(from, boot, group, job)),
+            Message::Serves { boot, job } => {
+                Some(self.handle_job_change_of_peer(from, boot, group, job))
+            }
             Message::Unserved { boot } => {
                 self.peer_jobs.note_job(from, boot, group, PeerJob::Unserved);
                 None
@@ -113,7 +115,7 @@ impl Engine {
                 Some(self.handle_peer_member(from, (group, facts), said, now))
             }
             Message::Disband { failure } => self
-                .with_job_of(group, |job, _| job.handle_peer_disband(from, group, &failure, now)),
+                .with_job_of(group, |job, _| job.handle_group_disband(from, group, &failure, now)),
             // A gateway introduces each job, so that one that is not served here is known by name.
             message => self
                 .with_job_of(group, |job, _| job.handle_message(from, group, message, now))
@@ -137,7 +139,7 @@ impl Engine {
         said: PeerMember,
         now: TimeNs,
     ) -> Result<(), PeerError> {
-        if group_id_of_facts(&facts) != id || self.jobs.contains_key(&id) {
+        if membership_group_id(&facts) != id || self.jobs.contains_key(&id) {
             return Err(PeerError::NotYours("the facts of another group"));
         }
         // The id of a group is that of no job.
@@ -149,7 +151,7 @@ impl Engine {
 
     /// Repeats all messages of sessions and stores to a neighbour that may have been lost with a
     /// lane.
-    pub(super) fn repeat_messages_to(&mut self, peer: GatewayId, now: TimeNs) {
+    pub(super) fn repeat_messages_to_peer(&mut self, peer: GatewayId, now: TimeNs) {
         for job in self.jobs.values_mut() {
             job.for_each_group(|group| {
                 if let Some(member) = group.member(peer) {
@@ -173,7 +175,7 @@ impl Engine {
             self.handle_lane_down(seen.peer, seen.lane, old, "superseded", now);
         }
         let first = self.shared.peers.handle_lane_up(seen, handle, now);
-        self.send_rate_overrides(seen.peer);
+        self.send_link_rate_overrides(seen.peer);
         self.shared.peers.send_lane_wish(seen.peer);
         if first {
             // The peer may have restarted, and sends its rate overrides anew.
@@ -194,11 +196,11 @@ impl Engine {
     ) {
         let lost = self.shared.peers.handle_lane_down(peer, lane, id, why, now);
         let Some(lost) = lost else { return };
-        self.send_rate_overrides(peer);
+        self.send_link_rate_overrides(peer);
         self.shared.peers.send_lane_wish(peer);
         self.follow_connections(why, now);
         if !lost.last_lane && lost.control_messages {
-            self.repeat_messages_to(peer, now);
+            self.repeat_messages_to_peer(peer, now);
         }
     }
 
@@ -271,7 +273,7 @@ mod tests {
     use crate::engine::engine_task::EngineSpec;
     use crate::events::{ENGINE_QUEUE_MAX, JobSession};
     use crate::host::VirtualHost;
-    use crate::observe::engine_status_request::StatusHandle;
+    use crate::observe::engine_status_request::EngineStatusHandle;
     use crate::observe::metrics::MetricsRegistry;
     use crate::wan::link::policy::LinkPolicies;
     use hier_collectives::ids::{BootId, Epoch, RankId};
@@ -320,7 +322,7 @@ mod tests {
             peers: BTreeMap::new(),
             policies: LinkPolicies::new(),
             metrics: Arc::new(MetricsRegistry::new()),
-            status_requests: StatusHandle::new().1,
+            status_requests: EngineStatusHandle::new().1,
             events,
             inbox,
         });
@@ -329,7 +331,7 @@ mod tests {
 
     #[test]
     fn gateways_without_ranks_have_no_say_in_a_group() {
-        let runs = crate::simulate::run_in_virtual_time(async {
+        let runs = crate::simulate::run_with_simulated_clock(async {
             let (mut engine, job) = engine_of_three();
             let now = TimeNs::default();
             let said = PeerMember { boot: BootId(2), takes_part: true };
@@ -340,7 +342,7 @@ mod tests {
                     place: 1 << 32 | 1,
                     ranks: ranks.map(RankId).into(),
                 };
-                (group_id_of_facts(&facts), facts)
+                (membership_group_id(&facts), facts)
             };
             let (pair, group) = (facts(job, [0, 1]), facts(job, [0, 1]).0);
             let groups = |engine: &Engine| engine.jobs[&job].group_count();
@@ -359,7 +361,7 @@ mod tests {
             let over = Failure::new(FailureCode::BadPost, "over".to_owned());
             let mut end = |from| {
                 let disband = |job: &mut crate::engine::job::Job, _: &_| {
-                    job.handle_peer_disband(GatewayId(from), group, &over, now)
+                    job.handle_group_disband(GatewayId(from), group, &over, now)
                 };
                 engine.with_job_of(group, disband).expect("known")
             };

@@ -17,7 +17,7 @@ use units::{BitRate, TimeNs};
 
 impl Engine {
     /// Returns the status of the gateway at this moment, with all peers, links and jobs.
-    pub(super) fn gateway_report(&self) -> GatewayReport {
+    pub(super) fn gateway_status_report(&self) -> GatewayReport {
         let me = self.fabric.gateway(self.me);
         let sessions: Vec<_> = self.jobs.values().map(|job| job.world.session.status()).collect();
         let ready = |id| {
@@ -30,7 +30,7 @@ impl Engine {
             .jobs
             .values()
             .zip(&sessions)
-            .map(|(job, status)| self.job_report(job, status))
+            .map(|(job, status)| self.job_status_report(job, status))
             .collect();
         jobs.sort_by(|a, b| a.job.cmp(&b.job));
         let ours = self.fabric.links().iter();
@@ -44,8 +44,8 @@ impl Engine {
             fabric_identity: self.identity.iter().map(|byte| format!("{byte:02x}")).collect(),
             problems: Vec::new(),
             attach: None,
-            peers: peers.map(|id| self.peer_report(id, ready(id))).collect(),
-            links: ours.map(|link| self.link_report(link)).collect(),
+            peers: peers.map(|id| self.peer_status_report(id, ready(id))).collect(),
+            links: ours.map(|link| self.link_status_report(link)).collect(),
             links_down: self.outages.reports(
                 &self.fabric,
                 self.shared.peers.graph(),
@@ -64,7 +64,7 @@ impl Engine {
 
     /// Returns the state of a peer and its lanes; `ready` says whether all jobs have it in their
     /// epoch.
-    fn peer_report(&self, id: GatewayId, ready: bool) -> PeerReport {
+    fn peer_status_report(&self, id: GatewayId, ready: bool) -> PeerReport {
         let view = self.shared.peers.peer_view(id);
         let state = match (view.lanes_up, ready) {
             (0, _) => PeerState::Connecting,
@@ -97,7 +97,7 @@ impl Engine {
     }
 
     /// Returns a link of this region as configured, limited and measured.
-    pub(super) fn link_report(&self, link: &Link) -> LinkReport {
+    pub(super) fn link_status_report(&self, link: &Link) -> LinkReport {
         let limits = self.links.effective_limit((link.a, link.b), self.shared.host.unix_seconds());
         let here = self.fabric.gateway(self.me).region;
         let there = if link.a == here { link.b } else { link.a };
@@ -121,7 +121,7 @@ impl Engine {
     }
 
     /// Returns the state of a job: epoch, plan, ranks, collectives and commits.
-    fn job_report(&self, job: &Job, session: &SessionStatus) -> JobReport {
+    fn job_status_report(&self, job: &Job, session: &SessionStatus) -> JobReport {
         let now = self.shared.host.now();
         let shown = session.collectives.iter().filter(|c| c.state != "failed");
         let speeds: BTreeMap<RankId, f64> = job.stragglers.detection.speeds().collect();
@@ -144,14 +144,18 @@ impl Engine {
             totals: job.totals.report(),
             groups: job.group_count() as u64,
             collectives: shown.filter_map(|c| collective_status_report(c, now)).collect(),
-            commits: session.commits.iter().map(|commit| self.commit_report(commit, now)).collect(),
+            commits: session
+                .commits
+                .iter()
+                .map(|commit| self.commit_status_report(commit, now))
+                .collect(),
             removed: job.removed,
             draining: session.draining.as_ref().map(|drain| drain_status_report(drain, now)),
         }
     }
 
     /// Returns the status of a commit that has no answer yet.
-    fn commit_report(&self, commit: &session::CommitStatus, now: TimeNs) -> CommitReport {
+    fn commit_status_report(&self, commit: &session::CommitStatus, now: TimeNs) -> CommitReport {
         let region = |id: &GatewayId| self.fabric.gateway(*id).region;
         let regions: BTreeSet<RegionId> = commit.awaited_gateways.iter().map(region).collect();
         CommitReport {

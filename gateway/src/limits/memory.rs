@@ -102,14 +102,14 @@ impl MemoryNeeds {
     "up to {} are needed, and {}",
     ByteCount::new(*needed).rounded_beside(ByteCount::new(limit.total)), limit.name_and_rest()
 )]
-pub struct LimitBelowNeeds {
+pub struct MemoryLimitBelowNeeds {
     /// Bytes that may be needed, as the limit counts them.
     pub needed: u64,
     /// The limit.
     pub limit: MemoryLimit,
 }
 
-impl LimitBelowNeeds {
+impl MemoryLimitBelowNeeds {
     /// Returns the advice to somebody who set `memory` of a gateway, as a clause.
     pub fn remedy_for(&self, memory: ByteCount) -> String {
         let beside = self.needed.saturating_sub(memory.get());
@@ -122,7 +122,7 @@ impl LimitBelowNeeds {
 }
 
 /// Returns the tightest limit that leaves less than `bytes` for an arena; `None` if it fits.
-pub fn arena_limit_below(bytes: u64) -> Option<MemoryLimit> {
+pub fn arena_memory_limit(bytes: u64) -> Option<MemoryLimit> {
     let limits = memory_limits(Path::new("/")).into_iter();
     let counted = limits.filter(|limit| limit.kind != MemoryKind::Private);
     let tightest = counted.min_by_key(|limit| limit.available);
@@ -131,15 +131,15 @@ pub fn arena_limit_below(bytes: u64) -> Option<MemoryLimit> {
 
 /// Returns the limit that is exceeded most by the needs of a process, whatever else runs; `None` if
 /// all limits allow them.
-pub fn memory_limit_below_needs(needs: &MemoryNeeds) -> Option<LimitBelowNeeds> {
+pub fn memory_limit_below_needs(needs: &MemoryNeeds) -> Option<MemoryLimitBelowNeeds> {
     let limits = memory_limits(Path::new("/")).into_iter();
     let short = limits.filter(|limit| limit.total < needs.of_kind(limit.kind));
     let worst = short.max_by_key(|limit| needs.of_kind(limit.kind) - limit.total);
-    worst.map(|limit| LimitBelowNeeds { needed: needs.of_kind(limit.kind), limit })
+    worst.map(|limit| MemoryLimitBelowNeeds { needed: needs.of_kind(limit.kind), limit })
 }
 
 /// Returns the limit of this process that leaves the least for another mapping, if it has one.
-pub fn mapping_limit() -> Option<MemoryLimit> {
+pub fn mapping_memory_limit() -> Option<MemoryLimit> {
     let limits = process_memory_limits(Path::new("/")).into_iter();
     limits.filter(|limit| limit.kind.counts_stacks()).min_by_key(|limit| limit.available)
 }
@@ -148,7 +148,7 @@ pub fn mapping_limit() -> Option<MemoryLimit> {
 /// if it has none.
 pub fn describe_memory_limits() -> String {
     let root = Path::new("/");
-    let limits = process_memory_limits(root).into_iter().chain(cgroup_limits(root));
+    let limits = process_memory_limits(root).into_iter().chain(cgroup_memory_limits(root));
     let counted = limits.filter(|limit| limit.kind != MemoryKind::File);
     let texts = counted.map(|limit| limit.name_and_total());
     texts.collect::<Vec<_>>().join("; ")
@@ -157,14 +157,14 @@ pub fn describe_memory_limits() -> String {
 /// Returns all limits on this process's memory: of the host, the process and its cgroups. Their
 /// files are read below `root`.
 fn memory_limits(root: &Path) -> Vec<MemoryLimit> {
-    let mut limits = cgroup_limits(root);
-    limits.extend(host_limit(root));
+    let mut limits = cgroup_memory_limits(root);
+    limits.extend(host_memory_limit(root));
     limits.extend(process_memory_limits(root));
     limits
 }
 
 /// Returns the memory of the host, of which the kernel estimates what is available.
-fn host_limit(root: &Path) -> Option<MemoryLimit> {
+fn host_memory_limit(root: &Path) -> Option<MemoryLimit> {
     let text = read_limit_text(&root.join("proc/meminfo"));
     let field = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -211,13 +211,13 @@ const STATM_SIZE: usize = 0;
 const STATM_DATA: usize = 5;
 
 /// Returns the limits of this process's memory cgroup and of those around it.
-fn cgroup_limits(root: &Path) -> Vec<MemoryLimit> {
-    cgroups_of_process(root, "memory").iter().flat_map(limits_of_cgroup).collect()
+fn cgroup_memory_limits(root: &Path) -> Vec<MemoryLimit> {
+    cgroups_of_process(root, "memory").iter().flat_map(memory_limits_of_cgroup).collect()
 }
 
 /// Returns the limits of one cgroup. Above `memory.high` the kernel kills nobody, but slows the
 /// process down to a standstill.
-fn limits_of_cgroup(group: &Cgroup) -> Vec<MemoryLimit> {
+fn memory_limits_of_cgroup(group: &Cgroup) -> Vec<MemoryLimit> {
     let (files, usage, reclaimable) = match group.version {
         CgroupVersion::V1 => (
             &["memory.limit_in_bytes"][..],
@@ -269,7 +269,7 @@ mod tests {
             ("sys/fs/cgroup/service/memory.stat", format!("anon 5\ninactive_file {MIB}\n")),
         ];
         write_files(root.path(), &files);
-        let limits = cgroup_limits(root.path());
+        let limits = cgroup_memory_limits(root.path());
         let [limit] = &limits[..] else { panic!("one limit: {limits:?}") };
         assert_eq!((limit.total, limit.available), (200 * MIB, 101 * MIB));
         assert_eq!(limit.name, "memory.max of cgroup /service");
@@ -285,25 +285,28 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.stat", format!("total_active_file {MIB}\n")),
         ];
         write_files(root.path(), &files);
-        let limits = cgroup_limits(root.path());
+        let limits = cgroup_memory_limits(root.path());
         assert_eq!(limits.iter().map(|limit| limit.available).min(), Some(51 * MIB));
         let none = ("sys/fs/cgroup/memory/memory.limit_in_bytes", (i64::MAX - 4095).to_string());
         write_files(root.path(), &[none]);
-        assert!(cgroup_limits(root.path()).is_empty());
+        assert!(cgroup_memory_limits(root.path()).is_empty());
     }
 
     #[test]
     fn a_system_without_proc_has_the_limits_that_it_shows() {
         let root = tempfile::tempdir().expect("a folder");
-        assert_eq!((host_limit(root.path()), cgroup_limits(root.path())), (None, vec![]));
+        assert_eq!(
+            (host_memory_limit(root.path()), cgroup_memory_limits(root.path())),
+            (None, vec![])
+        );
         let files = [
             ("sys/fs/cgroup/memory.max", (200 * MIB).to_string()),
             ("sys/fs/cgroup/memory.current", (50 * MIB).to_string()),
             ("proc/meminfo", "MemTotal:  2048 kB\nMemAvailable:  1024 kB\n".to_owned()),
         ];
         write_files(root.path(), &files);
-        assert_eq!(cgroup_limits(root.path())[0].available, 150 * MIB);
-        assert_eq!(host_limit(root.path()).map(|limit| limit.available), Some(MIB));
+        assert_eq!(cgroup_memory_limits(root.path())[0].available, 150 * MIB);
+        assert_eq!(host_memory_limit(root.path()).map(|limit| limit.available), Some(MIB));
     }
 
     #[test]
@@ -316,7 +319,7 @@ mod tests {
             ("sys/fs/cgroup/service/memory.current", (50 * MIB).to_string()),
         ];
         write_files(root.path(), &files);
-        let limits = cgroup_limits(root.path());
+        let limits = cgroup_memory_limits(root.path());
         let found: Vec<_> = limits.iter().map(|limit| (&limit.name[..], limit.available)).collect();
         let (max, high) = ("memory.max of cgroup /service", "memory.high of cgroup /service");
         assert_eq!(found, [(max, 250 * MIB), (high, 150 * MIB)]);
@@ -327,7 +330,7 @@ mod tests {
         let needs = |bytes| MemoryNeeds { resident: bytes, private: bytes, address_space: bytes };
         let short = memory_limit_below_needs(&needs(1 << 60)).expect("no host has so much");
         assert!(short.to_string().starts_with("up to 1 EiB are needed"), "{short}");
-        assert!(arena_limit_below(1 << 60).is_some());
-        assert_eq!((arena_limit_below(1), memory_limit_below_needs(&needs(1))), (None, None));
+        assert!(arena_memory_limit(1 << 60).is_some());
+        assert_eq!((arena_memory_limit(1), memory_limit_below_needs(&needs(1))), (None, None));
     }
 }

@@ -61,7 +61,7 @@ pub fn reserve_process_time(seconds: u64) -> Option<u64> {
 pub fn check_process_descriptors(count: usize) -> io::Result<()> {
     let pipes: io::Result<Vec<_>> = (0..count.div_ceil(2)).map(|_| io::pipe()).collect();
     let refused = |error: io::Error| {
-        let text = format!("{error}{}", LimitRemedy(&error));
+        let text = format!("{error}{}", ProcessLimitRemedy(&error));
         io::Error::new(error.kind(), text)
     };
     pipes.map(drop).map_err(refused)
@@ -70,9 +70,9 @@ pub fn check_process_descriptors(count: usize) -> io::Result<()> {
 /// The limit that an operation has met, and the remedy, as far as its error does not say them. Prints
 /// nothing for errors of other kinds, whose texts suffice.
 #[derive(Debug)]
-pub struct LimitRemedy<'a>(pub &'a io::Error);
+pub struct ProcessLimitRemedy<'a>(pub &'a io::Error);
 
-impl fmt::Display for LimitRemedy<'_> {
+impl fmt::Display for ProcessLimitRemedy<'_> {
     /// Prints the limit and the setting that raises it, behind the text of the error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let current = |resource| getrlimit(resource).current;

@@ -3,7 +3,7 @@
 //! The tasks of pending trainers reserve ranks here; a trainer's task gives its rank back when it
 //! ends.
 
-use super::job::JobSpec;
+use super::job_spec::JobSpec;
 use super::refusal::{Refusal, RefusalReason};
 use crate::events::AttachmentId;
 use crate::host::Host;
@@ -48,7 +48,7 @@ struct LingeringArena {
 /// An attached rank and its share of the job's memory. Dropping it frees the rank; the memory is
 /// free once nothing has the arena mapped.
 #[derive(Debug)]
-pub(super) struct RankReservation {
+pub(super) struct AttachmentReservation {
     attachments: Arc<Attachments>,
     pub(super) group: GroupId,
     pub(super) rank: RankId,
@@ -81,7 +81,7 @@ impl Attachments {
         job: &JobSpec,
         rank: RankId,
         bytes: u64,
-    ) -> Result<RankReservation, Refusal> {
+    ) -> Result<AttachmentReservation, Refusal> {
         let mut table = lock_ignoring_poison(&self.table);
         let group = job.group();
         if table.attached.contains_key(&(group, rank)) {
@@ -103,7 +103,7 @@ impl Attachments {
             return Err(Refusal::new(reason, why));
         }
         table.attached.insert((group, rank), bytes);
-        Ok(RankReservation { attachments: Arc::clone(self), group, rank, arena: None })
+        Ok(AttachmentReservation { attachments: Arc::clone(self), group, rank, arena: None })
     }
 }
 
@@ -122,14 +122,14 @@ impl AttachmentTable {
     }
 }
 
-impl RankReservation {
+impl AttachmentReservation {
     /// Remembers the arena that the rank has brought and the gateway has mapped.
     pub(super) fn set_arena(&mut self, arena: &Arc<Arena>) {
         self.arena = Some(Arc::downgrade(arena));
     }
 }
 
-impl Drop for RankReservation {
+impl Drop for AttachmentReservation {
     /// Frees the rank and wakes waiting successors. The bytes of its arena stay counted while the
     /// arena is mapped, unless the rank is attached again.
     fn drop(&mut self) {
@@ -146,7 +146,7 @@ impl Drop for RankReservation {
 
 /// A trainer that has attached, and its memory.
 pub(super) struct Attachment {
-    pub reservation: RankReservation,
+    pub reservation: AttachmentReservation,
     pub id: AttachmentId,
     pub arena: Arc<Arena>,
     pub transport: Transport,
@@ -163,7 +163,7 @@ mod tests {
         attachments: &Arc<Attachments>,
         job: &JobSpec,
         rank: u32,
-    ) -> Result<(RankReservation, Arc<Arena>), Refusal> {
+    ) -> Result<(AttachmentReservation, Arc<Arena>), Refusal> {
         let mut reservation = attachments.reserve_rank(job, RankId(rank), PAGE)?;
         let arena = Arena::anonymous(PAGE).expect("a page");
         reservation.set_arena(&arena);

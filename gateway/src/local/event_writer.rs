@@ -4,7 +4,7 @@
 //! [`EventWriter`] keeps what is not written yet, so that the last message never begins inside another.
 
 use super::listener::TrainerStream;
-use super::protocol::{LocalResponse, frame_local_message};
+use super::protocol::{LocalResponse, frame_protocol_message};
 use super::remote::pieces::{append_result_piece, piece_ranges};
 use super::slots::GroupCollective;
 use crate::memory::mem_slice::MemSlice;
@@ -27,7 +27,7 @@ impl EventWriter {
 
     /// Adds a message to what [`EventWriter::flush`] writes to the trainer.
     pub fn queue(&mut self, response: &LocalResponse) {
-        self.pending.extend(frame_local_message(&response.encode()));
+        self.pending.extend(frame_protocol_message(&response.encode()));
     }
 
     /// Writes the bytes of a result in pieces, of which one at a time is held beside the arena.
@@ -77,7 +77,7 @@ impl EventWriter {
 mod tests {
     use super::*;
     use crate::events::GroupNumber;
-    use crate::local::protocol::{PIECE_BYTES_MAX, read_local_message};
+    use crate::local::protocol::{PIECE_BYTES_MAX, read_protocol_message};
     use crate::local::refusal::{Refusal, RefusalReason};
     use crate::memory::arena::Arena;
     use hier_collectives::ids::Sequence;
@@ -96,10 +96,11 @@ mod tests {
         assert!(unread.is_err(), "the trainer does not read");
         writer.queue(&LocalResponse::Refused(Refusal::new(RefusalReason::ShuttingDown, "bye")));
         let reading = async {
-            let first = LocalResponse::decode(&read_local_message(&mut theirs).await.expect("one"));
+            let first =
+                LocalResponse::decode(&read_protocol_message(&mut theirs).await.expect("one"));
             let Ok(LocalResponse::ResultPiece { bytes, .. }) = first else { panic!("{first:?}") };
             theirs.read_exact(&mut vec![0; bytes as usize]).await.expect("whole");
-            LocalResponse::decode(&read_local_message(&mut theirs).await.expect("another"))
+            LocalResponse::decode(&read_protocol_message(&mut theirs).await.expect("another"))
         };
         let (flushed, last) = tokio::join!(writer.flush(), reading);
         flushed.expect("read");

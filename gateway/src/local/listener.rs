@@ -49,7 +49,7 @@ pub struct AcceptedConnection {
     /// The stream after the first byte.
     pub stream: Box<dyn TrainerStream>,
     /// The trainer's arena; `None` for an operator.
-    pub memory: Option<ReceivedArena>,
+    pub memory: Option<ListenerArena>,
 }
 
 /// How contributions get from a trainer to its gateway, and results back.
@@ -62,7 +62,7 @@ pub enum Transport {
 }
 
 /// A trainer's arena before it is checked and mapped.
-pub enum ReceivedArena {
+pub enum ListenerArena {
     /// The file descriptor that came with the first byte.
     Memfd(OwnedFd),
     /// A descriptor that was sent, and that the system could not hand over: this process has as
@@ -74,7 +74,7 @@ pub enum ReceivedArena {
     Streamed,
 }
 
-impl ReceivedArena {
+impl ListenerArena {
     /// Returns whether the arena's memory is shared, or its bytes come over the connection.
     pub fn transport(&self) -> Transport {
         match self {
@@ -129,7 +129,7 @@ pub trait TrainerListener: Send + Sync + 'static {
 /// of a trainer, `None` for an operator.
 pub(super) async fn receive_listener_descriptor(
     stream: &UnixStream,
-) -> io::Result<Option<ReceivedArena>> {
+) -> io::Result<Option<ListenerArena>> {
     loop {
         stream.readable().await?;
         let received = stream.try_io(Interest::READABLE, || {
@@ -152,9 +152,9 @@ pub(super) async fn receive_listener_descriptor(
                 return Ok(None);
             }
             match descriptor {
-                Some(descriptor) => Ok(Some(ReceivedArena::Memfd(descriptor))),
+                Some(descriptor) => Ok(Some(ListenerArena::Memfd(descriptor))),
                 None if got.flags.contains(ReturnFlags::CTRUNC) => {
-                    Ok(Some(ReceivedArena::Undeliverable))
+                    Ok(Some(ListenerArena::Undeliverable))
                 }
                 None => {
                     let missing = "no file descriptor came with the first byte";
@@ -242,26 +242,26 @@ pub struct InProcessListener {
 
 /// Connects to an [`InProcessListener`].
 #[derive(Debug, Clone)]
-pub struct InProcessConnector {
+pub struct ListenerConnector {
     pending: mpsc::Sender<AcceptedConnection>,
 }
 
 /// Makes a listener for trainers in this process, and the connector by which they reach it.
-pub fn in_process_listener() -> (InProcessListener, InProcessConnector) {
+pub fn in_process_listener() -> (InProcessListener, ListenerConnector) {
     let (sender, pending) = mpsc::channel(PENDING_ACCEPTS_MAX);
     (
         InProcessListener { pending: Arc::new(Mutex::new(pending)) },
-        InProcessConnector { pending: sender },
+        ListenerConnector { pending: sender },
     )
 }
 
-impl InProcessConnector {
+impl ListenerConnector {
     /// Connects to the gateway in this process, and hands over a trainer's arena.
     ///
     /// # Errors
     /// The gateway is gone.
     pub async fn connect(&self, arena: Arc<Arena>) -> io::Result<Box<dyn TrainerStream>> {
-        self.connect_with(ReceivedArena::InProcess(arena)).await
+        self.connect_with(ListenerArena::InProcess(arena)).await
     }
 
     /// Connects to the gateway in this process as a trainer on another host does, which sends the
@@ -270,11 +270,11 @@ impl InProcessConnector {
     /// # Errors
     /// The gateway is gone.
     pub async fn connect_streamed(&self) -> io::Result<Box<dyn TrainerStream>> {
-        self.connect_with(ReceivedArena::Streamed).await
+        self.connect_with(ListenerArena::Streamed).await
     }
 
     /// Connects to the gateway in this process, and hands over this arena.
-    async fn connect_with(&self, memory: ReceivedArena) -> io::Result<Box<dyn TrainerStream>> {
+    async fn connect_with(&self, memory: ListenerArena) -> io::Result<Box<dyn TrainerStream>> {
         let (ours, theirs) = tokio::io::duplex(IN_PROCESS_PIPE_BYTES);
         let accepted = AcceptedConnection { stream: Box::new(theirs), memory: Some(memory) };
         let sent = self.pending.send(accepted).await;
@@ -284,7 +284,7 @@ impl InProcessConnector {
 }
 
 impl TrainerListener for InProcessListener {
-    /// Waits for the next connection of an [`InProcessConnector`].
+    /// Waits for the next connection of an [`ListenerConnector`].
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
         let pending = Arc::clone(&self.pending);
         Box::pin(async move {

@@ -9,7 +9,7 @@
 
 mod attachments;
 mod event_writer;
-pub mod job;
+pub mod job_spec;
 pub mod listener;
 pub mod operator;
 pub mod protocol;

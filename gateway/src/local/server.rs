@@ -6,16 +6,16 @@
 //! attached.
 
 use super::attachments::Attachment;
-use super::attachments::{Attachments, RankReservation};
-use super::job::{JobSpec, LocalSpec};
+use super::attachments::{AttachmentReservation, Attachments};
+use super::job_spec::{JobSpec, LocalSpec};
 use super::listener::{
-    AcceptedConnection, ConnectionSource, IncomingConnection, ReceivedArena, TrainerListener,
+    AcceptedConnection, ConnectionSource, IncomingConnection, ListenerArena, TrainerListener,
     TrainerStream,
 };
 use super::operator::{OperatorRequest, OperatorResponse};
 use super::protocol::{
-    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, TOKEN_BYTES, Token, read_local_message,
-    write_local_message,
+    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, TOKEN_BYTES, Token, read_protocol_message,
+    write_protocol_message,
 };
 use super::refusal::{Refusal, RefusalReason};
 pub use super::trainer::LAST_WRITE_TIMEOUT;
@@ -63,8 +63,8 @@ pub struct LocalServer {
 
 /// A trainer that may attach, and the arena that it offers.
 struct PendingAttachment {
-    reservation: RankReservation,
-    memory: ReceivedArena,
+    reservation: AttachmentReservation,
+    memory: ListenerArena,
     arena_bytes: u64,
 }
 
@@ -175,12 +175,12 @@ impl LocalServer {
         let AcceptedConnection { mut stream, memory } = handshake.await?;
         let Some(memory) = memory else {
             let response =
-                self.serve_operator(source, &read_local_message(&mut stream).await?).await;
+                self.serve_operator(source, &read_protocol_message(&mut stream).await?).await;
             let response = serde_json::to_vec(&response).expect("keys are strings");
-            write_local_message(&mut stream, &response).await?;
+            write_protocol_message(&mut stream, &response).await?;
             return Ok(None);
         };
-        let request = LocalRequest::decode(&read_local_message(&mut stream).await?);
+        let request = LocalRequest::decode(&read_protocol_message(&mut stream).await?);
         let admitted = match request {
             Ok(request) => self.admit_trainer(request, memory).await,
             Err(error) => Err(Refusal::bad_request(error.to_string())),
@@ -205,7 +205,7 @@ impl LocalServer {
                 "a trainer was refused: {refusal}{suppressed}"
             );
         }
-        write_local_message(stream, &LocalResponse::Refused(refusal).encode()).await
+        write_protocol_message(stream, &LocalResponse::Refused(refusal).encode()).await
     }
 
     /// Answers an operator. The socket's mode may admit trainers of other users, but only the
@@ -237,7 +237,7 @@ impl LocalServer {
     async fn admit_trainer(
         &self,
         request: LocalRequest,
-        memory: ReceivedArena,
+        memory: ListenerArena,
     ) -> Result<PendingAttachment, Refusal> {
         let LocalRequest::Attach(attach) = request else {
             return Err(Refusal::bad_request("the first request must be an attach"));
@@ -292,7 +292,7 @@ impl LocalServer {
     }
 
     /// Maps an arena on a blocking thread, since a large one takes a while.
-    async fn map_arena(&self, memory: ReceivedArena, bytes: u64) -> Result<Arc<Arena>, Refusal> {
+    async fn map_arena(&self, memory: ListenerArena, bytes: u64) -> Result<Arc<Arena>, Refusal> {
         let (done, opened) = oneshot::channel();
         let open = move || {
             // The connection may be gone by now.

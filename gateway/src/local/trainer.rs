@@ -6,11 +6,11 @@
 
 use super::attachments::Attachment;
 use super::event_writer::EventWriter;
-use super::job::{JobSpec, LocalSpec};
+use super::job_spec::{JobSpec, LocalSpec};
 use super::listener::{TrainerStream, Transport};
 use super::protocol::{
     LOCAL_VERSION, LocalRequest, LocalResponse, MakeGroup, POSTS_MAX, STORE_REQUESTS_MAX,
-    read_local_message,
+    read_protocol_message,
 };
 use super::refusal::{Refusal, RefusalReason};
 use super::remote::pieces::{PieceReceiver, is_result_sent_in_pieces};
@@ -45,20 +45,20 @@ pub const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
 
 /// The requests of a trainer that were taken and have not ended.
 #[derive(Debug)]
-struct RequestsUnderWay {
+struct TrainerRequests {
     slots: SlotsInUse,
     /// The requests to the store that may be added.
     store: Semaphore,
 }
 
-impl Default for RequestsUnderWay {
+impl Default for TrainerRequests {
     /// Makes the requests of a trainer that has just attached: none.
     fn default() -> Self {
         Self { slots: SlotsInUse::default(), store: Semaphore::new(STORE_REQUESTS_MAX) }
     }
 }
 
-impl RequestsUnderWay {
+impl TrainerRequests {
     /// Takes one of the places that a trainer has for requests to the store. It is given back with
     /// the answer.
     ///
@@ -94,7 +94,7 @@ pub(super) async fn serve_trainer(
     let id = attachment.id;
     let (queue, mut rank_events) = mpsc::channel(RANK_EVENTS_MAX);
     let overflowed = CancellationToken::new();
-    let under_way = RequestsUnderWay::default();
+    let under_way = TrainerRequests::default();
     let welcome = LocalResponse::Attached {
         version: LOCAL_VERSION,
         world_size: context.spec.world_size,
@@ -168,7 +168,7 @@ async fn read_trainer_requests(
     context: &TrainerContext<'_>,
     attachment: &Attachment,
     reader: ReadHalf<Box<dyn TrainerStream>>,
-    under_way: &RequestsUnderWay,
+    under_way: &TrainerRequests,
 ) -> Refusal {
     // The buffer takes a message and its length with one read.
     let mut reader = BufReader::new(reader);
@@ -219,7 +219,7 @@ async fn read_trainer_requests(
 fn trainer_event(
     attachment: &Attachment,
     groups: &mut TrainerGroups,
-    under_way: &RequestsUnderWay,
+    under_way: &TrainerRequests,
     request: LocalRequest,
     permit: OwnedSemaphorePermit,
 ) -> Result<LocalEvent, Refusal> {
@@ -291,7 +291,7 @@ fn trainer_event(
 /// The reason why the post breaks a rule.
 fn locate_trainer_post(
     attachment: &Attachment,
-    under_way: &RequestsUnderWay,
+    under_way: &TrainerRequests,
     (number, place): (GroupNumber, RankPlace),
     post: &Post,
     offsets: [u64; 2],
@@ -325,7 +325,7 @@ async fn receive_trainer_piece(
 async fn read_trainer_request(
     reader: &mut (impl AsyncRead + Unpin),
 ) -> Result<LocalRequest, Refusal> {
-    let bytes = read_local_message(reader).await.map_err(trainer_gone)?;
+    let bytes = read_protocol_message(reader).await.map_err(trainer_gone)?;
     LocalRequest::decode(&bytes)
         .map_err(|error| Refusal::bad_request(format!("malformed request: {error}")))
 }
@@ -339,7 +339,7 @@ fn trainer_gone(error: io::Error) -> Refusal {
 async fn write_trainer_events(
     rank_events: &mut mpsc::Receiver<(GroupNumber, RankEvent)>,
     writer: &mut EventWriter,
-    under_way: &RequestsUnderWay,
+    under_way: &TrainerRequests,
 ) -> Refusal {
     let mut batch = Vec::with_capacity(WRITE_BATCH_EVENTS_MAX);
     while rank_events.recv_many(&mut batch, WRITE_BATCH_EVENTS_MAX).await > 0 {
@@ -363,7 +363,7 @@ async fn write_trainer_events(
 async fn queue_trainer_event(
     (number, event): (GroupNumber, RankEvent),
     writer: &mut EventWriter,
-    under_way: &RequestsUnderWay,
+    under_way: &TrainerRequests,
 ) -> io::Result<()> {
     match &event {
         RankEvent::ResultReady { sequence, .. } => {

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "shared memory is mapped by pointer")]
 
 use crate::accept_errors::DESCRIPTORS_REMEDY;
-use crate::limits::memory::{MemoryLimit, arena_limit_below, mapping_limit};
+use crate::limits::memory::{MemoryLimit, arena_memory_limit, mapping_memory_limit};
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::fs::{SealFlags, SeekFrom};
 use rustix::io::Errno;
@@ -123,7 +123,7 @@ impl ArenaError {
 
     /// Returns the error of a mapping of `wanted` bytes that the system refused.
     fn of_mapping(error: Errno, wanted: u64) -> Self {
-        match mapping_limit() {
+        match mapping_memory_limit() {
             Some(limit) if error == Errno::NOMEM => Self::Limited { wanted, limit },
             _ => Self::System(error.into()),
         }
@@ -146,7 +146,7 @@ impl Arena {
     /// The system has too little memory, or a limit leaves too little of it.
     pub fn for_streams(bytes: u64) -> Result<Arc<Self>, ArenaError> {
         // Without this check the kernel would kill the gateway or others to find the pages.
-        if let Some(limit) = arena_limit_below(bytes) {
+        if let Some(limit) = arena_memory_limit(bytes) {
             return Err(ArenaError::Limited { wanted: bytes, limit });
         }
         let flags = MapFlags::PRIVATE | MapFlags::POPULATE;
@@ -254,7 +254,7 @@ impl Arena {
             return Err(ArenaError::BadSize(bytes));
         }
         // Without this check the kernel would kill this process or others to find the pages.
-        if let Some(limit) = arena_limit_below(bytes) {
+        if let Some(limit) = arena_memory_limit(bytes) {
             return Err(ArenaError::Limited { wanted: bytes, limit });
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

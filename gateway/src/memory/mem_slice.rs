@@ -167,7 +167,7 @@ impl MemSlice {
     /// Returns the bytes of the slice without a copy, for QUIC and the FEC coder. The mapping stays
     /// until the bytes are dropped.
     pub fn into_bytes(self) -> Bytes {
-        Bytes::from_owner(SharedBytes(self))
+        Bytes::from_owner(MemSliceBytes(self))
     }
 
     /// Returns the length in bytes as a `usize`.
@@ -183,9 +183,9 @@ impl MemSlice {
 }
 
 /// A slice that the owner of [`Bytes`] keeps mapped.
-struct SharedBytes(MemSlice);
+struct MemSliceBytes(MemSlice);
 
-impl AsRef<[u8]> for SharedBytes {
+impl AsRef<[u8]> for MemSliceBytes {
     /// Returns the bytes in place, without a copy.
     fn as_ref(&self) -> &[u8] {
         // SAFETY: the range is mapped for as long as `self` lives. A trainer that writes it during

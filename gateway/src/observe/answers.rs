@@ -2,7 +2,7 @@
 //!
 //! The server hands over each request, in the task of its connection.
 
-use super::engine_status_request::{StatusError, StatusHandle};
+use super::engine_status_request::{EngineStatusHandle, StatusError};
 use super::fabric::FabricReport;
 use super::history::History;
 use super::metrics::MetricsRegistry;
@@ -28,7 +28,7 @@ pub struct AnswerSources {
     /// All metrics.
     pub metrics: Arc<MetricsRegistry>,
     /// Requests the status from the engine.
-    pub status: StatusHandle,
+    pub status: EngineStatusHandle,
     /// The reason why trainers cannot attach at the gateway's socket, while there is one.
     pub socket_problem: watch::Receiver<Option<String>>,
     /// The address at which trainers of other hosts attach, if the gateway serves them.

@@ -12,7 +12,7 @@ pub type StatusRequest = oneshot::Sender<GatewayReport>;
 /// Requests go through a channel from the HTTP server to the engine, of `STATUS_REQUESTS_MAX`
 /// entries. While it is full, further requests fail.
 #[derive(Debug, Clone)]
-pub struct StatusHandle {
+pub struct EngineStatusHandle {
     requests: mpsc::Sender<StatusRequest>,
 }
 
@@ -30,7 +30,7 @@ pub enum StatusError {
     Gone,
 }
 
-impl StatusHandle {
+impl EngineStatusHandle {
     /// Makes a handle, and the queue by which the engine receives its requests.
     pub fn new() -> (Self, mpsc::Receiver<StatusRequest>) {
         let (requests, received) = mpsc::channel(STATUS_REQUESTS_MAX);

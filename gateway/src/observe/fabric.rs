@@ -66,13 +66,13 @@ impl FabricReport {
             RegionGatewayReport {
                 gateway: gateway.name.clone(),
                 first_rank: gateway.ranks.start,
-                ranks: fabric_rank_count(&gateway.ranks),
+                ranks: fabric_report_rank_count(&gateway.ranks),
                 has_wan_port: gateway.wan.is_some(),
             }
         };
         let regions = fabric.regions().iter().map(|region| RegionReport {
             region: region.name.clone(),
-            ranks: fabric_rank_count(&region.ranks),
+            ranks: fabric_report_rank_count(&region.ranks),
             gateways: region.gateways.clone().map(gateway).collect(),
         });
         let links = fabric.links().iter().map(|link| FabricLinkReport {
@@ -92,6 +92,6 @@ impl FabricReport {
 }
 
 /// Returns the number of ranks in a range of rank numbers.
-fn fabric_rank_count(ranks: &Range<u32>) -> u32 {
+fn fabric_report_rank_count(ranks: &Range<u32>) -> u32 {
     ranks.end - ranks.start
 }

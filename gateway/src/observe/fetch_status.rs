@@ -39,7 +39,7 @@ pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
     let stream = TcpStream::connect_timeout(&fetchable_status_address(address), FETCH_TIMEOUT)
         .map_err(|source| FetchError::Unreachable { address, source })?;
     let answer = fetch_status_text(&stream, address, FETCH_TIMEOUT);
-    parse_fetched_answer(address, answer.map_err(|error| unfinished_answer(address, &error))?)
+    parse_fetched_status(address, answer.map_err(|error| unfinished_status_fetch(address, &error))?)
 }
 
 /// Fetches a status as [`fetch_status`] does, within 10 s. Call it within a runtime.
@@ -53,11 +53,11 @@ pub async fn fetch_status_async(address: SocketAddr) -> Result<GatewayReport, Fe
     let stream = stream.map_err(|source| FetchError::Unreachable { address, source })?;
     let answer = timeout(FETCH_TIMEOUT, fetch_status_text_async(stream, address)).await;
     let answer = answer.unwrap_or_else(|_| Err(timed_out()));
-    parse_fetched_answer(address, answer.map_err(|error| unfinished_answer(address, &error))?)
+    parse_fetched_status(address, answer.map_err(|error| unfinished_status_fetch(address, &error))?)
 }
 
 /// Makes the error of a server that accepted the connection and gave no whole answer.
-fn unfinished_answer(address: SocketAddr, error: &io::Error) -> FetchError {
+fn unfinished_status_fetch(address: SocketAddr, error: &io::Error) -> FetchError {
     let problem = match error.kind() {
         io::ErrorKind::TimedOut => {
             "no whole answer came within 5 s; is the process stopped, or its host overloaded?"
@@ -73,7 +73,7 @@ const OTHER_PROGRAM: &str =
     "another program may listen there, or a gateway of another version than this command";
 
 /// Parses the HTTP answer of the server at `address` to the gateway's status.
-fn parse_fetched_answer(address: SocketAddr, answer: Vec<u8>) -> Result<GatewayReport, FetchError> {
+fn parse_fetched_status(address: SocketAddr, answer: Vec<u8>) -> Result<GatewayReport, FetchError> {
     let bad_answer = |problem: &str| FetchError::BadAnswer {
         address,
         problem: format!("{problem}; {OTHER_PROGRAM}"),
@@ -184,7 +184,9 @@ mod tests {
         let error = fetch_status_text(&stream, address, Duration::from_millis(50));
         let error = error.expect_err("no end came");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        assert!(unfinished_answer(address, &error).to_string().contains("no whole answer came"));
+        assert!(
+            unfinished_status_fetch(address, &error).to_string().contains("no whole answer came")
+        );
         drop(stream);
         server.join().expect("ends with its client");
     }

@@ -24,13 +24,16 @@ use tokio::time::MissedTickBehavior;
 pub async fn run_http_server(listener: TcpListener, observed: AnswerSources) -> Infallible {
     let answers = Arc::new(Answers::new(observed));
     tokio::select! {
-        never = accept_server_connections(listener, &answers) => never,
-        never = sample_server_status(&answers) => never,
+        never = accept_http_server_connections(listener, &answers) => never,
+        never = sample_http_server_status(&answers) => never,
     }
 }
 
 /// Accepts HTTP connections for ever, and serves each in a task of its own.
-async fn accept_server_connections(listener: TcpListener, answers: &Arc<Answers>) -> Infallible {
+async fn accept_http_server_connections(
+    listener: TcpListener,
+    answers: &Arc<Answers>,
+) -> Infallible {
     let admission = AdmissionControl::new(HTTP_CONNECTIONS_MAX);
     let errors = AcceptErrors::new("an HTTP connection", answers.warnings());
     loop {
@@ -66,7 +69,7 @@ async fn accept_server_connections(listener: TcpListener, answers: &Arc<Answers>
 
 /// Samples the status every [`SAMPLE_INTERVAL`] for ever; the first sample is one interval from
 /// now.
-async fn sample_server_status(answers: &Answers) -> Infallible {
+async fn sample_http_server_status(answers: &Answers) -> Infallible {
     let begin = tokio::time::Instant::now() + SAMPLE_INTERVAL;
     let mut ticks = tokio::time::interval_at(begin, SAMPLE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

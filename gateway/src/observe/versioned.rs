@@ -39,18 +39,18 @@ impl<T: Serialize> Versioned<T> {
 ///
 /// # Errors
 /// The errors of the serialiser.
-pub fn serialize_path<S: Serializer>(
+pub fn serialize_versioned_path<S: Serializer>(
     path: impl AsRef<Path>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&path.as_ref().display())
 }
 
-/// Serialises paths as [`serialize_path`] does one.
+/// Serialises paths as [`serialize_versioned_path`] does one.
 ///
 /// # Errors
 /// The errors of the serialiser.
-pub fn serialize_paths<S: Serializer>(
+pub fn serialize_versioned_paths<S: Serializer>(
     paths: &[impl AsRef<Path>],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {

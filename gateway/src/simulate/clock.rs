@@ -7,7 +7,7 @@ use std::future::Future;
 ///
 /// # Errors
 /// The system has no resources for a runtime.
-pub fn run_in_virtual_time<T>(future: impl Future<Output = T>) -> std::io::Result<T> {
+pub fn run_with_simulated_clock<T>(future: impl Future<Output = T>) -> std::io::Result<T> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     Ok(builder.enable_time().start_paused(true).build()?.block_on(future))
 }

@@ -15,7 +15,7 @@ mod training_step;
 mod virtual_deployment;
 
 pub use addresses::{simulated_address, simulated_lan_address};
-pub use clock::run_in_virtual_time;
+pub use clock::run_with_simulated_clock;
 pub use error::SimulateError;
 pub use keys::{GatewayIdentity, KeyFolder};
 pub use network::{NetworkLayout, SIMULATED_QUEUE_MIN};

@@ -51,7 +51,7 @@ pub struct SimulatedTraffic {
 impl Simulation {
     /// Starts all gateways of a simulation and attaches all ranks. `buffers` is the size of all
     /// buffers that one rank uses at once, and all randomness comes from `seed`. Call all methods
-    /// inside [`run_in_virtual_time`](super::run_in_virtual_time).
+    /// inside [`run_with_simulated_clock`](super::run_with_simulated_clock).
     ///
     /// # Errors
     /// [`SimulateError`]: the simulation is too large, or did not start.
@@ -67,7 +67,7 @@ impl Simulation {
         let arena = 2 * buffers.get() + SLOT_ROUNDING_BYTES;
         let mut clients = Vec::new();
         for rank in 0..gateways.fabric.world_size() {
-            let patience = simulation_meeting_timeout(longest_rtt(&gateways.fabric));
+            let patience = simulation_meeting_timeout(longest_simulated_rtt(&gateways.fabric));
             let job = SimulationSpec::JOB_NAME;
             match gateways.attach_folded(job, rank, arena, patience).await {
                 Err(AttachError::NoEpoch(waited)) => {
@@ -83,7 +83,7 @@ impl Simulation {
 
     /// Waits until packets under way have arrived, and replaces the links: counters begin at zero.
     async fn reset_links(&self) {
-        let rtt = longest_rtt(&self.gateways.fabric);
+        let rtt = longest_simulated_rtt(&self.gateways.fabric);
         // All lanes are connected a few round trips after the first.
         self.gateways.sleep(Span::from_ns(10 * rtt.ns()) + Span::from_secs(1)).await;
         self.network.apply(&self.gateways.net, self.seed);
@@ -201,7 +201,7 @@ impl Simulation {
 }
 
 /// Returns the longest round trip of a fabric's links.
-fn longest_rtt(fabric: &Fabric) -> Span {
+fn longest_simulated_rtt(fabric: &Fabric) -> Span {
     fabric.links().iter().map(|link| link.rtt).max().unwrap_or(Span::ZERO)
 }
 
@@ -223,7 +223,7 @@ async fn simulation_not_met_error(gateways: &VirtualDeployment, waited: Span) ->
     if problems.is_empty() {
         problems.push("all lanes are up".to_owned());
     }
-    let rtt = longest_rtt(&gateways.fabric);
+    let rtt = longest_simulated_rtt(&gateways.fabric);
     SimulateError::NotMet { waited, rtt, problems: problems.join("; ") }
 }
 
@@ -247,7 +247,7 @@ const PROGRESS_INTERVAL: Span = Span::from_ms(50);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::run_in_virtual_time;
+    use crate::simulate::run_with_simulated_clock;
     use hier_collectives::plan;
     use hier_collectives::topology::{
         FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
@@ -279,7 +279,7 @@ mod tests {
         for rtt in [Span::from_secs(12), Span::from_secs(60)] {
             let bytes = ByteCount::new(4096);
             let post = TimedCollective { after: Span::ZERO, bytes, pattern: Pattern::AllReduce };
-            let took = run_in_virtual_time(async {
+            let took = run_with_simulated_clock(async {
                 let simulation = Simulation::start(spec(rtt), bytes, 1).await?;
                 // Idle lanes stay up, too.
                 simulation.gateways.sleep(Span::from_ns(10 * rtt.ns())).await;
@@ -296,7 +296,8 @@ mod tests {
             network: NetworkLayout::with_links(Vec::new()),
             ..spec(Span::from_ms(80))
         };
-        let started = run_in_virtual_time(Simulation::start(unlinked, ByteCount::new(4096), 1));
+        let started =
+            run_with_simulated_clock(Simulation::start(unlinked, ByteCount::new(4096), 1));
         let error = started.expect("a runtime").err().expect("nobody meets").to_string();
         assert!(error.contains("the gateways did not meet within 68 s"), "{error}");
         assert!(

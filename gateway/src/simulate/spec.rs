@@ -5,7 +5,7 @@ use super::error::SimulateError;
 use super::keys::KeyFolder;
 use super::network::NetworkLayout;
 use super::virtual_deployment::{FabricSetup, VirtualDeployment};
-use crate::local::job::JobSpec;
+use crate::local::job_spec::JobSpec;
 use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Plan};
@@ -53,7 +53,7 @@ impl SimulationSpec {
     /// queues, memory of gateways, and memory of connections.
     fn estimate_memory(&self, bytes: ByteCount) -> ByteCount {
         let fabric = &self.fabric;
-        let lanes = u64::from(plan::plan_lane_count(fabric));
+        let lanes = u64::from(plan::plan_lanes_limit(fabric));
         let links = fabric.links().iter().map(|link| {
             let under_way = 3 * link.bdp().get().min(bytes.get());
             2 * (under_way + lanes * CONNECTION_END_BYTES)

@@ -1,7 +1,7 @@
 //! The duration of a training step over two regions. Computation follows a formula; the exchange
 //! is simulated with whole gateways.
 
-use super::clock::run_in_virtual_time;
+use super::clock::run_with_simulated_clock;
 use super::error::SimulateError;
 use super::simulation::{Simulation, TimedCollective};
 use super::spec::SimulationSpec;
@@ -80,7 +80,7 @@ impl TrainingStep {
         let total = posts.iter().map(|post| post.bytes.get()).sum();
         let plan = plan::make_plan(&fabric).map_err(crate::daemon::StartError::from)?;
         let spec = SimulationSpec::of_fabric(fabric, plan)?;
-        let done = run_in_virtual_time(async {
+        let done = run_with_simulated_clock(async {
             let simulation = Simulation::start(spec, ByteCount::new(total), seed).await?;
             simulation.run_collectives(&posts, Dtype::Bf16, || {}).await
         })??;

@@ -5,9 +5,9 @@ use super::keys::GatewayIdentity;
 use crate::client::{AttachError, AttachOptions, Client, GatewayAddress};
 use crate::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, StartError};
 use crate::host::{Host, VirtualHost};
-use crate::local::job::JobSpec;
-use crate::local::listener::{self, InProcessConnector};
-use crate::observe::engine_status_request::{StatusError, StatusHandle};
+use crate::local::job_spec::JobSpec;
+use crate::local::listener::{self, ListenerConnector};
+use crate::observe::engine_status_request::{EngineStatusHandle, StatusError};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::GatewayReport;
 use crate::wan::connect::addresses::LaneAddresses;
@@ -59,8 +59,8 @@ pub struct VirtualDeployment {
 /// The ways to reach one running gateway.
 struct GatewayHandles {
     id: GatewayId,
-    connector: InProcessConnector,
-    status: StatusHandle,
+    connector: ListenerConnector,
+    status: EngineStatusHandle,
     metrics: Arc<MetricsRegistry>,
 }
 
@@ -126,7 +126,7 @@ impl VirtualDeployment {
         identity: GatewayIdentity,
     ) -> Result<(), StartError> {
         let (listener, connector) = listener::in_process_listener();
-        let (status, requests) = StatusHandle::new();
+        let (status, requests) = EngineStatusHandle::new();
         let spec = virtual_gateway_spec(&self.setup, me, identity);
         let metrics = Arc::new(MetricsRegistry::new());
         let observed =
@@ -241,7 +241,7 @@ impl VirtualDeployment {
 
     /// Returns the connector by which trainers of a rank reach its gateway; `None` when the gateway
     /// does not run.
-    pub fn connector(&self, rank: u32) -> Option<&InProcessConnector> {
+    pub fn connector(&self, rank: u32) -> Option<&ListenerConnector> {
         let gateway = self.fabric.gateway_of(RankId(rank))?;
         self.handles_of(gateway).map(|handles| &handles.connector)
     }

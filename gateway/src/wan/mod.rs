@@ -40,7 +40,7 @@ pub mod pacing;
 mod peer_link;
 pub mod stream;
 
-pub use connect::lane_endpoint::{LANE_QUIC_BYTES, LaneError, start_lanes};
+pub use connect::lane_endpoint::{LANE_QUIC_BYTES, LaneError, start_lane_endpoints};
 pub use connect::liveness::PeerLiveness;
 pub use lane_handle::{LaneHandle, LaneMeasurement, LanePeerSeen};
 pub use lane_spec::{LaneSpec, LaneThreads};

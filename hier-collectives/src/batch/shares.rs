@@ -87,7 +87,7 @@ pub fn batch_shares_within(
     speeds: &[f64],
     limits: &[u64],
 ) -> Result<Vec<u64>, BatchError> {
-    check_batch(global_batch, speeds)?;
+    check_batch_for_shares(global_batch, speeds)?;
     if limits.len() != speeds.len() {
         return Err(BatchError::Limits { limits: limits.len(), ranks: speeds.len() });
     }
@@ -190,7 +190,7 @@ fn share_quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<f64> {
 }
 
 /// Checks the size of the global batch and the speeds of its ranks.
-fn check_batch(global_batch: u64, speeds: &[f64]) -> Result<(), BatchError> {
+fn check_batch_for_shares(global_batch: u64, speeds: &[f64]) -> Result<(), BatchError> {
     if speeds.is_empty() {
         return Err(BatchError::NoRank);
     }

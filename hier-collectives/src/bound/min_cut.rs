@@ -27,7 +27,7 @@ pub(super) struct HubFlows {
 /// Every cut separates the hub from some region, so the least of these flows is the narrowest cut.
 pub(super) fn narrowest_cut(fabric: &Fabric, hub: Option<usize>, flows: HubFlows) -> BitRate {
     let hub = hub.unwrap_or(0);
-    let network = FlowNetwork::of_fabric(fabric);
+    let network = CutNetwork::of_fabric(fabric);
     let others = (0..fabric.regions().len()).filter(|region| *region != hub);
     let rates = others.flat_map(|other| {
         let out = flows.from_hub.then(|| network.clone().max_flow(hub, other));
@@ -39,7 +39,7 @@ pub(super) fn narrowest_cut(fabric: &Fabric, hub: Option<usize>, flows: HubFlows
 
 /// The flow network: three nodes for each region, its inside, its egress and its ingress.
 #[derive(Debug, Clone)]
-struct FlowNetwork {
+struct CutNetwork {
     /// Edges that leave each node.
     edges: Vec<Vec<usize>>,
     /// Head of each edge; edge `i ^ 1` is the reverse edge of edge `i`.
@@ -48,7 +48,7 @@ struct FlowNetwork {
     residual: Vec<u64>,
 }
 
-impl FlowNetwork {
+impl CutNetwork {
     /// Builds the flow network of a fabric: its capacities are the rates of ports and links.
     fn of_fabric(fabric: &Fabric) -> Self {
         let regions = fabric.regions().len();

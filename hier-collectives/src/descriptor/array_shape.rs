@@ -73,7 +73,7 @@ impl ArrayShape {
         for size in listed.iter_mut() {
             *size = reader.read_u64()?;
         }
-        if count_elements(listed) != Some(elements) {
+        if array_shape_elements(listed) != Some(elements) {
             return Err(DecodeError::Invalid("shape"));
         }
         Self::new(listed).ok_or(DecodeError::Invalid("shape"))
@@ -82,7 +82,7 @@ impl ArrayShape {
 
 /// Returns the number of elements of an array of these sizes; `None` where 64 bits cannot count
 /// them.
-fn count_elements(sizes: &[u64]) -> Option<u64> {
+fn array_shape_elements(sizes: &[u64]) -> Option<u64> {
     if sizes.contains(&0) {
         return Some(0);
     }

@@ -128,7 +128,7 @@ impl fmt::Display for AgreedCounts {
 }
 
 /// Returns the sum of a list of counts by pair; `None` above [`PAIR_ELEMENTS_MAX`].
-pub(super) fn pair_elements(list: &[u64]) -> Option<u64> {
+pub(super) fn sum_of_pair_counts(list: &[u64]) -> Option<u64> {
     let sum = list.iter().try_fold(0u64, |sum, count| sum.checked_add(*count));
     sum.filter(|sum| *sum <= PAIR_ELEMENTS_MAX)
 }
@@ -176,7 +176,7 @@ impl KnownCounts {
     /// Adds the elements that a rank elsewhere sends to each of `ranks` ranks, as its gateway
     /// announced. A list that no rank can post counts as one without elements.
     pub fn add_announced(&mut self, rank: RankId, to: &Arc<[u64]>, ranks: u32) {
-        let possible = to.len() == ranks as usize && pair_elements(to).is_some();
+        let possible = to.len() == ranks as usize && sum_of_pair_counts(to).is_some();
         let known = || if possible { Arc::clone(to) } else { vec![0; ranks as usize].into() };
         self.to.entry(rank).or_insert_with(known);
     }
@@ -193,8 +193,9 @@ impl KnownCounts {
 
     /// Returns the most elements that a rank sends or receives, of counts by pair.
     pub fn elements_at(&self, rank: RankId) -> u64 {
-        let sum =
-            |list: Option<&Arc<[u64]>>| list.map_or(0, |list| pair_elements(list).unwrap_or(0));
+        let sum = |list: Option<&Arc<[u64]>>| {
+            list.map_or(0, |list| sum_of_pair_counts(list).unwrap_or(0))
+        };
         u64::max(sum(self.to.get(&rank)), sum(self.from.get(&rank)))
     }
 

@@ -1,6 +1,6 @@
 //! Lengths of the two slots of a post, which differ in operations with blocks.
 
-use super::counts::{PAIR_ELEMENTS_MAX, pair_elements};
+use super::counts::{PAIR_ELEMENTS_MAX, sum_of_pair_counts};
 use super::{AgreedCounts, Counts, Descriptor, Pattern};
 use crate::ids::RankId;
 
@@ -18,7 +18,7 @@ impl Descriptor {
     ///
     /// # Errors
     /// The reason why they do not fit, in words.
-    pub fn check_counts(&self, counts: &Counts, ranks: u32) -> Result<(), String> {
+    pub fn check_slot_counts(&self, counts: &Counts, ranks: u32) -> Result<(), String> {
         let name = self.pattern.name();
         if counts.agreed() != self.counts {
             return Err(format!("{name}: counts that its descriptor does not name"));
@@ -43,7 +43,7 @@ impl Descriptor {
                 return Err(format!("{name}: {} counts for {ranks} ranks", list.len()));
             }
             let sum = list.iter().try_fold(0u64, |sum, count| sum.checked_add(*count));
-            if self.counts == AgreedCounts::ByPair && pair_elements(list).is_none() {
+            if self.counts == AgreedCounts::ByPair && sum_of_pair_counts(list).is_none() {
                 return Err(format!("{name}: counts of more than {PAIR_ELEMENTS_MAX} elements"));
             }
             let wanted =
@@ -62,7 +62,7 @@ impl Descriptor {
     /// Returns the elements of the slots of `rank`, one of `ranks`; `None` when the counts do not
     /// fit.
     pub fn slot_elements(&self, counts: &Counts, rank: RankId, ranks: u32) -> Option<SlotElements> {
-        self.check_counts(counts, ranks).ok()?;
+        self.check_slot_counts(counts, ranks).ok()?;
         let whole = self.elements;
         let block = match counts {
             Counts::ByRank(list) => *list.get(rank.0 as usize)?,
@@ -139,10 +139,10 @@ mod tests {
             (Pattern::AllToAll, 0, pairs(&[1 << 32, 1 << 32, 1])),
             (Pattern::Scatter { from: RankId(0) }, 0, pairs(&[1, 2, 3])),
         ] {
-            let refused = descriptor(pattern, elements, &counts).check_counts(&counts, 3);
+            let refused = descriptor(pattern, elements, &counts).check_slot_counts(&counts, 3);
             assert!(refused.is_err(), "{pattern} {elements} {counts:?}");
         }
         let other = descriptor(Pattern::AllGather, 6, &Counts::Even);
-        assert!(other.check_counts(&by_rank(&[1, 2, 3]), 3).is_err());
+        assert!(other.check_slot_counts(&by_rank(&[1, 2, 3]), 3).is_err());
     }
 }

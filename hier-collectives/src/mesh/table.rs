@@ -38,7 +38,7 @@ pub struct InvalidReport(pub GatewayId);
 pub struct MeshTable {
     fabric: Arc<Fabric>,
     me: GatewayId,
-    own: BTreeMap<GatewayId, OwnMeshConnection>,
+    own: BTreeMap<GatewayId, MeshTableConnection>,
     /// The newest report of each gateway, this one's included.
     reports: BTreeMap<GatewayId, MeshReport>,
     graph: Arc<MeshGraph>,
@@ -56,13 +56,13 @@ pub struct MeshTable {
 
 /// This gateway's end of a connection.
 #[derive(Debug)]
-struct OwnMeshConnection {
+struct MeshTableConnection {
     state: MeshConnectionState,
     /// The time since which it is awaited while another way leads to the peer.
     awaited_since: Option<TimeNs>,
 }
 
-impl OwnMeshConnection {
+impl MeshTableConnection {
     /// Makes the end of a connection that is not up, to a peer that is not reached.
     const fn awaited() -> Self {
         Self { state: MeshConnectionState::Awaited, awaited_since: None }
@@ -73,7 +73,7 @@ impl MeshTable {
     /// Makes the table of gateway `me`, with no connection up.
     pub fn new(fabric: Arc<Fabric>, me: GatewayId) -> Self {
         let peers = fabric.gateway_ids().filter(|id| *id != me && fabric.connects(me, *id));
-        let own = peers.map(|id| (id, OwnMeshConnection::awaited())).collect();
+        let own = peers.map(|id| (id, MeshTableConnection::awaited())).collect();
         let graph = MeshGraph::uniform(&fabric, MeshConnectionState::Awaited);
         let routes = Routes::from_gateway(&graph, me);
         Self {
@@ -120,7 +120,7 @@ impl MeshTable {
     /// Records that this gateway's end of a connection is up.
     pub fn handle_up(&mut self, peer: GatewayId, now: TimeNs) {
         let Some(own) = self.own.get_mut(&peer) else { return };
-        *own = OwnMeshConnection { state: MeshConnectionState::Up, awaited_since: None };
+        *own = MeshTableConnection { state: MeshConnectionState::Up, awaited_since: None };
         // The peer learns at once that the connection is up, and others in the next report.
         self.renew_report(now);
         self.send_all_to(peer);
@@ -132,12 +132,12 @@ impl MeshTable {
     /// then gone round at once if another way leads to the peer, and awaited otherwise.
     pub fn handle_down(&mut self, peer: GatewayId, silent: bool, now: TimeNs) {
         let Some(own) = self.own.get_mut(&peer) else { return };
-        *own = OwnMeshConnection::awaited();
+        *own = MeshTableConnection::awaited();
         self.update_graph(now);
         if silent && self.routes.reaches(peer) {
             self.own.insert(
                 peer,
-                OwnMeshConnection { state: MeshConnectionState::Down, awaited_since: None },
+                MeshTableConnection { state: MeshConnectionState::Down, awaited_since: None },
             );
         }
         self.report(now);
@@ -208,7 +208,7 @@ impl MeshTable {
     /// Goes round connections that were awaited for too long, and makes the report that is due.
     /// Called at the time of [`MeshTable::poll_timeout`], or more often.
     pub fn handle_time(&mut self, now: TimeNs) {
-        let is_late = |(peer, own): (&GatewayId, &OwnMeshConnection)| {
+        let is_late = |(peer, own): (&GatewayId, &MeshTableConnection)| {
             let since = own.awaited_since.filter(|_| own.state == MeshConnectionState::Awaited)?;
             (now >= since + self.patience(*peer)).then_some(*peer)
         };
@@ -216,7 +216,7 @@ impl MeshTable {
         for peer in &late {
             self.own.insert(
                 *peer,
-                OwnMeshConnection { state: MeshConnectionState::Down, awaited_since: None },
+                MeshTableConnection { state: MeshConnectionState::Down, awaited_since: None },
             );
         }
         if late.is_empty() {
@@ -315,7 +315,7 @@ impl MeshTable {
         for (peer, own) in missing {
             if !self.routes.reaches(*peer) {
                 again |= own.state == MeshConnectionState::Down;
-                *own = OwnMeshConnection::awaited();
+                *own = MeshTableConnection::awaited();
             } else if own.state == MeshConnectionState::Awaited {
                 own.awaited_since.get_or_insert(now);
             }

@@ -80,7 +80,7 @@ impl OperationPart<'_> {
 
     /// Returns a part that has nothing to carry.
     fn empty(owner: &Tree) -> Self {
-        let tree = Cow::Owned(owner.pruned_to([]));
+        let tree = Cow::Owned(owner.pruned_owner_tree([]));
         Self {
             tree,
             phases: OperationPhases { up: false, down: false },
@@ -185,16 +185,16 @@ impl<'a> PartSource<'a, '_> {
             let mut rows: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
             for receiver in self.fabric.gateway_ids() {
                 let tree = self.owner_tree(owner);
-                if self.only.is_some_and(|only| !tree.leads_through(only, receiver)) {
+                if self.only.is_some_and(|only| !tree.owner_tree_leads_through(only, receiver)) {
                     parts.push(OperationPart::empty(tree));
                     continue;
                 }
                 let mut blocks = Vec::new();
                 for from in self.fabric.gateway(owner).ranks.clone() {
-                    let row = || offsets_of(ranks().map(|to| count(from, to)));
+                    let row = || operation_part_offsets(ranks().map(|to| count(from, to)));
                     let row = rows.entry(from).or_insert_with(row);
                     for to in self.fabric.gateway(receiver).ranks.clone() {
-                        let column = || offsets_of(ranks().map(|from| count(from, to)));
+                        let column = || operation_part_offsets(ranks().map(|from| count(from, to)));
                         let column = columns.entry(to).or_insert_with(column);
                         let start = row[to as usize];
                         let bytes = start..start + count(from, to);
@@ -250,7 +250,9 @@ impl<'a> PartSource<'a, '_> {
         }
         let tree = match receivers {
             BlockRanks::All => Cow::Borrowed(tree),
-            BlockRanks::One(rank) => Cow::Owned(tree.pruned_to(self.fabric.gateway_of(rank))),
+            BlockRanks::One(rank) => {
+                Cow::Owned(tree.pruned_owner_tree(self.fabric.gateway_of(rank)))
+            }
         };
         OperationPart {
             tree,
@@ -285,7 +287,7 @@ impl<'a> PartSource<'a, '_> {
         let listed = self.counts.by_rank();
         let count =
             |rank: u32| listed.map_or(even, |list| list.get(rank as usize).copied().unwrap_or(0));
-        offsets_of((0..ranks).map(|rank| count(rank).saturating_mul(size)))
+        operation_part_offsets((0..ranks).map(|rank| count(rank).saturating_mul(size)))
     }
 
     /// Returns the bytes from one rank to another in an all-to-all. A count that this gateway does
@@ -302,7 +304,7 @@ impl<'a> PartSource<'a, '_> {
 
 /// Returns the start of each of several consecutive ranges of these lengths, and the end of the
 /// last.
-fn offsets_of(lengths: impl Iterator<Item = u64>) -> Vec<u64> {
+fn operation_part_offsets(lengths: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut end = 0u64;
     let ends = lengths.map(|length| {
         end = end.saturating_add(length);

@@ -41,7 +41,7 @@ impl Capacity {
             let wans = fabric.regions()[region].gateways.clone().map(GatewayId);
             let wans = wans.filter_map(|id| fabric.gateway(id).wan);
             let one_way = |wan: WanPort| match direction {
-                PortDirection::Both => slower_direction_rate(wan),
+                PortDirection::Both => capacity_of_slower_direction(wan),
                 PortDirection::Ingress => wan.ingress,
                 PortDirection::Egress => wan.egress,
             };
@@ -135,11 +135,11 @@ impl Capacity {
 }
 
 /// Returns the rate of a WAN port in its slower direction.
-pub(super) fn slower_direction_rate(wan: WanPort) -> BitRate {
+pub(super) fn capacity_of_slower_direction(wan: WanPort) -> BitRate {
     wan.egress.min(wan.ingress)
 }
 
 /// Converts the index of a region to its id.
-pub(super) fn region_id(region: usize) -> RegionId {
+pub(super) fn capacity_region_id(region: usize) -> RegionId {
     RegionId(u16::try_from(region).unwrap_or(u16::MAX))
 }

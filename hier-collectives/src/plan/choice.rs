@@ -4,14 +4,14 @@
 
 use super::analysis::pair_shares::PairShares;
 use super::capacity::{Capacity, PortDirection};
-use super::encoding::{encode_plan, plan_bytes_max};
+use super::encoding::{encode_plan, plan_encoding_bytes_max};
 use super::plan_data::{Plan, PlanAlgorithm};
 use super::segment_size::segment_bytes;
 use super::tree::Tree;
 use super::trees::asymmetric;
 use super::trees::direct::{TIE_FRACTION, direct_exchange_packing};
 use super::trees::gateway_tree::assign_trees_to_gateways;
-use super::trees::gateway_tree::{self, SHARES_TOTAL, TreePair};
+use super::trees::gateway_tree::{self, GatewayTreePair, SHARES_TOTAL};
 use super::trees::packing::{self, Packing};
 use super::trees::region_tree::{RegionTree, RootedTree};
 use crate::topology::{Fabric, WanPort};
@@ -41,17 +41,18 @@ pub(super) fn choose_large_plan(fabric: &Fabric) -> Plan {
             1 => "one gateway serves every rank".to_owned(),
             _ => format!("one region: each of its {gateways} gateways reduces one share"),
         };
-        let trees = gateway_tree::one_region_trees(fabric);
-        return plan_without_express(PlanAlgorithm::Local, reason, segment, trees);
+        let trees = gateway_tree::gateway_trees_of_one_region(fabric);
+        return chosen_plan_of_trees(PlanAlgorithm::Local, reason, segment, trees);
     }
     let capacity = Capacity::of_fabric(fabric, PortDirection::Both);
     let choice = match regions {
         2 => choose_swap_plan(&capacity),
         _ => choose_plan_for_several_regions(fabric, &capacity),
     };
-    let pairs = choice.trees.into_iter().map(|(rooted, rate)| (TreePair::common(rooted), rate));
+    let pairs =
+        choice.trees.into_iter().map(|(rooted, rate)| (GatewayTreePair::common(rooted), rate));
     let trees = assign_trees_to_gateways(fabric, pairs.collect());
-    let common = plan_without_express(choice.algorithm, choice.reason, segment, trees);
+    let common = chosen_plan_of_trees(choice.algorithm, choice.reason, segment, trees);
     let unequal = |wan: &WanPort| wan.egress != wan.ingress;
     if regions == 2 || !fabric.gateways().iter().filter_map(|g| g.wan.as_ref()).any(unequal) {
         return common;
@@ -64,13 +65,14 @@ pub(super) fn choose_large_plan(fabric: &Fabric) -> Plan {
 /// Else returns `common`, with a reason that says why it was kept.
 fn choose_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
     let trees = assign_trees_to_gateways(fabric, asymmetric::asymmetric_tree_pairs(fabric));
-    let separate = plan_without_express(PlanAlgorithm::Relay, String::new(), common.segment, trees);
-    let seconds =
-        |plan: &Plan| plan.all_reduce_seconds(fabric, LARGE_BUFFER_BYTES, &PairShares::new());
+    let separate = chosen_plan_of_trees(PlanAlgorithm::Relay, String::new(), common.segment, trees);
+    let seconds = |plan: &Plan| {
+        plan.forecast_all_reduce_seconds(fabric, LARGE_BUFFER_BYTES, &PairShares::new())
+    };
     let (common_seconds, separate_seconds) = (seconds(&common), seconds(&separate));
     let gateways = fabric.gateways().len();
     let bytes = encode_plan(&separate).len() + 8 * gateways + LATER_ADDITIONS_BYTES;
-    let fits = bytes < plan_bytes_max(gateways);
+    let fits = bytes < plan_encoding_bytes_max(gateways);
     if !fits || separate_seconds > common_seconds * (1.0 - TIE_FRACTION) {
         let why = if fits { "would not be faster" } else { "would not fit one message" };
         let reason = format!(
@@ -87,7 +89,7 @@ fn choose_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
 }
 
 /// Makes a plan of these trees, without an express tree.
-fn plan_without_express(
+fn chosen_plan_of_trees(
     algorithm: PlanAlgorithm,
     reason: String,
     segment: ByteCount,

@@ -10,7 +10,7 @@ use units::ByteCount;
 
 /// Returns the largest encoded plan, in bytes, that fits a message beside one boot id for each
 /// gateway.
-pub(super) fn plan_bytes_max(gateways: usize) -> usize {
+pub(super) fn plan_encoding_bytes_max(gateways: usize) -> usize {
     MAX_MESSAGE_BYTES - PLAN_MESSAGE_OTHER_BYTES - 8 * gateways
 }
 

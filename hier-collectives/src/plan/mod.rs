@@ -8,26 +8,26 @@ mod capacity;
 mod choice;
 mod encoding;
 mod plan_data;
+mod plan_limits;
 mod planner;
 mod reroot;
 mod segment_size;
-mod sizing;
 mod tree;
 mod trees;
 mod window_size;
 
 pub use crate::operation::{Operation, OperationPhases};
 pub use analysis::forecast::{Forecast, GatewayLoad, LinkLoad};
-pub use analysis::memory::{MemoryBound, relay_bytes};
+pub use analysis::memory::{MemoryBound, relay_memory_bytes};
 pub use analysis::pair_shares::{
     PairShare, PairShares, RATE_RESERVE, pair_payload_rate, pair_shares,
 };
 pub use analysis::proof::PlanFault;
 pub use plan_data::{Plan, PlanAlgorithm};
+pub use plan_limits::{plan_lanes_limit, plan_trees_limit};
 pub use planner::{PlanError, REGIONS_MAX, make_plan};
 pub use segment_size::SEGMENT_BYTES_MAX;
 pub use segment_size::segment_bytes;
-pub use sizing::{plan_lane_count, trees_max};
 pub use tree::{Tree, TreeDirection, TreeRole, TreeUpstream};
 pub use trees::baseline;
 pub use trees::express::EXPRESS_MAX;

@@ -4,10 +4,10 @@
 //! the choice of an algorithm, the express tree and the segment size, all of them pure functions.
 
 use super::choice;
-use super::encoding::{encode_plan, plan_bytes_max};
+use super::encoding::{encode_plan, plan_encoding_bytes_max};
 use super::plan_data::Plan;
+use super::plan_limits::plan_trees_limit;
 use super::segment_size::segment_bytes_for_pairs;
-use super::sizing::trees_max;
 use super::trees::express;
 use crate::topology::Fabric;
 
@@ -57,8 +57,8 @@ pub fn make_plan(fabric: &Fabric) -> Result<Plan, PlanError> {
     let mut plan = choice::choose_large_plan(fabric);
     plan.segment = segment_bytes_for_pairs(fabric, &plan);
     express::add_express_tree(fabric, &mut plan);
-    debug_assert!(plan.trees.len() <= trees_max(fabric), "peers would refuse the plan");
-    let (bytes, most) = (encode_plan(&plan).len(), plan_bytes_max(gateways));
+    debug_assert!(plan.trees.len() <= plan_trees_limit(fabric), "peers would refuse the plan");
+    let (bytes, most) = (encode_plan(&plan).len(), plan_encoding_bytes_max(gateways));
     if bytes > most {
         return Err(PlanError::TooLarge { trees: plan.trees.len(), gateways, bytes });
     }

@@ -3,7 +3,7 @@
 //! Every gateway computes it from the fabric and the plan, so that all agree without a message.
 
 use super::plan_data::Plan;
-use super::sizing::plan_lane_count;
+use super::plan_limits::plan_lanes_limit;
 use crate::topology::Fabric;
 use units::ByteCount;
 
@@ -58,7 +58,7 @@ pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
     // Five times 2 ms are the 10 ms of `SLOW_SEGMENT_BYTES_MIN`.
     let is_slow = narrowest.is_some_and(|bytes| 5 * bytes < SEGMENT_BYTES_MIN);
     let least = if is_slow { SLOW_SEGMENT_BYTES_MIN } else { SEGMENT_BYTES_MIN };
-    let of_bdp = largest / (4 * u64::from(plan_lane_count(fabric)));
+    let of_bdp = largest / (4 * u64::from(plan_lanes_limit(fabric)));
     let timed = narrowest.unwrap_or(0).min(TIMED_SEGMENT_BYTES_MAX);
     ByteCount::new(1 << of_bdp.max(timed).clamp(least, SEGMENT_BYTES_MAX).ilog2())
 }

@@ -26,7 +26,8 @@ pub unsafe fn reduce(
     operands: &[Operand],
     elements: usize,
 ) {
-    let reduction = Reduction { out, operands, start: 0, elements, wide: fold::has_wide_vectors() };
+    let reduction =
+        Reduction { out, operands, start: 0, elements, wide: fold::folds_by_wide_vectors() };
     // SAFETY: the caller's promise is the reduction's.
     unsafe { dispatch_dtype(op, dtype, reduction) }
 }
@@ -42,7 +43,7 @@ pub fn reduce_slices(
     out: &mut [u8],
     operands: &[(&[u8], f64)],
 ) -> Result<(), ReduceError> {
-    let elements = check_operands(op, dtype, out.len(), operands)?;
+    let elements = check_dispatched_operands(op, dtype, out.len(), operands)?;
     let raw = |&(bytes, weight): &(&[u8], f64)| Operand { bytes: bytes.as_ptr(), weight };
     let raw: Vec<Operand> = operands.iter().map(raw).collect();
     // SAFETY: every length was checked, and `&mut` overlaps no `&`.
@@ -53,7 +54,7 @@ pub fn reduce_slices(
 /// Checks all preconditions of a reduction; returns the number of elements.
 ///
 /// `want` is the length of the output in bytes.
-fn check_operands(
+fn check_dispatched_operands(
     op: ReduceOp,
     dtype: Dtype,
     want: usize,

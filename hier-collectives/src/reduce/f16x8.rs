@@ -11,7 +11,7 @@ use std::arch::x86_64::{
     _mm256_cvtps_ph, _mm256_mul_ps, _mm256_or_ps, _mm256_set1_ps,
 };
 
-/// Eight [`F16`] elements; only for machines where [`super::fold::has_wide_vectors`] is true.
+/// Eight [`F16`] elements; only for machines where [`super::fold::folds_by_wide_vectors`] is true.
 pub struct F16x8;
 
 /// Eight accumulators.

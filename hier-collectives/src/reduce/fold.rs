@@ -25,7 +25,7 @@ pub struct Reduction<'a> {
     pub start: usize,
     /// One past the last element to reduce.
     pub elements: usize,
-    /// Whether to use 256-bit vectors; only where [`has_wide_vectors`] is true.
+    /// Whether to use 256-bit vectors; only where [`folds_by_wide_vectors`] is true.
     pub wide: bool,
 }
 
@@ -50,7 +50,7 @@ impl Reduction<'_> {
     ///
     /// # Safety
     /// The conditions of [`super::reduce`] hold, and `E::Raw` is the dtype's form in memory.
-    pub unsafe fn run_fold<E: Element, O: Combine<E::Acc>>(self, operation: O) {
+    pub unsafe fn run_fold<E: Element, O: FoldOperation<E::Acc>>(self, operation: O) {
         let size = match self.operands.len() {
             0..=2 => self.elements.max(1),
             _ => BLOCK_ELEMENTS_MAX.min(BLOCK_BYTES / size_of::<E::Raw>()),
@@ -97,7 +97,7 @@ pub fn is_average_weight(weight: f64) -> bool {
 
 /// Whether this machine has 256-bit vectors (AVX2) and half-float converters (F16C). They change
 /// only the speed of a reduction.
-pub fn has_wide_vectors() -> bool {
+pub fn folds_by_wide_vectors() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("avx2")
         && std::arch::is_x86_feature_detected!("f16c");
@@ -106,7 +106,7 @@ pub fn has_wide_vectors() -> bool {
 }
 
 /// A combining operation on accumulators of type `A`.
-pub trait Combine<A>: Copy {
+pub trait FoldOperation<A>: Copy {
     /// Coefficient of an operand's values.
     type Coefficient: Copy;
     /// Returns the coefficient of an operand with this weight; `None` if the operand is left out.
@@ -123,7 +123,7 @@ macro_rules! unweighted {
         #[derive(Clone, Copy)]
         pub struct $name;
 
-        impl<A: $bound> Combine<A> for $name {
+        impl<A: $bound> FoldOperation<A> for $name {
             type Coefficient = ();
             /// Returns the unit: all operations but the mean ignore the weight of an operand.
             #[inline(always)]
@@ -165,7 +165,7 @@ struct Mean {
     total: f64,
 }
 
-impl<A: MeanAccumulator> Combine<A> for Mean {
+impl<A: MeanAccumulator> FoldOperation<A> for Mean {
     type Coefficient = A;
     /// Returns the coefficient of an operand in the weighted mean; `None` for weight 0.
     #[inline(always)]
@@ -198,7 +198,7 @@ struct Block<'a> {
 /// The conditions of [`fold_block`] hold, on a machine with AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn fold_block_avx2<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
+unsafe fn fold_block_avx2<E: Element, O: FoldOperation<E::Acc>>(block: Block<'_>, operation: O) {
     // SAFETY: the caller's promise is passed on.
     unsafe { fold_block::<E, O>(block, operation) }
 }
@@ -208,13 +208,13 @@ unsafe fn fold_block_avx2<E: Element, O: Combine<E::Acc>>(block: Block<'_>, oper
 /// # Safety
 /// The block lies within its reduction, and `E::Raw` is the dtype's form in memory.
 #[inline(always)]
-unsafe fn fold_block<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation: O) {
+unsafe fn fold_block<E: Element, O: FoldOperation<E::Acc>>(block: Block<'_>, operation: O) {
     let Block { reduction, start, count } = block;
-    let out = BlockOutput::<E>(reduction.out.cast::<E::Raw>().wrapping_add(start));
+    let out = FoldOutput::<E>(reduction.out.cast::<E::Raw>().wrapping_add(start));
     let mut terms = reduction.operands.iter().filter_map(|operand| {
         let values = operand.bytes.cast::<E::Raw>().wrapping_add(start);
         let coefficient = operation.coefficient(operand.weight)?;
-        Some(BlockOperand::<E, O> { values, coefficient })
+        Some(FoldOperand::<E, O> { values, coefficient })
     });
     let Some(first) = terms.next() else {
         return debug_assert!(false, "a reduction needs an operand");
@@ -266,12 +266,12 @@ unsafe fn fold_block<E: Element, O: Combine<E::Acc>>(block: Block<'_>, operation
 }
 
 /// One operand of a block.
-struct BlockOperand<E: Element, O: Combine<E::Acc>> {
+struct FoldOperand<E: Element, O: FoldOperation<E::Acc>> {
     values: *const E::Raw,
     coefficient: O::Coefficient,
 }
 
-impl<E: Element, O: Combine<E::Acc>> BlockOperand<E, O> {
+impl<E: Element, O: FoldOperation<E::Acc>> FoldOperand<E, O> {
     /// Reads element `index` of the operand in the block and returns its term.
     #[inline(always)]
     fn term_at(&self, index: usize) -> E::Acc {
@@ -282,9 +282,9 @@ impl<E: Element, O: Combine<E::Acc>> BlockOperand<E, O> {
 }
 
 /// The output of a block.
-struct BlockOutput<E: Element>(*mut E::Raw);
+struct FoldOutput<E: Element>(*mut E::Raw);
 
-impl<E: Element> BlockOutput<E> {
+impl<E: Element> FoldOutput<E> {
     /// Writes `value` to element `index` of the output of the block.
     #[inline(always)]
     fn store(&self, index: usize, value: E::Acc) {

@@ -25,7 +25,7 @@ impl Session {
         match self.collectives.agree_on_descriptor(sequence, rank, descriptor, &self.epoch) {
             Ok(healthy) => healthy,
             Err(failure) => {
-                self.refuse_posts(sequence, failure, now);
+                self.refuse_collective_posts(sequence, failure, now);
                 false
             }
         }
@@ -42,20 +42,20 @@ impl Session {
         let failure = self.collectives.counts_failure(sequence, rank, self.epoch.local());
         let agreed = failure.is_none();
         if let Some(failure) = failure {
-            self.refuse_posts(sequence, failure, now);
+            self.refuse_collective_posts(sequence, failure, now);
         }
         agreed
     }
 
     /// Fails a collective that awaits a rank which posted in this epoch and then detached.
-    pub(super) fn fail_if_rank_lost(&mut self, sequence: Sequence, now: TimeNs) {
+    pub(super) fn fail_collective_if_rank_lost(&mut self, sequence: Sequence, now: TimeNs) {
         if let Some(failure) = self.collectives.lost_rank_failure(sequence, self.epoch.local()) {
             self.fail_collective(sequence, failure, None, now);
         }
     }
 
     /// Starts a collective that every local rank has posted, unless it failed or waits for a plan.
-    pub(super) fn start_if_posted(&mut self, sequence: Sequence, now: TimeNs) {
+    pub(super) fn start_collective_if_posted(&mut self, sequence: Sequence, now: TimeNs) {
         let (collectives, cx) = self.collectives_and_context(now);
         let Some((descriptor, counts, weights)) = collectives.begin_collective(sequence, &cx)
         else {
@@ -68,7 +68,7 @@ impl Session {
             let text =
                 format!("collective {sequence}: gateway {name} sent segments of another shape");
             let failure = Failure::new(FailureCode::Disagreement, text);
-            return self.refuse_posts(sequence, failure, now);
+            return self.refuse_collective_posts(sequence, failure, now);
         }
         self.settle_collective(sequence, now);
     }
@@ -76,7 +76,12 @@ impl Session {
     /// Fails a collective since its posts are at fault. The first gateway decides, so that all
     /// ranks of all regions hear one text; other gateways propose the failure to it. Where the
     /// result is ready, as on the root of a broadcast, the epoch ends with the failure.
-    pub(super) fn refuse_posts(&mut self, sequence: Sequence, failure: Failure, now: TimeNs) {
+    pub(super) fn refuse_collective_posts(
+        &mut self,
+        sequence: Sequence,
+        failure: Failure,
+        now: TimeNs,
+    ) {
         let is_complete = self.collectives.has_result(sequence);
         if self.epoch.me() == FIRST_GATEWAY {
             if is_complete {
@@ -96,7 +101,7 @@ impl Session {
             self.actions.push_message(FIRST_GATEWAY, message);
         }
         if !is_complete {
-            self.stop_transfer(sequence, true, now);
+            self.stop_collective_transfer(sequence, true, now);
         }
     }
 
@@ -110,7 +115,7 @@ impl Session {
         now: TimeNs,
     ) {
         let number = self.epoch.number();
-        let is_stopped = self.collectives.is_undecided(sequence);
+        let is_stopped = self.collectives.has_undecided_proposal(sequence);
         let Some(epoch) = self.collectives.begin_failure(sequence, &failure, number) else {
             return;
         };
@@ -120,7 +125,7 @@ impl Session {
             collectives.announce_failure(sequence, &failure, except, &mut cx);
         }
         if !is_stopped {
-            self.stop_transfer(sequence, is_current, now);
+            self.stop_collective_transfer(sequence, is_current, now);
         }
         let (commits, mut cx) = self.commits_and_context(now);
         commits.fail_commits_covering(sequence, &failure, &mut cx);
@@ -130,7 +135,7 @@ impl Session {
 
     /// Stops the transfer of a collective that fails, and gives its memory to others if its epoch
     /// is current.
-    fn stop_transfer(&mut self, sequence: Sequence, is_current: bool, now: TimeNs) {
+    fn stop_collective_transfer(&mut self, sequence: Sequence, is_current: bool, now: TimeNs) {
         self.transfer.set_failed(sequence);
         self.transfer.cancel_streams(sequence, &mut self.actions);
         self.transfer.release_memory(sequence, &mut self.actions);
@@ -150,9 +155,9 @@ impl Session {
         if phase == Phase::Leaving && still {
             return self.end_collective(sequence, now);
         }
-        if phase == Phase::Failing && still && !self.collectives.is_undecided(sequence) {
+        if phase == Phase::Failing && still && !self.collectives.has_undecided_proposal(sequence) {
             self.collectives.finish_failure(sequence, &mut self.actions);
-            return self.forget_if_notified(sequence);
+            return self.forget_collective_if_notified(sequence);
         }
         if self.transfer.is_delivered(sequence) {
             self.deliver_result(sequence, now);
@@ -175,7 +180,7 @@ impl Session {
         collectives.deliver_result(sequence, all_posted, wan, &mut cx);
         let (commits, mut cx) = self.commits_and_context(now);
         commits.note_collective_done(sequence, &mut cx);
-        self.epoch.plan_if_links_changed(&mut self.actions);
+        self.epoch.replan_if_links_changed(&mut self.actions);
     }
 
     /// Ends a complete collective: releases its memory, and notifies its ranks that their slots are
@@ -189,7 +194,7 @@ impl Session {
     }
 
     /// Forgets a failed collective once every local rank has posted it or its epoch is over.
-    pub(super) fn forget_if_notified(&mut self, sequence: Sequence) {
+    pub(super) fn forget_collective_if_notified(&mut self, sequence: Sequence) {
         if self.collectives.can_forget_failed(sequence, &self.epoch) {
             self.collectives.forget_collective(sequence);
             self.transfer.forget_collective(sequence);

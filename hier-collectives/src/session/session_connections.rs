@@ -19,9 +19,9 @@ impl Session {
     /// lost. The next epoch begins once all gateways can be reached, over the links that are up.
     pub fn handle_connections(&mut self, graph: &Arc<MeshGraph>, why: &str, now: TimeNs) {
         let change = self.epoch.members_mut().replace_graph(graph);
-        self.end_epoch_if_cut(&change, why, now);
+        self.end_epoch_if_connections_cut(&change, why, now);
         change.lost.into_iter().for_each(|peer| self.epoch.members_mut().reset_peer(peer));
-        change.rerouted.into_iter().for_each(|peer| self.repeat_messages_to(peer));
+        change.rerouted.into_iter().for_each(|peer| self.repeat_epoch_messages_to(peer));
         self.request_entry();
         self.open_epoch_if_all_joined(now);
     }
@@ -37,13 +37,13 @@ impl Session {
     /// Repeats all messages that may have been lost with a lane to a neighbour, while other lanes
     /// to it live. Messages only add to what a peer knows, so a repeated one changes nothing.
     pub fn handle_lane_lost(&mut self, peer: GatewayId) {
-        self.repeat_messages_to(peer);
+        self.repeat_epoch_messages_to(peer);
     }
 
     /// Ends the epoch if a gateway cannot be reached, or if data need a connection that is not up.
     /// Returns whether the epoch ended. `change` is the change of connections that is the occasion,
     /// `why` the reason for which connections are not up.
-    pub(super) fn end_epoch_if_cut(
+    pub(super) fn end_epoch_if_connections_cut(
         &mut self,
         change: &RouteChange,
         why: &str,

@@ -41,7 +41,7 @@ impl Session {
         let ended = self.epoch.last_end_failure();
         self.collectives.notify_epoch(epoch, step, ended, &mut self.actions);
         // A connection may have been lost since the first gateway made the plan.
-        self.end_epoch_if_cut(&RouteChange::default(), "the new plan needs it", now);
+        self.end_epoch_if_connections_cut(&RouteChange::default(), "the new plan needs it", now);
     }
 
     /// Leaves the epoch under way: its collectives without a result fail, contributions intact.
@@ -78,7 +78,7 @@ impl Session {
                 self.collectives.mark_leaving(sequence);
                 self.settle_collective(sequence, now);
             }
-            Some(Phase::Failed) => self.forget_if_notified(sequence),
+            Some(Phase::Failed) => self.forget_collective_if_notified(sequence),
             Some(Phase::Leaving) | None => {}
             Some(Phase::Waiting | Phase::Running | Phase::Failing) => {
                 let failure = self.collectives.failure_at_epoch_end(sequence, failure);
@@ -89,7 +89,7 @@ impl Session {
 
     /// Fails all collectives from sequence `from` on that ranks of `gateway` have not posted, since
     /// they never will. A send that both ranks have posted goes on.
-    pub(super) fn close_collectives_from(
+    pub(super) fn close_epoch_collectives_from(
         &mut self,
         gateway: GatewayId,
         from: Sequence,
@@ -99,7 +99,7 @@ impl Session {
         for sequence in self.collectives.sequences_from(from..) {
             let is_posted = sequence.series().is_some()
                 && self.collectives.is_posted_by(gateway, sequence, self.epoch.local());
-            if !is_posted && !self.collectives.is_undecided(sequence) {
+            if !is_posted && !self.collectives.has_undecided_proposal(sequence) {
                 self.fail_collective(sequence, failure.clone(), None, now);
             }
         }
@@ -109,17 +109,18 @@ impl Session {
     pub(super) fn switch_plan(&mut self, switch: PlanSwitch, now: TimeNs) {
         let oldest = self.collectives.iter().next().map(|(sequence, _)| sequence);
         self.epoch.log_and_switch_plan(switch, oldest, &mut self.actions);
-        if self.end_epoch_if_cut(&RouteChange::default(), "another plan needs it", now) {
+        if self.end_epoch_if_connections_cut(&RouteChange::default(), "another plan needs it", now)
+        {
             return;
         }
         let waiting = self.collectives.waiting().map(|(sequence, _)| sequence);
         for sequence in waiting.collect::<Vec<_>>() {
-            self.start_if_posted(sequence, now);
+            self.start_collective_if_posted(sequence, now);
         }
     }
 
     /// Repeats to a peer all messages that bring it up to date, since some may have been lost.
-    pub(super) fn repeat_messages_to(&mut self, peer: GatewayId) {
+    pub(super) fn repeat_epoch_messages_to(&mut self, peer: GatewayId) {
         if !self.epoch.members().is_up(peer) {
             return;
         }
@@ -127,7 +128,7 @@ impl Session {
         let committed = self.commits.committed();
         self.epoch.repeat_entry(peer, committed, &mut self.actions);
         if self.epoch.is_active() {
-            self.send_catch_up(peer);
+            self.send_epoch_catch_up(peer);
         }
         if peer == FIRST_GATEWAY {
             self.request_entry();
@@ -136,11 +137,11 @@ impl Session {
 
     /// Sends a peer all posts, failures, grants, receipts, commits and plan changes of this epoch
     /// that it may lack.
-    pub(super) fn send_catch_up(&mut self, peer: GatewayId) {
+    pub(super) fn send_epoch_catch_up(&mut self, peer: GatewayId) {
         let ranks = self.collectives.local_ranks().count();
         for (sequence, collective) in self.collectives.iter() {
-            let is_undecided = self.collectives.is_undecided(sequence);
-            if collective.failure.is_none() || !is_undecided {
+            let has_undecided_proposal = self.collectives.has_undecided_proposal(sequence);
+            if collective.failure.is_none() || !has_undecided_proposal {
                 self.actions.push_messages(peer, collective.catch_up_messages(sequence, ranks));
             }
             if collective.failure.is_none() {

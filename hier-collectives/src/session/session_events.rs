@@ -150,7 +150,7 @@ impl Session {
         let text = format!("gateway {name} left the group and made it again");
         self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
         self.epoch.members_mut().reset_peer(peer);
-        self.repeat_messages_to(peer);
+        self.repeat_epoch_messages_to(peer);
     }
 
     /// Begins an orderly shutdown (drain) that takes at most `bound`. Collectives that all local
@@ -163,7 +163,7 @@ impl Session {
         }
         let from = self.collectives.oldest_unposted();
         self.epoch.announce_drain(from, &mut self.actions);
-        self.close_collectives_from(self.epoch.me(), from, now);
+        self.close_epoch_collectives_from(self.epoch.me(), from, now);
     }
 
     /// Ends the epoch, since a peer's ranks caused `error`, as [`PeerError::is_caused_by_ranks`]
@@ -185,10 +185,10 @@ impl Session {
     /// `reported`. Outside an epoch it is the plan of the next one.
     pub fn handle_planned(&mut self, reported: &Fabric, plan: Option<Plan>, now: TimeNs) {
         if !self.epoch.is_active() {
-            self.epoch.keep_plan_for_entry(reported, plan);
+            self.epoch.keep_plan_after_cut(reported, plan);
             return self.open_epoch_if_all_joined(now);
         }
-        if let Some(plan) = self.epoch.accept_better_plan(reported, plan) {
+        if let Some(plan) = self.epoch.accept_replanned(reported, plan) {
             self.handle_plan(plan, now);
         }
     }
@@ -198,7 +198,7 @@ impl Session {
     /// keep their size.
     pub fn handle_plan(&mut self, plan: Plan, now: TimeNs) {
         let oldest = self.collectives.oldest_unposted();
-        if let Some(switch) = self.epoch.propose_plan(plan, oldest, &mut self.actions) {
+        if let Some(switch) = self.epoch.propose_replanned(plan, oldest, &mut self.actions) {
             self.switch_plan(switch, now);
         }
     }
@@ -224,7 +224,7 @@ impl Session {
     pub fn handle_detach(&mut self, rank: RankId, now: TimeNs) {
         self.commits.drop_commits_of_rank(rank);
         for sequence in self.collectives.detach_rank(rank) {
-            self.fail_if_rank_lost(sequence, now);
+            self.fail_collective_if_rank_lost(sequence, now);
         }
     }
 
@@ -244,13 +244,13 @@ impl Session {
         }
         let (collectives, mut cx) = self.collectives_and_context(now);
         if collectives.record_post(rank, &post, &mut cx).is_some() {
-            return self.forget_if_notified(sequence);
+            return self.forget_collective_if_notified(sequence);
         }
         if let Some(failure) = self.epoch.closing_failure(sequence) {
             return self.fail_collective(sequence, failure, None, now);
         }
         if let Some(failure) = self.bad_post_failure(rank, &post) {
-            return self.refuse_posts(sequence, failure, now);
+            return self.refuse_collective_posts(sequence, failure, now);
         }
         let all = self.collectives.record_post_timeout(sequence, now + post.timeout);
         if self.agree_on_descriptor(sequence, rank, post.descriptor, now)
@@ -258,8 +258,8 @@ impl Session {
         {
             let (collectives, mut cx) = self.collectives_and_context(now);
             collectives.announce_post(sequence, rank, post.descriptor, all, &mut cx);
-            self.fail_if_rank_lost(sequence, now);
-            self.start_if_posted(sequence, now);
+            self.fail_collective_if_rank_lost(sequence, now);
+            self.start_collective_if_posted(sequence, now);
         }
     }
 
@@ -316,13 +316,13 @@ impl Session {
         if collective.descriptor.is_some_and(|(_, d)| d.digest() != header.digest) {
             return Ok(ArrivalPlace::Discard(Discard::Disagreement));
         }
-        self.transfer.handle_header(from, header, &self.epoch, &mut self.actions)
+        self.transfer.receive_header(from, header, &self.epoch, &mut self.actions)
     }
 
     /// Ends a segment's stream and its lease; `whole` says whether all bytes arrived.
     pub fn handle_arrival_end(&mut self, lease: LeaseId, whole: bool, now: TimeNs) {
         let (transfer, mut cx) = self.transfer_and_context(now);
-        let Some(end) = transfer.handle_stream_end(lease, whole, &mut cx) else { return };
+        let Some(end) = transfer.handle_received_stream_end(lease, whole, &mut cx) else { return };
         if let Some(landed) = end.landed {
             // The sender has posted; and so have all gateways, if this is a result of all ranks.
             let all = self.epoch.members().peer_ids().filter(|_| landed.of_all_ranks);

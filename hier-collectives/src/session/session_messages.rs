@@ -43,17 +43,19 @@ impl Session {
     ) -> Result<(), PeerError> {
         match message {
             Message::Join { boot, last, next, committed } => {
-                self.on_join(from, JoinRequest { boot, last, next, committed }, now)
+                self.handle_join_message(from, JoinRequest { boot, last, next, committed }, now)
             }
-            Message::Begin { epoch, next, boots, plan, committed } => {
-                self.on_begin(from, EpochStart { epoch, next, boots, plan, committed }, now)
-            }
+            Message::Begin { epoch, next, boots, plan, committed } => self.handle_begin_message(
+                from,
+                EpochStart { epoch, next, boots, plan, committed },
+                now,
+            ),
             Message::Ready { epoch, link } => {
-                self.on_ready(from, epoch, link, now);
+                self.handle_ready_message(from, epoch, link, now);
                 Ok(())
             }
             Message::Repeat => {
-                self.repeat_messages_to(from);
+                self.repeat_epoch_messages_to(from);
                 Ok(())
             }
             of_epoch => self.handle_message_in_epoch(from, of_epoch, now),
@@ -113,7 +115,7 @@ impl Session {
                 }
             }
             Message::Drain { epoch, from: start } if self.epoch.is_current(epoch) => {
-                self.close_collectives_from(from, start, now);
+                self.close_epoch_collectives_from(from, start, now);
             }
             of_collective => return self.handle_collective_message(from, of_collective, now),
         }
@@ -132,7 +134,7 @@ impl Session {
                 if self.admits_message(epoch, sequence)? {
                     let (collectives, mut cx) = self.collectives_and_context(now);
                     collectives.record_announcement(from, sequence, rank, all, &mut cx);
-                    self.on_announce(sequence, rank, descriptor, sent.as_ref(), now);
+                    self.handle_announce_message(sequence, rank, descriptor, sent.as_ref(), now);
                 } else if epoch == self.epoch.number() {
                     let receipts = self.collectives.repeated_receipts(from, epoch, sequence);
                     self.actions.push_messages(from, receipts);
@@ -141,7 +143,7 @@ impl Session {
             Message::Grant { epoch, sequence, tree, limit } => {
                 let is_admitted = self.admits_message(epoch, sequence)?;
                 if is_admitted {
-                    self.on_grant(from, sequence, tree, limit, now)?;
+                    self.handle_grant_message(from, sequence, tree, limit, now)?;
                 }
             }
             Message::Receipt { epoch, sequence, tree, segments }
@@ -180,7 +182,7 @@ impl Session {
     }
 
     /// Handles a peer's request to enter the next epoch (Join).
-    fn on_join(
+    fn handle_join_message(
         &mut self,
         from: GatewayId,
         join: JoinRequest,
@@ -202,7 +204,7 @@ impl Session {
 
     /// Handles Begin of the first gateway: leaves the epoch under way and enters the one that
     /// begins.
-    fn on_begin(
+    fn handle_begin_message(
         &mut self,
         from: GatewayId,
         start: EpochStart,
@@ -226,7 +228,13 @@ impl Session {
 
     /// Handles a peer's Ready, sent when it entered an epoch or repeated after a lost lane. Sends
     /// all messages of this epoch that the peer may lack.
-    fn on_ready(&mut self, from: GatewayId, epoch: Epoch, link: Option<LinkState>, now: TimeNs) {
+    fn handle_ready_message(
+        &mut self,
+        from: GatewayId,
+        epoch: Epoch,
+        link: Option<LinkState>,
+        now: TimeNs,
+    ) {
         let news = self.epoch.members_mut().note_ready(from, epoch, link);
         if !news || epoch != self.epoch.number() {
             return;
@@ -236,14 +244,14 @@ impl Session {
             self.actions.push_messages(from, self.epoch.end_message());
             return;
         }
-        self.send_catch_up(from);
+        self.send_epoch_catch_up(from);
         let (transfer, mut cx) = self.transfer_and_context(now);
         transfer.send_to_all_peers(&mut cx);
     }
 
     /// Handles a peer's announcement of a post: compares the descriptor and counts, and fails the
     /// collective if it awaits a lost rank. Counts may be what the collective waits for.
-    fn on_announce(
+    fn handle_announce_message(
         &mut self,
         sequence: Sequence,
         rank: RankId,
@@ -260,9 +268,9 @@ impl Session {
             if !self.agree_on_counts(sequence, rank, now) {
                 return;
             }
-            self.start_if_posted(sequence, now);
+            self.start_collective_if_posted(sequence, now);
         }
-        self.fail_if_rank_lost(sequence, now);
+        self.fail_collective_if_rank_lost(sequence, now);
     }
 
     /// Handles a peer's grant: the peer's ranks have posted, and the first `limit` segments of the
@@ -270,7 +278,7 @@ impl Session {
     ///
     /// # Errors
     /// [`PeerError::NoSuchTree`]: the collective's plan has no such tree.
-    fn on_grant(
+    fn handle_grant_message(
         &mut self,
         from: GatewayId,
         sequence: Sequence,

@@ -51,6 +51,6 @@ pub use request::{
     StoreAnswer, StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery,
     StoreRefusal, StoreRequest, StoreRequestError,
 };
-pub use request_encoding::{read_store_answer, write_store_answer};
+pub use request_encoding::{read_request_answer, write_request_answer};
 pub use requests::StoreCaller;
 pub use state::{StoreEntry, StoreState};

@@ -11,13 +11,13 @@ use crate::codec::{DecodeError, FieldReader, write_text, write_u16, write_u32, w
 const FAILURE_TEXT_BYTES_MAX: usize = 1024;
 
 /// Appends a key to the message `out`: a 16-bit length, then the bytes.
-pub(super) fn write_store_key(key: &[u8], out: &mut Vec<u8>) {
+pub(super) fn write_request_key(key: &[u8], out: &mut Vec<u8>) {
     write_u16(out, u16::try_from(key.len()).unwrap_or(u16::MAX));
     out.extend(key);
 }
 
 /// Reads a key, which may be empty where a query has none.
-fn read_bounded_key(reader: &mut FieldReader<'_>) -> Result<StoreKey, DecodeError> {
+fn read_bounded_request_key(reader: &mut FieldReader<'_>) -> Result<StoreKey, DecodeError> {
     let length = usize::from(reader.read_u16()?);
     if length > KEY_BYTES_MAX {
         return Err(DecodeError::Invalid("key"));
@@ -26,19 +26,19 @@ fn read_bounded_key(reader: &mut FieldReader<'_>) -> Result<StoreKey, DecodeErro
 }
 
 /// Reads a key: a 16-bit length, then the bytes.
-pub(super) fn read_store_key(reader: &mut FieldReader<'_>) -> Result<StoreKey, DecodeError> {
-    let key = read_bounded_key(reader)?;
+pub(super) fn read_request_key(reader: &mut FieldReader<'_>) -> Result<StoreKey, DecodeError> {
+    let key = read_bounded_request_key(reader)?;
     if key.is_empty() { Err(DecodeError::Invalid("key")) } else { Ok(key) }
 }
 
 /// Appends a value to the message `out`: a 32-bit length, then the bytes.
-pub(super) fn write_store_value(value: &[u8], out: &mut Vec<u8>) {
+pub(super) fn write_request_value(value: &[u8], out: &mut Vec<u8>) {
     write_u32(out, u32::try_from(value.len()).unwrap_or(u32::MAX));
     out.extend(value);
 }
 
 /// Reads a value: a 32-bit length, then the bytes.
-pub(super) fn read_store_value(reader: &mut FieldReader<'_>) -> Result<Vec<u8>, DecodeError> {
+pub(super) fn read_request_value(reader: &mut FieldReader<'_>) -> Result<Vec<u8>, DecodeError> {
     let length = reader.read_u32()? as usize;
     if length > VALUE_BYTES_MAX {
         return Err(DecodeError::Invalid("value"));
@@ -47,14 +47,14 @@ pub(super) fn read_store_value(reader: &mut FieldReader<'_>) -> Result<Vec<u8>, 
 }
 
 /// Appends a list to the message `out`: a 16-bit count, then each element by `write`.
-fn write_store_list<T>(list: &[T], out: &mut Vec<u8>, write: impl Fn(&T, &mut Vec<u8>)) {
+fn write_request_list<T>(list: &[T], out: &mut Vec<u8>, write: impl Fn(&T, &mut Vec<u8>)) {
     write_u16(out, u16::try_from(list.len()).unwrap_or(u16::MAX));
     list.iter().for_each(|element| write(element, out));
 }
 
 /// Reads a list: a 16-bit count of at most [`REQUEST_KEYS_MAX`], then each element by `read`, of at
 /// least `bytes_min` bytes.
-fn read_store_list<T>(
+fn read_request_list<T>(
     reader: &mut FieldReader<'_>,
     bytes_min: usize,
     mut read: impl FnMut(&mut FieldReader<'_>) -> Result<T, DecodeError>,
@@ -74,8 +74,8 @@ fn read_store_list<T>(
 }
 
 /// Reads the keys of a query.
-fn read_store_keys(reader: &mut FieldReader<'_>) -> Result<Vec<StoreKey>, DecodeError> {
-    read_store_list(reader, 3, read_store_key)
+fn read_request_keys(reader: &mut FieldReader<'_>) -> Result<Vec<StoreKey>, DecodeError> {
+    read_request_list(reader, 3, read_request_key)
 }
 
 impl StoreCommand {
@@ -84,39 +84,39 @@ impl StoreCommand {
         match self {
             Self::Set(pairs) => {
                 out.push(1);
-                write_store_list(pairs, out, |(key, value), out| {
-                    write_store_key(key, out);
-                    write_store_value(value, out);
+                write_request_list(pairs, out, |(key, value), out| {
+                    write_request_key(key, out);
+                    write_request_value(value, out);
                 });
             }
             Self::Add { key, amount } => {
                 out.push(2);
-                write_store_key(key, out);
+                write_request_key(key, out);
                 write_u64(out, amount.cast_unsigned());
             }
             Self::CompareSet { key, expected, desired } => {
                 out.push(3);
-                write_store_key(key, out);
-                write_store_value(expected, out);
-                write_store_value(desired, out);
+                write_request_key(key, out);
+                write_request_value(expected, out);
+                write_request_value(desired, out);
             }
             Self::Delete(key) => {
                 out.push(4);
-                write_store_key(key, out);
+                write_request_key(key, out);
             }
             Self::Append { key, bytes } => {
                 out.push(5);
-                write_store_key(key, out);
-                write_store_value(bytes, out);
+                write_request_key(key, out);
+                write_request_value(bytes, out);
             }
             Self::Push { key, item } => {
                 out.push(6);
-                write_store_key(key, out);
-                write_store_value(item, out);
+                write_request_key(key, out);
+                write_request_value(item, out);
             }
             Self::Pop(key) => {
                 out.push(7);
-                write_store_key(key, out);
+                write_request_key(key, out);
             }
         }
     }
@@ -124,22 +124,24 @@ impl StoreCommand {
     /// Reads a command of code `code`, which is within the limits.
     fn read_fields(code: u8, reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let command = match code {
-            1 => Self::Set(read_store_list(reader, 7, |reader| {
-                Ok((read_store_key(reader)?, read_store_value(reader)?))
+            1 => Self::Set(read_request_list(reader, 7, |reader| {
+                Ok((read_request_key(reader)?, read_request_value(reader)?))
             })?),
             2 => {
-                let key = read_store_key(reader)?;
+                let key = read_request_key(reader)?;
                 Self::Add { key, amount: reader.read_u64()?.cast_signed() }
             }
             3 => Self::CompareSet {
-                key: read_store_key(reader)?,
-                expected: read_store_value(reader)?,
-                desired: read_store_value(reader)?,
+                key: read_request_key(reader)?,
+                expected: read_request_value(reader)?,
+                desired: read_request_value(reader)?,
             },
-            4 => Self::Delete(read_store_key(reader)?),
-            5 => Self::Append { key: read_store_key(reader)?, bytes: read_store_value(reader)? },
-            6 => Self::Push { key: read_store_key(reader)?, item: read_store_value(reader)? },
-            7 => Self::Pop(read_store_key(reader)?),
+            4 => Self::Delete(read_request_key(reader)?),
+            5 => {
+                Self::Append { key: read_request_key(reader)?, bytes: read_request_value(reader)? }
+            }
+            6 => Self::Push { key: read_request_key(reader)?, item: read_request_value(reader)? },
+            7 => Self::Pop(read_request_key(reader)?),
             _ => return Err(DecodeError::Unknown("store request")),
         };
         command.check().map_err(|_| DecodeError::Invalid("store request"))?;
@@ -163,29 +165,29 @@ impl StoreRequest {
             Self::Command(command) => return command.write_to(out),
             Self::Query(query) => query,
         };
-        let key = |key: &StoreKey, out: &mut Vec<u8>| write_store_key(key, out);
+        let key = |key: &StoreKey, out: &mut Vec<u8>| write_request_key(key, out);
         match query {
             StoreQuery::Get(keys) => {
                 out.push(16);
-                write_store_list(keys, out, key);
+                write_request_list(keys, out, key);
             }
             StoreQuery::Wait(keys) => {
                 out.push(17);
-                write_store_list(keys, out, key);
+                write_request_list(keys, out, key);
             }
             StoreQuery::Check(keys) => {
                 out.push(18);
-                write_store_list(keys, out, key);
+                write_request_list(keys, out, key);
             }
             StoreQuery::Count => out.push(19),
             StoreQuery::List { prefix, after } => {
                 out.push(20);
-                write_store_key(prefix, out);
-                write_store_key(after, out);
+                write_request_key(prefix, out);
+                write_request_key(after, out);
             }
             StoreQuery::QueueLength { key, least } => {
                 out.push(21);
-                write_store_key(key, out);
+                write_request_key(key, out);
                 write_u32(out, *least);
             }
         }
@@ -197,17 +199,19 @@ impl StoreRequest {
     /// [`DecodeError`] when the bytes are a malformed request.
     pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let query = match reader.read_u8()? {
-            16 => StoreQuery::Get(read_store_keys(reader)?),
-            17 => StoreQuery::Wait(read_store_keys(reader)?),
-            18 => StoreQuery::Check(read_store_keys(reader)?),
+            16 => StoreQuery::Get(read_request_keys(reader)?),
+            17 => StoreQuery::Wait(read_request_keys(reader)?),
+            18 => StoreQuery::Check(read_request_keys(reader)?),
             19 => StoreQuery::Count,
             20 => {
-                let (prefix, after) = (read_bounded_key(reader)?, read_bounded_key(reader)?);
+                let (prefix, after) =
+                    (read_bounded_request_key(reader)?, read_bounded_request_key(reader)?);
                 StoreQuery::List { prefix, after }
             }
-            21 => {
-                StoreQuery::QueueLength { key: read_store_key(reader)?, least: reader.read_u32()? }
-            }
+            21 => StoreQuery::QueueLength {
+                key: read_request_key(reader)?,
+                least: reader.read_u32()?,
+            },
             code => return StoreCommand::read_fields(code, reader).map(Self::Command),
         };
         query.check().map_err(|_| DecodeError::Invalid("store request"))?;
@@ -227,11 +231,11 @@ impl StoreOutcome {
             }
             Self::Values(values) => {
                 out.push(4);
-                write_store_list(values, out, |value, out| write_store_value(value, out));
+                write_request_list(values, out, |value, out| write_request_value(value, out));
             }
             Self::Keys { keys, is_last } => {
                 out.extend([5, u8::from(*is_last)]);
-                write_store_list(keys, out, |key, out| write_store_key(key, out));
+                write_request_list(keys, out, |key, out| write_request_key(key, out));
             }
             Self::Refused(refusal) => out.extend([6, *refusal as u8]),
         }
@@ -246,10 +250,10 @@ impl StoreOutcome {
             1 => Self::Done,
             2 => Self::Flag(reader.read_flag()?),
             3 => Self::Number(reader.read_u64()?.cast_signed()),
-            4 => Self::Values(read_store_list(reader, 4, read_store_value)?),
+            4 => Self::Values(read_request_list(reader, 4, read_request_value)?),
             5 => {
                 let is_last = reader.read_flag()?;
-                Self::Keys { keys: read_store_keys(reader)?, is_last }
+                Self::Keys { keys: read_request_keys(reader)?, is_last }
             }
             6 => {
                 let code = reader.read_u8()?;
@@ -275,7 +279,7 @@ impl StoreOutcome {
 
 /// Appends the answer to a request to the message `out`: 0 and the outcome, or the code of the
 /// failure and its text.
-pub fn write_store_answer(answer: &StoreAnswer, out: &mut Vec<u8>) {
+pub fn write_request_answer(answer: &StoreAnswer, out: &mut Vec<u8>) {
     match answer {
         Ok(outcome) => {
             out.push(0);
@@ -292,7 +296,7 @@ pub fn write_store_answer(answer: &StoreAnswer, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// [`DecodeError`] when the bytes are a malformed answer.
-pub fn read_store_answer(reader: &mut FieldReader<'_>) -> Result<StoreAnswer, DecodeError> {
+pub fn read_request_answer(reader: &mut FieldReader<'_>) -> Result<StoreAnswer, DecodeError> {
     let code = reader.read_u8()?;
     if code == 0 {
         return StoreOutcome::read_from(reader).map(Ok);

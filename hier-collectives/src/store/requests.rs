@@ -241,7 +241,7 @@ impl StoreRequests {
         }
         let answers = answered.into_iter().map(|(number, deadline, caller, outcome)| {
             self.remove(deadline, number);
-            (caller, store_answer(outcome))
+            (caller, answer_of_store_requests(outcome))
         });
         answers.collect()
     }
@@ -269,7 +269,7 @@ impl StoreRequests {
                 }),
             };
             if let Some((caller, code, timeout, awaited)) = expired {
-                answers.push((caller, Err(store_expiry_failure(code, timeout, awaited))));
+                answers.push((caller, Err(expired_requests_failure(code, timeout, awaited))));
             }
             self.remove(deadline, number);
         }
@@ -302,7 +302,7 @@ impl StoreRequests {
 }
 
 /// Makes the answer of an outcome.
-fn store_answer(outcome: StoreOutcome) -> StoreAnswer {
+fn answer_of_store_requests(outcome: StoreOutcome) -> StoreAnswer {
     match outcome {
         StoreOutcome::Refused(refusal) => {
             Err(StoreFailure { code: StoreFailureCode::Refused, text: refusal.to_string() })
@@ -312,7 +312,7 @@ fn store_answer(outcome: StoreOutcome) -> StoreAnswer {
 }
 
 /// Makes the failure of a request whose time is over.
-fn store_expiry_failure(code: StoreFailureCode, timeout: Span, awaited: &str) -> StoreFailure {
+fn expired_requests_failure(code: StoreFailureCode, timeout: Span, awaited: &str) -> StoreFailure {
     let consequence = match code {
         StoreFailureCode::Unconfirmed => "the change may have been made, or may still be",
         _ => "nothing was changed",

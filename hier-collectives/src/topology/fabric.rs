@@ -66,7 +66,7 @@ impl Fabric {
         };
         let several = regions.len() > 1;
         for region in regions {
-            check_region_spec(&region, several, &mut faults);
+            check_fabric_region(&region, several, &mut faults);
             fabric.add_region(region);
         }
         let mut names: Vec<&str> = fabric.gateways.iter().map(|g| g.name.as_str()).collect();
@@ -260,7 +260,7 @@ impl Fabric {
 
 /// Adds what is wrong with a region to `faults`; `several` says whether the fabric has other
 /// regions.
-fn check_region_spec(region: &FabricRegionSpec, several: bool, faults: &mut Vec<FabricError>) {
+fn check_fabric_region(region: &FabricRegionSpec, several: bool, faults: &mut Vec<FabricError>) {
     let name = || region.name.clone();
     let ranks = u32::try_from(region.speeds.len()).unwrap_or(u32::MAX);
     let served = region.gateways.iter().map(|gateway| gateway.ranks).sum();

@@ -128,7 +128,7 @@ impl<'a> Simulation<'a> {
     fn open_windows(&mut self, me: GatewayId) {
         for peer in self.fabric.gateway_ids() {
             let window = if peer == me {
-                plan::relay_bytes(self.fabric, me, self.plan)
+                plan::relay_memory_bytes(self.fabric, me, self.plan)
             } else {
                 plan::result_window(self.fabric, me, peer, self.plan)
             };

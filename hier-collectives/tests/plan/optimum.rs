@@ -233,7 +233,7 @@ fn owner_shares_follow_the_ports() {
     assert_eq!(plan.algorithm, PlanAlgorithm::Direct);
     let even = 1.5 * LARGE_BUFFER.get() as f64 / payload(100.0);
     assert!(even / predicted(&fabric) > 1.41, "{}", even / predicted(&fabric));
-    let owned = plan.owner_fractions(&fabric, u64::MAX);
+    let owned = plan.ownership_fractions(&fabric, u64::MAX);
     assert!(owned[0] > owned[1] && owned[1] > owned[2], "{owned:?}");
     assert!((owned.iter().sum::<f64>() - 1.0).abs() < 1e-9);
 }

@@ -94,7 +94,8 @@ fn assert_possible(fabric: &Fabric, plan: &Plan) {
     }
     let several = fabric.regions().len() > 1;
     let apart = plan.has_separate_trees();
-    for (gateway, owned) in fabric.gateways().iter().zip(plan.owner_fractions(fabric, u64::MAX)) {
+    for (gateway, owned) in fabric.gateways().iter().zip(plan.ownership_fractions(fabric, u64::MAX))
+    {
         assert!(owned == 0.0 || !several || gateway.wan.is_some(), "{} owns {owned}", gateway.name);
     }
     let forecast = plan.forecast(fabric, Operation::AllReduce, BUFFER_SIZE);

@@ -135,7 +135,7 @@ fn one_region_shares_among_its_gateways() {
     let fabric = fabric(vec![region(0, &[(1, None), (1, None), (2, None)])], vec![]);
     let plan = plan::make_plan(&fabric).expect("small");
     assert_eq!(plan.algorithm, PlanAlgorithm::Local);
-    assert_eq!(plan.owner_fractions(&fabric, u64::MAX), [1.0 / 3.0; 3]);
+    assert_eq!(plan.ownership_fractions(&fabric, u64::MAX), [1.0 / 3.0; 3]);
     assert_eq!(plan.prove(3), Ok(()));
 }
 

@@ -5,7 +5,7 @@ use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::store::limits::{KEY_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_KEYS_MAX};
 use hier_collectives::store::{
     StoreBallot, StoreCommand, StoreEntry, StoreMessage, StoreQuery, StoreRequest, StoreState,
-    StoreVersion, read_store_answer, write_store_answer,
+    StoreVersion, read_request_answer, write_request_answer,
 };
 use hier_collectives::wire::{MAX_MESSAGE_BYTES, Message};
 use proptest::collection::vec;
@@ -120,8 +120,8 @@ proptest! {
             let outcome = state.outcome(entry.origin, entry.boot, entry.number).cloned();
             let answer = Ok(outcome.expect("carried out"));
             let mut bytes = Vec::new();
-            write_store_answer(&answer, &mut bytes);
-            prop_assert_eq!(read_store_answer(&mut FieldReader(&bytes)), Ok(answer));
+            write_request_answer(&answer, &mut bytes);
+            prop_assert_eq!(read_request_answer(&mut FieldReader(&bytes)), Ok(answer));
         }
         let bytes = state.encode();
         prop_assert_eq!(StoreState::decode(&bytes), Ok(state));
@@ -133,7 +133,7 @@ proptest! {
         let _ = StoreState::decode(&bytes);
         let _ = StoreMessage::read_from(&mut FieldReader(&bytes));
         let _ = StoreRequest::read_from(&mut FieldReader(&bytes));
-        let _ = read_store_answer(&mut FieldReader(&bytes));
+        let _ = read_request_answer(&mut FieldReader(&bytes));
     }
 }
 

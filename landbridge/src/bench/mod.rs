@@ -7,5 +7,5 @@ mod rank;
 mod reference;
 mod waiting;
 
-pub(crate) use rank::{BenchError, Measurement, RankBench, sha256_hex, synchronize_ranks};
-pub(crate) use waiting::run_rank_bench_telling_waits;
+pub(crate) use rank::{BenchError, Measurement, RankBench, bench_rank_sha256, synchronize_ranks};
+pub(crate) use waiting::run_rank_while_telling_waiting;

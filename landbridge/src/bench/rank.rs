@@ -2,7 +2,9 @@
 //!
 //! Every rank computes the contributions of all ranks, so each one checks by itself.
 
-use super::reference::{ReferenceElement, append_bench_element, bench_weight, reference_epsilon};
+use super::reference::{
+    ReferenceElement, append_reference_element, reference_epsilon, reference_weight,
+};
 use gateway::client::{
     AttachError, AttachOptions, Client, CollectiveSpec, GatewayAddress, PostError,
 };
@@ -111,7 +113,7 @@ impl RankBench {
         let mut tensor = client.allocate(self.dtype, self.elements)?;
         tensor.write(&self.rank_contribution(self.rank.0));
         let clock = RealHost;
-        let weight = bench_weight(self.rank.0);
+        let weight = reference_weight(self.rank.0);
         let (mut posted_at, mut ready_at, mut result) = (Vec::new(), Vec::new(), Vec::new());
         for left in (0..self.iterations.get()).rev() {
             synchronize_ranks(&client).await?;
@@ -150,7 +152,7 @@ impl RankBench {
             seconds,
             posted_ns: posted_at.iter().map(|at| at.ns()).collect(),
             ready_ns: ready_at.iter().map(|at| at.ns()).collect(),
-            digest: sha256_hex(&result),
+            digest: bench_rank_sha256(&result),
             max_abs_error,
             tolerance,
         })
@@ -160,7 +162,7 @@ impl RankBench {
     fn rank_contribution(&self, rank: u32) -> Vec<u8> {
         let mut bytes = Vec::with_capacity((self.elements * self.dtype.size()) as usize);
         for index in 0..self.elements {
-            append_bench_element(self.dtype, rank, index, &mut bytes);
+            append_reference_element(self.dtype, rank, index, &mut bytes);
         }
         bytes
     }
@@ -173,16 +175,16 @@ impl RankBench {
             _ => 0..self.fabric.world_size(),
         };
         let size = self.dtype.size() as usize;
-        let total: f64 = ranks.clone().map(bench_weight).sum();
+        let total: f64 = ranks.clone().map(reference_weight).sum();
         let (mut worst, mut scale) = (0.0f64, 0.0f64);
         let mut element = Vec::with_capacity(8);
         for (index, bytes) in (0u64..).zip(result.chunks_exact(size)) {
             let mut exact: Option<ReferenceElement> = None;
             for rank in ranks.clone() {
                 element.clear();
-                append_bench_element(self.dtype, rank, index, &mut element);
+                append_reference_element(self.dtype, rank, index, &mut element);
                 let next =
-                    ReferenceElement::decode(self.dtype, &element, bench_weight(rank) / total);
+                    ReferenceElement::decode(self.dtype, &element, reference_weight(rank) / total);
                 exact = Some(
                     exact.map_or(next.start_reduction(self.op), |sum| sum.combine(self.op, next)),
                 );
@@ -206,7 +208,7 @@ pub(crate) async fn synchronize_ranks(client: &Client) -> Result<(), BenchError>
 }
 
 /// Returns the SHA-256 of `bytes` as 64 hexadecimal digits.
-pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+pub(crate) fn bench_rank_sha256(bytes: &[u8]) -> String {
     let digest = digest::digest(&digest::SHA256, bytes);
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -248,7 +250,7 @@ mod tests {
                     (0..4).map(|rank| bench.rank_contribution(rank)).collect();
                 let operands: Vec<(&[u8], f64)> = (0..)
                     .zip(&inputs)
-                    .map(|(rank, x)| (x.as_slice(), bench_weight(rank)))
+                    .map(|(rank, x)| (x.as_slice(), reference_weight(rank)))
                     .collect();
                 let mut result = vec![0; inputs[0].len()];
                 reduce_slices(op, dtype, &mut result, &operands).expect("fits");

@@ -6,13 +6,13 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 
 /// Returns the weight of a rank in an average, 1 to 4: unequal, so that an unweighted average fails
 /// the check.
-pub(super) fn bench_weight(rank: u32) -> f64 {
+pub(super) fn reference_weight(rank: u32) -> f64 {
     f64::from(rank % 4 + 1)
 }
 
 /// Appends element `index` of the contribution of `rank` to `out`, little-endian: a seeded float of
 /// magnitude 0.5 to 1.5, or any integer.
-pub(super) fn append_bench_element(dtype: Dtype, rank: u32, index: u64, out: &mut Vec<u8>) {
+pub(super) fn append_reference_element(dtype: Dtype, rank: u32, index: u64, out: &mut Vec<u8>) {
     let mut z = (index ^ (u64::from(rank) << 40)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -4,7 +4,7 @@ use super::config::RegionArgument;
 use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
-use crate::bench::{Measurement, RankBench, run_rank_bench_telling_waits};
+use crate::bench::{Measurement, RankBench, run_rank_while_telling_waiting};
 use crate::cli::output::command_error::CommandError;
 use clap::{Args, Subcommand};
 use gateway::client::GatewayAddress;
@@ -137,7 +137,7 @@ impl BenchRankArgs {
             iterations: self.iterations,
         };
         let runtime = current_thread_runtime()?;
-        let measured = runtime.block_on(run_rank_bench_telling_waits(bench, gateway.status))?;
+        let measured = runtime.block_on(run_rank_while_telling_waiting(bench, gateway.status))?;
         if self.json {
             print_json(&measured)?;
         } else {

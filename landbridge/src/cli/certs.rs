@@ -8,7 +8,7 @@ use gateway::certs::{
     CertificateOptions, CertificateValidity, FileOutcome, make_certificate_files,
 };
 use gateway::config::FabricFile;
-use gateway::observe::versioned::serialize_paths;
+use gateway::observe::versioned::serialize_versioned_paths;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -47,9 +47,9 @@ pub(super) struct CertsCommand {
 
 #[derive(Serialize)]
 struct CertsReport<'a> {
-    #[serde(serialize_with = "serialize_paths")]
+    #[serde(serialize_with = "serialize_versioned_paths")]
     made: Vec<&'a Path>,
-    #[serde(serialize_with = "serialize_paths")]
+    #[serde(serialize_with = "serialize_versioned_paths")]
     kept: Vec<&'a Path>,
 }
 

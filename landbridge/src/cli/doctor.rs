@@ -45,14 +45,14 @@ impl DoctorCommand {
         if self.json {
             print_json(&DoctorReport { ok, gateway: &gateway.name, findings: &findings })?;
         } else {
-            print_text(&describe_findings(&findings))?;
+            print_text(&describe_doctor_findings(&findings))?;
         }
         Ok(if ok { Exit::Good } else { Exit::CheckFailed })
     }
 }
 
 /// Returns the findings as a table, with the advice below it.
-fn describe_findings(findings: &[Finding]) -> String {
+fn describe_doctor_findings(findings: &[Finding]) -> String {
     let row = |finding: &Finding| {
         let verdict = match finding.verdict {
             FindingVerdict::Ok => "ok",

@@ -4,11 +4,11 @@ use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
 use crate::cli::output::command_error::CommandError;
-use crate::init::options::{LinkOption, PerRegion, RegionOption, parse_name};
+use crate::init::options::{LinkOption, PerRegionOption, RegionOption, parse_name_option};
 use crate::init::questions::{Answers, Questioner};
 use crate::init::{
     AUTHORITY_FOLDER, DeploymentSpec, FABRIC_FILE, InitError, RegionFolder, SocketPlace,
-    make_deployment,
+    make_init_deployment,
 };
 use clap::Args;
 use serde::Serialize;
@@ -36,19 +36,19 @@ pub(super) struct InitCommand {
     /// Ranks that each gateway serves, such as the GPUs of its host; for every region, or for one:
     /// east=8
     #[arg(long, value_name = "N", requires = "regions")]
-    ranks: Vec<PerRegion<NonZeroU32>>,
+    ranks: Vec<PerRegionOption<NonZeroU32>>,
     /// Rate of each gateway's port to the WAN, for every region, or for one: east=10Gbit/s
     #[arg(long = "port-rate", value_name = "RATE", requires = "regions")]
-    port_rates: Vec<PerRegion<BitRate>>,
+    port_rates: Vec<PerRegionOption<BitRate>>,
     /// A link between two regions: its round-trip time, its rate if that is yours alone, and its
     /// random loss if any; repeat it for each link
     #[arg(long = "link", value_name = "A-B=RTT[,RATE[,LOSS]]", requires = "regions")]
     links: Vec<LinkOption>,
     /// Name of the fabric, which certificates contain
-    #[arg(long, value_name = "NAME", default_value = "training", value_parser = parse_name)]
+    #[arg(long, value_name = "NAME", default_value = "training", value_parser = parse_name_option)]
     name: String,
     /// A job; repeat it for several jobs
-    #[arg(long = "job", value_name = "NAME", default_value = "train", value_parser = parse_name)]
+    #[arg(long = "job", value_name = "NAME", default_value = "train", value_parser = parse_name_option)]
     jobs: Vec<String>,
     /// Memory for the tensors of each job's ranks in each region
     #[arg(long, value_name = "SIZE", default_value = "4 GiB")]
@@ -67,7 +67,7 @@ pub(super) struct InitCommand {
 
 #[derive(Serialize)]
 struct InitReport<'a> {
-    #[serde(serialize_with = "gateway::observe::versioned::serialize_path")]
+    #[serde(serialize_with = "gateway::observe::versioned::serialize_versioned_path")]
     folder: &'a Path,
     regions: Vec<RegionFolder>,
 }
@@ -81,14 +81,15 @@ impl InitCommand {
             port_rates: std::mem::take(&mut self.port_rates),
             links: std::mem::take(&mut self.links),
         };
-        let answers = if given.regions.is_empty() { ask_at_terminal()? } else { given };
+        let answers =
+            if given.regions.is_empty() { ask_init_questions_at_terminal()? } else { given };
         let spec = self.deployment_spec(answers)?;
-        let regions = make_deployment(&spec, &self.out, self.days)?;
+        let regions = make_init_deployment(&spec, &self.out, self.days)?;
         let report = InitReport { folder: &self.out, regions };
         if self.json {
             print_json(&report)?;
         } else {
-            print_text(&describe_deployment(&report))?;
+            print_text(&describe_init_report(&report))?;
         }
         Ok(Exit::Good)
     }
@@ -112,7 +113,7 @@ impl InitCommand {
 }
 
 /// Asks for the deployment at the terminal.
-fn ask_at_terminal() -> Result<Answers, InitError> {
+fn ask_init_questions_at_terminal() -> Result<Answers, InitError> {
     if !std::io::stdin().is_terminal() {
         let why =
             "--region is missing, and stdin is no terminal to ask at; see landbridge init --help";
@@ -122,7 +123,7 @@ fn ask_at_terminal() -> Result<Answers, InitError> {
 }
 
 /// Returns the table of folders, and what to do with them.
-fn describe_deployment(report: &InitReport<'_>) -> String {
+fn describe_init_report(report: &InitReport<'_>) -> String {
     let folder = report.folder.display();
     let row = |region: &RegionFolder| {
         let last = region.first_rank + region.ranks.saturating_sub(1);

@@ -61,7 +61,7 @@ mod tests {
 
     /// Returns the names of all commands with their short and long help at a width.
     fn helps(columns: u16) -> Vec<(String, String)> {
-        let mut line = wan_sim::cli::fit_help(LandbridgeArguments::command(), columns);
+        let mut line = wan_sim::cli::fit_usage_help(LandbridgeArguments::command(), columns);
         line.build();
         let texts = with_subcommands(&line).into_iter().flat_map(|mut command| {
             let texts = [command.render_help(), command.render_long_help()];

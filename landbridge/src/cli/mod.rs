@@ -26,7 +26,7 @@ use output::exit::fail_writes_above_file_limit;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use gateway::limits::process::raise_process_stack_limit;
-use stdio::ExitOnInterrupt;
+use stdio::ExitOnSignal;
 
 /// Lets one training job span several data centres.
 #[derive(Debug, Parser)]
@@ -118,8 +118,8 @@ fn run_command_line() -> Exit {
     let _ = exit_instead_of_aborting();
     // Without it an interrupt ends the process by its signal, which is no reason not to run.
     let interrupts = match line.command.handles_interrupts() {
-        true => ExitOnInterrupt::default(),
-        false => ExitOnInterrupt::begin(Exit::Interrupted as u8).unwrap_or_default(),
+        true => ExitOnSignal::default(),
+        false => ExitOnSignal::begin(Exit::Interrupted as u8).unwrap_or_default(),
     };
     let outcome = match line.command {
         Command::Quickstart(command) => command.run(),

@@ -43,7 +43,7 @@ impl PortsCommand {
         let region = self.gateway.load_region()?;
         let gateway = self.gateway.choose(&region)?;
         let rules = firewall_rules(&region, gateway);
-        let lanes = plan::plan_lane_count(region.fabric().fabric());
+        let lanes = plan::plan_lanes_limit(region.fabric().fabric());
         if self.json {
             print_json(&PortsReport { gateway: &gateway.name, lanes, rules: &rules })?;
         } else if self.nft {

@@ -90,7 +90,11 @@ impl QuickstartCommand {
         if self.json {
             print_json(&report)?;
         } else {
-            print_text(&report::render_report(&report, &checks, stdio::output_columns()))?;
+            print_text(&report::render_quickstart_report(
+                &report,
+                &checks,
+                stdio::output_columns(),
+            ))?;
         }
         if !report.fidelity.void.is_empty() {
             stdio::print_message(format_args!(

@@ -4,7 +4,7 @@ use super::config::GatewayArguments;
 use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
-use super::status::{LINK_TABLE_HEADER, link_status_row};
+use super::status::{LINK_TABLE_HEADER, link_table_row};
 use crate::cli::output::command_error::CommandError;
 use clap::Args;
 use gateway::access::TrustedSocketUsers;
@@ -58,7 +58,7 @@ impl RateCommand {
         if self.json {
             print_json(&link)?;
         } else {
-            print_text(&render_table(LINK_TABLE_HEADER, &[link_status_row(&link)]))?;
+            print_text(&render_table(LINK_TABLE_HEADER, &[link_table_row(&link)]))?;
         }
         Ok(Exit::Good)
     }

@@ -1,7 +1,7 @@
 //! Checks of the address at which trainers of other hosts attach.
 
 use super::finding::Finding;
-use gateway::client::{AttachError, TlsAddress, TlsGateway};
+use gateway::client::{AttachError, AttachTlsGateway, TlsAddress};
 use gateway::config::GatewayConfig;
 use gateway::wan::connect::tls::TrustAnchors;
 use std::io::ErrorKind;
@@ -25,7 +25,7 @@ pub(super) async fn check_attach_address(gateway: &GatewayConfig) -> Option<Find
         }
     }
     let way = attach_tls_address(address);
-    let mut way = TlsGateway::new(way.parse::<TlsAddress>().ok()?, &gateway.ca);
+    let mut way = AttachTlsGateway::new(way.parse::<TlsAddress>().ok()?, &gateway.ca);
     way.gateway = Some(gateway.name.clone());
     Some(match way.connect_unattached().await {
         Ok(_) => finding("a gateway is listening, and proves its name".to_owned()),

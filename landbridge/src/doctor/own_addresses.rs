@@ -15,11 +15,11 @@ const CHECK: &str = "own addresses";
 pub(super) fn check_own_addresses(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> = TcpListener::bind(gateway.status)
         .err()
-        .map(|error| describe_unbound_address("status", gateway.status, &error))
+        .map(|error| describe_unbound_own_address("status", gateway.status, &error))
         .into_iter()
         .collect();
     let file = region.fabric();
-    let lanes = plan::plan_lane_count(file.fabric());
+    let lanes = plan::plan_lanes_limit(file.fabric());
     let wan = gateway.listen.as_ref().or_else(|| file.lane_addresses(gateway.id));
     for addresses in wan.into_iter().chain(file.lan_addresses(gateway.id)) {
         let unbound = (0..lanes).find_map(|lane| {
@@ -27,7 +27,7 @@ pub(super) fn check_own_addresses(region: &RegionFile, gateway: &GatewayConfig) 
             UdpSocket::bind(address).err().map(|error| (address, error))
         });
         findings.extend(
-            unbound.map(|(address, error)| describe_unbound_address("UDP", address, &error)),
+            unbound.map(|(address, error)| describe_unbound_own_address("UDP", address, &error)),
         );
     }
     if findings.is_empty() {
@@ -37,7 +37,7 @@ pub(super) fn check_own_addresses(region: &RegionFile, gateway: &GatewayConfig) 
 }
 
 /// Returns the finding on an address that cannot be bound.
-fn describe_unbound_address(what: &str, address: SocketAddr, error: &Error) -> Finding {
+fn describe_unbound_own_address(what: &str, address: SocketAddr, error: &Error) -> Finding {
     let advice = match error.kind() {
         ErrorKind::AddrInUse => "stop the program that has it, or give the gateway another port",
         ErrorKind::AddrNotAvailable => "use an address of this host",

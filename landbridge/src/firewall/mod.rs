@@ -46,7 +46,7 @@ pub(crate) struct FirewallRule {
 /// for trainers and for its status if other hosts can reach those.
 pub(crate) fn firewall_rules(region: &RegionFile, gateway: &GatewayConfig) -> Vec<FirewallRule> {
     let fabric = region.fabric().fabric();
-    let lanes = plan::plan_lane_count(fabric);
+    let lanes = plan::plan_lanes_limit(fabric);
     let mut rules = Vec::new();
     for peer in region.lane_peers(gateway) {
         rules.extend(lane_firewall_rules(&peer, lanes, &fabric.gateway(peer.id).name));

@@ -32,12 +32,12 @@ pub(crate) const AUTHORITY_FOLDER: &str = "CA";
 ///
 /// # Errors
 /// The folder has files already, the answers make no valid fabric, or the file system refuses.
-pub(crate) fn make_deployment(
+pub(crate) fn make_init_deployment(
     spec: &DeploymentSpec,
     out: &Path,
     days: u32,
 ) -> Result<Vec<RegionFolder>, InitError> {
-    refuse_used_folder(out)?;
+    refuse_used_init_folder(out)?;
     let parent = match out.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
@@ -45,7 +45,7 @@ pub(crate) fn make_deployment(
     std::fs::create_dir_all(parent).map_err(InitError::path(parent))?;
     let draft = tempfile::Builder::new().prefix(".landbridge-").tempdir_in(parent);
     let draft = draft.map_err(InitError::path(parent))?;
-    let folders = write_deployment(spec, draft.path(), days)
+    let folders = write_init_deployment(spec, draft.path(), days)
         .map_err(|error| error.with_folder(draft.path(), out))?;
     std::fs::rename(draft.path(), out).map_err(InitError::path(out))?;
     // The folder has another name now, and the guard of the old one removes nothing.
@@ -54,7 +54,7 @@ pub(crate) fn make_deployment(
 }
 
 /// Refuses a path that is no folder, or a folder with files in it.
-fn refuse_used_folder(out: &Path) -> Result<(), InitError> {
+fn refuse_used_init_folder(out: &Path) -> Result<(), InitError> {
     match std::fs::read_dir(out) {
         Ok(mut entries) => match entries.next() {
             None => Ok(()),
@@ -66,7 +66,7 @@ fn refuse_used_folder(out: &Path) -> Result<(), InitError> {
 }
 
 /// Writes all files of a deployment into the folder `draft`.
-fn write_deployment(
+fn write_init_deployment(
     spec: &DeploymentSpec,
     draft: &Path,
     days: u32,

@@ -37,8 +37,8 @@ pub(super) fn operator_page(
         tokens.join(", ")
     );
     page += &match spec.sockets {
-        SocketPlace::BesideRegionFile => by_hand_steps(region),
-        SocketPlace::SystemService => service_steps(region, spec),
+        SocketPlace::BesideRegionFile => operator_page_by_hand_steps(region),
+        SocketPlace::SystemService => operator_page_service_steps(region, spec),
     };
     let job = spec.jobs.first().map_or("train", String::as_str);
     let _ = write!(
@@ -53,7 +53,7 @@ pub(super) fn operator_page(
 }
 
 /// Returns the steps for gateways that somebody starts in this folder.
-fn by_hand_steps(region: &DeployedRegion) -> String {
+fn operator_page_by_hand_steps(region: &DeployedRegion) -> String {
     let name = &region.name;
     let choice = if region.gateways.len() == 1 { "" } else { " --gateway GATEWAY" };
     format!(
@@ -67,7 +67,7 @@ fn by_hand_steps(region: &DeployedRegion) -> String {
 }
 
 /// Returns the steps for gateways that systemd starts by the unit of the Debian package.
-fn service_steps(region: &DeployedRegion, spec: &DeploymentSpec) -> String {
+fn operator_page_service_steps(region: &DeployedRegion, spec: &DeploymentSpec) -> String {
     let name = &region.name;
     let secrets = spec.jobs.iter().map(|job| format!(" keys/{job}.token")).collect::<String>();
     let (gateway, arguments) = match region.gateways.as_slice() {

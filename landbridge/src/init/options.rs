@@ -24,13 +24,16 @@ impl FromStr for RegionOption {
         let (region, addresses) = text.split_once('=').ok_or_else(|| {
             format!("`{text}` has no `=`; write NAME=ADDRESS, such as east=203.0.113.10")
         })?;
-        Ok(Self { region: parse_name(region)?, addresses: parse_addresses(addresses)? })
+        Ok(Self {
+            region: parse_name_option(region)?,
+            addresses: parse_addresses_option(addresses)?,
+        })
     }
 }
 
 /// Parses a name of the config files: lower-case letters, digits and inner hyphens.
-pub(crate) fn parse_name(text: &str) -> Result<String, String> {
-    match gateway::config::is_valid_config_name(text.trim()) {
+pub(crate) fn parse_name_option(text: &str) -> Result<String, String> {
+    match gateway::config::is_valid_name_value(text.trim()) {
         true => Ok(text.trim().to_owned()),
         false => Err(format!(
             "`{text}` is no name; write lower-case letters, digits and inner hyphens, at most 63"
@@ -39,9 +42,9 @@ pub(crate) fn parse_name(text: &str) -> Result<String, String> {
 }
 
 /// Parses the addresses of gateways, between commas or spaces.
-pub(crate) fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
+pub(crate) fn parse_addresses_option(text: &str) -> Result<Vec<SocketAddr>, String> {
     let words = text.split([',', ' ']).filter(|word| !word.is_empty());
-    let addresses = words.map(parse_address).collect::<Result<Vec<_>, _>>()?;
+    let addresses = words.map(parse_address_option).collect::<Result<Vec<_>, _>>()?;
     match addresses.is_empty() {
         true => Err("no address; write that at which other regions reach the gateway".to_owned()),
         false => Ok(addresses),
@@ -49,7 +52,7 @@ pub(crate) fn parse_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Parses an IP address with or without a UDP port.
-fn parse_address(text: &str) -> Result<SocketAddr, String> {
+fn parse_address_option(text: &str) -> Result<SocketAddr, String> {
     let with_port = text.parse::<SocketAddr>().ok();
     let alone = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
     with_port
@@ -64,19 +67,19 @@ fn parse_address(text: &str) -> Result<SocketAddr, String> {
 
 /// A value for every region, `8`, or for the one that it names, `east=8`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PerRegion<T> {
+pub(crate) struct PerRegionOption<T> {
     /// The region; `None` for every region.
     pub region: Option<String>,
     /// The value.
     pub value: T,
 }
 
-impl<T: FromStr<Err: ToString>> FromStr for PerRegion<T> {
+impl<T: FromStr<Err: ToString>> FromStr for PerRegionOption<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (region, value) = match text.split_once('=') {
-            Some((region, value)) => (Some(parse_name(region)?), value),
+            Some((region, value)) => (Some(parse_name_option(region)?), value),
             None => (None, text),
         };
         let value = value.trim().parse().map_err(|error: T::Err| error.to_string())?;
@@ -84,7 +87,7 @@ impl<T: FromStr<Err: ToString>> FromStr for PerRegion<T> {
     }
 }
 
-impl<T: Clone> PerRegion<T> {
+impl<T: Clone> PerRegionOption<T> {
     /// Returns the value for a region: the last that names it, or else the last for every region.
     pub fn value_for(all: &[Self], region: &str) -> Option<T> {
         let last =
@@ -116,7 +119,7 @@ impl FromStr for LinkOption {
         let mut words = properties.split(',').map(str::trim);
         let rtt = words.next().unwrap_or_default().parse::<Span>();
         let mut link = Self {
-            link: parse_link_name(link)?,
+            link: parse_link_name_option(link)?,
             rtt: rtt.map_err(|error| error.to_string())?,
             rate: None,
             loss: None,
@@ -139,8 +142,8 @@ impl FromStr for LinkOption {
 
 /// Parses the name of a link: two names with a hyphen between them, which the fabric's regions tell
 /// apart.
-fn parse_link_name(text: &str) -> Result<String, String> {
-    let is_part = |part: &str| gateway::config::is_valid_config_name(part);
+fn parse_link_name_option(text: &str) -> Result<String, String> {
+    let is_part = |part: &str| gateway::config::is_valid_name_value(part);
     let halves = text.match_indices('-').map(|(at, _)| (&text[..at], &text[at + 1..]));
     match halves.into_iter().any(|(one, other)| is_part(one) && is_part(other)) {
         true => Ok(text.to_owned()),

@@ -1,7 +1,9 @@
 //! Questions at a terminal, for what the command line of `landbridge init` leaves out.
 
 use super::error::InitError;
-use super::options::{LinkOption, PerRegion, RegionOption, parse_addresses, parse_name};
+use super::options::{
+    LinkOption, PerRegionOption, RegionOption, parse_addresses_option, parse_name_option,
+};
 use std::io::{BufRead, Write};
 use std::num::NonZeroU32;
 use units::{BitRate, Fraction, Span};
@@ -10,8 +12,8 @@ use units::{BitRate, Fraction, Span};
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     pub regions: Vec<RegionOption>,
-    pub ranks: Vec<PerRegion<NonZeroU32>>,
-    pub port_rates: Vec<PerRegion<BitRate>>,
+    pub ranks: Vec<PerRegionOption<NonZeroU32>>,
+    pub port_rates: Vec<PerRegionOption<BitRate>>,
     pub links: Vec<LinkOption>,
 }
 
@@ -34,7 +36,8 @@ impl<R: BufRead, W: Write> Questioner<R, W> {
     pub fn ask_for_deployment(&mut self) -> Result<Answers, InitError> {
         let mut answers = Answers::default();
         let names = self.ask("Names of the regions, such as `east west`", None, |text| {
-            let names = text.split([',', ' ']).filter(|word| !word.is_empty()).map(parse_name);
+            let names =
+                text.split([',', ' ']).filter(|word| !word.is_empty()).map(parse_name_option);
             match names.collect::<Result<Vec<_>, _>>()? {
                 names if names.is_empty() => Err("no name; write one for each region".to_owned()),
                 names => Ok(names),
@@ -46,14 +49,14 @@ impl<R: BufRead, W: Write> Questioner<R, W> {
                 "{name}: IP addresses of its gateways, at which other regions reach them; one for \
                  each host with trainers"
             );
-            let addresses = self.ask(&question, None, parse_addresses)?;
+            let addresses = self.ask(&question, None, parse_addresses_option)?;
             answers.regions.push(RegionOption { region: name.clone(), addresses });
             let question = format!("{name}: ranks (GPUs) at each gateway");
-            let value = self.ask(&question, Some("8"), parse_answer)?;
-            answers.ranks.push(PerRegion { region: region.clone(), value });
+            let value = self.ask(&question, Some("8"), parse_question_answer)?;
+            answers.ranks.push(PerRegionOption { region: region.clone(), value });
             let question = format!("{name}: rate of each gateway's port to the WAN");
-            let value = self.ask(&question, Some("10 Gbit/s"), parse_answer)?;
-            answers.port_rates.push(PerRegion { region, value });
+            let value = self.ask(&question, Some("10 Gbit/s"), parse_question_answer)?;
+            answers.port_rates.push(PerRegionOption { region, value });
         }
         for (at, one) in names.iter().enumerate() {
             for other in &names[at + 1..] {
@@ -69,7 +72,7 @@ impl<R: BufRead, W: Write> Questioner<R, W> {
             format!("{one} to {other}: round-trip time, such as `80 ms`; `none` without a link");
         let rtt: Option<Span> = self.ask(&question, None, |text| match text {
             "none" => Ok(None),
-            _ => parse_answer(text).map(Some),
+            _ => parse_question_answer(text).map(Some),
         })?;
         let Some(rtt) = rtt else {
             return Ok(None);
@@ -77,10 +80,10 @@ impl<R: BufRead, W: Write> Questioner<R, W> {
         let question = format!("{one} to {other}: rate that is yours alone; `unknown` if none is");
         let rate: Option<BitRate> = self.ask(&question, Some("unknown"), |text| match text {
             "unknown" => Ok(None),
-            _ => parse_answer(text).map(Some),
+            _ => parse_question_answer(text).map(Some),
         })?;
         let question = format!("{one} to {other}: random loss");
-        let loss: Fraction = self.ask(&question, Some("0 %"), parse_answer)?;
+        let loss: Fraction = self.ask(&question, Some("0 %"), parse_question_answer)?;
         let loss = (loss != Fraction::default()).then_some(loss);
         Ok(Some(LinkOption { link: format!("{one}-{other}"), rtt, rate, loss }))
     }
@@ -117,6 +120,6 @@ impl<R: BufRead, W: Write> Questioner<R, W> {
 }
 
 /// Parses an answer of a type that says itself what is wrong.
-fn parse_answer<T: std::str::FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
+fn parse_question_answer<T: std::str::FromStr<Err: ToString>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: T::Err| error.to_string())
 }

@@ -1,7 +1,7 @@
 //! A deployment to make, and the text of its fabric file.
 
 use super::error::InitError;
-use super::options::{LinkOption, PerRegion, RegionOption};
+use super::options::{LinkOption, PerRegionOption, RegionOption};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -73,8 +73,8 @@ impl DeploymentSpec {
     /// or an option names another region.
     pub fn regions_from_options(
         regions: &[RegionOption],
-        ranks: &[PerRegion<NonZeroU32>],
-        port_rates: &[PerRegion<BitRate>],
+        ranks: &[PerRegionOption<NonZeroU32>],
+        port_rates: &[PerRegionOption<BitRate>],
     ) -> Result<Vec<DeployedRegion>, InitError> {
         let named = ranks.iter().map(|option| ("--ranks", option.region.as_ref()));
         let named = named.chain(port_rates.iter().map(|of| ("--port-rate", of.region.as_ref())));
@@ -100,8 +100,8 @@ impl DeploymentSpec {
                      commas"
                 )));
             }
-            let ranks = PerRegion::value_for(ranks, region);
-            let port_rate = PerRegion::value_for(port_rates, region);
+            let ranks = PerRegionOption::value_for(ranks, region);
+            let port_rate = PerRegionOption::value_for(port_rates, region);
             deployed.push(DeployedRegion {
                 name: region.clone(),
                 ranks: ranks.ok_or_else(|| missing("--ranks", region, "8"))?,
@@ -119,7 +119,7 @@ impl DeploymentSpec {
             self.fabric
         );
         for region in &self.regions {
-            write_region_tables(&mut text, region);
+            write_region_spec_tables(&mut text, region);
         }
         for LinkOption { link, rtt, rate, loss } in &self.links {
             let _ = write!(text, "\n[link.{link}]\nrtt = \"{rtt}\"\n");
@@ -136,7 +136,7 @@ impl DeploymentSpec {
 }
 
 /// Writes the tables of a region and of its gateways.
-fn write_region_tables(text: &mut String, region: &DeployedRegion) {
+fn write_region_spec_tables(text: &mut String, region: &DeployedRegion) {
     let DeployedRegion { name, ranks, port_rate, gateways } = region;
     let all = u64::from(ranks.get()) * gateways.len() as u64;
     let _ = write!(text, "\n[region.{name}]\nranks = {all}\n");

@@ -90,7 +90,7 @@ pub(super) fn summarize_all_reduces(
 }
 
 /// Subtracts an earlier reading of the counters of the relay from a later one.
-pub(super) fn relay_counters_difference(
+pub(super) fn relay_counters_between_all_reduces(
     after: &DirectionCounters,
     before: &DirectionCounters,
 ) -> DirectionCounters {

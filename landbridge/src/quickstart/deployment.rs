@@ -59,7 +59,7 @@ impl QuickstartDeployment {
         };
         let (east, west, relay, status) = (block()?, block()?, block()?, [block()?, block()?]);
         let (east_speeds, west_speeds) = {
-            let mut all = deployed_rank_speeds(options);
+            let mut all = deployment_rank_speeds(options);
             let west = all.split_off(options.ranks.0 as usize);
             (all, west)
         };
@@ -81,7 +81,7 @@ impl QuickstartDeployment {
             source,
         })?;
         let file = FabricFile::load(&folder.path().join("fabric.toml"));
-        let fabric = file.map_err(name_options_in_faults)?.fabric().clone();
+        let fabric = file.map_err(name_options_in_deployment_faults)?.fabric().clone();
         let jobs = [JOB_NAME.to_owned()];
         let order = CertificateOptions {
             validity: CertificateValidity::days(1),
@@ -91,7 +91,8 @@ impl QuickstartDeployment {
         };
         certs::make_certificate_files(&fabric, &folder.path().join("keys"), &order)?;
         let lane = |first: SocketAddr, lane| SocketAddr::new(first.ip(), first.port() + lane);
-        let forwards = (0..plan::plan_lane_count(&fabric)).map(|i| (lane(relay, i), lane(west, i)));
+        let forwards =
+            (0..plan::plan_lanes_limit(&fabric)).map(|i| (lane(relay, i), lane(west, i)));
         Ok(Self { forwards: forwards.collect(), folder, fabric, status })
     }
 
@@ -107,13 +108,13 @@ impl QuickstartDeployment {
 }
 
 /// Returns the relative speeds of all ranks, those of east first.
-pub(super) fn deployed_rank_speeds(options: &QuickstartOptions) -> Vec<f64> {
+pub(super) fn deployment_rank_speeds(options: &QuickstartOptions) -> Vec<f64> {
     let ranks = (options.ranks.0 + options.ranks.1) as usize;
     RANK_SPEEDS.into_iter().cycle().take(ranks).collect()
 }
 
 /// In each fault, names the option (`--rtt`) instead of the key of the generated fabric file.
-fn name_options_in_faults(faults: Faults) -> Faults {
+fn name_options_in_deployment_faults(faults: Faults) -> Faults {
     let option = |key: &str| match key.rsplit('.').next()? {
         "rtt" => Some("--rtt"),
         "loss" => Some("--loss"),

@@ -4,7 +4,7 @@ use super::rank::RankError;
 use gateway::access::SOCKET_PATH_BYTES_MAX;
 use gateway::certs::CertsError;
 use gateway::config::Faults;
-use gateway::limits::process::LimitRemedy;
+use gateway::limits::process::ProcessLimitRemedy;
 use std::io;
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub(crate) enum QuickstartError {
     #[error("interrupted")]
     Interrupted,
     /// The system refused an operation.
-    #[error("{action}: {source}{}", LimitRemedy(source))]
+    #[error("{action}: {source}{}", ProcessLimitRemedy(source))]
     System {
         /// The failed action, as in "cannot start a process".
         action: &'static str,

@@ -3,9 +3,9 @@
 //! [`super::messages`] describes its lines on stdout and stdin.
 
 use super::messages::{JOB_NAME, RankMessage, RankTimes};
-use super::training::data_parallel::{self, BatchRange, EXCHANGED_ELEMENTS, ShareError};
+use super::training::data_parallel::{self, DataParallelRange, EXCHANGED_ELEMENTS, ShareError};
 use super::training::digits::Digits;
-use crate::bench::{BenchError, sha256_hex, synchronize_ranks};
+use crate::bench::{BenchError, bench_rank_sha256, synchronize_ranks};
 use gateway::client::{
     ArenaFull, AttachError, AttachOptions, Client, DEFAULT_TIMEOUT, GatewayAddress, Operation,
     PostError, Tensor,
@@ -74,7 +74,7 @@ impl RankTask {
     /// # Errors
     /// [`RankError`].
     pub(crate) async fn run(self) -> Result<(), RankError> {
-        let share = BatchRange::from_shares(&self.shares, self.rank as usize)?;
+        let share = DataParallelRange::from_shares(&self.shares, self.rank as usize)?;
         let gradients = 2 * GRADIENT_TENSORS as u64 * (EXCHANGED_ELEMENTS as u64 * 4 + 64);
         let arena = gradients + 2 * (self.size.get() + 64) + 4096;
         let attach = AttachOptions {
@@ -84,22 +84,26 @@ impl RankTask {
         let client = Client::attach(&GatewayAddress::Socket(self.socket.clone()), attach).await?;
         let weights = self.train(&client, &share).await?;
         std::fs::write(&self.weights, &weights)?;
-        print_rank_message(&RankMessage::Trained { digest: sha256_hex(&weights) })?;
+        print_rank_message(&RankMessage::Trained { digest: bench_rank_sha256(&weights) })?;
         let mut line = String::new();
         if io::stdin().read_line(&mut line)? == 0 {
             return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
         }
         let result = self.all_reduce(&client).await?;
-        print_rank_message(&RankMessage::Done { digest: sha256_hex(&result) })?;
+        print_rank_message(&RankMessage::Done { digest: bench_rank_sha256(&result) })?;
         // Stay attached until the quickstart ends this process: other ranks may still be receiving.
         io::stdin().read_line(&mut line)?;
         Ok(())
     }
 
     /// Trains on the share of this rank. Returns the final weights as little-endian f32.
-    async fn train(&self, client: &Client, share: &BatchRange) -> Result<Vec<u8>, RankError> {
+    async fn train(
+        &self,
+        client: &Client,
+        share: &DataParallelRange,
+    ) -> Result<Vec<u8>, RankError> {
         let digits = Digits::load();
-        let mut gradients = GradientAverage::new(client)?;
+        let mut gradients = RankGradientAverage::new(client)?;
         let mut printed = Ok(());
         let average =
             async |buffer: &mut [f32], weight: f64| gradients.average(buffer, weight).await;
@@ -148,7 +152,7 @@ impl RankTask {
 const GRADIENT_TENSORS: usize = 2;
 
 /// Averages gradients over all ranks.
-struct GradientAverage<'a> {
+struct RankGradientAverage<'a> {
     client: &'a Client,
     /// Tensors not in use.
     free: Vec<Tensor>,
@@ -156,7 +160,7 @@ struct GradientAverage<'a> {
     completed: VecDeque<Operation>,
 }
 
-impl<'a> GradientAverage<'a> {
+impl<'a> RankGradientAverage<'a> {
     /// Allocates the tensors of gradients in the arena of the client.
     fn new(client: &'a Client) -> Result<Self, ArenaFull> {
         let tensor = |_| client.allocate(Dtype::F32, EXCHANGED_ELEMENTS as u64);

@@ -4,9 +4,9 @@
 //! lines one after the other; each child blocks while its pipe is full.
 
 use super::all_reduce_times::{
-    AllReduceTimes, TrafficCounters, relay_counters_difference, summarize_all_reduces,
+    AllReduceTimes, TrafficCounters, relay_counters_between_all_reduces, summarize_all_reduces,
 };
-use super::deployment::{QuickstartDeployment, REGION_NAMES, deployed_rank_speeds};
+use super::deployment::{QuickstartDeployment, REGION_NAMES, deployment_rank_speeds};
 use super::error::QuickstartError;
 use super::messages::RankMessage;
 use super::options::QuickstartOptions;
@@ -84,7 +84,7 @@ impl QuickstartRunner {
         let steps = u64::from(options.steps.get());
         let bar = quickstart_progress_bar(steps + u64::from(options.iterations.get()));
         let reference = spawn_reference_training(options)?;
-        let shares = batch_shares(GLOBAL_BATCH as u64, &deployed_rank_speeds(options))
+        let shares = batch_shares(GLOBAL_BATCH as u64, &deployment_rank_speeds(options))
             .expect("speeds are positive");
         bar.set_message("starting gateways");
         self.start_processes(options, deployment, &shares).await?;
@@ -127,8 +127,8 @@ impl QuickstartRunner {
                 &after,
             ),
             relay: RelayCounters {
-                east_west: relay_counters_difference(&after.east_west, &before.east_west),
-                west_east: relay_counters_difference(&after.west_east, &before.west_east),
+                east_west: relay_counters_between_all_reduces(&after.east_west, &before.east_west),
+                west_east: relay_counters_between_all_reduces(&after.west_east, &before.west_east),
             },
             link: LinkConditions {
                 rtt_ms: options.rtt.as_secs_f64() * 1000.0,

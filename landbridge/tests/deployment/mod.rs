@@ -3,7 +3,7 @@
 mod log;
 mod team;
 
-use gateway::client::TlsGateway;
+use gateway::client::AttachTlsGateway;
 use gateway::local::protocol::Token;
 use gateway::loopback::ports;
 use gateway::loopback::two_regions::{Region, TwoRegions};
@@ -150,14 +150,14 @@ impl Deployment {
 
     /// Lets the gateway of a region serve trainers of other hosts, with `more` keys in its table. Returns
     /// the way to it.
-    pub fn serve_hosts(&self, region: &str, more: &str) -> TlsGateway {
+    pub fn serve_hosts(&self, region: &str, more: &str) -> AttachTlsGateway {
         let (file, address) = (self.path(&format!("{region}.toml")), free_address());
         let text = std::fs::read_to_string(&file).expect("readable");
         let keys = format!("attach = \"{address}\"\n{more}\nstatus = ");
         let text = text.replacen("status = ", &keys, 1);
         std::fs::write(&file, text).expect("written");
         let address = format!("tls://{address}").parse().expect("an address");
-        TlsGateway::new(address, self.path("keys/ca.pem"))
+        AttachTlsGateway::new(address, self.path("keys/ca.pem"))
     }
 
     /// Returns the path of a file or socket in the folder.

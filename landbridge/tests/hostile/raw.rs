@@ -2,11 +2,12 @@
 
 use crate::deployment::Deployment;
 use gateway::access::TrustedSocketUsers;
-use gateway::client::TlsGateway;
+use gateway::client::AttachTlsGateway;
 use gateway::config::RegionFile;
 use gateway::local::listener::{TrainerStream, connect_unix_listener};
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, read_local_message, write_local_message,
+    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, read_protocol_message,
+    write_protocol_message,
 };
 use gateway::memory::arena::Arena;
 use hier_collectives::descriptor::{
@@ -54,11 +55,11 @@ impl Way {
 }
 
 /// Returns the way to the gateway of a region for trainers of other hosts.
-pub fn tls_way(deployment: &Deployment, region: &str) -> TlsGateway {
+pub fn tls_way(deployment: &Deployment, region: &str) -> AttachTlsGateway {
     let file = RegionFile::load(&deployment.path(&format!("{region}.toml"))).expect("valid");
     let attach = file.gateway(None).expect("one").attach.expect("it serves other hosts");
     let address = format!("tls://{attach}").parse().expect("an address");
-    TlsGateway::new(address, deployment.path("keys/ca.pem"))
+    AttachTlsGateway::new(address, deployment.path("keys/ca.pem"))
 }
 
 /// A connection of a rank of `other`, without the checks of the client library.
@@ -112,8 +113,8 @@ pub async fn ask_by(
     request: &[u8],
 ) -> LocalResponse {
     let mut stream = way.connect(deployment, "east", memory).await;
-    write_local_message(&mut stream, request).await.expect("sent");
-    let answer = read_local_message(&mut stream).await.expect("an answer");
+    write_protocol_message(&mut stream, request).await.expect("sent");
+    let answer = read_protocol_message(&mut stream).await.expect("an answer");
     LocalResponse::decode(&answer).expect("a response")
 }
 
@@ -147,7 +148,7 @@ impl RawClient {
         let region = if rank < 2 { "east" } else { "west" };
         let mut stream = way.connect(deployment, region, &memory).await;
         let request = request(deployment, "other", "other", rank);
-        write_local_message(&mut stream, &request).await.expect("sent");
+        write_protocol_message(&mut stream, &request).await.expect("sent");
         let mut raw = Self { stream, arena, memory, epoch: Epoch(0), next: Sequence(0) };
         match raw.receive().await {
             Some(LocalResponse::Attached { .. }) => raw,
@@ -182,7 +183,7 @@ impl RawClient {
 
     /// Returns the next response; `None` once the gateway has closed the connection.
     pub async fn receive(&mut self) -> Option<LocalResponse> {
-        let bytes = read_local_message(&mut self.stream).await.ok()?;
+        let bytes = read_protocol_message(&mut self.stream).await.ok()?;
         let response = LocalResponse::decode(&bytes).expect("a response");
         if let LocalResponse::Event(RankEvent::EpochBegan { epoch, next, .. }) = response {
             (self.epoch, self.next) = (epoch, next);
@@ -224,14 +225,14 @@ impl RawClient {
             contribution_offset: claim.contribution,
             result_offset: claim.result,
         };
-        write_local_message(&mut self.stream, &request.encode()).await
+        write_protocol_message(&mut self.stream, &request.encode()).await
     }
 
     /// Sends a commit of an old epoch, which the gateway answers at once.
     pub async fn commit(&mut self, step: u64) -> std::io::Result<()> {
         let timeout = Span::from_secs(1);
         let commit = Commit { epoch: Epoch(0), step: Step(step), timeout };
-        write_local_message(&mut self.stream, &LocalRequest::Commit(commit).encode()).await
+        write_protocol_message(&mut self.stream, &LocalRequest::Commit(commit).encode()).await
     }
 
     /// Waits until the gateway has read all posts.

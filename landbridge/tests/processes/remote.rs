@@ -4,7 +4,7 @@ use super::deployment::{Deployment, Layout};
 use super::paths::{findings, run};
 use gateway::certs::{CertificateAuthority, CertificateValidity};
 use gateway::client::{
-    AttachError, AttachOptions, Client, CollectiveSpec, GatewayAddress, Operation, TlsGateway,
+    AttachError, AttachOptions, AttachTlsGateway, Client, CollectiveSpec, GatewayAddress, Operation,
 };
 use gateway::local::refusal::RefusalReason;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
@@ -82,7 +82,7 @@ fn ranks_over_tls_and_over_sockets_get_the_same_bits() {
 }
 
 /// Attaches rank 0 to east, which fails; returns the error.
-fn refused(deployment: &Deployment, way: TlsGateway) -> AttachError {
+fn refused(deployment: &Deployment, way: AttachTlsGateway) -> AttachError {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let attached = runtime.block_on(attach(deployment, GatewayAddress::Tls(way), 0));
     attached.map(|_| ()).expect_err("no trust")
@@ -94,15 +94,15 @@ fn no_token_goes_to_a_gateway_without_its_name() {
     let way = deployment.serve_hosts("east", "");
     deployment.certs("other", &["train"]);
     deployment.run_gateway("east");
-    let other_ca = TlsGateway { ca: deployment.path("other/ca.pem"), ..way.clone() };
+    let other_ca = AttachTlsGateway { ca: deployment.path("other/ca.pem"), ..way.clone() };
     let error = refused(&deployment, other_ca);
     assert!(matches!(error, AttachError::Untrusted(_)), "{error}");
     assert!(error.to_string().contains("is `ca` the CA of this gateway's deployment"), "{error}");
-    let other_name = TlsGateway { gateway: Some("west-0".to_owned()), ..way.clone() };
+    let other_name = AttachTlsGateway { gateway: Some("west-0".to_owned()), ..way.clone() };
     let error = refused(&deployment, other_name);
     assert!(matches!(error, AttachError::Untrusted(_)), "{error}");
     assert!(error.to_string().contains("east-0.two.landbridge"), "{error}");
-    let no_file = TlsGateway { ca: deployment.path("keys/none.pem"), ..way.clone() };
+    let no_file = AttachTlsGateway { ca: deployment.path("keys/none.pem"), ..way.clone() };
     assert!(matches!(refused(&deployment, no_file), AttachError::Credentials(_)));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let guessed = AttachOptions::new("train", [7; 32], 0, 1 << 20);
@@ -159,7 +159,7 @@ fn a_trainer_shows_its_certificate_where_it_is_wanted() {
     assert!(error.to_string().contains("trainers_ca"), "{error}");
     let with = |folder: &str| {
         let file = |name: &str| deployment.path(folder).join(name);
-        TlsGateway { identity: Some((file("west-0.pem"), file("west-0.key"))), ..way.clone() }
+        AttachTlsGateway { identity: Some((file("west-0.pem"), file("west-0.key"))), ..way.clone() }
     };
     let error = refused(&deployment, with("other"));
     assert!(matches!(error, AttachError::Untrusted(_)), "{error}");

@@ -61,7 +61,7 @@ def find_program() -> str | None:
     return named
 
 
-def read_config(path: Path) -> dict[str, Any]:
+def read_config_by_program(path: Path) -> dict[str, Any]:
     """Returns what ``landbridge config --json`` prints about a region file.
 
     Raises:
@@ -120,12 +120,12 @@ def read_config(path: Path) -> dict[str, Any]:
     except ValueError as error:
         # A process that ignores SIGCHLD is told the code 0 of every program.
         raise ConfigError(said or f"{path}: {named} gave no answer: {error}") from error
-    if not _is_known_answer(answer):
+    if not _is_known_program_answer(answer):
         raise ConfigError(other_release)
     return answer
 
 
-def _is_known_answer(answer: Any) -> bool:
+def _is_known_program_answer(answer: Any) -> bool:
     """Returns whether an answer of the program has what this package reads."""
     if not isinstance(answer, dict) or answer.get("version") != _ANSWER_VERSION:
         return False

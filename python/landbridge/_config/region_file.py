@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .._arguments import is_boolean
+from .._arguments import is_boolean_argument
 from .._protocol.credential_file import read_credential_file
 from .._protocol.tls import TlsGateway
 from .._protocol.wire import TOKEN_BYTES
 from ..errors import ConfigError, argument_error
-from .program import read_config
+from .program import read_config_by_program
 
 #: The number of bytes of each unit in which a config file, or the parameter ``arena``, may give a
 #: size.
@@ -52,7 +52,7 @@ class RankChoice(NamedTuple):
     local_rank: int | None = None
 
 
-class GatewayLocation(NamedTuple):
+class RegionFileGateway(NamedTuple):
     """The gateway that a trainer attaches to, its job, and the ranks of the fabric."""
 
     #: The gateway's socket.
@@ -85,7 +85,7 @@ def read_region_location(
     gateway: str | None,
     job: str | None,
     choice: RankChoice,
-) -> tuple[GatewayLocation, int]:
+) -> tuple[RegionFileGateway, int]:
     """Returns a trainer's gateway, token and ranks, and the number of its rank.
 
     Args:
@@ -100,29 +100,29 @@ def read_region_location(
         LimitReached: A limit of the system keeps this process from reading them.
     """
     path = Path(path)
-    config = read_config(path)
+    config = read_config_by_program(path)
     ranks = config["ranks"]
-    rank = _choose_rank(path, ranks, choice)
+    rank = _choose_rank_in_region_file(path, ranks, choice)
     gateways = {entry["gateway"]: entry for entry in config["gateways"]}
     tokens = {entry["job"]: entry["token"] for entry in config["jobs"]}
     if gateway is None and ranks[rank]["gateway"] in gateways:
         gateway = ranks[rank]["gateway"]
-    at = _choose_name(path, gateways, "gateway", gateway)
-    named = _choose_name(path, tokens, "job", job)
-    location = GatewayLocation(
+    at = _choose_name_in_region_file(path, gateways, "gateway", gateway)
+    named = _choose_name_in_region_file(path, tokens, "job", job)
+    location = RegionFileGateway(
         Path(gateways[at]["socket"]),
         named,
-        read_token(Path(tokens[named]), named),
+        read_region_file_token(Path(tokens[named]), named),
         [float(entry["speed"]) for entry in ranks],
         [entry["region"] for entry in ranks],
-        _find_user(path, at, gateways[at]["user"]),
+        _find_region_file_user(path, at, gateways[at]["user"]),
         Path(gateways[at]["ca"]),
         at,
     )
     return location, rank
 
 
-def _choose_rank(path: Path, ranks: Sequence[dict[str, Any]], choice: RankChoice) -> int:
+def _choose_rank_in_region_file(path: Path, ranks: Sequence[dict[str, Any]], choice: RankChoice) -> int:
     """Returns the number of the rank that a trainer asks for."""
     if choice.rank is not None:
         if choice.rank >= len(ranks):
@@ -147,18 +147,18 @@ def parse_bytes(quantity: int | str, name: str) -> int:
     Raises:
         ConfigError: The text is no number with a unit, or the number is above 8 EiB.
     """
-    if not isinstance(quantity, str) and not is_boolean(quantity):
+    if not isinstance(quantity, str) and not is_boolean_argument(quantity):
         with contextlib.suppress(TypeError):
-            return _check_size(operator.index(quantity), quantity, name)
+            return _check_region_file_size(operator.index(quantity), quantity, name)
     text = quantity if isinstance(quantity, str) else ""
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*", text)
     if not found or found.group(2) not in _BYTES_PER_UNIT:
         units = ", ".join(_BYTES_PER_UNIT)
         raise argument_error(name, quantity, f"a number and one of {units}, such as 256 MiB")
-    return _check_size(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)], quantity, name)
+    return _check_region_file_size(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)], quantity, name)
 
 
-def _check_size(size: float, quantity: int | str, name: str) -> int:
+def _check_region_file_size(size: float, quantity: int | str, name: str) -> int:
     """Returns a number of bytes as an integer. Raises ``ConfigError`` below 0, and from 8 EiB on,
     which no system has."""
     if not 0 <= size < 1 << 63:
@@ -166,7 +166,7 @@ def _check_size(size: float, quantity: int | str, name: str) -> int:
     return int(size)
 
 
-def _choose_name(path: Path, tables: dict[str, Any], kind: str, name: str | None) -> str:
+def _choose_name_in_region_file(path: Path, tables: dict[str, Any], kind: str, name: str | None) -> str:
     """Returns ``name``, or the name of the only gateway or job of a region file."""
     known = ", ".join(sorted(tables))
     if name is None:
@@ -179,7 +179,7 @@ def _choose_name(path: Path, tables: dict[str, Any], kind: str, name: str | None
     return name
 
 
-def _find_user(path: Path, gateway: str, user: str | None) -> int | None:
+def _find_region_file_user(path: Path, gateway: str, user: str | None) -> int | None:
     """Returns the number of the user that a gateway's table names, or ``None`` if it names none.
     Raises ``ConfigError`` if this host has no such user."""
     if user is None or user.isdigit():
@@ -191,7 +191,7 @@ def _find_user(path: Path, gateway: str, user: str | None) -> int | None:
         raise ConfigError(f"{path}: gateway.{gateway}.user: {text}") from error
 
 
-def read_token(path: Path, job: str | None = None) -> bytes:
+def read_region_file_token(path: Path, job: str | None = None) -> bytes:
     """Returns the bytes of the token file of a job, which holds hexadecimal digits.
 
     Raises:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from .. import errors
-from .._config.region_file import GatewayLocation
+from .._config.region_file import RegionFileGateway
 from .._memory.arena import Arena
 from .._operation import Operation
 from .._protocol.attach import attach_rank
@@ -52,7 +52,7 @@ _TIMEOUT_REPORT_DELAY_MAX_S = 2.0
 class GatewayAttachment:
     """Attaches one rank to its gateway, also after the connection was lost."""
 
-    def __init__(self, location: GatewayLocation, rank: int, arena: Arena, state: JobState) -> None:
+    def __init__(self, location: RegionFileGateway, rank: int, arena: Arena, state: JobState) -> None:
         """Prepares to attach the rank with its arena at a gateway. Nothing is connected yet."""
         #: The name of the fabric, once attached.
         self.fabric = ""
@@ -241,7 +241,7 @@ class AttachmentFailures:
             attempt_s: The duration of that attempt, in seconds.
         """
         reason: errors.LandbridgeError = failure
-        if self._last is not None and attempt_s < _ANSWER_MAX_S and _was_cut_short(failure):
+        if self._last is not None and attempt_s < _ANSWER_MAX_S and _was_attachment_cut_short(failure):
             reason = self._last
         first = self._first_wait
         if first and reason is not first and isinstance(reason, errors.CollectiveFailed):
@@ -256,7 +256,7 @@ class AttachmentFailures:
         raise reason from failure
 
 
-def _was_cut_short(failure: errors.LandbridgeError) -> bool:
+def _was_attachment_cut_short(failure: errors.LandbridgeError) -> bool:
     """Returns whether the caller's deadline ended an attempt, and not an answer."""
     is_silence = isinstance(failure.__cause__, (socket.timeout, errors.WaitTimeout))
     return is_silence or isinstance(failure, errors.NoEpoch)

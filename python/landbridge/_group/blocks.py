@@ -19,15 +19,15 @@ from .._arguments import (
     check_sequence_argument,
 )
 from .._memory.arena import ArenaSlot
-from .._memory.array_list import ArrayList, adapt_rows
+from .._memory.array_list import ArrayList, adapt_array_or_list
 from .._memory.arrays import ArrayAdapter
-from .._operation import DEFAULT_TIMEOUT_S, Operation, ResultDelivery
+from .._operation import DEFAULT_TIMEOUT_S, Operation, OperationDelivery
 from .._protocol.collective_types import CollectiveKind, Dtype, Op
 from .poster import (
     AgreedArray,
     CollectivePoster,
-    check_reduction,
-    check_result_array,
+    check_posted_reduction,
+    check_posted_result_array,
     hash_moved_element,
     hash_posted_layout,
 )
@@ -96,10 +96,10 @@ class BlockCollectives(CollectivePoster):
     ) -> Operation:
         """Starts an ``all_gather``, and returns the operation before the result is ready."""
         options = self._check_arguments(CollectiveKind.ALL_GATHER, layout=layout, timeout=timeout)
-        source, counts = _adapt_rows(array, dtype), self._listed_counts(counts, out, dtype)
+        source, counts = _adapt_block_rows(array, dtype), self._listed_counts(counts, out, dtype)
         rows = self._check_counts(counts, source.shape[0])
         self._check_own_rows(rows, source)
-        result = _with_rows(source, sum(rows))
+        result = _block_with_rows(source, sum(rows))
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
         return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
@@ -161,10 +161,10 @@ class BlockCollectives(CollectivePoster):
         options = self._check_arguments(
             kind, op=named, weight=weight, layout=layout, timeout=timeout
         )
-        source, counts = _adapt_rows(array, dtype), self._listed_counts(counts, array, dtype)
-        check_reduction(source, options)
+        source, counts = _adapt_block_rows(array, dtype), self._listed_counts(counts, array, dtype)
+        check_posted_reduction(source, options)
         rows = self._check_shares(counts, source)
-        result = _with_rows(source, rows[self.rank])
+        result = _block_with_rows(source, rows[self.rank])
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
         return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
@@ -214,12 +214,12 @@ class BlockCollectives(CollectivePoster):
         options = self._check_arguments(
             CollectiveKind.GATHER, root=root, layout=layout, timeout=timeout
         )
-        source = _adapt_rows(array, dtype)
+        source = _adapt_block_rows(array, dtype)
         if options.root == self.rank:
             counts = self._listed_counts(counts, out, dtype)
         rows = self._check_counts(counts, source.shape[0])
         self._check_own_rows(rows, source)
-        result = _with_rows(source, sum(rows)) if options.root == self.rank else None
+        result = _block_with_rows(source, sum(rows)) if options.root == self.rank else None
         agreed = _agreed_blocks(source, options, sum(rows), None if counts is None else (rows,))
         out = out if result is not None else None
         return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
@@ -274,7 +274,7 @@ class BlockCollectives(CollectivePoster):
         options = self._check_arguments(
             CollectiveKind.SCATTER, root=root, layout=layout, timeout=timeout
         )
-        given = _adapt_rows(array, dtype)
+        given = _adapt_block_rows(array, dtype)
         if options.root == self.rank:
             counts = self._listed_counts(counts, array, dtype)
             rows = self._check_shares(counts, given)
@@ -282,7 +282,7 @@ class BlockCollectives(CollectivePoster):
             rows = self._check_counts(counts, given.shape[0])
             self._check_own_rows(rows, given)
         source = given if options.root == self.rank else None
-        result = _with_rows(given, rows[self.rank])
+        result = _block_with_rows(given, rows[self.rank])
         agreed = _agreed_blocks(given, options, sum(rows), None if counts is None else (rows,))
         return self._start_blocks(MovedArrays(source, result, agreed), out, dtype)
 
@@ -342,16 +342,16 @@ class BlockCollectives(CollectivePoster):
         options = self._check_arguments(
             CollectiveKind.ALL_TO_ALL, layout=layout, timeout=timeout
         )
-        source = _adapt_rows(array, dtype)
+        source = _adapt_block_rows(array, dtype)
         send = self._listed_counts(send, array, dtype)
         receive = self._listed_counts(receive, out, dtype)
         if (send is None) != (receive is None):
             raise errors.ConfigError("`send` and `receive` go together: give both, or neither")
         rows = self._check_shares(send, source)
         received = rows if receive is None else self._check_counts(receive, 0)
-        result = _with_rows(source, sum(received))
+        result = _block_with_rows(source, sum(received))
         if isinstance(source, ArrayList):
-            result = ArrayList([_with_rows(source, count) for count in received])
+            result = ArrayList([_block_with_rows(source, count) for count in received])
         if receive is None:
             agreed = _agreed_blocks(source, options, sum(rows), None)
         else:
@@ -360,7 +360,7 @@ class BlockCollectives(CollectivePoster):
 
     def _start_blocks(self, blocks: MovedArrays, out: Any, dtype: str | None) -> Operation:
         """Posts a collective of blocks, and returns the operation to wait for."""
-        target = None if out is None else _adapt_rows(out, dtype)
+        target = None if out is None else _adapt_block_rows(out, dtype)
         return self._start_moves(blocks, None if target is None else (out, target))
 
     def _start_moves(
@@ -379,7 +379,7 @@ class BlockCollectives(CollectivePoster):
         source, result = moved.source, moved.result
         target = None if wanted is None else wanted[1]
         if target is not None and result is not None:
-            check_result_array(target, result)
+            check_posted_result_array(target, result)
         with self._posting:
             self._state.check_usable()
             given, got = _EMPTY_SLOT, _EMPTY_SLOT
@@ -396,7 +396,7 @@ class BlockCollectives(CollectivePoster):
             in_arena = source if held and not isinstance(held[0], ArenaSlot) else None
             delivery = None
             if result is not None:
-                delivery = ResultDelivery(result, wanted, slot, in_arena)
+                delivery = OperationDelivery(result, wanted, slot, in_arena)
             operation = Operation(delivery, self)
             in_place = result is not None and slot is None
             operation.lies_in_arena = in_arena is not None or in_place
@@ -413,7 +413,7 @@ class BlockCollectives(CollectivePoster):
         other rows than ``counts``."""
         if not isinstance(blocks, (list, tuple)):
             return counts
-        adapted = _adapt_rows(blocks, dtype)
+        adapted = _adapt_block_rows(blocks, dtype)
         assert isinstance(adapted, ArrayList), "a list has the adapter of a list"
         rows = adapted.rows
         if counts is not None:
@@ -454,12 +454,12 @@ class BlockCollectives(CollectivePoster):
             raise errors.UnsupportedArray(text)
 
 
-def _adapt_rows(array: Any, dtype: str | None) -> ArrayAdapter:
+def _adapt_block_rows(array: Any, dtype: str | None) -> ArrayAdapter:
     """Returns the adapter of an array or of a list of arrays, with a dtype by its name."""
-    return adapt_rows(array, None if dtype is None else Dtype.from_name(dtype))
+    return adapt_array_or_list(array, None if dtype is None else Dtype.from_name(dtype))
 
 
-def _with_rows(like: ArrayAdapter, rows: int) -> ArrayAdapter:
+def _block_with_rows(like: ArrayAdapter, rows: int) -> ArrayAdapter:
     """Returns an adapter for new arrays like another one, with this many rows."""
     return like.with_shape((rows, *like.shape[1:]))
 

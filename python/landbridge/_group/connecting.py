@@ -14,11 +14,11 @@ from .._arguments import (
     check_timeout_argument,
 )
 from .._config.region_file import (
-    GatewayLocation,
+    RegionFileGateway,
     RankChoice,
     parse_bytes,
     read_region_location,
-    read_token,
+    read_region_file_token,
 )
 from .._memory.arena import Arena
 from .._memory.limits import named_memory_limits
@@ -205,7 +205,7 @@ def _locate(
     gateway: str | None,
     job: str | None,
     choice: RankChoice,
-) -> tuple[GatewayLocation, int]:
+) -> tuple[RegionFileGateway, int]:
     """Returns where a rank attaches, and its number."""
     if remote.place is None:
         if config is None:
@@ -213,7 +213,7 @@ def _locate(
             raise errors.ConfigError(f"address None, config None: {text}")
         return read_region_location(config, gateway, job, choice)
     host, port = remote.place
-    token = None if remote.token is None else read_token(remote.token, job)
+    token = None if remote.token is None else read_region_file_token(remote.token, job)
     if config is not None:
         location, rank = read_region_location(config, gateway, job, choice)
     elif choice.rank is None or job is None or token is None or remote.ca is None:
@@ -221,7 +221,7 @@ def _locate(
             f"{remote.address} without `config`: needed: `rank`, `job`, `ca` and `token`"
         )
     else:
-        location, rank = GatewayLocation(Path(), job, token, [], []), choice.rank
+        location, rank = RegionFileGateway(Path(), job, token, [], []), choice.rank
     ca = location.ca if remote.ca is None else remote.ca
     tls = TlsGateway(host, port, ca, gateway or location.gateway or None, remote.identity)
     load_tls_context(tls)  # Files at fault are told before anybody waits.

@@ -14,7 +14,7 @@ from typing import Any
 from .. import errors
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._batch_split import BatchSplit, batch_shares
-from .._config.region_file import GatewayLocation
+from .._config.region_file import RegionFileGateway
 from .._exchange_integers import exchange_integers
 from .._memory.arena import Arena
 from .._memory.limits import named_memory_limits
@@ -55,7 +55,7 @@ class Group(ParentGroup):
 
     _state: JobState
 
-    def __init__(self, location: GatewayLocation, rank: int, arena: Arena) -> None:
+    def __init__(self, location: RegionFileGateway, rank: int, arena: Arena) -> None:
         """Makes the group of all ranks of a job, which ``connect`` then attaches."""
         super().__init__(rank, len(location.speeds), arena, JobState(), threading.RLock())
         # Ends the connection of a group that nobody closes.

@@ -71,12 +71,12 @@ class JobState(GroupState):
             parent.check_usable()
             return self._enter_subgroup(JobSubgroupState(self, self._next_place(rank, size)))
 
-    def add_pair(self, parent: GroupState, rank: int) -> PairState:
+    def add_pair(self, parent: GroupState, rank: int) -> JobPairState:
         """Adds the group in which this rank, with the number ``rank``, and another one send to each
         other. It needs no epoch of its parent. Raises ``GatewayLost`` or ``Closed``."""
         with self._lock:
             parent.check_connected()
-            pair = PairState(self, self._next_place(rank, 2))
+            pair = JobPairState(self, self._next_place(rank, 2))
             self._enter_subgroup(pair)
             return pair
 
@@ -221,7 +221,7 @@ class JobSubgroupState(GroupState):
         return errors.EpochEnded(text)
 
 
-class PairState(JobSubgroupState):
+class JobPairState(JobSubgroupState):
     """The state of a group in which two ranks send to each other. It is usable in every epoch, since
     no step depends on it."""
 

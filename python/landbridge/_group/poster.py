@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from .. import errors
 from .._arguments import CollectiveOptions, PassedArguments, check_collective_arguments
 from .._memory.arena import Arena, ArenaSlot, arena_ranges_overlap
-from .._memory.arrays import ArrayAdapter, adapt_array, check_reducible
-from .._operation import Operation, ResultDelivery
+from .._memory.arrays import ArrayAdapter, adapt_array, check_reducible_array
+from .._operation import Operation, OperationDelivery
 from .._protocol.connection import Connection
 from .._protocol.collective_types import CollectiveKind, Dtype, Op
 from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
@@ -115,8 +115,8 @@ class CollectivePoster:
         source = adapt_array(array, named)
         target = None if out is None else adapt_array(out, named)
         if target is not None:
-            check_result_array(target, source)
-        check_reduction(source, options)
+            check_posted_result_array(target, source)
+        check_posted_reduction(source, options)
         is_root = self.rank == options.root
         # A post always names two slots. The gateway ignores one that the collective does not use.
         contributes = is_root or options.kind != CollectiveKind.BROADCAST
@@ -130,7 +130,7 @@ class CollectivePoster:
             self._await_post_room(slots)
             in_arena = None if isinstance(held[0], ArenaSlot) else source
             wanted = None if target is None else (out, target)
-            delivery = ResultDelivery(source, wanted, slot, in_arena) if gets_result else None
+            delivery = OperationDelivery(source, wanted, slot, in_arena) if gets_result else None
             operation = Operation(delivery, self)
             operation.lies_in_arena = in_arena is not None or slot is None
             # The entry also holds the array that `out` is a view of.
@@ -292,7 +292,7 @@ class CollectivePoster:
             raise
 
     def _read_until(self, latch: Latch, timeout_s: float | None) -> None:
-        """Reads messages until ``latch`` opens; see ``_operation.GatewayReader``."""
+        """Reads messages until ``latch`` opens; see ``_operation.OperationReader``."""
         self._state.read_until(latch, timeout_s)
 
     def _check_may_wait(self) -> None:
@@ -310,7 +310,7 @@ class CollectivePoster:
         self._state.reset_after_fork()
 
 
-def check_result_array(target: ArrayAdapter, result: ArrayAdapter) -> None:
+def check_posted_result_array(target: ArrayAdapter, result: ArrayAdapter) -> None:
     """Raises ``UnsupportedArray`` unless an array can take a result."""
     target.check_writable()
     got, want = target.describe(), result.describe()
@@ -318,11 +318,11 @@ def check_result_array(target: ArrayAdapter, result: ArrayAdapter) -> None:
         raise errors.UnsupportedArray(f"`out` is {got}, the result {want}; they must be alike")
 
 
-def check_reduction(source: ArrayAdapter, options: CollectiveOptions) -> None:
+def check_posted_reduction(source: ArrayAdapter, options: CollectiveOptions) -> None:
     """Raises ``UnsupportedArray`` when a reduction is not defined on the elements of an array."""
     if not options.kind.is_reduced:
         return
-    check_reducible(source.element)
+    check_reducible_array(source.element)
     if options.op == Op.AVG and not source.dtype.is_float:
         text = f"there is no average of {source.dtype.label}; use op='sum', or floats"
         raise errors.UnsupportedArray(text)

@@ -18,9 +18,9 @@ from .._memory.arrays import ArrayAdapter, adapt_array
 from .._operation import DEFAULT_TIMEOUT_S, Operation
 from .._protocol.connection import Connection
 from .._protocol.collective_types import CollectiveKind, Dtype
-from .._protocol.wire import MakeGroup, Request, encode_group_ranks
+from .._protocol.wire import MakeGroup, Request, encode_wire_group_ranks
 from .blocks import BlockCollectives, MovedArrays
-from .job_state import JobState, PairState, JobSubgroupState
+from .job_state import JobState, JobPairState, JobSubgroupState
 from .poster import posted_agreed_array
 from .state import GroupState
 from .whole_arrays import WholeArrayCollectives
@@ -52,7 +52,7 @@ class SendingGroup(WholeArrayCollectives):
         yet."""
         super().__init__(rank, world_size, arena, state, posting)
         # The groups of this rank and each other one that it has sent to or received from.
-        self._pairs: dict[int, PairState] = {}
+        self._pairs: dict[int, JobPairState] = {}
 
     def send(
         self,
@@ -189,7 +189,7 @@ class SendingGroup(WholeArrayCollectives):
         """Returns the job, which keeps the connection of all groups."""
         return self
 
-    def _pair_with(self, other: int, timeout: float) -> RankPair:
+    def _pair_with(self, other: int, timeout: float) -> SendingPair:
         """Returns the group of this rank and another one, in an epoch; makes it where there is
         none."""
         deadline = time.monotonic() + check_timeout_argument(timeout) / 1e9
@@ -201,9 +201,9 @@ class SendingGroup(WholeArrayCollectives):
         if not state.wait_until(lambda: state.is_made, deadline):
             text = "the gateways of both ranks did not meet in time; see `landbridge status`"
             raise errors.NoEpoch(text)
-        return RankPair(self._parent_group(), state)
+        return SendingPair(self._parent_group(), state)
 
-    def _make_pair(self, other: int) -> PairState:
+    def _make_pair(self, other: int) -> JobPairState:
         """Asks the gateway for the group of this rank and another one. The caller holds the lock of
         posts."""
         job = self._parent_group()
@@ -211,26 +211,26 @@ class SendingGroup(WholeArrayCollectives):
         assert isinstance(state, JobState), "the job has the state of a job"
         parent = 0 if self._state.place is None else self._state.place.number
         ranks = sorted((self._rank_in_job(self.rank), self._rank_in_job(other)))
-        made: list[PairState] = []
+        made: list[JobPairState] = []
 
         def register_pair() -> tuple[Connection, Request]:
             """Registers the group, and returns the connection and the request to send."""
             pair = state.add_pair(self._state, int(self.rank > other))
             made.append(pair)
             assert pair.connection is not None
-            members = encode_group_ranks(ranks)
+            members = encode_wire_group_ranks(ranks)
             return pair.connection, MakeGroup(pair.place.number, parent, _PAIR_PLACE, members)
 
         job._register_and_send(register_pair)
         # Leaves the group with the last reference to this one.
-        weakref.finalize(self, PairState.request_departure, made[0]).atexit = False
+        weakref.finalize(self, JobPairState.request_departure, made[0]).atexit = False
         return made[0]
 
 
-class RankPair(BlockCollectives):
+class SendingPair(BlockCollectives):
     """A rank and one other, in a group of their own for their sends."""
 
-    def __init__(self, job: SendingGroup, state: PairState) -> None:
+    def __init__(self, job: SendingGroup, state: JobPairState) -> None:
         """Makes the group of two ranks with this state, on the connection of the job."""
         super().__init__(state.place.rank, 2, job._arena, state, job._posting)
         # Keeps the connection.

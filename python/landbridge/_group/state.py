@@ -18,7 +18,7 @@ from .. import errors
 from .._arguments import PassedArguments
 from .._operation import Commit, Operation, StoreOperation, Timing
 from .._protocol.connection import Connection, GroupPlace
-from .._protocol.store import decode_answer
+from .._protocol.store import decode_store_answer
 from .._protocol.wire import (
     CommitFailed,
     Committed,
@@ -69,7 +69,7 @@ class PostedCollective(NamedTuple):
 class GroupState:
     """The epoch and the collectives of a group, shared by the trainer's threads and the reader.
 
-    It is a ``GroupListener``. ``JobState`` and ``JobSubgroupState`` are the kinds.
+    It is a ``ConnectionGroupListener``. ``JobState`` and ``JobSubgroupState`` are the kinds.
     """
 
     #: The place of the rank in the group, or ``None`` for the job itself.
@@ -321,7 +321,7 @@ class GroupState:
         elif isinstance(response, StoreAnswered):
             call = self.store_calls.get(response.number)
             if call is not None:
-                call._set_answer(decode_answer(response.answer))
+                call._set_answer(decode_store_answer(response.answer))
                 self._finish_store_call(response.number, None)
 
     def _note_passed_arguments(

@@ -13,7 +13,7 @@ from .._arguments import (
     check_sequence_argument,
     check_text_argument,
     check_timeout_argument,
-    is_boolean,
+    is_boolean_argument,
 )
 from .._protocol import store as wire
 
@@ -193,7 +193,7 @@ def _store_bytes(value: Value) -> bytes:
     if isinstance(value, str):
         return check_text_argument("value", value, _VALUE_ACCEPTED).encode()
     try:
-        if is_boolean(value):  # One of NumPy has a buffer.
+        if is_boolean_argument(value):  # One of NumPy has a buffer.
             raise TypeError
         return bytes(memoryview(value))
     except (TypeError, ValueError, BufferError) as error:

@@ -12,7 +12,7 @@ from .. import errors
 from .._arguments import check_integer_argument, check_sequence_argument, check_timeout_argument
 from .._operation import DEFAULT_TIMEOUT_S
 from .._protocol.connection import Connection
-from .._protocol.wire import LeaveGroup, MakeGroup, Request, encode_group_ranks
+from .._protocol.wire import LeaveGroup, MakeGroup, Request, encode_wire_group_ranks
 from .job_state import JobState, JobSubgroupState
 from .sends import SendingGroup
 
@@ -134,7 +134,7 @@ class ParentGroup(SendingGroup):
             made.append(state)
             assert state.connection is not None
             number = state.place.number
-            return state.connection, MakeGroup(number, parent, place, encode_group_ranks(ranks))
+            return state.connection, MakeGroup(number, parent, place, encode_wire_group_ranks(ranks))
 
         with self._posting:
             self._parent_group()._register_and_send(register_group)

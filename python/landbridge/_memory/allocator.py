@@ -9,7 +9,7 @@ import bisect
 SLOT_ALIGN_BYTES = 64
 
 
-def allocated_slot_bytes(nbytes: int) -> int:
+def allocator_slot_bytes(nbytes: int) -> int:
     """Returns the length of a slot for ``nbytes`` bytes: whole cache lines and at least one, so
     that no two slots have the same offset."""
     return max(-(-nbytes // SLOT_ALIGN_BYTES), 1) * SLOT_ALIGN_BYTES
@@ -32,7 +32,7 @@ class SlotAllocator:
 
     def allocate_slot(self, nbytes: int) -> int | None:
         """Returns the offset of a new slot, or ``None`` when no gap is long enough."""
-        length = allocated_slot_bytes(nbytes)
+        length = allocator_slot_bytes(nbytes)
         for index, (start, end) in enumerate(self._gaps):
             if end - start >= length:
                 if end - start == length:

@@ -25,7 +25,7 @@ class ArrayList(ArrayAdapter):
             raise UnsupportedArray("an empty list of arrays; give one for each rank")
         first = blocks[0]
         for block in blocks:
-            check_rows(block)
+            check_array_list_rows(block)
             if (block.element, block.shape[1:]) != (first.element, first.shape[1:]):
                 text = f"a list with {first.describe()} and {block.describe()}"
                 raise UnsupportedArray(f"{text}; its arrays must have the same rows")
@@ -75,17 +75,17 @@ class ArrayList(ArrayAdapter):
             start += block.nbytes
 
 
-def adapt_rows(array: Any, dtype: Dtype | None = None) -> ArrayAdapter:
+def adapt_array_or_list(array: Any, dtype: Dtype | None = None) -> ArrayAdapter:
     """Returns the adapter of an array that has rows, or of a list of such arrays. Raises
     ``UnsupportedArray`` for a single number."""
     if isinstance(array, (list, tuple)):
         return ArrayList([adapt_array(block, dtype) for block in array])
     adapter = adapt_array(array, dtype)
-    check_rows(adapter)
+    check_array_list_rows(adapter)
     return adapter
 
 
-def check_rows(adapter: ArrayAdapter) -> None:
+def check_array_list_rows(adapter: ArrayAdapter) -> None:
     """Raises ``UnsupportedArray`` unless an array has rows."""
     if not adapter.shape:
         raise UnsupportedArray("an array without dimensions has no rows; reshape it to (1,)")

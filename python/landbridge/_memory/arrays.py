@@ -142,10 +142,10 @@ def array_over_slot(slot: ArenaSlot, shape: Shape, dtype: Any) -> Any:
     """Returns an array whose memory is a slot of the arena, of the library of ``dtype``; see
     ``Group.empty``."""
     shape = _check_array_shape(shape)
-    kind = _parse_element(dtype).dtype
+    kind = _parse_array_element(dtype).dtype
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
-        return _torch_tensor_over_slot(torch, slot, dtype, shape)
+        return _torch_array_over_slot(torch, slot, dtype, shape)
     if isinstance(dtype, str) and dtype in _DTYPE_LABELS:
         return _cast_array_buffer(slot.view(), kind.struct_format, shape)
     return _numpy_array_over_slot(_import_numpy(), slot, dtype, shape)
@@ -154,7 +154,7 @@ def array_over_slot(slot: ArenaSlot, shape: Shape, dtype: Any) -> Any:
 def array_nbytes(shape: Shape, dtype: Any) -> int:
     """Returns the size of an array of this shape and dtype in bytes. Raises ``UnsupportedArray``
     for a size that no system has."""
-    nbytes = math.prod(_check_array_shape(shape)) * _parse_element(dtype).nbytes
+    nbytes = math.prod(_check_array_shape(shape)) * _parse_array_element(dtype).nbytes
     if nbytes >= 1 << 63:
         text = f"shape {describe_argument(shape)}: accepted: shapes of less than 8 EiB"
         raise UnsupportedArray(text)
@@ -164,24 +164,24 @@ def array_nbytes(shape: Shape, dtype: Any) -> int:
 def parse_array_dtype(dtype: Any) -> Dtype:
     """Returns the ``Dtype`` of any supported library's dtype or of a name. Raises
     ``UnsupportedArray``, also for one of which there are no reductions."""
-    element = _parse_element(dtype)
-    check_reducible(element)
+    element = _parse_array_element(dtype)
+    check_reducible_array(element)
     return element.dtype
 
 
-def check_reducible(element: ElementType) -> None:
+def check_reducible_array(element: ElementType) -> None:
     """Raises ``UnsupportedArray`` for elements of which there are no reductions."""
     if element.opaque_bytes:
         known = ", ".join(_DTYPES_BY_NAME)
         raise UnsupportedArray(f"elements of {element.label} cannot be reduced; accepted: {known}")
 
 
-def _parse_element(dtype: Any) -> ElementType:
+def _parse_array_element(dtype: Any) -> ElementType:
     """Returns the element type of any supported library's dtype or of a name. Raises
     ``UnsupportedArray``."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(dtype, torch.dtype):
-        return _torch_element(torch, dtype, None)
+        return _torch_array_element(torch, dtype, None)
     if isinstance(dtype, Dtype):
         return ElementType(dtype, dtype.label)
     if isinstance(dtype, str) and dtype in _DTYPE_LABELS:
@@ -191,10 +191,10 @@ def _parse_element(dtype: Any) -> ElementType:
         found = numpy.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise UnsupportedArray(f"{describe_argument(dtype)} is no dtype: {error}") from error
-    return _numpy_element(found, None)
+    return _numpy_array_element(found, None)
 
 
-def _numpy_element(dtype: Any, given: Dtype | None) -> ElementType:
+def _numpy_array_element(dtype: Any, given: Dtype | None) -> ElementType:
     """Returns the element type of a NumPy dtype, or ``given`` where the caller has named one, as for
     bfloat16, which NumPy lacks. Raises ``UnsupportedArray`` when it is not in the host's byte order,
     holds Python objects, or has no bytes."""
@@ -202,15 +202,15 @@ def _numpy_element(dtype: Any, given: Dtype | None) -> ElementType:
         raise UnsupportedArray(f"dtype {dtype} has the other byte order, which is not supported")
     if dtype.hasobject or not dtype.itemsize:
         raise UnsupportedArray(f"elements of {dtype} have no bytes that could be sent")
-    return _choose_element(_numpy_dtype_name(dtype), given) or ElementType(
+    return _choose_array_element(_numpy_array_dtype_name(dtype), given) or ElementType(
         Dtype.U8, str(dtype), dtype.itemsize
     )
 
 
-def _torch_element(torch: Any, dtype: Any, given: Dtype | None) -> ElementType:
+def _torch_array_element(torch: Any, dtype: Any, given: Dtype | None) -> ElementType:
     """Returns the element type of a torch dtype."""
-    name = _torch_dtype_name(dtype)
-    known = _choose_element(name, given)
+    name = _torch_array_dtype_name(dtype)
+    known = _choose_array_element(name, given)
     return known or ElementType(Dtype.U8, name, torch.empty(0, dtype=dtype).element_size())
 
 
@@ -229,19 +229,19 @@ def _check_array_shape(shape: Shape) -> tuple[int, ...]:
 
 
 @functools.cache  # There are few dtypes.
-def _torch_dtype_name(dtype: Any) -> str:
+def _torch_array_dtype_name(dtype: Any) -> str:
     """Returns the name of a torch dtype without its module, such as ``float32``."""
     return str(dtype).split(".")[-1]
 
 
 @functools.cache  # NumPy builds the name at each access.
-def _numpy_dtype_name(dtype: Any) -> str:
+def _numpy_array_dtype_name(dtype: Any) -> str:
     """Returns the name of a NumPy dtype, such as ``float32``."""
     name: str = dtype.name
     return name
 
 
-def _choose_element(name: str, given: Dtype | None) -> ElementType | None:
+def _choose_array_element(name: str, given: Dtype | None) -> ElementType | None:
     """Returns the element type of a name that NumPy, ml_dtypes, JAX and torch share, such as
     ``float32``; bf16 where the caller says that 16-bit integers hold it; ``None`` for a name
     without a ``Dtype``."""
@@ -269,7 +269,7 @@ class _BufferArrayAdapter(ArrayAdapter):
         ``UnsupportedArray`` for an unknown format."""
         code = view.format.lstrip("@=<") if view.itemsize == 1 or view.format[0] != ">" else ""
         name = _NAMES_BY_FORMAT.get(code)
-        element = None if name is None else _choose_element(name, dtype)
+        element = None if name is None else _choose_array_element(name, dtype)
         if element is None:
             text = f"a buffer of format `{view.format}`; use a view of it that is cast to `B`"
             raise UnsupportedArray(text)
@@ -311,7 +311,7 @@ class _NumpyArrayAdapter(ArrayAdapter):
     def __init__(self, numpy: Any, array: Any, dtype: Dtype | None) -> None:
         """Makes the adapter of a NumPy array; ``dtype`` names elements that NumPy has no name for.
         Raises ``UnsupportedArray`` for an unknown dtype."""
-        super().__init__(array, _numpy_element(array.dtype, dtype), array.shape)
+        super().__init__(array, _numpy_array_element(array.dtype, dtype), array.shape)
         self._numpy = numpy
 
     def address(self) -> int | None:
@@ -395,7 +395,7 @@ class _TorchArrayAdapter(ArrayAdapter):
         """Makes the adapter of a torch tensor. Raises ``UnsupportedArray`` for one that is no plain
         memory of the CPU, or has an unknown dtype."""
         check_plain_cpu_tensor(torch, tensor, "the tensor")
-        element = _torch_element(torch, tensor.dtype, dtype)
+        element = _torch_array_element(torch, tensor.dtype, dtype)
         plain = tensor.detach() if tensor.requires_grad else tensor
         super().__init__(plain, element, tensor.shape)
         self._torch = torch
@@ -432,7 +432,7 @@ class _TorchArrayAdapter(ArrayAdapter):
 
     def _view_slot(self, slot: ArenaSlot) -> Any:
         """Returns a tensor of the same dtype and shape whose memory is a slot of the arena."""
-        return _torch_tensor_over_slot(self._torch, slot, self.array.dtype, self.shape)
+        return _torch_array_over_slot(self._torch, slot, self.array.dtype, self.shape)
 
 
 def _adapt_dlpack_array(array: Any, dtype: Dtype | None) -> ArrayAdapter:
@@ -457,7 +457,7 @@ def _numpy_array_over_slot(numpy: Any, slot: ArenaSlot, dtype: Any, shape: tuple
     return numpy.frombuffer(slot.memory, dtype=dtype, count=math.prod(shape)).reshape(shape)
 
 
-def _torch_tensor_over_slot(torch: Any, slot: ArenaSlot, dtype: Any, shape: tuple[int, ...]) -> Any:
+def _torch_array_over_slot(torch: Any, slot: ArenaSlot, dtype: Any, shape: tuple[int, ...]) -> Any:
     """Returns a torch tensor whose memory is a slot of the arena."""
     count = math.prod(shape)
     if count == 0:

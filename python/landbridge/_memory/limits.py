@@ -134,7 +134,7 @@ def name_thread_limits() -> str:
 def thread_limits(root: Path = Path("/")) -> list[str]:
     """Returns the limits on threads of this process, each with its value and its setting."""
     limits = []
-    for _, group, folder in _limiting_cgroups(root, "pids"):
+    for _, group, folder in _cgroups_with_limits(root, "pids"):
         most = _read_limit_number(folder / "pids.max")
         if most is not None:
             used = _read_limit_number(folder / "pids.current")
@@ -161,7 +161,7 @@ def _host_limits(root: Path) -> Iterator[MemoryLimit]:
 
 def _cgroup_limits(root: Path) -> Iterator[MemoryLimit]:
     """Yields the limits of this process's memory cgroup and of the cgroups around it."""
-    for is_v2, group, folder in _limiting_cgroups(root, "memory"):
+    for is_v2, group, folder in _cgroups_with_limits(root, "memory"):
         files = _CGROUP_V2 if is_v2 else _CGROUP_V1
         usage = _read_limit_number(folder / files.usage)
         if usage is None:
@@ -177,7 +177,7 @@ def _cgroup_limits(root: Path) -> Iterator[MemoryLimit]:
                 yield MemoryLimit(name, available, remedy, True)
 
 
-def _limiting_cgroups(root: Path, controller: str) -> Iterator[tuple[bool, PurePosixPath, Path]]:
+def _cgroups_with_limits(root: Path, controller: str) -> Iterator[tuple[bool, PurePosixPath, Path]]:
     """Yields the cgroups of this process for a controller such as ``memory``, each followed by
     those around it: whether it is of version 2, its path, and the folder of its files.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .. import errors
 from .._memory.limits import describe_limit_error
-from .connection import SOCKET_READ_BYTES, Channel, Connection
+from .connection import SOCKET_READ_BYTES, ConnectionChannel, Connection
 from .fields import DecodeError
 from .frames import FrameDecoder
 from .socket_access import (
@@ -61,7 +61,7 @@ def attach_rank(
         raise errors.LimitReached(text) from error
     try:
         try:
-            _limit_next_socket_call(connected, deadline)
+            _limit_next_attach_call(connected, deadline)
             connected.connect(str(path))
         except PermissionError as error:
             raise errors.NotPermitted(describe_denied_access(path), is_final=True) from error
@@ -69,7 +69,7 @@ def attach_rank(
             # A third user's folder explains why nothing is there, and no gateway starts in it.
             check_socket_folder(path, trusted)
             text = f"no gateway answers at {path}: {error}; start it with `landbridge run`"
-            raise errors.NoGateway(text, is_final=_is_impossible_path(error)) from error
+            raise errors.NoGateway(text, is_final=_is_impossible_attach_path(error)) from error
         check_socket_folder(path, trusted)
         check_socket_peer(path, connected, trusted)
         frames = FrameDecoder()
@@ -91,19 +91,19 @@ def attach_rank(
     return Connection(connected, attached, frames)
 
 
-def _is_impossible_path(error: OSError) -> bool:
+def _is_impossible_attach_path(error: OSError) -> bool:
     """Returns whether connecting failed because the path is no possible address of a socket."""
     # A path that is too long has no error number, as a timeout has none.
     return error.errno is None and not isinstance(error, socket.timeout)
 
 
-def _limit_next_socket_call(connected: Channel, deadline: float) -> None:
+def _limit_next_attach_call(connected: ConnectionChannel, deadline: float) -> None:
     """Makes the next call to the socket end by the deadline, with ``socket.timeout``."""
     connected.settimeout(max(deadline - time.monotonic(), 0.001))
 
 
 def request_attach(
-    connected: Channel, frames: FrameDecoder, request: Attach, deadline: float
+    connected: ConnectionChannel, frames: FrameDecoder, request: Attach, deadline: float
 ) -> Attached:
     """Sends the request to attach. Returns the gateway's answer, and raises ``Refused`` for any
     other one, or ``OSError`` if the connection ends before."""
@@ -112,7 +112,7 @@ def request_attach(
         # A gateway that has closed the connection may have said why, which is read below.
         connected.sendall(REQUESTS.encode_frame(request))
     try:
-        response = _read_first_response(connected, frames, deadline)
+        response = _read_attach_response(connected, frames, deadline)
     except DecodeError as error:
         text = f"malformed first response from the gateway: {error}; {same_release}"
         raise errors.Refused(text, is_final=True) from error
@@ -131,11 +131,11 @@ def request_attach(
     return response
 
 
-def _read_first_response(connected: Channel, frames: FrameDecoder, deadline: float) -> Response:
+def _read_attach_response(connected: ConnectionChannel, frames: FrameDecoder, deadline: float) -> Response:
     """Returns the first message of the gateway. Later ones stay in ``frames``, for the reader
     thread."""
     while True:
-        _limit_next_socket_call(connected, deadline)
+        _limit_next_attach_call(connected, deadline)
         data = connected.recv(SOCKET_READ_BYTES)
         if data is None:
             continue

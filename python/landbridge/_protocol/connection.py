@@ -60,7 +60,7 @@ class GroupPlace(NamedTuple):
     size: int
 
 
-class GroupListener(Protocol):
+class ConnectionGroupListener(Protocol):
     """The receiver of the gateway's messages about one group."""
 
     def handle_response(self, connection: Connection, response: Response) -> None:
@@ -82,14 +82,14 @@ class ConnectionListener(Protocol):
     def expects_messages(self) -> bool:
         """Whether the connection's own thread should wait for a message of the gateway."""
 
-    def group_listener(self, number: int) -> GroupListener | None:
+    def group_listener(self, number: int) -> ConnectionGroupListener | None:
         """Returns the receiver of messages about a group, or ``None`` for a group that was left."""
 
     def end_connection(self, connection: Connection, reason: str) -> None:
         """Handles the end of the connection, after which no message follows."""
 
 
-class Channel(Protocol):
+class ConnectionChannel(Protocol):
     """The calls of a socket that a connection makes."""
 
     def fileno(self) -> int:
@@ -114,7 +114,7 @@ class Channel(Protocol):
 class Connection:
     """An attached connection to the gateway. ``start_reader`` starts its reader thread."""
 
-    def __init__(self, connected: Channel, attached: Attached, frames: FrameDecoder) -> None:
+    def __init__(self, connected: ConnectionChannel, attached: Attached, frames: FrameDecoder) -> None:
         """Takes over a socket on which the gateway has answered ``attached``. ``frames`` may hold
         bytes that came behind the answer."""
         self.attached = attached
@@ -124,7 +124,7 @@ class Connection:
         self._listener: Any = None
         # The thread that reads, if any. This is no lock, because a signal may interrupt a thread
         # between taking a lock and noting that it holds it.
-        self._reading: _ReadingThread | None = None
+        self._reading: _ConnectionReadingThread | None = None
         self._choosing = threading.Lock()
         # An item asks the reader thread to read. This is no event: Ctrl-C could leave an event's
         # lock taken, and the garbage collector calls `wake_reader` too, in any thread.
@@ -172,7 +172,7 @@ class Connection:
 
         Returns at once where another thread reads already. A signal may interrupt it.
         """
-        me, is_mine = _ReadingThread(), False
+        me, is_mine = _ConnectionReadingThread(), False
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             with self._choosing:
@@ -215,7 +215,7 @@ class Connection:
     def _run_reader_thread(self) -> None:
         """Reads messages while no other thread does, and ends the connection. Only this thread ends
         it, because signals do not interrupt this thread."""
-        me = _ReadingThread()
+        me = _ConnectionReadingThread()
         try:
             while not self._is_over:
                 self._read_while_wanted(me)
@@ -229,7 +229,7 @@ class Connection:
             listener.end_connection(self, self._end_reason)
         self._socket.close()
 
-    def _read_while_wanted(self, me: _ReadingThread) -> None:
+    def _read_while_wanted(self, me: _ConnectionReadingThread) -> None:
         """Waits until somebody wants messages, and reads them unless another thread does."""
         with contextlib.suppress(queue.Empty):
             self._wanted.get(timeout=_IDLE_READ_DELAY_S)
@@ -322,7 +322,7 @@ class Connection:
                     return "the gateway attached this rank twice"
                 number = 0
                 if isinstance(response, GroupResponse):
-                    number, response = response.number, _decode_in_group(response)
+                    number, response = response.number, _decode_on_connection(response)
                 group = listener.group_listener(number)
                 if isinstance(response, ResultPiece):
                     end = response.offset + response.nbytes
@@ -356,7 +356,7 @@ class Connection:
         return write_part
 
 
-def _decode_in_group(response: GroupResponse) -> Response:
+def _decode_on_connection(response: GroupResponse) -> Response:
     """Returns the message about a group that a response holds. Raises ``DecodeError``."""
     message = RESPONSES.decode(response.response)
     if isinstance(message, (Attached, Refused, GroupResponse, StoreAnswered)):
@@ -364,7 +364,7 @@ def _decode_in_group(response: GroupResponse) -> Response:
     return message
 
 
-class _ReadingThread:
+class _ConnectionReadingThread:
     """The thread that reads, as a new object for each turn."""
 
     def __init__(self) -> None:

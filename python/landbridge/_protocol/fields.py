@@ -33,7 +33,7 @@ class RestField(NamedTuple):
     """The mark of a message's last field, which holds all bytes that are left."""
 
 
-def decode_enum(kind: Callable[[int], Any], code: int) -> Any:
+def decode_enum_field(kind: Callable[[int], Any], code: int) -> Any:
     """Returns the member of an enumeration for its code on the wire. Raises ``DecodeError`` for an
     unknown code."""
     try:
@@ -42,7 +42,7 @@ def decode_enum(kind: Callable[[int], Any], code: int) -> Any:
         raise DecodeError(f"unknown {getattr(kind, '__name__', kind)} {code}") from None
 
 
-def encode_text(value: str, field: TextField) -> bytes:
+def encode_text_field(value: str, field: TextField) -> bytes:
     """Returns the bytes of a text behind its length. Raises ``ValueError`` for a text too long."""
     coded = value.encode()
     if len(coded) > field.max_bytes:
@@ -50,7 +50,7 @@ def encode_text(value: str, field: TextField) -> bytes:
     return len(coded).to_bytes(2, "big") + coded
 
 
-def decode_sizes(data: bytes, at: int, field: SizesField) -> tuple[tuple[int, ...], int]:
+def decode_sizes_field(data: bytes, at: int, field: SizesField) -> tuple[tuple[int, ...], int]:
     """Returns the sizes whose number is at position ``at``, and the position behind them. Raises
     ``DecodeError``."""
     count = data[at] if at < len(data) else 0
@@ -62,7 +62,7 @@ def decode_sizes(data: bytes, at: int, field: SizesField) -> tuple[tuple[int, ..
     return struct.unpack(f">{count}Q", data[at + 1 : end]), end
 
 
-def encode_counts(lists: tuple[tuple[int, ...], ...]) -> bytes:
+def encode_counts_field(lists: tuple[tuple[int, ...], ...]) -> bytes:
     """Returns the bytes of lists of counts behind the number of lists."""
     coded = bytes((len(lists),))
     for counts in lists:
@@ -70,7 +70,7 @@ def encode_counts(lists: tuple[tuple[int, ...], ...]) -> bytes:
     return coded
 
 
-def decode_counts(
+def decode_counts_field(
     data: bytes, at: int, field: CountsField
 ) -> tuple[tuple[tuple[int, ...], ...], int]:
     """Returns the lists of counts whose number is at position ``at``, and the position behind
@@ -91,7 +91,7 @@ def decode_counts(
     return tuple(lists), start
 
 
-def decode_text(data: bytes, at: int, text: TextField) -> tuple[str, int]:
+def decode_text_field(data: bytes, at: int, text: TextField) -> tuple[str, int]:
     """Returns the text whose length field is at position ``at``, and the position behind it. Raises
     ``DecodeError``."""
     start = at + 2

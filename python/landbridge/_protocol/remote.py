@@ -11,7 +11,7 @@ import time
 
 from .. import errors
 from .attach import FIRST_RESPONSE_TIMEOUT_S, request_attach
-from .connection import Channel, Connection, GroupPlace
+from .connection import ConnectionChannel, Connection, GroupPlace
 from .collective_types import CollectiveKind
 from .frames import FrameDecoder
 from .tls import TlsGateway, connect_tls, load_tls_context, trainer_tls_error
@@ -31,7 +31,7 @@ class RemoteConnection(Connection):
 
     def __init__(
         self,
-        connected: Channel,
+        connected: ConnectionChannel,
         attached: Attached,
         frames: FrameDecoder,
         rank: int,
@@ -48,7 +48,7 @@ class RemoteConnection(Connection):
         when the connection is gone."""
         if isinstance(request, Post):
             begin = request.contribution_offset
-            elements = _contribution_elements(request, place or self._place)
+            elements = _remote_contribution_elements(request, place or self._place)
             end = begin + elements * request.dtype.element_bytes
             for at in range(begin, end, PIECE_MAX_BYTES):
                 piece = self._arena[at : min(at + PIECE_MAX_BYTES, end)]
@@ -62,7 +62,7 @@ class RemoteConnection(Connection):
         self._arena[offset : offset + len(part)] = part
 
 
-def _contribution_elements(post: Post, place: GroupPlace) -> int:
+def _remote_contribution_elements(post: Post, place: GroupPlace) -> int:
     """Returns how many elements the gateway reads of the contribution of a rank."""
     kind, is_root = post.operation, post.root == place.rank
     if kind in (CollectiveKind.BROADCAST, CollectiveKind.SCATTER, CollectiveKind.SEND):

@@ -43,7 +43,7 @@ class TrustedUsers(NamedTuple):
         users = {0: None, self.own: None}
         if self.gateway is not None:
             users[self.gateway] = None
-        return ", ".join(map(_user_label, users))
+        return ", ".join(map(_socket_user_label, users))
 
 
 def trusted_socket_users(gateway: int | None) -> TrustedUsers:
@@ -66,7 +66,7 @@ def check_socket_folder(path: Path, trusted: TrustedUsers) -> None:
     if not trusted.include(found.st_uid):
         raise errors.UntrustedSocket(
             f"folder {path.parent} of the gateway's socket belongs to user "
-            f"{_user_label(found.st_uid)}, who can put another socket there; trusted are "
+            f"{_socket_user_label(found.st_uid)}, who can put another socket there; trusted are "
             f"{trusted}: use a folder that only the gateway's user can make, or name that user in "
             "`user` of the gateway in the region file",
             is_final=True,
@@ -76,7 +76,7 @@ def check_socket_folder(path: Path, trusted: TrustedUsers) -> None:
     if (group_writes or found.st_mode & stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
         raise errors.UntrustedSocket(
             f"others may write to folder {path.parent} (mode {stat.S_IMODE(found.st_mode):04o}, "
-            f"group {_group_label(found.st_gid)}) of the gateway's socket, and so put another "
+            f"group {_socket_group_label(found.st_gid)}) of the gateway's socket, and so put another "
             f"socket there: run `chmod go-w {path.parent}`, or use another folder",
             is_final=True,
         )
@@ -93,7 +93,7 @@ def check_socket_peer(path: Path, connected: socket.socket, trusted: TrustedUser
     user: int = _PEER_CREDENTIALS.unpack(credentials)[1]
     if not trusted.include(user):
         raise errors.UntrustedSocket(
-            f"the process that listens at {path} runs as user {_user_label(user)}; trusted are "
+            f"the process that listens at {path} runs as user {_socket_user_label(user)}; trusted are "
             f"{trusted}: no token was sent to it. If it is the gateway, name its user in `user` of "
             "the gateway in the region file",
             is_final=True,
@@ -112,14 +112,14 @@ def describe_denied_access(
             continue
         kind = wanted if visible == path else "folder"
         return (
-            f"permission denied: {kind} {visible} belongs to user {_user_label(found.st_uid)}, "
-            f"group {_group_label(found.st_gid)}, mode {stat.S_IMODE(found.st_mode):03o}, and "
-            f"this process runs as user {_user_label(os.geteuid())}; {remedy}"
+            f"permission denied: {kind} {visible} belongs to user {_socket_user_label(found.st_uid)}, "
+            f"group {_socket_group_label(found.st_gid)}, mode {stat.S_IMODE(found.st_mode):03o}, and "
+            f"this process runs as user {_socket_user_label(os.geteuid())}; {remedy}"
         )
     return f"permission denied: {path}"
 
 
-def _user_label(user: int) -> str:
+def _socket_user_label(user: int) -> str:
     """Returns a user's name and number, or the number alone where it has no name."""
     try:
         return f"{pwd.getpwuid(user).pw_name} ({user})"
@@ -127,7 +127,7 @@ def _user_label(user: int) -> str:
         return str(user)
 
 
-def _group_label(group: int) -> str:
+def _socket_group_label(group: int) -> str:
     """Returns a group's name and number, or the number alone where it has no name."""
     try:
         return f"{grp.getgrgid(group).gr_name} ({group})"

@@ -97,17 +97,17 @@ def encode_store_pop(key: bytes) -> bytes:
 
 def encode_store_get(keys: Sequence[bytes]) -> bytes:
     """Returns the request for the values of keys, once all have one."""
-    return _encode_query(16, keys)
+    return _encode_store_query(16, keys)
 
 
 def encode_store_wait(keys: Sequence[bytes]) -> bytes:
     """Returns the request that is answered once all keys exist."""
-    return _encode_query(17, keys)
+    return _encode_store_query(17, keys)
 
 
 def encode_store_check(keys: Sequence[bytes]) -> bytes:
     """Returns the request that asks whether all keys exist."""
-    return _encode_query(18, keys)
+    return _encode_store_query(18, keys)
 
 
 def encode_store_count() -> bytes:
@@ -129,7 +129,7 @@ def encode_store_queue_length(key: bytes, least: int) -> bytes:
     return b"\x15" + _encode_store_key(key) + least.to_bytes(4, "big")
 
 
-def decode_answer(data: bytes) -> StoreAnswer:
+def decode_store_answer(data: bytes) -> StoreAnswer:
     """Returns the answer that the bytes hold. Raises ``DecodeError``."""
     reader = _StoreAnswerReader(data)
     code = reader.number(1)
@@ -142,12 +142,12 @@ def decode_answer(data: bytes) -> StoreAnswer:
             raise DecodeError("text too long")
         answer = StoreFailure(StoreFailureCode(code), text.decode(errors="replace"))
     else:
-        answer = _decode_outcome(reader)
+        answer = _decode_store_outcome(reader)
     reader.check_end()
     return answer
 
 
-def _decode_outcome(reader: _StoreAnswerReader) -> StoreAnswer:
+def _decode_store_outcome(reader: _StoreAnswerReader) -> StoreAnswer:
     """Returns the outcome of a request that was carried out."""
     kind = reader.number(1)
     if kind == 1:
@@ -199,7 +199,7 @@ class _StoreAnswerReader:
             raise DecodeError("bytes follow the last field")
 
 
-def _encode_query(code: int, keys: Sequence[bytes]) -> bytes:
+def _encode_store_query(code: int, keys: Sequence[bytes]) -> bytes:
     """Returns the request with a code and keys."""
     _check_store_request(keys)
     return bytes((code,)) + len(keys).to_bytes(2, "big") + b"".join(map(_encode_store_key, keys))

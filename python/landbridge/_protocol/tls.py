@@ -99,11 +99,11 @@ def load_tls_context(gateway: TlsGateway) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         raise errors.ConfigError(f"{gateway.ca}: no certificate of a CA: {error}") from error
     if gateway.identity is not None:
-        _load_identity(context, *gateway.identity)
+        _load_tls_identity(context, *gateway.identity)
     return context
 
 
-def _load_identity(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+def _load_tls_identity(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     """Loads the certificate of this trainer and its key. Raises ``ConfigError`` for files that
     cannot be used, among them a key that asks for a pass phrase."""
 
@@ -162,8 +162,8 @@ class TlsChannel:
             raise errors.UntrustedSocket(
                 f"{gateway.address}: whoever answers is no gateway for trainers", is_final=True
             )
-        names = _dns_names(self._tls.getpeercert())
-        if not any(_is_gateway_name(name, gateway.gateway) for name in names):
+        names = _tls_dns_names(self._tls.getpeercert())
+        if not any(_is_tls_gateway_name(name, gateway.gateway) for name in names):
             wanted = f"gateway `{gateway.gateway}`" if gateway.gateway else "a gateway"
             raise errors.UntrustedSocket(
                 f"{gateway.address}: the certificate is for {', '.join(names) or 'nobody'}, and "
@@ -270,13 +270,13 @@ def trainer_tls_error(gateway: TlsGateway, error: ssl.SSLError) -> OSError:
     return errors.UntrustedSocket(f"{gateway.address}: {why}", is_final=True)
 
 
-def _dns_names(certificate: object) -> list[str]:
+def _tls_dns_names(certificate: object) -> list[str]:
     """Returns the DNS names of a certificate as ``getpeercert`` returns it."""
     found = certificate.get("subjectAltName", ()) if isinstance(certificate, dict) else ()
     return [name for kind, name in found if kind == "DNS"]
 
 
-def _is_gateway_name(name: str, gateway: str | None) -> bool:
+def _is_tls_gateway_name(name: str, gateway: str | None) -> bool:
     """Returns whether a DNS name is that of a gateway of any fabric, and of ``gateway`` if that is
     given."""
     labels = name.split(".")

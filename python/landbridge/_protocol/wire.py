@@ -19,12 +19,12 @@ from .fields import (
     RestField,
     SizesField,
     TextField,
-    decode_counts,
-    decode_enum,
-    decode_sizes,
-    decode_text,
-    encode_counts,
-    encode_text,
+    decode_counts_field,
+    decode_enum_field,
+    decode_sizes_field,
+    decode_text_field,
+    encode_counts_field,
+    encode_text_field,
 )
 
 #: 5: the version of the protocol between trainer and gateway, which both must speak;
@@ -186,7 +186,7 @@ class StoreRequest(NamedTuple):
 
 
 class MakeGroup(NamedTuple):
-    """Makes a group of ranks of the job; ``encode_group_ranks`` encodes their list."""
+    """Makes a group of ranks of the job; ``encode_wire_group_ranks`` encodes their list."""
 
     number: U64
     parent: U64
@@ -346,11 +346,11 @@ Response = Union[
     Disbanded,
     StoreAnswered,
 ]
-#: The type of the messages of a ``MessageCodec``.
+#: The type of the messages of a ``WireCodec``.
 M = TypeVar("M")
 
 
-class _MessageLayout:
+class _WireLayout:
     """The wire layout of one message class: fixed parts with texts or sizes between them."""
 
     def __init__(self, cls: Any, first: int) -> None:
@@ -412,7 +412,7 @@ class _MessageLayout:
             if count >= len(self._by_size_count):
                 raise ValueError(f"too many sizes: {count}")
             whole = self._by_size_count[count]
-            counts = b"" if self._counts is None else encode_counts(message[-1])
+            counts = b"" if self._counts is None else encode_counts_field(message[-1])
             end = len(message) - (self._counts is not None)
             sizes, rest = message[at], message[at + 1 : end]
             return whole.pack(self._first, *message[:at], count, *sizes, *rest) + counts
@@ -422,7 +422,7 @@ class _MessageLayout:
             out += fixed.pack(*message[at : at + len(enums)])
             at += len(enums)
             if isinstance(after, TextField):
-                out += encode_text(message[at], after)
+                out += encode_text_field(message[at], after)
                 at += 1
         if self._has_rest:
             out += message[at]
@@ -442,15 +442,15 @@ class _MessageLayout:
                 raise DecodeError("truncated") from None
             at += fixed.size
             for value, kind in zip(plain, enums):
-                values.append(value if kind is None else decode_enum(kind, value))
+                values.append(value if kind is None else decode_enum_field(kind, value))
             if isinstance(after, TextField):
-                text, at = decode_text(data, at, after)
+                text, at = decode_text_field(data, at, after)
                 values.append(text)
             elif after is not None:
-                sizes, at = decode_sizes(data, at, after)
+                sizes, at = decode_sizes_field(data, at, after)
                 values.append(sizes)
         if self._counts is not None:
-            counts, at = decode_counts(data, at, self._counts)
+            counts, at = decode_counts_field(data, at, self._counts)
             values.append(counts)
         if self._has_rest:
             values.append(data[at:])
@@ -463,12 +463,12 @@ class _MessageLayout:
         return message
 
 
-def encode_group_ranks(ranks: Sequence[int]) -> bytes:
+def encode_wire_group_ranks(ranks: Sequence[int]) -> bytes:
     """Returns the bytes of the ranks of a group behind their number."""
     return struct.pack(f">I{len(ranks)}I", len(ranks), *ranks)
 
 
-class MessageCodec(Generic[M]):
+class WireCodec(Generic[M]):
     """The codec of one direction's messages, which differ by their first byte."""
 
     def __init__(self, name: str, messages: Mapping[int, type[Any]]) -> None:
@@ -476,8 +476,8 @@ class MessageCodec(Generic[M]):
         messages they are."""
         self._name = name
         self.messages = dict(messages)
-        self._by_code = {code: _MessageLayout(cls, code) for code, cls in messages.items()}
-        self._by_class: dict[Any, _MessageLayout] = {
+        self._by_code = {code: _WireLayout(cls, code) for code, cls in messages.items()}
+        self._by_class: dict[Any, _WireLayout] = {
             layout.cls: layout for layout in self._by_code.values()
         }
 
@@ -505,7 +505,7 @@ class MessageCodec(Generic[M]):
 
 
 #: The codec of messages from a trainer to its gateway, with the wire code of each message.
-REQUESTS: MessageCodec[Request] = MessageCodec(
+REQUESTS: WireCodec[Request] = WireCodec(
     "request",
     {
         1: Attach,
@@ -520,7 +520,7 @@ REQUESTS: MessageCodec[Request] = MessageCodec(
     },
 )
 #: The codec of messages from a gateway to a trainer, with the wire code of each message.
-RESPONSES: MessageCodec[Response] = MessageCodec(
+RESPONSES: WireCodec[Response] = WireCodec(
     "response",
     {
         1: Attached,

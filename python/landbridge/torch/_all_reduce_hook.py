@@ -191,9 +191,9 @@ class State:
         # The other ranks hear of these parameters too. The bucket is posted, so that ranks that all
         # have them stay in the same order.
         names = self._trained.bucket_names(bucket)
-        layout = bucket_layout_hash(bucket, " ".join([self._shard, *names, *others]))
+        layout = hook_bucket_layout_hash(bucket, " ".join([self._shard, *names, *others]))
         if others:
-            done = _report_instead(done, _not_averaged(others))
+            done = _report_instead(done, _not_averaged_by_hook(others))
         try:
             check_plain_cpu_tensor(torch, gradients, f"the gradient bucket {bucket.index()}")
         except errors.UnsupportedArray as failure:
@@ -256,7 +256,7 @@ def _report_instead(
     return report_failure
 
 
-def _not_averaged(names: list[str]) -> errors.ConfigError:
+def _not_averaged_by_hook(names: list[str]) -> errors.ConfigError:
     """Returns the error of trained parameters that DDP does not average."""
     others = f" and {len(names) - 1} more" if names[1:] else ""
     return errors.ConfigError(
@@ -288,7 +288,7 @@ def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[to
     return future
 
 
-def bucket_layout_hash(bucket: GradBucket, shard: str) -> int:
+def hook_bucket_layout_hash(bucket: GradBucket, shard: str) -> int:
     """Returns a hash of the bucket's place, shapes and frozen parameters and of the shard, on which
     ranks must agree."""
     parameters = bucket.parameters()
@@ -299,7 +299,7 @@ def bucket_layout_hash(bucket: GradBucket, shard: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def _tell_states_their_wrappers() -> None:
+def _tell_hook_states_their_wrappers() -> None:
     """Makes ``register_comm_hook`` note its wrapper in a ``State``, because PyTorch does not tell
     hooks their wrappers."""
     register = DistributedDataParallel.register_comm_hook
@@ -314,4 +314,4 @@ def _tell_states_their_wrappers() -> None:
     DistributedDataParallel.register_comm_hook = register_and_note  # type: ignore[method-assign]
 
 
-_tell_states_their_wrappers()
+_tell_hook_states_their_wrappers()

@@ -194,7 +194,7 @@ class FlatGrads:
             if parameter.requires_grad:
                 if torch.nn.parameter.is_lazy(parameter):
                     # It has no shape that could be compared.
-                    _check_parameter(name, parameter)
+                    _check_flat_parameter(name, parameter)
                 trained.append((name, parameter))
             else:
                 # An optimizer would go on with a frozen parameter whose gradient is zeros.
@@ -202,7 +202,7 @@ class FlatGrads:
         layout = [(name, id(p), p.shape, p.dtype) for name, p in trained]
         if layout != self._layout:
             for name, parameter in trained:
-                _check_parameter(name, parameter)
+                _check_flat_parameter(name, parameter)
             self._drop_layout()
             self._lay_out_gradients(trained)
             self._layout = layout
@@ -222,7 +222,7 @@ class FlatGrads:
         parameters = [parameter for _, parameter in named][::-1]
         buckets = [
             _GradientBucket(self.group, part, [names[id(parameter)] for parameter in part], index)
-            for index, part in enumerate(_split_into_buckets(parameters, self._bucket_bytes))
+            for index, part in enumerate(_split_into_gradient_buckets(parameters, self._bucket_bytes))
         ]
         for bucket in buckets:
             parameter: Any
@@ -303,7 +303,7 @@ class _GradientBucket:
         elements = sum(p.numel() for p in parameters)
         dtype = parameters[0].dtype
         self._flats = [group.empty(elements, dtype) for _ in range(2)]
-        self._views = [_parameter_views(flat, parameters) for flat in self._flats]
+        self._views = [_flat_parameter_views(flat, parameters) for flat in self._flats]
         # The address of each view. `p.grad.data = ...` gives the view itself other memory.
         self._addresses = [[view.data_ptr() for view in views] for views in self._views]
         # The index of each parameter in the bucket, by identity.
@@ -433,12 +433,12 @@ class _GradientBucket:
     def _set_parameter_gradients(self, which: int) -> None:
         """Makes one of the bucket's two tensors, by its index, the gradients of the parameters."""
         if [view.data_ptr() for view in self._views[which]] != self._addresses[which]:
-            self._views[which] = _parameter_views(self._flats[which], self.parameters)
+            self._views[which] = _flat_parameter_views(self._flats[which], self.parameters)
         for parameter, view in zip(self.parameters, self._views[which]):
             parameter.grad = view
 
 
-def _check_parameter(name: str, parameter: torch.Tensor) -> None:
+def _check_flat_parameter(name: str, parameter: torch.Tensor) -> None:
     """Raises ``UnsupportedArray``, with the parameter's name, when its gradient cannot lie in the
     arena."""
     check_plain_cpu_tensor(torch, parameter, f"parameter `{name}`")
@@ -448,7 +448,7 @@ def _check_parameter(name: str, parameter: torch.Tensor) -> None:
         raise UnsupportedArray(f"parameter `{name}`: {error}") from error
 
 
-def _parameter_views(
+def _flat_parameter_views(
     flat: torch.Tensor, parameters: list[torch.nn.Parameter]
 ) -> list[torch.Tensor]:
     """Returns a view of the flat tensor for each parameter, in the parameter's shape."""
@@ -459,7 +459,7 @@ def _parameter_views(
     return views
 
 
-def _split_into_buckets(
+def _split_into_gradient_buckets(
     parameters: list[torch.nn.Parameter], bucket_bytes: int
 ) -> Iterator[list[torch.nn.Parameter]]:
     """Yields buckets of parameters of one dtype, in order, of at most ``bucket_bytes`` bytes unless

@@ -16,7 +16,7 @@ from .._group import Group, resolve_group
 from .._memory.plain_memory import check_plain_tensor, check_writable_plain_tensor
 from .._operation import DEFAULT_TIMEOUT_S
 from ..errors import argument_error, disagreements_with
-from ._tensor_broadcast import BroadcastRoom, broadcast_tensors, flat_cpu_copy
+from ._tensor_broadcast import BroadcastRoom, broadcast_tensors, flat_cpu_tensor
 
 
 #: 16 parameters and buffers: the most that an error lists, so that it stays readable.
@@ -48,7 +48,7 @@ def sync_module(
     check_timeout_argument(timeout)
     root = check_integer_argument("root", root, group.world_size)
     check_module_overwritable(module)
-    tensors = [tensor for _, tensor in _named_tensors(module)]
+    tensors = [tensor for _, tensor in _named_module_tensors(module)]
     room = BroadcastRoom(group, sum(tensor.nbytes for tensor in tensors))
     told, layout = [room.chunk_bytes], module_names_digest(module)
     with disagreements_with(lambda: describe_module(module)):
@@ -82,28 +82,28 @@ def module_digest(module: torch.nn.Module) -> int:
     """Returns 64 bits of BLAKE2b over names, shapes, dtypes and bytes of a module's parameters and
     buffers. Raises ``UnsupportedArray`` for a kind of tensor that is no plain memory, and
     ``ConfigError`` for anything that is no module."""
-    return _hash_tensors(
-        _describe_tensors(module), *(flat_cpu_copy(tensor) for _, tensor in _named_tensors(module))
+    return _hash_module_tensors(
+        _describe_module_tensors(module), *(flat_cpu_tensor(tensor) for _, tensor in _named_module_tensors(module))
     )
 
 
 def module_names_digest(module: torch.nn.Module, *more: str) -> int:
     """Returns a digest of names, shapes and dtypes of a module's parameters and buffers, and of
     more texts."""
-    return _hash_tensors("\n".join([_describe_tensors(module), *more]))
+    return _hash_module_tensors("\n".join([_describe_module_tensors(module), *more]))
 
 
 def module_parameters_digest(module: torch.nn.Module) -> int:
     """Returns a digest of a module's parameters without its buffers, which may differ by rank, such
     as running means."""
-    parameters = _check_named("parameter", module_without_ddp(module).named_parameters())
-    return _hash_tensors("", *(flat_cpu_copy(parameter) for _, parameter in parameters))
+    parameters = _check_named_module_tensors("parameter", module_without_ddp(module).named_parameters())
+    return _hash_module_tensors("", *(flat_cpu_tensor(parameter) for _, parameter in parameters))
 
 
 def check_module_overwritable(module: torch.nn.Module) -> None:
     """Raises ``UnsupportedArray`` when a parameter or buffer of a module cannot be sent, or cannot
     be overwritten."""
-    for name, tensor in _named_tensors(module):
+    for name, tensor in _named_module_tensors(module):
         check_writable_plain_tensor(torch, tensor, f"`{name}` of the module")
 
 
@@ -112,7 +112,7 @@ def module_state(module: torch.nn.Module) -> dict[str, Any]:
     and the parameters and buffers that are not in it, such as non-persistent buffers."""
     module = module_without_ddp(module)
     state = module.state_dict()
-    rest = {name: tensor.detach() for name, tensor in _tensors_beside(module, state)}
+    rest = {name: tensor.detach() for name, tensor in _module_tensors_beside(module, state)}
     # An attribute of the dictionary, by which modules know states of older releases.
     return {"state": state, "versions": getattr(state, "_metadata", None), "rest": rest}
 
@@ -121,7 +121,7 @@ def load_module_state(module: torch.nn.Module, other: dict[str, Any]) -> None:
     """Loads what ``module_state`` returned on another rank. Raises ``RuntimeError`` where the
     modules differ."""
     module = module_without_ddp(module)
-    rest, own = other["rest"], dict(_tensors_beside(module, other["state"]))
+    rest, own = other["rest"], dict(_module_tensors_beside(module, other["state"]))
     shapes = {name: tensor.shape for name, tensor in rest.items()}
     if shapes != {name: tensor.shape for name, tensor in own.items()}:
         raise RuntimeError(f"buffers outside of the state dict differ: {list(rest)}, {list(own)}")
@@ -133,7 +133,7 @@ def load_module_state(module: torch.nn.Module, other: dict[str, Any]) -> None:
             own[name].copy_(tensor)
 
 
-def _tensors_beside(
+def _module_tensors_beside(
     module: torch.nn.Module, state: dict[str, Any]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the name and the tensor of each parameter and buffer that a state dict leaves out."""
@@ -160,14 +160,14 @@ def module_without_ddp(module: torch.nn.Module) -> torch.nn.Module:
 def describe_module(module: torch.nn.Module) -> str:
     """Returns names, shapes and dtypes of a module's parameters and buffers, for
     ``RanksDisagree``: ranks compare them by their digest alone."""
-    listed = _describe_tensors(module).splitlines()
+    listed = _describe_module_tensors(module).splitlines()
     more = len(listed) - _DESCRIBED_MAX
     words = ", ".join(listed[:_DESCRIBED_MAX]) + (f" and {more} more" if more > 0 else "")
     digest = module_names_digest(module)
     return f"the module of this rank has {words or 'no parameters'}; their digest is {digest:#x}"
 
 
-def _hash_tensors(names: str, *parts: torch.Tensor) -> int:
+def _hash_module_tensors(names: str, *parts: torch.Tensor) -> int:
     """Returns 64 bits of BLAKE2b over a text and the bytes of tensors."""
     digest = hashlib.blake2b(names.encode(), digest_size=8)
     for part in parts:
@@ -176,14 +176,14 @@ def _hash_tensors(names: str, *parts: torch.Tensor) -> int:
     return int.from_bytes(digest.digest(), "big")
 
 
-def _named_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _named_module_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the name and the tensor of each parameter and buffer of a module. Raises
     ``UnsupportedArray`` for one that is no plain memory."""
-    yield from _check_named("parameter", module_without_ddp(module).named_parameters())
-    yield from _check_named("buffer", module_without_ddp(module).named_buffers())
+    yield from _check_named_module_tensors("parameter", module_without_ddp(module).named_parameters())
+    yield from _check_named_module_tensors("buffer", module_without_ddp(module).named_buffers())
 
 
-def _check_named(
+def _check_named_module_tensors(
     kind: str, named: Iterable[tuple[str, torch.Tensor]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields names and tensors. Raises ``UnsupportedArray``, with kind and name, for a tensor that
@@ -193,7 +193,7 @@ def _check_named(
         yield name, tensor
 
 
-def _describe_tensors(module: torch.nn.Module) -> str:
+def _describe_module_tensors(module: torch.nn.Module) -> str:
     """Returns names, shapes and dtypes of a module's parameters and buffers, one a line."""
-    every = _named_tensors(module)
+    every = _named_module_tensors(module)
     return "\n".join(f"{name} {tuple(tensor.shape)} {tensor.dtype}" for name, tensor in every)

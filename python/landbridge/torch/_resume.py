@@ -118,7 +118,7 @@ def resume(
         try:
             room = BroadcastRoom(group)
             digest = module_parameters_digest(module) if step else 0
-            sendable, unsendable = _sendability_of(parts, step)
+            sendable, unsendable = _sendability_for_resume(parts, step)
             told = [step, digest, sendable if trouble is None else _HAS_FAILED, room.chunk_bytes]
             with disagreements_with(lambda: _describe_parts(module, kinds)):
                 rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
@@ -128,14 +128,14 @@ def resume(
                 room.release_memory()  # `sync_module` reserves its own.
                 sync_module(module, group, timeout=remaining_s())
                 return 0
-            _check_equal_parameters(ranks.most, ranks.steps, ranks.digests)
+            _check_equal_resumed_parameters(ranks.most, ranks.steps, ranks.digests)
             if min(ranks.steps) == ranks.most:
                 return step
             root = ranks.choose_root(group.rank, unsendable)
             room.agree_on_chunk(ranks.chunks)
-            state, trouble = _broadcast_training_state(parts, group, root, room, remaining_s())
+            state, trouble = _broadcast_state_to_resume(parts, group, root, room, remaining_s())
             if step < ranks.most and state is not None:
-                trouble = _load_training_state(parts, state)
+                trouble = _load_state_to_resume(parts, state)
                 step = step if trouble else ranks.most
         except CollectiveFailed as failure:
             room.release_memory()
@@ -197,7 +197,7 @@ class _ResumeRanks(NamedTuple):
         )
 
 
-def _sendability_of(parts: list[Any], step: int) -> tuple[int, str]:
+def _sendability_for_resume(parts: list[Any], step: int) -> tuple[int, str]:
     """Returns ``_IS_SENDABLE``, or ``_IS_UNSENDABLE`` with the reason, for the state of this rank.
     A rank without a finished step is never asked to send."""
     if step:
@@ -219,7 +219,7 @@ def _resume_state_of_parts(parts: list[Any]) -> list[Any]:
     ]
 
 
-def _check_equal_parameters(most: int, steps: list[int], digests: list[int]) -> None:
+def _check_equal_resumed_parameters(most: int, steps: list[int], digests: list[int]) -> None:
     """Raises ``RanksDisagree`` unless the ranks that are ahead, at step ``most``, have the same
     parameters."""
     ahead = [rank for rank, step in enumerate(steps) if step == most]
@@ -232,7 +232,7 @@ def _check_equal_parameters(most: int, steps: list[int], digests: list[int]) -> 
         )
 
 
-def _broadcast_training_state(
+def _broadcast_state_to_resume(
     parts: list[Any], group: Group, root: int, room: BroadcastRoom, timeout: float
 ) -> tuple[io.BytesIO | None, Exception | None]:
     """Returns the state of module, optimizer and others of rank ``root``. Nothing is overwritten
@@ -249,7 +249,7 @@ def _broadcast_training_state(
     if not int(length):
         return None, trouble
     if group.rank != root:
-        trouble = _reserve_state(state, int(length))
+        trouble = _reserve_state_to_resume(state, int(length))
     told, left = [int(trouble is not None)], max(deadline - time.monotonic(), 0.001)
     (failed,) = exchange_integers(group, told, timeout=left)
     if any(failed):
@@ -260,7 +260,7 @@ def _broadcast_training_state(
     return state, None
 
 
-def _reserve_state(state: io.BytesIO, nbytes: int) -> Exception | None:
+def _reserve_state_to_resume(state: io.BytesIO, nbytes: int) -> Exception | None:
     """Allocates the memory for a state of another rank. Returns the error of a rank without
     memory, so that the others are told before they send."""
     try:
@@ -270,7 +270,7 @@ def _reserve_state(state: io.BytesIO, nbytes: int) -> Exception | None:
     return None
 
 
-def _load_training_state(parts: list[Any], state: io.BytesIO) -> Exception | None:
+def _load_state_to_resume(parts: list[Any], state: io.BytesIO) -> Exception | None:
     """Loads the state of another rank into module, optimizer and others. Returns the error of a
     state that this rank cannot load, so that the others are told first."""
     try:

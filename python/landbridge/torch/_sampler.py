@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .._arguments import check_integer_argument, check_timeout_argument
-from .._batch_split import BATCH_SAMPLES_MAX, check_seconds_argument
+from .._batch_split import BATCH_SAMPLES_MAX, check_split_seconds
 from .._group import Group, check_group_argument
 from .._operation import DEFAULT_TIMEOUT_S
 from ..errors import (
@@ -90,7 +90,7 @@ class UnevenSampler:
         self._split = group.batch_split(global_batch, limits)
         shares = self._split.shares
         if min(shares) < self._local.size:
-            raise ConfigError(_no_sample_error_text(shares, self._local.size))
+            raise ConfigError(_sampler_no_sample_text(shares, self._local.size))
         self._rank = group.rank
         self._prefetch = prefetch
         digest = hashlib.blake2b(f"{prefetch} {self._local}".encode(), digest_size=8).digest()
@@ -138,17 +138,17 @@ class UnevenSampler:
         drawn_ahead = self._drawn - self._ended - 1
         failure: LandbridgeError | None = None
         if drawn_ahead > self._prefetch:
-            failure = ConfigError(_prefetch_error_text(drawn_ahead, self._prefetch))
+            failure = ConfigError(_sampler_prefetch_text(drawn_ahead, self._prefetch))
         else:
             try:
                 check_timeout_argument(timeout)
-                computed_seconds = check_seconds_argument(computed_seconds)
+                computed_seconds = check_split_seconds(computed_seconds)
             except ConfigError as error:
                 failure = error
         seconds = self._local.reduce_max(0.0 if failure else computed_seconds, failure)
         changed = self._exchange_speeds(seconds, timeout)
         self._ended += 1
-        self._known.append(_raise_small_shares(self._split.shares, self._local.size))
+        self._known.append(_raise_small_sampler_shares(self._split.shares, self._local.size))
         return changed
 
     def _exchange_speeds(self, computed_seconds: float, timeout: float) -> bool:
@@ -218,19 +218,19 @@ class UnevenSampler:
             raise ConfigError("`end_step` was called for more steps than batches were drawn")
         # The split does not change before the first `end_step`.
         if drawn_ahead > self._prefetch and self._ended > 0:
-            raise ConfigError(_prefetch_error_text(drawn_ahead, self._prefetch))
+            raise ConfigError(_sampler_prefetch_text(drawn_ahead, self._prefetch))
         self._drawn += 1
         return self._known[min(drawn_ahead, self._prefetch)]
 
 
-def _prefetch_error_text(drawn_ahead: int, prefetch: int) -> str:
+def _sampler_prefetch_text(drawn_ahead: int, prefetch: int) -> str:
     """Returns the text of the error for a loader that draws more batches ahead than
     ``prefetch``."""
     text = f"a batch was drawn {drawn_ahead} steps before its own, with prefetch={prefetch}"
     return f"{text}: pass `num_workers * prefetch_factor`, and call `end_step` after every step"
 
 
-def _no_sample_error_text(shares: list[int], least: int) -> str:
+def _sampler_no_sample_text(shares: list[int], least: int) -> str:
     """Returns the text of the error for a rank that gets fewer samples than it has trainers."""
     rank = shares.index(min(shares))
     if least == 1:
@@ -241,7 +241,7 @@ def _no_sample_error_text(shares: list[int], least: int) -> str:
     return f"{text}: use a larger one, or give the rank a higher speed"
 
 
-def _raise_small_shares(shares: list[int], least: int) -> list[int]:
+def _raise_small_sampler_shares(shares: list[int], least: int) -> list[int]:
     """Returns the shares with small ones raised to ``least`` samples, at the cost of the largest
     ones.
 

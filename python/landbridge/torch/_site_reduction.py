@@ -30,7 +30,7 @@ from .._operation import Operation
 from ._local_ranks import LocalRanks
 
 
-class _GatherGroup(NamedTuple):
+class _SiteGatherGroup(NamedTuple):
     """A second process group of the same trainers, for the all-gather."""
 
     process_group: Any
@@ -47,7 +47,7 @@ class _GatherGroup(NamedTuple):
                 dist.destroy_process_group(self.process_group)
 
 
-def _make_gather_group(process_group: Any) -> _GatherGroup:
+def _make_site_gather_group(process_group: Any) -> _SiteGatherGroup:
     """Makes a second process group of the same trainers, for the all-gather. All of them call
     it."""
     ranks = dist.get_process_group_ranks(process_group)
@@ -58,7 +58,7 @@ def _make_gather_group(process_group: Any) -> _GatherGroup:
         # Trainers outside the group need not take part in making it.
         use_local_synchronization=not is_whole,
     )
-    return _GatherGroup(made, is_whole)
+    return _SiteGatherGroup(made, is_whole)
 
 
 class _ScatteredBucket(NamedTuple):
@@ -95,7 +95,7 @@ class SiteReduction:
         self._group = group
         self._process_group = local.process_group
         self._size = local.size
-        self._stages = _ReductionStages(group, _make_gather_group(local.process_group), self._size)
+        self._stages = _ReductionStages(group, _make_site_gather_group(local.process_group), self._size)
         self._step_failed = threading.Event()
         self._share = 1.0
         self.set_weight(weight)
@@ -164,7 +164,7 @@ class _ReductionStages:
     """The work of the threads for exchange and gather. Each bucket's ``done`` is called, whatever
     fails."""
 
-    def __init__(self, group: Group, gather_group: _GatherGroup, size: int) -> None:
+    def __init__(self, group: Group, gather_group: _SiteGatherGroup, size: int) -> None:
         """Makes the stages without buckets, for ``size`` trainers of the site."""
         self.weight = 1.0
         #: Held while a bucket is posted.

@@ -64,7 +64,7 @@ class BroadcastRoom:
             if nbytes is not None:
                 most = min(most, max(-(-nbytes // chunk), 1))
             fewest = 1 if chunk == _CHUNK_BYTES_MIN else min(most, _BROADCASTS_IN_FLIGHT_MIN)
-            slots = _reserve_slots(group, 2 * most + 1, chunk)
+            slots = _reserve_tensor_slots(group, 2 * most + 1, chunk)
             # One chunk stays free, for the small collectives beside the broadcasts.
             count = (len(slots) - 1) // 2
             if count >= fewest:
@@ -113,7 +113,7 @@ def broadcast_tensors(
     is_root = group.rank == root
     in_flight: deque[_Broadcast] = deque()
     flats = (_flatten_tensor(tensor, is_root) for tensor in tensors if tensor.numel())
-    for index, chunk in enumerate(_split_into_chunks(flats, room.agreed_bytes)):
+    for index, chunk in enumerate(_split_tensors_into_chunks(flats, room.agreed_bytes)):
         if len(in_flight) == len(room.pairs):
             in_flight.popleft().finish_broadcast()
         nbytes = sum(piece.content.numel() for piece in chunk)
@@ -127,7 +127,7 @@ def broadcast_tensors(
         last.finish_broadcast()
 
 
-def flat_cpu_copy(tensor: torch.Tensor) -> torch.Tensor:
+def flat_cpu_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor in one dimension on the CPU, without a copy where its elements are plain
     memory there already."""
     values = tensor.detach().resolve_conj().resolve_neg()
@@ -174,7 +174,7 @@ class _Broadcast(NamedTuple):
         self.operation.wait_free()
 
 
-def _reserve_slots(group: Group, count: int, nbytes: int) -> list[torch.Tensor]:
+def _reserve_tensor_slots(group: Group, count: int, nbytes: int) -> list[torch.Tensor]:
     """Returns up to ``count`` arrays of ``nbytes`` bytes in the arena, fewer where it is full."""
     slots: list[torch.Tensor] = []
     while len(slots) < count:
@@ -190,13 +190,13 @@ def _flatten_tensor(tensor: torch.Tensor, is_root: bool) -> _FlatTensor:
     ranks."""
     plain = tensor.detach()
     if is_root:
-        return _FlatTensor(flat_cpu_copy(plain).view(torch.uint8), None)
+        return _FlatTensor(flat_cpu_tensor(plain).view(torch.uint8), None)
     if plain.is_cpu and plain.is_contiguous() and not has_conj_or_neg_bit(plain):
         return _FlatTensor(plain.view(-1).view(torch.uint8), None)
     return _FlatTensor(torch.empty(plain.nbytes, dtype=torch.uint8), plain)
 
 
-def _split_into_chunks(flats: Iterable[_FlatTensor], chunk_bytes: int) -> Iterator[list[_Piece]]:
+def _split_tensors_into_chunks(flats: Iterable[_FlatTensor], chunk_bytes: int) -> Iterator[list[_Piece]]:
     """Yields the parts of tensors in each chunk. All chunks but the last are of ``chunk_bytes``
     bytes."""
     chunk: list[_Piece] = []

@@ -21,8 +21,8 @@ import torch
 from .._memory.plain_memory import check_plain_tensor
 from ..errors import UnsupportedArray
 
-#: The first item of each tuple that ``_pack`` writes for a value that cannot be sent as it is.
-#: ``_unpack`` knows such a tuple by it.
+#: The first item of each tuple that ``_pack_state`` writes for a value that cannot be sent as it is.
+#: ``_unpack_state`` knows such a tuple by it.
 _PACKED_MARK = "\0landbridge"
 #: The types whose values `torch.load` takes as they are; subclasses of them do not count.
 _PLAIN_TYPES = frozenset(
@@ -47,7 +47,7 @@ class UnpackableValue(Exception):
 def encode_training_state(state: Any) -> io.BytesIO:
     """Returns a state as bytes. Raises ``UnpackableValue`` as ``check_training_state``."""
     out = io.BytesIO()
-    torch.save(_pack(state, ""), out)
+    torch.save(_pack_state(state, ""), out)
     return out
 
 
@@ -63,18 +63,18 @@ def decode_training_state(data: io.BytesIO) -> Any:
         what = f"an object of {found.group(1)}" if found else "an object"
         text = f"it holds {what} that this rank does not take: declare its class on every rank"
         raise UnpackableValue(f"{text} with `torch.serialization.add_safe_globals`") from error
-    return _unpack(packed)
+    return _unpack_state(packed)
 
 
 def check_training_state(state: Any) -> None:
     """Raises ``UnpackableValue`` for a state that cannot be packed. It copies no tensor."""
     try:
-        _pack(state, "", copies=False)
+        _pack_state(state, "", copies=False)
     except RecursionError as error:
         raise UnpackableValue("it holds itself, or is nested too deep") from error
 
 
-def _pack(value: Any, way: str, copies: bool = True) -> Any:
+def _pack_state(value: Any, way: str, copies: bool = True) -> Any:
     """Returns a value in the types that ``torch.load`` takes.
 
     Args:
@@ -84,34 +84,34 @@ def _pack(value: Any, way: str, copies: bool = True) -> Any:
     """
     kind = type(value)
     if isinstance(value, torch.Tensor):
-        _check_tensor(value, way)
+        _check_state_tensor(value, way)
         return value
     if kind is int and value.bit_length() > _PLAIN_INTEGER_BITS_MAX:
         return (_PACKED_MARK, "int", hex(value))
     if kind is int or kind in _PLAIN_TYPES:
         return value
     if kind in (list, tuple):
-        packed = [_pack(item, f"{way}[{at}]", copies) for at, item in enumerate(value)]
+        packed = [_pack_state(item, f"{way}[{at}]", copies) for at, item in enumerate(value)]
         # A tuple of the caller that begins with the mark is packed once more.
         is_marked = kind is tuple and packed[:1] == [_PACKED_MARK] and type(value[0]) is str
         return (_PACKED_MARK, "tuple", packed) if is_marked else kind(packed)
     if kind in (dict, OrderedDict, Counter):
-        return (_PACKED_MARK, kind.__name__, _pack_items(value, way, copies))
+        return (_PACKED_MARK, kind.__name__, _pack_state_items(value, way, copies))
     if kind is defaultdict:
         factory = value.default_factory
         name = None if factory is None else getattr(factory, "__name__", "")
         if name is not None and _FACTORIES.get(name) is not factory:
             raise UnpackableValue(f"{way or 'it'} is a defaultdict whose factory is {factory!r}")
-        return (_PACKED_MARK, "defaultdict", name, _pack_items(value, way, copies))
+        return (_PACKED_MARK, "defaultdict", name, _pack_state_items(value, way, copies))
     if kind is deque:
-        packed = [_pack(item, f"{way}[{at}]", copies) for at, item in enumerate(value)]
+        packed = [_pack_state(item, f"{way}[{at}]", copies) for at, item in enumerate(value)]
         return (_PACKED_MARK, "deque", value.maxlen, packed)
     if kind in (set, frozenset):
-        return (_PACKED_MARK, kind.__name__, [_pack(item, way, copies) for item in value])
-    return _pack_by_library(value, way, copies)
+        return (_PACKED_MARK, kind.__name__, [_pack_state(item, way, copies) for item in value])
+    return _pack_state_by_library(value, way, copies)
 
 
-def _check_tensor(tensor: torch.Tensor, way: str) -> None:
+def _check_state_tensor(tensor: torch.Tensor, way: str) -> None:
     """Raises ``UnpackableValue`` for a tensor that is no plain memory, or of a class that
     ``torch.load`` does not take."""
     try:
@@ -130,15 +130,15 @@ def _check_tensor(tensor: torch.Tensor, way: str) -> None:
             raise UnpackableValue(text)
 
 
-def _pack_items(value: Any, way: str, copies: bool) -> list[tuple[Any, Any]]:
+def _pack_state_items(value: Any, way: str, copies: bool) -> list[tuple[Any, Any]]:
     """Returns packed keys and values as a list of pairs, because packed keys may be unhashable."""
     return [
-        (_pack(key, f"{way} key {key!r}", copies), _pack(item, f"{way}[{key!r}]", copies))
+        (_pack_state(key, f"{way} key {key!r}", copies), _pack_state(item, f"{way}[{key!r}]", copies))
         for key, item in value.items()
     ]
 
 
-def _pack_by_library(value: Any, way: str, copies: bool) -> Any:
+def _pack_state_by_library(value: Any, way: str, copies: bool) -> Any:
     """Returns a packed value of NumPy, or one whose class the user has declared safe for
     ``torch.load``."""
     numpy = sys.modules.get("numpy")
@@ -146,19 +146,19 @@ def _pack_by_library(value: Any, way: str, copies: bool) -> Any:
         dtype = value.dtype
         # A dtype of objects, of records or of another library does not follow from its text.
         if not dtype.hasobject and dtype.names is None and numpy.dtype(dtype.str) == dtype:
-            content = _content_tensor(value.tobytes()) if copies else None
-            return (_PACKED_MARK, "numpy", dtype.str, _numpy_shape(numpy, value), content)
+            content = _state_content_tensor(value.tobytes()) if copies else None
+            return (_PACKED_MARK, "numpy", dtype.str, _numpy_state_shape(numpy, value), content)
     elif type(value) in _user_safe_types():
         return value
     raise UnpackableValue(f"{way or 'it'} is of type {type(value).__qualname__}")
 
 
-def _numpy_shape(numpy: Any, value: Any) -> list[int] | None:
+def _numpy_state_shape(numpy: Any, value: Any) -> list[int] | None:
     """Returns the shape of an array, or ``None`` for a number."""
     return list(value.shape) if isinstance(value, numpy.ndarray) else None
 
 
-def _content_tensor(content: bytes) -> torch.Tensor:
+def _state_content_tensor(content: bytes) -> torch.Tensor:
     """Returns bytes as a tensor."""
     if not content:
         return torch.empty(0, dtype=torch.uint8)
@@ -171,64 +171,64 @@ def _user_safe_types() -> set[Any]:
     return {entry[0] if isinstance(entry, tuple) else entry for entry in listed}
 
 
-def _unpack(value: Any) -> Any:
+def _unpack_state(value: Any) -> Any:
     """Returns a packed value in its old type."""
     kind = type(value)
     if kind is list:
-        return [_unpack(item) for item in value]
+        return [_unpack_state(item) for item in value]
     if kind is not tuple:
         return value
     if len(value) > 1 and type(value[0]) is str and value[0] == _PACKED_MARK:
         return _UNPACKERS[value[1]](*value[2:])
-    return tuple(_unpack(item) for item in value)
+    return tuple(_unpack_state(item) for item in value)
 
 
-def _unpack_tuple(packed: list[Any]) -> Any:
+def _unpack_state_tuple(packed: list[Any]) -> Any:
     """Returns a tuple of the caller that begins with the mark."""
-    return tuple(_unpack(item) for item in packed)
+    return tuple(_unpack_state(item) for item in packed)
 
 
-def _unpack_integer(text: str) -> Any:
+def _unpack_state_integer(text: str) -> Any:
     """Returns a long integer."""
     return int(text, 16)
 
 
-def _unpack_dict(items: list[Any]) -> Any:
+def _unpack_state_dict(items: list[Any]) -> Any:
     """Returns a ``dict``."""
-    return dict(_unpack(items))
+    return dict(_unpack_state(items))
 
 
-def _unpack_ordered_dict(items: list[Any]) -> Any:
+def _unpack_state_ordered_dict(items: list[Any]) -> Any:
     """Returns an ``OrderedDict``."""
-    return OrderedDict(_unpack(items))
+    return OrderedDict(_unpack_state(items))
 
 
-def _unpack_counter(items: list[Any]) -> Any:
+def _unpack_state_counter(items: list[Any]) -> Any:
     """Returns a ``Counter``."""
-    return Counter(dict(_unpack(items)))
+    return Counter(dict(_unpack_state(items)))
 
 
-def _unpack_defaultdict(name: str | None, items: list[Any]) -> Any:
+def _unpack_state_defaultdict(name: str | None, items: list[Any]) -> Any:
     """Returns a ``defaultdict``."""
-    return defaultdict(None if name is None else _FACTORIES[name], _unpack(items))
+    return defaultdict(None if name is None else _FACTORIES[name], _unpack_state(items))
 
 
-def _unpack_deque(maxlen: int | None, items: list[Any]) -> Any:
+def _unpack_state_deque(maxlen: int | None, items: list[Any]) -> Any:
     """Returns a ``deque``."""
-    return deque(_unpack(items), maxlen)
+    return deque(_unpack_state(items), maxlen)
 
 
-def _unpack_set(items: list[Any]) -> Any:
+def _unpack_state_set(items: list[Any]) -> Any:
     """Returns a ``set``."""
-    return set(_unpack(items))
+    return set(_unpack_state(items))
 
 
-def _unpack_frozenset(items: list[Any]) -> Any:
+def _unpack_state_frozenset(items: list[Any]) -> Any:
     """Returns a ``frozenset``."""
-    return frozenset(_unpack(items))
+    return frozenset(_unpack_state(items))
 
 
-def _unpack_numpy(dtype: str, shape: list[int] | None, content: torch.Tensor) -> Any:
+def _unpack_state_numpy(dtype: str, shape: list[int] | None, content: torch.Tensor) -> Any:
     """Returns a NumPy number or array."""
     import numpy  # The package works without it.
 
@@ -238,14 +238,14 @@ def _unpack_numpy(dtype: str, shape: list[int] | None, content: torch.Tensor) ->
 
 #: The function that unpacks each kind of packed tuple, by the tuple's second item.
 _UNPACKERS: dict[str, Callable[..., Any]] = {
-    "tuple": _unpack_tuple,
-    "int": _unpack_integer,
-    "dict": _unpack_dict,
-    "OrderedDict": _unpack_ordered_dict,
-    "Counter": _unpack_counter,
-    "defaultdict": _unpack_defaultdict,
-    "deque": _unpack_deque,
-    "set": _unpack_set,
-    "frozenset": _unpack_frozenset,
-    "numpy": _unpack_numpy,
+    "tuple": _unpack_state_tuple,
+    "int": _unpack_state_integer,
+    "dict": _unpack_state_dict,
+    "OrderedDict": _unpack_state_ordered_dict,
+    "Counter": _unpack_state_counter,
+    "defaultdict": _unpack_state_defaultdict,
+    "deque": _unpack_state_deque,
+    "set": _unpack_state_set,
+    "frozenset": _unpack_state_frozenset,
+    "numpy": _unpack_state_numpy,
 }

@@ -8,7 +8,7 @@ from landbridge._batch_split import (
     BATCH_SAMPLES_MAX,
     BatchSplit,
     LocalBatchSplit,
-    _hand_out_samples,
+    _hand_out_split_samples,
     batch_shares,
 )
 
@@ -37,7 +37,7 @@ def test_each_sample_looks_at_few_ranks_of_many():
         visited.append(rank)
         return share / (1 + rank % 7)
 
-    _hand_out_samples(shares, 3 * ranks, key)
+    _hand_out_split_samples(shares, 3 * ranks, key)
     assert (len(visited), sum(shares)) == (4 * ranks, 3 * ranks)
     speeds = [1.0 + rank % 97 / 31 for rank in range(ranks)]
     limits = [40 + rank % 13 for rank in range(ranks)]

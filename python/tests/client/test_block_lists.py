@@ -5,7 +5,7 @@ import pytest
 import landbridge
 from conftest import call_for_all
 from landbridge._memory.arena import Arena
-from landbridge._memory.array_list import ArrayList, adapt_rows
+from landbridge._memory.array_list import ArrayList, adapt_array_or_list
 
 numpy = pytest.importorskip("numpy")
 
@@ -23,7 +23,7 @@ def block(sender, receiver, count):
 def test_a_list_lies_in_a_slot_as_one_array():
     arena = Arena(1 << 16)
     arrays = [block(0, to, count) for to, count in enumerate([2, 0, 3])]
-    adapter = adapt_rows(arrays)
+    adapter = adapt_array_or_list(arrays)
     assert isinstance(adapter, ArrayList) and adapter.shape == (5, 2) and adapter.rows == (2, 0, 3)
     slot = arena.allocate_slot(adapter.nbytes)
     adapter.copy_to_slot(slot)
@@ -31,7 +31,7 @@ def test_a_list_lies_in_a_slot_as_one_array():
     for fresh, given in zip(adapter.copy_to_new_array(slot), arrays):
         assert fresh.shape == given.shape and (fresh == given).all()
     out = [numpy.zeros_like(array) for array in arrays]
-    adapt_rows(out).copy_from_slot(slot)
+    adapt_array_or_list(out).copy_from_slot(slot)
     assert all((one == other).all() for one, other in zip(out, arrays))
 
 
@@ -39,7 +39,7 @@ def test_lists_of_unlike_arrays_are_refused():
     zeros = numpy.zeros((2, 3), "int16")
     for wrong in ([], [zeros, zeros.astype("int32")], [zeros, zeros[:, :2]], [numpy.int16(1)]):
         with pytest.raises(landbridge.UnsupportedArray):
-            adapt_rows(wrong)
+            adapt_array_or_list(wrong)
 
 
 def test_all_pairs_exchange_lists(groups):

@@ -12,7 +12,7 @@ import landbridge
 from conftest import DEADLINE_S, attached_groups, call_for_all, post_unread
 from landbridge import _protocol
 from landbridge._local_regions import LocalRegions
-from landbridge._operation import ResultDelivery
+from landbridge._operation import OperationDelivery
 from stand_in_gateway import free, lone_group, ready
 
 ONES = numpy.ones(256, "float32")
@@ -122,7 +122,7 @@ def test_a_copy_of_one_result_delays_no_other(monkeypatch):
         copying, go_on, deliver = (
             threading.Event(),
             threading.Event(),
-            ResultDelivery.deliver_result,
+            OperationDelivery.deliver_result,
         )
 
         def deliver_slowly(delivery):
@@ -131,7 +131,7 @@ def test_a_copy_of_one_result_delays_no_other(monkeypatch):
                 go_on.wait(DEADLINE_S)
             return deliver(delivery)
 
-        monkeypatch.setattr(ResultDelivery, "deliver_result", deliver_slowly)
+        monkeypatch.setattr(OperationDelivery, "deliver_result", deliver_slowly)
         first, second = group.all_reduce_async(ONES), group.all_reduce_async(ONES)
         slow = threading.Thread(target=first.wait)
         slow.start()

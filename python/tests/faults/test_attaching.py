@@ -12,7 +12,7 @@ import pytest
 
 import landbridge
 from conftest import DEADLINE_S, attached_groups, call_for_all
-from landbridge._config.region_file import GatewayLocation
+from landbridge._config.region_file import RegionFileGateway
 from landbridge._group import Group, attachment
 from landbridge._local_regions import LocalRegions
 from landbridge._memory.arena import Arena
@@ -134,7 +134,7 @@ def no_scripted_gateway_outlives_its_test():
 @pytest.fixture
 def group(tmp_path):
     """A group of one rank that is not attached."""
-    location = GatewayLocation(tmp_path / "socket", "train", bytes(32), [1.0], ["east"])
+    location = RegionFileGateway(tmp_path / "socket", "train", bytes(32), [1.0], ["east"])
     with Group(location, 0, Arena(1 << 16)) as lone:
         yield lone
 
@@ -289,7 +289,7 @@ def test_another_version_ends_the_attempt(group, tmp_path):
 
 
 def test_an_impossible_path_ends_the_attempt(tmp_path):
-    location = GatewayLocation(tmp_path / ("x" * 200), "train", bytes(32), [1.0], ["east"])
+    location = RegionFileGateway(tmp_path / ("x" * 200), "train", bytes(32), [1.0], ["east"])
     with Group(location, 0, Arena(1 << 16)) as lone, pytest.raises(landbridge.NoGateway) as raised:
         meet(lone)
     assert raised.value.is_final

@@ -142,7 +142,7 @@ def test_elements_of_any_other_type_are_moved_as_bytes(arena, dtype):
     fresh = adapter.copy_to_new_array(slot)
     assert fresh.dtype == source.dtype and fresh.tobytes() == source.tobytes()
     with pytest.raises(UnsupportedArray, match="cannot be reduced"):
-        arrays.check_reducible(adapter.element)
+        arrays.check_reducible_array(adapter.element)
     with pytest.raises(UnsupportedArray, match="does not hold u8"):
         arrays.adapt_array(source, Dtype.U8)
 

@@ -328,7 +328,7 @@ def test_a_refused_process_names_the_limits(monkeypatch, tmp_path):
     monkeypatch.setattr(limits, "thread_limits", lambda: ["ulimit -u is 3"])
     monkeypatch.setenv("LANDBRIDGE_BIN", "/bin/true")
     with pytest.raises(errors.LimitReached, match="raise the limit that is met: ulimit -u is 3"):
-        program.read_config(tmp_path / "east.toml")
+        program.read_config_by_program(tmp_path / "east.toml")
 
 
 def test_a_program_ended_by_a_signal_names_the_limits(monkeypatch, tmp_path):
@@ -337,7 +337,7 @@ def test_a_program_ended_by_a_signal_names_the_limits(monkeypatch, tmp_path):
     script.chmod(0o755)
     monkeypatch.setenv("LANDBRIDGE_BIN", str(script))
     with pytest.raises(errors.LimitReached, match="ended by signal 9; limits of this process: "):
-        program.read_config(tmp_path / "east.toml")
+        program.read_config_by_program(tmp_path / "east.toml")
 
 
 def test_a_token_without_a_descriptor_is_a_limit(monkeypatch, tmp_path):
@@ -346,4 +346,4 @@ def test_a_token_without_a_descriptor_is_a_limit(monkeypatch, tmp_path):
 
     monkeypatch.setattr(credential_file, "check_regular_file", refuse)
     with pytest.raises(errors.LimitReached, match="ulimit -n"):
-        region_file.read_token(tmp_path / "train.token")
+        region_file.read_region_file_token(tmp_path / "train.token")

@@ -168,7 +168,7 @@ def test_trainers_and_gateways_read_the_same_files(region, region_text, fabric_t
     command = [program.find_program(), "check", str(region)]
     checked = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
     try:
-        config = program.read_config(region)
+        config = program.read_config_by_program(region)
     except landbridge.ConfigError as error:
         # A file that has no gateway for its fabric is no region file for `check` either.
         assert checked.returncode == 64
@@ -288,7 +288,7 @@ def answer_of_other_program(region, monkeypatch, answer):
     ],
 )
 def test_an_answer_of_another_release_is_refused(region, monkeypatch, change):
-    answer = program.read_config(region)
+    answer = program.read_config_by_program(region)
     with monkeypatch.context() as patch:
         answer_of_other_program(region, patch, answer)
         assert read(region)[0].job == "train"
@@ -353,6 +353,6 @@ def test_the_readme_fits_the_fabric_that_it_deploys():
     (arena,) = re.findall(r'connect\(.*arena="([^"]+)"', readme)
     for name in ("east", "west"):
         path = ROOT / f"configs/two-region/{name}.toml"
-        ranks = [rank["region"] for rank in program.read_config(path)["ranks"]].count(name)
+        ranks = [rank["region"] for rank in program.read_config_by_program(path)["ranks"]].count(name)
         (memory,) = re.findall(r'\[job\.train\][^[]*?memory = "([^"]+)"', path.read_text("utf-8"))
         assert ranks * region_file.parse_bytes(arena, "arena") <= region_file.parse_bytes(memory, "arena")

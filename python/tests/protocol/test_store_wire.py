@@ -47,13 +47,13 @@ def test_requests_have_the_daemons_bytes():
 
 def test_the_daemons_answers_are_decoded():
     answers = fields_of("StoreAnswered", "answer")
-    assert [store.decode_answer(data) for data in answers] == ANSWERS
+    assert [store.decode_store_answer(data) for data in answers] == ANSWERS
     for data in answers:
         for end in range(len(data)):
             with pytest.raises(DecodeError):
-                store.decode_answer(data[:end])
+                store.decode_store_answer(data[:end])
         with pytest.raises(DecodeError):
-            store.decode_answer(data + b"x")
+            store.decode_store_answer(data + b"x")
 
 
 @pytest.mark.parametrize(

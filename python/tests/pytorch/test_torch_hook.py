@@ -27,7 +27,7 @@ from landbridge.torch import (  # noqa: E402
     resume,
     sync_module,
 )
-from landbridge.torch._all_reduce_hook import bucket_layout_hash  # noqa: E402
+from landbridge.torch._all_reduce_hook import hook_bucket_layout_hash  # noqa: E402
 from landbridge.torch._trained_parameters import TrainedParameters  # noqa: E402
 
 
@@ -142,7 +142,7 @@ def test_buckets_stay_as_they_are_where_trainers_may_come_back(one_trainer):
         layouts = []
 
         def hook(seen, bucket):
-            seen.append(bucket_layout_hash(bucket, ""))
+            seen.append(hook_bucket_layout_hash(bucket, ""))
             done = torch.futures.Future()
             done.set_result(bucket.buffer())
             return done

@@ -2,7 +2,7 @@
 //! errors of trainers.
 
 use gateway::client::AttachError;
-use gateway::local::job::JobSpec;
+use gateway::local::job_spec::JobSpec;
 use gateway::observe::problem_report::ProblemCause;
 use gateway::observe::readiness::is_ready;
 use gateway::observe::status::GatewayReport;

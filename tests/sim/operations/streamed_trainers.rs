@@ -3,8 +3,8 @@
 use gateway::client::{AttachOptions, Client, CollectiveSpec, GatewayAddress, Operation};
 use gateway::local::listener::TrainerStream;
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, PIECE_BYTES_MAX, frame_local_message,
-    read_local_message, write_local_message,
+    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, PIECE_BYTES_MAX, frame_protocol_message,
+    read_protocol_message, write_protocol_message,
 };
 use hier_collectives::descriptor::{
     AgreedCounts, ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp,
@@ -115,9 +115,11 @@ async fn attach_raw(lab: &Lab) -> (Box<dyn TrainerStream>, Epoch, Sequence) {
         rank: RankId(0),
         arena_bytes: ARENA,
     };
-    write_local_message(&mut stream, &LocalRequest::Attach(attach).encode()).await.expect("sent");
+    write_protocol_message(&mut stream, &LocalRequest::Attach(attach).encode())
+        .await
+        .expect("sent");
     loop {
-        let message = read_local_message(&mut stream).await.expect("an answer");
+        let message = read_protocol_message(&mut stream).await.expect("an answer");
         match LocalResponse::decode(&message).expect("a response") {
             LocalResponse::Event(RankEvent::EpochBegan { epoch, next, .. }) => {
                 return (stream, epoch, next);
@@ -135,7 +137,7 @@ fn all_reduce_bytes(epoch: Epoch, sequence: Sequence) -> Vec<u8> {
     for (at, piece) in contribution.chunks(PIECE_BYTES_MAX as usize).enumerate() {
         let offset = at as u64 * u64::from(PIECE_BYTES_MAX);
         let bytes = u32::try_from(piece.len()).expect("short");
-        sent.extend(frame_local_message(
+        sent.extend(frame_protocol_message(
             &LocalRequest::ContributionPiece { offset, bytes }.encode(),
         ));
         sent.extend(piece);
@@ -152,7 +154,7 @@ fn all_reduce_bytes(epoch: Epoch, sequence: Sequence) -> Vec<u8> {
     let timeout = Span::from_secs(60);
     let post = Post { epoch, sequence, descriptor, counts: Counts::Even, weight: 1.0, timeout };
     let request = LocalRequest::Post { post, contribution_offset: 0, result_offset: ARENA / 2 };
-    sent.extend(frame_local_message(&request.encode()));
+    sent.extend(frame_protocol_message(&request.encode()));
     sent
 }
 
@@ -172,7 +174,7 @@ async fn post_twos(client: &Client) -> Operation {
 async fn read_result(stream: &mut Box<dyn TrainerStream>) {
     let mut arrived = Vec::new();
     loop {
-        let message = read_local_message(stream).await.expect("a message");
+        let message = read_protocol_message(stream).await.expect("a message");
         match LocalResponse::decode(&message).expect("a response") {
             LocalResponse::ResultPiece { offset, bytes, .. } => {
                 assert_eq!(offset, arrived.len() as u64, "in order");
@@ -257,7 +259,7 @@ fn pieces_out_of_place_end_the_connection_with_a_reason() {
                 None => attach_raw(&lab).await,
             };
             let request = LocalRequest::ContributionPiece { offset, bytes }.encode();
-            write_local_message(&mut stream, &request).await.expect("sent");
+            write_protocol_message(&mut stream, &request).await.expect("sent");
             let why = refusal_at_end(&mut stream).await;
             assert!(why.contains(words), "{offset} {bytes}: {why}");
         }
@@ -268,7 +270,7 @@ fn pieces_out_of_place_end_the_connection_with_a_reason() {
 /// Reads until the gateway closes a connection; returns its last refusal.
 async fn refusal_at_end(stream: &mut Box<dyn TrainerStream>) -> String {
     let mut last = String::new();
-    while let Ok(message) = read_local_message(stream).await {
+    while let Ok(message) = read_protocol_message(stream).await {
         if let Ok(LocalResponse::Refused(refusal)) = LocalResponse::decode(&message) {
             last = refusal.why;
         }

@@ -179,7 +179,7 @@ async fn respec_to_half(lab: &Lab) {
 /// Halves the rate by an operator's request at the other end.
 async fn hold_to_half(lab: &Lab) {
     let change = RateChange { link: "a-b".to_owned(), rate: Some(mbit(50)) };
-    lab.gateways[1].change_rate(change).await.expect("runs").expect("a link");
+    lab.gateways[1].change_link_rate(change).await.expect("runs").expect("a link");
 }
 
 #[test]

@@ -25,7 +25,7 @@ const CASE: Case = Case {
 
 async fn hold(lab: &Lab, at: GatewayId, rate: Option<BitRate>) -> Result<(), RateError> {
     let change = RateChange { link: "east-west".to_owned(), rate };
-    let held = lab.gateways[usize::from(at.0)].change_rate(change).await.expect("runs");
+    let held = lab.gateways[usize::from(at.0)].change_link_rate(change).await.expect("runs");
     held.map(drop)
 }
 
@@ -238,7 +238,7 @@ fn every_gateway_of_both_regions_gets_the_rate() {
         let _clients = lab.clients(1 << 20).await;
         lab.sleep(Span::from_secs(1)).await;
         let change = RateChange { link: "a-b".to_owned(), rate: Some(mbit(300)) };
-        let held = lab.gateways[1].change_rate(change).await.expect("runs");
+        let held = lab.gateways[1].change_link_rate(change).await.expect("runs");
         held.expect("a link");
         lab.sleep(Span::from_secs(1)).await;
         for id in lab.fabric.gateway_ids() {

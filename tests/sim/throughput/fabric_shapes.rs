@@ -205,7 +205,7 @@ fn unequal_shares_beat_equal_ones() {
     let size = twenty_bdp(100);
     let plan = plan::make_plan(&fabric).expect("a plan");
     let (uneven, eta) = all_reduce(&fabric, plan, size, 1);
-    let (even, _) = all_reduce(&fabric, baseline::even_plan(&fabric), size, 1);
+    let (even, _) = all_reduce(&fabric, baseline::even_baseline_plan(&fabric), size, 1);
     assert!(even / uneven >= 1.4, "{even} s with equal shares, {uneven} s without");
     assert!(eta >= 0.93, "eta {eta:.4}");
 }

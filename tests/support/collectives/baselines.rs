@@ -82,7 +82,7 @@ pub fn all_reduce(
     let share = hier_collectives::bound::payload_share(fabric.mtu());
     let crosses =
         |from: GatewayId, to: GatewayId| site_of[usize::from(from.0)] != site_of[usize::from(to.0)];
-    gateway::simulate::run_in_virtual_time(async {
+    gateway::simulate::run_with_simulated_clock(async {
         let simulation = Simulation::start(deployment, carried, seed).await?;
         let (mut before, senders) = (simulation.sent_bytes(), Cell::new(0));
         let count = || {
@@ -119,7 +119,7 @@ pub fn wrong_sums(way: Algorithm, sites: &[u32], seed: u64) -> Result<Vec<String
     let (deployment, _) = deployment(way, sites)?;
     let (fabric, plan) = (deployment.fabric.clone(), deployment.plan.clone());
     let ranks = fabric.world_size();
-    gateway::simulate::run_in_virtual_time(async {
+    gateway::simulate::run_with_simulated_clock(async {
         let lab = deployment.start_gateways(seed).await?;
         let mut clients = Vec::new();
         for rank in 0..ranks {
@@ -158,8 +158,8 @@ fn deployment(
             let site_of = (0..sites.len()).collect();
             Ok((SimulationSpec::of_fabric(fabric, plan)?, site_of))
         }
-        Algorithm::OneWayRing | Algorithm::Ring => flat(sites, baseline::ring_plan),
-        Algorithm::HalvingDoubling => flat(sites, baseline::halving_doubling_plan),
+        Algorithm::OneWayRing | Algorithm::Ring => flat(sites, baseline::ring_baseline_plan),
+        Algorithm::HalvingDoubling => flat(sites, baseline::halving_doubling_baseline_plan),
     }
 }
 

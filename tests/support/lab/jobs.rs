@@ -1,6 +1,6 @@
 //! The jobs of simulated gateways, and the token that they all share.
 
-use gateway::local::job::JobSpec;
+use gateway::local::job_spec::JobSpec;
 use std::num::NonZeroU32;
 use units::ByteCount;
 

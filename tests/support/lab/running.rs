@@ -37,7 +37,7 @@ pub(crate) fn setup(shape: &Shape) -> FabricSetup {
 
 /// Runs a future to its end under a paused clock.
 pub fn simulate<T>(future: impl Future<Output = T>) -> T {
-    gateway::simulate::run_in_virtual_time(future).expect("a runtime")
+    gateway::simulate::run_with_simulated_clock(future).expect("a runtime")
 }
 
 /// Gateways and the links between them.

@@ -55,7 +55,7 @@ impl Command {
 pub fn run_command(command: &Command) -> u8 {
     if !command.handles_interrupts() {
         // Without it an interrupt ends the process by its signal, which is no reason not to run.
-        let _ = stdio::ExitOnInterrupt::begin(EXIT_INTERRUPTED);
+        let _ = stdio::ExitOnSignal::begin(EXIT_INTERRUPTED);
     }
     match command {
         Command::Relay(args) => relay::run_relay(args),

@@ -17,4 +17,4 @@ pub use exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_UNAVAILABLE, EXIT_
 pub use lab::LabCommand;
 pub use relay::RelayArgs;
 pub use tc::TcArgs;
-pub use usage::{explain_usage_error, fit_help, parse_command_line};
+pub use usage::{explain_usage_error, fit_usage_help, parse_command_line};

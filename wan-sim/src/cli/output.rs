@@ -4,7 +4,7 @@ use super::exit::EXIT_FAILED;
 
 /// Prints a report and returns `code`, the exit code of the command; [`EXIT_FAILED`] where the
 /// report was not written.
-pub(super) fn print_report(report: &str, code: u8) -> u8 {
+pub(super) fn print_output(report: &str, code: u8) -> u8 {
     match stdio::write_report(report) {
         Ok(()) => code,
         Err(unwritten) => {

@@ -1,7 +1,7 @@
 //! The commands that print: `replay`, `show`, `presets` and `capacity`.
 
 use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
-use super::output::print_report;
+use super::output::print_output;
 use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
 use crate::topology::{Topology, presets};
@@ -22,7 +22,7 @@ pub(super) fn show_replay(file: &Path) -> u8 {
                     "{name}: {packets} packets, {drops} dropped, every fate as recorded\n"
                 );
             }
-            print_report(&report, EXIT_GOOD)
+            print_output(&report, EXIT_GOOD)
         }
         Err(error) => {
             stdio::print_message(format_args!("wan-sim replay: {}: {error}", file.display()));
@@ -58,7 +58,7 @@ pub(super) fn show_topology(file: &Path) -> u8 {
                     }
                 }
             }
-            print_report(&report, EXIT_GOOD)
+            print_output(&report, EXIT_GOOD)
         }
         Err(error) => {
             stdio::print_message(format_args!("wan-sim show: {error}"));
@@ -104,7 +104,7 @@ fn show_script(script: &Script) -> String {
 /// Prints a recorded capacity, one delivery a line. Returns the exit code.
 pub(super) fn show_capacity(source: &CapacitySource, seed: u64) -> u8 {
     match source.load(Path::new(""), seed) {
-        Ok(recording) => print_report(&recording.to_string(), EXIT_GOOD),
+        Ok(recording) => print_output(&recording.to_string(), EXIT_GOOD),
         Err(error) => {
             stdio::print_message(format_args!("wan-sim capacity: {error}"));
             EXIT_USAGE
@@ -122,5 +122,5 @@ pub(super) fn show_presets() -> u8 {
         report += &format!("{}: {words}\n", preset.name);
         report += &stdio::wrap_words(&provenance, stdio::output_columns());
     }
-    print_report(&report, EXIT_GOOD)
+    print_output(&report, EXIT_GOOD)
 }

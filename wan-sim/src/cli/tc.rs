@@ -1,10 +1,11 @@
 //! `wan-sim tc`.
 
 use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
-use super::output::print_report;
+use super::output::print_output;
 use crate::tc::{
     GSO_SEGMENTS_DEFAULT, HostCommands, TcError, ToolOutput, VerifyError, driver_segments_max,
-    gso_segments, removal_commands, render_commands, shows_our_queues, verify_shaping,
+    gso_segments, render_tc_commands, tc_removal_commands, verify_shaping,
+    verify_that_queues_are_ours,
 };
 use crate::topology::{FileError, Topology, file_device_of_site};
 use std::io;
@@ -60,7 +61,7 @@ enum TcFailure {
 pub(super) fn run_tc(args: &TcArgs) -> u8 {
     match try_run_tc(args) {
         Ok(None) => EXIT_GOOD,
-        Ok(Some(report)) => print_report(&report, EXIT_GOOD),
+        Ok(Some(report)) => print_output(&report, EXIT_GOOD),
         Err(error) => {
             stdio::print_message(format_args!("wan-sim tc: {error}"));
             match error {
@@ -82,10 +83,10 @@ pub(super) fn run_tc(args: &TcArgs) -> u8 {
 /// report; `None` after an action that reports nothing.
 fn try_run_tc(args: &TcArgs) -> Result<Option<String>, TcFailure> {
     if let (true, Some(site)) = (args.remove, &args.site) {
-        return remove_shaping(args, site).map(|()| None).map_err(or_netem_unavailable);
+        return remove_tc_shaping(args, site).map(|()| None).map_err(or_netem_unavailable);
     }
     let topology = Topology::load(&args.file)?;
-    let mut hosts = render_commands(&topology, args.device.as_deref())?;
+    let mut hosts = render_tc_commands(&topology, args.device.as_deref())?;
     if let Some(site) = &args.site {
         let known: Vec<_> = hosts.iter().map(|host| host.site.clone()).collect();
         hosts.retain(|host| host.site == *site);
@@ -96,10 +97,10 @@ fn try_run_tc(args: &TcArgs) -> Result<Option<String>, TcFailure> {
     let mut report = None;
     for host in &hosts {
         if args.apply {
-            probe_netem()?;
+            probe_tc_netem()?;
             apply_tc_commands(host)?;
         } else if args.verify {
-            check_shaping(host).map_err(or_netem_unavailable)?;
+            check_tc_shaping(host).map_err(or_netem_unavailable)?;
             report = Some(format!("{}: {} shapes as the file says\n", host.site, host.device));
         } else {
             report.get_or_insert_default().push_str(&describe_tc_commands(host));
@@ -116,24 +117,24 @@ fn describe_tc_commands(host: &HostCommands) -> String {
 }
 
 /// Compares the shaping of this host with the commands of the file.
-fn check_shaping(host: &HostCommands) -> Result<(), TcFailure> {
+fn check_tc_shaping(host: &HostCommands) -> Result<(), TcFailure> {
     let device = &host.device;
     let shown = ToolOutput {
         qdiscs: &read_tc_qdiscs(device)?,
         classes: &run_tc_command(&format!("tc class show dev {device}"))?,
         filters: &run_tc_command(&format!("tc filter show dev {device}"))?,
-        link: &read_ip_link(device)?,
+        link: &read_tc_ip_link(device)?,
     };
     Ok(verify_shaping(host, &shown)?)
 }
 
 /// Runs all commands of a host, or none: a failure restores the device.
 fn apply_tc_commands(host: &HostCommands) -> Result<(), TcFailure> {
-    let before = gso_segments(&read_ip_link(&host.device)?);
+    let before = gso_segments(&read_tc_ip_link(&host.device)?);
     for (done, command) in host.apply.iter().enumerate() {
         let Err(failed) = run_tc_command(command) else { continue };
         // The first makes the root that all others hang below.
-        return Err(match if done == 0 { Ok(()) } else { undo_shaping(&host.device, before) } {
+        return Err(match if done == 0 { Ok(()) } else { undo_tc_shaping(&host.device, before) } {
             Ok(()) => failed,
             Err(undoing) => {
                 TcFailure::Left { failed: Box::new(failed), undoing: Box::new(undoing) }
@@ -145,13 +146,13 @@ fn apply_tc_commands(host: &HostCommands) -> Result<(), TcFailure> {
 
 /// Removes the root queue of `device`, and lets TCP make buffers of `segments` segments, by default
 /// [`GSO_SEGMENTS_DEFAULT`].
-fn undo_shaping(device: &str, segments: Option<u32>) -> Result<(), TcFailure> {
-    let [root, whole] = removal_commands(device, segments.unwrap_or(GSO_SEGMENTS_DEFAULT));
+fn undo_tc_shaping(device: &str, segments: Option<u32>) -> Result<(), TcFailure> {
+    let [root, whole] = tc_removal_commands(device, segments.unwrap_or(GSO_SEGMENTS_DEFAULT));
     run_tc_command(&root).and(run_tc_command(&whole)).map(drop)
 }
 
 /// Returns what `ip` prints about `device`.
-fn read_ip_link(device: &str) -> Result<String, TcFailure> {
+fn read_tc_ip_link(device: &str) -> Result<String, TcFailure> {
     run_tc_command(&format!("ip -d link show dev {device}"))
 }
 
@@ -164,15 +165,15 @@ fn read_tc_qdiscs(device: &str) -> Result<String, TcFailure> {
 ///
 /// The links of the file may have changed since, or be invalid by now. Only the device counts: the
 /// file's, or else `--device`.
-fn remove_shaping(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
+fn remove_tc_shaping(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
     let named = file_device_of_site(&args.file, site);
     let mut devices: Vec<_> = named.into_iter().chain(args.device.clone()).collect();
     devices.dedup();
     let mut failed = TcFailure::NoDevice(site.to_owned());
     for device in devices {
         match read_tc_qdiscs(&device) {
-            Ok(qdiscs) if shows_our_queues(&qdiscs) => {
-                return undo_shaping(&device, driver_segments_max(&read_ip_link(&device)?));
+            Ok(qdiscs) if verify_that_queues_are_ours(&qdiscs) => {
+                return undo_tc_shaping(&device, driver_segments_max(&read_tc_ip_link(&device)?));
             }
             Ok(_) => failed = TcFailure::NotApplied(device),
             Err(error) => failed = error,
@@ -185,14 +186,14 @@ fn remove_shaping(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
 fn or_netem_unavailable(error: TcFailure) -> TcFailure {
     match error {
         TcFailure::NotApplied(_) | TcFailure::Verify(VerifyError::NotApplied { .. }) => {
-            probe_netem().err().unwrap_or(error)
+            probe_tc_netem().err().unwrap_or(error)
         }
         error => error,
     }
 }
 
 /// Checks in a temporary namespace that netem is available, before anything is changed.
-fn probe_netem() -> Result<(), TcFailure> {
+fn probe_tc_netem() -> Result<(), TcFailure> {
     let name = format!("wansim-probe-{}", std::process::id());
     let unavailable = |error: TcFailure| TcFailure::Unavailable(error.to_string());
     run_tc_command(&format!("ip netns add {name}")).map_err(unavailable)?;

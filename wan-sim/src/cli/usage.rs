@@ -1,7 +1,7 @@
 //! The message for a wrong command line: one line, with what would be accepted.
 
 use super::exit::{EXIT_GOOD, EXIT_USAGE};
-use super::output::print_report;
+use super::output::print_output;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
@@ -16,13 +16,13 @@ const BESIDE_COLUMNS_MIN: u16 = 60;
 /// # Errors
 /// The command line is wrong, or asks for help: see [`explain_usage_error`].
 pub fn parse_command_line<C: Parser>() -> Result<C, clap::Error> {
-    let mut command = fit_help(C::command(), stdio::help_columns());
+    let mut command = fit_usage_help(C::command(), stdio::help_columns());
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
     C::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Makes the help of a command at most `columns` wide, but for lines of usage.
-pub fn fit_help(command: clap::Command, columns: u16) -> clap::Command {
+pub fn fit_usage_help(command: clap::Command, columns: u16) -> clap::Command {
     command.term_width(columns.into()).next_line_help(columns < BESIDE_COLUMNS_MIN)
 }
 
@@ -34,7 +34,7 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             if !error.use_stderr() {
-                return print_report(
+                return print_output(
                     &render_usage_help(error, io::stdout().is_terminal()),
                     EXIT_GOOD,
                 );
@@ -55,7 +55,7 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
     for (of_the_parser, plain) in NUMBER_PROBLEMS {
         line = line.replace(of_the_parser, plain);
     }
-    if let Some(negative) = negative_value_text(error, std::env::args_os()) {
+    if let Some(negative) = negative_value_usage_text(error, std::env::args_os()) {
         line = negative;
     } else if let Some(accepted) = accepted_usage_words(error.kind(), C::command(), usage) {
         line += &format!("; accepted: {accepted}");
@@ -70,7 +70,7 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
 
 /// Returns the text about a negative value, which the parser takes for an unknown option; `None`
 /// where the unknown option is none.
-fn negative_value_text(
+fn negative_value_usage_text(
     error: &clap::Error,
     words: impl Iterator<Item = OsString>,
 ) -> Option<String> {

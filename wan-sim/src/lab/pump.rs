@@ -5,7 +5,7 @@ use super::hosts::HostReceipts;
 use super::segment_runs::{SegmentRun, SegmentRuns};
 use super::status::LinkStatus;
 use super::tun::Tun;
-use crate::clock::{RunClock, thread_cpu_time};
+use crate::clock::{RunClock, thread_cpu_clock};
 use crate::lock::lock_ignoring_poison;
 use crate::priority;
 use crate::recording::Recorder;
@@ -155,7 +155,7 @@ impl SitePump {
                 lock_ignoring_poison(&self.state).fidelity.record_read(gap, &READ_LIMITS);
             }
             if now.since(accounted) >= HEARTBEAT_INTERVAL {
-                lock_ignoring_poison(&self.state).fidelity.record_cpu_time(thread_cpu_time());
+                lock_ignoring_poison(&self.state).fidelity.record_cpu_time(thread_cpu_clock());
                 accounted = now;
             }
             drained = false;
@@ -287,7 +287,7 @@ impl SitePump {
             return;
         };
         let PumpedSite { links, egress, unreachable, .. } = &mut *state;
-        let to = lab_site_of_address(frame.destination()).filter(|to| *to < self.tuns.len());
+        let to = pump_site_of_address(frame.destination()).filter(|to| *to < self.tuns.len());
         let Some((to, link)) = to.and_then(|to| Some((to, links[to].as_mut()?))) else {
             *unreachable += 1;
             return;
@@ -376,7 +376,7 @@ fn segment_packet(frame: &FrameBuffer<'_>, segment: usize) -> Packet {
 }
 
 /// Returns the index of the site with this address; `None` for an address outside the lab.
-fn lab_site_of_address(destination: FrameDestination) -> Option<usize> {
+fn pump_site_of_address(destination: FrameDestination) -> Option<usize> {
     let (prefix_fits, number) = match destination {
         FrameDestination::V4([a, b, high, low]) => ([a, b] == [10, 77], [high, low]),
         FrameDestination::V6(bytes) => {

@@ -50,7 +50,7 @@ impl Lab {
         if count > SITES_MAX {
             return Err(LabError::TooManySites(count));
         }
-        let hosts = lab_hosts_file(&topology.sites);
+        let hosts = running_lab_hosts_file(&topology.sites);
         let mut namespaces = Vec::new();
         let mut tuns = Vec::new();
         for (site, name) in topology.sites.iter().enumerate() {
@@ -174,7 +174,7 @@ impl Drop for Lab {
 }
 
 /// Returns the text of a hosts file with localhost and every site.
-fn lab_hosts_file(sites: &[String]) -> String {
+fn running_lab_hosts_file(sites: &[String]) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost\n");
     for (site, name) in sites.iter().enumerate() {
         let (v4, v6) = site_addresses(site);

@@ -10,7 +10,7 @@ use super::packet_fate::{
 use super::path::{Entry, Path, Undecided};
 use super::script::{Change, Script};
 use super::spec::LinkSpec;
-use crate::random_stream::{RandomStream, mix_bits};
+use crate::random_stream::{RandomStream, mix_random_bits};
 use units::{ByteCount, TimeNs};
 
 /// One direction of a link.
@@ -187,7 +187,7 @@ impl EmulatedLink {
         if self.paths.len() == 1 {
             return 0;
         }
-        let hash = mix_bits(self.path_seed ^ flow.number());
+        let hash = mix_random_bits(self.path_seed ^ flow.number());
         ((u128::from(hash) * self.paths.len() as u128) >> 64) as usize
     }
 

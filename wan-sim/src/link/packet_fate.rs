@@ -1,6 +1,6 @@
 //! The packets that go into a link, and their fates.
 
-use crate::random_stream::mix_bits;
+use crate::random_stream::mix_random_bits;
 use std::net::{IpAddr, SocketAddr};
 use units::TimeNs;
 
@@ -17,7 +17,7 @@ impl PacketFlow {
     /// Returns the flow of UDP packets from `source` to `destination`. The way back is another
     /// flow.
     pub fn between(source: SocketAddr, destination: SocketAddr) -> Self {
-        let mixed = |key: u64, word: u64| mix_bits(key ^ word);
+        let mixed = |key: u64, word: u64| mix_random_bits(key ^ word);
         let key = [source, destination].into_iter().fold(0, |key, address| {
             let ip = match address.ip() {
                 IpAddr::V4(v4) => u128::from(u32::from(v4)),

@@ -18,7 +18,7 @@ use units::{Span, TimeNs};
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) spec: LinkSpec,
-    chances: ChancesByOwner,
+    chances: PathChances,
     approach: RandomStream,
     bucket: PolicerBucket,
     red: RedAverage,
@@ -34,13 +34,13 @@ pub(super) struct Path {
 /// The random processes of packets, of their copies and of the cross traffic, so that none of them
 /// shifts the draws of another.
 #[derive(Debug)]
-struct ChancesByOwner {
+struct PathChances {
     originals: Chances,
     copies: Chances,
     cross: Chances,
 }
 
-impl ChancesByOwner {
+impl PathChances {
     /// Makes the random processes of a path from its seed.
     fn new(seed: u64) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl Path {
     pub(super) fn new(spec: LinkSpec, capacity: Option<Arc<CapacityRecording>>, seed: u64) -> Self {
         Self {
             spec,
-            chances: ChancesByOwner::new(seed),
+            chances: PathChances::new(seed),
             approach: RandomStream::new(seed, "approach"),
             bucket: PolicerBucket::new(),
             red: RedAverage::new(RandomStream::new(seed, "red")),

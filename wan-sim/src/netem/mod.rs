@@ -12,8 +12,8 @@ mod print;
 
 pub use error::NetemError;
 pub use netem_link::Netem;
-pub(crate) use parse_value::{parse_netem_rate, parse_netem_span};
-pub(crate) use print::{netem_rate, netem_span};
+pub(crate) use parse_value::{parse_netem_rate_value, parse_netem_span_value};
+pub(crate) use print::{print_netem_rate, print_netem_span};
 
 #[cfg(test)]
 mod tests;

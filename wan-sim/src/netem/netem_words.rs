@@ -1,7 +1,7 @@
 //! The words that are not parsed yet, and the values that may follow each of them.
 
 use super::error::NetemError;
-use super::parse_value::{parse_netem_rate, parse_netem_span, parse_netem_word};
+use super::parse_value::{parse_netem_rate_value, parse_netem_span_value, parse_netem_word_value};
 use crate::link::RED_WEIGHT_DEFAULT;
 use crate::{Codel, GilbertElliott, Loss, Policer, Red, Shape};
 use std::collections::VecDeque;
@@ -41,14 +41,14 @@ impl<'a> NetemWords<'a> {
 
     /// Reads a probability in percent as the value of `word`, and refuses a correlation after it.
     pub(super) fn take_probability(&mut self, word: &'static str) -> Result<Fraction, NetemError> {
-        let chance = self.take_value(word, PERCENT_SPELLING, parse_netem_word)?;
+        let chance = self.take_value(word, PERCENT_SPELLING, parse_netem_word_value)?;
         self.refuse_correlation(word)?;
         Ok(chance)
     }
 
     /// Checks that no correlation follows the value of `word`, since draws are independent.
     pub(super) fn refuse_correlation(&mut self, word: &'static str) -> Result<(), NetemError> {
-        match self.take_value_if_any(parse_netem_word::<Fraction>) {
+        match self.take_value_if_any(parse_netem_word_value::<Fraction>) {
             None => Ok(()),
             Some(correlation) => Err(NetemError::Refused {
                 word: format!("{word} .. {correlation}"),
@@ -80,16 +80,18 @@ impl<'a> NetemWords<'a> {
             Some("gemodel") => {
                 self.next_word();
                 let to_bad: Fraction =
-                    self.take_value("gemodel", PERCENT_SPELLING, parse_netem_word)?;
+                    self.take_value("gemodel", PERCENT_SPELLING, parse_netem_word_value)?;
                 let rest = PROBABILITY_ONE.ppb() - to_bad.ppb();
                 let complement = Fraction::from_ppb(rest).unwrap_or_default();
                 Ok(Loss::GilbertElliott(GilbertElliott {
                     to_bad,
-                    to_good: self.take_value_if_any(parse_netem_word).unwrap_or(complement),
+                    to_good: self.take_value_if_any(parse_netem_word_value).unwrap_or(complement),
                     loss_in_bad: self
-                        .take_value_if_any(parse_netem_word)
+                        .take_value_if_any(parse_netem_word_value)
                         .unwrap_or(PROBABILITY_ONE),
-                    loss_in_good: self.take_value_if_any(parse_netem_word).unwrap_or_default(),
+                    loss_in_good: self
+                        .take_value_if_any(parse_netem_word_value)
+                        .unwrap_or_default(),
                 }))
             }
             Some("state") => Err(NetemError::Refused {
@@ -106,36 +108,36 @@ impl<'a> NetemWords<'a> {
 
     /// Reads target and interval of CoDel; RFC 8289's values where none are given.
     pub(super) fn take_codel(&mut self) -> Result<Codel, NetemError> {
-        let Some(target) = self.take_value_if_any(parse_netem_span) else {
+        let Some(target) = self.take_value_if_any(parse_netem_span_value) else {
             return Ok(Codel::RECOMMENDED);
         };
-        let interval = self.take_value("codel", CODEL_SPELLING, parse_netem_span)?;
+        let interval = self.take_value("codel", CODEL_SPELLING, parse_netem_span_value)?;
         Ok(Codel { target, interval })
     }
 
     /// Reads thresholds, probability and perhaps weight of RED.
     pub(super) fn take_red(&mut self) -> Result<Red, NetemError> {
-        let min = self.take_value("red", RED_SPELLING, parse_netem_word)?;
-        let max = self.take_value("red", RED_SPELLING, parse_netem_word)?;
-        let probability = self.take_value("red", RED_SPELLING, parse_netem_word)?;
-        let weight = self.take_value_if_any(parse_netem_word).unwrap_or(RED_WEIGHT_DEFAULT);
+        let min = self.take_value("red", RED_SPELLING, parse_netem_word_value)?;
+        let max = self.take_value("red", RED_SPELLING, parse_netem_word_value)?;
+        let probability = self.take_value("red", RED_SPELLING, parse_netem_word_value)?;
+        let weight = self.take_value_if_any(parse_netem_word_value).unwrap_or(RED_WEIGHT_DEFAULT);
         Ok(Red { min, max, probability, weight })
     }
 
     /// Reads rate and burst of a policer.
     pub(super) fn take_policer(&mut self) -> Result<Policer, NetemError> {
-        let rate = self.take_value("policer", POLICER_SPELLING, parse_netem_rate)?;
-        let burst = self.take_value("policer", POLICER_SPELLING, parse_netem_word)?;
+        let rate = self.take_value("policer", POLICER_SPELLING, parse_netem_rate_value)?;
+        let burst = self.take_value("policer", POLICER_SPELLING, parse_netem_word_value)?;
         Ok(Policer { rate, burst })
     }
 
     /// Reads the overhead of a rate in bytes a packet; 0 where none is given.
     pub(super) fn take_overhead_bytes(&mut self) -> Result<u16, NetemError> {
-        let Some(overhead) = self.take_value_if_any(parse_netem_word::<i64>) else {
+        let Some(overhead) = self.take_value_if_any(parse_netem_word_value::<i64>) else {
             return Ok(0);
         };
         let refused = |what: &str, reason| NetemError::Refused { word: what.to_owned(), reason };
-        if self.take_value_if_any(parse_netem_word::<i64>).is_some() {
+        if self.take_value_if_any(parse_netem_word_value::<i64>).is_some() {
             return Err(refused("rate .. CELLSIZE", "packets are not cut into cells"));
         }
         u16::try_from(overhead)

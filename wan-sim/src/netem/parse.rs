@@ -4,8 +4,8 @@ use super::error::NetemError;
 use super::netem_link::Netem;
 use super::netem_words::NetemWords;
 use super::parse_value::{
-    Limit, parse_netem_limit, parse_netem_order, parse_netem_rate, parse_netem_span,
-    parse_netem_word,
+    Limit, parse_netem_limit_value, parse_netem_order_value, parse_netem_rate_value,
+    parse_netem_span_value, parse_netem_word_value,
 };
 use crate::{
     Codel, Discipline, Jitter, LinkSpec, Loss, Order, Policer, QueueSize, Red, Reorder, Shape,
@@ -19,7 +19,7 @@ impl FromStr for Netem {
     /// Parses a link from netem's words; each word has netem's meaning or is refused.
     fn from_str(text: &str) -> Result<Self, NetemError> {
         let mut words = NetemWords::new(text);
-        let mut parsed = ParsedWords::default();
+        let mut parsed = NetemParser::default();
         let mut seen = Vec::new();
         while let Some(word) = words.next_word() {
             let name = match word {
@@ -39,7 +39,7 @@ impl FromStr for Netem {
 
 /// The parsed words, before they are checked together.
 #[derive(Default)]
-struct ParsedWords {
+struct NetemParser {
     delay: Span,
     spread: Option<Span>,
     shape: Option<Shape>,
@@ -61,13 +61,13 @@ struct ParsedWords {
     seed: Option<u64>,
 }
 
-impl ParsedWords {
+impl NetemParser {
     /// Reads the values of `word` from `words`.
     fn take_word(&mut self, word: &str, words: &mut NetemWords<'_>) -> Result<(), NetemError> {
         match word {
             "delay" | "latency" => {
-                self.delay = words.take_value("delay", TIME_SPELLING, parse_netem_span)?;
-                self.spread = words.take_value_if_any(parse_netem_span);
+                self.delay = words.take_value("delay", TIME_SPELLING, parse_netem_span_value)?;
+                self.spread = words.take_value_if_any(parse_netem_span_value);
                 words.refuse_correlation("delay")?;
             }
             "distribution" => self.shape = Some(words.take_distribution()?),
@@ -76,27 +76,35 @@ impl ParsedWords {
             "corrupt" => self.corrupt = words.take_probability("corrupt")?,
             "duplicate" => self.duplicate = words.take_probability("duplicate")?,
             "reorder" => self.reorder = Some(words.take_probability("reorder")?),
-            "gap" => self.gap = Some(words.take_value("gap", COUNT_SPELLING, parse_netem_word)?),
+            "gap" => {
+                self.gap = Some(words.take_value("gap", COUNT_SPELLING, parse_netem_word_value)?)
+            }
             "rate" => {
-                self.rate = Some(words.take_value("rate", RATE_SPELLING, parse_netem_rate)?);
+                self.rate =
+                    Some(words.take_value("rate", RATE_SPELLING, parse_netem_rate_value)?);
                 self.overhead_bytes = words.take_overhead_bytes()?;
             }
             "limit" => {
-                self.limit = Some(words.take_value("limit", LIMIT_SPELLING, parse_netem_limit)?)
+                self.limit =
+                    Some(words.take_value("limit", LIMIT_SPELLING, parse_netem_limit_value)?)
             }
-            "seed" => self.seed = Some(words.take_value("seed", "a number", parse_netem_word)?),
+            "seed" => {
+                self.seed = Some(words.take_value("seed", "a number", parse_netem_word_value)?)
+            }
             "queue" => {
-                self.queue = Some(words.take_value("queue", QUEUE_SPELLING, parse_netem_word)?)
+                self.queue =
+                    Some(words.take_value("queue", QUEUE_SPELLING, parse_netem_word_value)?)
             }
             "mark-above" => {
                 self.mark_above =
-                    Some(words.take_value("mark-above", SIZE_SPELLING, parse_netem_word)?)
+                    Some(words.take_value("mark-above", SIZE_SPELLING, parse_netem_word_value)?)
             }
             "codel" => self.codel = Some(words.take_codel()?),
             "red" => self.red = Some(words.take_red()?),
             "policer" => self.policer = Some(words.take_policer()?),
             "order" => {
-                self.order = Some(words.take_value("order", "kept or free", parse_netem_order)?)
+                self.order =
+                    Some(words.take_value("order", "kept or free", parse_netem_order_value)?)
             }
             "slot" => {
                 let reason = "packets are not released in slots; the nearest is delay with jitter";

@@ -13,12 +13,12 @@ pub(super) enum Limit {
 }
 
 /// Parses a value that is one word, in the spelling of its type without a space.
-pub(super) fn parse_netem_word<T: FromStr>(word: &str) -> Option<T> {
+pub(super) fn parse_netem_word_value<T: FromStr>(word: &str) -> Option<T> {
     word.parse().ok()
 }
 
 /// Parses the order of packets under jitter: `kept` or `free`.
-pub(super) fn parse_netem_order(word: &str) -> Option<Order> {
+pub(super) fn parse_netem_order_value(word: &str) -> Option<Order> {
     match word {
         "kept" => Some(Order::Kept),
         "free" => Some(Order::Free),
@@ -27,7 +27,7 @@ pub(super) fn parse_netem_order(word: &str) -> Option<Order> {
 }
 
 /// Parses a limit on packets: a number above zero, or `none`.
-pub(super) fn parse_netem_limit(word: &str) -> Option<Limit> {
+pub(super) fn parse_netem_limit_value(word: &str) -> Option<Limit> {
     match word {
         "none" => Some(Limit::None),
         _ => word.parse().ok().map(Limit::Packets),
@@ -36,7 +36,7 @@ pub(super) fn parse_netem_limit(word: &str) -> Option<Limit> {
 
 /// Parses a time such as `40ms` or `40msec`. Refuses a number without unit, which `tc` takes as
 /// microseconds.
-pub(crate) fn parse_netem_span(word: &str) -> Option<Span> {
+pub(crate) fn parse_netem_span_value(word: &str) -> Option<Span> {
     let (number, unit) = split_netem_value(word);
     let unit = match unit.strip_suffix("ecs").or(unit.strip_suffix("ec")).unwrap_or(&unit) {
         unit @ ("s" | "ms" | "us" | "ns") => unit,
@@ -46,7 +46,7 @@ pub(crate) fn parse_netem_span(word: &str) -> Option<Span> {
 }
 
 /// Parses a rate above zero: `1gbit`, or `125mbps` in bytes a second.
-pub(crate) fn parse_netem_rate(word: &str) -> Option<BitRate> {
+pub(crate) fn parse_netem_rate_value(word: &str) -> Option<BitRate> {
     let (number, unit) = split_netem_value(word);
     let bits = |unit| format!("{number} {unit}").parse().ok();
     let bytes = |unit| {

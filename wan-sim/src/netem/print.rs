@@ -11,23 +11,21 @@ impl fmt::Display for Netem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let link = &self.link;
         let jitter = link.jitter();
-        write!(f, "delay {}", netem_span(link.delay()))?;
+        write!(f, "delay {}", print_netem_span(link.delay()))?;
         if jitter.spread > Span::ZERO {
             let shape = if jitter.shape == Shape::Normal { "normal" } else { "uniform" };
             let order = if jitter.order == Order::Kept { "kept" } else { "free" };
-            let spread = netem_span(jitter.spread);
+            let spread = print_netem_span(jitter.spread);
             write!(f, " {spread} distribution {shape} order {order}")?;
         }
         match link.loss() {
             Loss::Random(chance) if chance.ppb() == 0 => {}
-            Loss::Random(chance) => write!(f, " loss {}", print_without_space(chance))?,
+            Loss::Random(chance) => write!(f, " loss {}", print_netem_word(chance))?,
             Loss::GilbertElliott(chain) => {
                 let (to_bad, to_good) =
-                    (print_without_space(chain.to_bad), print_without_space(chain.to_good));
-                let (bad, good) = (
-                    print_without_space(chain.loss_in_bad),
-                    print_without_space(chain.loss_in_good),
-                );
+                    (print_netem_word(chain.to_bad), print_netem_word(chain.to_good));
+                let (bad, good) =
+                    (print_netem_word(chain.loss_in_bad), print_netem_word(chain.loss_in_good));
                 write!(f, " loss gemodel {to_bad} {to_good} {bad} {good}")?;
             }
         }
@@ -36,34 +34,35 @@ impl fmt::Display for Netem {
         }
         for (word, chance) in [("corrupt", link.corrupt()), ("duplicate", link.duplicate())] {
             if chance.ppb() > 0 {
-                write!(f, " {word} {}", print_without_space(chance))?;
+                write!(f, " {word} {}", print_netem_word(chance))?;
             }
         }
         if let Some(reorder) = link.reorder() {
-            write!(f, " reorder {} gap {}", print_without_space(reorder.probability), reorder.gap)?;
+            write!(f, " reorder {} gap {}", print_netem_word(reorder.probability), reorder.gap)?;
         }
         if let Some(rate) = link.rate() {
-            write!(f, " rate {} {}", netem_rate(rate), link.overhead_bytes())?;
-            write!(f, " queue {}", print_without_space(link.queue()))?;
+            write!(f, " rate {} {}", print_netem_rate(rate), link.overhead_bytes())?;
+            write!(f, " queue {}", print_netem_word(link.queue()))?;
         }
         if let (Some(bytes), true) = (link.mark_above(), link.marks_by_queue()) {
-            write!(f, " mark-above {}", print_without_space(bytes))?;
+            write!(f, " mark-above {}", print_netem_word(bytes))?;
         }
         match link.discipline() {
             Discipline::DropTail => {}
             Discipline::Codel(codel) => {
-                let (target, interval) = (netem_span(codel.target), netem_span(codel.interval));
+                let (target, interval) =
+                    (print_netem_span(codel.target), print_netem_span(codel.interval));
                 write!(f, " codel {target} {interval}")?;
             }
             Discipline::Red(red) => {
-                let (min, max) = (print_without_space(red.min), print_without_space(red.max));
+                let (min, max) = (print_netem_word(red.min), print_netem_word(red.max));
                 let (most, weight) =
-                    (print_without_space(red.probability), print_without_space(red.weight));
+                    (print_netem_word(red.probability), print_netem_word(red.weight));
                 write!(f, " red {min} {max} {most} {weight}")?;
             }
         }
         if let Some(policer) = link.policer() {
-            let (rate, burst) = (netem_rate(policer.rate), print_without_space(policer.burst));
+            let (rate, burst) = (print_netem_rate(policer.rate), print_netem_word(policer.burst));
             write!(f, " policer {rate} {burst}")?;
         }
         match link.limit_packets() {
@@ -76,23 +75,26 @@ impl fmt::Display for Netem {
 }
 
 /// Spells a quantity exactly and in one word, such as `500kB`.
-fn print_without_space(quantity: impl fmt::Display) -> String {
+fn print_netem_word(quantity: impl fmt::Display) -> String {
     quantity.to_string().replace(' ', "")
 }
 
 /// Spells a time exactly, in the largest unit of `tc` that gives a whole number, such as `40ms`.
-pub(crate) fn netem_span(span: Span) -> String {
-    print_whole(span.ns(), &[(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")])
+pub(crate) fn print_netem_span(span: Span) -> String {
+    print_netem_whole(
+        span.ns(),
+        &[(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")],
+    )
 }
 
 /// Spells a rate exactly, in the largest unit of `tc` that gives a whole number, such as `500mbit`.
-pub(crate) fn netem_rate(rate: BitRate) -> String {
+pub(crate) fn print_netem_rate(rate: BitRate) -> String {
     let units = [(1_000_000_000, "gbit"), (1_000_000, "mbit"), (1000, "kbit"), (1, "bit")];
-    print_whole(rate.bits_per_second(), &units)
+    print_netem_whole(rate.bits_per_second(), &units)
 }
 
 /// Spells a value in the first of `units` of which it is a whole multiple. Zero has the last unit.
-fn print_whole(value: u64, units: &[(u64, &str)]) -> String {
+fn print_netem_whole(value: u64, units: &[(u64, &str)]) -> String {
     let whole = |scale: u64| value >= scale && value.is_multiple_of(scale);
     let (scale, unit) =
         units.iter().find(|(scale, _)| whole(*scale)).unwrap_or(&units[units.len() - 1]);

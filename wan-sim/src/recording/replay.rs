@@ -54,7 +54,7 @@ pub enum ReplayError {
 pub fn replay(input: impl BufRead) -> Result<Replay, ReplayError> {
     let mut links: Vec<ReplayLink> = Vec::new();
     let mut input = input;
-    let mut lines = std::iter::from_fn(|| read_recording_line(&mut input).transpose()).zip(1..);
+    let mut lines = std::iter::from_fn(|| read_line_to_replay(&mut input).transpose()).zip(1..);
     let (first, _) = lines.next().unwrap_or((Ok(String::new()), 1));
     let first = first?;
     if first != HEADER_LINE {
@@ -80,7 +80,7 @@ pub fn replay(input: impl BufRead) -> Result<Replay, ReplayError> {
 }
 
 /// Reads the next line of a recording, without its end; `None` at the end of `input`.
-fn read_recording_line(input: &mut impl BufRead) -> io::Result<Option<String>> {
+fn read_line_to_replay(input: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = String::new();
     let taken = input.take(LINE_BYTES_MAX + 1).read_line(&mut line)?;
     if line.len() as u64 > LINE_BYTES_MAX {

@@ -79,7 +79,11 @@ impl DatagramBatch {
 }
 
 /// Appends `datagram` to `data`, with bit `corrupt_bit` of the datagram flipped, modulo its bits.
-pub(super) fn append_datagram(data: &mut Vec<u8>, datagram: &[u8], corrupt_bit: Option<u32>) {
+pub(super) fn append_to_datagram_batch(
+    data: &mut Vec<u8>,
+    datagram: &[u8],
+    corrupt_bit: Option<u32>,
+) {
     let from = data.len();
     data.extend_from_slice(datagram);
     if let Some(bit) = corrupt_bit

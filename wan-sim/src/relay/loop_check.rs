@@ -6,7 +6,7 @@
 //! sees the other. Other programs that pass packets on are not seen.
 
 use super::forward::Forward;
-use super::socket::is_own_address;
+use super::socket::is_own_socket_address;
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
@@ -28,12 +28,12 @@ pub(super) fn announce_loop_check_forwards(forwards: &[Forward]) -> Vec<UnixData
 /// Returns the forwards that relays have announced; none where the kernel lists no sockets.
 pub(super) fn loop_check_forwards() -> Vec<Forward> {
     let listed = std::fs::read("/proc/net/unix").unwrap_or_default();
-    forwards_of_sockets(&String::from_utf8_lossy(&listed))
+    loop_check_forwards_of_sockets(&String::from_utf8_lossy(&listed))
 }
 
 /// Returns the forwards in a list of sockets, each line of which ends with the name of one. An `@`
 /// stands before a name that is no path.
-fn forwards_of_sockets(listed: &str) -> Vec<Forward> {
+fn loop_check_forwards_of_sockets(listed: &str) -> Vec<Forward> {
     let name = |line: &str| line.rsplit_once(" @")?.1.strip_prefix(NAME_PREFIX)?.parse().ok();
     listed.lines().filter_map(name).collect()
 }
@@ -45,10 +45,11 @@ pub(super) fn find_loop(own: &[Forward], others: &[Forward]) -> Option<SocketAdd
     let leads_back = |start: &Forward| {
         let mut at = start;
         for _ in &all {
-            if forward_takes(start.listen, at.target) {
+            if loop_check_forward_takes(start.listen, at.target) {
                 return true;
             }
-            let Some(onward) = all.iter().find(|forward| forward_takes(forward.listen, at.target))
+            let Some(onward) =
+                all.iter().find(|forward| loop_check_forward_takes(forward.listen, at.target))
             else {
                 return false;
             };
@@ -61,14 +62,14 @@ pub(super) fn find_loop(own: &[Forward], others: &[Forward]) -> Option<SocketAdd
 
 /// Returns whether packets to `target` arrive at a socket that listens at `listen`. One at `0.0.0.0`
 /// or `[::]` takes those to each address of this host; one at `[::]` those of IPv4, too.
-fn forward_takes(listen: SocketAddr, target: SocketAddr) -> bool {
+fn loop_check_forward_takes(listen: SocketAddr, target: SocketAddr) -> bool {
     if listen.port() != target.port() || target.port() == 0 {
         return false;
     }
     // `::ffff:127.0.0.1` is 127.0.0.1.
     let (at, to) = (listen.ip().to_canonical(), target.ip().to_canonical());
     let has_family = at.is_ipv6() || to.is_ipv4();
-    at == to || (at.is_unspecified() && has_family && is_own_address(target.ip()))
+    at == to || (at.is_unspecified() && has_family && is_own_socket_address(target.ip()))
 }
 
 #[cfg(test)]
@@ -128,7 +129,7 @@ mod tests {
             0000: 00000002 00000000 00000000 0002 01 2 @wan-sim/127.0.0.1:1=[::1]:2\n\
             0000: 00000002 00000000 00000000 0002 01 3 @wan-sim/nonsense\n\
             0000: 00000002 00000000 00000000 0002 01 4\n";
-        assert_eq!(forwards_of_sockets(listed), forwards(&["127.0.0.1:1=[::1]:2"]));
+        assert_eq!(loop_check_forwards_of_sockets(listed), forwards(&["127.0.0.1:1=[::1]:2"]));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::datagram_batch::{
     BATCH_BYTES_MAX, BATCH_DATAGRAMS_MAX, BATCH_SPAN_MAX, BatchMember, DatagramBatch, FlowId,
-    append_datagram,
+    append_to_datagram_batch,
 };
 use crate::{Delivery, Moved, PacketName};
 use quinn_udp::EcnCodepoint;
@@ -41,14 +41,14 @@ impl Pipe {
         if let Some(last) = self.batches.back_mut()
             && last.can_append(flow, ecn, datagram.len(), at)
         {
-            append_datagram(&mut last.data, datagram, bit);
+            append_to_datagram_batch(&mut last.data, datagram, bit);
             last.members.push((name, at));
             last.closed = datagram.len() < last.segment_bytes;
             return false;
         }
         let (mut data, mut members) = self.take_spare_memory();
         data.clear();
-        append_datagram(&mut data, datagram, bit);
+        append_to_datagram_batch(&mut data, datagram, bit);
         members.push((name, at));
         self.insert_batch(DatagramBatch {
             flow,

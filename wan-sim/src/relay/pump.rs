@@ -5,7 +5,7 @@ use super::pipe::{Pipe, ReadBuffer};
 use super::queued_datagrams::{QueuedDatagram, QueuedDatagrams};
 use super::relay_state::{BACKWARD_LINK, FLOWS_MAX, FORWARD_LINK, READ_LIMITS, RelayState};
 use super::socket::{RelaySocket, SocketRoute};
-use crate::clock::{RunClock, thread_cpu_time};
+use crate::clock::{RunClock, thread_cpu_clock};
 use crate::lock::lock_ignoring_poison;
 use crate::priority;
 use crate::{Delivery, Packet, PacketFlow, PacketName};
@@ -121,7 +121,7 @@ impl RelayPump {
                 counted = now;
             }
             if now.since(accounted) >= HEARTBEAT_INTERVAL {
-                lock_ignoring_poison(&self.shared).fidelity.record_cpu_time(thread_cpu_time());
+                lock_ignoring_poison(&self.shared).fidelity.record_cpu_time(thread_cpu_clock());
                 accounted = now;
             }
             if !lock_ignoring_poison(&self.shared).moved.iter().all(Vec::is_empty) {

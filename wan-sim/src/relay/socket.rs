@@ -103,7 +103,7 @@ impl RelaySocket {
 }
 
 /// Returns whether this host has the address.
-pub(super) fn is_own_address(address: IpAddr) -> bool {
+pub(super) fn is_own_socket_address(address: IpAddr) -> bool {
     let bound = || -> io::Result<()> {
         let address = SocketAddr::new(address, 0);
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;

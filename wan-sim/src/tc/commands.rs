@@ -1,6 +1,6 @@
 //! The commands for each host: classes by destination, with netem below each.
 
-use super::words::netem_words;
+use super::words::tc_words_of_netem;
 use crate::topology::{SitePort, Topology};
 use crate::{Conditions, LinkSpec, Script};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ pub struct TcError {
 /// # Errors
 /// [`TcError`], for the first site or link that cannot be applied, such as a link that netem
 /// cannot express, or a site without a device.
-pub fn render_commands(
+pub fn render_tc_commands(
     topology: &Topology,
     device: Option<&str>,
 ) -> Result<Vec<HostCommands>, TcError> {
@@ -64,14 +64,14 @@ pub fn render_commands(
         }
         let device = topology.hosts[site].device.as_deref().or(device);
         let device = device.ok_or(error("name its device in the file, or give --device"))?;
-        hosts.push(host_commands(topology, site, device, &directions)?);
+        hosts.push(tc_host_commands(topology, site, device, &directions)?);
     }
     Ok(hosts)
 }
 
 /// Returns the commands for the host of one site. Each of `directions` holds four things: the index
 /// of the receiving site, the link, its script and its conditions.
-fn host_commands(
+fn tc_host_commands(
     topology: &Topology,
     site: usize,
     device: &str,
@@ -82,7 +82,7 @@ fn host_commands(
         format!("tc qdisc add dev {device} root handle 1: htb default 0"),
         // Netem decides over whole buffers. TCP makes buffers of many segments whatever the
         // device's offloads are, but not of more than this.
-        set_segments_command(device, 1),
+        tc_segments_command(device, 1),
     ];
     let (mut netems, mut destinations) = (Vec::new(), BTreeMap::new());
     for (class, (to, spec, (script, conditions))) in (1..).zip(directions) {
@@ -97,7 +97,7 @@ fn host_commands(
                  capacity, parallel and cross",
             ));
         }
-        let words = netem_words(spec, topology.mtu).map_err(error)?;
+        let words = tc_words_of_netem(spec, topology.mtu).map_err(error)?;
         let handle = format!("{class}0:");
         apply.push(format!(
             "tc class add dev {device} parent 1: classid 1:{class} htb rate {CLASS_RATE} quantum \
@@ -128,19 +128,19 @@ fn host_commands(
         }
         netems.push((handle, words));
     }
-    let remove = removal_commands(device, GSO_SEGMENTS_DEFAULT);
+    let remove = tc_removal_commands(device, GSO_SEGMENTS_DEFAULT);
     let (site, device) = (topology.sites[site].clone(), device.to_owned());
     Ok(HostCommands { site, device, apply, remove, netems, destinations })
 }
 
 /// Returns the commands that remove the root queue with all below it, and let TCP make buffers of
 /// `segments` segments.
-pub fn removal_commands(device: &str, segments: u32) -> [String; 2] {
-    [format!("tc qdisc del dev {device} root"), set_segments_command(device, segments)]
+pub fn tc_removal_commands(device: &str, segments: u32) -> [String; 2] {
+    [format!("tc qdisc del dev {device} root"), tc_segments_command(device, segments)]
 }
 
 /// Returns the command that lets TCP make buffers of `segments` segments for a device.
-pub fn set_segments_command(device: &str, segments: u32) -> String {
+pub fn tc_segments_command(device: &str, segments: u32) -> String {
     format!("ip link set dev {device} gso_max_segs {segments}")
 }
 

@@ -8,9 +8,10 @@ mod verify;
 mod words;
 
 pub use commands::{
-    GSO_SEGMENTS_DEFAULT, HostCommands, TcError, removal_commands, render_commands,
-    set_segments_command,
+    GSO_SEGMENTS_DEFAULT, HostCommands, TcError, render_tc_commands, tc_removal_commands,
+    tc_segments_command,
 };
 pub use verify::{
-    ToolOutput, VerifyError, driver_segments_max, gso_segments, shows_our_queues, verify_shaping,
+    ToolOutput, VerifyError, driver_segments_max, gso_segments, verify_shaping,
+    verify_that_queues_are_ours,
 };

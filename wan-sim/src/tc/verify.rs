@@ -248,7 +248,7 @@ fn parse_filter_match(line: &str) -> Option<(u32, u32)> {
 }
 
 /// Whether the output of `tc qdisc show` has the queues that this program installs.
-pub fn shows_our_queues(shown: &str) -> bool {
+pub fn verify_that_queues_are_ours(shown: &str) -> bool {
     let root = shown.lines().any(|line| line.trim().starts_with(ROOT_QUEUE_PREFIX));
     let netem = shown.lines().any(|line| line.trim().starts_with("qdisc netem 10: parent 1:1 "));
     root && netem
@@ -317,12 +317,12 @@ fn verify_netem_values(wanted: &NetemValues<'_>, found: &NetemValues<'_>) -> boo
 /// cuts rates to four, and rounds probabilities to six.
 fn value_matches(wanted: &str, found: &str) -> bool {
     if let (Some(wanted), Some(found)) =
-        (netem::parse_netem_span(wanted), netem::parse_netem_span(found))
+        (netem::parse_netem_span_value(wanted), netem::parse_netem_span_value(found))
     {
         return wanted.ns().abs_diff(found.ns()) <= wanted.ns() / 199;
     }
     if let (Some(wanted), Some(found)) =
-        (netem::parse_netem_rate(wanted), netem::parse_netem_rate(found))
+        (netem::parse_netem_rate_value(wanted), netem::parse_netem_rate_value(found))
     {
         let (wanted, found) = (wanted.bits_per_second(), found.bits_per_second());
         return found <= wanted && (wanted - found).saturating_mul(1000) < wanted;

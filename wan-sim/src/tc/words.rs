@@ -6,7 +6,7 @@ use units::{Fraction, Span};
 
 /// Returns the link in words that the kernel's netem takes; the error is the reason why there are
 /// none. `mtu` is the longest IP packet in bytes.
-pub(super) fn netem_words(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
+pub(super) fn tc_words_of_netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
     let Jitter { spread, shape, order } = spec.jitter();
     let jitters = spread > Span::ZERO;
     match (spec.rate(), order) {
@@ -28,7 +28,7 @@ pub(super) fn netem_words(spec: &LinkSpec, mtu: u16) -> Result<String, &'static 
         return Err("netem has no policer: leave it out");
     }
     let mut words =
-        format!("limit {} delay {}", netem_limit_packets(spec, mtu)?, tc_time_word(spec.delay())?);
+        format!("limit {} delay {}", tc_limit_packets(spec, mtu)?, tc_time_word(spec.delay())?);
     if jitters {
         let shape = if shape == Shape::Normal { "normal" } else { "uniform" };
         // Writing into a String cannot fail.
@@ -69,16 +69,16 @@ pub(super) fn netem_words(spec: &LinkSpec, mtu: u16) -> Result<String, &'static 
 
 /// Returns netem's limit, which counts waiting packets and packets in flight: the smaller of the
 /// link's own limit and of the packets that fill the link.
-fn netem_limit_packets(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
+fn tc_limit_packets(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     let own = spec.limit_packets().map(|limit| u64::from(limit.get()));
-    match (own, packets_that_fill_link(spec, mtu)) {
+    match (own, tc_packets_that_fill_link(spec, mtu)) {
         (Some(own), room) => Ok(room.map_or(own, |room| room.min(own))),
         (None, room) => room,
     }
 }
 
 /// Returns the packets of `mtu` bytes that fill a link: its rate times its delay, and its queue.
-fn packets_that_fill_link(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
+fn tc_packets_that_fill_link(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     let rate = spec.rate().ok_or("netem's limit follows from the rate: give a rate, or a limit")?;
     let longest = u128::from(spec.delay().ns() + spec.jitter().reach().ns());
     let pipe_bytes = u128::from(rate.bits_per_second()) * longest / (8 * 1_000_000_000);

@@ -1,8 +1,8 @@
 //! Reading a lab or fabric file.
 
 use super::keys::{
-    LinkError, RawLink, build_conditions, build_schedule_script, deserialize_mtu,
-    deserialize_optional_quantity, deserialize_seed,
+    LinkError, RawLink, build_conditions_from_keys, build_schedule_script, deserialize_mtu,
+    deserialize_optional_spelling, deserialize_seed,
 };
 use super::link::SiteLink;
 use super::port::{RawPort, SitePort};
@@ -109,11 +109,11 @@ struct Site {
     #[serde(default)]
     addresses: Vec<IpAddr>,
     device: Option<String>,
-    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
+    #[serde(default, deserialize_with = "deserialize_optional_spelling")]
     egress: Option<BitRate>,
-    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
+    #[serde(default, deserialize_with = "deserialize_optional_spelling")]
     ingress: Option<BitRate>,
-    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
+    #[serde(default, deserialize_with = "deserialize_optional_spelling")]
     port_queue: Option<QueueSize>,
 }
 
@@ -137,22 +137,22 @@ struct Region {
 /// The keys of a gateway that a topology needs.
 #[derive(Deserialize)]
 struct Gateway {
-    wan: Option<WanAddresses>,
-    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
+    wan: Option<FileWanAddresses>,
+    #[serde(default, deserialize_with = "deserialize_optional_spelling")]
     egress: Option<BitRate>,
-    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
+    #[serde(default, deserialize_with = "deserialize_optional_spelling")]
     ingress: Option<BitRate>,
 }
 
 /// The WAN addresses of a gateway.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum WanAddresses {
+enum FileWanAddresses {
     One(SocketAddr),
     Several(Vec<SocketAddr>),
 }
 
-impl WanAddresses {
+impl FileWanAddresses {
     /// Returns the addresses of the gateway, one or several.
     fn as_slice(&self) -> &[SocketAddr] {
         match self {
@@ -163,13 +163,13 @@ impl WanAddresses {
 }
 
 /// A site of a lab file or a fabric file.
-struct RawSite {
+struct FileSite {
     name: String,
     host: Host,
     port: RawPort,
 }
 
-impl From<(String, Site)> for RawSite {
+impl From<(String, Site)> for FileSite {
     /// Takes the host and the port from the keys of a lab's site.
     fn from((name, site): (String, Site)) -> Self {
         let Site { addresses, device, egress, ingress, port_queue: queue } = site;
@@ -177,14 +177,14 @@ impl From<(String, Site)> for RawSite {
     }
 }
 
-impl From<(String, Region)> for RawSite {
+impl From<(String, Region)> for FileSite {
     /// Makes a region one site. Its port has the sum of the rates of the gateways with a WAN
     /// address.
     fn from((name, region): (String, Region)) -> Self {
         let on_wan: Vec<_> =
             region.gateway.values().filter(|gateway| gateway.wan.is_some()).collect();
         let wans = on_wan.iter().filter_map(|gateway| gateway.wan.as_ref());
-        let wans = wans.flat_map(WanAddresses::as_slice);
+        let wans = wans.flat_map(FileWanAddresses::as_slice);
         let host = Host { addresses: wans.map(|wan| wan.ip()).collect(), device: None };
         let sum = |rate: fn(&Gateway) -> Option<BitRate>| {
             let mut rates = on_wan.iter().map(|gateway| rate(gateway));
@@ -199,11 +199,11 @@ impl From<(String, Region)> for RawSite {
 }
 
 /// Returns the sites of a lab file, or the regions of a fabric file as sites, by name.
-fn raw_sites_of_file<T>(sites: BTreeMap<String, T>) -> impl Iterator<Item = RawSite>
+fn raw_sites_of_file<T>(sites: BTreeMap<String, T>) -> impl Iterator<Item = FileSite>
 where
-    RawSite: From<(String, T)>,
+    FileSite: From<(String, T)>,
 {
-    sites.into_iter().map(RawSite::from)
+    sites.into_iter().map(FileSite::from)
 }
 
 impl Topology {
@@ -228,13 +228,13 @@ impl Topology {
     /// # Errors
     /// [`FileError`], in one line.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
-        let table: toml::Table = parse_topology_toml(path, text)?;
+        let table: toml::Table = parse_topology_file(path, text)?;
         if table.contains_key("region") {
-            let fabric: FabricFile = parse_topology_toml(path, text)?;
+            let fabric: FabricFile = parse_topology_file(path, text)?;
             let sites = raw_sites_of_file(fabric.region).collect();
-            return assemble_topology(path, sites, fabric.link, fabric.mtu, None);
+            return assemble_file_topology(path, sites, fabric.link, fabric.mtu, None);
         }
-        let lab: LabFile = parse_topology_toml(path, text)?;
+        let lab: LabFile = parse_topology_file(path, text)?;
         let mut sites: Vec<_> = raw_sites_of_file(lab.site).collect();
         let mut links = lab.link;
         for (name, link) in &links {
@@ -248,7 +248,7 @@ impl Topology {
         if let Some(fabric) = lab.fabric {
             let fabric_path = path.parent().unwrap_or(Path::new("")).join(fabric);
             let fabric: FabricFile =
-                parse_topology_toml(&fabric_path, &read_topology_file(&fabric_path)?)?;
+                parse_topology_file(&fabric_path, &read_topology_file(&fabric_path)?)?;
             mtu = mtu.or(fabric.mtu);
             sites.extend(raw_sites_of_file(fabric.region));
             sites.sort_by(|one, other| one.name.cmp(&other.name));
@@ -257,7 +257,7 @@ impl Topology {
                 links.insert(name, link.with_defaults_from(&base));
             }
         }
-        assemble_topology(path, sites, links, mtu, lab.seed)
+        assemble_file_topology(path, sites, links, mtu, lab.seed)
     }
 }
 
@@ -269,9 +269,9 @@ pub fn file_device_of_site(path: &Path, site: &str) -> Option<String> {
 
 /// Builds a topology from sites, links and defaults, and checks that they fit together. `path` is
 /// for errors.
-fn assemble_topology(
+fn assemble_file_topology(
     path: &Path,
-    raw: Vec<RawSite>,
+    raw: Vec<FileSite>,
     raw_links: BTreeMap<String, RawLink>,
     mtu: Option<u16>,
     seed: Option<u64>,
@@ -298,7 +298,7 @@ fn assemble_topology(
     let mut links: Vec<SiteLink> = Vec::new();
     for (name, raw) in raw_links {
         let key = format!("link.{name}");
-        let (a, b) = linked_sites(&name, &sites).ok_or_else(|| {
+        let (a, b) = linked_sites_of_file(&name, &sites).ok_or_else(|| {
             impossible(&key, format!("joins no two of the sites {}", sites.join(", ")))
         })?;
         if links.iter().any(|link| (link.a, link.b) == (a, b) || (link.a, link.b) == (b, a)) {
@@ -308,7 +308,7 @@ fn assemble_topology(
         // Every direction generates a capacity of its own.
         let seed = seed.wrapping_mul(0x1_0001).wrapping_add(2 * links.len() as u64);
         let direction = |own: &Option<Box<RawLink>>, seed| {
-            build_link_direction(path, seed, &raw, own.as_deref())
+            build_file_link_direction(path, seed, &raw, own.as_deref())
                 .map_err(|message| impossible(&key, message))
         };
         let (a_to_b, a_to_b_script, a_to_b_conditions) = direction(&raw.forward, seed)?;
@@ -340,7 +340,7 @@ fn assemble_topology(
 /// Builds the link, the script and the conditions of one direction of the file at `path`. `seed`
 /// decides a generated capacity. The keys `own` of the direction come before those of `link`, and
 /// these before those of the preset.
-fn build_link_direction(
+fn build_file_link_direction(
     path: &Path,
     seed: u64,
     link: &RawLink,
@@ -357,7 +357,7 @@ fn build_link_direction(
         keys = keys.with_defaults_from(preset);
     }
     let folder = path.parent().unwrap_or(Path::new(""));
-    let conditions = build_conditions(&mut keys, folder, seed)?;
+    let conditions = build_conditions_from_keys(&mut keys, folder, seed)?;
     let built = keys.build().and_then(|spec| Ok((spec, build_schedule_script(&keys)?)));
     let (spec, script) = built.map_err(|error: LinkError| match error {
         LinkError::NoDelay => format!("{error}, or a preset: {}", preset::preset_names()),
@@ -369,7 +369,7 @@ fn build_link_direction(
 
 /// Returns the indexes of the two sites that a link's name joins with a hyphen. Names of sites may
 /// contain hyphens; an ambiguous name gives `None`.
-fn linked_sites(name: &str, sites: &[String]) -> Option<(usize, usize)> {
+fn linked_sites_of_file(name: &str, sites: &[String]) -> Option<(usize, usize)> {
     let index = |wanted: &str| sites.iter().position(|site| site == wanted);
     let mut found = name.match_indices('-').filter_map(|(at, _)| {
         let (a, b) = (index(&name[..at])?, index(&name[at + 1..])?);
@@ -387,12 +387,12 @@ fn is_site_name(name: &str) -> bool {
 
 /// Reads a file of at most [`FILE_BYTES_MAX`].
 fn read_topology_file(path: &Path) -> Result<String, FileError> {
-    stdio::read_text_up_to(path, FILE_BYTES_MAX)
+    stdio::read_text_file_up_to(path, FILE_BYTES_MAX)
         .map_err(|source| FileError::Unreadable { path: path.to_owned(), source })
 }
 
 /// Parses TOML; the error names the line and, where possible, the key. `path` is for errors.
-fn parse_topology_toml<T: serde::de::DeserializeOwned>(
+fn parse_topology_file<T: serde::de::DeserializeOwned>(
     path: &Path,
     text: &str,
 ) -> Result<T, FileError> {

@@ -1,6 +1,6 @@
 //! The clock that a virtual network lives by.
 
-use crate::{Sleep, VirtualExecutor};
+use crate::{SleepTimer, VirtualExecutor};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) enum NetClock {
 #[derive(Debug)]
 pub(super) enum NetTimer {
     Tokio { origin: Instant, sleep: Pin<Box<tokio::time::Sleep>> },
-    Own(Sleep),
+    Own(SleepTimer),
 }
 
 impl NetClock {

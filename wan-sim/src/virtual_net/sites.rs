@@ -9,7 +9,7 @@ impl VirtualNet {
     /// network. Returns the address of each site, by its index.
     ///
     /// Equal arrivals meet equal fates here and in `wan-sim lab`.
-    pub fn lay_out(&self, topology: &Topology) -> Vec<IpAddr> {
+    pub fn lay_out_sites(&self, topology: &Topology) -> Vec<IpAddr> {
         let address = |site: usize| IpAddr::V4(site_addresses(site).0);
         let mut state = self.medium.lock_state();
         for path in topology.paths() {

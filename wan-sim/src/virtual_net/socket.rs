@@ -84,7 +84,7 @@ impl VirtualSocket {
 impl AsyncUdpSocket for VirtualSocket {
     /// Returns a poller that is always ready: a queue drops packets and never blocks the sender.
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Box::pin(AlwaysWritable)
+        Box::pin(AlwaysWritableSocket)
     }
 
     /// Sends a transmit; never fails, since lost packets are counted instead.
@@ -139,9 +139,9 @@ impl Drop for VirtualSocket {
 
 /// A poller that always reports room, since a link's queue drops and never blocks the sender.
 #[derive(Debug)]
-struct AlwaysWritable;
+struct AlwaysWritableSocket;
 
-impl UdpPoller for AlwaysWritable {
+impl UdpPoller for AlwaysWritableSocket {
     /// Returns at once that the socket can send.
     fn poll_writable(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))

@@ -33,7 +33,7 @@ pub(super) struct NetState {
     seen_at: BTreeMap<SocketAddr, SocketAddr>,
     sent: u64,
     pub(super) undelivered: Undelivered,
-    pub(super) trace: NetTrace,
+    pub(super) trace: NetStateTrace,
 }
 
 /// A link on the way of a datagram, in the order in which datagrams meet them.
@@ -55,12 +55,12 @@ type TraceSink = Box<dyn FnMut(&TraceRecord) + Send>;
 
 /// The trace of all packets: a hash, and an optional sink.
 #[derive(Default)]
-pub(super) struct NetTrace {
+pub(super) struct NetStateTrace {
     pub(super) hash: TraceHash,
     pub(super) sink: Option<TraceSink>,
 }
 
-impl NetTrace {
+impl NetStateTrace {
     /// Adds a packet to the hash, and passes it to the sink where there is one.
     fn add_record(&mut self, record: &TraceRecord) {
         self.hash.add_record(record);
@@ -70,10 +70,10 @@ impl NetTrace {
     }
 }
 
-impl fmt::Debug for NetTrace {
+impl fmt::Debug for NetStateTrace {
     /// Prints the hash for logs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NetTrace").field("hash", &self.hash).finish_non_exhaustive()
+        f.debug_struct("NetStateTrace").field("hash", &self.hash).finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The executor: it polls woken tasks in order, and moves the clock when none can go on.
 
 use super::clock::VirtualClock;
-use super::timer::Sleep;
+use super::timer::SleepTimer;
 use crate::lock::lock_ignoring_poison;
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 use std::collections::{BTreeMap, VecDeque};
@@ -50,16 +50,16 @@ struct Task {
 }
 
 /// Tasks that can go on, in the order they were woken.
-type Ready = Mutex<VecDeque<Arc<Wakeable>>>;
+type Ready = Mutex<VecDeque<Arc<ExecutorWaker>>>;
 
 /// The wake-up handle of one task.
-struct Wakeable {
+struct ExecutorWaker {
     task: u64,
     woken: AtomicBool,
     ready: Arc<Ready>,
 }
 
-impl Wake for Wakeable {
+impl Wake for ExecutorWaker {
     /// Puts the task at the end of the ready tasks, unless it is among them.
     fn wake(self: Arc<Self>) {
         if !self.woken.swap(true, Ordering::Relaxed) {
@@ -89,8 +89,8 @@ impl VirtualExecutor {
     }
 
     /// Returns a future that ends at the virtual time `at`.
-    pub fn sleep_until(&self, at: TimeNs) -> Sleep {
-        Sleep::new(Arc::clone(&self.shared.clock), at)
+    pub fn sleep_until(&self, at: TimeNs) -> SleepTimer {
+        SleepTimer::new(Arc::clone(&self.shared.clock), at)
     }
 
     /// Starts a task that runs `future` until the end of `future` or of [`VirtualExecutor::run`].
@@ -141,9 +141,9 @@ impl VirtualExecutor {
     }
 
     /// Makes the wake-up handle of the task with number `task`.
-    fn new_wakeable(&self, task: u64) -> Arc<Wakeable> {
+    fn new_wakeable(&self, task: u64) -> Arc<ExecutorWaker> {
         let ready = Arc::clone(&self.shared.ready);
-        Arc::new(Wakeable { task, woken: AtomicBool::new(false), ready })
+        Arc::new(ExecutorWaker { task, woken: AtomicBool::new(false), ready })
     }
 
     /// Polls the task with number `id` once, and removes it when it is done.

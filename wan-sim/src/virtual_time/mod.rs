@@ -10,7 +10,7 @@ mod executor;
 mod timer;
 
 pub use executor::{ExecutorStalled, VirtualExecutor};
-pub use timer::Sleep;
+pub use timer::SleepTimer;
 
 #[cfg(test)]
 mod tests;

@@ -12,14 +12,14 @@ use units::TimeNs;
 /// [`VirtualExecutor::sleep_until`](crate::VirtualExecutor::sleep_until).
 #[derive(Debug)]
 #[must_use = "a wait does nothing unless it is polled"]
-pub struct Sleep {
+pub struct SleepTimer {
     clock: Arc<VirtualClock>,
     at: TimeNs,
     /// The key among the clock's timers, while it waits.
     key: Option<TimerKey>,
 }
 
-impl Sleep {
+impl SleepTimer {
     /// Makes a wait until `at` on `clock`.
     pub(super) fn new(clock: Arc<VirtualClock>, at: TimeNs) -> Self {
         Self { clock, at, key: None }
@@ -41,7 +41,7 @@ impl Sleep {
     }
 }
 
-impl Future for Sleep {
+impl Future for SleepTimer {
     type Output = ();
 
     /// Ends when the clock has reached the time of the wait; until then, registers the waker with
@@ -61,7 +61,7 @@ impl Future for Sleep {
     }
 }
 
-impl AsyncTimer for Sleep {
+impl AsyncTimer for SleepTimer {
     /// Makes the wait end at the instant `at` instead.
     fn reset(mut self: Pin<&mut Self>, at: Instant) {
         let at = self.clock.time_of(at);
@@ -74,7 +74,7 @@ impl AsyncTimer for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for SleepTimer {
     /// Removes the timer from the clock, if it waits there.
     fn drop(&mut self) {
         self.unregister_timer();

@@ -55,11 +55,11 @@ pub(super) fn measure_fuzz_targets(root: &Path, wanted: &[&str]) -> Result<Page,
     });
     let runs: Result<Vec<FuzzRun>, CommandFailure> =
         runs.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
-    let commit = super::page::program_output("git", &["rev-parse", "--short", "HEAD"]);
-    let mut rows: BTreeMap<String, String> = read_page_rows(root).collect();
+    let commit = super::page::page_program_output("git", &["rev-parse", "--short", "HEAD"]);
+    let mut rows: BTreeMap<String, String> = read_fuzz_page_rows(root).collect();
     rows.extend(runs?.iter().map(|run| (run.target.clone(), run.table_row(&commit))));
     rows.retain(|target, _| targets.lines().any(|line| line == target));
-    Ok(Page::new("Fuzzing", fuzz_table(&rows) + &earlier_findings(root)))
+    Ok(Page::new("Fuzzing", fuzz_table(&rows) + &earlier_fuzz_findings(root)))
 }
 
 /// Runs one fuzz target from its seeds for [`FUZZ_SECONDS`]. Repeats each finding to confirm it.
@@ -110,7 +110,7 @@ impl FuzzRun {
 }
 
 /// Reads the target and the row of each line of the table in `docs/results/fuzz.md`.
-fn read_page_rows(root: &Path) -> impl Iterator<Item = (String, String)> {
+fn read_fuzz_page_rows(root: &Path) -> impl Iterator<Item = (String, String)> {
     let page = std::fs::read_to_string(root.join("docs/results/fuzz.md")).unwrap_or_default();
     let row = |line: &str| {
         let (target, _) = line.strip_prefix("| `")?.split_once('`')?;
@@ -137,7 +137,7 @@ fn fuzz_table(rows: &BTreeMap<String, String>) -> String {
 
 /// Returns a list of the mended findings of all runs, as the names of files in the corpus tell
 /// them.
-fn earlier_findings(root: &Path) -> String {
+fn earlier_fuzz_findings(root: &Path) -> String {
     let mut found: Vec<String> = std::fs::read_dir(root.join("fuzz/corpus"))
         .into_iter()
         .flatten()

@@ -47,17 +47,17 @@ const BENCHES: [Bench; 13] = [
 /// Runs a bench and writes its page; `None` if no bench has that name.
 pub fn run_bench(name: &str) -> Option<ExitCode> {
     let bench = BENCHES.iter().find(|bench| bench.name == name)?;
-    Some(write_bench_page(bench.page, name, bench.measure))
+    Some(run_bench_and_write_page(bench.page, name, bench.measure))
 }
 
 /// Runs some fuzz targets and replaces their rows of the page on fuzzing.
 pub fn bench_fuzz_targets(targets: &[&str]) -> ExitCode {
-    write_bench_page("fuzz", "fuzz", |root| fuzz::measure_fuzz_targets(root, targets))
+    run_bench_and_write_page("fuzz", "fuzz", |root| fuzz::measure_fuzz_targets(root, targets))
 }
 
 /// Measures, and writes the page with command, commit and machine below its heading. A target that
 /// is not met makes the exit code 1, but the page is written.
-fn write_bench_page(
+fn run_bench_and_write_page(
     page_name: &str,
     name: &str,
     measure: impl Fn(&Path) -> Result<Page, CommandFailure>,
@@ -129,7 +129,7 @@ pub fn bench_cost(flags: &[&str]) -> ExitCode {
     if before.is_some() {
         name += " --before BINARY";
     }
-    write_bench_page(page, &name, |root| cost::measure_cost(root, quick, before))
+    run_bench_and_write_page(page, &name, |root| cost::measure_cost(root, quick, before))
 }
 
 /// Runs a part of a bench that writes no page.

@@ -25,9 +25,11 @@ impl Page {
 /// Returns the short hash of the commit that is measured, with a remark if the working tree
 /// differs outside `docs/results`.
 pub(super) fn page_git_commit() -> String {
-    let commit = program_output("git", &["rev-parse", "--short", "HEAD"]);
-    let changed =
-        program_output("git", &["status", "--porcelain", "--", ":/", ":(top,exclude)docs/results"]);
+    let commit = page_program_output("git", &["rev-parse", "--short", "HEAD"]);
+    let changed = page_program_output(
+        "git",
+        &["status", "--porcelain", "--", ":/", ":(top,exclude)docs/results"],
+    );
     if changed.is_empty() { commit } else { format!("{commit} with changes") }
 }
 
@@ -38,12 +40,12 @@ pub(super) fn page_machine_description() -> String {
     let model =
         model.map_or("an unknown processor", |model| model.trim_start_matches([' ', '\t', ':']));
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    format!("{cores} cores of {model}, Linux {}", program_output("uname", &["-r"]))
+    format!("{cores} cores of {model}, Linux {}", page_program_output("uname", &["-r"]))
 }
 
 /// Runs a program and returns its stdout without white space at the ends; "unknown" if it cannot
 /// run.
-pub(super) fn program_output(program: &str, arguments: &[&str]) -> String {
+pub(super) fn page_program_output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or("unknown".to_owned(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
 }

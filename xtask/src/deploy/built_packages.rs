@@ -1,6 +1,6 @@
 //! The packages that `cargo xtask package` made last: they unpack, and their programs run.
 
-use super::check::{deploy_failure, scratch_folder, skip_check};
+use super::check::{check_scratch_folder, deploy_check_failure, skip_check};
 use crate::command_line::{CommandFailure, CommandLine};
 use crate::package::{package_architecture, packages_folder};
 use crate::programs::is_program_installed;
@@ -13,7 +13,10 @@ use std::path::{Path, PathBuf};
 const VERSION_LINE: &str = concat!("landbridge ", env!("CARGO_PKG_VERSION"));
 
 /// Checks sums, runs the program of the Debian package and, in its own root, that of the image.
-pub fn check_packages(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
+pub fn check_built_packages(
+    workspace: &Workspace,
+    tally: &mut Tally,
+) -> Result<(), CommandFailure> {
     let dist = packages_folder(workspace);
     if !dist.join("SHA256SUMS").is_file() {
         skip_check(tally, "packages: none; make them by `cargo xtask package`");
@@ -22,31 +25,31 @@ pub fn check_packages(workspace: &Workspace, tally: &mut Tally) -> Result<(), Co
     let sums = CommandLine::in_path(&["sha256sum", "--check", "--strict", "SHA256SUMS"]);
     sums.in_folder(&dist).run_to_success(&workspace.root)?;
     tally.passed += 1;
-    let scratch = scratch_folder(workspace, "packages")?;
+    let scratch = check_scratch_folder(workspace, "packages")?;
     if is_program_installed("dpkg-deb") {
-        let package = find_package_file(&dist, ".deb")?;
+        let package = find_built_package_file(&dist, ".deb")?;
         let inside = scratch.join("deb");
         let words = ["dpkg-deb", "--extract", &package, &inside.display().to_string()];
         CommandLine::in_path(&words).run_to_success(&workspace.root)?;
         let program = inside.join("usr/bin/landbridge");
-        expect_package_version(workspace, &CommandLine::program(&program, &["--version"]))?;
+        expect_built_package_version(workspace, &CommandLine::program(&program, &["--version"]))?;
         let completions = inside.join("usr/share/bash-completion/completions/landbridge");
         let words = ["bash", "-n", &completions.display().to_string()];
         CommandLine::in_path(&words).run_to_success(&workspace.root)?;
-        compile_packaged_example(workspace, &inside)?;
+        compile_example_of_built_package(workspace, &inside)?;
         tally.passed += 3;
     } else {
         skip_check(tally, "packages: no dpkg-deb unpacks the Debian package");
     }
-    let root = unpack_package_image(
+    let root = unpack_built_image(
         workspace,
-        &find_package_file(&dist, &format!("-oci-{}.tar", package_architecture()))?,
+        &find_built_package_file(&dist, &format!("-oci-{}.tar", package_architecture()))?,
     )?;
     let enter = format!("--root={}", root.display());
     let run = ["unshare", "--map-root-user", &enter, "/usr/bin/landbridge", "--version"];
     let may_unshare = CommandLine::in_path(&["unshare", "--map-root-user", "true"]);
     if may_unshare.capture(&workspace.root).is_ok_and(|(status, _)| status.success()) {
-        expect_package_version(workspace, &CommandLine::in_path(&run))?;
+        expect_built_package_version(workspace, &CommandLine::in_path(&run))?;
         tally.passed += 1;
     } else {
         skip_check(tally, "packages: this user may not run the image's program in its own root");
@@ -56,7 +59,10 @@ pub fn check_packages(workspace: &Workspace, tally: &mut Tally) -> Result<(), Co
 
 /// Compiles the example in C against the unpacked files of the Debian package, with the shared and
 /// with the static library.
-fn compile_packaged_example(workspace: &Workspace, inside: &Path) -> Result<(), CommandFailure> {
+fn compile_example_of_built_package(
+    workspace: &Workspace,
+    inside: &Path,
+) -> Result<(), CommandFailure> {
     let place = |path: &str| inside.join(path).display().to_string();
     let folder = format!("usr/lib/{}-linux-gnu", std::env::consts::ARCH);
     let shared = format!("{folder}/liblandbridge.so");
@@ -73,31 +79,32 @@ fn compile_packaged_example(workspace: &Workspace, inside: &Path) -> Result<(), 
 
 /// Unpacks the layer of an image as a runtime does: from the index over the manifest. Returns the
 /// folder of its files.
-fn unpack_package_image(workspace: &Workspace, archive: &str) -> Result<PathBuf, CommandFailure> {
-    let scratch = scratch_folder(workspace, "image")?;
+fn unpack_built_image(workspace: &Workspace, archive: &str) -> Result<PathBuf, CommandFailure> {
+    let scratch = check_scratch_folder(workspace, "image")?;
     let (layout, files) = (scratch.join("layout"), scratch.join("files"));
-    unpack_package(workspace, archive, &layout)?;
-    unpack_package(workspace, &package_layer_path(&layout)?, &files)?;
+    unpack_built_package(workspace, archive, &layout)?;
+    unpack_built_package(workspace, &built_package_layer_path(&layout)?, &files)?;
     Ok(files)
 }
 
 /// Unpacks a tar archive, compressed or not, into a new folder.
-fn unpack_package(
+fn unpack_built_package(
     workspace: &Workspace,
     archive: &str,
     folder: &Path,
 ) -> Result<(), CommandFailure> {
-    std::fs::create_dir_all(folder).map_err(|why| deploy_failure(&folder.display(), &why))?;
+    std::fs::create_dir_all(folder).map_err(|why| deploy_check_failure(&folder.display(), &why))?;
     let folder = folder.display().to_string();
     let words = ["tar", "--extract", "--file", archive, "--directory", &folder];
     CommandLine::in_path(&words).run_to_success(&workspace.root)
 }
 
 /// Returns the path of the only layer of an unpacked layout.
-fn package_layer_path(layout: &Path) -> Result<String, CommandFailure> {
+fn built_package_layer_path(layout: &Path) -> Result<String, CommandFailure> {
     let read = |path: &Path| -> Result<Value, CommandFailure> {
-        let text = std::fs::read(path).map_err(|why| deploy_failure(&path.display(), &why))?;
-        serde_json::from_slice(&text).map_err(|why| deploy_failure(&path.display(), &why))
+        let text =
+            std::fs::read(path).map_err(|why| deploy_check_failure(&path.display(), &why))?;
+        serde_json::from_slice(&text).map_err(|why| deploy_check_failure(&path.display(), &why))
     };
     let blob = |descriptor: &Value| {
         let digest = descriptor["digest"].as_str().unwrap_or_default();
@@ -109,7 +116,10 @@ fn package_layer_path(layout: &Path) -> Result<String, CommandFailure> {
 }
 
 /// Runs a program that must print the version of this workspace.
-fn expect_package_version(workspace: &Workspace, line: &CommandLine) -> Result<(), CommandFailure> {
+fn expect_built_package_version(
+    workspace: &Workspace,
+    line: &CommandLine,
+) -> Result<(), CommandFailure> {
     let (status, text) = line.capture(&workspace.root)?;
     if status.success() && text.trim() == VERSION_LINE {
         return Ok(());
@@ -118,9 +128,9 @@ fn expect_package_version(workspace: &Workspace, line: &CommandLine) -> Result<(
 }
 
 /// Returns the path of a file of a folder whose name has this ending. The folder has only one.
-fn find_package_file(folder: &Path, ending: &str) -> Result<String, CommandFailure> {
+fn find_built_package_file(folder: &Path, ending: &str) -> Result<String, CommandFailure> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths = entries.map(|entry| entry.path().display().to_string());
     let found = paths.find(|path| path.ends_with(ending));
-    found.ok_or_else(|| deploy_failure(&folder.display(), &format!("no file *{ending}")))
+    found.ok_or_else(|| deploy_check_failure(&folder.display(), &format!("no file *{ending}")))
 }

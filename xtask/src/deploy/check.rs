@@ -13,10 +13,11 @@ pub fn skip_check(tally: &mut Tally, what: &str) {
 }
 
 /// Makes an empty folder for the files of a stage.
-pub fn scratch_folder(workspace: &Workspace, stage: &str) -> Result<PathBuf, CommandFailure> {
+pub fn check_scratch_folder(workspace: &Workspace, stage: &str) -> Result<PathBuf, CommandFailure> {
     let folder = workspace.target_folder().join("xtask/deploy").join(stage);
     let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).map_err(|error| deploy_failure(&folder.display(), &error))?;
+    std::fs::create_dir_all(&folder)
+        .map_err(|error| deploy_check_failure(&folder.display(), &error))?;
     Ok(folder)
 }
 
@@ -27,6 +28,6 @@ pub fn is_root(workspace: &Workspace) -> bool {
 }
 
 /// Returns a failure of a check: its subject, and the reason.
-pub fn deploy_failure(subject: &dyn Display, why: &dyn Display) -> CommandFailure {
+pub fn deploy_check_failure(subject: &dyn Display, why: &dyn Display) -> CommandFailure {
     CommandFailure { why: format!("{subject}: {why}"), repeat: "cargo xtask deploy".to_owned() }
 }

@@ -1,7 +1,7 @@
 //! The Kubernetes manifests: rendered by kubectl, then judged by the schemas of the API, and by
 //! rules that a schema does not know.
 
-use super::check::{deploy_failure, scratch_folder, skip_check};
+use super::check::{check_scratch_folder, deploy_check_failure, skip_check};
 use crate::command_line::{CommandFailure, CommandLine};
 use crate::programs::is_program_installed;
 use crate::python;
@@ -45,7 +45,7 @@ pub fn check_kubernetes(workspace: &Workspace, tally: &mut Tally) -> Result<(), 
         skip_check(tally, "kubernetes: kubectl, which renders the manifests, is not installed");
         return Ok(());
     }
-    let scratch = scratch_folder(workspace, "kubernetes")?;
+    let scratch = check_scratch_folder(workspace, "kubernetes")?;
     let mut rendered = Vec::new();
     for (overlay, kinds) in OVERLAYS {
         let folder = format!("configs/deploy/kubernetes/{overlay}");
@@ -56,10 +56,11 @@ pub fn check_kubernetes(workspace: &Workspace, tally: &mut Tally) -> Result<(), 
         }
         let missing = missing_kubernetes_parts(&manifests, kinds);
         if !missing.is_empty() {
-            return Err(deploy_failure(&folder, &format!("lacks {}", missing.join(", "))));
+            return Err(deploy_check_failure(&folder, &format!("lacks {}", missing.join(", "))));
         }
         let file = scratch.join(format!("{overlay}.yaml"));
-        std::fs::write(&file, manifests).map_err(|why| deploy_failure(&file.display(), &why))?;
+        std::fs::write(&file, manifests)
+            .map_err(|why| deploy_check_failure(&file.display(), &why))?;
         rendered.push(file);
         tally.passed += 1;
     }

@@ -58,7 +58,7 @@ const PACKAGES_STAGE: Stage = Stage {
     name: "packages",
     purpose: "the last packages unpack, and their programs run",
     seconds: 10,
-    work: StageWork::InTurn(built_packages::check_packages),
+    work: StageWork::InTurn(built_packages::check_built_packages),
 };
 
 /// Runs `cargo xtask deploy`.

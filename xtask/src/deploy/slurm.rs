@@ -1,7 +1,7 @@
 //! The Slurm job over two partitions, on a cluster of this host's own: a real controller, and two
 //! nodes that are both this host.
 
-use super::check::{deploy_failure, is_root, skip_check};
+use super::check::{deploy_check_failure, is_root, skip_check};
 use crate::command_line::{CommandFailure, CommandLine};
 use crate::programs::is_program_installed;
 use crate::tally::Tally;
@@ -84,14 +84,14 @@ impl SlurmCluster {
         for folder in ["state", "spool-east-node", "spool-west-node"] {
             let folder = self.folder.join(folder);
             std::fs::create_dir_all(&folder)
-                .map_err(|why| deploy_failure(&folder.display(), &why))?;
+                .map_err(|why| deploy_check_failure(&folder.display(), &why))?;
         }
-        let ports = free_slurm_ports().map_err(|why| deploy_failure(&"free ports", &why))?;
+        let ports = free_slurm_ports().map_err(|why| deploy_check_failure(&"free ports", &why))?;
         self.write("slurm.conf", &describe_slurm_cluster(&self.folder, name.trim(), ports))?;
         let examples = workspace.root.join("configs/two-region");
         for file in ["fabric.toml", "east.toml", "west.toml"] {
             let text = std::fs::read_to_string(examples.join(file))
-                .map_err(|why| deploy_failure(&file, &why))?;
+                .map_err(|why| deploy_check_failure(&file, &why))?;
             self.write(file, &text.replace("ranks = 3", "ranks = 1"))?;
         }
         let fabric = self.folder.join("fabric.toml").display().to_string();
@@ -152,7 +152,7 @@ impl SlurmCluster {
     /// Writes a file of the cluster.
     fn write(&self, name: &str, text: &str) -> Result<(), CommandFailure> {
         let path = self.folder.join(name);
-        std::fs::write(&path, text).map_err(|why| deploy_failure(&path.display(), &why))
+        std::fs::write(&path, text).map_err(|why| deploy_check_failure(&path.display(), &why))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The systemd unit, the user and the folder, judged by systemd's own programs.
 
-use super::check::{deploy_failure, is_root, scratch_folder, skip_check};
+use super::check::{check_scratch_folder, deploy_check_failure, is_root, skip_check};
 use crate::command_line::{CommandFailure, CommandLine};
 use crate::programs::is_program_installed;
 use crate::tally::Tally;
@@ -13,12 +13,12 @@ const EXPOSURE_TENTHS_MAX: &str = "30";
 
 /// Verifies the unit, limits its exposure, and makes user and folder below a root of their own.
 pub fn check_systemd(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
-    let scratch = scratch_folder(workspace, "systemd")?;
+    let scratch = check_scratch_folder(workspace, "systemd")?;
     let source = workspace.root.join("configs/deploy/systemd");
     if is_program_installed("systemd-analyze") {
         let unit = scratch.join("landbridge@east.service");
         // Programs of units are looked for; the package puts this one there.
-        copy_with(&source.join("landbridge@.service"), &unit, |text| {
+        copy_systemd_file_with(&source.join("landbridge@.service"), &unit, |text| {
             text.replace("ExecStart=/usr/bin/landbridge ", "ExecStart=/bin/true ")
         })?;
         let unit = unit.display().to_string();
@@ -36,7 +36,7 @@ pub fn check_systemd(workspace: &Workspace, tally: &mut Tally) -> Result<(), Com
         && is_program_installed("systemd-tmpfiles")
         && is_root(workspace)
     {
-        make_user_and_folder(workspace, &source, &scratch.join("root"))?;
+        make_systemd_user_and_folder(workspace, &source, &scratch.join("root"))?;
         tally.passed += 1;
     } else {
         skip_check(tally, "systemd: user and folder take root, systemd-sysusers and -tmpfiles");
@@ -46,7 +46,7 @@ pub fn check_systemd(workspace: &Workspace, tally: &mut Tally) -> Result<(), Com
 }
 
 /// Makes user and folder in a root folder, as the package's script does on a host.
-fn make_user_and_folder(
+fn make_systemd_user_and_folder(
     workspace: &Workspace,
     source: &Path,
     root: &Path,
@@ -57,10 +57,12 @@ fn make_user_and_folder(
         let folder = root.join(format!("usr/lib/{kind}.d"));
         for needed in [&folder, &root.join("etc"), &root.join("run")] {
             std::fs::create_dir_all(needed)
-                .map_err(|error| deploy_failure(&needed.display(), &error))?;
+                .map_err(|error| deploy_check_failure(&needed.display(), &error))?;
         }
         let installed = folder.join("landbridge.conf");
-        copy_with(&source.join(format!("landbridge.{kind}")), &installed, |text| text)?;
+        copy_systemd_file_with(&source.join(format!("landbridge.{kind}")), &installed, |text| {
+            text
+        })?;
         let root = format!("--root={}", root.display());
         let words = [Some(program), flag, Some(root.as_str()), Some("landbridge.conf")];
         let words: Vec<&str> = words.into_iter().flatten().collect();
@@ -68,21 +70,24 @@ fn make_user_and_folder(
     }
     let users = std::fs::read_to_string(root.join("etc/passwd")).unwrap_or_default();
     if !users.contains("landbridge:x:") {
-        return Err(deploy_failure(&"landbridge.sysusers", &"makes no user landbridge"));
+        return Err(deploy_check_failure(&"landbridge.sysusers", &"makes no user landbridge"));
     }
     if !root.join("run/landbridge").is_dir() {
-        return Err(deploy_failure(&"landbridge.tmpfiles", &"makes no folder /run/landbridge"));
+        return Err(deploy_check_failure(
+            &"landbridge.tmpfiles",
+            &"makes no folder /run/landbridge",
+        ));
     }
     Ok(())
 }
 
 /// Copies the text file `from` to `to`, changed by `change`.
-fn copy_with(
+fn copy_systemd_file_with(
     from: &Path,
     to: &Path,
     change: impl Fn(String) -> String,
 ) -> Result<(), CommandFailure> {
     let text =
-        std::fs::read_to_string(from).map_err(|why| deploy_failure(&from.display(), &why))?;
-    std::fs::write(to, change(text)).map_err(|why| deploy_failure(&to.display(), &why))
+        std::fs::read_to_string(from).map_err(|why| deploy_check_failure(&from.display(), &why))?;
+    std::fs::write(to, change(text)).map_err(|why| deploy_check_failure(&to.display(), &why))
 }

@@ -13,7 +13,7 @@ const CHECKSUM_FIELD: std::ops::Range<usize> = 148..156;
 
 /// Returns a tar archive of a tree with `prefix` before each path, and `seconds` since 1970 as the
 /// time of each file.
-pub fn tar(tree: &FileTree, prefix: &str, seconds: u64) -> Vec<u8> {
+pub fn tar_archive(tree: &FileTree, prefix: &str, seconds: u64) -> Vec<u8> {
     let mut archive = Vec::new();
     for (path, entry) in tree.entries() {
         archive.extend(tar_header(&format!("{prefix}{path}"), entry, seconds));
@@ -73,7 +73,7 @@ fn split_archive_path(path: &str) -> (&str, &str) {
 }
 
 /// Compresses bytes; the header has neither time nor name.
-pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub fn gzip_archive(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes).expect("memory takes all");
     encoder.finish().expect("memory takes all")
@@ -81,7 +81,7 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 /// Returns an ar archive of members in this order, as a Debian package is one. Names have at most
 /// 16 bytes.
-pub fn ar(members: &[(&str, &[u8])], seconds: u64) -> Vec<u8> {
+pub fn ar_archive(members: &[(&str, &[u8])], seconds: u64) -> Vec<u8> {
     let mut archive = b"!<arch>\n".to_vec();
     for (name, content) in members {
         let size = content.len();
@@ -121,7 +121,7 @@ mod tests {
         tree.add_folder("run/own", 0o755, 10001);
         tree.add_link("usr/lib/name", "target");
         let words = ["tar", "--list", "--verbose", "--numeric-owner", "--utc", "--file"];
-        let listed = shown_by(&words, &tar(&tree, "./", 86400), "tar");
+        let listed = shown_by(&words, &tar_archive(&tree, "./", 86400), "tar");
         let line = |path: &str| listed.lines().find(|line| line.ends_with(path)).expect("listed");
         assert!(line("./usr/bin/program").starts_with("-rwxr-xr-x 0/0"), "{listed}");
         assert!(line("./usr/bin/program").contains(" 7 1970-01-02 00:00 "), "{listed}");
@@ -140,14 +140,14 @@ mod tests {
         let (mut forward, mut backward) = (FileTree::default(), FileTree::default());
         files.into_iter().for_each(|file| add(&mut forward, file));
         files.into_iter().rev().for_each(|file| add(&mut backward, file));
-        let [one, two] = [&forward, &backward].map(|tree| gzip(&tar(tree, "", 1)));
+        let [one, two] = [&forward, &backward].map(|tree| gzip_archive(&tar_archive(tree, "", 1)));
         assert_eq!(one, two);
-        assert_ne!(one, gzip(&tar(&forward, "", 2)));
+        assert_ne!(one, gzip_archive(&tar_archive(&forward, "", 2)));
     }
 
     #[test]
     fn members_of_odd_length_are_padded() {
-        let archive = ar(&[("debian-binary", b"2.0\n"), ("odd", b"1"), ("last", b"22")], 5);
+        let archive = ar_archive(&[("debian-binary", b"2.0\n"), ("odd", b"1"), ("last", b"22")], 5);
         let text = String::from_utf8(archive).expect("text");
         assert_eq!(text.len(), 8 + 3 * 60 + 4 + 2 + 2);
         assert!(

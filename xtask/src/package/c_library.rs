@@ -40,7 +40,7 @@ pub fn build_c_library(settings: &ProgramBuildSettings<'_>) -> Result<CLibrary, 
         shared: settings.examine(shared)?,
         header: read(&settings.root.join(HEADER))?,
         shared_bytes,
-        static_bytes: read(&reduce_archive(settings, &release)?)?,
+        static_bytes: read(&reduce_c_library_archive(settings, &release)?)?,
     })
 }
 
@@ -49,7 +49,7 @@ pub fn build_c_library(settings: &ProgramBuildSettings<'_>) -> Result<CLibrary, 
 ///
 /// Cargo's has all code of all crates, with symbols that another Rust library in the same program
 /// would define as well: 137 MB in place of 7.
-fn reduce_archive(
+fn reduce_c_library_archive(
     settings: &ProgramBuildSettings<'_>,
     release: &Path,
 ) -> Result<PathBuf, CommandFailure> {
@@ -92,13 +92,13 @@ impl CLibrary {
             self.static_bytes.as_slice(),
         );
         let description = format!("{library}/pkgconfig/landbridge.pc");
-        tree.add_file(&description, READABLE, describe_library(prefix, library));
+        tree.add_file(&description, READABLE, describe_c_library(prefix, library));
         tree
     }
 }
 
 /// Returns the file by which pkg-config finds the library.
-fn describe_library(prefix: &str, library: &str) -> String {
+fn describe_c_library(prefix: &str, library: &str) -> String {
     format!(
         "prefix={prefix}\nlibdir=${{prefix}}/{library}\nincludedir=${{prefix}}/include\n\n\
          Name: landbridge\nDescription: collectives across data centres\nVersion: {LIBRARY_VERSION}\n\
@@ -123,7 +123,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("xtask-pc-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("landbridge.pc");
-        std::fs::write(&file, describe_library("/opt/lb", "lib/one")).expect("written");
+        std::fs::write(&file, describe_c_library("/opt/lb", "lib/one")).expect("written");
         let flags = |words: &[&str]| {
             let output = Command::new("pkg-config").args(words).arg(&file).output().expect("runs");
             assert!(output.status.success(), "{output:?}");

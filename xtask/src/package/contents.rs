@@ -1,6 +1,6 @@
 //! Which files each package has, and where.
 
-use super::archive::gzip;
+use super::archive::gzip_archive;
 use super::c_library::CLibrary;
 use super::file_tree::{EXECUTABLE, FileTree, READABLE, file_tree_failure};
 use super::image::IMAGE_USER;
@@ -54,7 +54,7 @@ pub fn debian_contents(
     tree.add_folder("etc/landbridge", EXECUTABLE, 0);
     tree.add_from_disk(&program.path, "usr/bin/landbridge")?;
     for (name, page) in generated.pages.files() {
-        tree.add_file(&format!("usr/share/man/man1/{name}.gz"), READABLE, gzip(page));
+        tree.add_file(&format!("usr/share/man/man1/{name}.gz"), READABLE, gzip_archive(page));
     }
     let [bash, fish, zsh] = &generated.completions;
     tree.add_file("usr/share/bash-completion/completions/landbridge", READABLE, bash.as_str());
@@ -74,7 +74,7 @@ pub fn debian_contents(
     tree.add_from_disk(&root.join("LICENSE"), &format!("{documents}/copyright"))?;
     let changes = root.join("CHANGELOG.md");
     let changes = std::fs::read(&changes).map_err(|error| file_tree_failure(&changes, &error))?;
-    tree.add_file(&format!("{documents}/changelog.gz"), READABLE, gzip(&changes));
+    tree.add_file(&format!("{documents}/changelog.gz"), READABLE, gzip_archive(&changes));
     add_example_contents(root, &mut tree, &format!("{documents}/examples"))?;
     Ok(tree)
 }

@@ -1,6 +1,6 @@
 //! A Debian package: an ar archive of a version, a tar of control files and a tar of files.
 
-use super::archive::{ar, gzip, tar};
+use super::archive::{ar_archive, gzip_archive, tar_archive};
 use super::checksum::md5_checksum;
 use super::file_tree::{EXECUTABLE, FileTree, READABLE};
 use crate::command_line::CommandFailure;
@@ -19,7 +19,7 @@ pub struct DebControl<'a> {
 ///
 /// # Errors
 /// A digest cannot be made.
-pub fn debian_package(
+pub fn deb_package(
     control: &DebControl<'_>,
     tree: &FileTree,
     scripts: &[(&str, Vec<u8>)],
@@ -32,20 +32,20 @@ pub fn debian_package(
         sums += &format!("{}  {path}\n", md5_checksum(content)?);
     }
     let mut files = FileTree::default();
-    files.add_file("control", READABLE, describe_package(control, bytes.div_ceil(1024)));
+    files.add_file("control", READABLE, describe_deb_package(control, bytes.div_ceil(1024)));
     files.add_file("md5sums", READABLE, sums);
     for (name, script) in scripts {
         files.add_file(name, EXECUTABLE, script.clone());
     }
-    let control = gzip(&tar(&files, "./", seconds));
-    let data = gzip(&tar(tree, "./", seconds));
+    let control = gzip_archive(&tar_archive(&files, "./", seconds));
+    let data = gzip_archive(&tar_archive(tree, "./", seconds));
     let members: [(&str, &[u8]); 3] =
         [("debian-binary", b"2.0\n"), ("control.tar.gz", &control), ("data.tar.gz", &data)];
-    Ok(ar(&members, seconds))
+    Ok(ar_archive(&members, seconds))
 }
 
 /// Returns the control file of a package whose files take `kib` KiB.
-fn describe_package(control: &DebControl<'_>, kib: usize) -> String {
+fn describe_deb_package(control: &DebControl<'_>, kib: usize) -> String {
     let DebControl { version, architecture, depends } = control;
     let depends = if depends.is_empty() { String::new() } else { format!("Depends: {depends}\n") };
     format!(
@@ -72,7 +72,7 @@ mod tests {
         tree.add_file("usr/bin/program", EXECUTABLE, text);
         tree.add_folder("etc/program", EXECUTABLE, 0);
         let scripts = [("postinst", b"#!/bin/sh\n".to_vec())];
-        debian_package(&control, &tree, &scripts, 86400).unwrap_or_else(|why| panic!("{}", why.why))
+        deb_package(&control, &tree, &scripts, 86400).unwrap_or_else(|why| panic!("{}", why.why))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The archive has one layer FROM scratch. `podman load`, `skopeo copy oci-archive:` and recent
 //! versions of `docker load` take it.
 
-use super::archive::{gzip, tar};
+use super::archive::{gzip_archive, tar_archive};
 use super::checksum::sha256_checksum;
 use super::file_tree::{FileTree, READABLE};
 use super::source_time::SourceTime;
@@ -50,7 +50,7 @@ pub fn oci_image_archive(
     root: &FileTree,
 ) -> Result<Vec<u8>, CommandFailure> {
     let ImageDescription { name, version, architecture, time } = image;
-    let layer = tar(root, "", time.seconds);
+    let layer = tar_archive(root, "", time.seconds);
     let labels = json!({
         "org.opencontainers.image.title": "landbridge",
         "org.opencontainers.image.description": "all-reduce across data centres: the gateway",
@@ -74,7 +74,7 @@ pub fn oci_image_archive(
         "history": [{"created": time.text, "created_by": "cargo xtask package"}],
     });
     let mut blobs = ImageBlobs::default();
-    let layer = blobs.add("application/vnd.oci.image.layer.v1.tar+gzip", gzip(&layer))?;
+    let layer = blobs.add("application/vnd.oci.image.layer.v1.tar+gzip", gzip_archive(&layer))?;
     let config = config.to_string().into_bytes();
     let config = blobs.add("application/vnd.oci.image.config.v1+json", config)?;
     let manifest_type = "application/vnd.oci.image.manifest.v1+json";
@@ -99,7 +99,7 @@ pub fn oci_image_archive(
     let mut tree = blobs.tree;
     tree.add_file("index.json", READABLE, index.to_string());
     tree.add_file("oci-layout", READABLE, json!({"imageLayoutVersion": "1.0.0"}).to_string());
-    Ok(tar(&tree, "", time.seconds))
+    Ok(tar_archive(&tree, "", time.seconds))
 }
 
 #[cfg(test)]

@@ -19,14 +19,14 @@ use crate::command_line::{CommandFailure, CommandLine};
 use crate::programs::is_program_installed;
 use crate::python;
 use crate::workspace::Workspace;
-use archive::{gzip, tar};
+use archive::{gzip_archive, tar_archive};
 use c_library::build_c_library;
 use checksum::sha256_checksum;
 use contents::{
     GeneratedContents, c_tarball_contents, debian_contents, generate_contents, image_contents,
     tarball_contents,
 };
-use deb::{DebControl, debian_package};
+use deb::{DebControl, deb_package};
 use file_tree::file_tree_failure;
 use image::{ImageDescription, oci_image_archive};
 use program::{Program, ProgramBuildSettings};
@@ -116,7 +116,7 @@ fn build_packages(
     let scripts = read_package_scripts(root)?;
     let depends = debian_package_depends(&[&program, &c_library.shared]);
     let control = DebControl { version: VERSION, architecture, depends: &depends };
-    let package = debian_package(&control, &files, &scripts, time.seconds)?;
+    let package = deb_package(&control, &files, &scripts, time.seconds)?;
     packages.insert(format!("landbridge_{VERSION}_{architecture}.deb"), package);
     let name = format!(
         "landbridge-c-{VERSION}-{}-linux-{}",
@@ -124,8 +124,10 @@ fn build_packages(
         package_libc_name(&c_library.shared)
     );
     let files = c_tarball_contents(root, &c_library)?;
-    packages
-        .insert(format!("{name}.tar.gz"), gzip(&tar(&files, &format!("{name}/"), time.seconds)));
+    packages.insert(
+        format!("{name}.tar.gz"),
+        gzip_archive(&tar_archive(&files, &format!("{name}/"), time.seconds)),
+    );
     let portable = portable.as_ref().unwrap_or(&program);
     add_portable_packages(&mut packages, root, portable, &generated, time)?;
     let parts = sbom::sbom_document(root, &metadata, time)?;
@@ -145,7 +147,7 @@ fn add_portable_packages(
     let libc = package_libc_name(program);
     let name = format!("landbridge-{VERSION}-{}-linux-{libc}", std::env::consts::ARCH);
     let files = tarball_contents(root, program, generated)?;
-    let tarball = gzip(&tar(&files, &format!("{name}/"), time.seconds));
+    let tarball = gzip_archive(&tar_archive(&files, &format!("{name}/"), time.seconds));
     packages.insert(format!("{name}.tar.gz"), tarball);
     let architecture = package_architecture();
     let name = format!("landbridge:{VERSION}");

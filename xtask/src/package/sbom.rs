@@ -39,7 +39,7 @@ fn describe_sbom_parts(metadata: &Value, name: &str, time: &SourceTime, lock: &s
         .collect();
     let own = packages.iter().find(|(_, package)| package["name"] == name);
     let own = own.map_or("", |(id, _)| *id);
-    let needed = needed_packages(metadata, own);
+    let needed = needed_sbom_packages(metadata, own);
     let mut relationships = vec![json!({
         "spdxElementId": "SPDXRef-DOCUMENT",
         "relationshipType": "DESCRIBES",
@@ -70,7 +70,10 @@ fn describe_sbom_parts(metadata: &Value, name: &str, time: &SourceTime, lock: &s
 
 /// Returns the identities of a package and of all that it needs, each with those that it needs
 /// itself. Dependencies of tests are left out.
-fn needed_packages<'a>(metadata: &'a Value, own: &'a str) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+fn needed_sbom_packages<'a>(
+    metadata: &'a Value,
+    own: &'a str,
+) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     let nodes: BTreeMap<&str, &Value> = sbom_array(&metadata["resolve"]["nodes"])
         .map(|node| (sbom_text(&node["id"]), node))
         .collect();

@@ -22,7 +22,7 @@ const FORMAT_STAGE: Stage = Stage {
     purpose: "rustfmt changes nothing",
     seconds: 2,
     work: StageWork::InTurn(|workspace, _| {
-        run_cargo_in_stage(workspace, &["fmt", "--all", "--check"])
+        run_cargo_in_test_stage(workspace, &["fmt", "--all", "--check"])
     }),
 };
 /// The stage of the tests of names, comments, sizes and links.
@@ -31,7 +31,7 @@ const TIDY_STAGE: Stage = Stage {
     purpose: "names, comments, sizes, imports, links between documents",
     seconds: 10,
     work: StageWork::InTurn(|workspace, tally| {
-        run_tests(workspace, &["test", "--package", "tidy"], tally)
+        run_tests_of_stage(workspace, &["test", "--package", "tidy"], tally)
     }),
 };
 /// The stage that checks the dependencies of the core packages.
@@ -48,7 +48,7 @@ const CLIPPY_STAGE: Stage = Stage {
     seconds: 130,
     work: StageWork::InTurn(|workspace, _| {
         let selected = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
-        run_cargo_in_stage(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
+        run_cargo_in_test_stage(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
     }),
 };
 /// The stage that runs the tests beside the code, for `cargo xtask check`.
@@ -59,7 +59,7 @@ const UNIT_TESTS_STAGE: Stage = Stage {
     work: StageWork::InTurn(|workspace, tally| {
         // Programs have unit tests as well; those of tidy have a stage of their own.
         let selected = ["--no-fail-fast", "--lib", "--bins", "--exclude", "tidy"];
-        run_tests(workspace, &[&TEST_ARGUMENTS[..], &selected].concat(), tally)
+        run_tests_of_stage(workspace, &[&TEST_ARGUMENTS[..], &selected].concat(), tally)
     }),
 };
 /// The stage that builds all tests, so that the stages after it need no cargo and can run beside
@@ -69,8 +69,8 @@ const BUILD_STAGE: Stage = Stage {
     purpose: "all tests of all crates; tests in documentation",
     seconds: 350,
     work: StageWork::InTurn(|workspace, tally| {
-        run_cargo_in_stage(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())?;
-        run_tests(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
+        run_cargo_in_test_stage(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())?;
+        run_tests_of_stage(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
     }),
 };
 /// The stage that tests whole gateways in virtual time, which no other load disturbs.
@@ -221,7 +221,7 @@ const FAST_STAGES: [Stage; 5] =
     [FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE, CLIPPY_STAGE, UNIT_TESTS_STAGE];
 
 /// Runs `cargo xtask test`; `may_install` allows missing system packages to be installed.
-pub fn run_all_stages(may_install: bool) -> ExitCode {
+pub fn run_all_test_stages(may_install: bool) -> ExitCode {
     let title = if may_install {
         "cargo xtask test, which installs missing system packages"
     } else {
@@ -231,13 +231,13 @@ pub fn run_all_stages(may_install: bool) -> ExitCode {
 }
 
 /// Runs `cargo xtask check`.
-pub fn run_fast_stages() -> ExitCode {
+pub fn run_fast_test_stages() -> ExitCode {
     stage_runner::run_stages("cargo xtask check", &Workspace::current(false), &FAST_STAGES)
 }
 
 /// Runs `cargo xtask python`: the tests of the Python package, which need nothing that other stages
 /// build, except the wheel if it `is_built`.
-pub fn run_python_stages(is_built: bool) -> ExitCode {
+pub fn run_python_test_stages(is_built: bool) -> ExitCode {
     let stages = if is_built { &[PYTHON_STAGE][..] } else { &[WHEEL_STAGE, PYTHON_STAGE] };
     stage_runner::run_stages("cargo xtask python", &Workspace::current(false), stages)
 }
@@ -276,12 +276,15 @@ fn check_test_tools(workspace: &Workspace) -> Result<(), CommandFailure> {
 }
 
 /// Runs `cargo` with `arguments`; a status other than success is a failure.
-fn run_cargo_in_stage(workspace: &Workspace, arguments: &[&str]) -> Result<(), CommandFailure> {
+fn run_cargo_in_test_stage(
+    workspace: &Workspace,
+    arguments: &[&str],
+) -> Result<(), CommandFailure> {
     CommandLine::cargo(arguments).run_to_success(&workspace.root)
 }
 
 /// Runs `cargo` with `words`, and counts tests and doc tests.
-fn run_tests(
+fn run_tests_of_stage(
     workspace: &Workspace,
     words: &[&str],
     tally: &mut Tally,
@@ -334,7 +337,7 @@ fn check_rustdoc_stage(workspace: &Workspace) -> Result<(), CommandFailure> {
 /// whose files hold only links; the tests of wan-sim read them.
 pub fn check_example_configs_stage(workspace: &Workspace) -> Result<(), CommandFailure> {
     let mut files = Vec::new();
-    collect_toml_files(&workspace.root.join("configs"), &mut files);
+    collect_toml_files_of_stage(&workspace.root.join("configs"), &mut files);
     files.sort();
     let shown = files.iter().filter_map(|file| file.strip_prefix(&workspace.root).ok());
     let shown: Vec<String> = shown.map(|file| file.display().to_string()).collect();
@@ -344,11 +347,11 @@ pub fn check_example_configs_stage(workspace: &Workspace) -> Result<(), CommandF
 }
 
 /// Adds the paths of all TOML files below `folder` to `found`, without those of `configs/labs`.
-fn collect_toml_files(folder: &Path, found: &mut Vec<PathBuf>) {
+fn collect_toml_files_of_stage(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         if path.is_dir() && !path.ends_with("configs/labs") {
-            collect_toml_files(&path, found);
+            collect_toml_files_of_stage(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "toml") {
             found.push(path);
         }

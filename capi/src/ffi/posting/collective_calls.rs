@@ -1,6 +1,6 @@
 //! Calls that post commits and collectives on whole buffers. Arguments stand in the order of NCCL.
 
-use super::{PostArguments, PostElements, finish_collective_call};
+use super::{PostArguments, PostElements, finish_posting_call};
 use crate::ffi::arguments::{
     call_options_argument, dtype_argument, group_argument, reduction_argument,
 };
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn landbridge_commit(
         // SAFETY: as above.
         let (timeout, _) = unsafe { call_options_argument(options) }?;
         // SAFETY: as above.
-        unsafe { finish_collective_call(operation, || group.commit(step, timeout)) }
+        unsafe { finish_posting_call(operation, || group.commit(step, timeout)) }
     };
     // SAFETY: as above.
     unsafe { report(error, call) }

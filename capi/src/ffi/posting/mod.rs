@@ -12,7 +12,7 @@ use super::types::CallOptions;
 use crate::call_error::CallError;
 use crate::group::AttachedGroup;
 use crate::operation::OperationHandle;
-use crate::rank_memory::CallBuffers;
+use crate::rank_memory::RankBuffers;
 use crate::rank_poster::CollectiveCall;
 use crate::raw::ForeignMemory;
 use gateway::client::CollectiveSpec;
@@ -93,7 +93,7 @@ impl PostElements {
 
 impl PostArguments {
     /// Posts a collective of this pattern with the arguments of a C function, and ends the call as
-    /// [`finish_collective_call`] does.
+    /// [`finish_posting_call`] does.
     ///
     /// # Safety
     /// Pointers are NULL, or lead to what the header says.
@@ -115,7 +115,7 @@ impl PostArguments {
         let (shape, agreed) = (ArrayShape::FLAT, counts.agreed());
         let descriptor =
             Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern, counts: agreed };
-        descriptor.check_counts(&counts, info.size).map_err(CallError::invalid)?;
+        descriptor.check_slot_counts(&counts, info.size).map_err(CallError::invalid)?;
         let slots = descriptor.slot_elements(&counts, rank, info.size).unwrap_or_default();
         let SlotElements { contribution: given, result: got } = slots;
         let (given_bytes, got_bytes) =
@@ -128,7 +128,7 @@ impl PostArguments {
             unsafe { ForeignMemory::new(contribution.cast_mut(), given_bytes, "contribution") };
         // SAFETY: as above.
         let wanted = unsafe { ForeignMemory::new(result, got_bytes, "result") };
-        let buffers = CallBuffers {
+        let buffers = RankBuffers {
             dtype,
             contribution_bytes: given_bytes as u64,
             result_bytes: got_bytes as u64,
@@ -138,7 +138,7 @@ impl PostArguments {
         let spec = CollectiveSpec { pattern, op, weight, timeout };
         let call = CollectiveCall { spec, counts, buffers };
         // SAFETY: as above.
-        unsafe { finish_collective_call(operation, || group.post(call)) }
+        unsafe { finish_posting_call(operation, || group.post(call)) }
     }
 }
 
@@ -147,7 +147,7 @@ impl PostArguments {
 ///
 /// # Safety
 /// `operation` is NULL, or a handle can be written there.
-pub(super) unsafe fn finish_collective_call(
+pub(super) unsafe fn finish_posting_call(
     operation: *mut *mut OperationHandle,
     post: impl FnOnce() -> Result<OperationHandle, CallError>,
 ) -> Result<(), CallError> {

@@ -1,6 +1,9 @@
 //! Calls about the keys of a store and their values.
 
-use super::{ValuesArgument, ask_store, key_argument, key_texts, keys_argument, value_argument};
+use super::{
+    StoreValuesArgument, ask_store, store_key_argument, store_key_texts, store_keys_argument,
+    store_value_argument,
+};
 use crate::call_error::CallError;
 use crate::ffi::arguments::{OutputArgument, check_pointer_argument};
 use crate::ffi::report::{ErrorReport, report};
@@ -26,8 +29,8 @@ pub unsafe extern "C" fn landbridge_store_set(
     let call = || {
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
-            let key = key_argument(key, "key")?;
-            let value = value_argument(value, bytes, "value")?;
+            let key = store_key_argument(key, "key")?;
+            let value = store_value_argument(value, bytes, "value")?;
             ask_store(group, timeout_s, |store| async move { store.set(&key, &value).await })
         }
     };
@@ -52,11 +55,13 @@ pub unsafe extern "C" fn landbridge_store_multi_set(
     let call = || {
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
-            let keys = keys_argument(keys, count)?;
-            let values = value_list_argument(values, bytes, count)?;
+            let keys = store_keys_argument(keys, count)?;
+            let values = key_call_values_argument(values, bytes, count)?;
             ask_store(group, timeout_s, |store| async move {
-                let pairs: Vec<(&str, &[u8])> =
-                    key_texts(&keys).into_iter().zip(values.iter().map(Vec::as_slice)).collect();
+                let pairs: Vec<(&str, &[u8])> = store_key_texts(&keys)
+                    .into_iter()
+                    .zip(values.iter().map(Vec::as_slice))
+                    .collect();
                 store.multi_set(pairs).await
             })
         }
@@ -80,8 +85,8 @@ pub unsafe extern "C" fn landbridge_store_get(
     let call = || {
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
-            let values = ValuesArgument::new(values)?;
-            let key = key_argument(key, "key")?;
+            let values = StoreValuesArgument::new(values)?;
+            let key = store_key_argument(key, "key")?;
             let request = ask_store(group, timeout_s, |store| async move { store.get(&key).await });
             values.write(vec![request?]);
             Ok(())
@@ -107,10 +112,10 @@ pub unsafe extern "C" fn landbridge_store_multi_get(
     let call = || {
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
-            let values = ValuesArgument::new(values)?;
-            let keys = keys_argument(keys, count)?;
+            let values = StoreValuesArgument::new(values)?;
+            let keys = store_keys_argument(keys, count)?;
             values.write(ask_store(group, timeout_s, |store| async move {
-                store.multi_get(key_texts(&keys)).await
+                store.multi_get(store_key_texts(&keys)).await
             })?);
             Ok(())
         }
@@ -136,7 +141,7 @@ pub unsafe extern "C" fn landbridge_store_add(
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
             let sum = OutputArgument::optional(sum, "sum")?;
-            let key = key_argument(key, "key")?;
+            let key = store_key_argument(key, "key")?;
             sum.write(ask_store(group, timeout_s, |store| async move {
                 store.add(&key, amount).await
             })?);
@@ -166,10 +171,10 @@ pub unsafe extern "C" fn landbridge_store_compare_set(
     let call = || {
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
-            let values = ValuesArgument::new(values)?;
-            let key = key_argument(key, "key")?;
-            let expected = value_argument(expected, expected_bytes, "expected")?;
-            let desired = value_argument(desired, desired_bytes, "desired")?;
+            let values = StoreValuesArgument::new(values)?;
+            let key = store_key_argument(key, "key")?;
+            let expected = store_value_argument(expected, expected_bytes, "expected")?;
+            let desired = store_value_argument(desired, desired_bytes, "desired")?;
             let request = ask_store(group, timeout_s, |store| async move {
                 store.compare_set(&key, &expected, &desired).await
             });
@@ -197,8 +202,8 @@ pub unsafe extern "C" fn landbridge_store_append(
     let call = || {
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
-            let key = key_argument(key, "key")?;
-            let value = value_argument(value, bytes, "value")?;
+            let key = store_key_argument(key, "key")?;
+            let value = store_value_argument(value, bytes, "value")?;
             ask_store(group, timeout_s, |store| async move { store.append(&key, &value).await })
         }
     };
@@ -218,13 +223,16 @@ pub unsafe extern "C" fn landbridge_store_wait(
     timeout_s: c_double,
     error: *mut ErrorReport,
 ) -> c_int {
-    let call = || {
-        // SAFETY: the caller's promise, for each pointer.
-        unsafe {
-            let keys = keys_argument(keys, count)?;
-            ask_store(group, timeout_s, |store| async move { store.wait(key_texts(&keys)).await })
-        }
-    };
+    let call =
+        || {
+            // SAFETY: the caller's promise, for each pointer.
+            unsafe {
+                let keys = store_keys_argument(keys, count)?;
+                ask_store(group, timeout_s, |store| async move {
+                    store.wait(store_key_texts(&keys)).await
+                })
+            }
+        };
     // SAFETY: as above.
     unsafe { report(error, call) }
 }
@@ -242,19 +250,18 @@ pub unsafe extern "C" fn landbridge_store_check(
     all_exist: *mut c_int,
     error: *mut ErrorReport,
 ) -> c_int {
-    let call =
-        || {
-            // SAFETY: the caller's promise, for each pointer.
-            unsafe {
-                let all_exist = OutputArgument::new(all_exist, "all_exist")?;
-                let keys = keys_argument(keys, count)?;
-                let request = ask_store(group, timeout_s, |store| async move {
-                    store.check(key_texts(&keys)).await
-                });
-                all_exist.write(c_int::from(request?));
-                Ok(())
-            }
-        };
+    let call = || {
+        // SAFETY: the caller's promise, for each pointer.
+        unsafe {
+            let all_exist = OutputArgument::new(all_exist, "all_exist")?;
+            let keys = store_keys_argument(keys, count)?;
+            let request = ask_store(group, timeout_s, |store| async move {
+                store.check(store_key_texts(&keys)).await
+            });
+            all_exist.write(c_int::from(request?));
+            Ok(())
+        }
+    };
     // SAFETY: as above.
     unsafe { report(error, call) }
 }
@@ -275,7 +282,7 @@ pub unsafe extern "C" fn landbridge_store_delete_key(
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
             let existed = OutputArgument::optional(existed, "existed")?;
-            let key = key_argument(key, "key")?;
+            let key = store_key_argument(key, "key")?;
             let request =
                 ask_store(group, timeout_s, |store| async move { store.delete_key(&key).await });
             existed.write(c_int::from(request?));
@@ -324,8 +331,8 @@ pub unsafe extern "C" fn landbridge_store_list_keys(
     let call = || {
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
-            let values = ValuesArgument::new(values)?;
-            let prefix = key_argument(prefix, "prefix")?;
+            let values = StoreValuesArgument::new(values)?;
+            let prefix = store_key_argument(prefix, "prefix")?;
             values.write(ask_store(group, timeout_s, |store| async move {
                 store.list_keys(&prefix).await
             })?);
@@ -344,7 +351,7 @@ pub unsafe extern "C" fn landbridge_store_list_keys(
 ///
 /// # Safety
 /// Any other pointers lead to `count` values, each of as many bytes as the other list says.
-unsafe fn value_list_argument(
+unsafe fn key_call_values_argument(
     values: *const *const c_void,
     bytes: *const usize,
     count: usize,
@@ -360,7 +367,7 @@ unsafe fn value_list_argument(
     };
     let value = |(at, (value, bytes)): (usize, (&*const c_void, &usize))| {
         // SAFETY: as above.
-        unsafe { value_argument(*value, *bytes, &format!("values[{at}]")) }
+        unsafe { store_value_argument(*value, *bytes, &format!("values[{at}]")) }
     };
     values.iter().zip(bytes).enumerate().map(value).collect()
 }

@@ -37,9 +37,9 @@ where
 }
 
 /// The place where the caller wants the values of an answer.
-struct ValuesArgument(OutputArgument<*mut StoreValues>);
+struct StoreValuesArgument(OutputArgument<*mut StoreValues>);
 
-impl ValuesArgument {
+impl StoreValuesArgument {
     /// Checks the place where the caller wants the handle of values, and writes NULL there until
     /// the values come.
     ///
@@ -65,7 +65,7 @@ impl ValuesArgument {
 ///
 /// # Safety
 /// Any other pointer leads to bytes that end with a 0.
-unsafe fn key_argument(key: *const c_char, name: &str) -> Result<String, CallError> {
+unsafe fn store_key_argument(key: *const c_char, name: &str) -> Result<String, CallError> {
     // SAFETY: the caller's promise.
     let text = unsafe { text_argument(key, name) }?;
     let text = text.ok_or_else(|| CallError::invalid(format!("{name} is NULL")))?;
@@ -78,8 +78,8 @@ unsafe fn key_argument(key: *const c_char, name: &str) -> Result<String, CallErr
 /// The list is NULL, empty or too long, or a key of it is NULL or not UTF-8.
 ///
 /// # Safety
-/// Any other pointer leads to `count` keys, each as for [`key_argument`].
-unsafe fn keys_argument(
+/// Any other pointer leads to `count` keys, each as for [`store_key_argument`].
+unsafe fn store_keys_argument(
     keys: *const *const c_char,
     count: usize,
 ) -> Result<Vec<String>, CallError> {
@@ -90,8 +90,9 @@ unsafe fn keys_argument(
     // SAFETY: the caller's promise, and the check above.
     let keys = unsafe { std::slice::from_raw_parts(keys, count) };
     // SAFETY: as above.
-    let key =
-        |(at, key): (usize, &*const c_char)| unsafe { key_argument(*key, &format!("keys[{at}]")) };
+    let key = |(at, key): (usize, &*const c_char)| unsafe {
+        store_key_argument(*key, &format!("keys[{at}]"))
+    };
     keys.iter().enumerate().map(key).collect()
 }
 
@@ -102,7 +103,7 @@ unsafe fn keys_argument(
 ///
 /// # Safety
 /// Any other pointer leads to `bytes` bytes.
-unsafe fn value_argument(
+unsafe fn store_value_argument(
     value: *const c_void,
     bytes: usize,
     name: &str,
@@ -120,6 +121,6 @@ unsafe fn value_argument(
 }
 
 /// Borrows the texts of keys in the form that the client in Rust takes.
-fn key_texts(keys: &[String]) -> Vec<&str> {
+fn store_key_texts(keys: &[String]) -> Vec<&str> {
     keys.iter().map(String::as_str).collect()
 }

@@ -1,6 +1,6 @@
 //! Calls about the queues of a store.
 
-use super::{ValuesArgument, ask_store, key_argument, value_argument};
+use super::{StoreValuesArgument, ask_store, store_key_argument, store_value_argument};
 use crate::ffi::arguments::OutputArgument;
 use crate::ffi::report::{ErrorReport, report};
 use crate::group::AttachedGroup;
@@ -26,8 +26,8 @@ pub unsafe extern "C" fn landbridge_store_queue_push(
             // SAFETY: the caller's promise, for each pointer.
             unsafe {
                 let length = OutputArgument::optional(length, "length")?;
-                let key = key_argument(key, "key")?;
-                let item = value_argument(item, bytes, "item")?;
+                let key = store_key_argument(key, "key")?;
+                let item = store_value_argument(item, bytes, "item")?;
                 let request = ask_store(group, timeout_s, |store| async move {
                     store.queue_push(&key, &item).await
                 });
@@ -54,8 +54,8 @@ pub unsafe extern "C" fn landbridge_store_queue_pop(
     let call = || {
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
-            let values = ValuesArgument::new(values)?;
-            let key = key_argument(key, "key")?;
+            let values = StoreValuesArgument::new(values)?;
+            let key = store_key_argument(key, "key")?;
             let request =
                 ask_store(group, timeout_s, |store| async move { store.queue_pop(&key).await });
             values.write(vec![request?]);
@@ -81,8 +81,8 @@ pub unsafe extern "C" fn landbridge_store_queue_try_pop(
     let call = || {
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
-            let values = ValuesArgument::new(values)?;
-            let key = key_argument(key, "key")?;
+            let values = StoreValuesArgument::new(values)?;
+            let key = store_key_argument(key, "key")?;
             let request =
                 ask_store(group, timeout_s, |store| async move { store.queue_try_pop(&key).await });
             values.write(request?.into_iter().collect());
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn landbridge_store_queue_len(
         // SAFETY: the caller's promise, for each pointer.
         unsafe {
             let length = OutputArgument::new(length, "length")?;
-            let key = key_argument(key, "key")?;
+            let key = store_key_argument(key, "key")?;
             length.write(ask_store(group, timeout_s, |store| async move {
                 store.queue_len(&key).await
             })?);

@@ -1,9 +1,9 @@
 //! How a client reaches a gateway, and hands over the rank's arena.
 
-use super::tls::TlsGateway;
+use super::tls::AttachTlsGateway;
 use crate::access::TrustedSocketUsers;
 use crate::local::listener::{
-    ConnectError, InProcessConnector, TrainerStream, Transport, connect_unix_listener,
+    ConnectError, ListenerConnector, TrainerStream, Transport, connect_unix_listener,
 };
 use crate::memory::arena::{Arena, ArenaError};
 use crate::wan::connect::tls::CredentialsError;
@@ -18,14 +18,14 @@ pub enum GatewayAddress {
     /// Its Unix socket.
     Socket(PathBuf),
     /// TLS over TCP, from another host of its site.
-    Tls(TlsGateway),
+    Tls(AttachTlsGateway),
     /// A gateway in this process.
-    InProcess(InProcessConnector),
+    InProcess(ListenerConnector),
     /// A gateway in this process, with an arena whose pages repeat: for simulations of sizes and
     /// times, which read no values.
-    InProcessFolded(InProcessConnector),
+    InProcessFolded(ListenerConnector),
     /// A gateway in this process that is sent bytes, as one on another host is: for simulations.
-    InProcessStreamed(InProcessConnector),
+    InProcessStreamed(ListenerConnector),
 }
 
 /// Why there is no arena that can be handed to a gateway.
@@ -43,11 +43,11 @@ pub(in crate::client) enum ArenaHandover {
     /// A file descriptor, for a gateway in another process.
     Memfd { socket: PathBuf, arena: Arc<Arena>, memfd: OwnedFd },
     /// The arena itself.
-    InProcess { connector: InProcessConnector, arena: Arc<Arena> },
+    InProcess { connector: ListenerConnector, arena: Arc<Arena> },
     /// No way: the bytes of contributions are sent instead.
-    Tls { gateway: TlsGateway, config: Arc<ClientConfig>, arena: Arc<Arena> },
+    Tls { gateway: AttachTlsGateway, config: Arc<ClientConfig>, arena: Arc<Arena> },
     /// No way either, to a gateway in this process.
-    InProcessStreamed { connector: InProcessConnector, arena: Arc<Arena> },
+    InProcessStreamed { connector: ListenerConnector, arena: Arc<Arena> },
 }
 
 impl ArenaHandover {

@@ -4,7 +4,7 @@ pub(super) mod handover;
 mod tls;
 
 pub use handover::GatewayAddress;
-pub use tls::{NoTlsAddress, TlsAddress, TlsGateway};
+pub use tls::{AttachTlsGateway, NoTlsAddress, TlsAddress};
 
 use super::arena_slots::SlotAllocator;
 use super::client_handle::Client;
@@ -19,7 +19,7 @@ use crate::events::GroupNumber;
 use crate::local::listener::{ConnectError, TrainerStream};
 use crate::local::protocol::{
     self, LOCAL_VERSION, LocalRequest, LocalResponse, STORE_REQUESTS_MAX, Token,
-    read_local_message, write_local_message,
+    read_protocol_message, write_protocol_message,
 };
 use crate::local::refusal::{Refusal, RefusalReason};
 use crate::memory::arena::ArenaError;
@@ -107,19 +107,19 @@ pub enum AttachError {
     Memory(#[from] ArenaError),
     /// The gateways did not meet in time.
     #[error("{0}")]
-    NoEpoch(EpochTimeout),
+    NoEpoch(AttachEpochTimeout),
 }
 
 /// An attached rank whose first epoch did not begin in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EpochTimeout {
+pub struct AttachEpochTimeout {
     /// How long the rank waited.
     pub timeout: Span,
     /// The reason in the words of the gateway; `None` if it did not say.
     pub why: Option<String>,
 }
 
-impl fmt::Display for EpochTimeout {
+impl fmt::Display for AttachEpochTimeout {
     /// Prints the time that the rank waited and what its gateway waited for.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = self.why.as_deref().unwrap_or("some gateway is missing");
@@ -152,7 +152,7 @@ impl AttachError {
     }
 }
 
-impl TlsGateway {
+impl AttachTlsGateway {
     /// Connects to the gateway, which has proved its name then, and attaches nothing: for checks of a
     /// deployment.
     ///
@@ -239,7 +239,7 @@ impl Client {
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 let timeout = options.epoch_timeout;
-                return Err(AttachError::NoEpoch(EpochTimeout { timeout, why: None }));
+                return Err(AttachError::NoEpoch(AttachEpochTimeout { timeout, why: None }));
             }
             tokio::time::sleep(pause.duration()).await;
             pause = (pause + pause).min(ATTACH_RETRY_PAUSE_MAX);
@@ -259,7 +259,7 @@ impl Client {
         let mut stream =
             connected.map_err(|error| AttachError::of_connect(error, || handover.address()))?;
         let world_size = send_attach_request(&mut stream, options).await?;
-        let connection = start_connection(stream, arena, options, world_size);
+        let connection = start_attached_connection(stream, arena, options, world_size);
         let epoch_timeout = options.epoch_timeout;
         let deadline = *deadline.get_or_insert_with(|| Instant::now() + epoch_timeout.duration());
         let mut settled = connection.settled.subscribe();
@@ -271,7 +271,7 @@ impl Client {
                     epoch_timeout,
                     connection.lock_state().group_mut(GroupNumber::JOB).awaited.clone(),
                 );
-                return Err(AttachError::NoEpoch(EpochTimeout { timeout, why }));
+                return Err(AttachError::NoEpoch(AttachEpochTimeout { timeout, why }));
             }
         }
         if let Some(why) = connection.lock_state().ended.clone() {
@@ -299,9 +299,9 @@ async fn send_attach_request(
         Some(why) => AttachError::Untrusted(why),
         None => AttachError::Lost(error.to_string()),
     };
-    let sent = write_local_message(stream, &request.encode()).await;
+    let sent = write_protocol_message(stream, &request.encode()).await;
     // A gateway that has closed the connection may have said why.
-    let answer = match (read_local_message(stream).await, sent) {
+    let answer = match (read_protocol_message(stream).await, sent) {
         (Ok(answer), _) => answer,
         (Err(error), _) if trainer_tls_distrust(&error).is_some() => return Err(lost(error)),
         (_, Err(error)) | (Err(error), Ok(())) => return Err(lost(error)),
@@ -317,7 +317,7 @@ async fn send_attach_request(
 }
 
 /// Spawns the tasks that read and write the connection of an attached rank.
-fn start_connection(
+fn start_attached_connection(
     stream: Box<dyn TrainerStream>,
     arena: &RankArena,
     options: &AttachOptions,
@@ -369,9 +369,9 @@ mod tests {
             for responses in answers {
                 let (mut stream, _) = listener.accept().await.expect("a connection");
                 stream.read_u8().await.expect("the first byte");
-                read_local_message(&mut stream).await.expect("a request");
+                read_protocol_message(&mut stream).await.expect("a request");
                 for response in responses {
-                    let sent = write_local_message(&mut stream, &response.encode()).await;
+                    let sent = write_protocol_message(&mut stream, &response.encode()).await;
                     sent.expect("the client reads");
                 }
                 attached.push(stream);

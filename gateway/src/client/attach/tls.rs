@@ -1,7 +1,7 @@
 //! The way to the gateway of another host: `tls://HOST:PORT`.
 
 use crate::local::listener::ConnectError;
-use crate::local::remote::attach_listener::prepare_remote_socket;
+use crate::local::remote::attach_listener::prepare_attach_socket;
 use crate::wan::connect::tls::{CredentialsError, attach_client_config};
 use rustix::net::sockopt;
 use rustls::ClientConfig;
@@ -75,7 +75,7 @@ impl fmt::Display for TlsAddress {
 
 /// A gateway on another host, and the files by which both ends prove who they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsGateway {
+pub struct AttachTlsGateway {
     /// Its address.
     pub address: TlsAddress,
     /// The certificate of the deployment's CA, PEM.
@@ -86,7 +86,7 @@ pub struct TlsGateway {
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-impl TlsGateway {
+impl AttachTlsGateway {
     /// Makes the way to the gateway at an address, which must prove its name by a certificate of
     /// the CA in the file `ca`. The trainer shows no certificate.
     pub fn new(address: TlsAddress, ca: impl Into<PathBuf>) -> Self {
@@ -115,7 +115,7 @@ impl TlsGateway {
         let connecting = async {
             let TlsAddress { host, port } = &self.address;
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
-            prepare_remote_socket(&stream)?;
+            prepare_attach_socket(&stream)?;
             sockopt::set_tcp_user_timeout(stream.as_fd(), UNACKNOWLEDGED_MS_MAX)?;
             let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
             TlsConnector::from(Arc::clone(config)).connect(name, stream).await

@@ -97,7 +97,7 @@ impl GroupState {
     ///
     /// # Errors
     /// [`Failure`]: the rank can post nothing either, and nothing was counted.
-    pub fn count_making(&mut self) -> Result<GroupPlace, Failure> {
+    pub fn count_group_making(&mut self) -> Result<GroupPlace, Failure> {
         if let Some(failure) = self.over.clone().or_else(|| self.epoch_failure()) {
             return Err(failure);
         }

@@ -13,7 +13,7 @@ use super::attach::handover::ArenaHandover;
 use crate::events::GroupNumber;
 use crate::local::listener::{TrainerStream, Transport};
 use crate::local::protocol::{
-    LocalRequest, LocalResponse, read_local_message, write_local_message,
+    LocalRequest, LocalResponse, read_protocol_message, write_protocol_message,
 };
 use crate::local::remote::pieces::{
     PieceReceiver, append_contribution_piece, is_contribution_sent_in_pieces, piece_ranges,
@@ -258,7 +258,7 @@ pub(super) async fn write_connection_requests(
             if let Some((contribution, offset)) = bytes {
                 send_contribution_over_connection(&mut writer, &contribution, offset).await?;
             }
-            write_local_message(&mut writer, &request.encode()).await
+            write_protocol_message(&mut writer, &request.encode()).await
         };
         if let Err(error) = written.await
             && let Some(connection) = connection.upgrade()
@@ -291,7 +291,7 @@ pub(super) async fn read_connection_events(
     let mut pieces = PieceReceiver::new();
     let ended = |error: io::Error| format!("connection to the gateway ended: {error}");
     let why = loop {
-        let response = match read_local_message(&mut reader).await {
+        let response = match read_protocol_message(&mut reader).await {
             Ok(bytes) => LocalResponse::decode(&bytes),
             Err(error) => break ended(error),
         };

@@ -77,7 +77,7 @@ fn checked_addresses_between(
 }
 
 /// Records a fault of the fabric as a whole at the key that has to change.
-pub(super) fn report_fabric_fault(
+pub(super) fn record_fabric_check_fault(
     source: &ConfigSource<'_>,
     fault: &FabricError,
     gateways: &[GatewayEntry],

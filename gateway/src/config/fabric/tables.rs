@@ -1,11 +1,11 @@
 //! Reads the tables of a fabric file.
 
-use super::check::{check_fabric_address_families, check_lane_ports, report_fabric_fault};
+use super::check::{check_fabric_address_families, check_lane_ports, record_fabric_check_fault};
 use super::entry::{GatewayAddresses, GatewayEntry};
 use super::keys;
 use crate::config::section::Section;
 use crate::config::source::ConfigSource;
-use crate::config::values::{FromValue, Name, is_valid_config_name};
+use crate::config::values::{FromValue, Name, is_valid_name_value};
 use crate::wan::link::policy::{
     ControllerPolicy, LINK_RATE_MIN_BITS_PER_S, LinkPolicies, LinkPolicy,
 };
@@ -40,12 +40,12 @@ pub(super) fn read_fabric_tables(
     let mut regions = Vec::new();
     let mut gateways = Vec::new();
     for (name, section) in root.read_subtables(&keys::REGION_TABLE) {
-        let (region, entries) = read_region_table(source, name, &section);
+        let (region, entries) = read_fabric_region_table(source, name, &section);
         regions.push(region);
         gateways.extend(entries);
     }
     let (links, policies): (Vec<_>, Vec<_>) =
-        read_link_tables(source, root, &regions).into_iter().unzip();
+        read_fabric_link_tables(source, root, &regions).into_iter().unzip();
     check_lane_ports(source, &gateways);
     let name = name.map_or_else(String::new, |name| name.0);
     match Fabric::new(&name, mtu.unwrap_or(MTU_DEFAULT), regions, links.clone()) {
@@ -53,13 +53,13 @@ pub(super) fn read_fabric_tables(
             let fabric = fabric.with_lanes_min(lanes);
             check_fabric_address_families(source, &fabric, &gateways);
             let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
-            let policies = policies_of_link_tables(&fabric, &links, policies);
+            let policies = policies_of_fabric_tables(&fabric, &links, policies);
             let (addresses, mtu_pinned) = (addresses.collect(), mtu.is_some());
             Some(FabricTables { fabric, addresses, mtu_pinned, policies })
         }
         Err(faults) => {
             for fault in faults {
-                report_fabric_fault(source, &fault, &gateways, &links);
+                record_fabric_check_fault(source, &fault, &gateways, &links);
             }
             None
         }
@@ -67,12 +67,12 @@ pub(super) fn read_fabric_tables(
 }
 
 /// Reads a table `[region.NAME]`. Values at fault are replaced, so that they cause no second fault.
-fn read_region_table(
+fn read_fabric_region_table(
     source: &ConfigSource<'_>,
     name: String,
     section: &Section<'_>,
 ) -> (FabricRegionSpec, Vec<GatewayEntry>) {
-    check_table_name(source, section.key(), &name);
+    check_fabric_table_name(source, section.key(), &name);
     let ranks_given = section.has_key("ranks");
     let ranks = section.read_required(&keys::REGION_RANKS).map(|ranks| ranks.0);
     let speeds = section.read_optional(&keys::REGION_SPEEDS).map(|speeds| speeds.0);
@@ -83,7 +83,7 @@ fn read_region_table(
     }
     let mut gateways: Vec<GatewayEntry> = tables
         .into_iter()
-        .map(|(name, table)| read_gateway_table(source, name, &table, several))
+        .map(|(name, table)| read_fabric_gateway_table(source, name, &table, several))
         .collect();
     if let [only] = gateways.as_mut_slice()
         && only.ranks.is_none()
@@ -119,13 +119,13 @@ fn read_region_table(
 
 /// Reads a table `[region.NAME.gateway.NAME]`; `several` says whether the region has several
 /// gateways.
-fn read_gateway_table(
+fn read_fabric_gateway_table(
     source: &ConfigSource<'_>,
     name: String,
     section: &Section<'_>,
     several: bool,
 ) -> GatewayEntry {
-    check_table_name(source, section.key(), &name);
+    check_fabric_table_name(source, section.key(), &name);
     if name == "ca" {
         let problem = "would give its certificate the file of the CA, ca.pem".to_owned();
         source.record_fault(section.key(), problem, "another name".to_owned());
@@ -157,7 +157,7 @@ fn read_gateway_table(
 }
 
 /// Reads all tables `[link.A-B]` whose names join two regions.
-fn read_link_tables(
+fn read_fabric_link_tables(
     source: &ConfigSource<'_>,
     root: &Section<'_>,
     regions: &[FabricRegionSpec],
@@ -167,10 +167,10 @@ fn read_link_tables(
         let given = section.read_optional(&keys::LINK_RATE);
         let rtt = section.read_required(&keys::LINK_RTT).unwrap_or(Span::ZERO);
         let loss = section.read_optional(&keys::LINK_LOSS).map(|loss| loss.0).unwrap_or_default();
-        let ends = split_link_table_name(&name, regions);
-        let ports = ends.first().and_then(|between| fabric_port_rate_between(between, regions));
+        let ends = split_fabric_table_name(&name, regions);
+        let ports = ends.first().and_then(|between| fabric_table_port_rate(between, regions));
         let rate = given.or(ports).unwrap_or(FAULTY_PORT_SUBSTITUTE.egress);
-        let policy = read_link_table_policy(source, &section, rate);
+        let policy = read_fabric_link_policy(source, &section, rate);
         match ends.as_slice() {
             [between] => {
                 links.push((FabricLinkSpec { between: between.clone(), rate, rtt, loss }, policy));
@@ -195,7 +195,7 @@ fn read_link_tables(
 
 /// Returns the most that the ports of two regions can exchange in the faster direction; `None` if a
 /// region has no port.
-fn fabric_port_rate_between(
+fn fabric_table_port_rate(
     between: &(String, String),
     regions: &[FabricRegionSpec],
 ) -> Option<BitRate> {
@@ -214,7 +214,7 @@ fn fabric_port_rate_between(
 }
 
 /// Reads the schedule and the congestion controller of a link whose capacity is `rate`.
-fn read_link_table_policy(
+fn read_fabric_link_policy(
     source: &ConfigSource<'_>,
     section: &Section<'_>,
     rate: BitRate,
@@ -240,7 +240,7 @@ fn read_link_table_policy(
 }
 
 /// Returns the policy of each link by the numbers of the two regions that the link joins.
-fn policies_of_link_tables(
+fn policies_of_fabric_tables(
     fabric: &Fabric,
     links: &[FabricLinkSpec],
     policies: Vec<LinkPolicy>,
@@ -257,7 +257,7 @@ fn policies_of_link_tables(
 }
 
 /// Returns all ways to split a link's name into two regions, whose names may contain hyphens.
-fn split_link_table_name(name: &str, regions: &[FabricRegionSpec]) -> Vec<(String, String)> {
+fn split_fabric_table_name(name: &str, regions: &[FabricRegionSpec]) -> Vec<(String, String)> {
     let known = |name: &str| regions.iter().any(|region| region.name == name);
     let splits = name.match_indices('-').map(|(at, _)| (&name[..at], &name[at + 1..]));
     let joined = splits.filter(|(one, other)| known(one) && known(other) && one != other);
@@ -265,8 +265,8 @@ fn split_link_table_name(name: &str, regions: &[FabricRegionSpec]) -> Vec<(Strin
 }
 
 /// Records a fault of the table `key` whose `name` is not valid for a region or gateway.
-fn check_table_name(source: &ConfigSource<'_>, key: &str, name: &str) {
-    if !is_valid_config_name(name) {
+fn check_fabric_table_name(source: &ConfigSource<'_>, key: &str, name: &str) {
+    if !is_valid_name_value(name) {
         let problem = format!("`{name}` is not a valid name");
         source.record_fault(key, problem, Name::VALUE_TYPE.accepted.to_owned());
     }

@@ -31,7 +31,7 @@ impl LanePeer {
     /// Returns the paths of all lanes to the peer, to be checked. A path within a region counts as
     /// one without distance.
     pub fn lane_paths(&self, fabric: &Fabric) -> CheckedPaths {
-        let lanes = 0..plan::plan_lane_count(fabric);
+        let lanes = 0..plan::plan_lanes_limit(fabric);
         let ends = |lane| (self.own.of_lane(lane).ip(), self.theirs.of_lane(lane));
         let rtt = self.link.as_ref().map_or(Span::ZERO, |link| link.rtt);
         CheckedPaths { lanes: lanes.map(ends).collect(), rtt, mtu: fabric.mtu() }

@@ -7,7 +7,7 @@ use crate::config::fault::Fault;
 use crate::config::key::TableKeys;
 use crate::config::section::Section;
 use crate::config::source::{ConfigSource, read_config_source};
-use crate::config::values::{FromValue, Name, is_valid_config_name};
+use crate::config::values::{FromValue, Name, is_valid_name_value};
 use crate::local::socket::SocketMode;
 use crate::wan::connect::addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
@@ -98,7 +98,7 @@ pub(super) struct RegionTables {
 }
 
 /// Loads the fabric file that a region file names; `None` when faults were recorded.
-fn load_fabric_of_region(source: &ConfigSource<'_>, path: &Path) -> Option<FabricFile> {
+fn load_fabric_of_region_table(source: &ConfigSource<'_>, path: &Path) -> Option<FabricFile> {
     let text = match read_config_source(path) {
         Ok(text) => text,
         Err(faults) => {
@@ -126,12 +126,13 @@ pub(super) fn read_region_tables(
     root: &Section<'_>,
 ) -> Option<RegionTables> {
     let fabric = root.read_required(&keys::FABRIC_PATH).map(|path| source.resolve_path(&path));
-    let fabric = fabric.and_then(|path| load_fabric_of_region(source, &path));
+    let fabric = fabric.and_then(|path| load_fabric_of_region_table(source, &path));
     let mut gateways = BTreeMap::new();
     let mut region = None;
-    for (name, section) in read_required_tables(root, &keys::GATEWAY_TABLE) {
+    for (name, section) in read_required_region_tables(root, &keys::GATEWAY_TABLE) {
         let known = fabric.as_ref().and_then(|fabric| {
-            find_gateway_of_table(source, &section, fabric.fabric(), &name).map(|id| (fabric, id))
+            find_gateway_of_region_table(source, &section, fabric.fabric(), &name)
+                .map(|id| (fabric, id))
         });
         if let Some((fabric, id)) = known {
             let of = fabric.fabric().gateway(id).region;
@@ -142,22 +143,22 @@ pub(super) fn read_region_tables(
             check_gateway_table_reachable(source, &section, fabric, id);
             check_gateway_table_listen_key(source, &section, fabric, id);
         }
-        let config = read_gateway_table(source, &name, known.map(|(_, id)| id), &section);
+        let config = read_region_gateway_table(source, &name, known.map(|(_, id)| id), &section);
         gateways.extend(config.map(|config| (name, config)));
     }
     let mut jobs = BTreeMap::new();
-    for (name, section) in read_required_tables(root, &keys::JOB_TABLE) {
-        if !is_valid_config_name(&name) {
+    for (name, section) in read_required_region_tables(root, &keys::JOB_TABLE) {
+        if !is_valid_name_value(&name) {
             let problem = format!("`{name}` is not a valid name");
             source.record_fault(section.key(), problem, Name::VALUE_TYPE.accepted.to_owned());
         }
-        jobs.extend(read_job_table(source, &name, &section).map(|job| (name, job)));
+        jobs.extend(read_region_job_table(source, &name, &section).map(|job| (name, job)));
     }
     Some(RegionTables { fabric: fabric?, gateways, jobs })
 }
 
 /// Reads all tables of one kind; records a fault when there is none.
-fn read_required_tables<'a>(
+fn read_required_region_tables<'a>(
     root: &Section<'a>,
     table: &'static TableKeys,
 ) -> Vec<(String, Section<'a>)> {
@@ -170,7 +171,7 @@ fn read_required_tables<'a>(
 
 /// Returns the number in the fabric of the gateway that a table of the region file names; records a
 /// fault when the fabric has none of that name.
-fn find_gateway_of_table(
+fn find_gateway_of_region_table(
     source: &ConfigSource<'_>,
     section: &Section<'_>,
     fabric: &Fabric,
@@ -232,7 +233,7 @@ fn check_gateway_table_listen_key(
 }
 
 /// Reads a table `[gateway.NAME]`; `None` when a value is at fault or the fabric lacks the gateway.
-fn read_gateway_table(
+fn read_region_gateway_table(
     source: &ConfigSource<'_>,
     name: &str,
     id: Option<GatewayId>,
@@ -258,7 +259,7 @@ fn read_gateway_table(
     let memory = section.read_required(&keys::GATEWAY_MEMORY);
     let status_address = status.as_ref().map(|bind| bind.0);
     if let (Some(attach), Some(status)) = (attach, status_address)
-        && addresses_overlap(attach, status)
+        && region_table_addresses_overlap(attach, status)
     {
         let problem = format!("is the address of `{}` too", keys::GATEWAY_STATUS.name);
         let accepted = "an address and port of its own".to_owned();
@@ -319,7 +320,7 @@ fn read_gateway_table_socket_mode(
 }
 
 /// Reads a table `[job.NAME]`; `None` when a value is at fault.
-fn read_job_table(
+fn read_region_job_table(
     source: &ConfigSource<'_>,
     name: &str,
     section: &Section<'_>,
@@ -333,7 +334,7 @@ fn read_job_table(
 
 /// Returns whether no two programs can listen at both TCP addresses: they have the port and an IP
 /// address in common. The unspecified address has all of the host; that of IPv6 takes IPv4, too.
-fn addresses_overlap(one: SocketAddr, other: SocketAddr) -> bool {
+fn region_table_addresses_overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let has_all = |all: SocketAddr, of: SocketAddr| {
         all.ip().is_unspecified() && (all.is_ipv6() || of.is_ipv4())
     };

@@ -160,7 +160,7 @@ fn the_fewest_lanes_are_read() {
     for (text, lanes, most) in [("1", 1, 4), ("4", 4, 4), ("16", 16, 16)] {
         let file = with(text).expect("valid");
         let fabric = file.fabric();
-        assert_eq!((fabric.lanes_min(), plan::plan_lane_count(fabric)), (lanes, most));
+        assert_eq!((fabric.lanes_min(), plan::plan_lanes_limit(fabric)), (lanes, most));
     }
     for bad in ["0", "17", "-1", "\"4\"", "1.5"] {
         let faults: Vec<Fault> = with(bad).expect_err(bad).into_iter().collect();

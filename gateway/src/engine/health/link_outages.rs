@@ -67,7 +67,8 @@ impl LinkOutages {
         let is_up = |ends: &OutageEnds| !found.contains_key(ends) && !awaited.contains_key(ends);
         let mut lines = Vec::new();
         for (ends, outage) in self.down.extract_if(.., |ends, _| is_up(ends)) {
-            let (link, lasted) = (link_name(fabric, ends), now.since(outage.since).rounded());
+            let (link, lasted) =
+                (outage_link_name(fabric, ends), now.since(outage.since).rounded());
             let text = format!("link {link} is up again after {lasted}; plans use it again");
             lines.push(OutageLine::Up { link, text });
         }
@@ -75,7 +76,7 @@ impl LinkOutages {
             if self.down.contains_key(&ends) {
                 continue;
             }
-            let link = link_name(fabric, ends);
+            let link = outage_link_name(fabric, ends);
             let is_warning = self.warnings.is_due(WarningCause::Link, &link, now);
             let way = match (way_round_outage(fabric, graph, pair), graph.fabric_in_use(fabric)) {
                 (_, None) => "data cannot go round it, and no epoch begins".to_owned(),
@@ -130,7 +131,7 @@ fn links_of(
 }
 
 /// Returns the name of a link, such as `east-west`.
-fn link_name(fabric: &Fabric, (a, b): OutageEnds) -> String {
+fn outage_link_name(fabric: &Fabric, (a, b): OutageEnds) -> String {
     [a, b].map(|region| fabric.region(region).name.clone()).join("-")
 }
 

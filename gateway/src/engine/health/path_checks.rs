@@ -32,7 +32,7 @@ impl Engine {
     /// Judges the gateway, and tells trainers without an epoch why. Sets the metrics of the
     /// judgement, and logs problems that last and that end.
     pub(crate) fn note_problems(&mut self, now: TimeNs) {
-        let report = self.gateway_report();
+        let report = self.gateway_status_report();
         for job in self.jobs.values_mut() {
             job.tell_awaited_epoch(describe_unready_epoch(&report, &job.name), now);
         }

@@ -21,7 +21,7 @@ impl Job {
         self.touched.insert(self.world.id);
         while let Some(id) = self.touched.pop_first() {
             while self.perform_next_action(id, shared) {}
-            self.free_if_left(id, shared.host.now());
+            self.free_group_if_left(id, shared.host.now());
             self.note_deadline(id);
         }
         self.perform_store_actions(shared);
@@ -57,7 +57,7 @@ impl Job {
         match of_job {
             Some(JobAction::Introduce(to)) => self.introduce_group(id, to, shared),
             Some(JobAction::Notify(rank, event)) => self.ranks.notify(rank, id, event),
-            Some(JobAction::Note(note)) => self.handle_note(id, note, shared),
+            Some(JobAction::Note(note)) => self.act_on_session_note(id, note, shared),
             None => {}
         }
         is_any
@@ -78,7 +78,7 @@ impl Job {
 
     /// Acts on a fact that a group's session noted: ends counted groups, divides link rates by a
     /// new plan, and logs.
-    fn handle_note(&mut self, id: GroupId, note: SessionNote, shared: &EngineShared) {
+    fn act_on_session_note(&mut self, id: GroupId, note: SessionNote, shared: &EngineShared) {
         let now = shared.host.now();
         if matches!(note, SessionNote::EpochBegan { .. } | SessionNote::EpochEnded { .. }) {
             self.end_counted_groups(id, shared, now);
@@ -89,7 +89,7 @@ impl Job {
         let another =
             matches!(note, SessionNote::EpochBegan { .. } | SessionNote::PlanChanged { .. });
         if let Some(plan) = self.world.session.plan().filter(|_| another) {
-            shared.peers.divide_rates(id, plan);
+            shared.peers.divide_traffic_rates(id, plan);
         }
         self.report_note(note, shared.bound.get(), now);
     }

@@ -7,7 +7,9 @@
 use super::Job;
 use super::engine_shared::EngineShared;
 use super::group::JobGroup;
-use super::membership::{GroupMaking, GroupMembership, PeerChange, PeerMember, group_id_of_facts};
+use super::membership::{
+    GroupMaking, GroupMembership, PeerChange, PeerMember, membership_group_id,
+};
 use crate::events::{GROUPS_MAX, GroupNumber, GroupPlace};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
 use hier_collectives::plan::{self, Plan};
@@ -38,7 +40,7 @@ impl Job {
         let GroupMaking { rank, number, parent, place, ranks } = making;
         let Some(parent) = self.ranks.group(rank, parent) else { return };
         let facts = GroupFacts { job: self.world.id, parent, place, ranks };
-        let id = group_id_of_facts(&facts);
+        let id = membership_group_id(&facts);
         let failure = if self.ranks.is_in_group(rank, id) {
             let text = format!(
                 "rank {rank} made {} twice; leave it first, or give another tag",
@@ -65,8 +67,8 @@ impl Job {
         if let Some(rank) = group.rank_in_session(rank) {
             group.session.handle_attach(rank, now);
         }
-        self.begin_or_tell(id, began, shared, now);
-        self.disband_if_contradicted(id, shared, now);
+        self.begin_or_tell_group(id, began, shared, now);
+        self.disband_contradicted_groups(id, shared, now);
     }
 
     /// Removes a rank of this gateway from a group that it knows by `number`.
@@ -148,8 +150,8 @@ impl Job {
         if let Some(membership) = self.group_mut(id).and_then(|group| group.membership.as_mut()) {
             membership.note_peer(from, said);
         }
-        self.begin_or_tell(id, false, shared, now);
-        self.disband_if_contradicted(id, shared, now);
+        self.begin_or_tell_group(id, false, shared, now);
+        self.disband_contradicted_groups(id, shared, now);
     }
 
     /// Notes what another gateway says about a group that is known here.
@@ -170,7 +172,7 @@ impl Job {
     ///
     /// # Errors
     /// [`PeerError::NotYours`]: the group has no rank of that gateway.
-    pub fn handle_peer_disband(
+    pub fn handle_group_disband(
         &mut self,
         from: GatewayId,
         id: GroupId,
@@ -194,7 +196,7 @@ impl Job {
 
     /// Removes a group that nobody takes part in. A group with work under way is first disbanded,
     /// which fails that work; a later call removes it.
-    pub(super) fn free_if_left(&mut self, id: GroupId, now: TimeNs) {
+    pub(super) fn free_group_if_left(&mut self, id: GroupId, now: TimeNs) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let Some(membership) = &mut group.membership else { return };
         if !membership.is_left() {
@@ -216,13 +218,13 @@ impl Job {
             self.deadlines.remove(&(deadline, id));
         }
         self.groups.remove(&id);
-        self.share_memory();
+        self.share_memory_among_groups();
     }
 
     /// Sets the memory for partials of the job and its groups, and their shares of links: equal parts.
     /// Idle groups count, too, since a share that changed with each collective would shorten the
     /// deadlines of those under way.
-    pub fn share_memory(&mut self) {
+    pub fn share_memory_among_groups(&mut self) {
         let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
         let one_in = self.settings.one_in.saturating_mul(parts);
         let partials = ByteCount::new(self.settings.partials.get() / parts);
@@ -283,7 +285,7 @@ impl Job {
         let group = JobGroup::of_session(self.world.id, id, config, membership, mapped);
         self.groups.insert(id, group);
         self.touched.insert(id);
-        self.share_memory();
+        self.share_memory_among_groups();
         Ok(())
     }
 
@@ -305,7 +307,13 @@ impl Job {
     /// Lets the session of a new group meet the gateways that can be reached. If the session has
     /// begun before, tells them that this gateway takes part; `began` says that it did not until
     /// now.
-    fn begin_or_tell(&mut self, id: GroupId, began: bool, shared: &EngineShared, now: TimeNs) {
+    fn begin_or_tell_group(
+        &mut self,
+        id: GroupId,
+        began: bool,
+        shared: &EngineShared,
+        now: TimeNs,
+    ) {
         let graph = Arc::clone(shared.peers.graph());
         let Some(group) = self.group_mut(id) else { return };
         if group.has_begun {
@@ -329,7 +337,7 @@ impl Job {
 
     /// Ends a group, and others at its place, if a rank of this gateway is in two of them. A rank
     /// makes one group at each place, so ranks disagree on the ranks of the group there.
-    fn disband_if_contradicted(&mut self, id: GroupId, shared: &EngineShared, now: TimeNs) {
+    fn disband_contradicted_groups(&mut self, id: GroupId, shared: &EngineShared, now: TimeNs) {
         let own = self.world.session.fabric().gateway(self.settings.me).ranks.clone();
         let Some(new) = self.groups.get(&id).and_then(|group| group.membership.as_ref()) else {
             return;
@@ -352,7 +360,7 @@ impl Job {
         });
         let others: Vec<(GroupId, GroupFacts)> = others.collect();
         for (other, other_facts) in others {
-            let failure = contradiction_failure(&facts, &other_facts);
+            let failure = group_contradiction_failure(&facts, &other_facts);
             for id in [id, other] {
                 self.disband_group(id, &failure, now);
                 self.tell_group(id, shared);
@@ -362,7 +370,7 @@ impl Job {
 }
 
 /// Makes the failure of two groups at one place, with one text on all gateways.
-fn contradiction_failure(one: &GroupFacts, other: &GroupFacts) -> Failure {
+fn group_contradiction_failure(one: &GroupFacts, other: &GroupFacts) -> Failure {
     let (one, other) = if one.ranks < other.ranks { (one, other) } else { (other, one) };
     let text = format!(
         "ranks disagree on a group: some made {}, others {}, at one place of its parent; let all \

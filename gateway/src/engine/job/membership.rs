@@ -142,7 +142,7 @@ impl GroupMembership {
 
 /// Returns the id of a group: 64 bits of the SHA-256 of its facts, so that nobody finds a group
 /// with the id of another, or of a job.
-pub(in crate::engine) fn group_id_of_facts(facts: &GroupFacts) -> GroupId {
+pub(in crate::engine) fn membership_group_id(facts: &GroupFacts) -> GroupId {
     let mut text = Vec::new();
     facts.write_to(&mut text);
     let digest = digest::digest(&digest::SHA256, &text);
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn groups_that_differ_in_a_fact_have_other_ids() {
-        let id = |facts: &GroupFacts| group_id_of_facts(facts);
+        let id = |facts: &GroupFacts| membership_group_id(facts);
         let one = facts(1, &[0, 2]);
         assert_eq!(id(&one), id(&facts(1, &[0, 2])));
         let nested = GroupFacts { parent: GroupId(9), ..one.clone() };

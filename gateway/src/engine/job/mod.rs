@@ -17,7 +17,7 @@ pub(super) mod membership;
 pub(super) mod report;
 mod work_totals;
 
-use super::ranks::AttachedRanks;
+use super::attached_ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
 use crate::events::{AttachmentId, GroupNumber, JobSession, LocalEvent};
 use crate::log_throttle::LogThrottle;
@@ -228,7 +228,7 @@ impl Job {
     pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
         self.settings.partials = partials;
         self.settings.one_in = one_in;
-        self.share_memory();
+        self.share_memory_among_groups();
     }
 
     /// Returns the earliest time at which a session or the store wants to be called.

@@ -1,7 +1,7 @@
 //! Logs and counts what happens in a job.
 
 use super::groups::group_text;
-use super::work_totals::CollectiveEfficiency;
+use super::work_totals::WorkEfficiency;
 use super::{Job, LoggedWait};
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
@@ -35,7 +35,7 @@ impl Job {
         match &note {
             SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
             SessionNote::Completed { sequence, pattern, bytes, took, .. } => {
-                rated = CollectiveEfficiency::of_collective(bound, *pattern, *bytes, *took);
+                rated = WorkEfficiency::of_collective(bound, *pattern, *bytes, *took);
                 self.totals.add_completed(*bytes, rated);
                 let plan = self.world.session.plan();
                 let costly = self.stragglers.handle_completed(*sequence, plan, *bytes, now);
@@ -79,7 +79,7 @@ impl Job {
                     op,
                     bytes,
                     took,
-                    rated.map(CollectiveEfficiency::efficiency),
+                    rated.map(WorkEfficiency::efficiency),
                 );
                 debug!(
                     job = %name,
@@ -93,7 +93,7 @@ impl Job {
             }
             SessionNote::Failed { sequence, op, failure } => {
                 self.metrics.count_failed(op, failure.code);
-                self.log_failure(sequence, &failure, now);
+                self.report_collective_failure(sequence, &failure, now);
             }
         }
     }
@@ -155,7 +155,7 @@ impl Job {
 
     /// Logs that a collective failed and why: as a warning if one is due, and at level debug while
     /// the log throttle suppresses the line.
-    fn log_failure(&mut self, sequence: Sequence, failure: &Failure, now: TimeNs) {
+    fn report_collective_failure(&mut self, sequence: Sequence, failure: &Failure, now: TimeNs) {
         let (name, collective, code) = (&self.name, sequence.0, failure.code as u8);
         let Some(suppressed) = self.failure_lines.permit(now) else {
             debug!(
@@ -203,13 +203,13 @@ impl Job {
             ranks.iter().for_each(|rank| {
                 self.metrics.set_awaited_seconds(*rank, Some(waited.as_secs_f64()))
             });
-            self.log_wait(collective.sequence, collective.begun, &ranks, now);
+            self.report_long_wait(collective.sequence, collective.begun, &ranks, now);
         }
         self.awaited = awaited;
     }
 
     /// Logs that a collective waits for ranks, if the next log line about the wait is due.
-    fn log_wait(
+    fn report_long_wait(
         &mut self,
         sequence: Sequence,
         begun: TimeNs,

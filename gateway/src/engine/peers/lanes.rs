@@ -118,14 +118,14 @@ impl Peer {
     /// Ends lanes that are not in use, or that the peer has ended, one step further. Returns
     /// whether the control messages to the peer have moved to another lane.
     fn retire_lanes(&mut self) -> bool {
-        let kept = self.lanes.iter().filter(|(lane, handle)| self.is_kept(**lane, handle.id));
+        let kept = self.lanes.iter().filter(|(lane, handle)| self.is_lane_kept(**lane, handle.id));
         let kept: Vec<&LaneHandle> = kept.map(|(_, handle)| handle).collect();
         let has_others = !kept.is_empty();
-        let others_heard = has_others && kept.iter().all(|handle| self.is_heard(handle));
+        let others_heard = has_others && kept.iter().all(|handle| self.is_lane_heard(handle));
         let queue = &self.link.send_queue;
         let mut done = Vec::new();
         for (lane, handle) in &self.lanes {
-            let is_retiring = has_others && !self.is_kept(*lane, handle.id);
+            let is_retiring = has_others && !self.is_lane_kept(*lane, handle.id);
             queue.set_retiring(handle.id, is_retiring);
             if is_retiring && others_heard && !queue.has_pulled(handle.id) {
                 done.push(*lane);
@@ -146,20 +146,20 @@ impl Peer {
     }
 
     /// Returns whether a lane is in use, and the peer has not ended it.
-    fn is_kept(&self, lane: u16, id: ConnectionId) -> bool {
+    fn is_lane_kept(&self, lane: u16, id: ConnectionId) -> bool {
         lane < self.number.in_use() && !self.ending.contains(&id)
     }
 
     /// Returns whether a lane is being tried, or waits to be taken away.
     fn are_lanes_changing(&self) -> bool {
-        let kept = self.lanes.iter().filter(|(lane, handle)| self.is_kept(**lane, handle.id));
+        let kept = self.lanes.iter().filter(|(lane, handle)| self.is_lane_kept(**lane, handle.id));
         // Where none is kept, the others stay until one is.
         let has_retiring = (1..self.lanes.len()).contains(&kept.count());
         has_retiring || self.number.is_trying()
     }
 
     /// Returns whether the path of a lane does not count as dead.
-    fn is_heard(&self, handle: &LaneHandle) -> bool {
+    fn is_lane_heard(&self, handle: &LaneHandle) -> bool {
         self.lane_silence(handle) < self.lane_dead_path_time(handle)
     }
 
@@ -183,7 +183,7 @@ impl Peer {
         });
         let last = in_use.saturating_sub(1);
         let lower_heard =
-            self.lanes.range(..last).filter(|(_, handle)| self.is_heard(handle)).count();
+            self.lanes.range(..last).filter(|(_, handle)| self.is_lane_heard(handle)).count();
         let busy = self.lanes.values().filter_map(|handle| self.tallies.get(&handle.id));
         let sample = LaneSample {
             now,

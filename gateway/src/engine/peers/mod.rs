@@ -401,7 +401,7 @@ impl Peers {
             lanes_most: peer.link.lane_terms.most,
             lanes_reason: peer.number.reason().text(),
             rtt: peer.lanes.values().next().map(LaneHandle::smoothed_rtt),
-            problem: peer.shown_problem(),
+            problem: peer.shown_path_problem(),
             remedy: peer.remedy(),
             silent_ports: peer.path.silent_ports(),
             path_mtu: peer.path.mtu(),

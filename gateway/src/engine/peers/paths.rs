@@ -28,8 +28,8 @@ impl Peers {
 
 impl Peer {
     /// Returns why lanes are missing: the faults of the path, or else the last error of a lane.
-    pub(super) fn shown_problem(&self) -> Option<String> {
-        let faults = self.shown_faults();
+    pub(super) fn shown_path_problem(&self) -> Option<String> {
+        let faults = self.shown_path_faults();
         if faults.is_empty() {
             return self.lane_problem().map(|problem| problem.why.clone());
         }
@@ -39,13 +39,14 @@ impl Peer {
     /// Returns the action that makes missing lanes come up, if the problem shown is one of the
     /// path.
     pub(super) fn remedy(&self) -> Option<String> {
-        let remedies: Vec<String> = self.shown_faults().iter().map(PathFault::remedy).collect();
+        let remedies: Vec<String> =
+            self.shown_path_faults().iter().map(PathFault::remedy).collect();
         (!remedies.is_empty()).then(|| remedies.join("; "))
     }
 
     /// Returns the faults of the path, as last checked. A path on which nothing answers says less
     /// than the error of a peer that has answered.
-    fn shown_faults(&self) -> Vec<PathFault> {
+    fn shown_path_faults(&self) -> Vec<PathFault> {
         let mut faults = self.path.faults(self.lanes.len(), self.link.pinned_mtu);
         if self.lane_problem().is_some_and(|problem| !problem.is_unanswered) {
             faults.retain(|fault| !matches!(fault, PathFault::Silent { .. }));

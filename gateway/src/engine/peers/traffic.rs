@@ -21,7 +21,7 @@ const IDLE_BYTES_MAX: u64 = 1200;
 impl Peers {
     /// Limits the link rate of which the pacer of a peer uses the pair's part, to the `promised`
     /// rate of fabric, schedule and operators, and to the measured `capacity`.
-    pub fn set_rate_limit(&mut self, peer: GatewayId, promised: BitRate, capacity: BitRate) {
+    pub fn set_traffic_limit(&mut self, peer: GatewayId, promised: BitRate, capacity: BitRate) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.promised = promised;
             peer.link.pair_pacer.set_link_limit(promised.min(capacity));
@@ -30,7 +30,7 @@ impl Peers {
 
     /// Divides the rates of links and ports among the pairs of gateways, when a job follows a new
     /// plan.
-    pub fn divide_rates(&self, group: GroupId, plan: &Plan) {
+    pub fn divide_traffic_rates(&self, group: GroupId, plan: &Plan) {
         let mut plans = lock_ignoring_poison(&self.plans);
         plans.insert(group, plan.clone());
         let rates = plan::pair_shares(plans.values(), &self.fabric);
@@ -47,7 +47,7 @@ impl Peers {
     pub fn sample_links(&mut self, now: TimeNs) -> bool {
         let mut is_busy = false;
         for peer in self.peers.values_mut() {
-            is_busy |= peer.sample_lanes(now);
+            is_busy |= peer.sample_lane_traffic(now);
             peer.judge_lanes(now);
         }
         is_busy
@@ -62,7 +62,7 @@ impl Peers {
 
     /// Returns the rate that the measured capacity allows on the link to a peer; `None` without a
     /// limit.
-    pub fn capacity_limit(&self, peer: GatewayId) -> Option<BitRate> {
+    pub fn traffic_capacity_limit(&self, peer: GatewayId) -> Option<BitRate> {
         self.peers.get(&peer)?.capacity.as_ref()?.rate_limit()
     }
 
@@ -75,7 +75,7 @@ impl Peers {
                 let region = &self.fabric.region(gateway.region).name;
                 let is_warning = change == AlarmChange::Begun
                     && warnings.is_due(WarningCause::Loss, &gateway.name, now);
-                log_peer_loss_alarm((&gateway.name, region), peer, change, is_warning);
+                log_traffic_loss_alarm((&gateway.name, region), peer, change, is_warning);
             }
         }
     }
@@ -84,7 +84,7 @@ impl Peers {
 impl Peer {
     /// Adds the traffic of all lanes since the last sample, and hands it to the capacity estimate.
     /// Returns whether more than keep-alives passes or waits, or a lane is silent.
-    fn sample_lanes(&mut self, now: TimeNs) -> bool {
+    fn sample_lane_traffic(&mut self, now: TimeNs) -> bool {
         let (mut least_rtt, mut is_busy) = (None, self.link.send_queue.has_waiting());
         let mut found_bits = 0.0;
         for handle in self.lanes.values().chain(self.finished.values()) {
@@ -177,7 +177,7 @@ impl Peer {
 
 /// Logs the start or end of a peer's loss alarm, as a warning if `is_warning`, and updates the
 /// alarm's metrics.
-fn log_peer_loss_alarm(
+fn log_traffic_loss_alarm(
     (name, region): (&str, &str),
     peer: &Peer,
     change: AlarmChange,

@@ -4,7 +4,7 @@ mod process;
 
 use super::{BoxFuture, Host, LaneThread, Task, TaskPanicked, ThreadStart};
 use crate::warnings::Warnings;
-use process::{Process, ProcessQuicRuntime};
+use process::{VirtualProcess, VirtualProcessRuntime};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct VirtualHost {
     net: VirtualNet,
     origin: Instant,
     random: AtomicU64,
-    process: Arc<Process>,
+    process: Arc<VirtualProcess>,
     /// The busy part of every thread in parts per million; processes share it.
     thread_load_ppm: Arc<AtomicU64>,
 }
@@ -35,7 +35,7 @@ impl VirtualHost {
             net,
             origin: Instant::now(),
             random: AtomicU64::new(seed),
-            process: Process::new("simulation"),
+            process: VirtualProcess::new("simulation"),
             thread_load_ppm: Arc::default(),
         }
     }
@@ -46,7 +46,7 @@ impl VirtualHost {
             net: self.net.clone(),
             origin: self.origin,
             random: AtomicU64::new(seed),
-            process: Process::new(name),
+            process: VirtualProcess::new(name),
             thread_load_ppm: Arc::clone(&self.thread_load_ppm),
         }
     }
@@ -150,7 +150,7 @@ impl Host for VirtualHost {
 
     /// Returns a quinn runtime whose tasks belong to the simulated process.
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime> {
-        Arc::new(ProcessQuicRuntime(Arc::clone(&self.process)))
+        Arc::new(VirtualProcessRuntime(Arc::clone(&self.process)))
     }
 
     /// Returns the next 32 pseudo-random bytes that follow from the seed.

@@ -16,7 +16,7 @@ use tracing::Span;
 
 /// The tasks and sockets of a simulated process. A killed process never runs again.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct VirtualProcess {
     /// The span that names the process in logs.
     span: Span,
     state: Mutex<ProcessState>,
@@ -33,10 +33,10 @@ struct ProcessState {
     /// The last time at which a task ran, and the number of such times so far.
     woken_at: Option<tokio::time::Instant>,
     wakeups: u64,
-    sockets: Vec<Weak<ProcessSocket>>,
+    sockets: Vec<Weak<VirtualProcessSocket>>,
 }
 
-impl Process {
+impl VirtualProcess {
     /// Makes a process without tasks; logs call it `name`.
     pub fn new(name: &str) -> Arc<Self> {
         let span = tracing::info_span!("process", name);
@@ -51,12 +51,12 @@ impl Process {
         }
         state.next += 1;
         let id = state.next;
-        let task = ProcessTask { process: Arc::clone(self), id, task };
+        let task = VirtualProcessTask { process: Arc::clone(self), id, task };
         // The task cannot run or end before this returns: there is one thread.
         state.tasks.insert(id, tokio::spawn(task).abort_handle());
     }
 
-    /// Keeps the tasks of the process from being polled until [`Process::resume`].
+    /// Keeps the tasks of the process from being polled until [`VirtualProcess::resume`].
     pub fn stop(&self) {
         lock_ignoring_poison(&self.state).stopped = true;
     }
@@ -94,7 +94,7 @@ impl Process {
         &self,
         socket: Arc<dyn AsyncUdpSocket>,
     ) -> io::Result<Arc<dyn AsyncUdpSocket>> {
-        let socket = ProcessSocket {
+        let socket = VirtualProcessSocket {
             address: socket.local_addr()?,
             segments_max: (socket.max_transmit_segments(), socket.max_receive_segments()),
             inner: Mutex::new(Some(socket)),
@@ -106,17 +106,17 @@ impl Process {
 }
 
 /// A task of a process, which is not polled while the process is stopped.
-struct ProcessTask {
-    process: Arc<Process>,
+struct VirtualProcessTask {
+    process: Arc<VirtualProcess>,
     id: u64,
     task: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl Future for ProcessTask {
+impl Future for VirtualProcessTask {
     type Output = ();
 
     /// Polls the task within the process's log span. While the process is stopped, only keeps the
-    /// waker, which [`Process::resume`] wakes.
+    /// waker, which [`VirtualProcess::resume`] wakes.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         {
             let mut state = lock_ignoring_poison(&self.process.state);
@@ -135,7 +135,7 @@ impl Future for ProcessTask {
     }
 }
 
-impl Drop for ProcessTask {
+impl Drop for VirtualProcessTask {
     /// Takes the task out of the list of its process's tasks, since it has ended.
     fn drop(&mut self) {
         lock_ignoring_poison(&self.process.state).tasks.remove(&self.id);
@@ -144,9 +144,9 @@ impl Drop for ProcessTask {
 
 /// The runtime of quinn, whose tasks belong to the process.
 #[derive(Debug)]
-pub(super) struct ProcessQuicRuntime(pub Arc<Process>);
+pub(super) struct VirtualProcessRuntime(pub Arc<VirtualProcess>);
 
-impl Runtime for ProcessQuicRuntime {
+impl Runtime for VirtualProcessRuntime {
     /// Makes a timer of tokio's paused clock.
     fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
         quinn::TokioRuntime.new_timer(at)
@@ -170,14 +170,14 @@ impl Runtime for ProcessQuicRuntime {
 
 /// A socket of a process, which closes when the process is killed.
 #[derive(Debug)]
-struct ProcessSocket {
+struct VirtualProcessSocket {
     address: SocketAddr,
     segments_max: (usize, usize),
     /// The real socket; `None` after the process was killed.
     inner: Mutex<Option<Arc<dyn AsyncUdpSocket>>>,
 }
 
-impl ProcessSocket {
+impl VirtualProcessSocket {
     /// Closes the real socket; sends are dropped and nothing is received from then on.
     fn close(&self) {
         *lock_ignoring_poison(&self.inner) = None;
@@ -189,10 +189,11 @@ impl ProcessSocket {
     }
 }
 
-impl AsyncUdpSocket for ProcessSocket {
+impl AsyncUdpSocket for VirtualProcessSocket {
     /// Makes a poller of the real socket; a closed socket is always writable.
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        self.inner().map_or_else(|| Box::pin(ClosedPoller) as _, AsyncUdpSocket::create_io_poller)
+        self.inner()
+            .map_or_else(|| Box::pin(ClosedProcessPoller) as _, AsyncUdpSocket::create_io_poller)
     }
 
     /// Sends datagrams; drops them after the process was killed.
@@ -236,9 +237,9 @@ impl AsyncUdpSocket for ProcessSocket {
 
 /// The poller of a closed socket, which is always writable.
 #[derive(Debug)]
-struct ClosedPoller;
+struct ClosedProcessPoller;
 
-impl UdpPoller for ClosedPoller {
+impl UdpPoller for ClosedProcessPoller {
     /// Returns at once, since sends of a closed socket are dropped.
     fn poll_writable(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))

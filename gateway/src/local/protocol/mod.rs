@@ -15,8 +15,8 @@ use hier_collectives::codec::{
 use hier_collectives::descriptor::{Counts, Descriptor};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, Post, RankEvent, Timing};
-use hier_collectives::store::{StoreRequest, read_store_answer, write_store_answer};
-use hier_collectives::wire::{read_ranks, write_ranks};
+use hier_collectives::store::{StoreRequest, read_request_answer, write_request_answer};
+use hier_collectives::wire::{read_group_ranks, write_group_ranks};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
@@ -179,7 +179,7 @@ impl LocalRequest {
             Self::MakeGroup(MakeGroup { number, parent, place, ranks }) => {
                 out.push(6);
                 [number.0, parent.0, *place].into_iter().for_each(|n| write_u64(&mut out, n));
-                write_ranks(ranks, &mut out);
+                write_group_ranks(ranks, &mut out);
             }
             Self::LeaveGroup(number) => {
                 out.push(7);
@@ -211,7 +211,7 @@ impl LocalRequest {
                 number: GroupNumber(reader.read_u64()?),
                 parent: GroupNumber(reader.read_u64()?),
                 place: reader.read_u64()?,
-                ranks: read_ranks(&mut reader)?,
+                ranks: read_group_ranks(&mut reader)?,
             }),
             7 => Self::LeaveGroup(GroupNumber(reader.read_u64()?)),
             8 => {
@@ -235,7 +235,7 @@ impl LocalRequest {
             4 => Self::read_commit(&mut reader)?,
             5 => Self::ContributionPiece {
                 offset: reader.read_u64()?,
-                bytes: read_local_piece_length(&mut reader)?,
+                bytes: read_protocol_piece_length(&mut reader)?,
             },
             14 => Self::Store {
                 number: reader.read_u64()?,
@@ -298,7 +298,7 @@ impl LocalResponse {
                 [epoch.0, next.0].into_iter().for_each(|n| write_u64(&mut out, n));
                 out.push(u8::from(committed.is_some()));
                 write_u64(&mut out, committed.map_or(0, |step| step.0));
-                write_local_failure(ended.as_ref(), &mut out);
+                write_protocol_failure(ended.as_ref(), &mut out);
             }
             Self::Event(RankEvent::ResultReady { sequence, timing }) => {
                 out.push(4);
@@ -332,7 +332,7 @@ impl LocalResponse {
             Self::Event(RankEvent::StoreAnswered { number, answer }) => {
                 out.push(19);
                 write_u64(&mut out, *number);
-                write_store_answer(answer, &mut out);
+                write_request_answer(answer, &mut out);
             }
             Self::ResultPiece { sequence, offset, bytes } => {
                 out.push(10);
@@ -371,7 +371,7 @@ impl LocalResponse {
                 Self::InGroup(number, Box::new(Self::read_group_response(&mut reader, kind)?))
             }
             19 => {
-                let (number, answer) = (reader.read_u64()?, read_store_answer(&mut reader)?);
+                let (number, answer) = (reader.read_u64()?, read_request_answer(&mut reader)?);
                 Self::Event(RankEvent::StoreAnswered { number, answer })
             }
             kind => Self::read_group_response(&mut reader, kind)?,
@@ -389,7 +389,7 @@ impl LocalResponse {
                     (1, step) => Some(Step(step)),
                     _ => return Err(DecodeError::Unknown("committed")),
                 };
-                let ended = read_local_failure(reader)?;
+                let ended = read_protocol_failure(reader)?;
                 Self::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
             }
             4 => {
@@ -426,7 +426,7 @@ impl LocalResponse {
             10 => Self::ResultPiece {
                 sequence: Sequence(reader.read_u64()?),
                 offset: reader.read_u64()?,
-                bytes: read_local_piece_length(reader)?,
+                bytes: read_protocol_piece_length(reader)?,
             },
             12 => Self::Event(RankEvent::Disbanded { failure: Failure::read_from(reader)? }),
             _ => return Err(DecodeError::Unknown("response")),
@@ -435,7 +435,7 @@ impl LocalResponse {
 }
 
 /// Reads the number of bytes of a piece, which is neither empty nor too long.
-fn read_local_piece_length(reader: &mut FieldReader<'_>) -> Result<u32, DecodeError> {
+fn read_protocol_piece_length(reader: &mut FieldReader<'_>) -> Result<u32, DecodeError> {
     match reader.read_u32()? {
         bytes @ 1..=PIECE_BYTES_MAX => Ok(bytes),
         _ => Err(DecodeError::Invalid("length of a piece")),
@@ -443,7 +443,7 @@ fn read_local_piece_length(reader: &mut FieldReader<'_>) -> Result<u32, DecodeEr
 }
 
 /// Appends an optional failure to a message: its code and its text, or 0 and no text.
-fn write_local_failure(failure: Option<&Failure>, out: &mut Vec<u8>) {
+fn write_protocol_failure(failure: Option<&Failure>, out: &mut Vec<u8>) {
     match failure {
         Some(failure) => failure.write_to(out),
         None => {
@@ -454,7 +454,7 @@ fn write_local_failure(failure: Option<&Failure>, out: &mut Vec<u8>) {
 }
 
 /// Reads an optional failure: its code and its text, or 0 and no text.
-fn read_local_failure(reader: &mut FieldReader<'_>) -> Result<Option<Failure>, DecodeError> {
+fn read_protocol_failure(reader: &mut FieldReader<'_>) -> Result<Option<Failure>, DecodeError> {
     if reader.0.first() != Some(&0) {
         return Failure::read_from(reader).map(Some);
     }
@@ -466,16 +466,16 @@ fn read_local_failure(reader: &mut FieldReader<'_>) -> Result<Option<Failure>, D
 ///
 /// # Errors
 /// The connection is gone.
-pub async fn write_local_message(
+pub async fn write_protocol_message(
     stream: &mut (impl AsyncWrite + Unpin),
     message: &[u8],
 ) -> io::Result<()> {
-    stream.write_all(&frame_local_message(message)).await?;
+    stream.write_all(&frame_protocol_message(message)).await?;
     stream.flush().await
 }
 
 /// Returns an encoded message with its length in front, as 32-bit big-endian number.
-pub fn frame_local_message(message: &[u8]) -> Vec<u8> {
+pub fn frame_protocol_message(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes(), message].concat()
 }
@@ -484,7 +484,7 @@ pub fn frame_local_message(message: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// The connection is gone, or the message is longer than [`MESSAGE_BYTES_MAX`].
-pub async fn read_local_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
+pub async fn read_protocol_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Vec<u8>> {
     let length = stream.read_u32().await? as usize;
     if length > MESSAGE_BYTES_MAX {
         let text = format!("a message of {length} bytes, {MESSAGE_BYTES_MAX} allowed");

@@ -5,7 +5,7 @@
 
 use crate::host::BoxFuture;
 use crate::local::listener::{
-    AcceptedConnection, ConnectionSource, IncomingConnection, ReceivedArena, TrainerListener,
+    AcceptedConnection, ConnectionSource, IncomingConnection, ListenerArena, TrainerListener,
 };
 use crate::lock::lock_ignoring_poison;
 use crate::wan::connect::tls::{ATTACH_ALPN, Credentials, CredentialsError, TrustAnchors};
@@ -124,16 +124,16 @@ impl TrainerListener for TlsTrainerListener {
             let acceptor = acceptor?;
             let (stream, peer) = socket.accept().await?;
             let handshake = Box::pin(async move {
-                prepare_remote_socket(&stream)?;
+                prepare_attach_socket(&stream)?;
                 let stream = acceptor.accept(stream).await?;
                 if stream.get_ref().1.alpn_protocol() != Some(ATTACH_ALPN) {
                     let text = "a client that does not ask for the protocol of trainers";
                     return Err(io::Error::new(io::ErrorKind::InvalidData, text));
                 }
-                let memory = Some(ReceivedArena::Streamed);
+                let memory = Some(ListenerArena::Streamed);
                 Ok(AcceptedConnection { stream: Box::new(stream) as _, memory })
             });
-            Ok(IncomingConnection { source: source_of_remote(peer.ip()), handshake })
+            Ok(IncomingConnection { source: source_of_attach_peer(peer.ip()), handshake })
         })
     }
 }
@@ -143,7 +143,7 @@ impl TrainerListener for TlsTrainerListener {
 ///
 /// # Errors
 /// The connection is gone.
-pub fn prepare_remote_socket(stream: &TcpStream) -> io::Result<()> {
+pub fn prepare_attach_socket(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = stream.as_fd();
     sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
@@ -154,7 +154,7 @@ pub fn prepare_remote_socket(stream: &TcpStream) -> io::Result<()> {
 
 /// Returns the host for whose connections a new one counts in the admission. A whole IPv6 network
 /// of 64 bits is one host.
-fn source_of_remote(peer: IpAddr) -> ConnectionSource {
+fn source_of_attach_peer(peer: IpAddr) -> ConnectionSource {
     /// A mask of the first 64 of the 128 bits of an IPv6 address. Those bits tell networks apart,
     /// and one host may have all addresses of a network.
     const NETWORK: u128 = !(u64::MAX as u128);
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_network_are_one_source() {
-        let source = |text: &str| source_of_remote(text.parse().expect("an address"));
+        let source = |text: &str| source_of_attach_peer(text.parse().expect("an address"));
         assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
         assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
         assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));

@@ -4,7 +4,9 @@
 //! receive pieces. What arrives is copied into an arena without ever being interpreted.
 
 use crate::events::GroupNumber;
-use crate::local::protocol::{LocalRequest, LocalResponse, PIECE_BYTES_MAX, frame_local_message};
+use crate::local::protocol::{
+    LocalRequest, LocalResponse, PIECE_BYTES_MAX, frame_protocol_message,
+};
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::descriptor::Pattern;
 use hier_collectives::ids::{RankId, Sequence};
@@ -64,7 +66,7 @@ fn piece_bytes(range: &Range<u64>) -> u32 {
 
 /// Appends the frame that announces a piece, and the piece's bytes, to `out`.
 fn append_piece(out: &mut Vec<u8>, frame: &[u8], bytes: &MemSlice) {
-    out.extend(frame_local_message(frame));
+    out.extend(frame_protocol_message(frame));
     let start = out.len();
     out.resize(start + bytes.len() as usize, 0);
     bytes.copy_to(&mut out[start..]);
@@ -112,7 +114,7 @@ impl PieceReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::protocol::read_local_message;
+    use crate::local::protocol::read_protocol_message;
     use crate::memory::arena::Arena;
     use proptest::prelude::*;
 
@@ -140,7 +142,7 @@ mod tests {
         let mut stream = &sent[..kept.min(sent.len())];
         let (mut receiver, mut arrived) = (PieceReceiver::new(), 0);
         while arrived < to.len() {
-            let message = read_local_message(&mut stream).await?;
+            let message = read_protocol_message(&mut stream).await?;
             let Ok(LocalRequest::ContributionPiece { offset, bytes }) =
                 LocalRequest::decode(&message)
             else {

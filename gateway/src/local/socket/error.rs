@@ -1,7 +1,7 @@
 //! Why a gateway cannot listen at its socket.
 
 use crate::access::{SocketAccessError, group_account_label};
-use crate::limits::process::LimitRemedy;
+use crate::limits::process::ProcessLimitRemedy;
 use std::io;
 use std::path::PathBuf;
 
@@ -46,7 +46,7 @@ pub enum ListenError {
         source: io::Error,
     },
     /// The system refuses a file, a folder or the socket.
-    #[error("{}: {source}{}", path.display(), socket_file_remedy(source))]
+    #[error("{}: {source}{}", path.display(), socket_error_remedy(source))]
     File {
         /// The file.
         path: PathBuf,
@@ -56,13 +56,13 @@ pub enum ListenError {
 }
 
 /// Returns what to do where the system refuses a file, folder or socket of a gateway's socket.
-fn socket_file_remedy(source: &io::Error) -> String {
+fn socket_error_remedy(source: &io::Error) -> String {
     match source.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             "; let `socket` name a path in a folder in which the gateway's user may make files"
                 .to_owned()
         }
-        _ => LimitRemedy(source).to_string(),
+        _ => ProcessLimitRemedy(source).to_string(),
     }
 }
 
@@ -78,9 +78,9 @@ mod tests {
             (Errno::ROFS, "let `socket` name a path in a folder"),
             (Errno::MFILE, "descriptors"),
         ] {
-            let text = socket_file_remedy(&errno.into());
+            let text = socket_error_remedy(&errno.into());
             assert!(text.contains(remedy), "{errno}: {text}");
         }
-        assert_eq!(socket_file_remedy(&Errno::ISDIR.into()), "");
+        assert_eq!(socket_error_remedy(&Errno::ISDIR.into()), "");
     }
 }

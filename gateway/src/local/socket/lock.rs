@@ -53,7 +53,7 @@ impl SocketLock {
     pub fn acquire(socket: &Path) -> Result<Self, ListenError> {
         let made = Self::open(socket, true)?;
         made.ok_or_else(|| ListenError::File {
-            path: lock_path(socket),
+            path: socket_lock_path(socket),
             source: io::ErrorKind::NotFound.into(),
         })
     }
@@ -68,7 +68,7 @@ impl SocketLock {
 
     /// Opens the lock file of `socket` and locks it; `None` if it is not there and may not be made.
     fn open(socket: &Path, may_make: bool) -> Result<Option<Self>, ListenError> {
-        let path = lock_path(socket);
+        let path = socket_lock_path(socket);
         let at_fault = |source| ListenError::File { path: path.clone(), source };
         for _ in 0..LOCK_ATTEMPTS_MAX {
             let mut options = OpenOptions::new();
@@ -159,7 +159,7 @@ fn is_no_regular_lock_file(error: &io::Error) -> bool {
 }
 
 /// Returns the path of the lock file of a socket: that of the socket with `.lock` behind it.
-pub(super) fn lock_path(socket: &Path) -> PathBuf {
+pub(super) fn socket_lock_path(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
     path.push(".lock");
     path.into()
@@ -194,7 +194,7 @@ mod tests {
         drop(first);
         let second = SocketLock::acquire(&socket).expect("free again");
         assert_eq!(second.recorded_inode(), Some(77));
-        std::fs::remove_file(lock_path(&socket)).expect("there");
+        std::fs::remove_file(socket_lock_path(&socket)).expect("there");
         assert!(!second.is_in_place());
         let third = SocketLock::acquire(&socket).expect("another file");
         assert!(third.is_in_place());

@@ -1,7 +1,7 @@
 //! Sockets in a temporary folder, with other programs in the way.
 
 use super::gateway_socket::GatewaySocket;
-use super::lock::lock_path;
+use super::lock::socket_lock_path;
 use super::{ListenError, SocketMode, SocketSpec, UnixSocketListener, check_socket_path};
 use crate::access::SocketAccessError;
 use crate::local::listener::TrainerListener;
@@ -36,10 +36,10 @@ fn leave_behind(path: &Path) {
     let socket = open(path).expect("free");
     let (kept, lock) = (path.with_extension("kept"), path.with_extension("lock-kept"));
     std::fs::hard_link(path, &kept).expect("linked");
-    std::fs::hard_link(lock_path(path), &lock).expect("linked");
+    std::fs::hard_link(socket_lock_path(path), &lock).expect("linked");
     drop(socket);
     std::fs::rename(kept, path).expect("as before");
-    std::fs::rename(lock, lock_path(path)).expect("as before");
+    std::fs::rename(lock, socket_lock_path(path)).expect("as before");
     UnixStream::connect(path).expect_err("nothing listens");
 }
 
@@ -90,7 +90,7 @@ async fn the_socket_of_a_running_gateway_is_refused() {
     let _first = open(&path).expect("free");
     assert_left_alone(&path, &format!("another gateway (process {})", std::process::id()));
     // Its lock file was deleted, so only the listener tells.
-    std::fs::remove_file(lock_path(&path)).expect("there");
+    std::fs::remove_file(socket_lock_path(&path)).expect("there");
     assert_left_alone(&path, "another program listens there");
 }
 
@@ -198,7 +198,7 @@ async fn a_deleted_socket_file_is_made_again() {
     std::fs::remove_dir_all(folder.path().join("run")).expect("there");
     let (accepted, _) = tokio::join!(listener.accept(), connect_soon(&path));
     accepted.expect("a connection");
-    assert!(lock_path(&path).exists());
+    assert!(socket_lock_path(&path).exists());
     assert_eq!(*listener.problem().borrow(), None);
 }
 
@@ -229,7 +229,7 @@ async fn a_socket_that_another_replaced_is_a_problem() {
 async fn a_socket_without_its_lock_file_vanishes_with_its_gateway() {
     let (_folder, path) = place();
     let socket = open(&path).expect("free");
-    std::fs::remove_file(lock_path(&path)).expect("there");
+    std::fs::remove_file(socket_lock_path(&path)).expect("there");
     drop(socket);
     assert!(!path.exists(), "only its own gateway listened there");
     open(&path).expect("free again");
@@ -239,7 +239,7 @@ async fn a_socket_without_its_lock_file_vanishes_with_its_gateway() {
 async fn a_path_is_judged_as_a_start_would() {
     let (folder, path) = place();
     check_socket_path(&path).expect("free");
-    assert!(!lock_path(&path).exists(), "nothing is made");
+    assert!(!socket_lock_path(&path).exists(), "nothing is made");
     let socket = open(&path).expect("free");
     let held = check_socket_path(&path).expect_err("in use");
     assert!(matches!(held, ListenError::Held { .. }), "{held}");
@@ -247,7 +247,7 @@ async fn a_path_is_judged_as_a_start_would() {
     leave_behind(&path);
     check_socket_path(&path).expect("a gateway left it");
     assert!(path.exists(), "nothing is removed");
-    std::fs::remove_file(lock_path(&path)).expect("there");
+    std::fs::remove_file(socket_lock_path(&path)).expect("there");
     let obstacles = [
         ("east.sock", "socket"),
         ("east.sock", "file"),

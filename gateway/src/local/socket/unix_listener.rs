@@ -23,12 +23,12 @@ const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A listening Unix socket. Its file is made again when others delete it, and removed on drop.
 pub struct UnixSocketListener {
-    socket: Arc<Mutex<WatchedSocket>>,
+    socket: Arc<Mutex<WatchedUnixListener>>,
     problem: watch::Receiver<Option<String>>,
 }
 
 /// A socket, and the time of the next look at its file.
-struct WatchedSocket {
+struct WatchedUnixListener {
     socket: GatewaySocket,
     next_check: Instant,
     problem: watch::Sender<Option<String>>,
@@ -45,7 +45,7 @@ impl UnixSocketListener {
         let socket = GatewaySocket::open(spec)?;
         let (sender, problem) = watch::channel(None);
         let next_check = Instant::now() + FILE_CHECK_INTERVAL;
-        let watched = WatchedSocket { socket, next_check, problem: sender, warnings };
+        let watched = WatchedUnixListener { socket, next_check, problem: sender, warnings };
         Ok(Self { socket: Arc::new(Mutex::new(watched)), problem })
     }
 
@@ -72,7 +72,7 @@ impl TrainerListener for UnixSocketListener {
     }
 }
 
-impl WatchedSocket {
+impl WatchedUnixListener {
     /// Waits for the next connection, and looks after the socket file meanwhile.
     async fn accept(&mut self) -> io::Result<UnixStream> {
         loop {

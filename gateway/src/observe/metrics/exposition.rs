@@ -82,7 +82,7 @@ impl MetricsExposition {
     }
 
     /// Adds metrics that a collector reads at each scrape, and writes by
-    /// [`encode_described_samples`].
+    /// [`encode_exposition_samples`].
     pub fn add_collected(
         &mut self,
         described: impl IntoIterator<Item = DescribedMetric>,
@@ -106,7 +106,7 @@ impl MetricsExposition {
 }
 
 /// Writes the samples of one metric to the encoder; nothing where there are none.
-pub(super) fn encode_described_samples(
+pub(super) fn encode_exposition_samples(
     encoder: &mut DescriptorEncoder<'_>,
     metric: &DescribedMetric,
     samples: &[DescribedSample],
@@ -120,9 +120,9 @@ pub(super) fn encode_described_samples(
         encoder.encode_descriptor(description.base_name(), &help, unit.as_ref(), *kind)?;
     for (labels, value) in samples {
         if labels.is_empty() {
-            encode_described_number(&mut family, *kind, *value)?;
+            encode_exposition_number(&mut family, *kind, *value)?;
         } else {
-            encode_described_number(&mut family.encode_family(labels)?, *kind, *value)?;
+            encode_exposition_number(&mut family.encode_family(labels)?, *kind, *value)?;
         }
     }
     Ok(())
@@ -130,7 +130,7 @@ pub(super) fn encode_described_samples(
 
 /// Writes one number to the encoder. A whole gauge has no decimal point, as those that count by
 /// themselves.
-fn encode_described_number(
+fn encode_exposition_number(
     encoder: &mut MetricEncoder<'_>,
     kind: MetricType,
     value: f64,

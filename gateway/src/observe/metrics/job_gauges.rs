@@ -5,7 +5,7 @@
 
 use super::bounded_label::BoundedLabel;
 use super::exposition::{
-    DescribedMetric, DescribedSample, MetricDescription, encode_described_samples,
+    DescribedMetric, DescribedSample, MetricDescription, encode_exposition_samples,
 };
 use super::job::JobMetrics;
 use crate::lock::lock_ignoring_poison;
@@ -40,7 +40,7 @@ impl Collector for JobCollector {
         let table = lock_ignoring_poison(&self.0);
         JOB_GAUGES.iter().try_for_each(|gauge| {
             let samples = gauge.samples(table.jobs.values());
-            encode_described_samples(&mut encoder, &gauge.metric(), &samples)
+            encode_exposition_samples(&mut encoder, &gauge.metric(), &samples)
         })
     }
 }
@@ -91,18 +91,18 @@ const fn job_gauge(
 }
 
 /// Returns the one value of a gauge of a job that has no label but `job`.
-fn lone_gauge_value(value: f64) -> LabelledValues {
+fn lone_job_gauge_value(value: f64) -> LabelledValues {
     vec![(Vec::new(), value)]
 }
 
 /// Adds two values, for gauges of which jobs with one label show the sum.
-fn sum_gauge_values(one: f64, other: f64) -> f64 {
+fn sum_job_gauge_values(one: f64, other: f64) -> f64 {
     one + other
 }
 
 /// Returns the seconds for which each rank has been awaited. Ranks beyond the limit are one: the
 /// rank that has been awaited longest.
-fn read_awaited_gauge(job: &JobMetrics) -> LabelledValues {
+fn read_awaited_job_gauge(job: &JobMetrics) -> LabelledValues {
     let mut ranks = BoundedLabel::new(job.names_max);
     let mut read: BTreeMap<String, f64> = BTreeMap::new();
     for (rank, seconds) in lock_ignoring_poison(&job.awaited).iter() {
@@ -113,7 +113,7 @@ fn read_awaited_gauge(job: &JobMetrics) -> LabelledValues {
 }
 
 /// Returns the delay by the straggler, if there is one.
-fn read_straggler_gauge(job: &JobMetrics) -> LabelledValues {
+fn read_straggler_job_gauge(job: &JobMetrics) -> LabelledValues {
     let straggler = lock_ignoring_poison(&job.straggler).clone();
     let read = straggler.map(|straggler| {
         let name = job.straggler_label(&straggler.name);
@@ -135,7 +135,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
         ),
         // A job without an epoch is not hidden by others that have one.
         fold: f64::min,
-        read: |job| lone_gauge_value(job.epoch.get() as f64),
+        read: |job| lone_job_gauge_value(job.epoch.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -145,8 +145,8 @@ static JOB_GAUGES: [JobGauge; 15] = [
                 "None: `landbridge_ranks_attached` compares with it",
             ],
         ),
-        fold: sum_gauge_values,
-        read: |job| lone_gauge_value(job.ranks.get() as f64),
+        fold: sum_job_gauge_values,
+        read: |job| lone_job_gauge_value(job.ranks.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -156,8 +156,8 @@ static JOB_GAUGES: [JobGauge; 15] = [
                 "Fewer than `landbridge_ranks` while the job should train: start the trainers",
             ],
         ),
-        fold: sum_gauge_values,
-        read: |job| lone_gauge_value(job.ranks_attached.get() as f64),
+        fold: sum_job_gauge_values,
+        read: |job| lone_job_gauge_value(job.ranks_attached.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -169,7 +169,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ],
         ),
         fold: f64::max,
-        read: |job| lone_gauge_value(job.oldest_collective_seconds.get()),
+        read: |job| lone_job_gauge_value(job.oldest_collective_seconds.get()),
     },
     JobGauge {
         description: MetricDescription {
@@ -180,7 +180,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             advice: "Look at the trainer of that rank: it is slow, stopped or gone",
         },
         fold: f64::max,
-        read: read_awaited_gauge,
+        read: read_awaited_job_gauge,
     },
     JobGauge {
         description: MetricDescription {
@@ -191,7 +191,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             advice: "See `landbridge_straggler_lost_seconds_total` for what it costs",
         },
         fold: f64::max,
-        read: read_straggler_gauge,
+        read: read_straggler_job_gauge,
     },
     JobGauge {
         description: job_gauge(
@@ -201,8 +201,8 @@ static JOB_GAUGES: [JobGauge; 15] = [
                 "`landbridge status` names the regions that have not confirmed",
             ],
         ),
-        fold: sum_gauge_values,
-        read: |job| lone_gauge_value(job.waiting_commits.get() as f64),
+        fold: sum_job_gauge_values,
+        read: |job| lone_job_gauge_value(job.waiting_commits.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -213,7 +213,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ],
         ),
         fold: f64::max,
-        read: |job| lone_gauge_value(job.commit_awaited_seconds.get()),
+        read: |job| lone_job_gauge_value(job.commit_awaited_seconds.get()),
     },
     JobGauge {
         description: job_gauge(
@@ -224,7 +224,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ],
         ),
         fold: f64::max,
-        read: |job| lone_gauge_value(job.draining.get() as f64),
+        read: |job| lone_job_gauge_value(job.draining.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -234,8 +234,8 @@ static JOB_GAUGES: [JobGauge; 15] = [
                 "Near the `memory` of the gateway, collectives wait for each other: raise it",
             ],
         ),
-        fold: sum_gauge_values,
-        read: |job| lone_gauge_value(job.scratch_bytes.get() as f64),
+        fold: sum_job_gauge_values,
+        read: |job| lone_job_gauge_value(job.scratch_bytes.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -243,7 +243,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ["Peak of the scratch memory in use for a job", MEMORY_PEAK_ADVICE],
         ),
         fold: f64::max,
-        read: |job| lone_gauge_value(job.scratch_bytes_max.get() as f64),
+        read: |job| lone_job_gauge_value(job.scratch_bytes_max.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -255,7 +255,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ],
         ),
         fold: f64::max,
-        read: |job| lone_gauge_value(job.scratch_bytes_max.get() as f64),
+        read: |job| lone_job_gauge_value(job.scratch_bytes_max.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -265,8 +265,8 @@ static JOB_GAUGES: [JobGauge; 15] = [
                 "See `landbridge_scratch_bytes`",
             ],
         ),
-        fold: sum_gauge_values,
-        read: |job| lone_gauge_value(job.mapped.bytes.get() as f64),
+        fold: sum_job_gauge_values,
+        read: |job| lone_job_gauge_value(job.mapped.bytes.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -274,7 +274,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ["Peak of the scratch memory mapped for a job", MEMORY_PEAK_ADVICE],
         ),
         fold: f64::max,
-        read: |job| lone_gauge_value(job.mapped.most.get() as f64),
+        read: |job| lone_job_gauge_value(job.mapped.most.get() as f64),
     },
     JobGauge {
         description: job_gauge(
@@ -286,7 +286,7 @@ static JOB_GAUGES: [JobGauge; 15] = [
             ],
         ),
         fold: f64::max,
-        read: |job| lone_gauge_value(job.mapped.most.get() as f64),
+        read: |job| lone_job_gauge_value(job.mapped.most.get() as f64),
     },
 ];
 

@@ -8,12 +8,12 @@ use std::fmt::{self, Write};
 pub fn metrics_page() -> String {
     let mut page = PAGE_INTRODUCTION.to_owned();
     let metrics = MetricsRegistry::new();
-    write_metric_rows(&mut page, metrics.described()).expect("a string takes every write");
+    write_metrics_page_rows(&mut page, metrics.described()).expect("a string takes every write");
     page
 }
 
 /// Writes a table row for each metric, in the order of their names.
-fn write_metric_rows(page: &mut String, metrics: &[DescribedMetric]) -> fmt::Result {
+fn write_metrics_page_rows(page: &mut String, metrics: &[DescribedMetric]) -> fmt::Result {
     writeln!(page, "\n| metric | type | unit | labels | meaning | what to do |")?;
     writeln!(page, "|---|---|---|---|---|---|")?;
     let mut metrics: Vec<&DescribedMetric> = metrics.iter().collect();

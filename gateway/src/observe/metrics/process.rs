@@ -3,7 +3,7 @@
 //! They are read at each scrape. One that cannot be read, as in a container without `/proc`, is
 //! left out.
 
-use super::exposition::{DescribedMetric, MetricDescription, encode_described_samples};
+use super::exposition::{DescribedMetric, MetricDescription, encode_exposition_samples};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -33,7 +33,7 @@ impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         PROCESS_METRICS.iter().try_for_each(|process| {
             let sample = (process.read)().map(|value| (Vec::new(), value));
-            encode_described_samples(&mut encoder, &process.metric, sample.as_slice())
+            encode_exposition_samples(&mut encoder, &process.metric, sample.as_slice())
         })
     }
 }

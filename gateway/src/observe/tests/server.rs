@@ -1,4 +1,4 @@
-use crate::observe::engine_status_request::{StatusError, StatusHandle, StatusRequest};
+use crate::observe::engine_status_request::{EngineStatusHandle, StatusError, StatusRequest};
 use crate::observe::fabric::FabricReport;
 use crate::observe::fetch_status::{FetchError, fetch_status};
 use crate::observe::metrics::MetricsRegistry;
@@ -134,7 +134,7 @@ async fn server_with(
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a socket");
     let address = listener.local_addr().expect("bound");
     let metrics = Arc::new(MetricsRegistry::new());
-    let (status, requests) = StatusHandle::new();
+    let (status, requests) = EngineStatusHandle::new();
     let observed = AnswerSources {
         metrics: Arc::clone(&metrics),
         status,
@@ -166,7 +166,7 @@ async fn status_is_the_answer_of_the_engine() {
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_does_not_answer_is_given_up() {
-    let (status, requests) = StatusHandle::new();
+    let (status, requests) = EngineStatusHandle::new();
     assert_eq!(status.request().await, Err(StatusError::Late));
     // Abandoned requests stay queued until the engine receives them, so that the channel fills.
     let mut outcomes = Vec::new();

@@ -59,8 +59,8 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
         }
         let round = smoothed_rtt(connection).max(TUNER_ROUND_MIN);
         let round_end = spec.host.sleep_until(spec.host.now() + round);
-        charge_losses_until(peer, &telemetry, round_end).await;
-        let counters = read_lane_counters(spec.host.now(), connection, &telemetry);
+        charge_tuner_losses_until(peer, &telemetry, round_end).await;
+        let counters = read_tuner_counters(spec.host.now(), connection, &telemetry);
         delivery.end_round(counters);
         min_rtt.end_round(telemetry.take_min_rtt_for_tuner(), delivery.is_window_limited());
         telemetry.note_thread_time(&*spec.host);
@@ -69,10 +69,11 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
             if !is_shared {
                 telemetry.set_pace(None);
             }
-            charge_losses_until(peer, &telemetry, telemetry.in_flight.wait_for_traffic()).await;
+            charge_tuner_losses_until(peer, &telemetry, telemetry.in_flight.wait_for_traffic())
+                .await;
             let now = spec.host.now();
             let idle_rounds = now.since(counters.at).ns() / round.ns();
-            delivery.end_rest(read_lane_counters(now, connection, &telemetry), idle_rounds);
+            delivery.end_rest(read_tuner_counters(now, connection, &telemetry), idle_rounds);
             // The RTTs of liveness probes may be those of a path of long ago.
             telemetry.take_min_rtt_for_tuner();
             min_rtt.end_rest(idle_rounds);
@@ -86,7 +87,7 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
 
 /// Charges the pacer with excess loss as it comes, until `end`. It is charged at once, because the
 /// retransmission leaves at once, before new payload.
-async fn charge_losses_until(
+async fn charge_tuner_losses_until(
     peer: &PeerLink,
     telemetry: &LaneTelemetry,
     end: impl Future<Output = ()>,
@@ -104,7 +105,7 @@ async fn charge_losses_until(
 }
 
 /// Reads the counters of a lane at the end of a round, and clears its marks of ECN and loss.
-fn read_lane_counters(
+fn read_tuner_counters(
     at: TimeNs,
     connection: &Connection,
     telemetry: &LaneTelemetry,

@@ -97,19 +97,19 @@ impl LanePath {
     }
 
     /// Returns the BDP in bytes of what the peer may send, at this RTT.
-    fn inbound_bdp(&self, rtt: Span) -> u64 {
+    fn inbound_window_bdp(&self, rtt: Span) -> u64 {
         Link { rate: self.inbound, rtt, ..self.link.clone() }.bdp().get()
     }
 
     /// Computes the windows of a lane from its delivery rate and min RTT.
     pub fn windows(&self, delivery: &DeliveryRate, min_rtt: &MinRttFilter) -> LaneWindows {
         let longest_rtt = min_rtt.observed_rtt().max(min_rtt.rtt());
-        let bdp = self.inbound_bdp(longest_rtt);
+        let bdp = self.inbound_window_bdp(longest_rtt);
         let stream = stream_window_bytes(self.segment_bytes);
         let receive = |bdp: u64| 3 * bdp + 8 * stream;
         // A busy processor looks like a longer path. Bytes that wait for it would fill the window.
         let rtt_max = Span::from_ns(self.link.rtt.ns().saturating_mul(RECEIVE_RTT_FACTOR));
-        let receive_max = receive(self.inbound_bdp(rtt_max)).max(self.receive_window_max);
+        let receive_max = receive(self.inbound_window_bdp(rtt_max)).max(self.receive_window_max);
         let receive = receive(bdp).min(receive_max);
         // The plan is the first gateway's, whose fabric file may differ.
         let longest_stream = stream_window_bytes(self.segment_bytes.max(SEGMENT_BYTES_MAX));

@@ -1,7 +1,7 @@
 //! The endpoint of a lane: a UDP socket with its own thread (the engine's for a gateway's first lane),
 //! shared by the connections to all peers.
 //!
-//! The daemon calls [`start_lanes`]. The thread of each lane runs an accept loop, and tasks for dialling
+//! The daemon calls [`start_lane_endpoints`]. The thread of each lane runs an accept loop, and tasks for dialling
 //! (`dial.rs`) and for each connection (`connection.rs`). Both ends of a connection authenticate.
 //! A connection without a checked hello holds a slot of a bounded admission control. When all slots are
 //! taken, the oldest of the source with most slots is evicted.
@@ -83,9 +83,9 @@ fn unbound_lane_remedy(source: &std::io::Error) -> &'static str {
 ///
 /// # Errors
 /// [`LaneError`]: lanes that had started are told to end.
-pub async fn start_lanes(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
+pub async fn start_lane_endpoints(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
     // A gateway without peers needs no port.
-    let lanes = if spec.peers.is_empty() { 0 } else { plan::plan_lane_count(&spec.fabric) };
+    let lanes = if spec.peers.is_empty() { 0 } else { plan::plan_lanes_limit(&spec.fabric) };
     for lane in 0..lanes {
         let (up, is_up) = tokio::sync::oneshot::channel();
         let lane_spec = Arc::clone(&spec);
@@ -278,7 +278,7 @@ fn accept_lane_connection(
 }
 
 /// The reason why an accepted connection has not completed its handshake.
-enum HandshakeFailure {
+enum EndpointHandshakeFailure {
     /// The dialler closed it, as a gateway does that ends or that has another connection by then.
     Withdrawn,
     /// Either side refused the other, the connection lost its slot, or the handshake took too long.
@@ -286,11 +286,11 @@ enum HandshakeFailure {
     Refused(String),
 }
 
-impl From<quinn::ConnectionError> for HandshakeFailure {
+impl From<quinn::ConnectionError> for EndpointHandshakeFailure {
     /// Converts the error of a connection. A dialler that gave up by itself is told from every
     /// other error.
     fn from(error: quinn::ConnectionError) -> Self {
-        if tls::is_closed_by_dialler(&error) {
+        if tls::is_close_without_alert(&error) {
             return Self::Withdrawn;
         }
         Self::Refused(tls::explain_connection_alert(&error))
@@ -311,12 +311,12 @@ async fn complete_lane_handshake_and_serve(
     let patience = handshake_timeout(spec.longest_rtt());
     let connected = tokio::select! {
         biased;
-        connected = connecting => connected.map_err(HandshakeFailure::from),
-        () = slot.wait_for_revocation() => Err(HandshakeFailure::Refused(
+        connected = connecting => connected.map_err(EndpointHandshakeFailure::from),
+        () = slot.wait_for_revocation() => Err(EndpointHandshakeFailure::Refused(
             "too many connections are in their handshake".to_owned(),
         )),
         () = spec.host.sleep_until(spec.host.now() + patience) => {
-            Err(HandshakeFailure::Refused(format!("no handshake within {patience}")))
+            Err(EndpointHandshakeFailure::Refused(format!("no handshake within {patience}")))
         }
     };
     match connected {
@@ -325,10 +325,10 @@ async fn complete_lane_handshake_and_serve(
             let established = EstablishedConnection { spec, lane, connection, origin };
             serve_connection(established, &pending.refusals).await;
         }
-        Err(HandshakeFailure::Withdrawn) => {
+        Err(EndpointHandshakeFailure::Withdrawn) => {
             debug!("lane {lane}: {from} gave up its connection during the handshake");
         }
-        Err(HandshakeFailure::Refused(why)) => {
+        Err(EndpointHandshakeFailure::Refused(why)) => {
             if let Some(suppressed) = pending.refusals.permit(spec.host.now()) {
                 // One of a gateway is a problem of its peer, which is warned of if it lasts.
                 info!(

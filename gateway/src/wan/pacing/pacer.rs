@@ -70,7 +70,7 @@ enum Turn {
 }
 
 /// One place in the wait queue, given up when dropped.
-struct TokenWaiter<'p> {
+struct PacerWaiter<'p> {
     pacer: &'p Pacer,
     ticket: Ticket,
     look_again: Arc<Notify>,
@@ -130,7 +130,7 @@ impl Pacer {
     }
 
     /// Puts a waiter into the pacer's queue, behind those with the same or a lower release order.
-    fn enqueue_waiter(&self, wanted_bytes: u64, order: u64) -> TokenWaiter<'_> {
+    fn enqueue_waiter(&self, wanted_bytes: u64, order: u64) -> PacerWaiter<'_> {
         let mut waiters = lock_ignoring_poison(&self.waiters);
         if waiters.waiting.is_empty() {
             lock_ignoring_poison(&self.bucket).repay_by_idling(self.host.now());
@@ -139,11 +139,11 @@ impl Pacer {
         let (ticket, look_again) = ((order, waiters.arrivals), Arc::new(Notify::new()));
         let task = WaitingTask { wanted_bytes, is_due: false, look_again: Arc::clone(&look_again) };
         waiters.waiting.insert(ticket, task);
-        TokenWaiter { pacer: self, ticket, look_again, has_taken: false }
+        PacerWaiter { pacer: self, ticket, look_again, has_taken: false }
     }
 }
 
-impl TokenWaiter<'_> {
+impl PacerWaiter<'_> {
     /// Takes the tokens if it is this waiter's turn and they are there; returns how its turn
     /// stands.
     fn try_turn(&mut self) -> Turn {
@@ -173,7 +173,7 @@ impl TokenWaiter<'_> {
     }
 }
 
-impl Drop for TokenWaiter<'_> {
+impl Drop for PacerWaiter<'_> {
     /// Leaves the pacer's queue. Wakes the next waiter if its tokens are there, or if it has to come
     /// for several cells. Wakes all if this one took no tokens, which are there sooner then.
     fn drop(&mut self) {

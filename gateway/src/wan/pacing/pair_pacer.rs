@@ -149,7 +149,7 @@ mod tests {
             for rtt_ms in [1, 20, 200, 1000] {
                 let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
                 let fabric = fabric(rate, Span::from_ms(rtt_ms));
-                let lanes = NonZeroU16::new(plan::plan_lane_count(&fabric)).expect("some");
+                let lanes = NonZeroU16::new(plan::plan_lanes_limit(&fabric)).expect("some");
                 let share = PairShare::unshared(rate);
                 let setting = PacerSetting { share, limit: rate, lanes };
                 let link = &fabric.links()[0];

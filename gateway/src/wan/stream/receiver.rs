@@ -170,7 +170,7 @@ async fn receive_segment_payload(
     let mut received = 0;
     loop {
         for piece in pieces.drain(..) {
-            if !place_payload_chunk(reassembly, shards.as_mut(), bytes, &piece) {
+            if !place_received_chunk(reassembly, shards.as_mut(), bytes, &piece) {
                 return Err(format!("a segment has more than the {bytes} bytes of its header"));
             }
             received += piece.bytes.len() as u64;
@@ -204,7 +204,7 @@ async fn receive_segment_payload(
 
 /// Puts a piece of a segment with `bytes` bytes of payload into place. Returns false if it reaches
 /// beyond the payload and its parity.
-fn place_payload_chunk(
+fn place_received_chunk(
     reassembly: &mut Reassembly,
     shards: Option<&mut FecShards>,
     bytes: u64,

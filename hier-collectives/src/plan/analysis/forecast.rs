@@ -57,7 +57,7 @@ pub struct GatewayLoad {
 
 /// One tree as an operation uses it.
 #[derive(Debug, Clone, Copy)]
-struct TreeRun<'a> {
+struct TreeForecast<'a> {
     tree: &'a Tree,
     phases: OperationPhases,
     /// Whether the results wait for the partials of the tree before.
@@ -72,7 +72,7 @@ impl Plan {
         let size = if operation.has_data() { bytes.get() } else { 0 };
         let owner_trees =
             if operation.uses_owner_trees() { self.owner_trees(fabric) } else { Vec::new() };
-        let parts = self.even_parts(fabric, &owner_trees, operation, size);
+        let parts = self.forecast_parts(fabric, &owner_trees, operation, size);
         let flows = payload_flows(&parts);
         // Pair shares fit the trees that divide a buffer, as an all-reduce roots them.
         let fits = !operation.uses_owner_trees()
@@ -81,18 +81,18 @@ impl Plan {
                 || !self.has_separate_trees());
         let shares = if fits { PairShares::new() } else { self.pair_shares(fabric) };
         Forecast {
-            predicted: forecast_span_from_seconds(predicted_seconds(
+            predicted: forecast_span_from_seconds(forecast_seconds(
                 fabric, &parts, &flows, &shares,
             )),
             bound: bound::operation_bound(fabric, operation, ByteCount::new(size)),
             links: forecast_link_loads(fabric, &flows),
-            gateways: self.gateway_loads(fabric, &parts, &flows),
+            gateways: self.forecast_gateway_loads(fabric, &parts, &flows),
         }
     }
 
     /// Returns the parts of an operation on a buffer of `bytes` bytes with even blocks.
     /// `owner_trees` are those of the plan where the operation has blocks.
-    pub fn even_parts<'a>(
+    pub fn forecast_parts<'a>(
         &'a self,
         fabric: &'a Fabric,
         owner_trees: &'a [Tree],
@@ -110,7 +110,7 @@ impl Plan {
 
     /// Predicts the seconds of an all-reduce of `bytes` bytes, where pairs of gateways are limited
     /// to `shares`.
-    pub(crate) fn all_reduce_seconds(
+    pub(crate) fn forecast_all_reduce_seconds(
         &self,
         fabric: &Fabric,
         bytes: u64,
@@ -118,11 +118,11 @@ impl Plan {
     ) -> f64 {
         let parts =
             whole_buffer_parts(self, Operation::AllReduce, bytes, BlockRanks::All, BlockRanks::All);
-        predicted_seconds(fabric, &parts, &payload_flows(&parts), shares)
+        forecast_seconds(fabric, &parts, &payload_flows(&parts), shares)
     }
 
     /// Returns the load of each gateway, in gateway order.
-    fn gateway_loads(
+    fn forecast_gateway_loads(
         &self,
         fabric: &Fabric,
         parts: &[OperationPart<'_>],
@@ -162,7 +162,7 @@ impl Plan {
 }
 
 /// Predicts the seconds of an operation: the longest load time plus the longest latency of a part.
-fn predicted_seconds(
+fn forecast_seconds(
     fabric: &Fabric,
     parts: &[OperationPart<'_>],
     flows: &PayloadFlows,
@@ -174,7 +174,7 @@ fn predicted_seconds(
         let Some(segment_bytes) = part.longest_segment() else { continue };
         let OperationPart { ref tree, phases, follows: follows_partials, .. } = *part;
         let alone =
-            TreeRun { tree, phases, follows_partials, segment_bytes }.latency_seconds(fabric);
+            TreeForecast { tree, phases, follows_partials, segment_bytes }.latency_seconds(fabric);
         partials_latency = if follows_partials { partials_latency + alone } else { alone };
         longest = longest.max(partials_latency);
     }
@@ -247,7 +247,7 @@ fn forecast_longest_load_seconds(
     ports.chain(links).fold(longest, f64::max)
 }
 
-impl TreeRun<'_> {
+impl TreeForecast<'_> {
     /// Returns the seconds from the last post to the last result of a segment that meets no queue.
     ///
     /// latency = sum of delays + time at each relay until the segment is whole. The slowest hop of

@@ -60,7 +60,7 @@ impl Plan {
         let segment = self.segment.get().next_multiple_of(CUT_BYTES);
         let (mut shared, mut relays) = (BTreeMap::new(), 0);
         for tree in &self.trees {
-            let near = tree.neighbour_gateways(me);
+            let near = tree.memory_window_peers(me);
             // Results are placed at once.
             let rounded = if tree.direction.has_partials() { segment } else { 0 };
             relays += u64::from(near.len() > 1 && tree.direction.has_partials());
@@ -91,12 +91,12 @@ impl Plan {
             0 => 0,
             trees => {
                 let kept: u64 = SizeClass::ALL.into_iter().map(SizeClass::reserved_bytes).sum();
-                relay_bytes(fabric, me, self).get() + kept + trees * segment
+                relay_memory_bytes(fabric, me, self).get() + kept + trees * segment
             }
         };
         MemoryBound {
             partials: ByteCount::new(if several {
-                partials_bytes_bound(partials.get(), segment)
+                partials_memory_bound(partials.get(), segment)
             } else {
                 0
             }),
@@ -109,7 +109,7 @@ impl Plan {
 
 /// Bounds the bytes for partials of all size classes, which have `all` bytes: each class takes at
 /// least a segment.
-fn partials_bytes_bound(all: u64, segment: u64) -> u64 {
+fn partials_memory_bound(all: u64, segment: u64) -> u64 {
     let longest = [(SizeClass::Small, SMALL_BYTES), (SizeClass::Medium, MEDIUM_BYTES)];
     let longest = longest.into_iter().chain([(SizeClass::Large, u64::MAX)]);
     longest.map(|(class, most)| class.partials_bytes(all).max(segment.min(most))).sum()
@@ -120,11 +120,11 @@ fn partials_bytes_bound(all: u64, segment: u64) -> u64 {
 ///
 /// relay bytes = max(`RELAY_ROUND_TRIPS` x port rate of the region x round trip to the far end of a
 /// tree, `RELAY_SEGMENTS_MIN` segments).
-pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
+pub fn relay_memory_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
     let partials = plan.trees.iter().filter(|tree| tree.direction.has_partials());
-    let relays = partials.filter(|tree| tree.neighbour_gateways(me).len() > 1);
+    let relays = partials.filter(|tree| tree.memory_window_peers(me).len() > 1);
     let farthest =
-        relays.map(|tree| tree.farthest_round_trip(fabric, me)).max().unwrap_or(Span::ZERO);
+        relays.map(|tree| tree.relay_memory_round_trip(fabric, me)).max().unwrap_or(Span::ZERO);
     let gateways = fabric.region(fabric.gateway(me).region).gateways.clone().map(GatewayId);
     let ports = gateways.filter_map(|id| fabric.gateway(id).wan);
     let rate: f64 = ports.map(|wan| wan.egress.min(wan.ingress).bytes_per_second()).sum();
@@ -134,7 +134,7 @@ pub fn relay_bytes(fabric: &Fabric, me: GatewayId, plan: &Plan) -> ByteCount {
 
 impl Tree {
     /// Returns the gateways with which gateway `of` exchanges data along the tree.
-    pub fn neighbour_gateways(&self, of: GatewayId) -> Vec<GatewayId> {
+    pub fn memory_window_peers(&self, of: GatewayId) -> Vec<GatewayId> {
         let other = |(one, other): (GatewayId, GatewayId)| {
             if one == of { Some(other) } else { (other == of).then_some(one) }
         };
@@ -143,7 +143,7 @@ impl Tree {
 
     /// Returns the longest round trip from gateway `from` over links to another gateway along the
     /// tree.
-    fn farthest_round_trip(&self, fabric: &Fabric, from: GatewayId) -> Span {
+    fn relay_memory_round_trip(&self, fabric: &Fabric, from: GatewayId) -> Span {
         let mut near: BTreeMap<GatewayId, Vec<GatewayId>> = BTreeMap::new();
         for (one, other) in self.edges() {
             near.entry(one).or_default().push(other);

@@ -10,7 +10,7 @@ impl Plan {
     ///
     /// A gateway owns the share of each tree of which it is the root. A root set divides its tree's
     /// share evenly.
-    pub fn owner_fractions(&self, fabric: &Fabric, bytes: u64) -> Vec<f64> {
+    pub fn ownership_fractions(&self, fabric: &Fabric, bytes: u64) -> Vec<f64> {
         let express = self.uses_express(bytes);
         let share = |tree: &Tree| {
             if express { f64::from(u8::from(tree.is_express())) } else { tree.share as f64 }

@@ -136,7 +136,7 @@ pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -
         }
     }
     flows.retain(|(from, to), _| region(*from) != region(*to));
-    let shares = shares_of_flows(&flows, fabric);
+    let shares = pair_shares_of_flows(&flows, fabric);
     if !separate {
         return shares;
     }
@@ -147,13 +147,13 @@ pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -
         let back = flows.get(&(*to, *from)).copied().unwrap_or(0);
         [((*from, *to), *flow.max(&back)), ((*to, *from), *flow.max(&back))]
     });
-    let rerooted = shares_of_flows(&both.flatten().collect(), fabric);
+    let rerooted = pair_shares_of_flows(&both.flatten().collect(), fabric);
     shares.into_iter().map(|(pair, share)| (pair, share.or_rerooted(rerooted[&pair]))).collect()
 }
 
 /// Returns the shares of all pairs of gateways in linked regions, in the ports and links that
 /// `flows` pass. A pair without flow has no share set, so its limit is the full rate.
-fn shares_of_flows(flows: &PayloadFlows, fabric: &Fabric) -> PairShares {
+fn pair_shares_of_flows(flows: &PayloadFlows, fabric: &Fabric) -> PairShares {
     let region = |id: GatewayId| fabric.gateway(id).region;
     let (mut outs, mut ins, mut links) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for ((from, to), flow) in flows {

@@ -2,7 +2,7 @@
 
 use crate::ids::GatewayId;
 use crate::plan::plan_data::Plan;
-use crate::plan::sizing::trees_max;
+use crate::plan::plan_limits::plan_trees_limit;
 use crate::plan::tree::{Tree, TreeDirection};
 use crate::plan::trees::express::EXPRESS_MAX;
 use crate::topology::Fabric;
@@ -64,7 +64,7 @@ impl Plan {
         let mut before = None;
         for (index, tree) in self.trees.iter().enumerate() {
             if let Err(text) =
-                tree.prove_tree(gateways).and_then(|()| tree.check_order_after(before))
+                tree.prove_tree(gateways).and_then(|()| tree.prove_order_after(before))
             {
                 return fault(index, text);
             }
@@ -83,7 +83,7 @@ impl Plan {
     /// this gateway made.
     ///
     /// Rates may differ between fabric files, and change. The error says what is too far apart.
-    pub(crate) fn check_near(&self, own: &Plan, fabric: &Fabric) -> Result<(), String> {
+    pub(crate) fn prove_near(&self, own: &Plan, fabric: &Fabric) -> Result<(), String> {
         let (theirs, ours) = (self.segment.get(), own.segment.get());
         if theirs < ours / SEGMENT_RATIO_MAX || theirs > ours.saturating_mul(SEGMENT_RATIO_MAX) {
             return Err(format!(
@@ -92,7 +92,7 @@ impl Plan {
                 self.segment, own.segment
             ));
         }
-        let (trees, most) = (self.trees.len(), own.trees.len().max(trees_max(fabric)));
+        let (trees, most) = (self.trees.len(), own.trees.len().max(plan_trees_limit(fabric)));
         if trees > most {
             return Err(format!("{trees} trees, more than the {most} that this fabric can need"));
         }
@@ -104,7 +104,7 @@ impl Tree {
     /// Checks that this tree may follow the tree `before` in a plan.
     ///
     /// A tree for results has the share and the root of the tree for partials directly before it.
-    fn check_order_after(&self, before: Option<&Self>) -> Result<(), String> {
+    fn prove_order_after(&self, before: Option<&Self>) -> Result<(), String> {
         let partials = before.filter(|before| before.direction == TreeDirection::Partials);
         let split = self.direction != TreeDirection::Both;
         if split && (self.roots.len() != 1 || self.is_express()) {

@@ -6,7 +6,7 @@
 //! any tree of one packing fits any tree of the other.
 
 use super::direct::direct_exchange_packing;
-use super::gateway_tree::TreePair;
+use super::gateway_tree::GatewayTreePair;
 use super::packing;
 use super::region_tree::RegionTree;
 use crate::plan::capacity::{Capacity, PortDirection};
@@ -19,7 +19,7 @@ const BUFFER_PART_MIN: f64 = 1e-6;
 
 /// Makes pairs of trees for ports with unequal rates in and out, each with its fraction of a
 /// buffer.
-pub(crate) fn asymmetric_tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
+pub(crate) fn asymmetric_tree_pairs(fabric: &Fabric) -> Vec<(GatewayTreePair, f64)> {
     let capacity = Capacity::of_fabric(fabric, PortDirection::Both);
     let mut partials = asymmetric_tree_fractions(fabric, PortDirection::Ingress);
     let mut results = asymmetric_tree_fractions(fabric, PortDirection::Egress);
@@ -29,7 +29,7 @@ pub(crate) fn asymmetric_tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
         let Some(other) = results.get_mut(tree) else { continue };
         let both = part.min(*other);
         (*part, *other) = (*part - both, *other - both);
-        pairs.push((TreePair::common(tree.rooted_at_center(&capacity)), both));
+        pairs.push((GatewayTreePair::common(tree.rooted_at_center(&capacity)), both));
     }
     let left = |parts: BTreeMap<RegionTree, f64>| {
         parts.into_iter().filter(|(_, part)| *part > BUFFER_PART_MIN)
@@ -41,7 +41,7 @@ pub(crate) fn asymmetric_tree_pairs(fabric: &Fabric) -> Vec<(TreePair, f64)> {
             let both = part.min(*other);
             let top =
                 up.center().or(down.center()).unwrap_or(up.rooted_at_center(&capacity).roots[0]);
-            let pair = TreePair {
+            let pair = GatewayTreePair {
                 partials: up.rooted_at(top, &capacity),
                 results: Some(down.rooted_at(top, &capacity)),
             };

@@ -12,7 +12,7 @@ use units::ByteCount;
 
 /// Makes the baseline plan of direct exchange: each gateway reduces an equal share and sends it to
 /// all others.
-pub fn even_plan(fabric: &Fabric) -> Plan {
+pub fn even_baseline_plan(fabric: &Fabric) -> Plan {
     let trees = baseline_roots(fabric).map(|root| baseline_tree(fabric, root, |_| root)).collect();
     baseline_plan(
         fabric,
@@ -27,7 +27,7 @@ pub fn even_plan(fabric: &Fabric) -> Plan {
 ///
 /// Results go the other way round, so that both directions of a link are used. Each gateway sends
 /// as much as in a ring of one direction.
-pub fn ring_plan(fabric: &Fabric) -> Plan {
+pub fn ring_baseline_plan(fabric: &Fabric) -> Plan {
     let all = baseline_gateway_count(fabric);
     let next = move |id: GatewayId| GatewayId((id.0 + 1) % all);
     let trees = baseline_roots(fabric).map(|root| baseline_tree(fabric, root, next)).collect();
@@ -38,7 +38,7 @@ pub fn ring_plan(fabric: &Fabric) -> Plan {
 /// of two of gateways.
 ///
 /// Each further gateway gives its whole buffer to one of them and gets the whole result back.
-pub fn halving_doubling_plan(fabric: &Fabric) -> Plan {
+pub fn halving_doubling_baseline_plan(fabric: &Fabric) -> Plan {
     let power = 1 << baseline_gateway_count(fabric).max(1).ilog2();
     let trees = baseline_roots(fabric).take(usize::from(power)).map(|root| {
         let parent = |id: GatewayId| {
@@ -107,9 +107,9 @@ mod tests {
             let fabric = flat(ranks);
             let size = 1 << 30;
             for (plan, even) in [
-                (even_plan(&fabric), true),
-                (ring_plan(&fabric), true),
-                (halving_doubling_plan(&fabric), false),
+                (even_baseline_plan(&fabric), true),
+                (ring_baseline_plan(&fabric), true),
+                (halving_doubling_baseline_plan(&fabric), false),
             ] {
                 let all = baseline_gateway_count(&fabric);
                 assert_eq!(plan.prove(all), Ok(()), "{ranks} ranks: {}", plan.reason);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn halving_takes_one_hop_for_each_differing_bit() {
-        let plan = halving_doubling_plan(&flat(8));
+        let plan = halving_doubling_baseline_plan(&flat(8));
         for tree in &plan.trees {
             for start in (0..8).map(GatewayId) {
                 let mut at = start;

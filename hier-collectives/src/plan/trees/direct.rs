@@ -47,11 +47,11 @@ pub(crate) fn direct_exchange_packing(capacity: &Capacity) -> Option<Packing> {
     let shares = direct_owner_shares(&capacity.ports);
     let rate = direct_owner_shares_rate(&shares, capacity);
     (rate >= capacity.rate_upper_bound() * (1.0 - TIE_FRACTION))
-        .then(|| star_packing(&shares, rate))
+        .then(|| direct_star_packing(&shares, rate))
 }
 
 /// Returns the packing in which each owner's share takes the star around that owner.
-fn star_packing(shares: &[f64], rate: f64) -> Packing {
+fn direct_star_packing(shares: &[f64], rate: f64) -> Packing {
     let regions = shares.len();
     let owners = shares.iter().enumerate().filter(|(_, share)| **share > 0.0);
     let trees = owners.map(|(owner, share)| (RegionTree::star(regions, owner), share * rate));

@@ -46,7 +46,7 @@ pub(crate) fn add_express_tree(fabric: &Fabric, plan: &mut Plan) {
         return;
     }
     let shares = plan.pair_shares(fabric);
-    let bulk = |bytes: u64| plan.all_reduce_seconds(fabric, bytes, &PairShares::new());
+    let bulk = |bytes: u64| plan.forecast_all_reduce_seconds(fabric, bytes, &PairShares::new());
     let sizes = std::iter::once(0)
         .chain((0..=SIZE_DOUBLINGS).map(|doublings| SIZE_STEP_BYTES << doublings));
     let sizes: Vec<(u64, f64)> = sizes.map(|bytes| (bytes, bulk(bytes))).collect();
@@ -73,7 +73,7 @@ pub(crate) fn add_express_tree(fabric: &Fabric, plan: &mut Plan) {
     });
     plan.express_bytes = ByteCount::new(most);
     plan.reason.push_str(&express_reason(fabric, &rooted, plan.express_bytes));
-    plan.trees.push(gateway_tree::tree_on_fastest_ports(fabric, &rooted));
+    plan.trees.push(gateway_tree::gateway_tree_on_fastest_ports(fabric, &rooted));
 }
 
 /// A candidate for the express tree, as a plan of that tree alone.
@@ -95,7 +95,7 @@ impl<'f> ExpressCandidate<'f> {
             reason: String::new(),
             segment: bulk.segment,
             express_bytes: EXPRESS_MAX,
-            trees: vec![gateway_tree::tree_on_fastest_ports(fabric, rooted)],
+            trees: vec![gateway_tree::gateway_tree_on_fastest_ports(fabric, rooted)],
         };
         let window = plan.express_window(fabric).unwrap_or(0);
         Self { fabric, shares, plan, window }
@@ -110,7 +110,7 @@ impl<'f> ExpressCandidate<'f> {
         if bytes > self.window {
             return f64::NEG_INFINITY;
         }
-        let seconds = self.plan.all_reduce_seconds(self.fabric, bytes, self.shares);
+        let seconds = self.plan.forecast_all_reduce_seconds(self.fabric, bytes, self.shares);
         (bulk_seconds - seconds) / bulk_seconds.max(f64::MIN_POSITIVE)
     }
 }

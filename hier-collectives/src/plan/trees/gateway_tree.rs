@@ -2,7 +2,7 @@
 
 use super::region_tree::RootedTree;
 use crate::ids::GatewayId;
-use crate::plan::capacity::{region_id, slower_direction_rate};
+use crate::plan::capacity::{capacity_of_slower_direction, capacity_region_id};
 use crate::plan::tree::{Tree, TreeDirection};
 use crate::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The trees over regions for a part of a buffer: a common tree, or one for partials and one for
 /// results with the same root.
 #[derive(Debug, Clone)]
-pub(crate) struct TreePair {
+pub(crate) struct GatewayTreePair {
     /// The tree for partials; without `results` for both.
     pub partials: RootedTree,
     /// The separate tree for results.
     pub results: Option<RootedTree>,
 }
 
-impl TreePair {
+impl GatewayTreePair {
     /// Makes a pair that has one tree for both partials and results.
     pub fn common(rooted: RootedTree) -> Self {
         Self { partials: rooted, results: None }
@@ -38,7 +38,7 @@ pub(crate) const SHARES_TOTAL: u64 = 1 << 20;
 /// Rounds `weights` to whole shares that add up to [`SHARES_TOTAL`], by largest remainder.
 ///
 /// The first of equals gets the remainder.
-pub(crate) fn whole_tree_shares(weights: &[f64]) -> Vec<u64> {
+pub(crate) fn whole_gateway_tree_shares(weights: &[f64]) -> Vec<u64> {
     let total: f64 = weights.iter().sum();
     let quotas: Vec<f64> =
         weights.iter().map(|weight| weight / total * SHARES_TOTAL as f64).collect();
@@ -56,14 +56,17 @@ pub(crate) fn whole_tree_shares(weights: &[f64]) -> Vec<u64> {
 /// Every gateway with a port serves a run of consecutive shares of its region, in proportion to its
 /// port rate. A tree is cut where a gateway's run ends in some region. The region's other gateways
 /// are children of the one that serves the share.
-pub(crate) fn assign_trees(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tree> {
+pub(crate) fn assign_gateway_trees_by_share(
+    fabric: &Fabric,
+    trees: &[(GatewayTreePair, u64)],
+) -> Vec<Tree> {
     let runs: Vec<Vec<(u64, GatewayId)>> = (0..fabric.regions().len())
         .map(|region| tree_gateway_runs(fabric, region, trees))
         .collect();
     let mut cuts: BTreeSet<u64> = runs.iter().flatten().map(|(start, _)| *start).collect();
     let mut spread = Vec::new();
     let mut start = 0;
-    for (TreePair { partials, results }, share) in trees {
+    for (GatewayTreePair { partials, results }, share) in trees {
         let end = start + share;
         cuts.extend([start, end]);
         let within: Vec<u64> = cuts.range(start..=end).copied().collect();
@@ -90,7 +93,7 @@ pub(crate) fn assign_trees(fabric: &Fabric, trees: &[(TreePair, u64)]) -> Vec<Tr
 
 /// Returns the express tree over `rooted`: in each region the gateway with the fastest port serves
 /// it.
-pub(crate) fn tree_on_fastest_ports(fabric: &Fabric, rooted: &RootedTree) -> Tree {
+pub(crate) fn gateway_tree_on_fastest_ports(fabric: &Fabric, rooted: &RootedTree) -> Tree {
     let fastest = |region: usize| {
         let ports = tree_gateway_ports(fabric, region);
         ports.iter().rev().max_by_key(|(_, rate)| *rate).map_or(GatewayId(0), |(id, _)| *id)
@@ -99,7 +102,7 @@ pub(crate) fn tree_on_fastest_ports(fabric: &Fabric, rooted: &RootedTree) -> Tre
 }
 
 /// Returns the trees of a single region: every gateway owns an equal share.
-pub(crate) fn one_region_trees(fabric: &Fabric) -> Vec<Tree> {
+pub(crate) fn gateway_trees_of_one_region(fabric: &Fabric) -> Vec<Tree> {
     let tree = |root: GatewayId| {
         let others = fabric.gateway_ids().filter(|id| *id != root);
         let parents = others.map(|id| (id, root)).collect();
@@ -111,9 +114,9 @@ pub(crate) fn one_region_trees(fabric: &Fabric) -> Vec<Tree> {
 /// Returns a region's gateways with a port, each with the port's bits per second in its slower
 /// direction.
 fn tree_gateway_ports(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
-    let gateways = fabric.region(region_id(region)).gateways.clone().map(GatewayId);
+    let gateways = fabric.region(capacity_region_id(region)).gateways.clone().map(GatewayId);
     let port = |id: GatewayId| {
-        Some((id, slower_direction_rate(fabric.gateway(id).wan?).bits_per_second()))
+        Some((id, capacity_of_slower_direction(fabric.gateway(id).wan?).bits_per_second()))
     };
     gateways.filter_map(port).collect()
 }
@@ -125,11 +128,11 @@ fn tree_gateway_ports(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
 fn tree_gateway_runs(
     fabric: &Fabric,
     region: usize,
-    trees: &[(TreePair, u64)],
+    trees: &[(GatewayTreePair, u64)],
 ) -> Vec<(u64, GatewayId)> {
     let ports = tree_gateway_ports(fabric, region);
     let all_ports: u128 = ports.iter().map(|(_, rate)| u128::from(*rate)).sum();
-    let load = |(pair, share): &(TreePair, u64)| u128::from(pair.degree(region) * share);
+    let load = |(pair, share): &(GatewayTreePair, u64)| u128::from(pair.degree(region) * share);
     let all_load: u128 = trees.iter().map(load).sum();
     let mut runs = Vec::new();
     let (mut tree, mut start, mut loaded, mut before) = (0, 0u64, 0u128, 0u128);
@@ -161,7 +164,7 @@ fn tree_on_gateways(
     let mut parents = BTreeMap::new();
     for region in 0..fabric.regions().len() {
         let server = serving(region);
-        let others = fabric.region(region_id(region)).gateways.clone().map(GatewayId);
+        let others = fabric.region(capacity_region_id(region)).gateways.clone().map(GatewayId);
         parents.extend(others.filter(|id| *id != server).map(|id| (id, server)));
         if let Some(parent) = rooted.parents[region] {
             parents.insert(server, serving(parent));
@@ -172,10 +175,13 @@ fn tree_on_gateways(
 }
 
 /// Turns trees over regions, with their rates, into trees over gateways, with whole shares.
-pub(crate) fn assign_trees_to_gateways(fabric: &Fabric, trees: Vec<(TreePair, f64)>) -> Vec<Tree> {
+pub(crate) fn assign_trees_to_gateways(
+    fabric: &Fabric,
+    trees: Vec<(GatewayTreePair, f64)>,
+) -> Vec<Tree> {
     let weights: Vec<f64> = trees.iter().map(|(_, rate)| *rate).collect();
-    let shares = whole_tree_shares(&weights);
+    let shares = whole_gateway_tree_shares(&weights);
     let trees = trees.into_iter().zip(shares).filter(|(_, share)| *share > 0);
     let trees: Vec<_> = trees.map(|((pair, _), share)| (pair, share)).collect();
-    assign_trees(fabric, &trees)
+    assign_gateway_trees_by_share(fabric, &trees)
 }

@@ -30,7 +30,7 @@ impl Plan {
 
 impl Tree {
     /// Returns the tree without the branches that lead to none of these gateways.
-    pub fn pruned_to(&self, wanted: impl IntoIterator<Item = GatewayId>) -> Self {
+    pub fn pruned_owner_tree(&self, wanted: impl IntoIterator<Item = GatewayId>) -> Self {
         let mut parents = BTreeMap::new();
         for mut at in wanted {
             while let Some(parent) = self.parents.get(&at) {
@@ -44,7 +44,7 @@ impl Tree {
     }
 
     /// Whether a gateway lies on the way from the root set down to another, ends included.
-    pub fn leads_through(&self, gateway: GatewayId, to: GatewayId) -> bool {
+    pub fn owner_tree_leads_through(&self, gateway: GatewayId, to: GatewayId) -> bool {
         let mut at = to;
         loop {
             match self.parents.get(&at) {

@@ -82,7 +82,7 @@ struct PackingConstraints<'a> {
 
 /// A price for each constraint.
 #[derive(Debug, Clone)]
-struct ConstraintPrices {
+struct PackingPrices {
     ports: Vec<f64>,
     pairs: Vec<f64>,
 }
@@ -187,7 +187,7 @@ impl<'a> PackingConstraints<'a> {
         let mut pool: BTreeSet<RegionTree> = BTreeSet::new();
         let mut limit = 1.0f64;
         let mut current = self.first_prices();
-        let mut best: Option<(f64, ConstraintPrices)> = None;
+        let mut best: Option<(f64, PackingPrices)> = None;
         let mut pull = 0.5;
         for _ in 0..PRICING_ROUNDS_MAX {
             // Half-way to the prices with the best proof, since vertices alone oscillate.
@@ -225,7 +225,7 @@ impl<'a> PackingConstraints<'a> {
 
     /// Returns cheap trees at these prices, cheapest first, and the price of the cheapest of all
     /// trees.
-    fn cheap_trees(&self, prices: &ConstraintPrices) -> (Vec<RegionTree>, f64) {
+    fn cheap_trees(&self, prices: &PackingPrices) -> (Vec<RegionTree>, f64) {
         let matrix = self.edge_prices(prices);
         let regions = self.capacity.region_count();
         let price = |a: usize, b: usize| matrix[a * regions + b];
@@ -248,7 +248,7 @@ impl<'a> PackingConstraints<'a> {
     ///
     /// At these prices every tree of the pool costs at least one, and all constraints together cost
     /// the rate.
-    fn best_prices(&self, pool: &BTreeSet<RegionTree>) -> Option<(f64, ConstraintPrices)> {
+    fn best_prices(&self, pool: &BTreeSet<RegionTree>) -> Option<(f64, PackingPrices)> {
         let mut problem = Problem::new(OptimizationDirection::Minimize);
         let mut add = |cost: f64| problem.add_var(cost, (0.0, f64::INFINITY));
         let ports: Vec<Variable> =
@@ -268,7 +268,7 @@ impl<'a> PackingConstraints<'a> {
         let values = |prices: &[Variable]| {
             prices.iter().map(|price| solution.var_value(*price).max(0.0)).collect()
         };
-        let prices = ConstraintPrices { ports: values(&ports), pairs: values(&pairs) };
+        let prices = PackingPrices { ports: values(&ports), pairs: values(&pairs) };
         Some((solution.objective(), prices))
     }
 
@@ -300,7 +300,7 @@ impl<'a> PackingConstraints<'a> {
             let rise = |prices: &[f64], loads: &[f64]| {
                 prices.iter().zip(loads).map(|(price, load)| price * steep(load)).collect()
             };
-            prices = ConstraintPrices {
+            prices = PackingPrices {
                 ports: rise(&first.ports, &ports),
                 pairs: rise(&first.pairs, &pairs),
             };
@@ -309,15 +309,15 @@ impl<'a> PackingConstraints<'a> {
     }
 
     /// Returns prices in inverse proportion to the rates of the constraints.
-    fn first_prices(&self) -> ConstraintPrices {
-        ConstraintPrices {
+    fn first_prices(&self) -> PackingPrices {
+        PackingPrices {
             ports: self.ports.iter().map(|region| 1.0 / self.port_rate(*region)).collect(),
             pairs: self.pairs.iter().map(|pair| 1.0 / self.pair_rate(*pair)).collect(),
         }
     }
 
     /// Returns the cost of all constraints at their full rates.
-    fn cost_of_all(&self, prices: &ConstraintPrices) -> f64 {
+    fn cost_of_all(&self, prices: &PackingPrices) -> f64 {
         let ports =
             self.ports.iter().zip(&prices.ports).map(|(region, p)| self.port_rate(*region) * p);
         let pairs = self.pairs.iter().zip(&prices.pairs).map(|(pair, p)| self.pair_rate(*pair) * p);
@@ -325,7 +325,7 @@ impl<'a> PackingConstraints<'a> {
     }
 
     /// Returns the price of a tree: the sum over its ports and pairs.
-    fn tree_price(&self, tree: &RegionTree, prices: &ConstraintPrices) -> f64 {
+    fn tree_price(&self, tree: &RegionTree, prices: &PackingPrices) -> f64 {
         let degrees = tree.degrees();
         let ports = self.ports.iter().zip(&prices.ports);
         let ports = ports.map(|(region, price)| f64::from(degrees[*region]) * price);
@@ -336,7 +336,7 @@ impl<'a> PackingConstraints<'a> {
 
     /// Returns the price of each edge between regions, row by row: the pair's price and those of
     /// the ports at both ends.
-    fn edge_prices(&self, prices: &ConstraintPrices) -> Vec<f64> {
+    fn edge_prices(&self, prices: &PackingPrices) -> Vec<f64> {
         let regions = self.capacity.region_count();
         let mut ends = vec![0.0; regions];
         self.ports.iter().zip(&prices.ports).for_each(|(region, price)| ends[*region] = *price);
@@ -354,7 +354,7 @@ impl<'a> PackingConstraints<'a> {
     }
 }
 
-impl ConstraintPrices {
+impl PackingPrices {
     /// Returns the prices moved towards `other` by the fraction `part`.
     fn moved_towards(&self, other: &Self, part: f64) -> Self {
         let mix = |mine: &[f64], theirs: &[f64]| {

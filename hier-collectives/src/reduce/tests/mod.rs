@@ -1,6 +1,6 @@
 use super::dispatch::dispatch_dtype;
 use super::element::{Bf16, Element, F16};
-use super::fold::{Reduction, has_wide_vectors};
+use super::fold::{Reduction, folds_by_wide_vectors};
 use super::*;
 use crate::descriptor::{Dtype, ReduceOp};
 use half::{bf16, f16};
@@ -257,15 +257,15 @@ proptest! {
     fn every_element_equals_the_scalar_reference_with_any_vectors(case in cases()) {
         let expected = case.expected();
         prop_assert_eq!(&case.run(0..case.elements(), false), &expected);
-        prop_assert_eq!(&case.run(0..case.elements(), has_wide_vectors()), &expected);
+        prop_assert_eq!(&case.run(0..case.elements(), folds_by_wide_vectors()), &expected);
     }
 
     #[test]
     fn a_range_may_be_cut_anywhere(case in cases(), cut: prop::sample::Index) {
         let cut = cut.index(case.elements() + 1);
-        let mut pieces = case.run(0..cut, has_wide_vectors());
-        pieces.extend(case.run(cut..case.elements(), has_wide_vectors()));
-        prop_assert_eq!(pieces, case.run(0..case.elements(), has_wide_vectors()));
+        let mut pieces = case.run(0..cut, folds_by_wide_vectors());
+        pieces.extend(case.run(cut..case.elements(), folds_by_wide_vectors()));
+        prop_assert_eq!(pieces, case.run(0..case.elements(), folds_by_wide_vectors()));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(in crate::session) fn check_post(post: &Post, world_size: u32) -> Result<(),
         }
         _ => {}
     }
-    post.descriptor.check_counts(&post.counts, world_size)?;
+    post.descriptor.check_slot_counts(&post.counts, world_size)?;
     op.check(dtype).map_err(|undefined| undefined.to_string())?;
     if !(0.0..=RANK_WEIGHT_MAX).contains(&post.weight) {
         return Err(format!(

@@ -23,9 +23,9 @@ impl Collectives {
         failure: &Failure,
         epoch: Epoch,
     ) -> Option<Epoch> {
-        let is_undecided = self.is_undecided(sequence);
+        let has_undecided_proposal = self.has_undecided_proposal(sequence);
         let collective = self.collective_or_new(sequence, epoch);
-        let has_failed = collective.failure.is_some() && !is_undecided;
+        let has_failed = collective.failure.is_some() && !has_undecided_proposal;
         if has_failed || collective.phase == Phase::Ready {
             return None;
         }

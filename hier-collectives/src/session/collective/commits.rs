@@ -39,7 +39,7 @@ pub(in crate::session) struct Commits {
     done: SequenceRanges,
     /// The last step known to be complete in every region, in this epoch or before.
     committed: Option<Committed>,
-    steps: StepsByEnd,
+    steps: CommitStepsByEnd,
 }
 
 /// A rank's commit of a step, as the rank's gateway tells all others.
@@ -53,9 +53,9 @@ pub(in crate::session) struct RankCommit {
 
 /// The first known commit, of any rank of this epoch, for each last collective of a commit.
 #[derive(Debug, Default)]
-struct StepsByEnd(BTreeMap<Sequence, (RankId, Step)>);
+struct CommitStepsByEnd(BTreeMap<Sequence, (RankId, Step)>);
 
-impl StepsByEnd {
+impl CommitStepsByEnd {
     /// Compares a commit with the first one that ends with the same collective. Returns the failure
     /// of both if they name different steps. A commit without collectives is not compared.
     fn compare(&mut self, commit: &RankCommit, local: &LocalGateway) -> Option<Failure> {
@@ -130,7 +130,7 @@ impl Commits {
             peers: others.map(|id| (id, PeerReports::default())).collect(),
             done: SequenceRanges::default(),
             committed: None,
-            steps: StepsByEnd::default(),
+            steps: CommitStepsByEnd::default(),
         }
     }
 
@@ -366,7 +366,7 @@ impl Commits {
     pub fn end_epoch(&mut self) {
         self.done = SequenceRanges::default();
         self.peers.values_mut().for_each(|peer| *peer = PeerReports::default());
-        self.steps = StepsByEnd::default();
+        self.steps = CommitStepsByEnd::default();
     }
 
     /// Iterates over the commits that wait, with their ranks.

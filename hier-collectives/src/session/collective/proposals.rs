@@ -14,8 +14,9 @@ impl Collectives {
     /// failing unless its result is ready. Returns false, without effect, when a failure is
     /// proposed already or the collective has failed without a result.
     pub fn propose_failure(&mut self, sequence: Sequence, failure: &Failure, epoch: Epoch) -> bool {
-        let (is_complete, is_undecided) = (self.has_result(sequence), self.is_undecided(sequence));
-        if is_undecided {
+        let (is_complete, has_undecided_proposal) =
+            (self.has_result(sequence), self.has_undecided_proposal(sequence));
+        if has_undecided_proposal {
             return false;
         }
         if !is_complete {
@@ -32,7 +33,7 @@ impl Collectives {
 
     /// Whether this gateway has proposed a collective's failure, and the first gateway has not
     /// decided yet.
-    pub fn is_undecided(&self, sequence: Sequence) -> bool {
+    pub fn has_undecided_proposal(&self, sequence: Sequence) -> bool {
         self.proposals.contains_key(&sequence)
     }
 

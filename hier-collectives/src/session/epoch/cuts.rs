@@ -22,7 +22,7 @@ impl EpochState {
     /// Whether the next plan uses the links that are up and no others; if not, asks for such a
     /// plan. Connections that are awaited are waited for, and so are links without which data
     /// cannot go everywhere.
-    pub(super) fn has_plan_for_links_up(&mut self, actions: &mut ActionQueue) -> bool {
+    pub(super) fn has_plan_without_cut_links(&mut self, actions: &mut ActionQueue) -> bool {
         let (graph, fabric) = (self.members.graph(), self.local.fabric());
         if !graph.is_settled() {
             return false;
@@ -45,7 +45,7 @@ impl EpochState {
 
     /// Makes the answer to [`Action::Plan`] the plan of the next epoch, with the segment size of
     /// the plan before.
-    pub fn keep_plan_for_entry(&mut self, reported: &Fabric, plan: Option<Plan>) {
+    pub fn keep_plan_after_cut(&mut self, reported: &Fabric, plan: Option<Plan>) {
         self.links.end_planning();
         if self.links.is_planned_for(reported) {
             // It was asked for in the epoch that has ended, since links had other values.
@@ -88,7 +88,7 @@ impl EpochState {
             };
             pairs.filter(is_cut).collect()
         } else {
-            self.connections_to(&missing)
+            self.cut_connections_to(&missing)
         };
         if missing.is_empty() && cut.is_empty() {
             return None;
@@ -96,13 +96,13 @@ impl EpochState {
         let text = format!(
             "{}; contributions intact, {}",
             self.cut_text(&missing, &cut, why),
-            self.outlook(&missing, &cut)
+            self.outlook_after_cut(&missing, &cut)
         );
         Some(Failure::new(FailureCode::RegionLost, text))
     }
 
     /// Returns the connections between gateways that cannot be reached and those that can.
-    fn connections_to(&self, missing: &[GatewayId]) -> BTreeSet<GatewayPair> {
+    fn cut_connections_to(&self, missing: &[GatewayId]) -> BTreeSet<GatewayPair> {
         let graph = self.members.graph();
         let of_one = |one: &GatewayId| {
             let (one, others) = (*one, graph.missing_neighbours(*one).into_iter());
@@ -130,7 +130,7 @@ impl EpochState {
     }
 
     /// Returns the end of a failure's text: how the job goes on after connections were cut.
-    fn outlook(&self, missing: &[GatewayId], cut: &BTreeSet<GatewayPair>) -> String {
+    fn outlook_after_cut(&self, missing: &[GatewayId], cut: &BTreeSet<GatewayPair>) -> String {
         let (graph, local) = (self.members.graph(), &self.local);
         if !missing.is_empty() || graph.fabric_in_use(local.fabric()).is_none() {
             return "the gateways go on trying and the next epoch begins when it is back"

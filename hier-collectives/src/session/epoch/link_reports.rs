@@ -118,7 +118,7 @@ impl LinkReports {
 
     /// Whether the newest plan was made for the links that are `in_use`, and for no others.
     pub fn is_planned_for(&self, in_use: &Fabric) -> bool {
-        join_same_regions(&self.planned_for, in_use.links())
+        reports_join_same_regions(&self.planned_for, in_use.links())
     }
 
     /// Whether some link of a fabric is reported to differ much from it.
@@ -175,13 +175,14 @@ pub(in crate::session) fn is_plan_faster_by_reports(
 }
 
 /// Whether two lists of links join the same regions.
-pub(in crate::session) fn join_same_regions(one: &[Link], other: &[Link]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| has_same_ends(one, other))
+pub(in crate::session) fn reports_join_same_regions(one: &[Link], other: &[Link]) -> bool {
+    one.len() == other.len()
+        && one.iter().zip(other).all(|(one, other)| reported_ends_are_same(one, other))
 }
 
 /// Whether some link joins regions that no link of `before` joins.
-pub(in crate::session) fn is_any_link_back(before: &[Link], now: &[Link]) -> bool {
-    now.iter().any(|link| !before.iter().any(|known| has_same_ends(known, link)))
+pub(in crate::session) fn is_any_reported_link_back(before: &[Link], now: &[Link]) -> bool {
+    now.iter().any(|link| !before.iter().any(|known| reported_ends_are_same(known, link)))
 }
 
 /// Returns the links of a fabric, those that are reported with their reported values.
@@ -202,10 +203,10 @@ pub(in crate::session) fn link_changes_text(
         let Some(is) = reported.link(link.a, link.b) else {
             return Some(format!("; link {a}-{b} is down"));
         };
-        let was = before.iter().find(|was| has_same_ends(was, is));
+        let was = before.iter().find(|was| reported_ends_are_same(was, is));
         match was {
             None => Some(format!("; link {a}-{b} is up again")),
-            Some(was) if link_differs(was, is, LINK_CHANGE_FRACTION) => {
+            Some(was) if reported_link_differs(was, is, LINK_CHANGE_FRACTION) => {
                 Some(format!("; link {a}-{b} now carries {} at {}", is.rate, is.rtt))
             }
             Some(_) => None,
@@ -217,17 +218,17 @@ pub(in crate::session) fn link_changes_text(
 /// Whether two lists of links join other regions, or some link differs in capacity or RTT by more
 /// than a fraction.
 fn any_link_report_differs(before: &[Link], now: &[Link], fraction: f64) -> bool {
-    !join_same_regions(before, now)
-        || before.iter().zip(now).any(|(before, now)| link_differs(before, now, fraction))
+    !reports_join_same_regions(before, now)
+        || before.iter().zip(now).any(|(before, now)| reported_link_differs(before, now, fraction))
 }
 
 /// Whether two links join the same regions.
-fn has_same_ends(one: &Link, other: &Link) -> bool {
+fn reported_ends_are_same(one: &Link, other: &Link) -> bool {
     (one.a, one.b) == (other.a, other.b)
 }
 
 /// Whether capacity or RTT of two links differs by more than a fraction of the greater value.
-fn link_differs(one: &Link, other: &Link, fraction: f64) -> bool {
+fn reported_link_differs(one: &Link, other: &Link, fraction: f64) -> bool {
     let capacity = |link: &Link| link.rate.bits_per_second() as f64 * (1.0 - link.loss.as_f64());
     let far = |one: f64, other: f64| (one - other).abs() > fraction * one.max(other);
     far(capacity(one), capacity(other)) || far(one.rtt.as_secs_f64(), other.rtt.as_secs_f64())

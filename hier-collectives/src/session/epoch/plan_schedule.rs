@@ -8,7 +8,7 @@
 
 use super::membership::FIRST_GATEWAY;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
-use crate::plan::{self, Plan, Tree, trees_max};
+use crate::plan::{self, Plan, Tree, plan_trees_limit};
 use crate::session::action::PeerError;
 use crate::session::local_gateway::LocalGateway;
 use crate::wire::Message;
@@ -78,7 +78,7 @@ impl PlanSchedule {
     /// Creates the schedule of an epoch that begins with this plan.
     pub fn new(plan: Plan, local: &LocalGateway) -> Self {
         Self {
-            relay_window: plan::relay_bytes(local.fabric(), local.id(), &plan),
+            relay_window: plan::relay_memory_bytes(local.fabric(), local.id(), &plan),
             current: FollowedPlan::new(plan, local),
             earlier: Vec::new(),
             changes: 0,
@@ -136,7 +136,7 @@ impl PlanSchedule {
         local: &LocalGateway,
     ) -> bool {
         let tree = usize::from(tree.0);
-        let most = next_plan.trees.len().max(trees_max(local.fabric()));
+        let most = next_plan.trees.len().max(plan_trees_limit(local.fabric()));
         let pairs = local.fabric().gateways().len().pow(2);
         let planned = self.plan_of(sequence).plan.trees.len();
         tree < planned.max(pairs) || (self.is_held(sequence) && tree < most)
@@ -219,7 +219,7 @@ impl PlanSchedule {
     /// `oldest` is the oldest live one.
     pub fn switch_plan(&mut self, switch: PlanSwitch, oldest: Sequence, local: &LocalGateway) {
         let PlanSwitch { from, plan } = switch;
-        self.relay_window = plan::relay_bytes(local.fabric(), local.id(), &plan);
+        self.relay_window = plan::relay_memory_bytes(local.fabric(), local.id(), &plan);
         let followed = std::mem::replace(&mut self.current, FollowedPlan::new(plan, local));
         // A plan under which nothing could begin is of no collective: so there are never more
         // plans than collectives that may be live.

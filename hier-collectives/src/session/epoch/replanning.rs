@@ -17,7 +17,7 @@ impl EpochState {
     /// Keeps a better plan for later epochs. The first gateway also begins to change the present
     /// epoch's plan, from `oldest` on. Segments keep their size. Returns the switch when no other
     /// gateway is awaited.
-    pub fn propose_plan(
+    pub fn propose_replanned(
         &mut self,
         plan: Plan,
         oldest: Sequence,
@@ -169,7 +169,7 @@ impl EpochState {
 
     /// Asks for a new plan on the first gateway, when links have differed from the planned ones for
     /// long enough. Called when a collective completed.
-    pub fn plan_if_links_changed(&mut self, actions: &mut ActionQueue) {
+    pub fn replan_if_links_changed(&mut self, actions: &mut ActionQueue) {
         let Some(active) = &self.active else { return };
         let leaving = self.draining.is_some() || active.closing.is_some();
         if self.me() != FIRST_GATEWAY || active.plans.is_changing() || leaving {
@@ -183,18 +183,18 @@ impl EpochState {
 
     /// Judges the answer to [`Action::Plan`] in an epoch. Returns a plan that uses a link that has
     /// come back or is faster than the one in force. Its reason has the changed links.
-    pub fn accept_better_plan(&mut self, reported: &Fabric, plan: Option<Plan>) -> Option<Plan> {
+    pub fn accept_replanned(&mut self, reported: &Fabric, plan: Option<Plan>) -> Option<Plan> {
         self.links.end_planning();
         let (in_force, fabric) = (self.active.as_ref()?.plans.plan(), self.local.fabric());
         let in_use = self.members.graph().fabric_in_use(fabric)?;
-        if !link_reports::join_same_regions(in_use.links(), reported.links()) {
+        if !link_reports::reports_join_same_regions(in_use.links(), reported.links()) {
             // Connections have changed while it was made; another is asked for.
             return None;
         }
         let before = self.links.replace_planned_links(reported.links());
         let mut plan = Plan { segment: in_force.segment, ..plan? }.with_express_limit(fabric);
         let whole = link_reports::whole_reported_fabric(fabric, reported);
-        if !link_reports::is_any_link_back(&before, reported.links())
+        if !link_reports::is_any_reported_link_back(&before, reported.links())
             && !link_reports::is_plan_faster_by_reports(&plan, in_force, &whole)
         {
             return None;

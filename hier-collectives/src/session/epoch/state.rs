@@ -226,7 +226,7 @@ impl EpochState {
             return None;
         }
         let joins = self.members.all_joined()?;
-        if !self.has_plan_for_links_up(actions) {
+        if !self.has_plan_without_cut_links(actions) {
             return None;
         }
         let last = joins.iter().map(|join| join.last).max().unwrap_or_default();
@@ -404,7 +404,7 @@ impl EpochState {
     /// only between connected gateways.
     pub(super) fn check_plan(&self, plan: &Plan) -> Result<(), PeerError> {
         let fabric = self.local.fabric();
-        plan.check_near(&self.next_plan, fabric).map_err(PeerError::BadPlan)?;
+        plan.prove_near(&self.next_plan, fabric).map_err(PeerError::BadPlan)?;
         let gateways = u16::try_from(fabric.gateways().len()).unwrap_or(u16::MAX);
         plan.prove(gateways).map_err(|fault| PeerError::BadPlan(fault.to_string()))?;
         let unlinked = |(one, other): &(GatewayId, GatewayId)| !fabric.connects(*one, *other);

@@ -194,7 +194,7 @@ fn a_sender_respects_the_smaller_unsolicited_window() {
         let (me, other) = (GatewayId(fast), GatewayId(1 - fast));
         world.post(RankId(fast.into()), 0, 40_000);
         world.run();
-        let early: u64 = world.session(me).transfer.unsolicited_bytes_to(other);
+        let early: u64 = world.session(me).transfer.inspect_unsolicited_bytes_to(other);
         let kept = 4 * segment;
         assert!((segment..=kept).contains(&early), "{early} bytes early, {kept} are kept");
         world.post(RankId(u32::from(1 - fast)), 0, 40_000);
@@ -215,7 +215,7 @@ fn parity_uses_the_window_of_both_fabric_files() {
         let world = World::with_fabrics(fabrics, plan.clone(), 7, 1 << 24);
         let room = |me: u16| {
             let (session, other) = (&world.sessions[usize::from(me)], GatewayId(1 - me));
-            session.transfer.tail_windows(&session.epoch, other)
+            session.transfer.inspect_tail_windows(&session.epoch, other)
         };
         [room(0), room(1)]
     };

@@ -545,9 +545,9 @@ fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount
     let (me, fabric, plan) = (session.epoch.me(), session.epoch.local().fabric(), plans.plan());
     for peer in session.epoch.members().peer_ids() {
         let exists = |buffer: &Buffer| memory.contains_key(buffer);
-        let bytes = session.transfer.scratch_bytes_from(peer, exists);
+        let bytes = session.transfer.inspect_scratch_bytes_from(peer, exists);
         let window = result_window(fabric, me, peer, plan).get();
-        let rounded_up = plan.trees.len().max(session.transfer.most_parts()) as u64;
+        let rounded_up = plan.trees.len().max(session.transfer.inspect_most_parts()) as u64;
         let most = window + rounded_up * plan.segment.get();
         assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");
     }

@@ -215,7 +215,7 @@ impl TransferFlow {
     pub fn sender_of_invalid_segment(&self, me: GatewayId) -> Option<GatewayId> {
         let is_due = |from: GatewayId, tree: TreeIndex, segment: SegmentIndex, bytes: u32| {
             let part = self.parts.get(usize::from(tree.0));
-            part.is_some_and(|part| part_expects_segment(part, from, me, segment, bytes))
+            part.is_some_and(|part| flow_expects_segment(part, from, me, segment, bytes))
         };
         let mut incoming = self.incoming.iter();
         let sender_of_invalid_segment = incoming.find(|((from, tree, segment), incoming)| {
@@ -226,7 +226,7 @@ impl TransferFlow {
 }
 
 /// Whether a part expects a segment with this index and length, in bytes, from a peer.
-pub(super) fn part_expects_segment(
+pub(super) fn flow_expects_segment(
     part: &TransferPart,
     from: GatewayId,
     me: GatewayId,
@@ -239,7 +239,7 @@ pub(super) fn part_expects_segment(
 }
 
 /// Builds the parts of a collective on this gateway; none outside an epoch.
-pub(super) fn parts_of_collective(
+pub(super) fn flow_parts_of_collective(
     epoch: &EpochState,
     sequence: Sequence,
     descriptor: &Descriptor,

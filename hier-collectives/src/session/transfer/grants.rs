@@ -60,7 +60,7 @@ impl Transfer {
             let key = |segment| SegmentKey { sequence, tree, segment: SegmentIndex(segment) };
             opened.extend(segments.map(key));
         }
-        opened.into_iter().for_each(|key| self.advance_segment(key, cx));
+        opened.into_iter().for_each(|key| self.advance_segment_tasks(key, cx));
     }
 
     /// Records that a peer accepts the first `limit` segments of a tree, and sends those that are
@@ -132,7 +132,7 @@ impl Transfer {
         if hands_up {
             self.handle_result_in_place(key, cx);
         } else if is_held {
-            self.release_partials_if_done(key, cx);
+            self.release_partials_if_result_done(key, cx);
         }
         relay.filter(|_| is_held)
     }

@@ -17,20 +17,24 @@ impl Transfer {
     }
 
     /// Returns the bytes sent to a peer beyond its grants that have no receipt.
-    pub fn unsolicited_bytes_to(&self, to: GatewayId) -> u64 {
+    pub fn inspect_unsolicited_bytes_to(&self, to: GatewayId) -> u64 {
         self.unsolicited.sent_bytes(to)
     }
 
     /// Returns two windows for unsolicited segments with parity, in bytes: the one kept here for
     /// the peer, and the one the peer keeps for this gateway.
-    pub fn tail_windows(&self, epoch: &EpochState, peer: GatewayId) -> (u64, u64) {
+    pub fn inspect_tail_windows(&self, epoch: &EpochState, peer: GatewayId) -> (u64, u64) {
         let kept = UnsolicitedWindow::kept_for(epoch, peer);
         (kept.tail_bytes, UnsolicitedWindow::kept_by(epoch, peer).tail_bytes)
     }
 
     /// Returns the granted bytes from a peer that wait in scratch; `exists` tells which buffers
     /// still exist.
-    pub fn scratch_bytes_from(&self, from: GatewayId, exists: impl Fn(&Buffer) -> bool) -> u64 {
+    pub fn inspect_scratch_bytes_from(
+        &self,
+        from: GatewayId,
+        exists: impl Fn(&Buffer) -> bool,
+    ) -> u64 {
         let incoming = self.flows.values().flat_map(|flow| &flow.incoming);
         let waiting = incoming.filter(|((of, ..), incoming)| {
             let in_scratch = |view: &&BufferView| matches!(view.buffer, Buffer::Scratch(_));
@@ -44,7 +48,7 @@ impl Transfer {
 
     /// Returns the most parts that a collective under way has. Each of them may round a window up to a
     /// segment.
-    pub fn most_parts(&self) -> usize {
+    pub fn inspect_most_parts(&self) -> usize {
         self.flows.values().map(|flow| flow.parts.len()).max().unwrap_or(0)
     }
 

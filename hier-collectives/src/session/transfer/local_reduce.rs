@@ -62,11 +62,12 @@ impl Transfer {
         if let [_] = inputs[..] {
             part.next_local += 1;
             part.segment_mut(index).local = inputs.pop();
-            self.advance_segment(key, cx);
+            self.advance_segment_tasks(key, cx);
             return true;
         }
         let bytes = part.segment_bytes(index);
-        if !has_partial_memory(self.partials, class, self.partial_bytes[class as usize], bytes) {
+        if !has_local_reduce_memory(self.partials, class, self.partial_bytes[class as usize], bytes)
+        {
             return false;
         }
         part.next_local += 1;
@@ -83,7 +84,7 @@ impl Transfer {
 
 /// Whether a class that holds `held` bytes of partials has memory for `bytes` more. A class without
 /// partials always has.
-fn has_partial_memory(partials: ByteCount, class: SizeClass, held: u64, bytes: u64) -> bool {
+fn has_local_reduce_memory(partials: ByteCount, class: SizeClass, held: u64, bytes: u64) -> bool {
     held == 0 || held + bytes <= class.partials_bytes(partials.get())
 }
 

@@ -28,17 +28,17 @@ impl Transfer {
                 let input = segment.scratch.last().cloned();
                 let weight = flow.work.iter().flat_map(|work| work.weights.values()).sum();
                 segment.local = input.map(|view| ReduceInput { view, weight });
-                self.advance_segment(key, cx);
+                self.advance_segment_tasks(key, cx);
                 self.send_to_all_peers(cx);
             }
-            ReduceTask::Partial => self.handle_partial_made(key, cx),
+            ReduceTask::Partial => self.handle_partial_task_done(key, cx),
             ReduceTask::Result => {
                 segment.combining = false;
                 let peers = match part.role.upstream {
                     TreeUpstream::Parent(parent) => vec![parent],
                     TreeUpstream::RootSet(_) => part.remote_operands(cx.epoch.me()),
                 };
-                self.release_inputs(key, &peers, cx);
+                self.release_task_inputs(key, &peers, cx);
                 self.handle_result_in_place(key, cx);
             }
             ReduceTask::Deliver => part.delivered += 1,
@@ -48,7 +48,7 @@ impl Transfer {
 
     /// Frees the inputs of a subtree's partial that a task has made in scratch, and sends the
     /// partial on.
-    fn handle_partial_made(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
+    fn handle_partial_task_done(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let part = &mut flow.parts[usize::from(key.tree.0)];
         let children = part.role.children.clone();
@@ -62,13 +62,13 @@ impl Transfer {
         segment.combining = false;
         segment.partial =
             segment.scratch.last().map(|view| ReduceInput { view: view.clone(), weight });
-        self.release_inputs(key, &children, cx);
-        self.advance_segment(key, cx);
+        self.release_task_inputs(key, &children, cx);
+        self.advance_segment_tasks(key, cx);
         self.send_to_all_peers(cx);
     }
 
     /// Starts the next reduction, send or copy of a segment for which all inputs are here.
-    pub(super) fn advance_segment(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
+    pub(super) fn advance_segment_tasks(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let me = cx.epoch.me();
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let Some(part) = flow.parts.get_mut(usize::from(key.tree.0)) else { return };
@@ -181,7 +181,7 @@ impl Transfer {
     }
 
     /// Frees the landed inputs of a finished task and sends their receipts to `peers`.
-    fn release_inputs(&mut self, key: SegmentKey, peers: &[GatewayId], cx: &mut Context<'_>) {
+    fn release_task_inputs(&mut self, key: SegmentKey, peers: &[GatewayId], cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let mut receipts = Vec::new();
         for from in peers {
@@ -240,14 +240,18 @@ impl Transfer {
         let made = part.phases.up && part.is_at_root();
         let behind = TreeIndex(key.tree.0 + 1);
         let follows = flow.parts.get(usize::from(behind.0)).is_some_and(|part| part.follows);
-        self.release_partials_if_done(key, cx);
+        self.release_partials_if_result_done(key, cx);
         if made && follows {
             self.place_result(SegmentKey { tree: behind, ..key }, cx);
         }
     }
 
     /// Frees a segment's partials once its result is here and their receivers have receipted them.
-    pub(super) fn release_partials_if_done(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
+    pub(super) fn release_partials_if_result_done(
+        &mut self,
+        key: SegmentKey,
+        cx: &mut Context<'_>,
+    ) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let (several, class) = (flow.has_partials(), flow.size_class());
         let part = &mut flow.parts[usize::from(key.tree.0)];
@@ -264,6 +268,6 @@ impl Transfer {
             self.partial_bytes[class as usize] -= local.range.end;
             self.start_local_reductions(cx);
         }
-        self.release_inputs(key, above.as_slice(), cx);
+        self.release_task_inputs(key, above.as_slice(), cx);
     }
 }

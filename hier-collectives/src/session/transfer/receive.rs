@@ -1,6 +1,6 @@
 //! Segments in: the place for their bytes, and the next step once they are whole.
 
-use super::flow::{FlowStage, TransferFlow, TransferWork, part_expects_segment};
+use super::flow::{FlowStage, TransferFlow, TransferWork, flow_expects_segment};
 use super::part::{IncomingSegment, TransferPart};
 use super::send::send_receipt;
 use super::transfer_state::Transfer;
@@ -39,7 +39,7 @@ impl Transfer {
     ///
     /// # Errors
     /// [`PeerError`]: the plan has no such segment, or the peer exceeded its unsolicited window.
-    pub fn handle_header(
+    pub fn receive_header(
         &mut self,
         from: GatewayId,
         header: &SegmentHeader,
@@ -54,7 +54,7 @@ impl Transfer {
         let flow = self.flow_or_new(key.sequence);
         let part = flow.parts.get(usize::from(key.tree.0));
         let is_due = |part: &TransferPart| {
-            part_expects_segment(part, from, epoch.me(), key.segment, header.bytes)
+            flow_expects_segment(part, from, epoch.me(), key.segment, header.bytes)
         };
         if let Some(work) = &flow.work
             && !part.is_some_and(is_due)
@@ -86,11 +86,11 @@ impl Transfer {
             return Ok(ArrivalPlace::Discard(Discard::Duplicate));
         }
         incoming.weight = header.weight;
-        self.place_segment(from, key, &bound, epoch)
+        self.place_received_segment(from, key, &bound, epoch)
     }
 
     /// Decides where the bytes of an arriving segment go, and registers the lease of its stream.
-    fn place_segment(
+    fn place_received_segment(
         &mut self,
         from: GatewayId,
         key: SegmentKey,
@@ -161,7 +161,7 @@ impl Transfer {
 
     /// Ends the lease of a stream, which has ended whole or was cut off. Returns none when its
     /// collective is not known any more.
-    pub fn handle_stream_end(
+    pub fn handle_received_stream_end(
         &mut self,
         lease: LeaseId,
         whole: bool,
@@ -197,7 +197,7 @@ impl Transfer {
         if receipt {
             send_receipt(from, key, cx.epoch, cx.actions);
         }
-        self.advance_segment(key, cx);
+        self.advance_segment_tasks(key, cx);
         Some(end)
     }
 }

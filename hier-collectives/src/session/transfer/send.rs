@@ -39,7 +39,7 @@ impl Transfer {
     /// window.
     fn send_ready_of_class(&mut self, class: SizeClass, to: GatewayId, cx: &mut Context<'_>) {
         let window = UnsolicitedWindow::kept_by(cx.epoch, to);
-        let protection = self.tail_protection(class, to, window.tail_bytes, cx);
+        let protection = self.send_tail_protection(class, to, window.tail_bytes, cx);
         let window = class.usable_window(window.bytes);
         let charge = UnsolicitedBound::for_peer(cx.epoch, to);
         for (sequence, flow) in self.flows.iter_mut().filter(|(_, flow)| flow.is_moving()) {
@@ -53,7 +53,7 @@ impl Transfer {
             for (tree, part) in flow.parts.iter_mut().enumerate() {
                 let tree = TreeIndex(u16::try_from(tree).unwrap_or(u16::MAX));
                 let granted = flow.grants_in.get(&(to, tree)).copied().unwrap_or(0);
-                while let Some((index, source)) = next_ready_segment(part, to, *sequence, work) {
+                while let Some((index, source)) = next_segment_to_send(part, to, *sequence, work) {
                     let segment = SegmentIndex(index);
                     let key = SegmentKey { sequence: *sequence, tree, segment };
                     let bytes = source.view.range.end - source.view.range.start;
@@ -84,7 +84,7 @@ impl Transfer {
                     let source = source.view;
                     let priority = SegmentPriority {
                         class,
-                        depth: segment_depth(index, part.segment_count()),
+                        depth: sent_segment_depth(index, part.segment_count()),
                     };
                     cx.actions.push(Action::Send { to, header, source, priority, tail });
                 }
@@ -93,7 +93,7 @@ impl Transfer {
     }
 
     /// Returns the FEC protection of the last bytes of a size class to a peer.
-    fn tail_protection(
+    fn send_tail_protection(
         &self,
         class: SizeClass,
         to: GatewayId,
@@ -134,13 +134,13 @@ impl SendTailProtection {
 }
 
 /// Returns the position of a segment in a part of `count` segments, in units of 1 / `u32::MAX`.
-fn segment_depth(index: u32, count: u32) -> u32 {
+fn sent_segment_depth(index: u32, count: u32) -> u32 {
     let depth = u64::from(index) * u64::from(u32::MAX) / u64::from(count.max(1));
     u32::try_from(depth).unwrap_or(u32::MAX)
 }
 
 /// Returns the index and the bytes of the next segment for a peer; none until they are here.
-fn next_ready_segment(
+fn next_segment_to_send(
     part: &TransferPart,
     to: GatewayId,
     sequence: Sequence,

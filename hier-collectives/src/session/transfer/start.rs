@@ -1,6 +1,6 @@
 //! The start of a collective's transfer, once every local rank has posted.
 
-use super::flow::{FlowStage, TransferWork, parts_of_collective};
+use super::flow::{FlowStage, TransferWork, flow_parts_of_collective};
 use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::action::Action;
@@ -21,7 +21,7 @@ impl Transfer {
         work: TransferWork,
         cx: &mut Context<'_>,
     ) -> Result<(), GatewayId> {
-        let parts = parts_of_collective(cx.epoch, sequence, &work.descriptor, &work.counts);
+        let parts = flow_parts_of_collective(cx.epoch, sequence, &work.descriptor, &work.counts);
         let digest = work.descriptor.digest();
         let flow = self.flow_or_new(sequence);
         flow.parts = parts;
@@ -38,7 +38,7 @@ impl Transfer {
         let key = |tree, segment| SegmentKey { sequence, tree, segment };
         let arrived: Vec<_> = arrived.map(|((_, tree, segment), _)| key(*tree, *segment)).collect();
         for key in arrived {
-            self.advance_segment(key, cx);
+            self.advance_segment_tasks(key, cx);
         }
         self.send_to_all_peers(cx);
         Ok(())

@@ -9,7 +9,7 @@
 use super::ballot::{StoreBallot, StoreVersion};
 use super::follower::{FollowerPhase, StoreFollower};
 use super::message::{StoreMessage, StoreViolation};
-use super::replica::{StoreReplica, snapshot_piece};
+use super::replica::{StoreReplica, replica_snapshot_piece};
 use crate::ids::{BootId, GatewayId};
 use crate::store::limits::{COMMAND_WINDOW, LOG_BYTES_MAX};
 use crate::store::state::{StoreEntry, StoreState};
@@ -254,7 +254,7 @@ impl StoreLeader {
             return;
         };
         if version == (StoreVersion { ballot: self.ballot, index: *index })
-            && let Some(piece) = snapshot_piece(snapshot, *boot, version, offset)
+            && let Some(piece) = replica_snapshot_piece(snapshot, *boot, version, offset)
         {
             self.messages.push((from, piece));
         }

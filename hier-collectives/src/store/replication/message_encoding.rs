@@ -32,33 +32,33 @@ impl StoreMessage {
                 write_u64(out, *probe);
                 write_u64(out, boot.0);
                 promised.write_to(out);
-                write_optional_version(*held, out);
+                write_message_version(*held, out);
             }
             Self::Offer { to, version, content } => {
-                write_addressed(5, *to, *version, out);
-                write_optional_version(*content, out);
+                write_addressed_message(5, *to, *version, out);
+                write_message_version(*content, out);
             }
             Self::Fetch { to, version, offset } => {
-                write_addressed(6, *to, *version, out);
+                write_addressed_message(6, *to, *version, out);
                 write_u32(out, *offset);
             }
             Self::Piece { to, version, offset, total, bytes } => {
-                write_addressed(7, *to, *version, out);
+                write_addressed_message(7, *to, *version, out);
                 write_u32(out, *offset);
                 write_u32(out, *total);
                 write_u32(out, u32::try_from(bytes.len()).unwrap_or(u32::MAX));
                 out.extend(bytes);
             }
             Self::Append { to, version, commit, entry } => {
-                write_addressed(8, *to, *version, out);
+                write_addressed_message(8, *to, *version, out);
                 write_u64(out, *commit);
                 write_u16(out, entry.origin.0);
                 let fields = [entry.boot.0, entry.number, entry.below];
                 fields.into_iter().for_each(|field| write_u64(out, field));
                 entry.command.write_to(out);
             }
-            Self::Held { boot, version } => write_addressed(9, *boot, *version, out),
-            Self::Commit { to, version } => write_addressed(10, *to, *version, out),
+            Self::Held { boot, version } => write_addressed_message(9, *boot, *version, out),
+            Self::Commit { to, version } => write_addressed_message(10, *to, *version, out),
         }
     }
 
@@ -72,7 +72,7 @@ impl StoreMessage {
             1 => Self::Present { boot: boot(reader)? },
             2 => {
                 let boot = boot(reader)?;
-                let (number, below) = read_command_number(reader)?;
+                let (number, below) = read_message_command_number(reader)?;
                 Self::Command { boot, number, below, command: StoreCommand::read_from(reader)? }
             }
             3 => {
@@ -83,21 +83,21 @@ impl StoreMessage {
                 probe: reader.read_u64()?,
                 boot: boot(reader)?,
                 promised: StoreBallot::read_from(reader)?,
-                held: read_optional_version(reader)?,
+                held: read_message_version(reader)?,
             },
             5 => Self::Offer {
                 to: boot(reader)?,
                 version: StoreVersion::read_from(reader)?,
-                content: read_optional_version(reader)?,
+                content: read_message_version(reader)?,
             },
             6 => Self::Fetch {
                 to: boot(reader)?,
                 version: StoreVersion::read_from(reader)?,
-                offset: read_snapshot_piece_offset(reader)?,
+                offset: read_message_piece_offset(reader)?,
             },
             7 => {
                 let (to, version) = (boot(reader)?, StoreVersion::read_from(reader)?);
-                let (offset, total) = (read_snapshot_piece_offset(reader)?, reader.read_u32()?);
+                let (offset, total) = (read_message_piece_offset(reader)?, reader.read_u32()?);
                 let length = reader.read_u32()?;
                 let rest = (total as usize).checked_sub(offset as usize);
                 let expected = rest.map(|rest| rest.min(PIECE_BYTES));
@@ -111,7 +111,7 @@ impl StoreMessage {
                 let (to, version) = (boot(reader)?, StoreVersion::read_from(reader)?);
                 let (commit, origin) = (reader.read_u64()?, GatewayId(reader.read_u16()?));
                 let boot = boot(reader)?;
-                let (number, below) = read_command_number(reader)?;
+                let (number, below) = read_message_command_number(reader)?;
                 let command = StoreCommand::read_from(reader)?;
                 let entry = StoreEntry { origin, boot, number, below, command };
                 Self::Append { to, version, commit, entry }
@@ -124,27 +124,25 @@ impl StoreMessage {
 }
 
 /// Appends the code, the start of a gateway and a version to the message `out`.
-fn write_addressed(code: u8, to: BootId, version: StoreVersion, out: &mut Vec<u8>) {
+fn write_addressed_message(code: u8, to: BootId, version: StoreVersion, out: &mut Vec<u8>) {
     out.push(code);
     write_u64(out, to.0);
     version.write_to(out);
 }
 
 /// Appends a version, or 0, to the message `out`.
-fn write_optional_version(version: Option<StoreVersion>, out: &mut Vec<u8>) {
+fn write_message_version(version: Option<StoreVersion>, out: &mut Vec<u8>) {
     out.push(u8::from(version.is_some()));
     version.iter().for_each(|version| version.write_to(out));
 }
 
 /// Reads a version, or 0.
-fn read_optional_version(
-    reader: &mut FieldReader<'_>,
-) -> Result<Option<StoreVersion>, DecodeError> {
+fn read_message_version(reader: &mut FieldReader<'_>) -> Result<Option<StoreVersion>, DecodeError> {
     reader.read_flag()?.then(|| StoreVersion::read_from(reader)).transpose()
 }
 
 /// Reads the number of a command, and the first for which its gateway waits.
-fn read_command_number(reader: &mut FieldReader<'_>) -> Result<(u64, u64), DecodeError> {
+fn read_message_command_number(reader: &mut FieldReader<'_>) -> Result<(u64, u64), DecodeError> {
     let (number, below) = (reader.read_u64()?, reader.read_u64()?);
     match number.checked_sub(below) {
         Some(ahead) if ahead < COMMAND_WINDOW && number < 1 << 62 => Ok((number, below)),
@@ -153,7 +151,7 @@ fn read_command_number(reader: &mut FieldReader<'_>) -> Result<(u64, u64), Decod
 }
 
 /// Reads the offset of a piece, a multiple of its length.
-fn read_snapshot_piece_offset(reader: &mut FieldReader<'_>) -> Result<u32, DecodeError> {
+fn read_message_piece_offset(reader: &mut FieldReader<'_>) -> Result<u32, DecodeError> {
     let offset = reader.read_u32()?;
     if (offset as usize).is_multiple_of(PIECE_BYTES) && offset as usize <= SNAPSHOT_BYTES_MAX {
         Ok(offset)

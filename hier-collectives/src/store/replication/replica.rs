@@ -206,7 +206,7 @@ impl StoreReplica {
             self.snapshot = Some((version, held.state.encode()));
         }
         let (_, snapshot) = self.snapshot.as_ref()?;
-        snapshot_piece(snapshot, to, version, offset)
+        replica_snapshot_piece(snapshot, to, version, offset)
     }
 
     /// Takes the entry `version` of the leader's log. Entries up to the index `commit` are held by all
@@ -249,7 +249,7 @@ impl StoreReplica {
 }
 
 /// Makes the message with a piece of a snapshot; `None` where the snapshot has no such piece.
-pub(super) fn snapshot_piece(
+pub(super) fn replica_snapshot_piece(
     snapshot: &[u8],
     to: BootId,
     version: StoreVersion,

@@ -25,7 +25,7 @@ pub(super) struct OriginCommands {
 }
 
 /// Returns the bytes that an outcome counts.
-pub(super) fn outcome_bytes(outcome: &StoreOutcome) -> u64 {
+pub(super) fn executed_outcome_bytes(outcome: &StoreOutcome) -> u64 {
     match outcome.bytes() as u64 {
         0 => 0,
         bytes => bytes + ITEM_OVERHEAD_BYTES,
@@ -57,13 +57,13 @@ impl ExecutedCommands {
         } else {
             std::mem::replace(known, new()).outcomes
         };
-        self.bytes -= heard.values().map(outcome_bytes).sum::<u64>();
+        self.bytes -= heard.values().map(executed_outcome_bytes).sum::<u64>();
     }
 
     /// Records the outcome of a command.
     pub fn record(&mut self, origin: GatewayId, number: u64, outcome: StoreOutcome) {
         if let Some(known) = self.origins.get_mut(&origin) {
-            self.bytes += outcome_bytes(&outcome);
+            self.bytes += executed_outcome_bytes(&outcome);
             known.outcomes.insert(number, outcome);
         }
     }

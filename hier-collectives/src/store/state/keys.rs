@@ -24,7 +24,7 @@ pub(super) struct KeySlot {
 }
 
 /// Returns the bytes that a key or an item of a queue counts.
-fn counted_bytes(bytes: &[u8]) -> u64 {
+fn counted_key_bytes(bytes: &[u8]) -> u64 {
     bytes.len() as u64 + ITEM_OVERHEAD_BYTES
 }
 
@@ -32,7 +32,7 @@ impl KeySlot {
     /// Returns the bytes that the value and the items count.
     fn bytes(&self) -> u64 {
         let value = self.value.as_ref().map_or(0, |value| value.len() as u64);
-        value + self.queue.iter().map(|item| counted_bytes(item)).sum::<u64>()
+        value + self.queue.iter().map(|item| counted_key_bytes(item)).sum::<u64>()
     }
 
     /// Whether the key has neither a value nor a queue.
@@ -54,7 +54,7 @@ impl StoreKeys {
 
     /// Adds a key with its value and its queue.
     pub(super) fn insert_slot(&mut self, key: StoreKey, slot: KeySlot) {
-        self.bytes += counted_bytes(&key) + slot.bytes();
+        self.bytes += counted_key_bytes(&key) + slot.bytes();
         self.slots.insert(key, slot);
     }
 
@@ -84,7 +84,7 @@ impl StoreKeys {
             StoreCommand::Add { key, amount } => {
                 let number = match self.value(key) {
                     None => 0,
-                    Some(value) => parse_store_number(value).ok_or(StoreRefusal::NotANumber)?,
+                    Some(value) => parse_key_number(value).ok_or(StoreRefusal::NotANumber)?,
                 };
                 let sum = number.checked_add(*amount).ok_or(StoreRefusal::NotANumber)?;
                 self.put_checked(key, sum.to_string().into_bytes(), others)?;
@@ -93,18 +93,19 @@ impl StoreKeys {
             StoreCommand::CompareSet { key, expected, desired } => {
                 let current = self.value(key);
                 if current.map_or(expected.is_empty(), |value| value == expected) {
-                    let counted = others + counted_bytes(desired);
+                    let counted = others + counted_key_bytes(desired);
                     self.put_checked(key, desired.clone(), counted)?;
                     return Ok(StoreOutcome::Values(vec![desired.clone()]));
                 }
                 // As PyTorch's stores answer: a missing key counts as the value that was expected.
                 let found = current.unwrap_or(expected).clone();
-                Self::check_room(0, self.bytes + counted_bytes(&found) + others)?;
+                Self::check_room(0, self.bytes + counted_key_bytes(&found) + others)?;
                 Ok(StoreOutcome::Values(vec![found]))
             }
             StoreCommand::Delete(key) => {
                 let removed = self.slots.remove(key);
-                let bytes = removed.as_ref().map_or(0, |slot| counted_bytes(key) + slot.bytes());
+                let bytes =
+                    removed.as_ref().map_or(0, |slot| counted_key_bytes(key) + slot.bytes());
                 self.bytes -= bytes;
                 Ok(StoreOutcome::Flag(removed.is_some()))
             }
@@ -122,7 +123,7 @@ impl StoreKeys {
     /// Adds an item to the queue of a key.
     fn push(&mut self, key: &[u8], item: &[u8], others: u64) -> Result<StoreOutcome, StoreRefusal> {
         let known = self.slots.contains_key(key);
-        let grows = counted_bytes(item) + if known { 0 } else { counted_bytes(key) };
+        let grows = counted_key_bytes(item) + if known { 0 } else { counted_key_bytes(key) };
         Self::check_room(self.slots.len() + usize::from(!known), self.bytes + grows + others)?;
         self.bytes += grows;
         let slot = self.slots.entry(key.to_vec()).or_default();
@@ -135,10 +136,10 @@ impl StoreKeys {
         let Some(slot) = self.slots.get_mut(key) else { return StoreOutcome::Values(vec![]) };
         let item = slot.queue.pop_front();
         let is_vacant = slot.is_vacant();
-        self.bytes -= item.as_ref().map_or(0, |item| counted_bytes(item));
+        self.bytes -= item.as_ref().map_or(0, |item| counted_key_bytes(item));
         if is_vacant {
             self.slots.remove(key);
-            self.bytes -= counted_bytes(key);
+            self.bytes -= counted_key_bytes(key);
         }
         StoreOutcome::Values(item.into_iter().collect())
     }
@@ -160,11 +161,11 @@ impl StoreKeys {
             }
             StoreQuery::Wait(keys) => has_all(keys).then_some(StoreOutcome::Done),
             StoreQuery::Check(keys) => Some(StoreOutcome::Flag(has_all(keys))),
-            StoreQuery::Count => Some(store_number_outcome(self.slots.len())),
+            StoreQuery::Count => Some(key_number_outcome(self.slots.len())),
             StoreQuery::List { prefix, after } => Some(self.list(prefix, after)),
             StoreQuery::QueueLength { key, least } => {
                 let length = self.slots.get(key).map_or(0, |slot| slot.queue.len());
-                (length >= *least as usize).then(|| store_number_outcome(length))
+                (length >= *least as usize).then(|| key_number_outcome(length))
             }
         }
     }
@@ -206,7 +207,7 @@ impl StoreKeys {
         }
         let known = self.slots.contains_key(key);
         let old = self.value(key).map_or(0, |value| value.len() as u64);
-        let new = value.len() as u64 + if known { 0 } else { counted_bytes(key) };
+        let new = value.len() as u64 + if known { 0 } else { counted_key_bytes(key) };
         Self::check_room(self.slots.len() + usize::from(!known), self.bytes - old + new + others)?;
         self.put(key, value);
         Ok(())
@@ -215,7 +216,7 @@ impl StoreKeys {
     /// Gives a key a value.
     fn put(&mut self, key: &[u8], value: Vec<u8>) {
         if !self.slots.contains_key(key) {
-            self.bytes += counted_bytes(key);
+            self.bytes += counted_key_bytes(key);
         }
         self.bytes += value.len() as u64;
         let replaced = self.slots.entry(key.to_vec()).or_default().value.replace(value);
@@ -241,12 +242,12 @@ impl StoreKeys {
 }
 
 /// Makes the outcome that is a number of things.
-fn store_number_outcome(count: usize) -> StoreOutcome {
+fn key_number_outcome(count: usize) -> StoreOutcome {
     StoreOutcome::Number(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 /// Reads a decimal number of 64 bits.
-fn parse_store_number(value: &[u8]) -> Option<i64> {
+fn parse_key_number(value: &[u8]) -> Option<i64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
@@ -259,7 +260,7 @@ mod tests {
     }
 
     fn counted(keys: &StoreKeys) -> u64 {
-        keys.slots().map(|(key, slot)| counted_bytes(key) + slot.bytes()).sum()
+        keys.slots().map(|(key, slot)| counted_key_bytes(key) + slot.bytes()).sum()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The snapshot of a store: its whole state as bytes, equal for equal states.
 
-use super::executed::{ExecutedCommands, OriginCommands, outcome_bytes};
+use super::executed::{ExecutedCommands, OriginCommands, executed_outcome_bytes};
 use super::keys::{KeySlot, StoreKeys};
 use super::store_state::StoreState;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
@@ -10,7 +10,7 @@ use crate::store::limits::{
 };
 use crate::store::request::StoreOutcome;
 use crate::store::request_encoding::{
-    read_store_key, read_store_value, write_store_key, write_store_value,
+    read_request_key, read_request_value, write_request_key, write_request_value,
 };
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,11 +22,11 @@ impl StoreState {
         let slots = self.keys.slots();
         write_u32(&mut out, count(slots.len()));
         for (key, slot) in slots {
-            write_store_key(key, &mut out);
+            write_request_key(key, &mut out);
             out.push(u8::from(slot.value.is_some()));
-            slot.value.iter().for_each(|value| write_store_value(value, &mut out));
+            slot.value.iter().for_each(|value| write_request_value(value, &mut out));
             write_u32(&mut out, count(slot.queue.len()));
-            slot.queue.iter().for_each(|item| write_store_value(item, &mut out));
+            slot.queue.iter().for_each(|item| write_request_value(item, &mut out));
         }
         let origins = &self.executed.origins;
         write_u16(&mut out, u16::try_from(origins.len()).unwrap_or(u16::MAX));
@@ -63,14 +63,14 @@ fn read_snapshot_keys(reader: &mut FieldReader<'_>) -> Result<StoreKeys, DecodeE
     let mut keys = StoreKeys::default();
     let mut last = Vec::new();
     for count in 0..reader.read_u32()? {
-        let key = read_store_key(reader)?;
+        let key = read_request_key(reader)?;
         if key <= last || count as usize >= KEYS_MAX {
             return Err(DecodeError::Invalid("order of keys"));
         }
-        let value = reader.read_flag()?.then(|| read_store_value(reader)).transpose()?;
+        let value = reader.read_flag()?.then(|| read_request_value(reader)).transpose()?;
         let mut queue = VecDeque::new();
         for _ in 0..reader.read_u32()? {
-            queue.push_back(read_store_value(reader)?);
+            queue.push_back(read_request_value(reader)?);
             if queue.len() as u64 * ITEM_OVERHEAD_BYTES > STORE_BYTES_MAX {
                 return Err(DecodeError::Invalid("queue"));
             }
@@ -107,7 +107,7 @@ fn read_snapshot_commands(reader: &mut FieldReader<'_>) -> Result<ExecutedComman
         if executed.origins.last_key_value().is_some_and(|(last, _)| origin <= *last) {
             return Err(DecodeError::Invalid("order of gateways"));
         }
-        executed.bytes += outcomes.values().map(outcome_bytes).sum::<u64>();
+        executed.bytes += outcomes.values().map(executed_outcome_bytes).sum::<u64>();
         executed.origins.insert(origin, OriginCommands { boot, below, outcomes });
     }
     Ok(executed)

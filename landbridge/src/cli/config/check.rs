@@ -38,7 +38,7 @@ struct CheckReport {
 
 #[derive(Serialize)]
 struct CheckedFile {
-    #[serde(serialize_with = "gateway::observe::versioned::serialize_path")]
+    #[serde(serialize_with = "gateway::observe::versioned::serialize_versioned_path")]
     file: PathBuf,
     kind: &'static str,
     summary: String,
@@ -113,7 +113,7 @@ fn describe_checked_fabric(file: &FabricFile) -> String {
         count(fabric.gateways().len(), "gateway"),
         count(ranks, "rank"),
         count(fabric.links().len(), "link"),
-        describe_ranks_by_region(fabric),
+        describe_checked_ranks(fabric),
         identity[0],
         identity[1],
         identity[2],
@@ -123,7 +123,7 @@ fn describe_checked_fabric(file: &FabricFile) -> String {
 
 /// Returns the ranks of each region, such as `ranks: east 0-2, west 3`. A region whose name sorts
 /// first renumbers the ranks of all others.
-fn describe_ranks_by_region(fabric: &Fabric) -> String {
+fn describe_checked_ranks(fabric: &Fabric) -> String {
     let ranks = fabric.regions().iter().map(|region| match region.ranks.len() {
         1 => format!("{} {}", region.name, region.ranks.start),
         _ => format!("{} {}-{}", region.name, region.ranks.start, region.ranks.end - 1),

@@ -9,7 +9,7 @@ use gateway::certs::CertsError;
 use gateway::client::AttachError;
 use gateway::config::{Faults, GatewayChoiceError};
 use gateway::daemon::StartError;
-use gateway::limits::process::LimitRemedy;
+use gateway::limits::process::ProcessLimitRemedy;
 use gateway::local::operator::OperatorError;
 use gateway::local::remote::attach_listener::AttachListenError;
 use gateway::local::socket::ListenError;
@@ -45,7 +45,7 @@ pub(crate) enum CommandError {
     #[error("{0}")]
     Usage(String),
     /// A file cannot be used.
-    #[error("{}: {source}{}", path.display(), LimitRemedy(source))]
+    #[error("{}: {source}{}", path.display(), ProcessLimitRemedy(source))]
     Path {
         /// The file.
         path: std::path::PathBuf,
@@ -65,7 +65,7 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address} (TCP): {source}; {}", status_address_remedy(source))]
+    #[error("cannot listen on {address} (TCP): {source}; {}", command_error_status_remedy(source))]
     Address {
         /// The address.
         address: std::net::SocketAddr,
@@ -94,7 +94,7 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Unwritten(#[from] UnwrittenReport),
     /// The system refuses a runtime, a signal handler or a thread.
-    #[error("cannot start: {0}{remedy}", remedy = LimitRemedy(.0))]
+    #[error("cannot start: {0}{remedy}", remedy = ProcessLimitRemedy(.0))]
     System(#[from] std::io::Error),
 }
 
@@ -156,7 +156,9 @@ impl CommandError {
             }
             Self::Bench(BenchError::Attach(AttachError::NoGateway { .. })) => Exit::NothingAnswers,
             Self::Operator(OperatorError::Access(error))
-            | Self::Bench(BenchError::Attach(AttachError::Access(error))) => access_exit(error),
+            | Self::Bench(BenchError::Attach(AttachError::Access(error))) => {
+                command_error_access_exit(error)
+            }
             Self::Quickstart(QuickstartError::Interrupted) => Exit::Interrupted,
             // Another program has the socket or the port.
             Self::Listen(ListenError::Held { .. } | ListenError::Taken { .. })
@@ -173,7 +175,7 @@ impl CommandError {
 }
 
 /// Returns what to do about a `status` address at which nobody can listen.
-fn status_address_remedy(error: &std::io::Error) -> &'static str {
+fn command_error_status_remedy(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::AddrInUse => {
             "end the other program that uses it, or give this gateway another `status` address"
@@ -184,7 +186,7 @@ fn status_address_remedy(error: &std::io::Error) -> &'static str {
 
 /// Returns the exit code where a socket is not used: a user without permission cannot run the
 /// command, any other error is a failed check.
-fn access_exit(error: &SocketAccessError) -> Exit {
+fn command_error_access_exit(error: &SocketAccessError) -> Exit {
     match error {
         SocketAccessError::Denied { .. } => Exit::Skipped,
         SocketAccessError::ForeignFolder { .. }

@@ -62,7 +62,7 @@ pub(crate) fn log_to_stderr(count_lost: impl Fn(u64) + Send + 'static) -> Result
     // The subscriber would print its own errors by `eprintln!`, which panics.
     let lines = tracing_subscriber::fmt::layer()
         .log_internal_errors(false)
-        .with_writer(move || OneLine(QueuedLine(queue)));
+        .with_writer(move || OneLine(LoggingQueueWriter(queue)));
     match format {
         LogFormat::Text => {
             let lines = lines.fmt_fields(SentenceFields);
@@ -80,9 +80,9 @@ pub(crate) fn log_to_stderr(count_lost: impl Fn(u64) + Send + 'static) -> Result
 }
 
 /// Writer that queues each event as one line, and never fails: the queue counts what is lost.
-struct QueuedLine(&'static LineQueue);
+struct LoggingQueueWriter(&'static LineQueue);
 
-impl Write for QueuedLine {
+impl Write for LoggingQueueWriter {
     /// Queues one log event.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         self.0.offer(event);
@@ -105,7 +105,7 @@ fn log_panic(queue: &'static LineQueue, format: LogFormat, panic: &PanicHookInfo
     match format {
         LogFormat::Text => {
             // Never fails.
-            let _ = OneLine(QueuedLine(queue)).write(line.as_bytes());
+            let _ = OneLine(LoggingQueueWriter(queue)).write(line.as_bytes());
             if let Some(trace) = trace {
                 queue.offer(trace.as_bytes());
             }

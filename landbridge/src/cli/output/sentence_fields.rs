@@ -15,23 +15,23 @@ pub(super) struct SentenceFields;
 impl<'writer> FormatFields<'writer> for SentenceFields {
     /// Writes the fields of one event.
     fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
-        let mut search = MessageSearch { is_found: false };
+        let mut search = SentenceSearch { is_found: false };
         fields.record(&mut search);
         if !search.is_found {
             return DefaultFields::new().format_fields(writer, fields);
         }
         let mut visitor = DefaultFields::new().make_visitor(writer);
-        fields.record(&mut MessageOnly(&mut visitor));
+        fields.record(&mut SentenceOnly(&mut visitor));
         visitor.finish()
     }
 }
 
 /// Finds out whether an event has a message.
-struct MessageSearch {
+struct SentenceSearch {
     is_found: bool,
 }
 
-impl Visit for MessageSearch {
+impl Visit for SentenceSearch {
     /// Records whether this field is the message.
     fn record_debug(&mut self, field: &Field, _: &dyn fmt::Debug) {
         self.is_found |= field.name() == MESSAGE;
@@ -39,9 +39,9 @@ impl Visit for MessageSearch {
 }
 
 /// Hands on the message, and no other field.
-struct MessageOnly<'a, V>(&'a mut V);
+struct SentenceOnly<'a, V>(&'a mut V);
 
-impl<V: Visit> Visit for MessageOnly<'_, V> {
+impl<V: Visit> Visit for SentenceOnly<'_, V> {
     /// Passes a text on to the inner visitor if the field is the message.
     fn record_str(&mut self, field: &Field, value: &str) {
         if field.name() == MESSAGE {

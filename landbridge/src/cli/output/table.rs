@@ -40,7 +40,7 @@ fn render_table_within<const COLUMNS: usize>(
             let fields: Vec<[String; 2]> = std::iter::zip(header, row)
                 .map(|(name, cell)| [name.to_uppercase(), cell.clone()])
                 .collect();
-            render_fields_within(columns, &fields)
+            render_field_table_within(columns, &fields)
         };
         return rows.iter().map(list).collect::<Vec<_>>().join("\n");
     };
@@ -64,12 +64,12 @@ fn render_table_within<const COLUMNS: usize>(
 
 /// Returns a list of names and values as text, one field to a line. Long values are wrapped.
 pub(crate) fn render_field_table(fields: &[[String; 2]]) -> String {
-    render_fields_within(output_columns(), fields)
+    render_field_table_within(output_columns(), fields)
 }
 
 /// Returns a list of names and values as text that is at most `columns` wide, unless a word is
 /// longer.
-fn render_fields_within(columns: u16, fields: &[[String; 2]]) -> String {
+fn render_field_table_within(columns: u16, fields: &[[String; 2]]) -> String {
     let names = fields.iter().map(|[name, _]| name.chars().count()).max().unwrap_or(0);
     let line = |[name, value]: &[String; 2]| {
         let value = table_cell_on_one_line(value);
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn long_fields_are_wrapped_below_their_value() {
         let fields = [["reason".to_owned(), "two regions ".repeat(12)]];
-        let text = render_fields_within(80, &fields);
+        let text = render_field_table_within(80, &fields);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.len() == 2 && lines[0].starts_with("reason  two regions"), "{text}");
         assert!(lines[1].starts_with("        two regions"), "{text}");

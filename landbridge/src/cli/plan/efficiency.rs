@@ -23,7 +23,7 @@ use units::{BitRate, ByteCount, Span, rounded_number};
 pub(super) struct EfficiencyCommand {
     /// The model
     #[arg(long, value_enum)]
-    model: NamedModel,
+    model: EfficiencyModel,
     /// Kilometres of fibre between the regions
     #[arg(long, value_name = "KM,...", value_delimiter = ',', default_value = DEFAULT_DISTANCES_KM)]
     distances: Vec<u32>,
@@ -62,7 +62,7 @@ const DEFAULT_DISTANCES_KM: &str = "0,100,250,500,1000,1500,2000";
 const DEFAULT_CONVERGENCES: &str = "1,2,4,8,16,32,64";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum NamedModel {
+enum EfficiencyModel {
     #[value(name = "llama3-8b")]
     Llama3_8b,
     #[value(name = "llama3-70b")]
@@ -87,7 +87,7 @@ struct ModelShape {
     tokens: f64,
 }
 
-impl NamedModel {
+impl EfficiencyModel {
     /// Returns parameters and layers of the model, and the cards and tokens that its training uses
     /// by default.
     const fn default_shape(self) -> ModelShape {
@@ -159,7 +159,7 @@ impl EfficiencyCommand {
         for km in &self.distances {
             for convergence in &self.convergence {
                 let bits_per_second = all_cards / f64::from(*convergence);
-                let link = StepLink { bits_per_second, rtt: LAN_RTT + fibre_rtt(*km) };
+                let link = StepLink { bits_per_second, rtt: LAN_RTT + efficiency_fibre_rtt(*km) };
                 let times = StepTimes { one_cluster, over_link: step.simulate(link, self.seed)? };
                 cells.push(efficiency_grid_point(*km, *convergence, &step, link, times));
                 bar.inc(1);
@@ -224,11 +224,11 @@ impl EfficiencyCommand {
         let copies = (f64::from(shape.cards) / f64::from(shape.cards_per_copy)).max(1.0);
         let local = of_card * (1.0 - 1.0 / copies) / self.card_rate.bytes_per_second();
         TrainingStep {
-            forward: step_span_from_seconds(compute / 3.0),
-            backward: step_span_from_seconds(compute * 2.0 / 3.0),
+            forward: efficiency_step_span(compute / 3.0),
+            backward: efficiency_step_span(compute * 2.0 / 3.0),
             gradient_bytes,
             buckets: shape.layers,
-            local: step_span_from_seconds(local),
+            local: efficiency_step_span(local),
         }
     }
 }
@@ -342,12 +342,12 @@ fn efficiency_progress_bar(cells: u64) -> ProgressBar {
 }
 
 /// Returns the round-trip time through `km` of fibre: 5 us/km each way.
-fn fibre_rtt(km: u32) -> Span {
+fn efficiency_fibre_rtt(km: u32) -> Span {
     Span::from_ns(10_000 * u64::from(km))
 }
 
 /// Returns a span of `seconds`, rounded to nanoseconds.
-fn step_span_from_seconds(seconds: f64) -> Span {
+fn efficiency_step_span(seconds: f64) -> Span {
     Span::from_ns((seconds * 1e9).round() as u64)
 }
 
@@ -385,8 +385,10 @@ mod tests {
         let efficiency = Line::parse_from(line).efficiency;
         let (step, all_cards) = (efficiency.training_step(), efficiency.region_bits_per_second());
         let at = |convergence, km| {
-            let link =
-                StepLink { bits_per_second: all_cards / convergence, rtt: LAN_RTT + fibre_rtt(km) };
+            let link = StepLink {
+                bits_per_second: all_cards / convergence,
+                rtt: LAN_RTT + efficiency_fibre_rtt(km),
+            };
             step.simulate(link, seed).expect("a step")
         };
         let whole = step.simulate_one_cluster(seed).expect("a step");

@@ -153,7 +153,7 @@ impl ShowPlanArgs {
         if self.simulate {
             return usage("--simulate has no sends: leave out one of the two");
         }
-        let to = named_or_first(fabric, self.to.as_deref(), Some(from))?;
+        let to = named_or_first_plan_gateway(fabric, self.to.as_deref(), Some(from))?;
         if from == to {
             return usage("--root and --to are one gateway, whose ranks share memory");
         }
@@ -183,7 +183,7 @@ impl ShowPlanArgs {
             let text = "--root needs --op reduce, broadcast, gather, scatter or send".to_owned();
             return Err(CommandError::Usage(text));
         }
-        let root = named_or_first(fabric, self.root.as_deref(), None)?;
+        let root = named_or_first_plan_gateway(fabric, self.root.as_deref(), None)?;
         let operation = match self.op {
             Name::AllReduce => Operation::AllReduce,
             Name::Reduce => Operation::Reduce { to: root },
@@ -224,7 +224,7 @@ impl ShowPlanArgs {
 }
 
 /// Returns the gateway with ranks that has this name, or by default the first one but for `not`.
-fn named_or_first(
+fn named_or_first_plan_gateway(
     fabric: &Fabric,
     name: Option<&str>,
     not: Option<GatewayId>,

@@ -50,12 +50,12 @@ pub(super) struct LinkLoadRow {
     pub(super) seconds: f64,
     /// Receive window between two of its gateways beyond the last result.
     window_bytes: u64,
-    tail_repair: TailFec,
+    tail_repair: PlanReportTailFec,
 }
 
 /// FEC of the last bytes that cross a link, with its cost and benefit.
 #[derive(Debug, Serialize)]
-struct TailFec {
+struct PlanReportTailFec {
     /// Number of protected bytes; 0 where FEC costs more than it saves.
     bytes: u64,
     /// Mean time that losses among them would cost without FEC.
@@ -95,12 +95,12 @@ impl PlanReport {
         let carried = if operation.has_data() { size.get() } else { 0 };
         let owner_trees =
             if operation.uses_owner_trees() { plan.owner_trees(fabric) } else { Vec::new() };
-        let parts = plan.even_parts(fabric, &owner_trees, operation, carried);
+        let parts = plan.forecast_parts(fabric, &owner_trees, operation, carried);
         let name = |id: GatewayId| fabric.gateway(id).name.clone();
         let region = |id: RegionId| fabric.region(id).name.clone();
         let owned = match operation.uses_owner_trees() {
-            true => root_fractions(fabric, &parts),
-            false => plan.rooted_for(operation).owner_fractions(fabric, carried),
+            true => plan_report_root_fractions(fabric, &parts),
+            false => plan.rooted_for(operation).ownership_fractions(fabric, carried),
         };
         let gateways = fabric.gateway_ids().zip(&forecast.gateways);
         let (predicted, bound) = (forecast.predicted.as_secs_f64(), forecast.bound.as_secs_f64());
@@ -127,7 +127,7 @@ impl PlanReport {
                     to: region(link.to),
                     bytes: link.bytes.get(),
                     seconds: link.time.as_secs_f64(),
-                    window_bytes: reported_result_window(fabric, plan, link.from, link.to),
+                    window_bytes: plan_report_result_window(fabric, plan, link.from, link.to),
                     tail_repair: plan_report_tail_fec(fabric, plan, link.from, link.to),
                 })
                 .collect(),
@@ -150,24 +150,29 @@ impl PlanReport {
 }
 
 /// Returns the receive window for results between the first gateways of two regions, in bytes.
-fn reported_result_window(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> u64 {
+fn plan_report_result_window(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> u64 {
     let [one, other] = [from, to].map(|region| GatewayId(fabric.region(region).gateways.start));
     plan::result_window(fabric, one, other, plan).get()
 }
 
 /// Returns the FEC that the plan uses on the link from one region to another, with its cost and
 /// benefit.
-fn plan_report_tail_fec(fabric: &Fabric, plan: &Plan, from: RegionId, to: RegionId) -> TailFec {
+fn plan_report_tail_fec(
+    fabric: &Fabric,
+    plan: &Plan,
+    from: RegionId,
+    to: RegionId,
+) -> PlanReportTailFec {
     let fec = fabric.link(from, to).map(|link| plan.fec(link, fabric.mtu()));
     let fec = fec.unwrap_or_default();
-    TailFec {
+    PlanReportTailFec {
         bytes: fec.tail_bytes(),
         saves_seconds: fec.expected_saving.as_secs_f64(),
         takes_seconds: fec.parity_time.as_secs_f64(),
     }
 }
 
-impl fmt::Display for TailFec {
+impl fmt::Display for PlanReportTailFec {
     /// Prints `last 1 MiB: saves 2.03 ms, takes 512 us`, or why nothing is sent:
     /// `none: no loss expected`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -185,7 +190,7 @@ impl fmt::Display for TailFec {
 
 /// Returns the fraction of what travels along trees of which each gateway is the root, in gateway
 /// order.
-fn root_fractions(fabric: &Fabric, parts: &[OperationPart<'_>]) -> Vec<f64> {
+fn plan_report_root_fractions(fabric: &Fabric, parts: &[OperationPart<'_>]) -> Vec<f64> {
     let total: u64 = parts.iter().map(OperationPart::bytes).sum();
     let mut owned = vec![0.0; fabric.gateways().len()];
     for part in parts {

@@ -56,9 +56,9 @@ pub(super) fn simulate_plan(
     let bytes = if operation.has_data() { size } else { ByteCount::default() };
     let pattern = Pattern::of_operation(operation, fabric);
     let planned = forecast.links.iter().map(|link| link.bytes.get()).sum();
-    let bar = simulation_progress_bar(planned);
+    let bar = simulate_plan_progress_bar(planned);
     let deployment = SimulationSpec::of_fabric(fabric.clone(), plan.clone())?;
-    let outcome = simulate::run_in_virtual_time(async {
+    let outcome = simulate::run_with_simulated_clock(async {
         let simulation = Simulation::start(deployment, size, seed).await?;
         let post = TimedCollective { after: Span::ZERO, bytes, pattern };
         let show_progress = || bar.set_position(simulation.sent_bytes().values().sum());
@@ -68,7 +68,8 @@ pub(super) fn simulate_plan(
     bar.finish_and_clear();
     let (done, links) = outcome??;
     let seconds = done.first().map_or(0.0, |done| done.as_secs_f64());
-    let links = links.iter().filter_map(|seen| simulated_link(fabric, &forecast, seen)).collect();
+    let links =
+        links.iter().filter_map(|seen| simulate_plan_link(fabric, &forecast, seen)).collect();
     let bound = forecast.bound.as_secs_f64();
     Ok(SimulatedPlan {
         seed,
@@ -80,7 +81,7 @@ pub(super) fn simulate_plan(
 
 /// Compares one direction of a simulated link with what the plan predicts; `None` if the plan does
 /// not use the link.
-fn simulated_link(
+fn simulate_plan_link(
     fabric: &Fabric,
     forecast: &Forecast,
     seen: &SimulatedTraffic,
@@ -101,7 +102,7 @@ fn simulated_link(
 }
 
 /// Returns a progress bar over `total` payload bytes, which is shown if stderr is a terminal.
-fn simulation_progress_bar(total: u64) -> ProgressBar {
+fn simulate_plan_progress_bar(total: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} [{elapsed}<{eta}]");
     let bar = ProgressBar::new(total);
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));

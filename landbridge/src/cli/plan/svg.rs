@@ -20,7 +20,7 @@ pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -
          font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
     );
-    let circle = RegionCircle {
+    let circle = SvgRegionCircle {
         regions: fabric.regions().len(),
         middle: (PICTURE_SIDE_PX / 2.0, PICTURE_SIDE_PX / 2.0),
         radius: 0.36 * PICTURE_SIDE_PX,
@@ -33,7 +33,7 @@ pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -
             (column as f64 + 0.5) * PICTURE_SIDE_PX / TREES_PER_ROW as f64,
             PICTURE_SIDE_PX + (row as f64 + 0.5) * TREE_SIDE_PX,
         );
-        let circle = RegionCircle { middle, radius: 0.34 * TREE_SIDE_PX, ..circle };
+        let circle = SvgRegionCircle { middle, radius: 0.34 * TREE_SIDE_PX, ..circle };
         draw_svg_tree(&mut svg, fabric, plan, tree, &circle);
     }
     svg.push_str("</svg>\n");
@@ -42,13 +42,13 @@ pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -
 
 /// The circle on which regions are drawn.
 #[derive(Clone, Copy)]
-struct RegionCircle {
+struct SvgRegionCircle {
     regions: usize,
     middle: (f64, f64),
     radius: f64,
 }
 
-impl RegionCircle {
+impl SvgRegionCircle {
     /// Returns x and y of a region in pixels, at `radius` from the middle.
     fn position_at(&self, region: usize, radius: f64) -> (f64, f64) {
         let angle = TAU * (region as f64 / self.regions as f64 - 0.25);
@@ -62,7 +62,12 @@ impl RegionCircle {
 
 /// Draws each direction of a link as an arc bent to its own side. Its width is the fraction of the
 /// time that the direction is busy.
-fn draw_svg_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &RegionCircle) {
+fn draw_svg_links(
+    svg: &mut String,
+    fabric: &Fabric,
+    report: &PlanReport,
+    circle: &SvgRegionCircle,
+) {
     let number = |name: &str| fabric.regions().iter().position(|region| region.name == name);
     let labelled = circle.regions <= LABELLED_REGIONS_MAX;
     for link in &report.link_bytes {
@@ -96,7 +101,12 @@ fn draw_svg_links(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle
 
 /// Draws each region as a disc as large as the share of the buffer that its gateways own, with a
 /// label.
-fn draw_svg_regions(svg: &mut String, fabric: &Fabric, report: &PlanReport, circle: &RegionCircle) {
+fn draw_svg_regions(
+    svg: &mut String,
+    fabric: &Fabric,
+    report: &PlanReport,
+    circle: &SvgRegionCircle,
+) {
     for (index, region) in fabric.regions().iter().enumerate() {
         let owned: f64 = region
             .gateways
@@ -124,7 +134,7 @@ fn draw_svg_tree(
     fabric: &Fabric,
     plan: &Plan,
     tree: &Tree,
-    circle: &RegionCircle,
+    circle: &SvgRegionCircle,
 ) {
     let region = |id: &GatewayId| usize::from(fabric.gateway(*id).region.0);
     let between_roots =

@@ -49,7 +49,7 @@ pub(super) struct TrafficCommand {
     cards: f64,
     /// Cards along data, tensor and pipeline, used together; for `article`
     #[arg(long, value_name = "DPxTPxPP", default_value = "16x8x8")]
-    grid: CardGrid,
+    grid: TrafficCardGrid,
     /// The fabric file, for `schedule`; by default two equal regions
     #[arg(long, value_name = "FILE")]
     fabric: Option<PathBuf>,
@@ -67,13 +67,13 @@ enum ModelKind {
 
 /// Number of cards along each axis.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct CardGrid {
+struct TrafficCardGrid {
     data: f64,
     tensor: f64,
     pipeline: f64,
 }
 
-impl std::str::FromStr for CardGrid {
+impl std::str::FromStr for TrafficCardGrid {
     type Err = String;
     /// Parses numbers of cards, such as `16x8x8`.
     fn from_str(text: &str) -> Result<Self, String> {
@@ -146,7 +146,7 @@ impl TrafficCommand {
     fn traffic_by_formulas(&self) -> Vec<AxisTraffic> {
         let (n, p, l) = (self.steps_per_epoch(), self.params, self.layers);
         let (t, h, g) = (self.tokens, self.hidden, self.cards);
-        let CardGrid { data, tensor, pipeline } = self.grid;
+        let TrafficCardGrid { data, tensor, pipeline } = self.grid;
         let grid = 2.0 * n * p * data * (2.0 * l * (tensor - 1.0) / pipeline + (data - 1.0))
             + 2.0 * t * h * (2.0 * l * tensor * (tensor - 1.0) + (pipeline - 1.0))
             + 2.0 * t * h * (pipeline - 1.0);
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn a_malformed_grid_is_refused() {
         for text in ["8x8", "8x8x0", "8x8xeight", "8x8x8x8"] {
-            assert!(text.parse::<CardGrid>().is_err(), "{text}");
+            assert!(text.parse::<TrafficCardGrid>().is_err(), "{text}");
         }
     }
 }

@@ -25,17 +25,17 @@ use gateway::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, Start
 use gateway::host::RealHost;
 use gateway::local::remote::attach_listener::AttachSpec;
 use gateway::local::socket::{SocketSpec, UnixSocketListener};
-use gateway::observe::engine_status_request::StatusHandle;
+use gateway::observe::engine_status_request::EngineStatusHandle;
 use gateway::observe::fabric::FabricReport;
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::observe::server::{AnswerSources, run_http_server};
 use hier_collectives::plan;
-use reload::RunningFiles;
+use reload::FilesToReload;
 use service_manager::ServiceManager;
 use signal_hook::consts::SIGXCPU;
 use std::pin::pin;
 use std::sync::Arc;
-use stdio::ExitOnInterrupt;
+use stdio::ExitOnSignal;
 use stray_signals::StraySignals;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -68,7 +68,7 @@ pub(super) struct RunCommand {
 impl RunCommand {
     /// Runs `landbridge run`: reads the files and runs the gateway until a signal stops it. Until the
     /// gateway handles signals itself, `interrupts` end the process.
-    pub(super) fn run(self, interrupts: ExitOnInterrupt) -> Result<Exit, CommandError> {
+    pub(super) fn run(self, interrupts: ExitOnSignal) -> Result<Exit, CommandError> {
         if self.exit_with_parent {
             exit_with_parent()?;
         }
@@ -81,11 +81,11 @@ impl RunCommand {
         let config = self.gateway.choose(&region)?;
         limits::check_system_limits(&region, config, &metrics.warnings)?;
         // Read before they are loaded, so that a change in between is noticed.
-        let credentials = secrets::read_credential_files(config);
+        let credentials = secrets::read_secret_credential_files(config);
         let socket = socket_spec(config)?;
         secrets::check_secret_token_files(&region, config)?;
         let mut spec = gateway_spec(&region, config)?;
-        let files = RunningFiles {
+        let files = FilesToReload {
             region: &region,
             config,
             credentials,
@@ -102,10 +102,10 @@ impl RunCommand {
 /// Starts a gateway, follows changes of its files, and stops it on SIGINT or, after a drain, on
 /// SIGTERM.
 async fn run_gateway(
-    files: RunningFiles<'_>,
+    files: FilesToReload<'_>,
     spec: GatewaySpec,
     (socket, metrics): (SocketSpec, Arc<MetricsRegistry>),
-    interrupts: ExitOnInterrupt,
+    interrupts: ExitOnSignal,
 ) -> Result<Exit, CommandError> {
     let config = files.config;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -119,7 +119,7 @@ async fn run_gateway(
     let listener = TcpListener::bind(config.status)
         .await
         .map_err(|source| CommandError::Address { address: config.status, source })?;
-    let (status, status_requests) = StatusHandle::new();
+    let (status, status_requests) = EngineStatusHandle::new();
     let engine = status.clone();
     let manager = ServiceManager::from_environment(metrics.warnings.clone());
     let fabric = Arc::new(FabricReport::new(&spec.fabric, spec.me));
@@ -210,7 +210,7 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
             let trainers_ca = config.trainers_ca.clone();
             AttachSpec { address, trainers_ca }
         }),
-        jobs: region.jobs().map(secrets::load_job_spec).collect::<Result<_, _>>()?,
+        jobs: region.jobs().map(secrets::load_job_spec_with_secret).collect::<Result<_, _>>()?,
         memory: config.memory,
         plan: plan::make_plan(&fabric).map_err(StartError::from)?,
         policies: file.policies().clone(),

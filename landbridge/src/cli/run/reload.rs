@@ -4,14 +4,14 @@
 //! without a signal the certificates alone, every 30 s. Nothing is taken up of a file with faults.
 
 use super::secrets;
-use super::secrets::{CredentialFiles, load_job_spec, read_credential_files};
+use super::secrets::{CredentialFiles, load_job_spec_with_secret, read_secret_credential_files};
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::Gateway;
 use gateway::events::ReloadedFiles;
 use gateway::host::{Host, RealHost};
-use gateway::local::job::JobSpec;
+use gateway::local::job_spec::JobSpec;
 use gateway::warn_if_due;
 use gateway::warnings::{WarningCause, Warnings};
 use std::convert::Infallible;
@@ -31,7 +31,7 @@ const REPORTED_FAULTS_MAX: usize = 16;
 const FABRIC_KEYS_MAX: usize = 16;
 
 /// The files of a running gateway, as it has taken them up.
-pub(super) struct RunningFiles<'a> {
+pub(super) struct FilesToReload<'a> {
     /// The region file of the start.
     pub region: &'a RegionFile,
     /// The gateway's own table in it.
@@ -44,7 +44,7 @@ pub(super) struct RunningFiles<'a> {
     pub warnings: Warnings,
 }
 
-impl RunningFiles<'_> {
+impl FilesToReload<'_> {
     /// Counts a line about the files, and returns whether it is a warning.
     fn is_warning_due(&self, cause: WarningCause, subject: &str) -> bool {
         self.warnings.is_due(cause, subject, RealHost.now())
@@ -55,7 +55,7 @@ impl RunningFiles<'_> {
 /// changed. Reports certificates that cannot be used, such as one that has expired meanwhile.
 pub(super) async fn reload_changed_files(
     gateway: &Gateway,
-    mut files: RunningFiles<'_>,
+    mut files: FilesToReload<'_>,
     mut hangup: Signal,
 ) -> Infallible {
     let mut refusal = None;
@@ -68,7 +68,7 @@ pub(super) async fn reload_changed_files(
         if signalled {
             reload_jobs(gateway, &mut files).await;
         }
-        let found = read_credential_files(files.config);
+        let found = read_secret_credential_files(files.config);
         let has_changed = found != files.credentials || signalled;
         files.credentials = found;
         // Files that have not changed are judged too: a certificate ends, or begins to be valid.
@@ -92,7 +92,7 @@ pub(super) async fn reload_changed_files(
 /// The reason why the files cannot be used. Then the gateway keeps the certificates that it has.
 fn reload_certificates(
     gateway: &Gateway,
-    files: &RunningFiles<'_>,
+    files: &FilesToReload<'_>,
     is_renewal: bool,
 ) -> Result<(), String> {
     let fabric = files.region.fabric().fabric().name();
@@ -107,11 +107,11 @@ fn reload_certificates(
 
 /// Reads the region file again, gives the gateway its jobs, and names what needs a restart. A file
 /// with faults changes nothing: the faults are logged.
-async fn reload_jobs(gateway: &Gateway, files: &mut RunningFiles<'_>) {
+async fn reload_jobs(gateway: &Gateway, files: &mut FilesToReload<'_>) {
     let path = files.region.path();
     let read = RegionFile::load(path).map_err(CommandError::from).and_then(|region| {
         secrets::check_secret_token_files(&region, files.config)?;
-        let jobs = region.jobs().map(load_job_spec).collect::<Result<Vec<_>, _>>()?;
+        let jobs = region.jobs().map(load_job_spec_with_secret).collect::<Result<Vec<_>, _>>()?;
         Ok((region, jobs))
     });
     let (region, jobs) = match read {

@@ -9,7 +9,7 @@ use gateway::access::check_secret_file;
 use gateway::access::read_credential_file;
 use gateway::config::JobConfig;
 use gateway::config::{GatewayConfig, RegionFile};
-use gateway::local::job::JobSpec;
+use gateway::local::job_spec::JobSpec;
 use gateway::local::token_file;
 use gateway::wan::connect::tls::Credentials;
 
@@ -48,12 +48,12 @@ pub(super) fn check_secret_token_files(
 pub(super) type CredentialFiles = [Option<Vec<u8>>; 3];
 
 /// Reads certificate, key and CA, to notice when a file changes.
-pub(super) fn read_credential_files(config: &GatewayConfig) -> CredentialFiles {
+pub(super) fn read_secret_credential_files(config: &GatewayConfig) -> CredentialFiles {
     [&config.certificate, &config.key, &config.ca].map(|path| read_credential_file(path).ok())
 }
 
 /// Returns the specification of a job, with its token loaded.
-pub(super) fn load_job_spec(config: &JobConfig) -> Result<JobSpec, CommandError> {
+pub(super) fn load_job_spec_with_secret(config: &JobConfig) -> Result<JobSpec, CommandError> {
     let token = token_file::load_token(&config.token)?;
     Ok(JobSpec { name: config.name.clone(), token, memory: config.memory, weight: config.weight })
 }

@@ -4,7 +4,7 @@ mod overview;
 mod tables;
 mod watch;
 
-pub(super) use tables::{LINK_TABLE_HEADER, link_status_row};
+pub(super) use tables::{LINK_TABLE_HEADER, link_table_row};
 
 use super::config::GatewayArguments;
 use super::output::exit::Exit;
@@ -12,7 +12,7 @@ use super::output::print::{print_json, print_text};
 use crate::cli::output::command_error::CommandError;
 use clap::Args;
 use gateway::observe::fetch_status::fetch_status;
-use tables::describe_gateway_status;
+use tables::describe_status_tables;
 use watch::watch_status;
 
 /// Show the state of a running gateway: peers, links, ranks, collectives, commits, and the ranks
@@ -45,7 +45,7 @@ impl StatusCommand {
         if self.json {
             print_json(&status)?;
         } else {
-            print_text(&describe_gateway_status(&status))?;
+            print_text(&describe_status_tables(&status))?;
         }
         Ok(Exit::Good)
     }

@@ -3,7 +3,7 @@
 //! It shows what the status page shows, in a terminal. Long lists are cut, with the number of what
 //! is left out.
 
-use super::tables::{describe_status_readiness, rounded_status_seconds};
+use super::tables::{describe_status_readiness, rounded_table_seconds};
 use crate::cli::output::table::render_table;
 use gateway::observe::status::{
     CollectiveReport, CollectiveState, GatewayReport, JobReport, LinkReport, PeerReport,
@@ -105,7 +105,7 @@ fn link_overview_row(
         shown(rounded_overview_rate(inward)),
         BitRate::from_bits_per_second(limit).rounded(),
         shown(rounded_percent(used)),
-        rtt.map_or("-".to_owned(), |rtt| rounded_status_seconds(rtt / 1e3)),
+        rtt.map_or("-".to_owned(), |rtt| rounded_table_seconds(rtt / 1e3)),
         loss.map_or("-".to_owned(), rounded_percent),
     ]
 }
@@ -132,7 +132,7 @@ fn job_overview_row(
     });
     let state = match (&job.draining, job.epoch, &job.straggler) {
         _ if job.removed => "REMOVED".to_owned(),
-        (Some(drain), ..) => format!("EXITS WITHIN {}", rounded_status_seconds(drain.seconds_left)),
+        (Some(drain), ..) => format!("EXITS WITHIN {}", rounded_table_seconds(drain.seconds_left)),
         (_, None, _) => "NO EPOCH".to_owned(),
         (_, _, Some(straggler)) => format!("waits for {} {}", straggler.kind, straggler.name),
         _ => "in its epoch".to_owned(),
@@ -172,7 +172,7 @@ fn describe_collectives_overview<'a>(now: &'a GatewayReport) -> String {
             ByteCount::new(collective.bytes).rounded(),
             state.to_owned(),
             overview_awaited_ranks(&collective.awaited),
-            rounded_status_seconds(collective.seconds),
+            rounded_table_seconds(collective.seconds),
         ]
     };
     let rows: Vec<_> = all.iter().take(ROWS_SHOWN_MAX).map(row).collect();

@@ -7,7 +7,7 @@ use gateway::observe::status as observed;
 use units::{BitRate, ByteCount, Span, rounded_number, rounded_percent};
 
 /// Returns the status of a gateway as text: its problems, tables of peers and links, then each job.
-pub(super) fn describe_gateway_status(status: &observed::GatewayReport) -> String {
+pub(super) fn describe_status_tables(status: &observed::GatewayReport) -> String {
     let mut text = describe_status_readiness(status, usize::MAX);
     if let Some(attach) = &status.attach {
         text += &format!("trainers of other hosts attach at tls://{attach}\n");
@@ -16,16 +16,16 @@ pub(super) fn describe_gateway_status(status: &observed::GatewayReport) -> Strin
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received"];
     text.push_str(&render_table(
         header,
-        &status.peers.iter().map(peer_status_row).collect::<Vec<_>>(),
+        &status.peers.iter().map(peer_table_row).collect::<Vec<_>>(),
     ));
     text.push('\n');
     text.push_str(&render_table(
         LINK_TABLE_HEADER,
-        &status.links.iter().map(link_status_row).collect::<Vec<_>>(),
+        &status.links.iter().map(link_table_row).collect::<Vec<_>>(),
     ));
     for job in &status.jobs {
         text.push('\n');
-        text.push_str(&describe_job_status(job));
+        text.push_str(&describe_job_status_tables(job));
     }
     text
 }
@@ -51,7 +51,7 @@ pub(super) fn describe_status_readiness(status: &observed::GatewayReport, shown:
 }
 
 /// Returns the status of a job as text: epoch, plan, ranks, straggler, collectives and commits.
-fn describe_job_status(job: &observed::JobReport) -> String {
+fn describe_job_status_tables(job: &observed::JobReport) -> String {
     let epoch = job.epoch.map_or("no epoch".to_owned(), |epoch| format!("epoch {epoch}"));
     let mut text = format!("job {}: {epoch}\n", job.job);
     if job.removed {
@@ -74,9 +74,9 @@ fn describe_job_status(job: &observed::JobReport) -> String {
     text.push_str(&render_table(["rank", "trainer", "samples"], &rows));
     if let Some(straggler) = &job.straggler {
         let (kind, name) = (&straggler.kind, &straggler.name);
-        let behind = rounded_status_seconds(straggler.behind_seconds);
+        let behind = rounded_table_seconds(straggler.behind_seconds);
         let (since, times) =
-            (rounded_status_seconds(straggler.since_seconds), straggler.collectives);
+            (rounded_table_seconds(straggler.since_seconds), straggler.collectives);
         let line = format!(
             "straggler for {since}: {kind} {name}, {behind} behind, {times} collectives in a row\n"
         );
@@ -85,17 +85,17 @@ fn describe_job_status(job: &observed::JobReport) -> String {
     if job.collectives.is_empty() {
         text.push_str("no collective under way");
         if let Some(seconds) = job.completed_seconds_ago {
-            text.push_str(&format!("; the last completed {} ago", rounded_status_seconds(seconds)));
+            text.push_str(&format!("; the last completed {} ago", rounded_table_seconds(seconds)));
         }
         text.push('\n');
     } else {
         let header = ["collective", "op", "dtype", "size", "state", "awaited ranks", "since"];
-        let rows: Vec<_> = job.collectives.iter().map(collective_status_row).collect();
+        let rows: Vec<_> = job.collectives.iter().map(collective_table_row).collect();
         text.push_str(&render_table(header, &rows));
     }
     if !job.commits.is_empty() {
         let header = ["commit of step", "by rank", "awaited regions", "since"];
-        let rows: Vec<_> = job.commits.iter().map(commit_status_row).collect();
+        let rows: Vec<_> = job.commits.iter().map(commit_table_row).collect();
         text.push_str(&render_table(header, &rows));
     }
     text
@@ -122,24 +122,24 @@ fn describe_drain_status(drain: &observed::DrainReport, commits: usize) -> Strin
     if awaited.is_empty() {
         return "shutting down: waiting for nothing\n".to_owned();
     }
-    let (awaited, left) = (awaited.join(", "), rounded_status_seconds(drain.seconds_left));
+    let (awaited, left) = (awaited.join(", "), rounded_table_seconds(drain.seconds_left));
     format!("shutting down within {left}: waiting for {awaited}\n")
 }
 
 /// Returns the table row of a commit: step, rank, regions that are awaited, seconds since the rank
 /// asked.
-fn commit_status_row(commit: &observed::CommitReport) -> [String; 4] {
+fn commit_table_row(commit: &observed::CommitReport) -> [String; 4] {
     let regions = commit.awaited.join(", ");
     [
         commit.step.to_string(),
         commit.rank.to_string(),
         if regions.is_empty() { "-".to_owned() } else { regions },
-        rounded_status_seconds(commit.seconds),
+        rounded_table_seconds(commit.seconds),
     ]
 }
 
 /// Returns the table row of a peer gateway: state, lanes, RTT, loss, bytes sent and received.
-fn peer_status_row(peer: &observed::PeerReport) -> [String; 7] {
+fn peer_table_row(peer: &observed::PeerReport) -> [String; 7] {
     let state = match peer.state {
         observed::PeerState::Connecting => "connecting",
         observed::PeerState::Meeting => "meeting",
@@ -150,7 +150,7 @@ fn peer_status_row(peer: &observed::PeerReport) -> [String; 7] {
         peer.gateway.clone(),
         state.to_owned(),
         format!("{}/{}", peer.lanes_up, peer.lanes),
-        peer.rtt_ms.map_or("-".to_owned(), |rtt| rounded_status_seconds(rtt / 1e3)),
+        peer.rtt_ms.map_or("-".to_owned(), |rtt| rounded_table_seconds(rtt / 1e3)),
         rounded_percent(peer.loss) + if peer.loss_alarm { " ALARM" } else { "" },
         ByteCount::new(peer.sent_bytes).rounded(),
         ByteCount::new(peer.received_bytes).rounded(),
@@ -158,13 +158,13 @@ fn peer_status_row(peer: &observed::PeerReport) -> [String; 7] {
 }
 
 /// Column headers of the table of links in `landbridge status`, in the order of
-/// [`link_status_row`].
+/// [`link_table_row`].
 pub(in crate::cli) const LINK_TABLE_HEADER: [&str; 6] =
     ["link", "fabric rate", "limit", "set by", "fabric rtt", "fabric loss"];
 
 /// Returns the table row of a link: the rate, RTT and loss that the fabric states, and between them
 /// the limit in force and its origin.
-pub(in crate::cli) fn link_status_row(link: &observed::LinkReport) -> [String; 6] {
+pub(in crate::cli) fn link_table_row(link: &observed::LinkReport) -> [String; 6] {
     let limit = link.effective_bits_per_second;
     let set_by = match (&link.operator_gateway, link.scheduled_bits_per_second) {
         _ if link.measured_bits_per_second == Some(limit) => "measurement".to_owned(),
@@ -177,14 +177,14 @@ pub(in crate::cli) fn link_status_row(link: &observed::LinkReport) -> [String; 6
         BitRate::from_bits_per_second(link.rate_bits_per_second).to_string(),
         BitRate::from_bits_per_second(limit).rounded(),
         set_by,
-        rounded_status_seconds(link.rtt_ms / 1e3),
+        rounded_table_seconds(link.rtt_ms / 1e3),
         rounded_percent(link.loss),
     ]
 }
 
 /// Returns the table row of a collective under way: sequence, type, size, state, ranks that are
 /// awaited, age.
-fn collective_status_row(collective: &observed::CollectiveReport) -> [String; 7] {
+fn collective_table_row(collective: &observed::CollectiveReport) -> [String; 7] {
     let state = match collective.state {
         observed::CollectiveState::Awaiting => "awaiting posts",
         observed::CollectiveState::Running => "running",
@@ -199,12 +199,12 @@ fn collective_status_row(collective: &observed::CollectiveReport) -> [String; 7]
         ByteCount::new(collective.bytes).rounded(),
         state.to_owned(),
         awaited,
-        rounded_status_seconds(collective.seconds),
+        rounded_table_seconds(collective.seconds),
     ]
 }
 
 /// Returns a time given in seconds in three significant digits, such as `1.25 s`.
-pub(super) fn rounded_status_seconds(seconds: f64) -> String {
+pub(super) fn rounded_table_seconds(seconds: f64) -> String {
     Span::from_secs_f64(seconds).rounded()
 }
 
@@ -238,7 +238,7 @@ mod tests {
                 uncommitted: vec![0, 2],
             }),
         };
-        let text = describe_job_status(&job);
+        let text = describe_job_status_tables(&job);
         let line = "shutting down within 12.3 s: waiting for 2 collectives, 1 commit, the last commit \
                     of rank 0, 2\n";
         assert!(text.contains(line), "{text}");
@@ -249,7 +249,7 @@ mod tests {
         job.commits.clear();
         job.draining =
             Some(DrainReport { seconds_left: 1.0, collectives: vec![], uncommitted: vec![] });
-        assert!(describe_job_status(&job).contains("shutting down: waiting for nothing\n"));
+        assert!(describe_job_status_tables(&job).contains("shutting down: waiting for nothing\n"));
     }
     #[test]
     fn problems_stand_above_the_tables() {
@@ -277,7 +277,7 @@ mod tests {
             "jobs": [],
         });
         let report = serde_json::from_value(report).expect("a report");
-        let text = describe_gateway_status(&report);
+        let text = describe_status_tables(&report);
         let expected = "gateway east-0 of two: NOT READY\n\
                         NOT READY  gateway west-0: no lane is connected; start it\n\
                         WARNING    gateway east-0: its files have other values\n";

@@ -1,6 +1,6 @@
 //! Answers and options, and the files that follow from them.
 
-use super::options::{LinkOption, PerRegion, RegionOption};
+use super::options::{LinkOption, PerRegionOption, RegionOption};
 use super::questions::{Answers, Questioner};
 use super::*;
 use gateway::config::RegionFile;
@@ -36,7 +36,7 @@ fn answers_make_files_that_gateways_read() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let out = folder.path().join("new");
     let spec = spec_of(&answers.expect("complete"), SocketPlace::BesideRegionFile);
-    let folders = make_deployment(&spec.expect("valid"), &out, 30).expect("made");
+    let folders = make_init_deployment(&spec.expect("valid"), &out, 30).expect("made");
     let ranks: Vec<_> = folders.iter().map(|of| (of.first_rank, of.ranks)).collect();
     assert_eq!(ranks, [(0, 8), (8, 8)]);
     for (region, gateways) in [("east", 1), ("west", 2)] {
@@ -56,7 +56,7 @@ fn a_region_gets_no_key_of_another() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let out = folder.path().join("new");
     let spec = spec_of(&answers.expect("complete"), SocketPlace::SystemService);
-    make_deployment(&spec.expect("valid"), &out, 30).expect("made");
+    make_init_deployment(&spec.expect("valid"), &out, 30).expect("made");
     let mut keys: Vec<_> = std::fs::read_dir(out.join("west/keys"))
         .expect("readable")
         .map(|entry| entry.expect("readable").file_name().into_string().expect("text"))
@@ -76,7 +76,7 @@ fn secrets_are_readable_by_their_owner_alone() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let out = folder.path().join("new");
     let spec = spec_of(&answers.expect("complete"), SocketPlace::BesideRegionFile);
-    make_deployment(&spec.expect("valid"), &out, 30).expect("made");
+    make_init_deployment(&spec.expect("valid"), &out, 30).expect("made");
     for secret in ["CA/ca.key", "east/keys/east-0.key", "west/keys/train.token"] {
         let mode = std::fs::metadata(out.join(secret)).expect("there").permissions().mode();
         assert_eq!(mode & 0o077, 0, "{secret} has mode {mode:o}");
@@ -89,7 +89,7 @@ fn a_used_folder_stays_as_it_is() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     std::fs::write(folder.path().join("thesis.txt"), "mine").expect("ours");
     let spec = spec_of(&answers.expect("complete"), SocketPlace::BesideRegionFile).expect("valid");
-    let error = make_deployment(&spec, folder.path(), 30).expect_err("used").to_string();
+    let error = make_init_deployment(&spec, folder.path(), 30).expect_err("used").to_string();
     assert!(error.contains("has files already"), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 1);
 }
@@ -100,7 +100,7 @@ fn answers_that_make_no_fabric_leave_nothing() {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let out = folder.path().join("new");
     let spec = spec_of(&answers.expect("complete"), SocketPlace::BesideRegionFile).expect("valid");
-    let error = make_deployment(&spec, &out, 30).expect_err("no link joins them").to_string();
+    let error = make_init_deployment(&spec, &out, 30).expect_err("no link joins them").to_string();
     assert!(error.contains("nothing was written") && error.contains("new/fabric.toml"), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 0);
 }
@@ -125,19 +125,19 @@ fn answers_that_end_early_are_an_error() {
 
 #[test]
 fn options_of_a_region_win_over_those_of_all() {
-    let all: Vec<PerRegion<NonZeroU32>> =
+    let all: Vec<PerRegionOption<NonZeroU32>> =
         ["east=8", "4", "west=2", "6"].map(|text| text.parse().expect("an option")).to_vec();
-    let of = |region| PerRegion::value_for(&all, region).map(NonZeroU32::get);
+    let of = |region| PerRegionOption::value_for(&all, region).map(NonZeroU32::get);
     assert_eq!([of("east"), of("west"), of("north")], [Some(8), Some(2), Some(6)]);
-    assert_eq!(PerRegion::<NonZeroU32>::value_for(&[], "east"), None);
+    assert_eq!(PerRegionOption::<NonZeroU32>::value_for(&[], "east"), None);
 }
 
 #[test]
 fn options_for_no_region_or_a_missing_value_are_named() {
     let regions: Vec<RegionOption> =
         ["east=192.0.2.10", "west=192.0.2.11"].map(|text| text.parse().expect("valid")).to_vec();
-    let ranks: Vec<PerRegion<NonZeroU32>> = vec!["8".parse().expect("valid")];
-    let rates: Vec<PerRegion<BitRate>> = vec!["east=1Gbit/s".parse().expect("valid")];
+    let ranks: Vec<PerRegionOption<NonZeroU32>> = vec!["8".parse().expect("valid")];
+    let rates: Vec<PerRegionOption<BitRate>> = vec!["east=1Gbit/s".parse().expect("valid")];
     let error = |regions: &[RegionOption], ranks: &[_], rates: &[_]| {
         let made = DeploymentSpec::regions_from_options(regions, ranks, rates);
         made.expect_err("refused").to_string()

@@ -135,18 +135,20 @@ pub(crate) struct ReportCheck {
 /// # Panics
 /// When the loss of the link is not between 0 and 1.
 pub(crate) fn check_quickstart_report(report: &QuickstartReport) -> Vec<ReportCheck> {
-    let mut checks = vec![check_identical_weights(report), check_reference_distance(report)];
+    let mut checks = vec![check_report_weights(report), check_report_reference_distance(report)];
     checks.extend(
-        relay_directions(report).map(|(name, counted)| check_relay_bytes(report, name, counted)),
+        report_relay_directions(report)
+            .map(|(name, counted)| check_report_relay_bytes(report, name, counted)),
     );
     checks.extend(
-        relay_directions(report).map(|(name, counted)| check_relay_drops(report, name, counted)),
+        report_relay_directions(report)
+            .map(|(name, counted)| check_report_relay_drops(report, name, counted)),
     );
     checks
 }
 
 /// Returns a report and its checks as a table that is at most `columns` wide.
-pub(crate) fn render_report(
+pub(crate) fn render_quickstart_report(
     report: &QuickstartReport,
     checks: &[ReportCheck],
     columns: u16,
@@ -155,9 +157,9 @@ pub(crate) fn render_report(
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
     table.set_header(["", "", "check"]);
-    add_training_rows(&mut table, report);
-    add_all_reduce_rows(&mut table, report);
-    add_relay_rows(&mut table, report);
+    add_training_report_rows(&mut table, report);
+    add_all_reduce_report_rows(&mut table, report);
+    add_relay_report_rows(&mut table, report);
     for check in checks {
         let verdict = if check.passed { "pass" } else { "FAIL" };
         table.add_row([check.claim.as_str(), &check.found, verdict]);
@@ -170,7 +172,7 @@ pub(crate) fn render_report(
 }
 
 /// Checks that the weights and results of all ranks have the same bits.
-fn check_identical_weights(report: &QuickstartReport) -> ReportCheck {
+fn check_report_weights(report: &QuickstartReport) -> ReportCheck {
     let found = if report.identical { "identical" } else { "different" };
     ReportCheck {
         claim: "final weights bit-identical on all ranks".to_owned(),
@@ -180,7 +182,7 @@ fn check_identical_weights(report: &QuickstartReport) -> ReportCheck {
 }
 
 /// Checks that the final weights are near those of the training in one process.
-fn check_reference_distance(report: &QuickstartReport) -> ReportCheck {
+fn check_report_reference_distance(report: &QuickstartReport) -> ReportCheck {
     ReportCheck {
         claim: format!("within {REFERENCE_MAX_ABS_DIFF:e} of the one-process reference"),
         found: format!("{:.1e}", report.reference_max_abs_diff),
@@ -190,7 +192,7 @@ fn check_reference_distance(report: &QuickstartReport) -> ReportCheck {
 }
 
 /// Checks the IP bytes that the relay counted in one direction against the payload of the gateways.
-fn check_relay_bytes(
+fn check_report_relay_bytes(
     report: &QuickstartReport,
     name: &str,
     counted: &DirectionCounters,
@@ -209,7 +211,7 @@ fn check_relay_bytes(
 
 /// Checks the random drops of the relay in one direction. The relay draws once for each packet,
 /// before its queue, so the drops are binomially distributed.
-fn check_relay_drops(
+fn check_report_relay_drops(
     report: &QuickstartReport,
     name: &str,
     counted: &DirectionCounters,
@@ -223,7 +225,7 @@ fn check_relay_drops(
 }
 
 /// Returns the name and the counters of each direction of the relay.
-fn relay_directions(
+fn report_relay_directions(
     report: &QuickstartReport,
 ) -> impl Iterator<Item = (&'static str, &DirectionCounters)> {
     let RelayCounters { east_west, west_east } = &report.relay;
@@ -231,7 +233,7 @@ fn relay_directions(
 }
 
 /// Adds steps, shares of the batch, loss and accuracy to the report's table.
-fn add_training_rows(table: &mut Table, report: &QuickstartReport) {
+fn add_training_report_rows(table: &mut Table, report: &QuickstartReport) {
     let shares: Vec<String> = report.batch_shares.iter().map(u64::to_string).collect();
     table.add_row(["training steps", &report.steps.to_string()]);
     table.add_row(["samples of each batch, by rank", &shares.join(", ")]);
@@ -240,7 +242,7 @@ fn add_training_rows(table: &mut Table, report: &QuickstartReport) {
 }
 
 /// Adds the link and the times, goodput and stages of the all-reduces to the report's table.
-fn add_all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
+fn add_all_reduce_report_rows(table: &mut Table, report: &QuickstartReport) {
     let all_reduce = &report.allreduce;
     let LinkConditions { rtt_ms, rate_bits_per_second, loss } = report.link;
     let time = |seconds: f64| Span::from_secs_f64(seconds).rounded();
@@ -266,8 +268,8 @@ fn add_all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
 }
 
 /// Adds the bytes, packets and drops of each direction of the relay to the table.
-fn add_relay_rows(table: &mut Table, report: &QuickstartReport) {
-    for (name, counted) in relay_directions(report) {
+fn add_relay_report_rows(table: &mut Table, report: &QuickstartReport) {
+    for (name, counted) in report_relay_directions(report) {
         let DirectionCounters { ip_bytes, packets, drops_loss, drops_queue } = *counted;
         let found = format!(
             "{}\n{packets} packets\n{drops_loss} lost at random\n{drops_queue} in a full queue",
@@ -411,7 +413,7 @@ mod tests {
     #[test]
     fn the_table_shows_every_value_and_marks_failures() {
         let mut report = good();
-        let text = render_report(&report, &check_quickstart_report(&report), 80);
+        let text = render_quickstart_report(&report, &check_quickstart_report(&report), 80);
         println!("{text}");
         for shown in [
             "0.0500",
@@ -438,10 +440,10 @@ mod tests {
         assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (6, 0));
         assert!(!text.contains("VOID") && text.contains("machine busy: 75 %"), "{text}");
         report.fidelity.void.push("it stood still for 1 s".to_owned());
-        let text = render_report(&report, &check_quickstart_report(&report), 80);
+        let text = render_quickstart_report(&report, &check_quickstart_report(&report), 80);
         assert_eq!((text.matches("pass").count(), text.matches("VOID").count()), (6, 1));
         report.identical = false;
-        let text = render_report(&report, &check_quickstart_report(&report), 80);
+        let text = render_quickstart_report(&report, &check_quickstart_report(&report), 80);
         assert_eq!((text.matches("pass").count(), text.matches("FAIL").count()), (5, 1));
     }
 }

@@ -18,10 +18,10 @@ impl ProcessorTimes {
     /// does not say.
     pub(in crate::quickstart) fn read(own: &[u32]) -> Option<Self> {
         let [all, idle, interrupts] =
-            parse_machine_ticks(&std::fs::read_to_string("/proc/stat").ok()?)?;
+            parse_machine_processor_times(&std::fs::read_to_string("/proc/stat").ok()?)?;
         let ticks = |id: &u32| {
             let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-            parse_process_ticks(&stat)
+            parse_process_processor_times(&stat)
         };
         let own: Option<u64> = own.iter().map(ticks).sum();
         Some(Self { all, idle, interrupts, own: own? })
@@ -42,7 +42,7 @@ impl ProcessorTimes {
 
 /// Parses the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
 /// Returns all ticks, idle ones, and those of interrupts.
-fn parse_machine_ticks(stat: &str) -> Option<[u64; 3]> {
+fn parse_machine_processor_times(stat: &str) -> Option<[u64; 3]> {
     let words = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
     let ticks: Vec<u64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
     let [_, _, _, idle, waiting, hard, soft, ..] = ticks[..] else { return None };
@@ -51,7 +51,7 @@ fn parse_machine_ticks(stat: &str) -> Option<[u64; 3]> {
 
 /// Parses the text of /proc/ID/stat: user and system time are words 14 and 15. The name, word 2,
 /// may hold spaces and stands in brackets.
-fn parse_process_ticks(stat: &str) -> Option<u64> {
+fn parse_process_processor_times(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut times = rest.split_whitespace().skip(11).map(str::parse::<u64>);
     Some(times.next()?.ok()? + times.next()?.ok()?)
@@ -64,11 +64,11 @@ mod tests {
     #[test]
     fn ticks_are_read_from_the_kernels_texts() {
         let stat = "cpu  10 2 30 400 50 6 7 8 9 9\ncpu0 1 2 3\n";
-        assert_eq!(parse_machine_ticks(stat), Some([513, 450, 13]));
-        assert_eq!(parse_machine_ticks("cpu 1 2"), None);
+        assert_eq!(parse_machine_processor_times(stat), Some([513, 450, 13]));
+        assert_eq!(parse_machine_processor_times("cpu 1 2"), None);
         let stat = "42 (a) b) S 1 42 42 0 -1 4194560 100 0 0 0 31 7 0 0 20 0 1 0 5 0";
-        assert_eq!(parse_process_ticks(stat), Some(38));
-        assert_eq!(parse_process_ticks("42 (a"), None);
+        assert_eq!(parse_process_processor_times(stat), Some(38));
+        assert_eq!(parse_process_processor_times("42 (a"), None);
         assert!(ProcessorTimes::read(&[std::process::id()]).is_some());
     }
 }

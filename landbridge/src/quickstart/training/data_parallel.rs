@@ -36,7 +36,7 @@ pub(super) const MOMENTUM: f32 = 0.9;
 
 /// The range of every global batch that one rank computes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BatchRange(Range<usize>);
+pub struct DataParallelRange(Range<usize>);
 
 /// Why shares do not divide a global batch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,7 +54,7 @@ pub enum ShareError {
     },
 }
 
-impl BatchRange {
+impl DataParallelRange {
     /// Returns the range of `rank`, given that rank r computes `shares[r]` samples of each batch.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ pub struct Trained {
 /// The first error of `average`.
 pub async fn train_rank_in_parallel<E>(
     digits: &Digits,
-    share: &BatchRange,
+    share: &DataParallelRange,
     steps: NonZeroU32,
     mut average: impl AsyncFnMut(&mut [f32], f64) -> Result<(), E>,
     mut progress: impl FnMut(u32, f32),
@@ -118,7 +118,7 @@ pub async fn train_rank_in_parallel<E>(
         let (gradient, loss) = exchanged.split_at_mut(PARAMETERS);
         loss[0] = mlp::mlp_loss_and_gradient(&parameters, &own, gradient);
         average(&mut exchanged, share.weight()).await?;
-        descend_gradient(&mut exact, &mut velocity, &exchanged[..PARAMETERS]);
+        descend_gradient_in_parallel(&mut exact, &mut velocity, &exchanged[..PARAMETERS]);
         for (parameter, exact) in parameters.iter_mut().zip(&exact) {
             *parameter = *exact as f32;
         }
@@ -129,7 +129,7 @@ pub async fn train_rank_in_parallel<E>(
 }
 
 /// Moves the parameters by one step of gradient descent with momentum, and updates the velocity.
-fn descend_gradient(parameters: &mut [f64], velocity: &mut [f64], gradient: &[f32]) {
+fn descend_gradient_in_parallel(parameters: &mut [f64], velocity: &mut [f64], gradient: &[f32]) {
     for ((parameter, velocity), gradient) in parameters.iter_mut().zip(velocity).zip(gradient) {
         *velocity = f64::from(MOMENTUM) * *velocity + f64::from(*gradient);
         *parameter -= f64::from(LEARNING_RATE) * *velocity;
@@ -197,7 +197,7 @@ mod tests {
         std::thread::scope(|scope| {
             let ranks: Vec<_> = (0..shares.len())
                 .map(|rank| {
-                    let share = BatchRange::from_shares(shares, rank).unwrap();
+                    let share = DataParallelRange::from_shares(shares, rank).unwrap();
                     scope.spawn(move || {
                         let average = async |buffer: &mut [f32], samples: f64| {
                             exchange.average(rank, buffer, weight(samples));
@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn a_failed_average_ends_the_training_after_reported_steps() {
         let digits = Digits::load();
-        let share = BatchRange::from_shares(&[97], 0).unwrap();
+        let share = DataParallelRange::from_shares(&[97], 0).unwrap();
         let mut seen = Vec::new();
         let mut calls = 0;
         let average = async |_: &mut [f32], weight: f64| {
@@ -271,18 +271,18 @@ mod tests {
     fn shares_cut_the_batch_without_gap_or_overlap() {
         let mut next = 0;
         for (rank, share) in SHARES.iter().enumerate() {
-            let BatchRange(range) = BatchRange::from_shares(&SHARES, rank).unwrap();
+            let DataParallelRange(range) = DataParallelRange::from_shares(&SHARES, rank).unwrap();
             assert_eq!((range.start, range.len()), (next, *share as usize));
             next = range.end;
         }
         assert_eq!(next, GLOBAL_BATCH);
-        assert_eq!(BatchRange::from_shares(&[96], 0), Err(ShareError::Sum(vec![96])));
+        assert_eq!(DataParallelRange::from_shares(&[96], 0), Err(ShareError::Sum(vec![96])));
         let overflowing = vec![u64::MAX, 98];
         assert_eq!(
-            BatchRange::from_shares(&overflowing, 0),
+            DataParallelRange::from_shares(&overflowing, 0),
             Err(ShareError::Sum(overflowing.clone()))
         );
         let missing = ShareError::Rank { rank: 1, shares: 1 };
-        assert_eq!(BatchRange::from_shares(&[97], 1), Err(missing));
+        assert_eq!(DataParallelRange::from_shares(&[97], 1), Err(missing));
     }
 }

@@ -4,7 +4,7 @@ use super::raw::{ARENA, RawClient, Way, request, tls_way};
 use super::{Deployment, LAYOUT, Team, attack_beside};
 use gateway::config::RegionFile;
 use gateway::local::protocol::{
-    LocalRequest, LocalResponse, PIECE_BYTES_MAX, frame_local_message, read_local_message,
+    LocalRequest, LocalResponse, PIECE_BYTES_MAX, frame_protocol_message, read_protocol_message,
 };
 use gateway::memory::arena::Arena;
 use std::net::SocketAddr;
@@ -53,7 +53,7 @@ fn bytes_that_are_no_tls_end_their_connection_only() {
         let address = attach_address(deployment);
         let http = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
         let local = request(deployment, "other", "other", 0);
-        let local = [b"L".to_vec(), frame_local_message(&local)].concat();
+        let local = [b"L".to_vec(), frame_protocol_message(&local)].concat();
         let zeros = [0; 4096];
         for garbage in [&http[..], &local, &zeros, &[0xff; 70_000], &[0x16, 3, 1, 0xff, 0xff, 1]] {
             let mut stream = TcpStream::connect(address).await.expect("connects");
@@ -75,9 +75,9 @@ fn messages_before_and_instead_of_an_attach_are_refused() {
         let operator = br#"{"hold":{"link":"east-west","bits_per_second":1}}"#;
         for first in [piece, LocalRequest::Detach.encode(), operator.to_vec(), vec![]] {
             let mut stream = way.connect_unattached().await.expect("connects");
-            stream.write_all(&frame_local_message(&first)).await.expect("sent");
+            stream.write_all(&frame_protocol_message(&first)).await.expect("sent");
             stream.flush().await.expect("sent");
-            let answer = read_local_message(&mut stream).await.expect("an answer");
+            let answer = read_protocol_message(&mut stream).await.expect("an answer");
             let answer = LocalResponse::decode(&answer);
             assert!(matches!(answer, Ok(LocalResponse::Refused(_))), "{answer:?}");
         }
@@ -85,7 +85,7 @@ fn messages_before_and_instead_of_an_attach_are_refused() {
         let mut stream = way.connect_unattached().await.expect("connects");
         stream.write_all(&[0xff; 8]).await.expect("sent");
         stream.flush().await.expect("sent");
-        assert!(read_local_message(&mut stream).await.is_err());
+        assert!(read_protocol_message(&mut stream).await.is_err());
     });
 }
 
@@ -96,7 +96,7 @@ fn pieces_that_stop_or_stray_end_their_connection_only() {
         {
             let mut raw = RawClient::attach_by(Way::Tls, deployment, 0).await;
             let frame =
-                frame_local_message(&LocalRequest::ContributionPiece { offset, bytes }.encode());
+                frame_protocol_message(&LocalRequest::ContributionPiece { offset, bytes }.encode());
             raw.stream.write_all(&frame).await.expect("sent");
             raw.stream.flush().await.expect("sent");
             let why = raw.refusal_at_end().await;
@@ -106,12 +106,12 @@ fn pieces_that_stop_or_stray_end_their_connection_only() {
         // Shared memory is no place for pieces.
         let mut local = RawClient::attach(deployment, 0).await;
         let piece = LocalRequest::ContributionPiece { offset: 0, bytes: 8 }.encode();
-        local.stream.write_all(&frame_local_message(&piece)).await.expect("sent");
+        local.stream.write_all(&frame_protocol_message(&piece)).await.expect("sent");
         assert!(local.refusal_at_end().await.contains("the arena is shared"));
         // Pieces without end fill no more than the arena; one stops in its middle.
         let mut raw = RawClient::attach_by(Way::Tls, deployment, 0).await;
         let piece = LocalRequest::ContributionPiece { offset: 0, bytes: PIECE_BYTES_MAX }.encode();
-        let whole = [frame_local_message(&piece), vec![0xa5; PIECE_BYTES_MAX as usize]].concat();
+        let whole = [frame_protocol_message(&piece), vec![0xa5; PIECE_BYTES_MAX as usize]].concat();
         for _ in 0..200 {
             raw.stream.write_all(&whole).await.expect("taken");
         }

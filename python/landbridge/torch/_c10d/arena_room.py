@@ -147,7 +147,7 @@ class ArenaRoom:
         return self._arena.nbytes - self._arena.used_bytes >= kept
 
 
-def wait_for_piece(operation: Operation) -> Exception | None:
+def wait_for_arena_piece(operation: Operation) -> Exception | None:
     """Waits for a piece, and copies its result. Returns its failure."""
     try:
         operation.wait()
@@ -159,6 +159,6 @@ def wait_for_piece(operation: Operation) -> Exception | None:
     return None
 
 
-def choose_piece_bytes(arena_bytes: Sequence[int]) -> int:
+def choose_arena_piece_bytes(arena_bytes: Sequence[int]) -> int:
     """Returns the longest piece, from the bytes of the arenas of all ranks."""
     return max(min(min(arena_bytes) // _PIECES_PER_ARENA, _PIECE_BYTES_MAX), 64)

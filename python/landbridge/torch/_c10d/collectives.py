@@ -19,7 +19,7 @@ from ..._group.poster import hash_posted_layout
 from ..._operation import Operation
 from .exchange import BeginPiece, Exchange
 from .exchange_work import ExchangeWork
-from .flat_tensors import FlatTensor, block_pieces, split_blocks
+from .flat_tensors import FlatTensor, flat_block_pieces, split_flat_blocks
 from .send_exchange import SendPlace
 
 #: The name that ``Group`` has for each reduction of c10d.
@@ -59,7 +59,7 @@ class C10dCollectives:
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> ExchangeWork:
         """Combines each tensor with those of all ranks, in place."""
-        op, start = _op_name(opts), self._exchange.group.all_reduce_async
+        op, start = _collective_op_name(opts), self._exchange.group.all_reduce_async
         return self._reduce_in_place(tensors, opts, functools.partial(start, op=op))
 
     def allreduce_coalesced(
@@ -71,7 +71,7 @@ class C10dCollectives:
     def reduce(self, tensors: Sequence[torch.Tensor], opts: Any) -> ExchangeWork:
         """Combines a tensor with those of all ranks, in place on the root."""
         root, start = opts.rootRank, self._exchange.group.reduce_async
-        begin = functools.partial(start, root=root, op=_op_name(opts))
+        begin = functools.partial(start, root=root, op=_collective_op_name(opts))
         is_root = self._exchange.group.rank == root
         return self._reduce_in_place(tensors, opts, begin, is_written=is_root)
 
@@ -90,7 +90,7 @@ class C10dCollectives:
     ) -> ExchangeWork:
         """Gives every rank the tensors of all ranks. Their lengths may differ by rank."""
         calls = [
-            ([FlatTensor(block, is_written=True) for block in blocks], _read(source))
+            ([FlatTensor(block, is_written=True) for block in blocks], _read_for_collective(source))
             for blocks, source in zip(outputs, inputs)
         ]
 
@@ -124,12 +124,12 @@ class C10dCollectives:
     ) -> ExchangeWork:
         """Gathers several tensors as ``all_gather_single`` does one."""
         results = [FlatTensor(output, is_written=True) for output in outputs]
-        sources = [_read(source) for source in inputs]
+        sources = [_read_for_collective(source) for source in inputs]
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
             for result, source in zip(results, sources):
-                blocks = split_blocks(result.flat, [source.flat.numel()] * self._world_size)
+                blocks = split_flat_blocks(result.flat, [source.flat.numel()] * self._world_size)
                 self._post_all_gather(blocks, source.flat, self._options(opts, [source]), post)
 
         return self._exchange.start_call(results, post_all, inputs)
@@ -141,7 +141,7 @@ class C10dCollectives:
         opts: Any = None,
     ) -> ExchangeWork:
         """Combines lists of a tensor for each rank, and gives each rank its own."""
-        sources = [[_read(block, opts).flat for block in blocks] for blocks in inputs]
+        sources = [[_read_for_collective(block, opts).flat for block in blocks] for blocks in inputs]
         return self._scatter_sums(outputs, sources, opts)
 
     def reduce_scatter_single(
@@ -155,7 +155,7 @@ class C10dCollectives:
     ) -> ExchangeWork:
         """Reduces and scatters several tensors as ``reduce_scatter_single`` does one."""
         sources = [
-            split_blocks(_read(source, opts).flat, [output.numel()] * self._world_size)
+            split_flat_blocks(_read_for_collective(source, opts).flat, [output.numel()] * self._world_size)
             for output, source in zip(outputs, inputs)
         ]
         return self._scatter_sums(outputs, sources, opts)
@@ -167,14 +167,14 @@ class C10dCollectives:
         opts: Any,
     ) -> ExchangeWork:
         """Gives the root the tensors of all ranks, which have one length."""
-        group, source, root = self._exchange.group, _read(inputs[0]), opts.rootRank
+        group, source, root = self._exchange.group, _read_for_collective(inputs[0]), opts.rootRank
         is_root = group.rank == root
         blocks = [FlatTensor(block, is_written=True) for block in outputs[0]] if is_root else []
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
             step, options = self._block_step(source.flat), self._options(opts, [source])
-            for begin, (mine,) in block_pieces([source.flat], step):
+            for begin, (mine,) in flat_block_pieces([source.flat], step):
                 out = [block.flat[begin : begin + step] for block in blocks] or None
                 post(functools.partial(group.gather_async, mine, root, out=out, **options))
 
@@ -189,12 +189,12 @@ class C10dCollectives:
         """Gives each rank its own tensor of the root's list. They have one length."""
         group, root = self._exchange.group, opts.rootRank
         result = FlatTensor(outputs[0], is_written=True)
-        blocks = [_read(block).flat for block in inputs[0]] if group.rank == root else []
+        blocks = [_read_for_collective(block).flat for block in inputs[0]] if group.rank == root else []
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
             step, options = self._block_step(result.flat), self._options(opts, [result])
-            for begin, (out,) in block_pieces([result.flat], step):
+            for begin, (out,) in flat_block_pieces([result.flat], step):
                 given = [block[begin : begin + step] for block in blocks] or out
                 post(functools.partial(group.scatter_async, given, root, out=out, **options))
 
@@ -205,7 +205,7 @@ class C10dCollectives:
     ) -> ExchangeWork:
         """Exchanges a tensor between all pairs of ranks. It has to fit into the arena."""
         results = [FlatTensor(output, is_written=True) for output in outputs]
-        sources = [_read(source).flat for source in inputs]
+        sources = [_read_for_collective(source).flat for source in inputs]
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the exchange, whose pieces no rank could count alone."""
@@ -222,14 +222,14 @@ class C10dCollectives:
         opts: Any = None,
     ) -> ExchangeWork:
         """Exchanges rows of a tensor between all pairs of ranks. Without sizes all get as many."""
-        result, given = FlatTensor(output, is_written=True), _read(source)
+        result, given = FlatTensor(output, is_written=True), _read_for_collective(source)
         received = self._block_lengths(output, output_split_sizes)
         sent = self._block_lengths(source, input_split_sizes)
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the exchange, whose pieces no rank could count alone."""
-            blocks = split_blocks(result.flat, received)
-            self._post_all_to_all(blocks, split_blocks(given.flat, sent), opts, post)
+            blocks = split_flat_blocks(result.flat, received)
+            self._post_all_to_all(blocks, split_flat_blocks(given.flat, sent), opts, post)
 
         return self._exchange.start_call([result], post_all, [source, output])
 
@@ -284,7 +284,7 @@ class C10dCollectives:
         """Starts a reduction of tensors in place, piece by piece. They are not ``is_written`` on
         ranks that get no result."""
         flats = [FlatTensor(t, is_read=True, is_written=is_written) for t in tensors]
-        factor = _premultiplier(opts)
+        factor = _collective_premultiplier(opts)
         if factor is not None:
             for flat in flats:
                 flat.flat.mul_(factor)
@@ -305,11 +305,11 @@ class C10dCollectives:
                 step = max(self._exchange.piece_bytes // flat.flat.element_size(), 1)
                 if 0 < flat.flat.numel() <= step:
                     # Of a whole tensor ranks compare the shape itself, and name it.
-                    whole, options = flat.flat.view(_shape_of(flat)), self._options(opts)
+                    whole, options = flat.flat.view(_collective_shape_of(flat)), self._options(opts)
                     post(functools.partial(begin, whole, out=whole, **options))
                     continue
                 options = self._options(opts, [flat])
-                for _, (piece,) in block_pieces([flat.flat], step):
+                for _, (piece,) in flat_block_pieces([flat.flat], step):
                     post(functools.partial(begin, piece, out=piece, flat=True, **options))
 
         return self._exchange.start_call(flats, post_all, tensors)
@@ -318,14 +318,14 @@ class C10dCollectives:
         self, outputs: Sequence[torch.Tensor], sources: Sequence[list[torch.Tensor]], opts: Any
     ) -> ExchangeWork:
         """Starts reduce-scatters of blocks, piece by piece."""
-        group, op = self._exchange.group, _op_name(opts)
+        group, op = self._exchange.group, _collective_op_name(opts)
         results = [FlatTensor(output, is_written=True) for output in outputs]
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
             for result, blocks in zip(results, sources):
                 step, options = self._block_step(result.flat), self._options(opts, [result])
-                for begin, given in block_pieces(blocks, step):
+                for begin, given in flat_block_pieces(blocks, step):
                     out = result.flat[begin : begin + step]
                     start = group.reduce_scatter_async
                     post(functools.partial(start, given, op, out=out, **options))
@@ -341,7 +341,7 @@ class C10dCollectives:
     ) -> None:
         """Posts the pieces of an all-gather."""
         group, step = self._exchange.group, self._block_step(source)
-        for begin, out in block_pieces(blocks, step):
+        for begin, out in flat_block_pieces(blocks, step):
             mine = source[begin : begin + step]
             # The list of results says how long each block is.
             post(functools.partial(group.all_gather_async, mine, out=out, **options))
@@ -383,34 +383,34 @@ class C10dCollectives:
         if given is None or given < timedelta():
             given = self._timeout
         given = max(given, _TIMEOUT_MIN)
-        return {"timeout": given.total_seconds(), "layout": _shape_hash(alike) if alike else 0}
+        return {"timeout": given.total_seconds(), "layout": _collective_shape_hash(alike) if alike else 0}
 
 
-def _shape_hash(tensors: Sequence[FlatTensor]) -> int:
+def _collective_shape_hash(tensors: Sequence[FlatTensor]) -> int:
     """Returns a layout hash of the shapes of tensors, on which ranks must agree."""
-    return hash_posted_layout(0, str([_shape_of(tensor) for tensor in tensors]))
+    return hash_posted_layout(0, str([_collective_shape_of(tensor) for tensor in tensors]))
 
 
-def _shape_of(tensor: FlatTensor) -> tuple[int, ...]:
+def _collective_shape_of(tensor: FlatTensor) -> tuple[int, ...]:
     """Returns the shape of a tensor. One without dimensions counts as one of one element."""
     return tuple(tensor.tensor.shape) or (1,)
 
 
-def _read(tensor: torch.Tensor, opts: Any = None) -> FlatTensor:
+def _read_for_collective(tensor: torch.Tensor, opts: Any = None) -> FlatTensor:
     """Returns a tensor to read, multiplied where the reduction asks for it."""
-    flat, factor = FlatTensor(tensor, is_read=True), _premultiplier(opts)
+    flat, factor = FlatTensor(tensor, is_read=True), _collective_premultiplier(opts)
     if factor is not None:
         flat.flat = flat.flat * factor
     return flat
 
 
-def _op_name(opts: Any) -> str:
+def _collective_op_name(opts: Any) -> str:
     """Returns the name that ``Group`` has for the reduction of some options: a sum by default."""
     op = getattr(opts, "reduceOp", None)
     return "sum" if op is None else _OP_NAMES[op.op.name]
 
 
-def _premultiplier(opts: Any) -> Any:
+def _collective_premultiplier(opts: Any) -> Any:
     """Returns the number by which a reduction multiplies each contribution, or ``None``."""
     op = getattr(opts, "reduceOp", None)
     if op is None or op.op.name != "PREMUL_SUM":

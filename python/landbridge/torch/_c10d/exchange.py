@@ -22,7 +22,7 @@ from ..._group.subgroup import ParentGroup
 from ..._memory.limits import start_thread_within_limits
 from ..._operation import Operation
 from ..._waiting import check_not_ending
-from .arena_room import ArenaRoom, wait_for_piece
+from .arena_room import ArenaRoom, wait_for_arena_piece
 from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor
 from .send_exchange import SendExchange, SendPlace
@@ -235,7 +235,7 @@ class Exchange:
                 # The memory of results is free once nothing refers to them.
                 del posted
             else:
-                ended = wait_for_piece(posted)
+                ended = wait_for_arena_piece(posted)
                 failure = failure or ended
                 with self._lock:
                     self._pieces.discard(posted)

@@ -78,7 +78,7 @@ class ExchangeWork(Work):
                 tensors = [output.tensor for output in self.outputs]
                 devices = {tensor.device for tensor in tensors if not tensor.is_cpu}
                 self._plain = torch.futures.Future(devices=list(devices) or None)
-                value = functools.partial(_future_value, tensors, self._outcome)
+                value = functools.partial(_exchange_work_value, tensors, self._outcome)
                 self._future = self._plain.then(value)
                 if self._done.is_open:
                     self._plain.set_result(None)
@@ -163,7 +163,7 @@ class ExchangeWork(Work):
         return None
 
 
-def _future_value(
+def _exchange_work_value(
     tensors: list[torch.Tensor], outcome: list[Exception], _: Any
 ) -> list[torch.Tensor]:
     """Returns the value of a work's future, as a callback. Raises a ``RuntimeError`` with the text

@@ -56,7 +56,7 @@ class FlatTensor:
         else:
             self.flat = torch.empty(plain.numel(), dtype=plain.dtype)
             # Kernels that read the old elements must end before others are written.
-            _await_device(plain)
+            _await_flat_device(plain)
 
     def copy_back(self) -> None:
         """Copies the elements to the tensor if it is to be written, and waits until they are
@@ -65,7 +65,7 @@ class FlatTensor:
             return
         with torch.inference_mode(self.tensor.is_inference()):
             self.tensor.copy_(self.flat.view(self.tensor.shape))
-        _await_device(self.tensor)
+        _await_flat_device(self.tensor)
 
 
 def describe_tensors(tensors: Sequence[torch.Tensor]) -> str:
@@ -90,12 +90,12 @@ def _describe_tensor(tensor: torch.Tensor) -> str:
     return words
 
 
-def split_blocks(flat: torch.Tensor, lengths: Sequence[int]) -> list[torch.Tensor]:
+def split_flat_blocks(flat: torch.Tensor, lengths: Sequence[int]) -> list[torch.Tensor]:
     """Returns the parts of a flat tensor that have these lengths, one behind the other."""
     return list(torch.split(flat, list(lengths)))
 
 
-def block_pieces(
+def flat_block_pieces(
     blocks: Sequence[torch.Tensor], step: int
 ) -> Iterator[tuple[int, list[torch.Tensor]]]:
     """Yields pieces of at most ``step`` elements of each of some flat tensors, with the place where
@@ -104,7 +104,7 @@ def block_pieces(
         yield begin, [block[begin : begin + step] for block in blocks]
 
 
-def _await_device(tensor: torch.Tensor) -> None:
+def _await_flat_device(tensor: torch.Tensor) -> None:
     """Waits until the device of a tensor has done everything that was asked of it."""
     if not tensor.is_cpu:
         torch.accelerator.synchronize(tensor.device)

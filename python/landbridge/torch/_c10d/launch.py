@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from ... import errors
 from ..._arguments import check_path_argument, check_timeout_argument
-from ..._config.program import read_config
+from ..._config.program import read_config_by_program
 from ..._group import Group
 from ..._operation import DEFAULT_TIMEOUT_S
 from .site_store import make_site_store
@@ -69,7 +69,7 @@ class LaunchPlace(NamedTuple):
                 the region file does not tell the site.
         """
         ranks = fabric["ranks"]
-        region, numbers = find_site(fabric, config)
+        region, numbers = find_launch_site(fabric, config)
         if self.size == len(numbers):
             choices = numbers
         elif self.size == len(ranks):
@@ -87,7 +87,7 @@ class LaunchPlace(NamedTuple):
         return int(choices[self.rank])
 
 
-def find_site(fabric: Mapping[str, Any], config: Path) -> tuple[str, list[int]]:
+def find_launch_site(fabric: Mapping[str, Any], config: Path) -> tuple[str, list[int]]:
     """Returns the region whose ranks the gateways of a region file serve, and its ranks.
 
     Args:
@@ -152,7 +152,7 @@ def init_process_group(
     variables.update({name: value for name, value in given.items() if value is not None})
     attachment = WorldArguments.from_environment(variables)
     place = LaunchPlace.from_environment(variables)
-    rank = place.find_rank(read_config(attachment.config), attachment.config)
+    rank = place.find_rank(read_config_by_program(attachment.config), attachment.config)
     world = attach_world(attachment, rank, timeout.total_seconds())
     try:
         store = make_site_store(world.group, world.regions, timeout)

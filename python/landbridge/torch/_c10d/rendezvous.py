@@ -26,11 +26,11 @@ from torch.distributed.elastic.rendezvous import (
 )
 
 from ... import errors
-from ..._config.program import read_config
+from ..._config.program import read_config_by_program
 from ..._group.connecting import connect_to_store
 from ..._group.store import Store
 from ..._operation import DEFAULT_TIMEOUT_S
-from .launch import find_site
+from .launch import find_launch_site
 from .world import CONFIG_VARIABLE, WorldArguments
 
 #: The name of the rendezvous in ``--rdzv-backend``.
@@ -42,7 +42,7 @@ _ASK_PAUSE_S = 0.1
 _LOOPBACK = "127.0.0.1"
 
 
-class AgentNode(NamedTuple):
+class RendezvousAgent(NamedTuple):
     """The place of an agent of torchrun."""
 
     #: The region of the agent.
@@ -58,7 +58,7 @@ class AgentNode(NamedTuple):
         return f"{self.region}/{self.number}"
 
 
-class AgentStore:
+class RendezvousAgentStore:
     """The store of one meeting of agents, as torchrun's agent uses it. Each call attaches for its
     own duration, because a trainer has the rank between them."""
 
@@ -114,7 +114,7 @@ class GatewayRendezvous(RendezvousHandler):
     def __init__(
         self,
         attachment: WorldArguments,
-        node: AgentNode,
+        node: RendezvousAgent,
         rank: int,
         parameters: RendezvousParameters,
     ) -> None:
@@ -124,7 +124,7 @@ class GatewayRendezvous(RendezvousHandler):
         self._run_id = parameters.run_id
         self._timeout_s = float(parameters.get_as_int("timeout", int(DEFAULT_TIMEOUT_S)) or 0)
         self._address = parameters.local_addr
-        fabric = read_config(attachment.config)
+        fabric = read_config_by_program(attachment.config)
         self._regions = sorted({entry["region"] for entry in fabric["ranks"]})
         # The store of the site, which trainers use as long as they run.
         self._site_store: TCPStore | None = None
@@ -152,7 +152,7 @@ class GatewayRendezvous(RendezvousHandler):
         deadline = time.monotonic() + self._timeout_s
         with self._open_store() as store:
             nodes, digest = self._meet_agents(store, deadline)
-        shared = AgentStore(self._open_store, f"torchrun/{self._run_id}/{digest}/")
+        shared = RendezvousAgentStore(self._open_store, f"torchrun/{self._run_id}/{digest}/")
         shared.set_timeout(timedelta(seconds=self._timeout_s))
         # The agent calls methods of it alone.
         told: Any = shared
@@ -182,7 +182,7 @@ class GatewayRendezvous(RendezvousHandler):
         ) as group:
             yield group.store
 
-    def _meet_agents(self, store: Store, deadline: float) -> tuple[list[AgentNode], str]:
+    def _meet_agents(self, store: Store, deadline: float) -> tuple[list[RendezvousAgent], str]:
         """Waits until all agents see the same ones. Returns them, and a name of their meeting."""
         prefix = f"torchrun/{self._run_id}"
         come, seen = f"{prefix}/come/", f"{prefix}/seen/"
@@ -193,7 +193,7 @@ class GatewayRendezvous(RendezvousHandler):
                 firsts = store.multi_get([f"{come}{region}/0" for region in self._regions])
                 counts = [int(value.split()[0]) for value in firsts]
                 nodes = [
-                    AgentNode(region, number, count)
+                    RendezvousAgent(region, number, count)
                     for region, count in zip(self._regions, counts)
                     for number in range(count)
                 ]
@@ -212,7 +212,7 @@ class GatewayRendezvous(RendezvousHandler):
                 raise errors.RanksTimedOut(text)
             time.sleep(_ASK_PAUSE_S)
 
-    def _open_site(self, shared: AgentStore) -> RendezvousStoreInfo:
+    def _open_site(self, shared: RendezvousAgentStore) -> RendezvousStoreInfo:
         """Returns the place of the site's store, which its first agent keeps."""
         key = f"site/{self._node.region}"
         if self._node.number == 0:
@@ -238,14 +238,14 @@ def create_rendezvous(parameters: RendezvousParameters) -> GatewayRendezvous:
     if parameters.endpoint:
         os.environ[CONFIG_VARIABLE] = str(Path(parameters.endpoint).absolute())
     attachment = WorldArguments.from_environment(os.environ)
-    region, ranks = find_site(read_config(attachment.config), attachment.config)
+    region, ranks = find_launch_site(read_config_by_program(attachment.config), attachment.config)
     number, count = parameters.get_as_int("node", 0) or 0, parameters.max_nodes
     if not 0 <= number < count <= len(ranks):
         raise errors.ConfigError(
             f"--rdzv-conf=node={number} of --nnodes={count}: region `{region}` has {len(ranks)} ranks"
         )
     rank = ranks[number * len(ranks) // count]
-    return GatewayRendezvous(attachment, AgentNode(region, number, count), rank, parameters)
+    return GatewayRendezvous(attachment, RendezvousAgent(region, number, count), rank, parameters)
 
 
 def load_rendezvous() -> Callable[[RendezvousParameters], GatewayRendezvous]:

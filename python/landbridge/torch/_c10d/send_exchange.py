@@ -22,7 +22,7 @@ from ..._group.poster import hash_posted_layout
 from ..._group.subgroup import ParentGroup
 from ..._memory.limits import start_thread_within_limits
 from ..._operation import Operation
-from .arena_room import ArenaRoom, wait_for_piece
+from .arena_room import ArenaRoom, wait_for_arena_piece
 from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor
 
@@ -347,7 +347,7 @@ class SendExchange:
         if ended is None:
             return False
         call, operation = ended
-        failure = wait_for_piece(operation)
+        failure = wait_for_arena_piece(operation)
         with self._lock:
             call.pieces.discard(operation)
             if failure is not None:

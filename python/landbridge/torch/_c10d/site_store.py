@@ -22,7 +22,7 @@ _TOLD_BYTES = 512
 _LOOPBACK = "127.0.0.1"
 
 
-class StoreAddress(NamedTuple):
+class SiteStoreAddress(NamedTuple):
     """The place of a site's store, as the rank that keeps it tells all others."""
 
     #: The name of the host, by which ranks on it know that they are.
@@ -37,10 +37,10 @@ class StoreAddress(NamedTuple):
         return "\n".join((self.host, self.address, str(self.port))).encode().ljust(_TOLD_BYTES)
 
     @staticmethod
-    def from_bytes(told: bytes) -> StoreAddress:
+    def from_bytes(told: bytes) -> SiteStoreAddress:
         """Returns the place that a rank has told."""
         host, address, port = told.decode().rstrip().split("\n")
-        return StoreAddress(host, address, int(port))
+        return SiteStoreAddress(host, address, int(port))
 
 
 def make_site_store(group: Group, regions: Sequence[str], timeout: timedelta) -> TCPStore:
@@ -56,15 +56,15 @@ def make_site_store(group: Group, regions: Sequence[str], timeout: timedelta) ->
         LandbridgeError: As ``Group.all_gather``.
     """
     keeper = regions.index(regions[group.rank])
-    host, address = _name_host()
+    host, address = _name_site_host()
     kept: TCPStore | None = None
     if group.rank == keeper:
         kept = TCPStore(_LOOPBACK, 0, is_master=True, wait_for_workers=False, timeout=timeout)
-    mine = StoreAddress(host, address, 0 if kept is None else kept.port)
+    mine = SiteStoreAddress(host, address, 0 if kept is None else kept.port)
     told = bytes(group.all_gather(mine.to_bytes(), timeout=timeout.total_seconds()))
     if kept is not None:
         return kept
-    place = StoreAddress.from_bytes(told[keeper * _TOLD_BYTES : (keeper + 1) * _TOLD_BYTES])
+    place = SiteStoreAddress.from_bytes(told[keeper * _TOLD_BYTES : (keeper + 1) * _TOLD_BYTES])
     at = _LOOPBACK if place.host == host else place.address
     try:
         return TCPStore(at, place.port, wait_for_workers=False, timeout=timeout)
@@ -75,7 +75,7 @@ def make_site_store(group: Group, regions: Sequence[str], timeout: timedelta) ->
         ) from error
 
 
-def _name_host() -> tuple[str, str]:
+def _name_site_host() -> tuple[str, str]:
     """Returns the name of this host, and its address as Gloo finds it."""
     name = socket.gethostname()
     try:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ... import errors
-from ..._config.program import read_config
+from ..._config.program import read_config_by_program
 from ..._exchange_integers import exchange_integers
 from ..._group import Group, connect
-from .arena_room import ArenaRoom, choose_piece_bytes
+from .arena_room import ArenaRoom, choose_arena_piece_bytes
 from .exchange import Exchange
 
 #: The variable of the environment with the path of the region file.
@@ -90,7 +90,7 @@ class World:
         mine = [group._arena.nbytes, secrets.randbits(63)]
         arenas, numbers = exchange_integers(group, mine, timeout=timeout_s)
         self.number = numbers[0]
-        self._room = ArenaRoom(group._arena, choose_piece_bytes(arenas))
+        self._room = ArenaRoom(group._arena, choose_arena_piece_bytes(arenas))
         # The process groups that use this world, which keeps them alive: in PyTorch's mode for
         # debugging, DETAIL, only the C++ half of a backend has an owner, and that has no methods.
         self._users: set[object] = set()
@@ -231,7 +231,7 @@ def is_inside_site(ranks: Sequence[int], rank: int, size: int) -> bool:
             served = [world.group.rank]
         else:
             config = WorldArguments.from_environment(os.environ).config
-            fabric = read_config(config)
+            fabric = read_config_by_program(config)
             regions = [entry["region"] for entry in fabric["ranks"]]
             gateways = {gateway["gateway"] for gateway in fabric["gateways"]}
             served = [e["rank"] for e in fabric["ranks"] if e["gateway"] in gateways]

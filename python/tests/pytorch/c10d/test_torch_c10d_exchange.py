@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from landbridge.torch._c10d.arena_room import ArenaRoom, choose_piece_bytes  # noqa: E402
+from landbridge.torch._c10d.arena_room import ArenaRoom, choose_arena_piece_bytes  # noqa: E402
 from landbridge.torch._c10d.collectives import C10dCollectives  # noqa: E402
 from landbridge.torch._c10d.exchange import Exchange  # noqa: E402
 from landbridge.torch._c10d.flat_tensors import describe_tensors  # noqa: E402
@@ -260,7 +260,7 @@ def test_a_shape_without_dimensions_is_one_of_one_element(members):
 
 def test_a_tensor_longer_than_the_arena_is_reduced(two_groups):
     """The arena has 8 MiB, and the pieces 1 MiB."""
-    assert choose_piece_bytes([32 << 20, 64 << 20]) == 1 << 20
+    assert choose_arena_piece_bytes([32 << 20, 64 << 20]) == 1 << 20
 
     def check(member):
         tensors = [row(member, 3 << 20) for _ in range(2)]
@@ -387,7 +387,7 @@ def test_groups_that_share_an_arena_wait_for_no_other(two_groups):
     parts = call_for_all(two_groups, lambda group: group.new_group([0, 1]))
 
     def check(pair):
-        room = ArenaRoom(pair[0]._arena, choose_piece_bytes([8 << 20]))
+        room = ArenaRoom(pair[0]._arena, choose_arena_piece_bytes([8 << 20]))
         members = [Member(group, room) for group in pair]
         order = members if members[0].rank == 0 else members[::-1]
         tensors = [torch.ones(3 << 20) for _ in order]

@@ -12,7 +12,7 @@ import torch.distributed as dist  # noqa: E402
 
 from landbridge.torch import init_process_group, register_backend  # noqa: E402
 from landbridge.torch._c10d.launch import LaunchPlace  # noqa: E402
-from landbridge.torch._c10d.site_store import StoreAddress  # noqa: E402
+from landbridge.torch._c10d.site_store import SiteStoreAddress  # noqa: E402
 from landbridge.torch._c10d.world import is_inside_site  # noqa: E402
 
 #: A fabric of two ranks in east and two in west, as the region file of west shows it.
@@ -99,6 +99,6 @@ def test_the_name_is_registered_once_and_never_taken_over(monkeypatch):
 
 
 def test_the_address_of_a_store_survives_its_bytes():
-    place = StoreAddress("node-7.example", "10.0.0.7", 40_123)
-    assert StoreAddress.from_bytes(place.to_bytes()) == place
+    place = SiteStoreAddress("node-7.example", "10.0.0.7", 40_123)
+    assert SiteStoreAddress.from_bytes(place.to_bytes()) == place
     assert len(place.to_bytes()) == 512

@@ -113,7 +113,7 @@ def test_tensors_longer_than_the_arena_pass_both_ways_at_once(two_groups):
         assert all(torch.equal(one, given + other) for one in got)
         assert all(work.wait() for work in works)
 
-    call_for_all(members_of(two_groups, arena_room.choose_piece_bytes([8 << 20])), check)
+    call_for_all(members_of(two_groups, arena_room.choose_arena_piece_bytes([8 << 20])), check)
 
 
 def test_more_series_than_a_gateway_takes_posts_all_arrive(two_groups):

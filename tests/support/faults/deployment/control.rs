@@ -17,7 +17,7 @@ use crate::lab::running::setup;
 use crate::simulated_address;
 use gateway::daemon::{Gateway, ObservabilitySpec};
 use gateway::host::{Host, VirtualHost};
-use gateway::observe::engine_status_request::StatusHandle;
+use gateway::observe::engine_status_request::EngineStatusHandle;
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::simulate::virtual_gateway_spec;
 use hier_collectives::fec::Fec;
@@ -209,7 +209,7 @@ impl Deployment {
             self.net.set_spec(from, to, spec).expect("a link");
             self.net.set_blackhole(from, to, cut).expect("a link");
         }
-        for lane in 0..plan::plan_lane_count(&self.fabric) {
+        for lane in 0..plan::plan_lanes_limit(&self.fabric) {
             let silent = |f: &Fault| f.what == FaultKind::Cut && f.place == FaultPlace::Lane(lane);
             let first = simulated_address(GatewayId(0));
             let socket = SocketAddr::new(first.ip(), first.port() + lane);
@@ -281,7 +281,7 @@ impl Deployment {
             gates.map(|(who, gate)| (*who, Arc::clone(gate))).unzip();
         let (door, knockers) = gate::door(gates);
         let knockers = who.into_iter().zip(knockers).collect();
-        let (status, questions) = StatusHandle::new();
+        let (status, questions) = EngineStatusHandle::new();
         let metrics = Arc::new(MetricsRegistry::new());
         let mut setup = setup(&self.scenario.shape);
         setup.plan.segment = self.scenario.load.segment;

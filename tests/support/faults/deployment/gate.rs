@@ -3,7 +3,7 @@
 
 use gateway::host::BoxFuture;
 use gateway::local::listener::{
-    self, AcceptedConnection, InProcessConnector, InProcessListener, IncomingConnection,
+    self, AcceptedConnection, InProcessListener, IncomingConnection, ListenerConnector,
     TrainerListener, TrainerStream,
 };
 use std::io;
@@ -49,7 +49,7 @@ pub(in crate::faults) struct GatedDoor {
 }
 
 /// A listener with these gates, and the connectors that lead to them.
-pub(in crate::faults) fn door(gates: Vec<Arc<Gate>>) -> (GatedDoor, Vec<InProcessConnector>) {
+pub(in crate::faults) fn door(gates: Vec<Arc<Gate>>) -> (GatedDoor, Vec<ListenerConnector>) {
     let (doors, knockers): (Vec<_>, Vec<_>) =
         gates.iter().map(|_| listener::in_process_listener()).unzip();
     (GatedDoor { ways: doors.into_iter().zip(gates).collect() }, knockers)

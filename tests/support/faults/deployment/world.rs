@@ -9,8 +9,8 @@ use crate::faults::spec::scenario::Scenario;
 use crate::faults::timeline::Timeline;
 use gateway::daemon::Gateway;
 use gateway::host::{Host, VirtualHost};
-use gateway::local::listener::InProcessConnector;
-use gateway::observe::engine_status_request::StatusHandle;
+use gateway::local::listener::ListenerConnector;
+use gateway::observe::engine_status_request::EngineStatusHandle;
 use gateway::observe::metrics::MetricsRegistry;
 use hier_collectives::ids::RankId;
 use hier_collectives::topology::Fabric;
@@ -49,9 +49,9 @@ pub(super) struct Running {
     pub(super) process: Process,
     /// The gateway; `None` while it drains.
     pub(super) gateway: Option<Gateway>,
-    pub(super) knockers: BTreeMap<(usize, u32), InProcessConnector>,
+    pub(super) knockers: BTreeMap<(usize, u32), ListenerConnector>,
     /// Kept alive, since the engine listens for questions.
-    pub(super) _status: StatusHandle,
+    pub(super) _status: EngineStatusHandle,
 }
 
 /// 25 s: the longest time for which a gateway drains, whatever its ranks and peers do.
@@ -126,7 +126,7 @@ impl World {
     }
 
     /// The connector to the gateway of a rank, while it runs.
-    pub(in crate::faults) fn knocker(&self, job: usize, rank: u32) -> Option<InProcessConnector> {
+    pub(in crate::faults) fn knocker(&self, job: usize, rank: u32) -> Option<ListenerConnector> {
         let id = self.fabric.gateway_of(RankId(rank)).expect("a rank of the fabric");
         let gateways = lock(&self.gateways);
         let running = gateways[usize::from(id.0)].running.as_ref()?;

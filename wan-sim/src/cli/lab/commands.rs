@@ -5,7 +5,7 @@ use super::failure::LabFailure;
 use super::home::LabHome;
 use super::up;
 use crate::cli::exit::EXIT_GOOD;
-use crate::cli::output::print_report;
+use crate::cli::output::print_output;
 use crate::lab::{
     IP_COMMAND_MISSING, LabError, check_namespace_entry, namespace_name, remove_orphan_namespaces,
 };
@@ -19,9 +19,9 @@ use std::process::Command;
 /// Runs a command of `wan-sim lab`. Returns the exit code.
 pub(in crate::cli) fn run_lab_command(command: &LabCommand) -> u8 {
     let done = match command {
-        LabCommand::Up(args) if args.foreground => up::run_lab_in_foreground(args),
-        LabCommand::Up(args) => up::start_lab_in_background(args),
-        LabCommand::Exec { file, site, command } => exec_at_site(file, site, command),
+        LabCommand::Up(args) if args.foreground => up::bring_lab_up_in_foreground(args),
+        LabCommand::Up(args) => up::bring_lab_up_in_background(args),
+        LabCommand::Exec { file, site, command } => exec_command_at_site(file, site, command),
         LabCommand::Status { file } => print_lab_status(file),
         LabCommand::Down { file, json } => take_lab_down(file, *json),
     };
@@ -32,7 +32,7 @@ pub(in crate::cli) fn run_lab_command(command: &LabCommand) -> u8 {
 }
 
 /// Replaces this process by a program at a site of the lab; returns only when that fails.
-fn exec_at_site(file: &Path, site: &str, command: &[OsString]) -> Result<u8, LabFailure> {
+fn exec_command_at_site(file: &Path, site: &str, command: &[OsString]) -> Result<u8, LabFailure> {
     let topology = Topology::load(file)?;
     if !topology.sites.iter().any(|known| known == site) {
         let known = topology.sites.join(", ");
@@ -61,7 +61,7 @@ fn print_lab_status(file: &Path) -> Result<u8, LabFailure> {
     if !home.is_up() {
         return Err(LabFailure::Down);
     }
-    Ok(print_report(&home.read_status()?, EXIT_GOOD))
+    Ok(print_output(&home.read_status()?, EXIT_GOOD))
 }
 
 /// Ends a lab, prints its last report or with `json` its last status, and removes what is left.
@@ -77,7 +77,7 @@ fn take_lab_down(file: &Path, json: bool) -> Result<u8, LabFailure> {
     if was_up || !last.is_empty() {
         // A lab in the foreground has printed its report itself, and has removed its folder.
         let said = if json { home.read_status_if_any()?.unwrap_or_default() } else { last };
-        code = print_report(&said, code);
+        code = print_output(&said, code);
     }
     // Where another process brings the lab up again meanwhile, the lab belongs to that process.
     let Some(_lock) = home.try_lock()? else { return Ok(code) };
@@ -87,7 +87,7 @@ fn take_lab_down(file: &Path, json: bool) -> Result<u8, LabFailure> {
         if json {
             stdio::print_message(format_args!("removed {name}, which was left behind"));
         } else {
-            code = print_report(&format!("removed {name}, which was left behind"), code);
+            code = print_output(&format!("removed {name}, which was left behind"), code);
         }
     }
     home.remove_folder();

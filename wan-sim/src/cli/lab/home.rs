@@ -15,13 +15,13 @@ pub(super) struct LabHome {
 }
 
 /// The lock of a lab that is up or comes up. The system releases it however the lab ends.
-pub(super) struct LabLock {
+pub(super) struct LabHomeLock {
     file: File,
     /// Whether the parent process waits for this one and reads its files.
     pub(super) inherited: bool,
 }
 
-impl LabLock {
+impl LabHomeLock {
     /// Duplicates the file of the lock, for a process that is to hold the lock as its standard
     /// input.
     pub(super) fn duplicate(&self) -> io::Result<File> {
@@ -36,7 +36,7 @@ impl LabLock {
 }
 
 /// Sends a signal to the process of a lab; no error when the process is gone.
-fn signal_lab(pid: Pid, signal: Signal) -> io::Result<()> {
+fn signal_lab_of_home(pid: Pid, signal: Signal) -> io::Result<()> {
     match kill_process(pid, signal) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
         Err(error) => Err(error.into()),
@@ -72,7 +72,7 @@ impl LabHome {
     }
 
     /// Makes the folder and takes the lock of the lab; `None` when the lab is up.
-    pub(super) fn try_lock(&self) -> io::Result<Option<LabLock>> {
+    pub(super) fn try_lock(&self) -> io::Result<Option<LabHomeLock>> {
         loop {
             fs::create_dir_all(&self.folder)?;
             let options = File::options().create(true).write(true).truncate(false).to_owned();
@@ -95,7 +95,7 @@ impl LabHome {
             // A lock on a file that was removed meanwhile keeps no other process out.
             if self.is_lock_file(&file) {
                 fs::write(self.folder.join("pid"), std::process::id().to_string())?;
-                return Ok(Some(LabLock { file, inherited: by_another }));
+                return Ok(Some(LabHomeLock { file, inherited: by_another }));
             }
         }
     }
@@ -132,14 +132,14 @@ impl LabHome {
         let pid = fs::read_to_string(self.folder.join("pid"))?;
         let pid = pid.trim().parse().ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("the lab's pid file holds no number"))?;
-        signal_lab(pid, Signal::TERM)?;
+        signal_lab_of_home(pid, Signal::TERM)?;
         for _ in 0..LAB_END_CHECKS_MAX {
             if !self.is_up() {
                 return Ok(());
             }
             rustix::event::poll(&mut [], Some(&LAB_END_CHECK_INTERVAL))?;
         }
-        signal_lab(pid, Signal::KILL)?;
+        signal_lab_of_home(pid, Signal::KILL)?;
         let file = File::open(self.lock_path())?;
         flock(&file, FlockOperation::LockShared)?;
         Ok(())
@@ -176,9 +176,9 @@ impl LabHome {
     }
 
     /// Makes the file for the errors of a lab that this process starts, until the lab is up.
-    pub(super) fn create_startup_output(&self) -> io::Result<StartupOutput> {
+    pub(super) fn create_startup_output(&self) -> io::Result<LabHomeStartupOutput> {
         let path = self.folder.join(format!("starting-{}", std::process::id()));
-        Ok(StartupOutput { file: File::create(&path)?, path, report: self.report_path() })
+        Ok(LabHomeStartupOutput { file: File::create(&path)?, path, report: self.report_path() })
     }
 
     /// Removes the folder of the lab; the caller holds the lock.
@@ -191,13 +191,13 @@ impl LabHome {
 }
 
 /// The output of a lab while it comes up.
-pub(super) struct StartupOutput {
+pub(super) struct LabHomeStartupOutput {
     pub(super) file: File,
     path: PathBuf,
     report: PathBuf,
 }
 
-impl StartupOutput {
+impl LabHomeStartupOutput {
     /// Makes the file the report of the lab, which is up: further output goes there.
     pub(super) fn keep_as_report(self) -> io::Result<()> {
         fs::rename(self.path, self.report)

@@ -6,7 +6,7 @@ use super::home::LabHome;
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED};
 use crate::cli::interrupt::watch_interrupts;
 use crate::cli::json::{JSON_VERSION, counters_json, fidelity_json};
-use crate::cli::output::print_report;
+use crate::cli::output::print_output;
 use crate::cli::progress::{self, LinkProgress, ProgressLine};
 use crate::lab::{Lab, LinkStatus, remove_orphan_namespaces};
 use crate::recording::Recorder;
@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 
 /// Starts `wan-sim lab up` again in the background, and waits until the lab is up. Returns the exit
 /// code.
-pub(super) fn start_lab_in_background(args: &UpArgs) -> Result<u8, LabFailure> {
+pub(super) fn bring_lab_up_in_background(args: &UpArgs) -> Result<u8, LabFailure> {
     Topology::load(&args.file)?;
     let home = LabHome::of_lab_file(&args.file)?;
     let lock = home.try_lock()?.ok_or(LabFailure::Up)?;
@@ -40,7 +40,7 @@ pub(super) fn start_lab_in_background(args: &UpArgs) -> Result<u8, LabFailure> {
     }
     if line.starts_with("ready") {
         starting.keep_as_report()?;
-        return Ok(print_report(&line, EXIT_GOOD));
+        return Ok(print_output(&line, EXIT_GOOD));
     }
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
     stdio::print_message(starting.into_error_text());
@@ -49,7 +49,7 @@ pub(super) fn start_lab_in_background(args: &UpArgs) -> Result<u8, LabFailure> {
 }
 
 /// Runs a lab in the foreground until interrupted. Returns the exit code.
-pub(super) fn run_lab_in_foreground(args: &UpArgs) -> Result<u8, LabFailure> {
+pub(super) fn bring_lab_up_in_foreground(args: &UpArgs) -> Result<u8, LabFailure> {
     let topology = Topology::load(&args.file)?;
     let home = LabHome::of_lab_file(&args.file)?;
     let lock = home.try_lock()?.ok_or(LabFailure::Up)?;
@@ -69,11 +69,11 @@ pub(super) fn run_lab_in_foreground(args: &UpArgs) -> Result<u8, LabFailure> {
     }
     let lab = Lab::start(&topology, home.namespace_prefix(), recorder)?;
     let first = lab.status();
-    home.write_status(&lab_status_json(&lab, &first))?;
+    home.write_status(&lab_up_status_json(&lab, &first))?;
     stdio::write_report(&format!("ready: {}", topology.sites.join(", ")))
         .map_err(io::Error::from)?;
-    let code = serve_lab(&lab, &home, &interrupted, first)?;
-    let last = lab_status_json(&lab, &lab.status());
+    let code = keep_lab_up(&lab, &home, &interrupted, first)?;
+    let last = lab_up_status_json(&lab, &lab.status());
     // The process that started this lab reads the report from its standard error.
     stdio::print_message(lab.fidelity());
     stdio::flush_stderr();
@@ -85,19 +85,19 @@ pub(super) fn run_lab_in_foreground(args: &UpArgs) -> Result<u8, LabFailure> {
         home.remove_folder();
     }
     // The lab is gone by now, whether the report can be written or not.
-    Ok(if args.json { print_report(&last, code) } else { code })
+    Ok(if args.json { print_output(&last, code) } else { code })
 }
 
 /// Writes the status file and shows progress, once a second, until the lab is interrupted or fails.
 /// Returns the exit code.
-fn serve_lab(
+fn keep_lab_up(
     lab: &Lab,
     home: &LabHome,
     interrupted: &UnixStream,
     first: Vec<LinkStatus>,
 ) -> io::Result<u8> {
     let mut progress =
-        ProgressLine::is_wanted().then(|| ProgressLine::starting_at(lab_links_progress(first)));
+        ProgressLine::is_wanted().then(|| ProgressLine::starting_at(lab_up_links_progress(first)));
     let mut is_status_written = true;
     let every = Timespec { tv_sec: progress::PROGRESS_INTERVAL_S, tv_nsec: 0 };
     let code = loop {
@@ -118,7 +118,7 @@ fn serve_lab(
         }
         let now = lab.status();
         // A full disk must not end the lab. The first of several failures in a row is told.
-        let written = home.write_status(&lab_status_json(lab, &now));
+        let written = home.write_status(&lab_up_status_json(lab, &now));
         if let (Err(error), true) = (&written, is_status_written) {
             stdio::print_message(format_args!(
                 "wan-sim lab: the status file cannot be written, so `lab status` shows an old \
@@ -127,7 +127,7 @@ fn serve_lab(
         }
         is_status_written = written.is_ok();
         if let Some(progress) = &mut progress {
-            progress.update(lab_links_progress(now));
+            progress.update(lab_up_links_progress(now));
         }
     };
     if let Some(progress) = progress {
@@ -137,7 +137,7 @@ fn serve_lab(
 }
 
 /// Returns the status of the lab as one line of JSON: counters of `links`, and fidelity.
-fn lab_status_json(lab: &Lab, links: &[LinkStatus]) -> String {
+fn lab_up_status_json(lab: &Lab, links: &[LinkStatus]) -> String {
     let links: Vec<Value> = links
         .iter()
         .map(|link| {
@@ -158,7 +158,7 @@ fn lab_status_json(lab: &Lab, links: &[LinkStatus]) -> String {
 }
 
 /// Returns the state of each link for the progress line, named `FROM>TO`.
-fn lab_links_progress(links: Vec<LinkStatus>) -> Vec<LinkProgress> {
+fn lab_up_links_progress(links: Vec<LinkStatus>) -> Vec<LinkProgress> {
     let named = |LinkStatus { from, to, counters, queue, .. }| {
         let name = format!("{}>{}", from.unwrap_or_default(), to.unwrap_or_default());
         LinkProgress { name, counters, queue }

@@ -58,7 +58,7 @@ impl RelayControl {
             "join" => relay.set_blackhole(false),
             _ => {
                 let changed = refuse_control_of_fixed(line, args);
-                match changed.and_then(|()| self.settings.set_from_command(line)) {
+                match changed.and_then(|()| self.settings.set_by_control_command(line)) {
                     Ok((forward, backward)) => relay.set_links(forward, backward),
                     Err(error) => return json!({ "error": error }),
                 }
@@ -71,7 +71,7 @@ impl RelayControl {
 impl RelaySettings {
     /// Carries out the command `set KEY VALUE`. Returns the changed forward and backward link; an
     /// error changes nothing.
-    fn set_from_command(&mut self, line: &str) -> Result<(LinkSpec, LinkSpec), String> {
+    fn set_by_control_command(&mut self, line: &str) -> Result<(LinkSpec, LinkSpec), String> {
         let (key, value) =
             line.strip_prefix("set ").and_then(|rest| rest.trim().split_once(' ')).ok_or_else(
                 || format!("`{line}` is none of counters, fidelity, cut, join, set KEY VALUE"),

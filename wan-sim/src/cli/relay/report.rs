@@ -39,7 +39,7 @@ pub(super) fn report_listening(args: &RelayArgs, relay: &Relay) -> io::Result<()
 }
 
 /// Prints the counters and the fidelity report at the relay's end, as text or JSON.
-pub(super) fn print_report(
+pub(super) fn print_relay_report(
     args: &RelayArgs,
     counters: &RelayCounters,
     fidelity: &FidelityReport,

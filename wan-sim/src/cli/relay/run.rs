@@ -2,8 +2,8 @@
 
 use super::args::{RelayArgs, SideNames};
 use super::control::RelayControl;
-use super::report::{print_report, report_listening};
-use super::settings::{RelaySettings, relay_conditions_from_flags};
+use super::report::{print_relay_report, report_listening};
+use super::settings::{RelaySettings, relay_settings_conditions};
 use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED, EXIT_USAGE};
 use crate::cli::interrupt::watch_interrupts;
 use crate::cli::progress::{self, LinkProgress, ProgressLine};
@@ -103,7 +103,7 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
     let files = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
     let seed = relay_seed_from_flags(args)?;
-    let conditions = relay_conditions_from_flags(args, seed)?;
+    let conditions = relay_settings_conditions(args, seed)?;
     let settings = RelaySettings::new(args, &conditions);
     let (forward, backward) = settings.link_specs()?;
     if args.queue.is_some() && !forward.has_room_for_a_packet() {
@@ -127,14 +127,14 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayFailure> {
         }
     };
     report_listening(args, &relay)?;
-    let code = serve_relay(args, &relay, settings, &interrupted)?;
+    let code = run_relay_until_end(args, &relay, settings, &interrupted)?;
     let fidelity = relay.fidelity();
     let counters = relay.stop().map_err(|source| match &args.record {
         Some(path) => RelayFailure::Record { path: path.clone(), source },
         None => RelayFailure::Io(source),
     })?;
     if !args.control {
-        print_report(args, &counters, &fidelity)?;
+        print_relay_report(args, &counters, &fidelity)?;
     }
     Ok(code)
 }
@@ -154,7 +154,7 @@ fn relay_seed_from_flags(args: &RelayArgs) -> Result<u64, RelayFailure> {
 }
 
 /// Answers commands and shows progress until the relay ends. Returns the exit code.
-fn serve_relay(
+fn run_relay_until_end(
     args: &RelayArgs,
     relay: &Relay,
     settings: RelaySettings,
@@ -162,7 +162,7 @@ fn serve_relay(
 ) -> io::Result<u8> {
     let mut control = RelayControl::new(settings);
     let mut progress = ProgressLine::is_wanted()
-        .then(|| ProgressLine::starting_at(relay_links_progress(args, relay)));
+        .then(|| ProgressLine::starting_at(relay_run_progress(args, relay)));
     let every = Timespec { tv_sec: progress::PROGRESS_INTERVAL_S, tv_nsec: 0 };
     let wait = progress.as_ref().map(|_| &every);
     let stdin = rustix::stdio::stdin();
@@ -185,7 +185,7 @@ fn serve_relay(
             _ => None,
         };
         if let Some(progress) = &mut progress {
-            progress.update(relay_links_progress(args, relay));
+            progress.update(relay_run_progress(args, relay));
             code.inspect(|_| progress.finish());
         }
         if let Some(code) = code {
@@ -195,7 +195,7 @@ fn serve_relay(
 }
 
 /// Returns the state of both directions for the progress line.
-fn relay_links_progress(args: &RelayArgs, relay: &Relay) -> Vec<LinkProgress> {
+fn relay_run_progress(args: &RelayArgs, relay: &Relay) -> Vec<LinkProgress> {
     let SideNames { client, target } = &args.names;
     let RelayCounters { forward, backward, .. } = relay.counters();
     let [there, back] = relay.queue_bytes();

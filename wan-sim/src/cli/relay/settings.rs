@@ -53,7 +53,7 @@ impl RelaySettings {
 ///
 /// # Errors
 /// [`CapacitySourceError`]: the recording cannot be read.
-pub(super) fn relay_conditions_from_flags(
+pub(super) fn relay_settings_conditions(
     args: &RelayArgs,
     seed: u64,
 ) -> Result<Conditions, CapacitySourceError> {

@@ -9,7 +9,7 @@ use super::header::{
     IPV6_HEADER_BYTES, NEEDS_CHECKSUM, TCP_CWR, TCP_FIN, TCP_HEADER_BYTES, TCP_PSH,
     UDP_HEADER_BYTES, VIRTIO_HEADER_BYTES, VirtioHeader,
 };
-use super::ip_packet::{flip_packet_payload_bit, mark_packet_ecn_ce};
+use super::ip_packet::{flip_ip_packet_payload_bit, mark_ip_packet_ecn_ce};
 use crate::PacketFlow;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -49,7 +49,7 @@ impl<'a> FrameBuffer<'a> {
             6 if packet.len() >= IPV6_HEADER_BYTES => {}
             _ => return None,
         }
-        let segments = parse_frame_segments(&header, packet)?;
+        let segments = parse_buffer_segments(&header, packet)?;
         Some(Self { header, packet, segments })
     }
 
@@ -119,11 +119,11 @@ impl<'a> FrameBuffer<'a> {
             self.correct_headers(packet, &run, &mut header);
         }
         if damage.marked {
-            mark_packet_ecn_ce(packet);
+            mark_ip_packet_ecn_ce(packet);
         }
         if let Some(bit) = damage.corrupt_bit {
             header = complete_checksum(packet, header);
-            flip_packet_payload_bit(packet, bit);
+            flip_ip_packet_payload_bit(packet, bit);
         }
         buffer[..VIRTIO_HEADER_BYTES].copy_from_slice(&header.to_bytes());
         buffer
@@ -188,7 +188,7 @@ pub(in crate::lab) enum FrameDestination {
 }
 
 /// Divides `packet` into segments as `header` says; `None` when they contradict each other.
-fn parse_frame_segments(header: &VirtioHeader, packet: &[u8]) -> Option<Segments> {
+fn parse_buffer_segments(header: &VirtioHeader, packet: &[u8]) -> Option<Segments> {
     if header.gso_type == GSO_NONE {
         return Some(Segments { headers_bytes: packet.len(), payload_bytes: 1, count: 1 });
     }

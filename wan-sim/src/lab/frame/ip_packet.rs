@@ -4,7 +4,7 @@ use super::checksum::renew_ipv4_checksum;
 use super::header::IPV6_HEADER_BYTES;
 
 /// Sets the ECN CE mark in the IP header.
-pub(super) fn mark_packet_ecn_ce(packet: &mut [u8]) {
+pub(super) fn mark_ip_packet_ecn_ce(packet: &mut [u8]) {
     if packet[0] >> 4 == 4 {
         packet[1] |= 3;
         renew_ipv4_checksum(packet);
@@ -14,7 +14,7 @@ pub(super) fn mark_packet_ecn_ce(packet: &mut [u8]) {
 }
 
 /// Flips one bit after the IP header: `bit`, modulo the bits that follow the header.
-pub(super) fn flip_packet_payload_bit(packet: &mut [u8], bit: u32) {
+pub(super) fn flip_ip_packet_payload_bit(packet: &mut [u8], bit: u32) {
     let headers = match packet[0] >> 4 {
         4 => usize::from(packet[0] & 15) * 4,
         _ => IPV6_HEADER_BYTES,

@@ -32,7 +32,7 @@ impl SyntheticCapacity {
     /// Generates a recording of 60 s; equal seeds give equal recordings.
     pub fn generate(self, seed: u64) -> CapacityRecording {
         let mut stream = RandomStream::new(seed, self.word());
-        let mut rates = RateWalk::new(self);
+        let mut rates = SyntheticRateWalk::new(self);
         let (mut times_ms, mut owed_bytes) = (Vec::new(), 0);
         for ms in 1..=LENGTH_MS {
             owed_bytes += rates.kbits_at(ms, &mut stream) / 8;
@@ -56,7 +56,7 @@ impl FromStr for SyntheticCapacity {
 }
 
 /// The rate of a generated link, which changes at steps.
-struct RateWalk {
+struct SyntheticRateWalk {
     kind: SyntheticCapacity,
     /// Kilobits a second, that is bits a millisecond.
     kbits: u64,
@@ -66,7 +66,7 @@ struct RateWalk {
     throttled_until_ms: u64,
 }
 
-impl RateWalk {
+impl SyntheticRateWalk {
     /// Starts a link of this kind at 10 Mbit/s, which the step of the first millisecond changes.
     fn new(kind: SyntheticCapacity) -> Self {
         Self { kind, kbits: 10_000, silent_until_ms: 0, throttled_until_ms: 0 }

@@ -2,7 +2,7 @@
 
 use super::ack_sample::AckSample;
 use super::new_reno::{WINDOW_PACKETS_INITIAL, WINDOW_PACKETS_MIN};
-use crate::portable_math::cube_root;
+use crate::portable_math::portable_cube_root;
 use units::{Span, TimeNs};
 
 /// The window of a CUBIC-like flow, in packets and seconds.
@@ -91,7 +91,7 @@ impl Cubic {
     /// Begins a period of growth at `now`.
     fn begin_epoch(&mut self, now: TimeNs) -> Epoch {
         self.window_max = self.window_max.max(self.window);
-        let time_to_max = cube_root((self.window_max - self.window) / SCALE);
+        let time_to_max = portable_cube_root((self.window_max - self.window) / SCALE);
         Epoch { began: now, time_to_max, window_friendly: self.window }
     }
 
@@ -162,7 +162,7 @@ mod tests {
     fn the_cube_root_is_one() {
         for i in 0..1000 {
             let root = f64::from(i) / 7.0;
-            let found = cube_root(root * root * root);
+            let found = portable_cube_root(root * root * root);
             assert!((found - root).abs() <= 1e-12 * root, "{root} {found}");
         }
     }

@@ -16,7 +16,7 @@ use units::{Span, TimeNs};
 /// The flows of cross traffic. Process every event at its time, and tell the fate of every packet.
 #[derive(Debug)]
 pub(in crate::link) struct CrossEngine {
-    flows: Vec<CrossFlow>,
+    flows: Vec<CrossEngineFlow>,
     events: BTreeMap<(TimeNs, u64), Event>,
     /// Events made so far: those of one time happen in the order in which they were made.
     made: u64,
@@ -48,7 +48,7 @@ enum Event {
 
 /// A flow and its figures.
 #[derive(Debug)]
-struct CrossFlow {
+struct CrossEngineFlow {
     traffic: CrossTraffic,
     key: PacketFlow,
     sender: Sender,
@@ -73,7 +73,7 @@ impl CrossEngine {
     pub(in crate::link) fn new(traffic: &[CrossTraffic], seed: u64) -> Self {
         let mut engine = Self { flows: Vec::new(), events: BTreeMap::new(), made: 0 };
         for (index, traffic) in traffic.iter().enumerate() {
-            engine.flows.push(CrossFlow::new(*traffic, index, seed));
+            engine.flows.push(CrossEngineFlow::new(*traffic, index, seed));
             engine.arm(index, TimeNs::default());
         }
         engine
@@ -147,7 +147,7 @@ impl CrossEngine {
 
     /// Returns the figures of every flow.
     pub(in crate::link) fn reports(&self) -> Vec<CrossReport> {
-        let report = |flow: &CrossFlow| CrossReport {
+        let report = |flow: &CrossEngineFlow| CrossReport {
             traffic: flow.traffic,
             flow: flow.key,
             sent_packets: flow.sent,
@@ -184,7 +184,7 @@ impl CrossEngine {
     }
 }
 
-impl CrossFlow {
+impl CrossEngineFlow {
     /// Makes the flow numbered `index`.
     fn new(traffic: CrossTraffic, index: usize, seed: u64) -> Self {
         let mut stream = RandomStream::new(seed, &format!("cross {index}"));

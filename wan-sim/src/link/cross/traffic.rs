@@ -1,6 +1,8 @@
 //! The description of a flow of cross traffic, and its spelling.
 
-use crate::netem::{netem_rate, netem_span, parse_netem_rate, parse_netem_span};
+use crate::netem::{
+    parse_netem_rate_value, parse_netem_span_value, print_netem_rate, print_netem_span,
+};
 use std::fmt;
 use std::str::FromStr;
 use units::{BitRate, Span};
@@ -28,7 +30,7 @@ pub enum CrossKind {
     NewReno,
     /// By a model of rate and round trip, with the phases of BBR version 1.
     Bbr,
-    /// At a rate in bursts, without regard to losses. Bursts and pauses last exponentially
+    /// At a rate in bursts, without regard to losses. RawBursts and pauses last exponentially
     /// distributed times.
     OnOff {
         /// The rate during a burst.
@@ -106,18 +108,28 @@ impl FromStr for CrossTraffic {
             let value = words.next().unwrap_or_default();
             match word {
                 "rate" if kind == "onoff" && rate.is_none() => {
-                    rate = Some(parse_cross_value("rate", value, "20mbit", parse_netem_rate)?);
+                    rate = Some(parse_cross_traffic_value(
+                        "rate",
+                        value,
+                        "20mbit",
+                        parse_netem_rate_value,
+                    )?);
                 }
                 "on" if kind == "onoff" && on.is_none() => {
-                    on = Some(parse_positive_cross_span("on", value)?)
+                    on = Some(parse_cross_traffic_span("on", value)?)
                 }
                 "off" if kind == "onoff" && off.is_none() => {
-                    off = Some(parse_positive_cross_span("off", value)?);
+                    off = Some(parse_cross_traffic_span("off", value)?);
                 }
                 "start" if start.is_none() => {
-                    start = Some(parse_cross_value("start", value, TIME_FORM, parse_netem_span)?);
+                    start = Some(parse_cross_traffic_value(
+                        "start",
+                        value,
+                        TIME_FORM,
+                        parse_netem_span_value,
+                    )?);
                 }
-                "stop" if stop.is_none() => stop = Some(parse_positive_cross_span("stop", value)?),
+                "stop" if stop.is_none() => stop = Some(parse_cross_traffic_span("stop", value)?),
                 _ => return Err(CrossTrafficError::Word { word: word.to_owned(), accepted }),
             }
         }
@@ -147,25 +159,26 @@ impl fmt::Display for CrossTraffic {
             CrossKind::NewReno => write!(f, "newreno")?,
             CrossKind::Bbr => write!(f, "bbr")?,
             CrossKind::OnOff { rate, on, off } => {
-                let (rate, on, off) = (netem_rate(rate), netem_span(on), netem_span(off));
+                let (rate, on, off) =
+                    (print_netem_rate(rate), print_netem_span(on), print_netem_span(off));
                 write!(f, "onoff rate {rate} on {on} off {off}")?;
             }
         }
         if self.start > Span::ZERO {
-            write!(f, " start {}", netem_span(self.start))?;
+            write!(f, " start {}", print_netem_span(self.start))?;
         }
-        self.stop.map_or(Ok(()), |stop| write!(f, " stop {}", netem_span(stop)))
+        self.stop.map_or(Ok(()), |stop| write!(f, " stop {}", print_netem_span(stop)))
     }
 }
 
 /// Parses the time that follows `word`, which must be above zero.
-fn parse_positive_cross_span(word: &'static str, value: &str) -> Result<Span, CrossTrafficError> {
-    let parse = |value: &str| parse_netem_span(value).filter(|span| *span > Span::ZERO);
-    parse_cross_value(word, value, TIME_FORM, parse)
+fn parse_cross_traffic_span(word: &'static str, value: &str) -> Result<Span, CrossTrafficError> {
+    let parse = |value: &str| parse_netem_span_value(value).filter(|span| *span > Span::ZERO);
+    parse_cross_traffic_value(word, value, TIME_FORM, parse)
 }
 
 /// Parses the value that follows `word`; an error names the accepted form.
-fn parse_cross_value<T>(
+fn parse_cross_traffic_value<T>(
     word: &'static str,
     value: &str,
     wanted: &'static str,

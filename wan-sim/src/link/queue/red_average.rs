@@ -1,7 +1,7 @@
 //! The average of a queue's length by which RED drops or marks.
 
 use super::discipline::Red;
-use crate::portable_math::whole_power;
+use crate::portable_math::portable_power;
 use crate::random_stream::RandomStream;
 use units::{Span, TimeNs};
 
@@ -54,7 +54,7 @@ impl RedAverage {
         match idleness {
             Some(idle) => {
                 let packets = now.since(idle.since).ns() / idle.packet_time.ns().max(1);
-                self.average_bytes *= whole_power(1.0 - weight, packets);
+                self.average_bytes *= portable_power(1.0 - weight, packets);
             }
             None => self.average_bytes += weight * (waiting_bytes as f64 - self.average_bytes),
         }

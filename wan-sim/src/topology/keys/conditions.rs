@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Builds the conditions of one direction from its keys. The mean of a recorded capacity becomes
 /// the `rate` of `keys`, which then decides the size of the queue. Files are found from `folder`.
-pub(in crate::topology) fn build_conditions(
+pub(in crate::topology) fn build_conditions_from_keys(
     keys: &mut RawLink,
     folder: &Path,
     seed: u64,
@@ -21,16 +21,16 @@ pub(in crate::topology) fn build_conditions(
         }
         conditions.capacity = Some(Arc::new(recording));
     }
-    let parallel = keys.parallel.iter().flatten().map(|words| parallel_path_condition(words));
+    let parallel = keys.parallel.iter().flatten().map(|words| parallel_path_from_keys(words));
     conditions.parallel = parallel.collect::<Result<_, _>>()?;
     let cross = keys.cross.iter().flatten().map(|words| words.parse::<CrossTraffic>());
     conditions.cross = cross.collect::<Result<_, _>>().map_err(error_text)?;
-    check_condition_changes(keys, &conditions).map_err(error_text)?;
+    check_changes_of_condition_keys(keys, &conditions).map_err(error_text)?;
     Ok(conditions)
 }
 
 /// Builds a parallel path from netem's words.
-fn parallel_path_condition(words: &str) -> Result<LinkSpec, String> {
+fn parallel_path_from_keys(words: &str) -> Result<LinkSpec, String> {
     let parsed = words.parse::<Netem>();
     let Netem { link, seed } = parsed.map_err(|error| format!("parallel: {error}"))?;
     if seed.is_some() {
@@ -40,7 +40,10 @@ fn parallel_path_condition(words: &str) -> Result<LinkSpec, String> {
 }
 
 /// Checks that no change of the link needs a property that its conditions fix.
-fn check_condition_changes(keys: &RawLink, conditions: &Conditions) -> Result<(), LinkError> {
+fn check_changes_of_condition_keys(
+    keys: &RawLink,
+    conditions: &Conditions,
+) -> Result<(), LinkError> {
     for change in keys.changes.iter().flatten() {
         if change.rate.is_some() && conditions.capacity.is_some() {
             return Err(LinkError::Fixed { key: "rate", by: "capacity" });

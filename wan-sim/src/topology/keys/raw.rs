@@ -2,7 +2,7 @@
 
 use super::change::RawChange;
 use super::raw_queue::{RawCodel, RawPolicer, RawRed};
-use super::spelling::{deserialize_optional_quantity, deserialize_quantity};
+use super::spelling::{deserialize_optional_spelling, deserialize_spelling};
 use super::whole_number;
 use crate::netem::{Netem, NetemError};
 use crate::{
@@ -20,40 +20,40 @@ use units::{BitRate, ByteCount, Fraction, Span};
 pub(in crate::topology) struct RawLink {
     pub(in crate::topology) preset: Option<String>,
     netem: Option<String>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     pub(in crate::topology) rtt: Option<Span>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     pub(in crate::topology) delay: Option<Span>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     jitter: Option<Span>,
     distribution: Option<Distribution>,
     reordering: Option<bool>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     pub(in crate::topology) rate: Option<BitRate>,
     #[serde(deserialize_with = "whole_number::deserialize_overhead_bytes")]
     overhead_bytes: Option<u16>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     pub(in crate::topology) queue: Option<QueueSize>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     mark_above: Option<ByteCount>,
     codel: Option<RawCodel>,
     red: Option<RawRed>,
     policer: Option<RawPolicer>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     pub(in crate::topology) capacity: Option<CapacitySource>,
     pub(in crate::topology) parallel: Option<Vec<String>>,
     pub(in crate::topology) cross: Option<Vec<String>>,
     #[serde(deserialize_with = "whole_number::deserialize_limit_packets")]
     limit_packets: Option<NonZeroU32>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     pub(in crate::topology) loss: Option<Fraction>,
-    pub(in crate::topology) bursts: Option<Bursts>,
+    pub(in crate::topology) bursts: Option<RawBursts>,
     mark_losses: Option<bool>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     duplicate: Option<Fraction>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     corrupt: Option<Fraction>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     reorder: Option<Fraction>,
     #[serde(deserialize_with = "whole_number::deserialize_gap")]
     gap: Option<NonZeroU32>,
@@ -78,14 +78,14 @@ enum Distribution {
 /// The keys of losses in bursts.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::topology) struct Bursts {
-    #[serde(deserialize_with = "deserialize_quantity")]
+pub(in crate::topology) struct RawBursts {
+    #[serde(deserialize_with = "deserialize_spelling")]
     to_bad: Fraction,
-    #[serde(deserialize_with = "deserialize_quantity")]
+    #[serde(deserialize_with = "deserialize_spelling")]
     to_good: Fraction,
-    #[serde(deserialize_with = "deserialize_quantity")]
+    #[serde(deserialize_with = "deserialize_spelling")]
     loss_in_bad: Fraction,
-    #[serde(deserialize_with = "deserialize_quantity")]
+    #[serde(deserialize_with = "deserialize_spelling")]
     loss_in_good: Fraction,
 }
 
@@ -320,10 +320,10 @@ impl RawLink {
             return Err(LinkError::Disciplines { one, other });
         }
         let delays = [self.delay, self.rtt].into_iter().flatten().any(|time| time > Span::ZERO);
-        let losses = self.loss.is_some_and(is_above_zero)
+        let losses = self.loss.is_some_and(is_raw_chance_above_zero)
             || self.bursts.is_some_and(|bursts| bursts.loss_model().is_lossy());
         let jitters = self.jitter.is_some_and(|spread| spread > Span::ZERO);
-        let reorders = self.reorder.is_some_and(is_above_zero);
+        let reorders = self.reorder.is_some_and(is_raw_chance_above_zero);
         for (given, key, present, needed) in [
             (self.distribution.is_some(), "distribution", jitters, "jitter"),
             (self.reordering.is_some(), "reordering", jitters, "jitter"),
@@ -344,7 +344,7 @@ impl RawLink {
     }
 }
 
-impl Bursts {
+impl RawBursts {
     /// Returns the loss model of these bursts.
     fn loss_model(self) -> Loss {
         let Self { to_bad, to_good, loss_in_bad, loss_in_good } = self;
@@ -353,6 +353,6 @@ impl Bursts {
 }
 
 /// Returns whether a probability is above zero.
-fn is_above_zero(chance: Fraction) -> bool {
+fn is_raw_chance_above_zero(chance: Fraction) -> bool {
     chance.ppb() > 0
 }

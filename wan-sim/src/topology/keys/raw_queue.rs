@@ -1,6 +1,6 @@
 //! The queue disciplines and the policer of a link as a file spells them.
 
-use super::spelling::{deserialize_optional_quantity, deserialize_quantity};
+use super::spelling::{deserialize_optional_spelling, deserialize_spelling};
 use crate::link::RED_WEIGHT_DEFAULT;
 use crate::{Codel, Policer, Red};
 use serde::Deserialize;
@@ -10,9 +10,9 @@ use units::{BitRate, ByteCount, Fraction, Span};
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::topology) struct RawCodel {
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     target: Option<Span>,
-    #[serde(deserialize_with = "deserialize_optional_quantity")]
+    #[serde(deserialize_with = "deserialize_optional_spelling")]
     interval: Option<Span>,
 }
 
@@ -20,13 +20,13 @@ pub(in crate::topology) struct RawCodel {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::topology) struct RawRed {
-    #[serde(deserialize_with = "deserialize_quantity")]
+    #[serde(deserialize_with = "deserialize_spelling")]
     min: ByteCount,
-    #[serde(deserialize_with = "deserialize_quantity")]
+    #[serde(deserialize_with = "deserialize_spelling")]
     max: ByteCount,
-    #[serde(deserialize_with = "deserialize_quantity")]
+    #[serde(deserialize_with = "deserialize_spelling")]
     probability: Fraction,
-    #[serde(default, deserialize_with = "deserialize_optional_quantity")]
+    #[serde(default, deserialize_with = "deserialize_optional_spelling")]
     weight: Option<Fraction>,
 }
 
@@ -34,9 +34,9 @@ pub(in crate::topology) struct RawRed {
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::topology) struct RawPolicer {
-    #[serde(deserialize_with = "deserialize_quantity")]
+    #[serde(deserialize_with = "deserialize_spelling")]
     rate: BitRate,
-    #[serde(deserialize_with = "deserialize_quantity")]
+    #[serde(deserialize_with = "deserialize_spelling")]
     burst: ByteCount,
 }
 

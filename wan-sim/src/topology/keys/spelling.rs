@@ -5,17 +5,17 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 
 /// Reads an optional quantity from a quoted text with its unit.
-pub(in crate::topology) fn deserialize_optional_quantity<'de, D: Deserializer<'de>, T>(
+pub(in crate::topology) fn deserialize_optional_spelling<'de, D: Deserializer<'de>, T>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error>
 where
     T: FromStr<Err: std::fmt::Display>,
 {
-    deserialize_quantity(deserializer).map(Some)
+    deserialize_spelling(deserializer).map(Some)
 }
 
 /// Reads a quantity from a quoted text with its unit.
-pub(in crate::topology) fn deserialize_quantity<'de, D: Deserializer<'de>, T>(
+pub(in crate::topology) fn deserialize_spelling<'de, D: Deserializer<'de>, T>(
     deserializer: D,
 ) -> Result<T, D::Error>
 where

@@ -1,6 +1,6 @@
 //! `cargo xtask bench cost`: what moving a byte costs, beside controls.
 
-use super::scenario_command;
+use super::network_bench_command;
 use crate::bench::page::Page;
 use crate::command_line::{CommandFailure, CommandLine};
 use crate::workspace;
@@ -28,7 +28,7 @@ pub(in crate::bench) fn measure_cost(
         flags.push("--quick".to_owned());
     } else {
         flags.extend(["--flames".to_owned(), results.display().to_string()]);
-        let programs = build_with_symbols(root)?;
+        let programs = build_for_cost_with_symbols(root)?;
         let programs = programs.map(|folder| folder.display().to_string());
         flags.extend(programs.into_iter().flat_map(|folder| ["--with-symbols".to_owned(), folder]));
     }
@@ -38,7 +38,7 @@ pub(in crate::bench) fn measure_cost(
         flags.extend(["--before".to_owned(), before.display().to_string()]);
     }
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let line = scenario_command(root, "cost", &flags)?;
+    let line = network_bench_command(root, "cost", &flags)?;
     std::fs::create_dir_all(&results).map_err(|error| line.failure(&error))?;
     let (status, tables) = line.capture(root)?;
     if !status.success() {
@@ -60,14 +60,14 @@ pub(in crate::bench) fn measure_cost(
 
 /// Runs the program `cost` with `flags` and its output shown; no page is written.
 pub(in crate::bench) fn show_cost(root: &Path, flags: &[&str]) -> Result<ExitCode, CommandFailure> {
-    let code = scenario_command(root, "cost", flags)?.run_to_exit_code(root)?;
+    let code = network_bench_command(root, "cost", flags)?.run_to_exit_code(root)?;
     let code = code.and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
 /// Builds the measured programs with symbols, for flame graphs. Returns their folder; `None`
 /// without `perf`, which the bench then tells as skipped.
-fn build_with_symbols(root: &Path) -> Result<Option<PathBuf>, CommandFailure> {
+fn build_for_cost_with_symbols(root: &Path) -> Result<Option<PathBuf>, CommandFailure> {
     let perf = CommandLine::in_path(&["perf", "--version"]);
     if !perf.capture(root).is_ok_and(|(status, _)| status.success()) {
         return Ok(None);

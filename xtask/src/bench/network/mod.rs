@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Builds `landbridge` and the programs of `scenarios` for release. Returns the command line of the
 /// program `name` with the paths that it needs, and with `flags`.
-fn scenario_command(
+fn network_bench_command(
     root: &Path,
     name: &str,
     flags: &[&str],

@@ -1,6 +1,6 @@
 //! `cargo xtask bench wan`: the long-haul leg against its bound, its controls and its peers.
 
-use super::scenario_command;
+use super::network_bench_command;
 use crate::bench::page::Page;
 use crate::command_line::CommandFailure;
 use serde_json::Value;
@@ -25,7 +25,7 @@ fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Com
     let svg = results.join(format!("{name}.svg")).display().to_string();
     let scratch = crate::workspace::workspace_target_folder().join("wan.json");
     let to = ["--svg", &svg, "--json-to", &scratch.display().to_string()];
-    let line = scenario_command(root, "wan", &[&to, flags].concat())?;
+    let line = network_bench_command(root, "wan", &[&to, flags].concat())?;
     let (status, tables) = line.capture(root)?;
     if !status.success() {
         return Err(line.failure(&status));
@@ -64,7 +64,7 @@ pub(in crate::bench) fn show_wan_bench(
     root: &Path,
     flags: &[&str],
 ) -> Result<ExitCode, CommandFailure> {
-    let code = scenario_command(root, "wan", flags)?.run_to_exit_code(root)?;
+    let code = network_bench_command(root, "wan", flags)?.run_to_exit_code(root)?;
     let code = code.and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }

@@ -5,7 +5,7 @@
 //! leave in the order in which quinn made them. No packet waits for a timer.
 //!
 //! **The end of a turn.** A lane's executor polls woken tasks in order, and puts a task that wakes
-//! itself behind the others. The socket wakes [`TurnEnd`] with each transmit that waits. When that
+//! itself behind the others. The socket wakes [`SocketTurnEnd`] with each transmit that waits. When that
 //! task is polled, everything that was ready has run once, so it sends. It goes behind the others
 //! only if quinn has made `DRIVER_TURN_PACKETS` packets since its last poll, since quinn's driver
 //! then has more. Those packets joined the batch, or made it leave. A batch has at most 64 packets, so
@@ -13,7 +13,7 @@
 //!
 //! **No room.** A batch that the kernel has no room for is kept. What cannot join it is refused with
 //! `WouldBlock` until it has left, so that quinn waits for room as well. The inner socket has no
-//! readiness then, and its pollers wake quinn and [`TurnEnd`].
+//! readiness then, and its pollers wake quinn and [`SocketTurnEnd`].
 //!
 //! **Other errors.** The system's socket logs them, once a minute, and reports success. Where another
 //! socket does report an error, the packets that waited are lost as on the network. Only a transmit
@@ -53,13 +53,13 @@ struct GatheringSocket {
 /// The packets that wait, and the task that ends their wait.
 struct WaitingPackets {
     batch: PacketBatch,
-    /// Packets from quinn since [`TurnEnd`] was last polled.
+    /// Packets from quinn since [`SocketTurnEnd`] was last polled.
     turn_packets: usize,
     turn_end: Waker,
 }
 
 /// The task that sends the packets of a turn when nothing follows them. It ends with the socket.
-struct TurnEnd {
+struct SocketTurnEnd {
     socket: Weak<GatheringSocket>,
     /// The poller of the inner socket while that one has no room.
     poller: Option<Pin<Box<dyn UdpPoller>>>,
@@ -79,7 +79,7 @@ pub fn gather_packets(
     let waiting = Mutex::new(WaitingPackets { batch, turn_packets: 0, turn_end });
     let packet_bytes = usize::from(packet_bytes).max(1);
     let socket = Arc::new(GatheringSocket { inner, packet_bytes, one_by_one, metrics, waiting });
-    runtime.spawn(Box::pin(TurnEnd { socket: Arc::downgrade(&socket), poller: None }));
+    runtime.spawn(Box::pin(SocketTurnEnd { socket: Arc::downgrade(&socket), poller: None }));
     socket
 }
 
@@ -176,7 +176,7 @@ impl AsyncUdpSocket for GatheringSocket {
     }
 }
 
-impl Future for TurnEnd {
+impl Future for SocketTurnEnd {
     type Output = ();
 
     /// Sends the packets that wait, unless quinn has more for them or the kernel has no room.

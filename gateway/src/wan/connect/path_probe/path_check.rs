@@ -227,7 +227,7 @@ pub fn describe_path_port_numbers(ports: &BTreeSet<u16>) -> String {
 mod tests {
     use super::*;
     use crate::host::VirtualHost;
-    use crate::simulate::{KeyFolder, run_in_virtual_time};
+    use crate::simulate::{KeyFolder, run_with_simulated_clock};
     use crate::warnings::Warnings;
     use hier_collectives::ids::GatewayId;
     use hier_collectives::topology::{Fabric, FabricGatewaySpec, FabricRegionSpec};
@@ -261,7 +261,7 @@ mod tests {
     /// `path_mtu` bytes and loses a part of them.
     fn check(open: &[u16], path_mtu: u32, wanted: u16, loss: Fraction) -> PathFindings {
         let server = server_config();
-        let found = run_in_virtual_time(async {
+        let found = run_with_simulated_clock(async {
             let net = VirtualNet::new();
             let rate = BitRate::from_bits_per_second(10_000_000);
             let spec = LinkSpec::new(rate, Span::from_ms(40)).expect("a link").with_loss(loss);

@@ -27,7 +27,7 @@ pub fn explain_connection_alert(error: &ConnectionError) -> String {
 
 /// Returns whether the program that dialled a connection closed it without finding fault with this
 /// side. QUIC hides the program's own code until the handshake is complete.
-pub fn is_closed_by_dialler(error: &ConnectionError) -> bool {
+pub fn is_close_without_alert(error: &ConnectionError) -> bool {
     match error {
         ConnectionError::ApplicationClosed(_) => true,
         ConnectionError::ConnectionClosed(close) => {

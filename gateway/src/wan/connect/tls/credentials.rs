@@ -112,10 +112,10 @@ impl Credentials {
         if kinds.load_private_key(key_der.clone_key()).is_err() {
             return Err(CredentialsError::UnusableKey(key.to_owned()));
         }
-        let authorities = read_tls_certificate_chain(ca)?;
+        let authorities = read_credentials_chain(ca)?;
         let expiry = CertificateExpiry {
-            own: chain.first().and_then(certificate_expires_at),
-            ca: authorities.iter().filter_map(certificate_expires_at).max(),
+            own: chain.first().and_then(credential_expires_at),
+            ca: authorities.iter().filter_map(credential_expires_at).max(),
         };
         let roots = root_credentials_store(ca, authorities)?;
         let files = CredentialFiles { certificate: certificate.to_owned(), ca: ca.to_owned() };
@@ -232,7 +232,7 @@ impl Credentials {
     /// The reason why a peer would refuse it at that time.
     pub(super) fn check_own_signature(&self) -> Result<(), rustls::Error> {
         let now = UnixTime::now().as_secs();
-        let validity = self.chain.first().and_then(certificate_validity);
+        let validity = self.chain.first().and_then(credential_validity);
         let at = validity.map_or(now, |(from, until)| {
             let [from, until] = [from, until].map(|time| u64::try_from(time).unwrap_or(0));
             now.clamp(from, until.max(from))
@@ -322,7 +322,7 @@ impl TrustAnchors {
     /// # Errors
     /// The file is missing, is not PEM, or holds something else.
     pub fn load(file: &Path) -> Result<Self, CredentialsError> {
-        let roots = root_credentials_store(file, read_tls_certificate_chain(file)?)?;
+        let roots = root_credentials_store(file, read_credentials_chain(file)?)?;
         Ok(Self { file: file.to_owned(), roots })
     }
 
@@ -355,34 +355,34 @@ pub(super) fn read_tls_credentials(
     certificate: &Path,
     key: &Path,
 ) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CredentialsError> {
-    let chain = read_tls_certificate_chain(certificate)?;
-    let text = read_tls_pem(key)?;
+    let chain = read_credentials_chain(certificate)?;
+    let text = read_credentials_pem(key)?;
     let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
-        pem::Error::NoItemsFound if is_encrypted_key(&text) => {
+        pem::Error::NoItemsFound if is_encrypted_credentials_key(&text) => {
             let problem = "is encrypted, and nobody is there to type a password: decrypt it with \
                            `openssl pkey -in FILE -out NEWFILE`";
             CredentialsError::Unreadable { file: key.to_owned(), problem: problem.to_owned() }
         }
-        pem::Error::NoItemsFound => no_pem_item(key, "private key"),
-        error => broken_pem(key, &error),
+        pem::Error::NoItemsFound => no_credentials_pem_item(key, "private key"),
+        error => broken_credentials_pem(key, &error),
     })?;
     Ok((chain, key))
 }
 
 /// Returns when the first certificate of a file expires, in seconds since 1970; `None` if there is
 /// none that can be read.
-pub fn certificate_file_expiry(file: &Path) -> Option<i64> {
-    certificate_expires_at(read_tls_certificate_chain(file).ok()?.first()?)
+pub fn credentials_file_expiry(file: &Path) -> Option<i64> {
+    credential_expires_at(read_credentials_chain(file).ok()?.first()?)
 }
 
 /// Returns when a certificate expires, in seconds since 1970; `None` if it cannot be read.
-fn certificate_expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
-    certificate_validity(certificate).map(|(_, until)| until)
+fn credential_expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
+    credential_validity(certificate).map(|(_, until)| until)
 }
 
 /// Returns when the validity of a certificate begins and ends, in seconds since 1970; `None` if it
 /// cannot be read.
-fn certificate_validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
+fn credential_validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let validity = parsed.validity();
     Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
@@ -394,20 +394,18 @@ fn quic_tls_client_config(config: rustls::ClientConfig) -> Arc<QuicClientConfig>
 }
 
 /// Reads all certificates of a PEM file; an error where it has none.
-fn read_tls_certificate_chain(
-    file: &Path,
-) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
-    let certificates = CertificateDer::pem_slice_iter(&read_tls_pem(file)?)
+fn read_credentials_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
+    let certificates = CertificateDer::pem_slice_iter(&read_credentials_pem(file)?)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| broken_pem(file, &error))?;
+        .map_err(|error| broken_credentials_pem(file, &error))?;
     if certificates.is_empty() {
-        return Err(no_pem_item(file, "certificate"));
+        return Err(no_credentials_pem_item(file, "certificate"));
     }
     Ok(certificates)
 }
 
 /// Reads the bytes of a PEM file with certificates or a key.
-fn read_tls_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
+fn read_credentials_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
     read_credential_file(file).map_err(|error| unreadable_credentials(file, &error))
 }
 
@@ -419,13 +417,13 @@ fn unreadable_credentials(file: &Path, error: &dyn std::error::Error) -> Credent
 }
 
 /// Returns whether a PEM file has a private key that is encrypted.
-fn is_encrypted_key(text: &[u8]) -> bool {
+fn is_encrypted_credentials_key(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
     text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")
 }
 
 /// Makes the error about a file that is no whole PEM.
-fn broken_pem(file: &Path, error: &pem::Error) -> CredentialsError {
+fn broken_credentials_pem(file: &Path, error: &pem::Error) -> CredentialsError {
     match error {
         pem::Error::MissingSectionEnd { .. } => {
             let cut = io::Error::other("it is cut off: a section has no END line");
@@ -436,7 +434,7 @@ fn broken_pem(file: &Path, error: &pem::Error) -> CredentialsError {
 }
 
 /// Makes the error about a PEM file without any `item`.
-fn no_pem_item(file: &Path, item: &str) -> CredentialsError {
+fn no_credentials_pem_item(file: &Path, item: &str) -> CredentialsError {
     let problem = format!("holds no {item} in PEM; make it with `landbridge certs`");
     CredentialsError::Unreadable { file: file.to_owned(), problem }
 }

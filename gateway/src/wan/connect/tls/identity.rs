@@ -56,7 +56,7 @@ pub(super) fn proves_gateway_identity(
     certificate: &CertificateDer<'_>,
     gateway: Option<&str>,
 ) -> bool {
-    let names = dns_names(certificate).unwrap_or_default();
+    let names = parse_identity_dns_names(certificate).unwrap_or_default();
     names.iter().any(|name| {
         let labels: Vec<&str> = name.split('.').collect();
         let [named, _fabric, "landbridge"] = labels[..] else { return false };
@@ -66,14 +66,14 @@ pub(super) fn proves_gateway_identity(
 
 /// Returns the DNS names of a certificate, for messages.
 pub fn identity_dns_names(certificate: &CertificateDer<'_>) -> String {
-    let Some(names) = dns_names(certificate) else {
+    let Some(names) = parse_identity_dns_names(certificate) else {
         return "names that cannot be read".to_owned();
     };
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the DNS names of a certificate; `None` if they cannot be read.
-fn dns_names(certificate: &CertificateDer<'_>) -> Option<Vec<String>> {
+fn parse_identity_dns_names(certificate: &CertificateDer<'_>) -> Option<Vec<String>> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let names = parsed.subject_alternative_name().ok()??;
     let names = names.value.general_names.iter().filter_map(|name| match name {

@@ -15,11 +15,11 @@ mod own_certificate;
 #[cfg(test)]
 mod tests;
 
-pub(super) use alert::{explain_connection_alert, is_closed_by_dialler};
+pub(super) use alert::{explain_connection_alert, is_close_without_alert};
 pub(super) use credentials::PROBE_ALPN;
 pub use credentials::{
     ATTACH_ALPN, CertificateExpiry, Credentials, CredentialsError, TrustAnchors,
-    certificate_file_expiry,
+    credentials_file_expiry,
 };
 pub use gateway_verifier::attach_client_config;
 pub use identity::{IdentityError, check_gateway_identity, gateway_dns_name, identity_dns_names};

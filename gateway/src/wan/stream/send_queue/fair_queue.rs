@@ -14,16 +14,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// The queue of one traffic class.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
-    queues: BTreeMap<GroupId, JobQueue>,
+    queues: BTreeMap<GroupId, FairJobQueue>,
     /// The round: jobs with a queued segment or an overdraft to repay, the next one first.
     pub(super) round: VecDeque<RoundEntry>,
 }
 
 /// The queued segments of one job. Its groups are in the order of their turns, each with a segment.
 #[derive(Debug, Default)]
-struct JobQueue(VecDeque<(GroupId, BTreeMap<SendOrder, QueuedSegment>)>);
+struct FairJobQueue(VecDeque<(GroupId, BTreeMap<SendOrder, QueuedSegment>)>);
 
-impl JobQueue {
+impl FairJobQueue {
     /// Queues a segment of the job, among those of its group.
     fn push_segment(&mut self, segment: QueuedSegment) {
         let at = self.0.iter().position(|(group, _)| *group == segment.group);

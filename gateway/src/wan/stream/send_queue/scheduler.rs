@@ -156,7 +156,7 @@ impl Scheduler {
 
     /// Returns the weight of a job, 1 if it has none.
     fn job_weight(&self, group: GroupId) -> u64 {
-        job_send_weight(&self.weights, group)
+        scheduler_job_weight(&self.weights, group)
     }
 
     /// Returns whether another job has bulk segments that wait.
@@ -206,7 +206,8 @@ impl Scheduler {
         let small: BTreeSet<_> = self.small.waiting_jobs().collect();
         let heaviest = self.heaviest_weight(&self.bulk);
         let mut turn = |group, has_segment: bool| {
-            let quantum = send_quantum_bytes(job_send_weight(&self.weights, group), heaviest);
+            let quantum =
+                scheduler_quantum_bytes(scheduler_job_weight(&self.weights, group), heaviest);
             let overdraft = self.overdrafts.entry(group).or_default();
             let repaid = match has_segment {
                 true => (*overdraft).clamp(0, quantum as i64),
@@ -275,7 +276,8 @@ impl Scheduler {
         let waiting = self.overdrawn_groups();
         let queued: BTreeSet<_> = self.small.waiting_jobs().collect();
         let segment = self.small.take_segment(&waiting, &mut |job, _| {
-            let quantum = send_quantum_bytes(job_send_weight(&self.weights, job), heaviest);
+            let quantum =
+                scheduler_quantum_bytes(scheduler_job_weight(&self.weights, job), heaviest);
             queued.contains(&job).then_some(if overdrawn.contains(&job) { 0 } else { quantum })
         })?;
         self.overdraw(segment.job, segment.payload.len());
@@ -301,12 +303,12 @@ impl PulledSegment {
 }
 
 /// Returns the weight of a job among `weights`, 1 if it has none there.
-fn job_send_weight(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId) -> u64 {
+fn scheduler_job_weight(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId) -> u64 {
     weights.get(&group).map_or(1, |weight| weight.get().into())
 }
 
 /// Returns the bytes that a job may send in each turn, at least 1: [`QUANTUM_BYTES`] for the job of
 /// the largest weight, `heaviest`, and in proportion for others.
-fn send_quantum_bytes(weight: u64, heaviest: u64) -> u64 {
+fn scheduler_quantum_bytes(weight: u64, heaviest: u64) -> u64 {
     (QUANTUM_BYTES * weight / heaviest).max(1)
 }

@@ -29,7 +29,7 @@ const LANES_MAX: u64 = 16;
 ///
 /// lanes = clamp(max(rate of the fastest link / rate of a lane, [`Fabric::lanes_min`]),
 ///               `LANES_OF_SLOW_LINK`, `LANES_MAX`).
-pub fn plan_lane_count(fabric: &Fabric) -> u16 {
+pub fn plan_lanes_limit(fabric: &Fabric) -> u16 {
     let is_jumbo = fabric.mtu() >= JUMBO_MTU_MIN;
     let per_lane = if is_jumbo { JUMBO_LANE_BITS_PER_SECOND } else { LANE_BITS_PER_SECOND };
     let fastest = fabric.links().iter().map(|link| link.rate.bits_per_second()).max().unwrap_or(0);
@@ -44,14 +44,14 @@ pub fn plan_lane_count(fabric: &Fabric) -> u16 {
 /// less. Separate packings for partials and results cut each other, which doubles the trees. Each
 /// gateway of a region with several cuts one more tree. Each tree then has two directions, and the
 /// express tree adds one. So a peer's plan can make a gateway keep no more state than this.
-pub fn trees_max(fabric: &Fabric) -> usize {
+pub fn plan_trees_limit(fabric: &Fabric) -> usize {
     let full = fabric.regions().len() + fabric.links().len();
     2 * (2 * full.min(SPREAD_TREES_MAX) + fabric.gateways().len()) + 1
 }
 
 #[cfg(test)]
 mod tests {
-    use super::plan_lane_count;
+    use super::plan_lanes_limit;
     use crate::plan::make_plan;
     use crate::plan::segment_size::segment_bytes;
     use crate::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
@@ -74,7 +74,7 @@ mod tests {
         let of = |mtu: u16, [near, far]: [u64; 2]| {
             let builder = regions(&["a", "b", "c"]).mtu(mtu);
             let builder = builder.link("a", "b", lossless_link(gbit(near), 60));
-            plan_lane_count(&builder.link("a", "c", lossless_link(gbit(far), 60)).build())
+            plan_lanes_limit(&builder.link("a", "c", lossless_link(gbit(far), 60)).build())
         };
         for (rate, at_1500, at_9000) in
             [(1, 4, 4), (32, 4, 4), (33, 5, 4), (80, 10, 4), (100, 13, 5), (400, 16, 16)]
@@ -83,7 +83,7 @@ mod tests {
         }
         assert_eq!(of(9000, [1, 300]), 15);
         let slow = || regions(&["a", "b"]).all_pairs(lossless_link(gbit(1), 60)).build();
-        let pinned = [1, 4, 6, 40].map(|least| plan_lane_count(&slow().with_lanes_min(least)));
+        let pinned = [1, 4, 6, 40].map(|least| plan_lanes_limit(&slow().with_lanes_min(least)));
         assert_eq!(pinned, [4, 4, 6, 16], "a fabric file may ask for more");
     }
 
