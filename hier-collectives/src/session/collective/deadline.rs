@@ -21,7 +21,7 @@ const STALL_ROUND_TRIPS: u64 = 10;
 /// slowest link's rate. The number is chosen, so that a slow link is not taken for a dead one.
 const STALL_SEGMENTS: u64 = 20;
 /// 1 s: the interval between two progress reports of a gateway to its peers while a collective
-/// lasts longer. It is a tenth of the least stall deadline, [`STALL_MIN`].
+/// lasts longer. It is a tenth of the least stall deadline, `STALL_MIN`.
 /// Tested by `arriving_bytes_defer_a_stall_everywhere`.
 pub const PROGRESS_REPORT_INTERVAL: Span = Span::from_secs(1);
 /// 16 peers: each 16 peers add one [`PROGRESS_REPORT_INTERVAL`] to the time between two progress
