@@ -4,7 +4,7 @@ use crate::bounds::AllocationBound;
 use gateway::memory::arena::Arena;
 use gateway::memory::mem_slice::MemSlice;
 use gateway::wan::link::link_message::LinkMessage;
-use gateway::wan::stream::fec::{self, FecShards};
+use gateway::wan::stream::fec_codec::{self, FecShards};
 use hier_collectives::buffer_part;
 use hier_collectives::fec::{SHARD_BYTES, fec_parity_max};
 use hier_collectives::ids::{GatewayId, GroupId};
@@ -92,7 +92,7 @@ pub fn parity_stream(bytes: &[u8]) {
     let (order, content) = rest.split_at(rest.len() / 2);
     let byte = |at: usize| content.get(at % content.len().max(1)).copied().unwrap_or(0);
     let payload: Vec<u8> = (0..length as usize).map(|at| byte(at) ^ (at / 251) as u8).collect();
-    let made = fec::encode_fec_parity(&payload.clone().into(), count);
+    let made = fec_codec::encode_fec_parity(&payload.clone().into(), count);
     let forged = || made.iter().enumerate().map(|(at, made)| made ^ byte(at)).collect();
     let stream = [payload.clone(), if honest { made.clone() } else { forged() }].concat();
     // The pieces arrive in this order; each byte arrives once, as QUIC delivers it.

@@ -3,7 +3,7 @@
 //! A packet that is lost in the last round trip of a collective costs one more round trip. Parity
 //! right behind a tail segment, on the same stream, restores the loss instead. A segment of `k`
 //! shards and `m` parity shards is whole once any `k` of them have arrived. The gateway's
-//! `wan/stream/fec.rs` encodes and decodes; this file only decides.
+//! `wan/stream/fec_codec.rs` encodes and decodes; this file only decides.
 
 use crate::bound::PACKET_OVERHEAD_BYTES;
 use crate::plan::Plan;

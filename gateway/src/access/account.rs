@@ -133,7 +133,7 @@ impl AccountDatabase {
         }
     }
 
-    /// Reads the file of the list; an empty text where there is none.
+    /// Reads `/etc/passwd` or `/etc/group`; an empty text where there is none.
     fn read_file(self) -> String {
         let bytes = std::fs::read(format!("/etc/{}", self.name())).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()

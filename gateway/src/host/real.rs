@@ -89,7 +89,7 @@ impl Host for RealHost {
         spawn_thread(name, body).map(|_| ())
     }
 
-    /// Reads the system's clock of the thread's processor time.
+    /// Reads the processor time that the calling thread has used so far.
     fn thread_time(&self) -> Span {
         Span::from_ns(real_clock_nanoseconds(rustix::time::ClockId::ThreadCPUTime))
     }

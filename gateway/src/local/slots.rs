@@ -51,8 +51,8 @@ pub(super) struct RankPlace {
 
 impl PostSlots {
     /// Finds the slots of a post in the arena of its rank. `offsets` are the offsets of
-    /// contribution and result, in bytes. Counts that do not fit `place` have slots without bytes,
-    /// since the session refuses them.
+    /// contribution and result, in bytes. Counts that do not fit the number of ranks in `place`
+    /// get slots without bytes; the session refuses the post later.
     ///
     /// # Errors
     /// The text for the trainer: a slot is outside the arena or misaligned, or the two overlap.

@@ -1,7 +1,7 @@
 //! The arguments that the methods of all parts of a session share.
 
 use super::action_queue::ActionQueue;
-use super::epoch::state::EpochState;
+use super::epoch::epoch_state::EpochState;
 use units::TimeNs;
 
 /// The epoch and time that a part of the session reads during an event, and the queue that it

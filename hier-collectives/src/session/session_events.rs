@@ -10,7 +10,7 @@ use super::collective::overreach;
 use super::collective::state::{Collective, Phase};
 use super::context::Context;
 use super::epoch::drain;
-use super::epoch::state::EpochState;
+use super::epoch::epoch_state::EpochState;
 use super::session_config::SessionConfig;
 use super::transfer::transfer_state::Transfer;
 use crate::ids::{Epoch, GatewayId, RankId, RegionId, Sequence};

@@ -2,9 +2,9 @@
 
 use super::action::PeerError;
 use super::collective::commits::RankCommit;
+use super::epoch::epoch_state::JoinReply;
 use super::epoch::membership::{EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::epoch::plan_schedule::PlanSwitch;
-use super::epoch::state::JoinReply;
 use super::session_events::Session;
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};

@@ -268,8 +268,13 @@ class GroupState:
             return self._wait_for_change(predicate, deadline)
 
     def read_until(self, latch: Latch, timeout_s: float | None) -> None:
-        """Reads the gateway's messages until ``latch`` opens or the timeout passes, unless another
-        thread reads."""
+        """Reads the gateway's messages until ``latch`` opens or the timeout passes.
+
+        Returns at once where another thread reads already, or where there is no connection.
+
+        Raises:
+            InCallback: A signal handler calls it while it interrupts the thread that reads.
+        """
         connection = self.connection
         if connection is not None:
             self.check_not_in_signal_handler()

@@ -103,8 +103,12 @@ def check_socket_peer(path: Path, connected: socket.socket, trusted: TrustedUser
 def describe_denied_access(
     path: Path, wanted: str = "socket", remedy: str = _DENIED_SOCKET_REMEDY
 ) -> str:
-    """Returns whose the ``wanted`` thing is to which the system refused this user access, or whose
-    the folder that this user may not enter. The text ends with the ``remedy``."""
+    """Returns the text of an access that the system has refused to this user.
+
+    It names the owner, group and mode of ``path``, which is a ``wanted`` thing, or else of the
+    nearest folder above it that this user can see. Then it has the ``remedy``. Where nothing is
+    visible, it names the path alone.
+    """
     for visible in (path, *path.parents):
         try:
             found = visible.lstat()

@@ -47,12 +47,16 @@ def test_every_rank_raises_the_same_text(groups, other, words, is_east_first):
         for result in call_for_all(east, lambda group: group.broadcast(ONES)):
             assert (result == ONES).all()
 
+    # The news of a disagreement takes a one-way delay, and a barrier as long: so it may be the
+    # second one that raises.
+    barriers = [barrier] * 3
+
     def step(group):
         if group.rank == 2:
-            return error_of(group, other, barrier)
+            return error_of(group, other, *barriers)
         if is_east_first:
-            return error_of(group, barrier)
-        return error_of(group, lambda group: group.broadcast(ONES), barrier)
+            return error_of(group, *barriers)
+        return error_of(group, lambda group: group.broadcast(ONES), *barriers)
 
     texts = call_for_all(groups, step)
     assert len(set(texts)) == 1, texts

@@ -68,7 +68,8 @@ pub(super) fn tc_words_of_netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'s
 }
 
 /// Returns netem's limit, which counts waiting packets and packets in flight: the smaller of the
-/// link's own limit and of the packets that fill the link.
+/// link's own limit, and the packets that its rate puts on the path within its delay with those of
+/// its queue. The error says why no limit follows from the link, or that netem holds no such number.
 fn tc_limit_packets(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     let own = spec.limit_packets().map(|limit| u64::from(limit.get()));
     match (own, tc_packets_that_fill_link(spec, mtu)) {

@@ -183,7 +183,7 @@ impl AttachOptions {
 }
 
 impl Client {
-    /// Attaches a rank, and waits until all gateways have met. Retries while no gateway answers, or
+    /// Attaches a rank, and waits until its job's first epoch begins. Retries while no gateway answers, or
     /// while one refuses for a reason that passes.
     ///
     /// # Errors

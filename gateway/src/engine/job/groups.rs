@@ -21,9 +21,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use units::{ByteCount, TimeNs};
 
-/// 64 KiB: the longest unsolicited window of a group. When all groups of a job wait for their ranks at
-/// once, they hold 256 MiB of each peer that keeps to its windows. One that does not ends a group's
-/// epoch only past the bound of docs/protocol.md section 3: twice the window, and 4 MiB for each tree.
+/// 64 KiB: the most bytes that a peer may send to a group before its ranks have posted. While all 4,096
+/// groups of a job wait, they hold at most 256 MiB of each peer. A peer that sends more ends a group's
+/// epoch at the bound of docs/protocol.md section 3.
 const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 
 /// 1,024 groups: the most that a job remembers as left by a rank, so that a late message of a gateway

@@ -60,8 +60,8 @@ pub(in crate::engine) enum PeerChange {
 }
 
 impl GroupMembership {
-    /// Makes the membership of a group that nobody takes part in yet, and that these ranks of this
-    /// gateway have left before.
+    /// Makes the membership of a group in which nobody takes part yet. `left` are the ranks of this
+    /// gateway that left an earlier making of the same group.
     pub fn new(facts: GroupFacts, boot: BootId, left: BTreeSet<RankId>) -> Self {
         let (local, peers) = (BTreeSet::new(), BTreeMap::new());
         Self { facts, boot, local, left, peers, disbanded: None }

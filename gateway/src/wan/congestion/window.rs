@@ -147,8 +147,8 @@ pub(crate) fn stream_window_bytes(segment: u64) -> u64 {
     segment + u64::from(fec_parity_max(segment)) * SHARD_BYTES + 4096
 }
 
-/// Returns the longest RTT that the windows of a link's lanes follow. Inside a region no path is
-/// long, and the configured rate is above that of any path.
+/// Returns the longest RTT for which the windows of a link's lanes are sized. Inside a region it is
+/// short: the configured rate is high there, and windows would be huge.
 pub(super) fn window_rtt_max(link: &Link) -> Span {
     let longest = Span::from_ns(link.rtt.ns().saturating_mul(WINDOW_RTT_MAX_FACTOR));
     if link.a == link.b { longest } else { WINDOW_RTT_CEILING_MIN.max(longest) }

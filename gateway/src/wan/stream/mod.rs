@@ -7,11 +7,11 @@
 //! | `receiver.rs` | | a task for each stream that arrives |
 //! | `preamble.rs` | `Preamble` | the group and header before the payload, sent twice |
 //! | `reassembly.rs` | `Reassembly` | writes or reduces payload bytes in any order |
-//! | `fec.rs` | `FecShards` | Reed-Solomon parity behind the payload |
+//! | `fec_codec.rs` | `FecShards` | Reed-Solomon parity behind the payload |
 //!
 //! All tasks run on the lane's thread; parity is computed on the compute pool of the host.
 
-pub mod fec;
+pub mod fec_codec;
 mod preamble;
 pub(crate) mod reassembly;
 pub(crate) mod receiver;

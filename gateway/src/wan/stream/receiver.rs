@@ -5,7 +5,7 @@
 //! there as it arrives. It restores lost packets from parity if it can, and reports the end
 //! (`Event::ArrivalEnd`). The number of open streams is bounded by the stream window of the lane.
 
-use super::fec::FecShards;
+use super::fec_codec::FecShards;
 use super::preamble::{self, BytesWithoutPreamble, PayloadChunk};
 use super::reassembly::Reassembly;
 use crate::events::{ConnectionId, Event, SegmentPlacement};

@@ -10,7 +10,7 @@
 //! Small segments pass only the first. A segment is pulled when its first bytes may leave, so that a
 //! later one with higher priority can still precede it.
 
-use super::fec;
+use super::fec_codec;
 use super::preamble::{self, PREAMBLE_BYTES, Preamble};
 use super::send_queue::{QueuedSegment, SegmentClass};
 use super::trace::trace_segment;
@@ -123,14 +123,14 @@ impl SegmentSender<'_> {
         if header.parity == 0 {
             self.write_paced(stream, 0, payload, &terms).await?;
         } else if end <= INLINE_COMPUTE_BYTES_MAX {
-            let parity = fec::encode_fec_parity(&payload, header.parity);
+            let parity = fec_codec::encode_fec_parity(&payload, header.parity);
             self.peer.metrics.parity_bytes.inc_by(parity.len() as u64);
             self.write_paced(stream, 0, payload, &terms).await?;
             self.write_paced(stream, end, parity.into(), &terms).await?;
         } else {
             let (made, parity) = oneshot::channel();
             let of = payload.clone();
-            let work = move || drop(made.send(fec::encode_fec_parity(&of, header.parity)));
+            let work = move || drop(made.send(fec_codec::encode_fec_parity(&of, header.parity)));
             let making = self.spec.host.run_compute(Box::new(work));
             self.write_paced(stream, 0, payload, &terms).await?;
             // If the computation fails, the segment goes without parity, which only loss would need.

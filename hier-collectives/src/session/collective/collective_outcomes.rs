@@ -8,7 +8,7 @@ use crate::post::{Failure, RankEvent, Timing};
 use crate::session::action::{Action, SessionNote};
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
-use crate::session::epoch::state::EpochState;
+use crate::session::epoch::epoch_state::EpochState;
 use crate::wire::Message;
 use std::ops::Range;
 use units::TimeNs;

@@ -9,7 +9,7 @@ use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, FailureCode, Post, RankEvent, Timing};
 use crate::session::action::PeerError;
 use crate::session::context::Context;
-use crate::session::epoch::state::EpochState;
+use crate::session::epoch::epoch_state::EpochState;
 use crate::session::local_gateway::LocalGateway;
 use crate::wire::Message;
 use std::collections::BTreeMap;

@@ -11,7 +11,7 @@ use crate::post::{Commit, Committed, Failure, FailureCode, RankEvent};
 use crate::session::action::PeerError;
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
-use crate::session::epoch::state::EpochState;
+use crate::session::epoch::epoch_state::EpochState;
 use crate::session::local_gateway::LocalGateway;
 use crate::wire::Message;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -4,7 +4,7 @@ use super::state::{Collective, Phase};
 use crate::ids::Sequence;
 use crate::post::{Failure, FailureCode};
 use crate::session::context::Context;
-use crate::session::epoch::state::EpochState;
+use crate::session::epoch::epoch_state::EpochState;
 use crate::wire::Message;
 use std::num::NonZeroU64;
 use units::{Span, TimeNs};

@@ -1,9 +1,9 @@
 //! Connections that are cut: whether the epoch can go on without them, and the plan that goes round
 //! them.
 
+use super::epoch_state::EpochState;
 use super::link_reports;
 use super::membership::{FIRST_GATEWAY, RouteChange};
-use super::state::EpochState;
 use crate::ids::{GatewayId, Sequence};
 use crate::mesh::{DOWN_AFTER_MIN, GatewayPair};
 use crate::plan::{Plan, Tree};

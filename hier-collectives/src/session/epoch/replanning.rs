@@ -1,9 +1,9 @@
 //! Changes of the plan: links that are measured, a plan that is made anew, and the switch to it.
 
+use super::epoch_state::EpochState;
 use super::link_reports;
 use super::membership::FIRST_GATEWAY;
 use super::plan_schedule::PlanSwitch;
-use super::state::EpochState;
 use crate::ids::{GatewayId, RegionId, Sequence};
 use crate::plan::Plan;
 use crate::session::action::{Action, PeerError, SessionNote};

@@ -5,7 +5,7 @@ use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts};
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::parts::{BlockRanks, PartSource};
 use crate::session::action::BufferView;
-use crate::session::epoch::state::EpochState;
+use crate::session::epoch::epoch_state::EpochState;
 use crate::size_class::SizeClass;
 use crate::wire::Message;
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@ use super::transfer_state::Transfer;
 use super::unsolicited::UnsolicitedWindow;
 use crate::ids::GatewayId;
 use crate::session::action::{Buffer, BufferView};
-use crate::session::epoch::state::EpochState;
+use crate::session::epoch::epoch_state::EpochState;
 
 impl Transfer {
     /// Asserts that no memory, task, lease or window is in use.

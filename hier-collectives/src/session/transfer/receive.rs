@@ -14,7 +14,7 @@ use crate::session::action::{
 };
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
-use crate::session::epoch::state::EpochState;
+use crate::session::epoch::epoch_state::EpochState;
 use crate::wire::{SegmentHeader, SegmentKey};
 use std::collections::btree_map::Entry;
 

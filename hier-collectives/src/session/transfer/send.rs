@@ -10,7 +10,7 @@ use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::action::{Action, ReduceInput, SegmentPriority};
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
-use crate::session::epoch::state::EpochState;
+use crate::session::epoch::epoch_state::EpochState;
 use crate::size_class::SizeClass;
 use crate::wire::Message;
 use crate::wire::{SegmentHeader, SegmentKey};

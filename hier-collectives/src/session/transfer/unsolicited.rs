@@ -3,7 +3,7 @@
 use crate::ids::{GatewayId, Sequence};
 use crate::plan;
 use crate::session::collective::overreach::COLLECTIVES_AHEAD_MAX;
-use crate::session::epoch::state::EpochState;
+use crate::session::epoch::epoch_state::EpochState;
 use crate::topology::{Link, LinkState};
 use crate::wire::SegmentKey;
 use std::collections::BTreeMap;

@@ -188,8 +188,8 @@ impl fmt::Display for PlanReportTailFec {
     }
 }
 
-/// Returns the fraction of what travels along trees of which each gateway is the root, in gateway
-/// order.
+/// Returns for each gateway, in order, the fraction of an operation's bytes whose tree has this
+/// gateway as root.
 fn plan_report_root_fractions(fabric: &Fabric, parts: &[OperationPart<'_>]) -> Vec<f64> {
     let total: u64 = parts.iter().map(OperationPart::bytes).sum();
     let mut owned = vec![0.0; fabric.gateways().len()];

@@ -166,7 +166,8 @@ class GatewayRendezvous(RendezvousHandler):
         """Does nothing: other sites end by their own trainers."""
 
     def num_nodes_waiting(self) -> int:
-        """Returns 0: an agent waits until the trainers of all sites have ended."""
+        """Returns 0. With another number, torchrun's agent would restart its trainers to let
+        waiting nodes in."""
         return 0
 
     def shutdown(self) -> bool:

@@ -80,7 +80,8 @@ class World:
     """
 
     def __init__(self, group: Group, timeout_s: float) -> None:
-        """Agrees with all ranks on the length of pieces.
+        """Agrees with all ranks on the number of this attachment, and on the length at which large
+        tensors are cut, so that they fit every rank's arena.
 
         Raises:
             LandbridgeError: A rank did not come in time.

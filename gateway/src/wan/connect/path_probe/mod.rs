@@ -156,7 +156,7 @@ pub async fn measure_path(
     let size = (bytes_per_second as u64).clamp(PROBE_BYTES_MIN, u64::from(PROBE_BYTES_MAX));
     let rate = match timeout(
         PROBE_TRANSFER_TIMEOUT + ten_round_trips,
-        send_probe_bytes(&connection, size),
+        send_path_probe_bytes(&connection, size),
     )
     .await
     {
@@ -210,7 +210,10 @@ async fn wait_for_probe_mtu(connection: &Connection, wanted: u16) -> u16 {
 
 /// Sends `size` bytes of a path probe and waits until all have arrived; returns the time taken.
 /// Several streams carry them, so that no stream's window limits the rate.
-async fn send_probe_bytes(connection: &Connection, size: u64) -> Result<Duration, ConnectionError> {
+async fn send_path_probe_bytes(
+    connection: &Connection,
+    size: u64,
+) -> Result<Duration, ConnectionError> {
     let started = Instant::now();
     let part = usize::try_from(size / PROBE_STREAMS).unwrap_or(0);
     let mut streams = Vec::new();
