@@ -152,8 +152,7 @@ impl Gateway {
         self.jobs.send_replace(Arc::new(jobs));
     }
 
-    /// Reports in the status why files that were read again are not taken up, with a text for each
-    /// fault. No faults end what was reported of these files.
+    /// Reports in the status why files cannot be used, with a text for each fault. No faults end what was reported of these files.
     pub async fn report_file_faults(&self, files: ReloadedFiles, faults: Vec<String>) {
         // Without its engine the gateway ends, and has no status.
         let _ = self.events.send(Event::FileFaults { files, faults }).await;

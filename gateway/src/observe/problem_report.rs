@@ -26,7 +26,7 @@ pub enum ProblemCause {
     Loss,
     /// Its files have changed, and the changes need a restart.
     Restart,
-    /// Its files have changed, and have faults, so that they are not taken up.
+    /// Its files cannot be used: they have faults, or peers refuse the certificate.
     Files,
 }
 

@@ -1,6 +1,5 @@
 //! The store of one job at one gateway: requests and messages in, messages and answers out.
 
-use super::limits::KNOWN_NUMBER_MAX;
 use super::repeat_timer::StoreRepeatTimer;
 use super::replication::{
     STORE_LEADER, StoreLeader, StoreMessage, StorePromise, StoreReplica, StoreViolation,
@@ -173,12 +172,11 @@ impl JobStore {
                 leader.handle_command(from, entry, replica);
             }
             StoreMessage::Promise { asked, probe, boot, promised, held } => {
-                let index = held.map_or(0, |held| held.index);
-                if promised.number.max(index) >= KNOWN_NUMBER_MAX {
-                    return Err(StoreViolation("a number that no leader of a store chose"));
-                }
                 let promise = StorePromise { asked, probe, boot, promised, held };
-                leader.handle_promise(from, promise, replica);
+                // The sender may have it from a gateway that is at fault. Then only this store waits.
+                if !leader.is_beyond_count(&promise, replica) {
+                    leader.handle_promise(from, promise, replica);
+                }
             }
             StoreMessage::Held { boot, version } => {
                 leader.handle_held(from, boot, version, replica);

@@ -22,17 +22,19 @@ pub const ITEM_OVERHEAD_BYTES: u64 = 64;
 /// 16,384 requests to a store: the most of one job that wait at one gateway, a chosen limit of
 /// memory.
 pub const WAITING_REQUESTS_MAX: usize = 1 << 14;
-/// 32 MiB: the most bytes of keys and values in requests of one job that wait at one gateway.
+/// 32 MiB: the most bytes of keys and values in requests of one job that wait at one gateway, a
+/// chosen limit of memory.
 pub const WAITING_BYTES_MAX: usize = 32 << 20;
-/// 16 MiB: the most bytes of keys and values in commands that some gateway lacks, at the leader.
-pub const LOG_BYTES_MAX: usize = 16 << 20;
-/// 2^61: the numbers of ballots and entries that other gateways know are below it. Messages hold numbers
-/// up to twice as great, so that the leader can go on counting.
-/// Tested by `numbers_that_no_leader_chose_are_refused`.
+/// 2^61: a leader of a store ignores a Promise with a ballot or number of entries from here on that is
+/// above its own. Messages hold numbers up to twice as great, so that the leader can go on counting.
+/// Tested by `numbers_that_no_leader_chose_are_ignored`.
 pub const KNOWN_NUMBER_MAX: u64 = 1 << 61;
 /// 64 commands to a store: the most of one gateway that are on their way to all gateways at a time.
 /// The number is chosen; later commands wait at that gateway.
 pub const COMMAND_WINDOW: u64 = 64;
+/// 1 MiB: the most bytes of keys and values in commands of one gateway that are on their way to all
+/// gateways. The limit of the leader's memory is chosen; later commands wait at that gateway.
+pub const COMMAND_WINDOW_BYTES: usize = 1 << 20;
 /// 32 MiB: the longest snapshot of a store, twice [`STORE_BYTES_MAX`]: it also has outcomes of
 /// commands.
 pub const SNAPSHOT_BYTES_MAX: usize = 32 << 20;

@@ -1,6 +1,8 @@
 //! The requests of the trainers of one gateway, until they are answered or their time is over.
 
-use super::limits::{COMMAND_WINDOW, WAITING_BYTES_MAX, WAITING_REQUESTS_MAX};
+use super::limits::{
+    COMMAND_WINDOW, COMMAND_WINDOW_BYTES, WAITING_BYTES_MAX, WAITING_REQUESTS_MAX,
+};
 use super::replication::{StoreReplica, StoreVersion};
 use super::request::{
     StoreAnswer, StoreCommand, StoreFailure, StoreFailureCode, StoreOutcome, StoreQuery,
@@ -177,7 +179,12 @@ impl StoreRequests {
     pub fn take_due_commands(&mut self) -> Vec<StoreEntry> {
         let Some(below) = self.commands.keys().next().copied() else { return Vec::new() };
         let (origin, boot) = (self.me, self.boot);
+        let mut bytes = 0;
         let window = self.commands.range_mut(below..below + COMMAND_WINDOW);
+        let window = window.take_while(|(_, waiting)| {
+            bytes += waiting.command.bytes();
+            bytes <= COMMAND_WINDOW_BYTES
+        });
         let due = window.filter(|(_, waiting)| waiting.is_due && waiting.carried_out.is_none());
         let entries = due.map(|(number, waiting)| {
             (waiting.is_due, waiting.is_sent) = (false, true);

@@ -2,7 +2,9 @@
 
 use hier_collectives::codec::FieldReader;
 use hier_collectives::ids::{BootId, GatewayId};
-use hier_collectives::store::limits::{KNOWN_NUMBER_MAX, VALUE_BYTES_MAX, WAITING_BYTES_MAX};
+use hier_collectives::store::limits::{
+    COMMAND_WINDOW, COMMAND_WINDOW_BYTES, KNOWN_NUMBER_MAX, VALUE_BYTES_MAX, WAITING_BYTES_MAX,
+};
 use hier_collectives::store::{
     JobStore, StoreAction, StoreBallot, StoreCaller, StoreCommand, StoreFailureCode, StoreMessage,
     StoreRequest, StoreVersion,
@@ -38,9 +40,10 @@ fn messages(store: &mut JobStore) -> Vec<StoreMessage> {
     actions.filter_map(message).collect()
 }
 
-/// Others would close their connections to a leader whose numbers no message may have.
+/// Other gateways would close their connections to a leader whose numbers no message may have, and a
+/// leader that closes connections for such numbers closes those of gateways that repeat them.
 #[test]
-fn numbers_that_no_leader_chose_are_refused() {
+fn numbers_that_no_leader_chose_are_ignored() {
     let mut leader = store_of(0);
     push(&mut leader, 1, 1);
     let asked = messages(&mut leader);
@@ -51,15 +54,41 @@ fn numbers_that_no_leader_chose_are_refused() {
         for (promised, held) in [(great, None), (ballot, Some(version))] {
             let boot = BootId(101);
             let promise = StoreMessage::Promise { asked: ballot, probe, boot, promised, held };
-            assert!(leader.handle_message(GatewayId(1), promise, NOW).is_err(), "{number}");
-            for message in messages(&mut leader) {
-                let mut bytes = Vec::new();
-                message.write_to(&mut bytes);
-                let read = StoreMessage::read_from(&mut FieldReader(&bytes));
-                assert_eq!(read.as_ref(), Ok(&message));
-            }
+            assert_eq!(leader.handle_message(GatewayId(1), promise, NOW), Ok(()), "{number}");
+            assert!(messages(&mut leader).is_empty(), "{number}");
         }
     }
+    // The greatest one below the limit is taken, and the leader counts on.
+    let promised = StoreBallot { number: KNOWN_NUMBER_MAX - 1, boot: BootId(9) };
+    let boot = BootId(101);
+    let promise = StoreMessage::Promise { asked: ballot, probe, boot, promised, held: None };
+    assert_eq!(leader.handle_message(GatewayId(1), promise, NOW), Ok(()));
+    let asked = messages(&mut leader);
+    let [StoreMessage::Prepare { ballot, probe }] = asked[..] else { panic!("{asked:?}") };
+    assert_eq!(ballot.number, KNOWN_NUMBER_MAX);
+    // A gateway without fault repeats it.
+    let promise =
+        StoreMessage::Promise { asked: ballot, probe, boot, promised: ballot, held: None };
+    assert_eq!(leader.handle_message(GatewayId(1), promise, NOW), Ok(()));
+    let sent = messages(&mut leader);
+    assert!(sent.iter().any(|sent| matches!(sent, StoreMessage::Offer { .. })), "{sent:?}");
+    for message in sent {
+        let mut bytes = Vec::new();
+        message.write_to(&mut bytes);
+        let read = StoreMessage::read_from(&mut FieldReader(&bytes));
+        assert_eq!(read.as_ref(), Ok(&message));
+    }
+}
+
+#[test]
+fn commands_on_their_way_have_bounded_bytes() {
+    let mut store = store_of(1);
+    (0..COMMAND_WINDOW).for_each(|number| push(&mut store, number, VALUE_BYTES_MAX));
+    store.handle_connections(NOW);
+    let sent = messages(&mut store);
+    let is_command = |message: &&StoreMessage| matches!(message, StoreMessage::Command { .. });
+    let commands = sent.iter().filter(is_command).count();
+    assert_eq!(commands, COMMAND_WINDOW_BYTES / (VALUE_BYTES_MAX + 1), "{sent:?}");
 }
 
 #[test]

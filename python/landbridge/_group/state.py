@@ -322,7 +322,9 @@ class GroupState:
             self.committed = response.step
             self._finish_commit(response.step, None)
         elif isinstance(response, CommitFailed):
-            self._finish_commit(response.step, errors.FAILURES[response.code](response.text))
+            failure = errors.FAILURES[response.code](response.text)
+            self._note_passed_arguments(failure, None)
+            self._finish_commit(response.step, failure)
         elif isinstance(response, StoreAnswered):
             call = self.store_calls.get(response.number)
             if call is not None:
@@ -338,7 +340,8 @@ class GroupState:
             return
         named = _NAMED_COLLECTIVE.match(failure.text)
         number = int(named[1]) if named else sequence
-        for known, passed in self._passed:
+        # A copy, since a thread that posts may add to it.
+        for known, passed in tuple(self._passed):
             if known == number:
                 failure.here = passed.describe()
 

@@ -112,7 +112,7 @@ def test_close_needs_no_lock_that_a_stopped_thread_holds():
 def test_a_process_group_waits_for_no_thread_that_stopped():
     pytest.importorskip("torch")
     calls = ["work.wait()", "exchange.start_call([], None)", "exchange.start_send(0, 0, 1)"]
-    outcomes = outcomes_of([*calls, "exchange.close()"], BEGIN_EXCHANGE)
+    outcomes = outcomes_of([*calls, "exchange.abort()", "exchange.close()"], BEGIN_EXCHANGE)
     for call, outcome in zip(calls, outcomes):
         assert outcome.startswith("Closed: the interpreter is ending"), (call, outcome)
-    assert outcomes[3:] == ["returned"]
+    assert outcomes[3:] == ["returned"] * 2

@@ -11,7 +11,7 @@ use super::follower::{FollowerPhase, StoreFollower};
 use super::message::{StoreMessage, StoreViolation};
 use super::replica::{StoreReplica, replica_snapshot_piece};
 use crate::ids::{BootId, GatewayId};
-use crate::store::limits::{COMMAND_WINDOW, LOG_BYTES_MAX};
+use crate::store::limits::{COMMAND_WINDOW, COMMAND_WINDOW_BYTES, KNOWN_NUMBER_MAX};
 use crate::store::state::{StoreEntry, StoreState};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -169,10 +169,10 @@ impl StoreLeader {
         let is_new = replica
             .state()
             .is_some_and(|state| state.is_new(entry.origin, entry.boot, entry.number));
-        // A gateway repeats the commands that find no room.
-        let bytes = entry.command.bytes();
-        let has_room = self.log.len() < (self.followers.len() + 1) * COMMAND_WINDOW as usize
-            && (self.log.is_empty() || self.log_bytes + bytes <= LOG_BYTES_MAX);
+        // There is room for the commands of all gateways that keep to their windows.
+        let (bytes, gateways) = (entry.command.bytes(), self.followers.len() + 1);
+        let has_room = self.log.len() < gateways * COMMAND_WINDOW as usize
+            && self.log_bytes + bytes <= gateways * COMMAND_WINDOW_BYTES;
         if self.phase != LeaderPhase::Leading || !is_new || !has_room {
             return;
         }
@@ -183,6 +183,15 @@ impl StoreLeader {
         let following: Vec<GatewayId> = following.map(|(id, _)| *id).collect();
         following.into_iter().for_each(|id| self.send_entries(id, version.index, replica));
         self.advance_commit(replica);
+    }
+
+    /// Returns whether a Promise names a ballot or a number of entries that no leader reached by
+    /// counting, and that is above this leader's own.
+    pub fn is_beyond_count(&self, promise: &StorePromise, replica: &StoreReplica) -> bool {
+        let own_index = replica.version().map_or(0, |version| version.index);
+        let index = promise.held.map_or(0, |held| held.index);
+        let is_beyond = |number: u64, own: u64| number >= KNOWN_NUMBER_MAX && number > own;
+        is_beyond(promise.promised.number, self.ballot.number) || is_beyond(index, own_index)
     }
 
     /// Records a gateway's answer to the last probe, or begins a greater ballot if the gateway has

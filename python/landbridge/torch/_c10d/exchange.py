@@ -152,7 +152,12 @@ class Exchange:
     def abort(self) -> None:
         """Fails everything under way with ``Closed`` at once, and leaves the group. Nothing writes
         to the caller's tensors after it. Other ranks of the group raise
-        ``RankLost`` or ``RanksDisagree`` as soon as they wait for this one."""
+        ``RankLost`` or ``RanksDisagree`` as soon as they wait for this one.
+
+        Does nothing at the interpreter's end, when a thread that was stopped may hold the locks.
+        """
+        if sys.is_finalizing():
+            return
         with self._posting, self._lock:
             was_closed = self._is_closed
             self._is_closed = self._is_aborted = True

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: Names of the tests, of every kind of call, and of each fault that these tests have found.
+#: Names of the tests, of every kind of call. The command alone runs the slowest ones.
 NAMES = (
     "test_DistributedDataParallelCPU",
     "test_all_gather_coalesced_group",

@@ -100,10 +100,10 @@ impl FairQueue {
         self.queues.get(&job).is_some_and(|queue| queue.next_place(waiting).is_some())
     }
 
-    /// Whether a job has a queued segment of one of its groups.
-    pub fn has_segment_of(&self, job: GroupId, group: GroupId) -> bool {
+    /// Returns the groups of a job that have a queued segment.
+    pub fn groups_of(&self, job: GroupId) -> BTreeSet<GroupId> {
         let queue = self.queues.get(&job);
-        queue.is_some_and(|queue| queue.0.iter().any(|(of, _)| *of == group))
+        queue.map(|queue| queue.0.iter().map(|(of, _)| *of).collect()).unwrap_or_default()
     }
 
     /// Whether a job has a queued segment of another group than one of its groups.

@@ -248,12 +248,13 @@ impl Scheduler {
     /// Repays the overdrafts of groups by bulk that another group of their job has sent.
     fn repay_groups(&mut self, job: GroupId, sender: GroupId, bytes: u64) {
         let Some(groups) = self.group_overdrafts.get_mut(&job) else { return };
+        let with_small = self.small.groups_of(job);
         groups.retain(|group, overdraft| {
             if *group != sender {
                 *overdraft -= bytes as i64;
             }
             // A group without small segments saves nothing up.
-            if !self.small.has_segment_of(job, *group) {
+            if !with_small.contains(group) {
                 *overdraft = (*overdraft).max(0);
             }
             *overdraft != 0
