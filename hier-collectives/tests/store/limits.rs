@@ -84,11 +84,10 @@ fn numbers_that_no_leader_chose_are_ignored() {
 fn commands_on_their_way_have_bounded_bytes() {
     let mut store = store_of(1);
     (0..COMMAND_WINDOW).for_each(|number| push(&mut store, number, VALUE_BYTES_MAX));
-    store.handle_connections(NOW);
     let sent = messages(&mut store);
     let is_command = |message: &&StoreMessage| matches!(message, StoreMessage::Command { .. });
     let commands = sent.iter().filter(is_command).count();
-    assert_eq!(commands, COMMAND_WINDOW_BYTES / (VALUE_BYTES_MAX + 1), "{sent:?}");
+    assert_eq!(commands, COMMAND_WINDOW_BYTES / (VALUE_BYTES_MAX + 1));
 }
 
 #[test]
