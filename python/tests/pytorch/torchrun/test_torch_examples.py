@@ -57,7 +57,7 @@ def test_the_hsdp_example_trains_as_one_process(reference, tmp_path, local, is_t
         assert_shards_cross_once(regions, reference, local)
 
 
-@pytest.mark.skipif(not FINDS_BACKENDS, reason="`fsdp_script` runs the hook with this PyTorch")
+@pytest.mark.skipif(not FINDS_BACKENDS, reason="this PyTorch finds no backend by its entry point")
 def test_the_fsdp_example_trains_as_one_process(reference, tmp_path):
     """Each site has a torchrun of its own, and each of its trainers a job."""
     jobs = ("train-0", "train-1")
