@@ -25,10 +25,12 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["check"] => stages::test_stages::run_fast_test_stages(),
-        ["test"] => stages::test_stages::run_all_test_stages(false),
-        ["test", "--install"] => stages::test_stages::run_all_test_stages(true),
-        ["python"] => stages::test_stages::run_python_test_stages(false),
-        ["python", "--built"] => stages::test_stages::run_python_test_stages(true),
+        ["test", ref flags @ ..] => {
+            stages::test_stages::run_all_test_stages(flags).unwrap_or_else(print_usage_error)
+        }
+        ["python", ref flags @ ..] => {
+            stages::test_stages::run_python_test_stages(flags).unwrap_or_else(print_usage_error)
+        }
         ["bench", "train", "--quick"] => bench::show_train_bench_quick(),
         ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => {
             bench::bench_fuzz_targets(targets)
@@ -65,12 +67,14 @@ Usage: cargo xtask <COMMAND>
 
 Commands:
   check             The fast part of `test`: format, names and comments, lints, unit tests.
-  test              Format, lints, purity of the cores, all tests, a short run of the fuzz targets,
-                    docs, example configs, quickstart, the Python package. Stops at the first stage
-                    that fails and prints the command that repeats it. With --install it installs
-                    missing system packages by apt, for tests that are skipped otherwise.
+  test              Format, lints, purity of the cores, tests, a short run of the fuzz targets, docs,
+                    example configs, quickstart, the Python package. Stops at the first stage that
+                    fails and prints the command that repeats it. With --long it runs the long
+                    simulations and the oldest PyTorch too, which are skipped otherwise. With
+                    --install it installs missing system packages by apt, for tests that are
+                    skipped otherwise.
   python            Wheel, Python tests, PyTorch: these stages of `test` alone. With --built the wheel
-                    of the last run is tested.
+                    of the last run is tested, with --newest no other PyTorch than the newest.
   package           Wheel, Debian package, tarball, OCI image, list of parts (SPDX) and SHA256SUMS,
                     below target/package/dist. With --verify everything is built twice, and must
                     be equal byte for byte. Takes minutes.

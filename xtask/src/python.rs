@@ -19,7 +19,9 @@ const TEST_PACKAGES: [&str; 8] = [
 ];
 /// The versions of PyTorch with which the Python tests run: the newest, and the oldest that is
 /// supported.
-const TORCH_VERSIONS: [&str; 2] = ["2.15.0", "2.9.1"];
+pub const TORCH_VERSIONS: [&str; 2] = ["2.15.0", "2.9.1"];
+/// The command that runs what is skipped for the time that it takes.
+const LONG_COMMAND: &str = "long: cargo xtask test --long";
 /// The packages on which PyTorch and its tests depend, its own tests among them. Those of CUDA are
 /// left out: they take 4 GB, and the tests never call them.
 const TORCH_DEPENDENCIES: [&str; 15] = [
@@ -79,8 +81,14 @@ pub fn build_python_package(
 }
 
 /// Runs the tests of the Python package that [`build_python_package`] has built; then installs the
-/// wheel and tests with each PyTorch. Needs no cargo, so it can run beside other stages.
-pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(), CommandFailure> {
+/// wheel and tests with the first `torch_versions` of [`TORCH_VERSIONS`]. Needs no cargo, so it can
+/// run beside other stages.
+pub fn check_python(
+    root: &Path,
+    target: &Path,
+    torch_versions: usize,
+    tally: &mut Tally,
+) -> Result<(), CommandFailure> {
     let folder = target.join("python");
     let plain = PythonEnvironment::new(root, folder.join("venv"));
     if !folder.join("dist").exists() {
@@ -102,9 +110,12 @@ pub fn check_python(root: &Path, target: &Path, tally: &mut Tally) -> Result<(),
     for example in ["numpy_sum", "jax_sum"] {
         plain.run_example(example, tally)?;
     }
-    for version in TORCH_VERSIONS {
+    let (wanted, others) = TORCH_VERSIONS.split_at(torch_versions);
+    for version in wanted {
         check_python_with_torch(&plain, &folder, (&wheel, version), tally)?;
     }
+    let skips = others.iter().map(|version| format!("python: PyTorch {version}: {LONG_COMMAND}"));
+    tally.skipped.extend(skips);
     Ok(())
 }
 

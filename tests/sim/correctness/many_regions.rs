@@ -76,6 +76,7 @@ fn small_segments(mesh: Mesh) -> Mesh {
 const SEGMENT_BYTES: u64 = 16 << 10;
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn two_to_four_regions_give_every_rank_the_same_bits() {
     let shapes = [&[1, 1][..], &[3, 1], &[1, 1, 1], &[2, 3, 1], &[1, 8, 2, 5]];
     for (seed, ranks) in (1..).zip(shapes) {
@@ -115,6 +116,7 @@ fn ports_that_carry_more_one_way_change_no_bit() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn gateways_share_by_port_and_a_sidecar_owns_nothing() {
     let port = |ranks, rate| MeshGateway::with_port(ranks, mbit(rate));
     let sidecar = MeshGateway::sidecar;
@@ -301,11 +303,13 @@ fn every_shape_of_two_regions() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn every_shape_of_three_regions() {
     every_shape(3);
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn every_shape_of_four_regions() {
     every_shape(4);
 }

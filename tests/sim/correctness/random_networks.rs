@@ -37,6 +37,7 @@ fn run(seed: u64) {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn four_mebibytes_are_summed_right_under_every_seed() {
     let first = std::env::var(SEED_VARIABLE).ok();
     if let Some(seed) = first.map(|seed| seed.parse().expect("a number")) {

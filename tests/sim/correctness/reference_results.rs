@@ -223,11 +223,13 @@ fn long_cases(part: usize) {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_million_elements_even_cases() {
     long_cases(0);
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_million_elements_odd_cases() {
     long_cases(1);
 }

@@ -83,6 +83,7 @@ fn a_link_begins_with_the_fewest_lanes() {
 
 /// The link is full, so that a lane more earns nothing, whatever the core does.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_full_core_tries_a_lane_that_costs_nothing() {
     simulate(async {
         let lab = Lab::start(&Shape { rate: mbit(200), ..Shape::new(1, 1) }, 1).await;
@@ -108,6 +109,7 @@ fn a_full_core_tries_a_lane_that_costs_nothing() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_dead_path_of_the_only_lane_is_replaced_soon() {
     simulate(async {
         let lab = Lab::start(&Shape::new(1, 1), 1).await;

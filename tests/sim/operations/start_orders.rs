@@ -158,6 +158,7 @@ fn run(seed: u64) {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn start_orders_within_20_s_raise_no_alarm() {
     let next = AtomicU64::new(1);
     let run_some = || {

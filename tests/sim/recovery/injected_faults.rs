@@ -29,6 +29,7 @@ fn all_right(scenarios: impl Iterator<Item = Scenario> + Send) -> RunSummary {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn random_faults_do_no_more_harm_than_they_may() {
     let total = all_right((0..SEEDS).map(Scenario::random));
     let share = total.struck_in_flight();
@@ -36,6 +37,7 @@ fn random_faults_do_no_more_harm_than_they_may() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn named_faults_do_no_more_harm_than_they_may() {
     let names = named().into_iter().map(|known| known.name);
     let each = |name: String| {

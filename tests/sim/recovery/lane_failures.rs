@@ -43,6 +43,7 @@ async fn seconds(
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_killed_lane_costs_only_the_bytes_it_had_sent() {
     let shape = Shape { lanes: 4, ..Shape::new(1, 1) };
     for at in [EAST, WEST] {
@@ -75,6 +76,7 @@ fn a_killed_lane_costs_only_the_bytes_it_had_sent() {
 
 /// Only missing packets show that the path is dead.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_lane_with_a_dead_path_closes_alone() {
     simulate(async {
         let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, 1).await;
@@ -98,6 +100,7 @@ fn a_lane_with_a_dead_path_closes_alone() {
 /// The peer continues with another controller. This includes a sender that waits for window space
 /// of the previous controller, since the path carries half of a lane's share.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_lane_survives_a_new_address_in_mid_segment() {
     simulate(async {
         let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, 1).await;
@@ -130,6 +133,7 @@ fn a_lane_survives_a_new_address_in_mid_segment() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn one_lane_at_half_speed_does_not_halve_the_others() {
     let run = |slow: bool, seed: u64| {
         simulate(async {
@@ -161,6 +165,7 @@ fn one_lane_at_half_speed_does_not_halve_the_others() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn in_flight_never_exceeds_window_or_grants() {
     for (shape, again) in [
         (Shape { lanes: 4, ..Shape::new(1, 1) }, false),

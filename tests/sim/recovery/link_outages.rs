@@ -54,6 +54,7 @@ fn cut_and_heal(ways: &[GatewayId], after: Span, cut: Span, seed: u64) {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn collectives_continue_three_round_trips_after_an_outage() {
     for ways in CUTS {
         for tenth in [1, 4, 6] {
@@ -65,6 +66,7 @@ fn collectives_continue_three_round_trips_after_an_outage() {
 /// The limit allows for one liveness probe, which takes a round trip and QUIC's acknowledgement
 /// delay.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn an_idle_link_is_full_soon_after_an_outage() {
     for ways in CUTS {
         for after in [100, 700] {
@@ -83,6 +85,7 @@ fn an_idle_link_is_full_soon_after_an_outage() {
 /// The bytes in flight far exceed a short link's queue. Retransmitted at once they would be lost
 /// again and charged to the pacer, which would then send nothing new for 100 ms.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_short_link_is_nearly_full_right_after_an_outage() {
     // The queue holds 33 packets, or 5.
     let packets = [(1500, 140.0), (9000, 60.0)];
@@ -101,6 +104,7 @@ fn a_short_link_is_nearly_full_right_after_an_outage() {
 
 /// A short outage hits only part of a window; the loss of one quarter in six is detected at once.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_link_is_full_soon_after_a_round_trips_outage() {
     for (ways, quarters) in CUTS.into_iter().flat_map(|ways| [1, 2, 4, 6].map(|of| (ways, of))) {
         let shape = Shape { rate: RATE, ..Shape::new(1, 1) };
@@ -147,6 +151,7 @@ fn out_and_back(
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_cut_of_five_seconds_is_survived() {
     for ways in CUTS {
         for (seed, after) in [10, 150, 300, 450, 600].into_iter().enumerate() {

@@ -183,6 +183,7 @@ async fn hold_to_half(lab: &Lab) {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_halved_link_gets_a_new_plan_within_ten_collectives() {
     for (seed, mtu) in [(1, MTU), (2, LONG_MTU), (3, LONG_MTU)] {
         named_by_its_ends(&halved((&[1, 1, 1], mtu), 1, seed, respec_to_half));
@@ -191,6 +192,7 @@ fn a_halved_link_gets_a_new_plan_within_ten_collectives() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_link_that_an_operator_halves_is_planned_for() {
     nobody_is_named(&halved((&[1, 1, 1], MTU), 1, 5, hold_to_half));
     nobody_is_named(&halved((&[3, 1, 2, 1], LONG_MTU), 1, 6, hold_to_half));
@@ -198,6 +200,7 @@ fn a_link_that_an_operator_halves_is_planned_for() {
 
 /// Two regions have no other path.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn the_only_link_keeps_its_plan_at_half_rate() {
     for (seed, mtu) in [(2, MTU), (7, LONG_MTU)] {
         named_by_its_ends(&halved((&[2, 1], mtu), 0, seed, respec_to_half));
@@ -206,6 +209,7 @@ fn the_only_link_keeps_its_plan_at_half_rate() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_steady_link_keeps_its_plan_despite_loss_and_jitter() {
     for seed in [1, 2] {
         simulate(async {

@@ -108,6 +108,7 @@ fn all_near(flow: &Flow, begin: TimeNs, rtt: Span, mbits: f64) {
 const ROUNDS: u64 = 6;
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn an_operators_rate_is_met_within_three_round_trips() {
     for (at, shape) in [(EAST, Shape::new(1, 1)), (WEST, Shape::with_long_packets(1, 1))] {
         simulate(async {
@@ -126,6 +127,7 @@ fn an_operators_rate_is_met_within_three_round_trips() {
 
 /// The sender has to find out by itself; offered rates then vary with the queues of lanes.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_halved_capacity_is_met_soon_after_the_alarm() {
     halves_unsaid(1000, RTT, 2, Shape::new(1, 1));
     halves_unsaid(1000, RTT, 4, Shape::with_long_packets(1, 1));
@@ -133,6 +135,7 @@ fn a_halved_capacity_is_met_soon_after_the_alarm() {
 
 /// The few packets before a collective are acknowledged a round trip later, which is no outage.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_halved_far_capacity_is_met_soon_after_the_alarm() {
     halves_unsaid(250, Span::from_ms(200), 1, Shape::new(1, 1));
 }
@@ -171,6 +174,7 @@ fn halves_unsaid(rate: u64, rtt: Span, seed: u64, shape: Shape) {
 
 /// A segment then takes most of a minute, far longer than a stall may last.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_link_limited_to_a_ten_thousandth_stays_alive() {
     simulate(async {
         let lab = Lab::start(&Shape::with_long_packets(1, 1), 8).await;
@@ -191,6 +195,7 @@ fn a_link_limited_to_a_ten_thousandth_stays_alive() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn an_operators_rate_applies_at_both_ends_until_lifted() {
     simulate(async {
         let lab = Lab::start(&Shape::with_long_packets(1, 1), 1).await;
@@ -250,6 +255,7 @@ fn every_gateway_of_both_regions_gets_the_rate() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn loss_above_the_fabrics_raises_an_alarm_until_it_ends() {
     let shape = Shape { loss: ppm(1000), true_loss: Some(ppm(5000)), ..Shape::new(1, 1) };
     let log = Log::default();
@@ -275,6 +281,7 @@ fn loss_above_the_fabrics_raises_an_alarm_until_it_ends() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn loss_that_the_fabric_expects_raises_no_alarm() {
     let shape = Shape { loss: ppm(10_000), ..Shape::new(1, 1) };
     simulate(async {
@@ -288,6 +295,7 @@ fn loss_that_the_fabric_expects_raises_no_alarm() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_longer_path_is_full_within_ten_round_trips() {
     for (rtt, shape) in [(80, Shape::with_long_packets(1, 1)), (20, Shape::new(1, 1))] {
         simulate(async {
@@ -307,6 +315,7 @@ fn a_longer_path_is_full_within_ten_round_trips() {
 /// would be lost, and all would wait in a full queue. In one of six seeds one direction still loses
 /// nine in a thousand.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_link_slightly_below_its_rate_loses_little() {
     let mut seen: Vec<(f64, f64)> = (1..=5).map(carried_of_a_little_less).collect();
     println!("part lost, and part filled: {seen:.4?}");
@@ -344,6 +353,7 @@ fn carried_of_a_little_less(seed: u64) -> (f64, f64) {
 
 /// The configured RTT is a fifth of the real one.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn windows_follow_a_path_far_longer_than_configured() {
     simulate(async {
         let lab = Lab::start(&Shape { rtt: Span::from_ms(20), ..Shape::new(1, 1) }, 1).await;

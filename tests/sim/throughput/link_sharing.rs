@@ -70,6 +70,7 @@ fn a_mebibyte_waits_for_one_segment_per_lane() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn two_jobs_share_a_link_by_weight_and_fill_it() {
     for (weights, ratio) in [((1, 1), 1.0), ((3, 1), 3.0)] {
         simulate(async {
@@ -135,6 +136,7 @@ async fn keep_posting(lab: &Lab, clients: &[Client], bytes: u64, stop: units::Ti
 /// 6.4 MB at 100 Mbit/s hold as many bandwidth-delay products as the 64 MB at 1 Gbit/s of `cargo
 /// xtask bench wan`.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn lone_all_reduces_under_loss_take_nearly_equal_time() {
     let loss = Fraction::from_ppb(100_000).expect("0.01 %");
     let rate = BitRate::from_bits_per_second(100_000_000);
@@ -149,6 +151,7 @@ fn lone_all_reduces_under_loss_take_nearly_equal_time() {
 /// bench wan`. Efficiency was 0.90 to 0.93 while parity of the previous collective displaced that
 /// of the last.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn eight_large_all_reduces_fill_a_long_lossy_link() {
     let loss = Fraction::from_ppb(10_000_000).expect("1 %");
     let shape = Shape { rtt: Span::from_ms(100), loss, ..Shape::new(1, 1) };

@@ -57,6 +57,7 @@ fn jumbo_frames_pass() {
 /// At 2 ms few packets in flight are lost, and parity for four segments takes about as long as a
 /// loss costs on average. The fabric states four times that loss to enable parity for comparison.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn tail_fec_is_off_where_it_gains_nothing() {
     let [loss, more] = [100_000, 400_000].map(|ppb| Fraction::from_ppb(ppb).expect("below 1"));
     let near = Shape { loss, rtt: Span::from_ms(2), ..Shape::new(1, 1) };
@@ -76,6 +77,7 @@ fn tail_fec_is_off_where_it_gains_nothing() {
 
 /// The fabric states no loss on a lossy link to disable parity for comparison.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn tail_fec_saves_the_round_trip_of_retransmission() {
     for (parts_per_million, least, without) in [(1_000, 0.97, 0.95), (10_000, 0.93, 0.93)] {
         let loss = Fraction::from_ppb(parts_per_million * 1000).expect("below 1");

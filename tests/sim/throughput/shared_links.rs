@@ -72,6 +72,7 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_link_of_unknown_rate_is_filled() {
     let mut bad = Vec::new();
     for (rate, rtt_ms, loss, queue, mtu) in [
@@ -199,6 +200,7 @@ fn beside(kind: CrossKind, rtt_ms: u64, queue_thousandths: u32) -> [f64; 2] {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_link_is_shared_with_cubic_and_bbr() {
     for (kind, least) in [(CrossKind::Cubic, 0.75), (CrossKind::Bbr, 0.55)] {
         for queue in [1000, 4000] {

@@ -77,6 +77,7 @@ fn relays_below_a_slow_link_hold_one_window() {
 /// A large buffer fills for seconds a relay's window, the unsolicited window of a link or LAN, or
 /// the memory for partials.
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn small_buffers_do_not_wait_for_a_large_one() {
     let near = || {
         let mut mesh = chain();

@@ -74,10 +74,11 @@ impl TestProgram {
     }
 
     /// Returns the command line that runs the tests and gives way to other programs where the
-    /// processor is busy.
-    pub fn patient_command(&self) -> CommandLine {
+    /// processor is busy. `arguments` are for the test runner.
+    pub fn patient_command(&self, arguments: &[&str]) -> CommandLine {
         let program = self.program.display().to_string();
-        self.with_environment(CommandLine::in_path(&["nice", "-n", "10", &program]))
+        let words = [&["nice", "-n", "10", &program], arguments].concat();
+        self.with_environment(CommandLine::in_path(&words))
     }
 
     /// Adds to a command line what cargo gives to tests.

@@ -77,16 +77,21 @@ const BUILD_STAGE: Stage = Stage {
 const SIMULATION_STAGE: Stage = Stage {
     name: "simulation",
     purpose: "whole gateways in virtual time",
-    seconds: 1690,
+    seconds: 300,
     work: StageWork::Beside {
-        command: |workspace| {
-            let programs = test_programs::list_test_programs(&workspace.root)?;
-            let simulation = programs.iter().find(|program| is_simulation_test(program));
-            let missing = || CommandLine::cargo(&TEST_ARGUMENTS).failure(&"built no simulation");
-            simulation.map(TestProgram::patient_command).ok_or_else(missing)
-        },
+        command: |workspace| simulation_command(workspace, &[]),
         count: Tally::add_test_line,
     },
+};
+/// The same as [`SIMULATION_STAGE`], with the tests that take longer than 10 s.
+const LONG_SIMULATION_STAGE: Stage = Stage {
+    purpose: "whole gateways in virtual time, long tests too",
+    seconds: 1690,
+    work: StageWork::Beside {
+        command: |workspace| simulation_command(workspace, &["--include-ignored"]),
+        count: Tally::add_test_line,
+    },
+    ..SIMULATION_STAGE
 };
 /// The stage of all Rust tests except those in virtual time, those of tidy and those of fuzz, which
 /// have stages of their own.
@@ -163,40 +168,46 @@ const WHEEL_STAGE: Stage = Stage {
         python::build_python_package(&workspace.root, workspace.target_folder(), tally)
     }),
 };
-/// The stage that runs the Python tests, with and without PyTorch.
+/// The stage that runs the Python tests, without PyTorch and with the newest one.
 const PYTHON_STAGE: Stage = Stage {
-    name: PYTHON_STAGE_NAME,
-    purpose: PYTHON_STAGE_PURPOSE,
+    name: "python",
+    purpose: "Python tests, PyTorch 2.15; puts 1.5 GB of packages below target",
+    seconds: 360,
+    work: StageWork::InTurn(|workspace, tally| {
+        python::check_python(&workspace.root, workspace.target_folder(), 1, tally)
+    }),
+};
+/// The same as [`PYTHON_STAGE`], with all versions of PyTorch.
+const LONG_PYTHON_STAGE: Stage = Stage {
+    purpose: "Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target",
     seconds: 600,
     work: StageWork::InTurn(|workspace, tally| {
-        python::check_python(&workspace.root, workspace.target_folder(), tally)
+        let versions = python::TORCH_VERSIONS.len();
+        python::check_python(&workspace.root, workspace.target_folder(), versions, tally)
     }),
+    ..PYTHON_STAGE
 };
 /// The same as [`PYTHON_STAGE`], but as a process of its own beside other stages: its tests wait
 /// most of the time.
 const PYTHON_STAGE_BESIDE: Stage = Stage {
-    name: PYTHON_STAGE_NAME,
-    purpose: PYTHON_STAGE_PURPOSE,
-    seconds: 1690,
+    seconds: 600,
     work: StageWork::Beside {
-        command: |_| {
-            let this = std::env::current_exe().map_err(|error| CommandFailure {
-                why: format!("the path of this program: {error}"),
-                repeat: "cargo xtask python".to_owned(),
-            })?;
-            let line = CommandLine::program(&this, &["python", "--built"]);
-            Ok(line.repeated_by("cargo xtask python".to_owned()))
-        },
+        command: |_| python_command(&["python", "--built", "--newest"]),
         count: Tally::add_summary_line,
     },
+    ..PYTHON_STAGE
 };
-/// The name of the stage of the Python tests in lists and summaries.
-const PYTHON_STAGE_NAME: &str = "python";
-/// The purpose of the stage of the Python tests, in words for the list of stages.
-const PYTHON_STAGE_PURPOSE: &str =
-    "Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target";
+/// The same as [`LONG_PYTHON_STAGE`], but as a process of its own beside other stages.
+const LONG_PYTHON_STAGE_BESIDE: Stage = Stage {
+    seconds: 1690,
+    work: StageWork::Beside {
+        command: |_| python_command(&["python", "--built"]),
+        count: Tally::add_summary_line,
+    },
+    ..LONG_PYTHON_STAGE
+};
 
-/// The stages of `cargo xtask test`: everything that must hold before a merge.
+/// The stages of `cargo xtask test`.
 const ALL_STAGES: [Stage; 16] = [
     TOOLS_STAGE,
     FORMAT_STAGE,
@@ -215,19 +226,45 @@ const ALL_STAGES: [Stage; 16] = [
     QUICKSTART_STAGE,
     FAULTS_STAGE,
 ];
+/// The stages of `cargo xtask test --long`: everything that must hold before a merge.
+const LONG_STAGES: [Stage; 16] = [
+    TOOLS_STAGE,
+    FORMAT_STAGE,
+    TIDY_STAGE,
+    CORE_PURITY_STAGE,
+    CLIPPY_STAGE,
+    DOCS_STAGE,
+    WHEEL_STAGE,
+    BUILD_STAGE,
+    LONG_SIMULATION_STAGE,
+    LONG_PYTHON_STAGE_BESIDE,
+    TESTS_STAGE,
+    MUTANTS_STAGE,
+    FUZZ_STAGE,
+    CONFIGS_STAGE,
+    QUICKSTART_STAGE,
+    FAULTS_STAGE,
+];
 /// Stages of `cargo xtask check`: the fast ones of [`ALL_STAGES`], and the unit tests, which there
 /// are a part of [`TESTS_STAGE`].
 const FAST_STAGES: [Stage; 5] =
     [FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE, CLIPPY_STAGE, UNIT_TESTS_STAGE];
 
-/// Runs `cargo xtask test`; `may_install` allows missing system packages to be installed.
-pub fn run_all_test_stages(may_install: bool) -> ExitCode {
-    let title = if may_install {
-        "cargo xtask test, which installs missing system packages"
-    } else {
-        "cargo xtask test"
-    };
-    stage_runner::run_stages(title, &Workspace::current(may_install), &ALL_STAGES)
+/// Runs `cargo xtask test`; `None` for an unknown flag. `--install` allows missing system packages to
+/// be installed, `--long` adds the long tests.
+pub fn run_all_test_stages(flags: &[&str]) -> Option<ExitCode> {
+    let [may_install, is_long] = known_flags(flags, ["--install", "--long"])?;
+    let name = [&["cargo xtask test"], flags].concat().join(" ");
+    let title =
+        if may_install { format!("{name}, which installs missing system packages") } else { name };
+    let stages = if is_long { &LONG_STAGES } else { &ALL_STAGES };
+    Some(stage_runner::run_stages(&title, &Workspace::current(may_install), stages))
+}
+
+/// Returns which of the `known` flags are given; `None` where another one is.
+fn known_flags<const N: usize>(flags: &[&str], known: [&str; N]) -> Option<[bool; N]> {
+    let all_known = flags.iter().all(|flag| known.contains(flag));
+    all_known.then(|| known.map(|flag| flags.contains(&flag)))
 }
 
 /// Runs `cargo xtask check`.
@@ -236,10 +273,37 @@ pub fn run_fast_test_stages() -> ExitCode {
 }
 
 /// Runs `cargo xtask python`: the tests of the Python package, which need nothing that other stages
-/// build, except the wheel if it `is_built`.
-pub fn run_python_test_stages(is_built: bool) -> ExitCode {
-    let stages = if is_built { &[PYTHON_STAGE][..] } else { &[WHEEL_STAGE, PYTHON_STAGE] };
-    stage_runner::run_stages("cargo xtask python", &Workspace::current(false), stages)
+/// build, except the wheel with `--built`; `None` for an unknown flag. `--newest` leaves other
+/// versions of PyTorch out.
+pub fn run_python_test_stages(flags: &[&str]) -> Option<ExitCode> {
+    let [is_built, is_newest] = known_flags(flags, ["--built", "--newest"])?;
+    let tests = if is_newest { PYTHON_STAGE } else { LONG_PYTHON_STAGE };
+    let stages = if is_built { vec![tests] } else { vec![WHEEL_STAGE, tests] };
+    let title = [&["cargo xtask python"], flags].concat().join(" ");
+    Some(stage_runner::run_stages(&title, &Workspace::current(false), &stages))
+}
+
+/// Returns the command line of the simulation's tests, with `arguments` for the test runner.
+fn simulation_command(
+    workspace: &Workspace,
+    arguments: &[&str],
+) -> Result<CommandLine, CommandFailure> {
+    let programs = test_programs::list_test_programs(&workspace.root)?;
+    let simulation = programs.iter().find(|program| is_simulation_test(program));
+    let missing = || CommandLine::cargo(&TEST_ARGUMENTS).failure(&"built no simulation");
+    simulation.map(|program| program.patient_command(arguments)).ok_or_else(missing)
+}
+
+/// Returns the command line of this program with `words`, for the Python stages in a process of their
+/// own.
+fn python_command(words: &[&str]) -> Result<CommandLine, CommandFailure> {
+    let repeat = "cargo xtask python".to_owned();
+    match std::env::current_exe() {
+        Ok(this) => Ok(CommandLine::program(&this, words).repeated_by(repeat)),
+        Err(error) => {
+            Err(CommandFailure { why: format!("the path of this program: {error}"), repeat })
+        }
+    }
 }
 
 /// Checks that rustfmt, clippy and a C compiler are there. The failure names all that are missing,
