@@ -207,45 +207,32 @@ const LONG_PYTHON_STAGE_BESIDE: Stage = Stage {
     ..LONG_PYTHON_STAGE
 };
 
-/// The stages of `cargo xtask test`.
-const ALL_STAGES: [Stage; 16] = [
-    TOOLS_STAGE,
-    FORMAT_STAGE,
-    TIDY_STAGE,
-    CORE_PURITY_STAGE,
-    CLIPPY_STAGE,
-    DOCS_STAGE,
-    WHEEL_STAGE,
-    BUILD_STAGE,
-    SIMULATION_STAGE,
-    PYTHON_STAGE_BESIDE,
-    TESTS_STAGE,
-    MUTANTS_STAGE,
-    FUZZ_STAGE,
-    CONFIGS_STAGE,
-    QUICKSTART_STAGE,
-    FAULTS_STAGE,
-];
-/// The stages of `cargo xtask test --long`: everything that must hold before a merge.
-const LONG_STAGES: [Stage; 16] = [
-    TOOLS_STAGE,
-    FORMAT_STAGE,
-    TIDY_STAGE,
-    CORE_PURITY_STAGE,
-    CLIPPY_STAGE,
-    DOCS_STAGE,
-    WHEEL_STAGE,
-    BUILD_STAGE,
-    LONG_SIMULATION_STAGE,
-    LONG_PYTHON_STAGE_BESIDE,
-    TESTS_STAGE,
-    MUTANTS_STAGE,
-    FUZZ_STAGE,
-    CONFIGS_STAGE,
-    QUICKSTART_STAGE,
-    FAULTS_STAGE,
-];
-/// Stages of `cargo xtask check`: the fast ones of [`ALL_STAGES`], and the unit tests, which there
+/// Returns the stages of `cargo xtask test`; with the long tests where `is_long`.
+fn all_stages(is_long: bool) -> [Stage; 16] {
+    let (simulation, python) = match is_long {
+        true => (LONG_SIMULATION_STAGE, LONG_PYTHON_STAGE_BESIDE),
+        false => (SIMULATION_STAGE, PYTHON_STAGE_BESIDE),
+    };
+    [
+        TOOLS_STAGE,
+        FORMAT_STAGE,
+        TIDY_STAGE,
+        CORE_PURITY_STAGE,
+        CLIPPY_STAGE,
+        DOCS_STAGE,
+        WHEEL_STAGE,
+        BUILD_STAGE,
+        simulation,
+        python,
+        TESTS_STAGE,
+        MUTANTS_STAGE,
+        FUZZ_STAGE,
+        CONFIGS_STAGE,
+        QUICKSTART_STAGE,
+        FAULTS_STAGE,
+    ]
+}
+/// Stages of `cargo xtask check`: the fast ones of [`all_stages`], and the unit tests, which there
 /// are a part of [`TESTS_STAGE`].
 const FAST_STAGES: [Stage; 5] =
     [FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE, CLIPPY_STAGE, UNIT_TESTS_STAGE];
@@ -257,8 +244,8 @@ pub fn run_all_test_stages(flags: &[&str]) -> Option<ExitCode> {
     let name = [&["cargo xtask test"], flags].concat().join(" ");
     let title =
         if may_install { format!("{name}, which installs missing system packages") } else { name };
-    let stages = if is_long { &LONG_STAGES } else { &ALL_STAGES };
-    Some(stage_runner::run_stages(&title, &Workspace::current(may_install), stages))
+    let stages = all_stages(is_long);
+    Some(stage_runner::run_stages(&title, &Workspace::current(may_install), &stages))
 }
 
 /// Returns which of the `known` flags are given; `None` where another one is.
