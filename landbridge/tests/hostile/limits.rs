@@ -143,6 +143,7 @@ fn a_gateway_with_few_descriptors_is_up_or_refuses() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_client_works_or_refuses_at_every_limit() {
     let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let deployment = running();

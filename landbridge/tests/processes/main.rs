@@ -74,6 +74,7 @@ fn agree(deployment: &Deployment, east: u32, west: u32, rest: &[&str]) {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn fifteen_cases_of_three_ranks_and_one() {
     let mut deployment = deployment(3, 1);
     deployment.run_gateways();
@@ -99,6 +100,7 @@ fn fifteen_cases_of_three_ranks_and_one() {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn fifteen_cases_of_two_ranks_and_two() {
     let mut deployment = deployment(2, 2);
     deployment.run_gateways();

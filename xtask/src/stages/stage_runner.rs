@@ -168,7 +168,12 @@ fn print_stage_summary(stages: &[Stage], results: &mut Results, all: Duration) {
     println!("{:16}{:>9}", "all", rounded(all));
     if !tally.skipped.is_empty() {
         println!("\nSKIPPED, so not shown to work:");
-        tally.skipped.iter().for_each(|what| println!("  skipped: {what}"));
+        let is_long = |what: &&String| what.contains("long: cargo xtask test --long");
+        let (long, others): (Vec<_>, Vec<_>) = tally.skipped.iter().partition(is_long);
+        others.iter().for_each(|what| println!("  skipped: {what}"));
+        if !long.is_empty() {
+            println!("  skipped: {} long tests, which cargo xtask test --long runs", long.len());
+        }
     }
     for (stage, _, failure) in ended.iter() {
         let Some(failure) = failure else { continue };

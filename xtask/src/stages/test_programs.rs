@@ -68,9 +68,9 @@ fn test_package_name(id: &str) -> Option<String> {
 }
 
 impl TestProgram {
-    /// Returns the command line that runs the tests.
-    pub fn command(&self) -> CommandLine {
-        self.with_environment(CommandLine::program(&self.program, &[]))
+    /// Returns the command line that runs the tests. `arguments` are for the test runner.
+    pub fn command(&self, arguments: &[&str]) -> CommandLine {
+        self.with_environment(CommandLine::program(&self.program, arguments))
     }
 
     /// Returns the command line that runs the tests and gives way to other programs where the
@@ -103,7 +103,7 @@ mod tests {
             "profile":{"test":true},"executable":"/code/target/debug/deps/sim-1"}"#;
         let program = parse_test_program(message).expect("a test program");
         assert_eq!((&*program.package, &*program.target), ("scenarios", "sim"));
-        let repeat = program.command().failure(&"").repeat;
+        let repeat = program.command(&[]).failure(&"").repeat;
         assert_eq!(repeat, "cargo test --package scenarios --all-features --test sim");
         let no_test = message.replace("\"test\":true", "\"test\":false");
         assert!(parse_test_program(&no_test).is_none());

@@ -98,12 +98,19 @@ const LONG_SIMULATION_STAGE: Stage = Stage {
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
     purpose: "tests of all crates, and gateways as processes",
+    seconds: 420,
+    work: StageWork::InTurn(|workspace, tally| {
+        run_test_programs(workspace, tally, &[], is_test_of_tests_stage)
+    }),
+};
+/// The same as [`TESTS_STAGE`], with the tests that take longer than 10 s.
+const LONG_TESTS_STAGE: Stage = Stage {
+    purpose: "tests of all crates, gateways as processes, long ones too",
     seconds: 560,
     work: StageWork::InTurn(|workspace, tally| {
-        run_test_programs(workspace, tally, |program| {
-            !is_simulation_test(program) && !["tidy", "fuzz"].contains(&&*program.package)
-        })
+        run_test_programs(workspace, tally, &["--include-ignored"], is_test_of_tests_stage)
     }),
+    ..TESTS_STAGE
 };
 /// The stage in which the simulation must find each mutant.
 const MUTANTS_STAGE: Stage = Stage {
@@ -124,7 +131,7 @@ const FUZZ_STAGE: Stage = Stage {
     purpose: "each decoder over its seeds and 20,000 mutations",
     seconds: 40,
     work: StageWork::InTurn(|workspace, tally| {
-        run_test_programs(workspace, tally, |program| program.package == "fuzz")
+        run_test_programs(workspace, tally, &[], |program| program.package == "fuzz")
     }),
 };
 /// The stage in which rustdoc must give no warning.
@@ -208,12 +215,8 @@ const LONG_PYTHON_STAGE_BESIDE: Stage = Stage {
 };
 
 /// Returns the stages of `cargo xtask test`; with the long tests where `is_long`.
-fn all_stages(is_long: bool) -> [Stage; 16] {
-    let (simulation, python) = match is_long {
-        true => (LONG_SIMULATION_STAGE, LONG_PYTHON_STAGE_BESIDE),
-        false => (SIMULATION_STAGE, PYTHON_STAGE_BESIDE),
-    };
-    [
+fn all_stages(is_long: bool) -> Vec<Stage> {
+    let mut stages = vec![
         TOOLS_STAGE,
         FORMAT_STAGE,
         TIDY_STAGE,
@@ -222,15 +225,15 @@ fn all_stages(is_long: bool) -> [Stage; 16] {
         DOCS_STAGE,
         WHEEL_STAGE,
         BUILD_STAGE,
-        simulation,
-        python,
-        TESTS_STAGE,
-        MUTANTS_STAGE,
-        FUZZ_STAGE,
-        CONFIGS_STAGE,
-        QUICKSTART_STAGE,
-        FAULTS_STAGE,
-    ]
+    ];
+    stages.extend(match is_long {
+        true => {
+            &[LONG_SIMULATION_STAGE, LONG_PYTHON_STAGE_BESIDE, LONG_TESTS_STAGE, MUTANTS_STAGE][..]
+        }
+        false => &[SIMULATION_STAGE, PYTHON_STAGE_BESIDE, TESTS_STAGE],
+    });
+    stages.extend([FUZZ_STAGE, CONFIGS_STAGE, QUICKSTART_STAGE, FAULTS_STAGE]);
+    stages
 }
 /// Stages of `cargo xtask check`: the fast ones of [`all_stages`], and the unit tests, which there
 /// are a part of [`TESTS_STAGE`].
@@ -357,18 +360,24 @@ fn is_simulation_test(program: &TestProgram) -> bool {
     (&*program.package, &*program.target) == ("scenarios", "sim")
 }
 
-/// Runs those test programs that are `selected`, and counts their tests. All of them run, so that one
-/// report names every failure.
+/// Returns whether a program belongs to [`TESTS_STAGE`].
+fn is_test_of_tests_stage(program: &TestProgram) -> bool {
+    !is_simulation_test(program) && !["tidy", "fuzz"].contains(&&*program.package)
+}
+
+/// Runs those test programs that are `selected`, with `arguments` for the test runner, and counts
+/// their tests. All of them run, so that one report names every failure.
 fn run_test_programs(
     workspace: &Workspace,
     tally: &mut Tally,
+    arguments: &[&str],
     selected: fn(&TestProgram) -> bool,
 ) -> Result<(), CommandFailure> {
     let mut failure = None;
     for program in test_programs::list_test_programs(&workspace.root)? {
         if selected(&program) {
             println!("\n     Running {} of {}", program.target, program.package);
-            let line = program.command();
+            let line = program.command(arguments);
             let status = line.stream(&workspace.root, |line| tally.add_test_line(line))?;
             if !status.success() {
                 failure.get_or_insert(line.failure(&status));
