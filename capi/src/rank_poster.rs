@@ -105,8 +105,9 @@ impl RankPoster {
         Ok(handle)
     }
 
-    /// Returns the handle of an operation that was posted. The rank's thread follows it to its end,
-    /// and then frees `memory`.
+    /// Hands an operation that was posted to the rank's thread, and returns its handle. The thread
+    /// waits for the operation's end, copies the result as `delivery` says, and ends the use of
+    /// `memory`. `lies_in_arena` says that the caller's buffer is a part of the arena.
     fn follow(
         &self,
         posted: Operation,

@@ -30,8 +30,8 @@ impl RateFilter {
     }
 }
 
-/// 14 rounds: a lane's rate is the greatest delivery rate of so many. They hold one probe: 10 of
-/// cruise, 2 up and 2 down.
+/// 14 rounds: a lane's rate is the greatest delivery rate of its last 14 rounds. They hold a whole
+/// cycle of probing: 10 rounds of cruise, 2 up and 2 down.
 const RATE_ROUNDS: usize = 14;
 
 #[cfg(test)]

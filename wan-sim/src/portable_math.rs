@@ -18,7 +18,7 @@ pub(crate) fn portable_ln(x: f64) -> f64 {
     f64::from(exponent) * std::f64::consts::LN_2 + 2.0 * t * series
 }
 
-/// Returns the cube root of a number from zero, in operations that every machine rounds alike.
+/// Returns the cube root of a number that is not negative, in operations that every machine rounds alike.
 pub(crate) fn portable_cube_root(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;

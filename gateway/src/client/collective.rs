@@ -142,11 +142,10 @@ impl Client {
     /// A call that is dropped before it returns has either posted the collective or not.
     ///
     /// # Errors
-    /// [`PostError`] when the connection ended, or the epoch of [`Client::agree_to_epoch`]. Also at
-    /// one post after an epoch ended because of posts of ranks, if no collective of this rank has
-    /// failed for that.
-    /// The tensor comes back, and its contribution is intact. Every other error is the result of
-    /// [`Operation::ready`].
+    /// [`PostError`] when the connection has ended, or the epoch has to which this rank agreed by
+    /// [`Client::agree_to_epoch`]. If ranks disagreed and no collective of this rank failed for it,
+    /// its next post returns that failure, once. The tensor comes back, and its contribution is
+    /// intact. Every other error is the result of [`Operation::ready`].
     pub async fn post(&self, tensor: Tensor, spec: CollectiveSpec) -> Result<Operation, PostError> {
         self.post_with_counts(tensor, spec, Counts::Even).await
     }

@@ -121,7 +121,8 @@ pub(super) fn partials_budget_per_job(
     memory_parts(memory, reserved_memory_bytes(plan, fabric, me, of), of).partials_per_job
 }
 
-/// Divides `memory`, `reserved` bytes of which are reserved, for a number of jobs and of networks.
+/// Divides `memory` into partials for each of `jobs` jobs and receive windows for each of `networks`
+/// networks, and leaves `reserved` bytes for everything else.
 fn memory_parts(
     memory: ByteCount,
     reserved: ByteCount,

@@ -50,8 +50,8 @@ impl ControlChannel {
         Some((selected, self.generation))
     }
 
-    /// Records that the peer announced `generation` on a connection. Its messages come over that of
-    /// the latest generation.
+    /// Records that the peer announced `generation` on a connection. The peer's messages are taken
+    /// from the connection of the latest generation.
     pub fn handle_generation(&mut self, generation: u64, connection: ConnectionId) {
         self.incoming = self.incoming.max(Some((generation, connection)));
     }

@@ -24,9 +24,9 @@ pub(super) struct LostTime {
 }
 
 impl LostTime {
-    /// Adds a collective that completed at `now` with this straggler; returns the time that the
-    /// straggler cost. Buckets that overlap share a delay, so at most the time since the last
-    /// collective is lost.
+    /// Adds a collective that completed at `now`. Returns the time that its straggler cost, zero
+    /// without one. Collectives that overlap share a delay, so the cost is at most the time since the
+    /// previous collective completed.
     pub fn add_collective(&mut self, straggler: Option<Straggler>, now: TimeNs) -> Span {
         self.began.get_or_insert(now);
         let interval = self.last.replace(now).map_or(Span::ZERO, |last| now.since(last));

@@ -210,7 +210,8 @@ const STATM_SIZE: usize = 0;
 /// Field 5 of `/proc/self/statm`: private pages that may be written, and stacks.
 const STATM_DATA: usize = 5;
 
-/// Returns the limits of this process's memory cgroup and of those around it.
+/// Returns the limits of this process's memory cgroup and of its parents. `root` is `/`, or a folder
+/// with a copy of its files for tests.
 fn cgroup_memory_limits(root: &Path) -> Vec<MemoryLimit> {
     cgroups_of_process(root, "memory").iter().flat_map(memory_limits_of_cgroup).collect()
 }

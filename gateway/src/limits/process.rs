@@ -6,8 +6,7 @@ use std::fmt;
 use std::io;
 use units::ByteCount;
 
-/// 8 MiB: the stack that the first thread gets where the hard limit allows it, as Linux does by
-/// default.
+/// 8 MiB, Linux's default: the stack of the main thread, where the hard limit allows it.
 const STACK_BYTES: u64 = 8 << 20;
 /// 1 MiB: the least stack of the first thread. Commands were measured to need up to 128 KiB.
 const STACK_BYTES_MIN: u64 = 1 << 20;

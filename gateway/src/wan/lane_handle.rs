@@ -24,7 +24,8 @@ use units::Span;
 /// are repeated, a few for each tree and rank.
 const CONTROL_QUEUE_MAX: usize = 1 << 18;
 
-/// 256 MiB: the most bytes in that queue. Commands and a snapshot of several stores fit while a link is slow.
+/// 256 MiB: the most bytes of control messages that wait for one lane. Commands and snapshots of
+/// several stores pile up to less while a link is slow.
 /// Tested by `queued_control_messages_have_bounded_bytes`.
 const CONTROL_QUEUE_BYTES_MAX: u64 = 256 << 20;
 

@@ -99,7 +99,7 @@ impl MeshGraph {
         self.neighbours(one).binary_search(&other).is_ok()
     }
 
-    /// Whether the connection between two gateways is gone round.
+    /// Whether the direct connection between two gateways is down, so that routes avoid it.
     pub fn is_down(&self, one: GatewayId, other: GatewayId) -> bool {
         self.down.contains(&(one.min(other), one.max(other)))
     }

@@ -25,8 +25,8 @@ impl Plan {
 impl Tree {
     /// Returns the tree with gateway `root` as its only root.
     ///
-    /// The edges on the way up from `root` are reversed. The member of the root set nearest to
-    /// `root` becomes the parent of the others.
+    /// The edges on the way up from `root` are reversed. A tree may have several roots: the old root
+    /// nearest to `root` becomes the parent of the other old roots.
     pub fn rooted_at(&self, root: GatewayId) -> Self {
         let mut parents = self.parents.clone();
         let (mut at, mut reversed) = (root, BTreeMap::new());

@@ -34,10 +34,10 @@ pub trait MeanAccumulator: Copy {
     fn coefficient(weight: f64, total: f64) -> Self;
     /// Multiplies the value of an operand by its coefficient.
     fn times_coefficient(self, coefficient: Self) -> Self;
-    /// Adds two terms of a mean; the sum of finite terms is finite.
+    /// Adds two terms of a mean, and limits the sum of finite terms to the largest finite number.
     ///
-    /// Rounded coefficients may add up to more than one, which would overflow the mean of the
-    /// largest numbers.
+    /// The coefficients of all terms are rounded, so they may add up to more than one. A mean of the
+    /// largest numbers would then overflow.
     fn add_bounded(self, other: Self) -> Self;
 }
 

@@ -284,7 +284,8 @@ impl JobStore {
         self.actions.extend(answers.map(|(caller, answer)| StoreAction::Answer { caller, answer }));
     }
 
-    /// Returns the names of the gateways that the store waits for, as far as this one knows.
+    /// Returns the names of the gateways that the store waits for, as far as this gateway
+    /// knows.
     fn awaited_names(&self) -> String {
         let awaited = match &self.leader {
             Some(leader) => leader.lagging(&self.replica),

@@ -37,7 +37,7 @@ pub enum GroupFabricError {
 }
 
 impl GroupFabric {
-    /// Makes the fabric of the group of these ranks of `whole`, in ascending order.
+    /// Makes the fabric of a group from its `ranks` in the fabric `whole`. `ranks` must ascend.
     ///
     /// # Errors
     /// [`GroupFabricError`]: the caller named ranks that make no group.

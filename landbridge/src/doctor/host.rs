@@ -193,7 +193,7 @@ pub(super) fn check_host_token_file(job: &JobConfig, group: Option<u32>) -> Find
 }
 
 /// Checks that a secret file exists and that only its owner, and `group` if it is given, can read
-/// the file, by the judge of `landbridge run`.
+/// the file. `landbridge run` uses the same rule. `check` is the name of the finding.
 pub(super) fn check_host_secret_file(
     check: &'static str,
     path: &Path,

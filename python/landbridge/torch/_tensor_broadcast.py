@@ -128,8 +128,8 @@ def broadcast_tensors(
 
 
 def flat_cpu_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor in one dimension on the CPU, without a copy where its elements are plain
-    memory there already."""
+    """Returns the tensor in one dimension on the CPU, without a copy where it is contiguous there
+    already."""
     values = tensor.detach().resolve_conj().resolve_neg()
     return values.cpu().contiguous().reshape(-1)
 

@@ -114,8 +114,8 @@ const TUN_F_TSO6: usize = 0x04;
 /// 0x08: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several TCP segments with
 /// ECN.
 const TUN_F_TSO_ECN: usize = 0x08;
-/// 0x20: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several UDP datagrams
-/// over IPv4.
+/// 0x20: an offload bit of `TUNSETOFFLOAD`. It says that the reader of the TUN device accepts
+/// buffers of several UDP datagrams over IPv4.
 const TUN_F_USO4: usize = 0x20;
 /// 0x40: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several UDP datagrams
 /// over IPv6.

@@ -93,7 +93,8 @@ pub(crate) fn print_netem_rate(rate: BitRate) -> String {
     print_netem_whole(rate.bits_per_second(), &units)
 }
 
-/// Spells a value in the first of `units` of which it is a whole multiple. Zero has the last unit.
+/// Spells a value in the first unit of `units` that divides it without a remainder. Zero is spelled
+/// in the last unit.
 fn print_netem_whole(value: u64, units: &[(u64, &str)]) -> String {
     let whole = |scale: u64| value >= scale && value.is_multiple_of(scale);
     let (scale, unit) =

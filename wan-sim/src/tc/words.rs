@@ -4,8 +4,8 @@ use crate::{Discipline, Jitter, LinkSpec, Loss, Order, Shape};
 use std::fmt::Write;
 use units::{Fraction, Span};
 
-/// Returns the link in words that the kernel's netem takes; the error is the reason why there are
-/// none. `mtu` is the longest IP packet in bytes.
+/// Returns the link as arguments of `tc ... netem`. The error says why netem cannot express the link.
+/// `mtu` is the longest IP packet in bytes.
 pub(super) fn tc_words_of_netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'static str> {
     let Jitter { spread, shape, order } = spec.jitter();
     let jitters = spread > Span::ZERO;

@@ -14,7 +14,8 @@ pub fn md5_checksum(bytes: &[u8]) -> Result<String, CommandFailure> {
     checksum_by("md5sum", bytes)
 }
 
-/// Returns the digest of bytes that a program prints for its input.
+/// Runs the checksum program `program` with `bytes` as its input, and returns the digest that it
+/// prints.
 fn checksum_by(program: &str, bytes: &[u8]) -> Result<String, CommandFailure> {
     let failure = |why: &dyn std::fmt::Display| CommandFailure {
         why: format!("{program}: {why}"),

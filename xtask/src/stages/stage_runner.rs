@@ -125,7 +125,7 @@ impl RunningStage {
     }
 }
 
-/// Prints the stages that will run, and how long they take.
+/// Prints `title` and the stages that will run, each with the time that it is expected to take.
 fn print_stages(title: &str, stages: &[Stage]) {
     let (mut in_turn, mut beside) = (0, 0);
     for stage in stages {

@@ -31,8 +31,8 @@ pub(super) fn check_lane_ports(source: &ConfigSource<'_>, gateways: &[GatewayEnt
     }
 }
 
-/// Records a fault for each gateway that connects to an earlier one of the other address family,
-/// IPv4 or IPv6. A lane of one family cannot reach one of the other.
+/// Records a fault for each gateway whose address family, IPv4 or IPv6, differs from that of a
+/// gateway before it in the file. No lane connects the two families.
 pub(super) fn check_fabric_address_families(
     source: &ConfigSource<'_>,
     fabric: &Fabric,

@@ -57,7 +57,8 @@ fn write_reference_ports(page: &mut String) -> fmt::Result {
     )
 }
 
-/// Writes the keys of `table` and of all tables inside it; `path` is the path of its parent.
+/// Writes the keys of `table` and of all tables inside it; `path` is the path of the
+/// table's parent.
 fn write_reference_key_tables(page: &mut String, table: &TableKeys, path: &str) -> fmt::Result {
     let own = match table.name {
         "" => String::new(),

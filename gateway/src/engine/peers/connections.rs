@@ -78,7 +78,8 @@ impl Peers {
         self.send_group_message(to, (job, job), message);
     }
 
-    /// Sends a control message of a `group` of a job of this gateway, or of the job itself.
+    /// Sends gateway `to` a control message of `group` of `job`; of the job itself where the two are
+    /// equal. Without a route to the gateway nothing is sent.
     pub fn send_group_message(
         &self,
         to: GatewayId,

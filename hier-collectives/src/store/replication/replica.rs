@@ -248,7 +248,8 @@ impl StoreReplica {
     }
 }
 
-/// Makes the message with a piece of a snapshot; `None` where the snapshot has no such piece.
+/// Makes the message with the piece of a snapshot that begins at `offset`; `None` where the snapshot
+/// ends before.
 pub(super) fn replica_snapshot_piece(
     snapshot: &[u8],
     to: BootId,

@@ -88,7 +88,7 @@ fn read_snapshot_keys(reader: &mut FieldReader<'_>) -> Result<StoreKeys, DecodeE
     Ok(keys)
 }
 
-/// Reads the executed commands of a snapshot, by gateway and number.
+/// Reads the executed commands of a snapshot. Their key is a gateway and the command's number.
 fn read_snapshot_commands(reader: &mut FieldReader<'_>) -> Result<ExecutedCommands, DecodeError> {
     let mut executed = ExecutedCommands::default();
     for _ in 0..reader.read_u16()? {

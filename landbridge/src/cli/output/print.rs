@@ -15,7 +15,7 @@ pub(crate) fn print_text(text: &str) -> Result<(), CommandError> {
 /// Prints a text for programs, or one that is laid out already, and a line break to stdout.
 ///
 /// # Errors
-/// As of [`print_text`].
+/// Those of [`print_text`].
 pub(crate) fn print_verbatim(text: &str) -> Result<(), CommandError> {
     Ok(stdio::write_report(text)?)
 }

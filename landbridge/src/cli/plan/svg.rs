@@ -177,10 +177,10 @@ const PICTURE_SIDE_PX: f64 = 720.0;
 /// 150 pixels: the height of each row of trees, below regions and links in the picture of a plan.
 /// It is chosen.
 const TREE_SIDE_PX: f64 = 150.0;
-/// 5 trees: so many stand side by side in the picture of a plan.
+/// 5 trees stand side by side in the picture of a plan.
 const TREES_PER_ROW: usize = 5;
-/// 20 trees: the most in the picture of a plan, which has those with the largest shares. The number
-/// is chosen.
+/// 20 trees: the most in the picture of a plan. Of more trees those with the largest shares are
+/// drawn. The number is a choice of layout, not measured.
 const TREES_DRAWN_MAX: usize = 20;
 /// 10 regions: in pictures of plans with more regions, labels of links would cover one another and
 /// are left out.

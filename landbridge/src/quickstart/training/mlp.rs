@@ -165,7 +165,7 @@ fn apply_mlp_activation(values: &mut [f32]) -> Vec<f32> {
 }
 
 /// Returns the mean cross-entropy of softmax, and the slope of that mean with respect to every
-/// score. In f64: a few hundred values, on which everything below rests.
+/// score. Computes in f64, since all gradients of a step follow from these few hundred slopes.
 fn mlp_loss_and_slopes(scores: &[f32], samples: &[&DigitSample]) -> (f32, Vec<f32>) {
     let count = samples.len() as f64;
     let mut loss = 0.0;

@@ -23,7 +23,8 @@ impl Controller {
         }
     }
 
-    /// Reduces the window at the first loss of a round trip; `in_flight` packets are left after it.
+    /// Reduces the window at the first loss of a round trip. `in_flight` is the number of packets
+    /// still in flight, without the lost one.
     pub(super) fn on_congestion(&mut self, in_flight: u64) {
         match self {
             Self::Cubic(cubic) => cubic.on_congestion(),

@@ -20,7 +20,7 @@ pub(in crate::link) struct PolicerBucket {
 }
 
 impl PolicerBucket {
-    /// Makes a full bucket, of whatever size.
+    /// Makes a full bucket. Its size is that of the policer in the first call of `take`.
     pub(in crate::link) fn new() -> Self {
         Self { tokens: u128::MAX, filled_at: TimeNs::default() }
     }

@@ -42,14 +42,14 @@ impl FromStr for QueueSize {
 }
 
 impl From<ByteCount> for QueueSize {
-    /// Makes a queue with room for `bytes`.
+    /// Makes the size of a queue with room for `bytes`.
     fn from(bytes: ByteCount) -> Self {
         Self::Bytes(bytes)
     }
 }
 
 impl From<Span> for QueueSize {
-    /// Makes a queue with room for the bytes that the rate sends in `time`.
+    /// Makes the size of a queue with room for the bytes that its link sends in `time`.
     fn from(time: Span) -> Self {
         Self::Time(time)
     }

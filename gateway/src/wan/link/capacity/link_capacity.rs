@@ -42,9 +42,8 @@ const QUEUE_RTT_FACTOR: f64 = 1.2;
 /// 1 ms: added to [`QUEUE_RTT_FACTOR`] times the min RTT, so that scheduling delay on short links
 /// does not look like a queue.
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
-/// 4 samples of a link (2 RTT, at least 100 ms, each) with a queue show the link's capacity, after a
-/// congested one, which is ignored since it began before the congestion. Lanes that follow the rate
-/// that they find keep a queue and lose little.
+/// 4 spans with a queue, one after the other, show the capacity of a link. A span is 2 RTT, at least
+/// 100 ms. The first span with a queue is not counted, since it began before the queue.
 /// Tested by `a_halved_rate_is_found_and_probed_in_vain`.
 const CONGESTED_SPANS: usize = 4;
 /// 10 samples of a link (2 RTT, at least 100 ms, each) without congestion: congested samples before
