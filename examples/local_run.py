@@ -14,11 +14,28 @@ from landbridge._local_regions import RelayLink, LocalRegions
 RESULT_TIMEOUT_S = 600.0
 
 
-def run_trainers(trainer, *, ranks, speeds=None, link=None, preload=()):
+def run_trainers(trainer, **options):
     """Calls ``trainer(config, rank, folder)`` in a process for each rank, and returns the results.
 
-    ``trainer`` is a function of a module, where each process looks it up. ``preload`` names
-    installed modules that take long to import.
+    Args:
+        options: As for ``run_trainers_and_link``.
+    """
+    return run_trainers_and_link(trainer, **options)[0]
+
+
+def run_trainers_and_link(trainer, *, ranks, speeds=None, link=None, preload=()):
+    """Calls ``trainer(config, rank, folder)`` in a process for each rank.
+
+    Args:
+        trainer: A function of a module, where each process looks it up.
+        ranks: The number of ranks in each region.
+        speeds: The relative speed of each rank.
+        link: The emulated link.
+        preload: Installed modules that take long to import.
+
+    Returns:
+        The results in rank order, and the bytes of IP packets that the link carried from east to
+        west, and from west to east, since the gateways started.
     """
     link = link or RelayLink(rate="500 Mbit/s", rtt="80 ms", loss="0.1 %")
     context = multiprocessing.get_context("forkserver")
@@ -43,12 +60,14 @@ def run_trainers(trainer, *, ranks, speeds=None, link=None, preload=()):
             theirs.close()
             started.append((process, ours))
         try:
-            return [_receive_result(rank, *pair) for rank, pair in enumerate(started)]
+            results = [_receive_result(rank, *pair) for rank, pair in enumerate(started)]
         finally:
             for process, ours in started:
                 process.kill()
                 process.join()
                 ours.close()
+        carried = regions.stop_relay()
+        return results, [carried[way]["ip_bytes"] for way in ("east_west", "west_east")]
 
 
 def _run_trainer(trainer, config, rank, folder, results):

@@ -107,7 +107,8 @@ pub fn check_python(
     let ignored = ["--ignore", "python/tests/pytorch", "--ignore", "python/tests/chaos"];
     let tests = [&ignored[..], &["-k", "not torch"]].concat();
     plain.run_pytest(&tests, tally)?;
-    for example in ["numpy_sum", "jax_sum"] {
+    let groups = ["groups/pipeline", "groups/experts", "groups/partition_groups"];
+    for example in ["numpy_sum", "jax_sum"].into_iter().chain(groups) {
         plain.run_example(example, tally)?;
     }
     let (wanted, others) = TORCH_VERSIONS.split_at(torch_versions);
