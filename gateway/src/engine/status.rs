@@ -142,6 +142,7 @@ impl Engine {
             straggler: job.stragglers.current_straggler(now),
             completed_seconds_ago: job.stragglers.seconds_since_completed(now),
             totals: job.totals.report(),
+            incidents: job.incidents.report(now),
             groups: job.group_count() as u64,
             collectives: shown.filter_map(|c| collective_status_report(c, now)).collect(),
             commits: session

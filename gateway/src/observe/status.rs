@@ -109,6 +109,9 @@ pub struct JobReport {
     /// The work that it has done on this gateway.
     #[serde(default)]
     pub totals: TotalsReport,
+    /// The last collectives that failed and epochs that ended, the oldest first.
+    #[serde(default)]
+    pub incidents: Vec<IncidentReport>,
     /// Groups that its ranks have made and not all left.
     #[serde(default)]
     pub groups: u64,
@@ -139,6 +142,35 @@ pub struct TotalsReport {
     /// Lower bounds of the times of these all-reduces on the fabric, in seconds. Divided by
     /// `seconds` they are the efficiency.
     pub bound_seconds: f64,
+}
+
+/// The kind of an incident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IncidentKind {
+    /// A collective failed.
+    CollectiveFailed,
+    /// An epoch ended.
+    EpochEnded,
+}
+
+/// A collective that failed or an epoch that ended, or several of them in a row for one reason.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IncidentReport {
+    /// The kind.
+    pub kind: IncidentKind,
+    /// The ranks of the group in words; `None` for the job itself.
+    pub group: Option<String>,
+    /// The number of the collective or epoch, of the first if there are several.
+    pub number: u64,
+    /// The failure's code in docs/failures.md.
+    pub code: u8,
+    /// The reason, as ranks hear it.
+    pub text: String,
+    /// The number of incidents in a row that it stands for.
+    pub count: u64,
+    /// Seconds since the last of them.
+    pub seconds_ago: f64,
 }
 
 /// One commit without an answer.

@@ -8,6 +8,7 @@ mod certs;
 mod completions;
 mod config;
 mod doctor;
+mod explain;
 mod init;
 mod manual;
 mod output;
@@ -48,6 +49,8 @@ enum Command {
     Status(status::StatusCommand),
     Rate(rate::RateCommand),
     Doctor(doctor::DoctorCommand),
+    Dump(explain::DumpCommand),
+    Explain(explain::ExplainCommand),
     Ports(ports::PortsCommand),
     Bench(bench::BenchCommand),
     WanSim(wan_sim::WanSimCommand),
@@ -74,6 +77,8 @@ impl Command {
             | Self::Plan(_)
             | Self::Rate(_)
             | Self::Doctor(_)
+            | Self::Dump(_)
+            | Self::Explain(_)
             | Self::Ports(_)
             | Self::Bench(_)
             | Self::Completions(_)
@@ -135,6 +140,8 @@ fn run_command_line() -> Exit {
         Command::Config(command) => command.run(),
         Command::Plan(command) => command.run(),
         Command::Doctor(command) => command.run(),
+        Command::Dump(command) => command.run(),
+        Command::Explain(command) => command.run(),
         Command::Ports(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Rate(command) => command.run(),

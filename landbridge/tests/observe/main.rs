@@ -3,6 +3,7 @@
 mod commands;
 #[path = "../deployment/mod.rs"]
 mod deployment;
+mod explain;
 mod page;
 mod schema;
 mod warnings;

@@ -15,7 +15,7 @@ use std::process::Command;
 const PAGE: &str = include_str!("../../../docs/exit-codes.md");
 
 /// Commands for which the page says `all`.
-const ALL: [&str; 15] = [
+const ALL: [&str; 17] = [
     "quickstart",
     "init",
     "certs",
@@ -26,6 +26,8 @@ const ALL: [&str; 15] = [
     "status",
     "rate",
     "doctor",
+    "dump",
+    "explain",
     "ports",
     "bench",
     "wan-sim",

@@ -13,6 +13,7 @@ pub(super) mod engine_shared;
 pub(super) mod group;
 mod group_plans;
 mod groups;
+mod incidents;
 pub(super) mod membership;
 pub(super) mod report;
 mod work_totals;
@@ -33,6 +34,7 @@ use hier_collectives::session::PeerError;
 use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message};
+use incidents::Incidents;
 use membership::GroupMaking;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
@@ -72,6 +74,8 @@ pub(super) struct Job {
     pub stragglers: StragglerMonitor,
     /// The work that the job has done here since the gateway's start.
     pub totals: WorkTotals,
+    /// The last failures of its collectives and ends of its epochs, groups included.
+    pub incidents: Incidents,
     /// Whether the region file has the job no more: its trainers are disconnected, and its session
     /// stays until the gateway ends, since segments of it may still arrive.
     pub removed: bool,
@@ -149,6 +153,7 @@ impl Job {
             metrics,
             stragglers: StragglerMonitor::new(Arc::clone(fabric), me, warnings.clone()),
             totals: WorkTotals::default(),
+            incidents: Incidents::default(),
             removed: false,
             ranks: AttachedRanks::default(),
             awaited_epoch: AwaitedEpoch::default(),

@@ -3,6 +3,7 @@
 use super::groups::group_text;
 use super::work_totals::WorkEfficiency;
 use super::{Job, LoggedWait};
+use crate::observe::status::IncidentKind;
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::bound::LowerBound;
@@ -31,6 +32,7 @@ impl Job {
         bound: Option<&LowerBound>,
         now: TimeNs,
     ) {
+        self.record_incident_of_note(&note, None, now);
         let mut rated = None;
         match &note {
             SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
@@ -102,6 +104,7 @@ impl Job {
     pub(super) fn report_group_note(&mut self, id: GroupId, note: SessionNote, now: TimeNs) {
         let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
         let Some(text) = membership.map(|membership| group_text(&membership.facts)) else { return };
+        self.record_incident_of_note(&note, Some(&text), now);
         let name = &self.name;
         match note {
             SessionNote::EpochBegan { epoch, .. } => {
@@ -134,6 +137,21 @@ impl Job {
                 }
             }
         }
+    }
+
+    /// Records a failure or the end of an epoch that a session noted; `group` describes the group's
+    /// ranks, unless the session is the job's own.
+    fn record_incident_of_note(&mut self, note: &SessionNote, group: Option<&str>, now: TimeNs) {
+        let (kind, number, failure) = match note {
+            SessionNote::Failed { sequence, failure, .. } => {
+                (IncidentKind::CollectiveFailed, sequence.0, failure)
+            }
+            SessionNote::EpochEnded { epoch, failure } => {
+                (IncidentKind::EpochEnded, epoch.0, failure)
+            }
+            _ => return,
+        };
+        self.incidents.record_incident(kind, group, number, failure, now);
     }
 
     /// Logs and counts the end of an epoch of the job, for the reason `failure`.

@@ -87,6 +87,15 @@ fn example_job() -> JobReport {
         }],
         completed_seconds_ago: Some(0.5),
         groups: 0,
+        incidents: vec![IncidentReport {
+            kind: IncidentKind::CollectiveFailed,
+            group: None,
+            number: 6,
+            code: 4,
+            text: "rank 3 (west) was lost".to_owned(),
+            count: 1,
+            seconds_ago: 12.5,
+        }],
         totals: TotalsReport {
             completed: 7,
             failed: 1,

@@ -224,6 +224,7 @@ mod tests {
             collectives: vec![],
             completed_seconds_ago: Some(90.0),
             totals: TotalsReport::default(),
+            incidents: vec![],
             groups: 0,
             commits: vec![CommitReport {
                 rank: 1,

@@ -1,0 +1,11 @@
+//! Dumps of gateways' states, and the cause of a job's trouble by them.
+//!
+//! `landbridge dump` collects a [`dump::Dump`] in each region. `landbridge explain` reads those of all
+//! regions and names the party at fault by [`causes::find_causes`], which asks nobody.
+
+pub(crate) mod causes;
+pub(crate) mod dump;
+mod dump_view;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! `landbridge dump` and `landbridge explain` at gateways with a fault each.
+
+use super::deployment::{BINARY, Deployment, Team};
+use super::schema::Schema;
+use super::{LAYOUT, json, running};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// Dumps both regions, and returns what `explain` prints of the dump with one more flag.
+fn explain(deployment: &Deployment, flag: &str) -> Output {
+    let out = deployment.path("dump.json");
+    let [east, west] = ["east.toml", "west.toml"].map(|name| deployment.path(name));
+    let mut dump = Command::new(BINARY);
+    dump.arg("dump").arg("--config").arg(east).arg("--config").arg(west).arg("--out").arg(&out);
+    assert!(dump.status().expect("runs").success());
+    let text = std::fs::read(&out).expect("written");
+    Schema::load("commands/dump.json").assert_valid(&serde_json::from_slice(&text).expect("JSON"));
+    let mut explain = Command::new(BINARY);
+    explain.arg("explain").arg(out).args((!flag.is_empty()).then_some(flag));
+    explain.output().expect("runs")
+}
+
+/// Returns the first cause of the dump of both regions, and asserts that the exit code tells of it.
+fn first_cause(deployment: &Deployment) -> Value {
+    let output = explain(deployment, "--json");
+    let explanation = json(&output);
+    Schema::load("commands/explain.json").assert_valid(&explanation);
+    assert_eq!(output.status.code(), Some(1), "{explanation}");
+    explanation["causes"][0].clone()
+}
+
+#[test]
+fn gateways_without_a_fault_have_no_cause() {
+    let deployment = running();
+    let output = explain(&deployment, "");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.starts_with("Nothing is wrong"), "{text}");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn an_awaited_rank_and_contradicting_posts_are_named() {
+    let deployment = running();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let team = Team::attach(&deployment, &LAYOUT, "train").await;
+        team.sum(&[1, 20, 300], 1000).await.expect("a sum");
+        // Rank 2 does not post.
+        let posted = team.sum(&[1, 20], 1000);
+        tokio::time::timeout(Duration::from_millis(1500), posted).await.expect_err("waits");
+        let cause = first_cause(&deployment);
+        assert_eq!(cause["culprit"], "rank 2 (west)", "{cause}");
+        assert_eq!(cause["kind"], "rank", "{cause}");
+        drop(team);
+    });
+    let rank = |rank: u32, size: &str| {
+        let region = if rank < LAYOUT.east { "east" } else { "west" };
+        let mut line = Command::new(BINARY);
+        line.args(["bench", "all-reduce", "--iterations", "1", "--size", size])
+            .args(["--rank", &rank.to_string(), "--config"])
+            .arg(deployment.path(&format!("{region}.toml")));
+        line.spawn().expect("starts")
+    };
+    for mut process in [rank(0, "8 KiB"), rank(1, "8 KiB"), rank(2, "16 KiB")] {
+        assert!(!process.wait().expect("ends").success());
+    }
+    let cause = first_cause(&deployment);
+    assert_eq!(cause["kind"], "script", "{cause}");
+}
+
+#[test]
+fn a_stopped_and_a_killed_gateway_are_told_apart() {
+    let mut deployment = running();
+    let west = deployment.gateways.iter_mut().nth(1).expect("west");
+    let pid = Pid::from_child(&west.process);
+    kill_process(pid, Signal::STOP).expect("stopped");
+    let cause = first_cause(&deployment);
+    assert_eq!(cause["culprit"], "gateway west-0 (west)", "{cause}");
+    assert!(cause["found"].as_str().is_some_and(|found| found.contains("does not")), "{cause}");
+    kill_process(pid, Signal::KILL).expect("killed");
+    deployment.gateways[1].process.wait().expect("ends");
+    let cause = first_cause(&deployment);
+    let found = cause["found"].as_str().expect("a text");
+    assert!(found.starts_with("it does not run"), "{cause}");
+}
+
+#[test]
+fn a_file_that_is_no_dump_is_named() {
+    let deployment = Deployment::new(&LAYOUT);
+    let file = deployment.path("east.toml");
+    let output = Command::new(BINARY).arg("explain").arg(&file).output().expect("runs");
+    assert_eq!(output.status.code(), Some(64));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("east.toml: no dump"), "{error}");
+}
