@@ -70,15 +70,21 @@ fn test_package_name(id: &str) -> Option<String> {
 impl TestProgram {
     /// Returns the command line that runs the tests. `arguments` are for the test runner.
     pub fn command(&self, arguments: &[&str]) -> CommandLine {
-        self.with_environment(CommandLine::program(&self.program, arguments))
+        self.command_behind(&[], arguments)
     }
 
     /// Returns the command line that runs the tests and gives way to other programs where the
     /// processor is busy. `arguments` are for the test runner.
     pub fn patient_command(&self, arguments: &[&str]) -> CommandLine {
+        self.command_behind(&["nice", "-n", "10"], arguments)
+    }
+
+    /// Returns the command line that runs the tests behind the `words` of another program. Signals
+    /// have their default actions, which `nohup` and background jobs change and tests expect.
+    fn command_behind(&self, words: &[&str], arguments: &[&str]) -> CommandLine {
         let program = self.program.display().to_string();
-        let words = [&["nice", "-n", "10", &program], arguments].concat();
-        self.with_environment(CommandLine::in_path(&words))
+        let reset = ["env", "--default-signal=HUP,INT,QUIT", &program];
+        self.with_environment(CommandLine::in_path(&[words, &reset, arguments].concat()))
     }
 
     /// Adds to a command line what cargo gives to tests.

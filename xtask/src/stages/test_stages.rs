@@ -289,7 +289,11 @@ fn simulation_command(
 fn python_command(words: &[&str]) -> Result<CommandLine, CommandFailure> {
     let repeat = "cargo xtask python".to_owned();
     match std::env::current_exe() {
-        Ok(this) => Ok(CommandLine::program(&this, words).repeated_by(repeat)),
+        Ok(this) => {
+            let this = this.display().to_string();
+            let reset = ["env", "--default-signal=HUP,INT,QUIT", &this];
+            Ok(CommandLine::in_path(&[&reset, words].concat()).repeated_by(repeat))
+        }
         Err(error) => {
             Err(CommandFailure { why: format!("the path of this program: {error}"), repeat })
         }
