@@ -9,8 +9,10 @@ mod job_settings;
 mod memory_budget;
 mod peer_links;
 mod spec;
+mod thread_needs;
 
 pub use descriptors::descriptors_needed;
 pub use gateway::Gateway;
 pub use memory_budget::{memory_needed, process_memory_needs, reserved_memory_bytes};
 pub use spec::{GatewaySpec, ListenSpec, ObservabilitySpec, StartError};
+pub use thread_needs::threads_needed;

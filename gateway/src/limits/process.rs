@@ -42,15 +42,67 @@ pub fn raise_process_stack_limit() -> Result<(), StackTooSmall> {
     }
 }
 
-/// Lowers the soft limit on processor time to `seconds` below the hard one, at which the kernel kills
-/// the process. At the soft limit it sends SIGXCPU. Returns the soft limit in seconds, if there is one.
-pub fn reserve_process_time(seconds: u64) -> Option<u64> {
-    let Rlimit { current, maximum } = getrlimit(Resource::Cpu);
-    let latest = maximum.map(|hard| hard.saturating_sub(seconds));
-    let lowered = current.into_iter().chain(latest).min()?;
-    // A system that refuses leaves the limit as it was.
-    let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(lowered), maximum });
-    Some(lowered)
+/// 5 s of processor time: held back below the limit of `ulimit -t`, at which the kernel kills a
+/// gateway. To end cleanly takes less. The time is chosen.
+/// Tested by `a_gateway_without_processor_time_ends_cleanly`.
+const PROCESSOR_SECONDS_TO_END: u64 = 5;
+
+/// 2 s of processor time: a gateway that may use less does not start. It would end before its first
+/// collective does.
+const PROCESSOR_SECONDS_LEAST: u64 = 2;
+
+/// A limit on the processor time of a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessTimeLimit {
+    /// Seconds of processor time after which the gateway ends cleanly.
+    pub seconds: u64,
+}
+
+impl ProcessTimeLimit {
+    /// Returns the limit of this process; `None` where it has none.
+    pub fn of_process() -> Option<Self> {
+        let Rlimit { current, maximum } = getrlimit(Resource::Cpu);
+        let latest = maximum.map(|hard| hard.saturating_sub(PROCESSOR_SECONDS_TO_END));
+        current.into_iter().chain(latest).min().map(|seconds| Self { seconds })
+    }
+
+    /// Lowers the soft limit of this process to this one. There it gets SIGXCPU, some seconds before
+    /// the kernel kills it at the hard limit.
+    pub fn reserve_process_time(self) {
+        let maximum = getrlimit(Resource::Cpu).maximum;
+        // A system that refuses leaves the limit as it was.
+        let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(self.seconds), maximum });
+    }
+
+    /// Returns whether a gateway cannot work in the time.
+    pub const fn is_too_low(self) -> bool {
+        self.seconds < PROCESSOR_SECONDS_LEAST
+    }
+}
+
+impl fmt::Display for ProcessTimeLimit {
+    /// Prints the consequence of the limit, and the remedy.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.seconds;
+        if self.is_too_low() {
+            return write!(
+                f,
+                "the limit on processor time (ulimit -t, or LimitCPU= of a service) leaves {seconds} \
+                 s, in which a gateway cannot work: remove it"
+            );
+        }
+        write!(
+            f,
+            "this gateway ends after {seconds} s of processor time: remove the limit (ulimit -t, or \
+             LimitCPU= of its service)"
+        )
+    }
+}
+
+/// Returns the limit of this process on the size of a file in bytes; `None` where it has none. An
+/// arena in memory counts as a file.
+pub fn process_file_limit() -> Option<ByteCount> {
+    getrlimit(Resource::Fsize).current.map(ByteCount::new)
 }
 
 /// Checks that this process may open `count` more files now.

@@ -3,7 +3,7 @@
 //! Whatever needs a thread calls [`spawn_thread`] or asks [`explain_thread_refusal`]. The error then
 //! names the limits that may be met, with their values and the remedy.
 
-use super::cgroup::cgroups_of_process;
+use super::cgroup::{Cgroup, cgroups_of_process};
 use super::memory::process_memory_limits;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
@@ -63,26 +63,57 @@ pub fn explain_thread_refusal(thread: &str, source: io::Error) -> io::Error {
     io::Error::new(kind, ThreadRefused { thread: thread.to_owned(), limits, source })
 }
 
+/// Returns the limits by which the system would give fewer than `needed` more threads, each a phrase
+/// with its value and its setting.
+pub fn thread_limits_below(needed: u64) -> Vec<String> {
+    thread_limits_below_root(Path::new("/"), needed)
+}
+
+/// Does the work of [`thread_limits_below`], with all files read below `root`.
+fn thread_limits_below_root(root: &Path, needed: u64) -> Vec<String> {
+    let mut limits = Vec::new();
+    for group in cgroups_of_process(root, "pids") {
+        let Some(most) = group.number("pids.max") else { continue };
+        let used = group.number("pids.current").unwrap_or(0);
+        if most.saturating_sub(used) < needed {
+            limits.push(describe_thread_cgroup(&group, most));
+        }
+    }
+    // The kernel asks root for no such limit.
+    let limited =
+        getrlimit(Resource::Nproc).current.filter(|_| !rustix::process::geteuid().is_root());
+    limits.extend(limited.filter(|most| *most < needed).map(describe_thread_rlimit));
+    limits
+}
+
+/// Describes the limit of a cgroup on threads, which is `most`.
+fn describe_thread_cgroup(group: &Cgroup, most: u64) -> String {
+    let used = group.number("pids.current");
+    let used = used.map_or_else(|| "some".to_owned(), |used| used.to_string());
+    format!(
+        "pids.max of cgroup {} is {most}, of which {used} are in use (TasksMax= of a service, \
+         --pids-limit of a container)",
+        group.path.display()
+    )
+}
+
+/// Describes the limit of a user on threads, which is `most`.
+fn describe_thread_rlimit(most: u64) -> String {
+    format!(
+        "the limit on processes and threads of this user is {most} (ulimit -u, LimitNPROC= of a \
+         service)"
+    )
+}
+
 /// Returns the limits on threads of this process, each a phrase with its value and its setting. All
 /// files are read below `root`.
 fn thread_limits(root: &Path) -> Vec<String> {
     let mut limits = Vec::new();
     for group in cgroups_of_process(root, "pids") {
         let Some(most) = group.number("pids.max") else { continue };
-        let used = group.number("pids.current");
-        let used = used.map_or_else(|| "some".to_owned(), |used| used.to_string());
-        limits.push(format!(
-            "pids.max of cgroup {} is {most}, of which {used} are in use (TasksMax= of a service, \
-             --pids-limit of a container)",
-            group.path.display()
-        ));
+        limits.push(describe_thread_cgroup(&group, most));
     }
-    if let Some(most) = getrlimit(Resource::Nproc).current {
-        limits.push(format!(
-            "the limit on processes and threads of this user is {most} (ulimit -u, LimitNPROC= of a \
-             service)"
-        ));
-    }
+    limits.extend(getrlimit(Resource::Nproc).current.map(describe_thread_rlimit));
     let memory = process_memory_limits(root).into_iter();
     // The stack of a thread counts.
     let memory = memory.filter(|limit| limit.kind.counts_stacks());
@@ -109,6 +140,8 @@ mod tests {
             limits[0].starts_with("pids.max of cgroup /service is 9, of which 9 are"),
             "{limits:?}"
         );
+        let below = |needed| thread_limits_below_root(root.path(), needed).len();
+        assert_eq!((below(0), below(1)), (0, 1), "none is left");
         let source = io::Error::from(io::ErrorKind::WouldBlock);
         let refused =
             ThreadRefused { thread: "lane-0".to_owned(), limits: limits[..1].to_vec(), source };

@@ -19,6 +19,8 @@ use units::{ByteCount, Span};
 
 /// Measure running gateways.
 #[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge bench all-reduce \
+    --config configs/two-region/east.toml --rank 0")]
 pub(super) struct BenchCommand {
     #[command(subcommand)]
     collective: CollectiveCommand,
@@ -34,10 +36,16 @@ enum CollectiveCommand {
         --config configs/two-region/east.toml --rank 0 --size 64MiB --iterations 5 --json")]
     AllReduce(BenchRankArgs),
     /// Reduce seeded data to one rank; otherwise like all-reduce.
+    #[command(after_help = "Example: landbridge bench reduce \
+        --config configs/two-region/east.toml --rank 0 --root 1")]
     Reduce(BenchRootArgs),
     /// Broadcast one rank's seeded data; otherwise like all-reduce.
+    #[command(after_help = "Example: landbridge bench broadcast \
+        --config configs/two-region/east.toml --rank 0 --root 1")]
     Broadcast(BenchRootArgs),
     /// Wait for all ranks, and time it.
+    #[command(after_help = "Example: landbridge bench barrier \
+        --config configs/two-region/east.toml --rank 0")]
     Barrier(BenchRankArgs),
 }
 

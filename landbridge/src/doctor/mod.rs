@@ -1,6 +1,6 @@
 //! Finds what keeps a gateway from working on this host, and what to change.
 //!
-//! `landbridge doctor` calls [`examine_gateway`], which checks the [`host`], the address for trainers of
+//! `landbridge doctor` calls [`examine_gateway`], which checks the [`host`], the [`process_limits`], the address for trainers of
 //! other hosts ([`attach`]), the certificate of the gateway ([`identity`]) and the path to each peer ([`peers`]), one after the other.
 //! The doctor repeats the problems of a gateway that runs ([`running`]). Where none runs, the doctor
 //! checks that the addresses of the gateway can be bound ([`own_addresses`]).
@@ -11,6 +11,7 @@ mod host;
 mod identity;
 mod own_addresses;
 mod peers;
+mod process_limits;
 mod running;
 
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub(crate) async fn examine_gateway(region: &RegionFile, gateway: &GatewayConfig
     let mut findings = host::check_host_socket_buffers();
     findings.push(host::check_host_memory(region, gateway));
     findings.push(host::check_host_descriptors(region, gateway));
+    findings.extend(process_limits::check_process_limits(region, gateway));
     findings.push(host::check_host_socket(gateway));
     findings.extend(attach::check_attach_address(gateway).await);
     findings.extend(running::check_running_gateway(region, gateway).await);

@@ -183,7 +183,10 @@ fn describe_problem_cause(gateway: &str, problem: &ProblemReport) -> Cause {
     let is_pair =
         matches!(problem.cause, ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Loss);
     let culprit = match problem.subject.strip_prefix("gateway ") {
-        Some(peer) if is_pair => format!("the path between {gateway} and {peer}"),
+        Some(peer) if is_pair => {
+            let (first, second) = if gateway < peer { (gateway, peer) } else { (peer, gateway) };
+            format!("the path between {first} and {second}")
+        }
         _ => problem.subject.clone(),
     };
     let found = format!("gateway {gateway} finds: {}", problem.found);

@@ -94,8 +94,12 @@ fn a_gateway_that_is_gone_explains_its_peers_problem() {
     assert_eq!((kind, &*culprit), (CulpritKind::Gateway, "gateway west-0 (west)"));
     assert_eq!(find_causes(&[dump(Some(east.clone()), None)]).len(), 1);
     // The other gateway runs: the path is at fault.
-    let west = status("west", "connecting", &json!({"epoch": null}));
-    let (kind, culprit, _) = first_cause(dump(Some(east), Some(west)));
+    let mut west = status("west", "connecting", &json!({"epoch": null}));
+    west["problems"] = json!([{"cause": "peer", "blocks": true, "subject": "gateway east-0",
+                               "found": "no lane is connected", "remedy": null}]);
+    let both = dump(Some(east), Some(west));
+    assert_eq!(find_causes(std::slice::from_ref(&both)).len(), 1, "told once");
+    let (kind, culprit, _) = first_cause(both);
     assert_eq!((kind, &*culprit), (CulpritKind::Link, "the path between east-0 and west-0"));
 }
 

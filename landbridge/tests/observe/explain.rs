@@ -34,7 +34,11 @@ fn first_cause(deployment: &Deployment) -> Value {
 #[test]
 fn gateways_without_a_fault_have_no_cause() {
     let deployment = running();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    // It returns once the gateways have met.
+    let team = runtime.block_on(Team::attach(&deployment, &LAYOUT, "train"));
     let output = explain(&deployment, "");
+    drop(team);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("Nothing is wrong"), "{text}");
     assert_eq!(output.status.code(), Some(0));

@@ -51,6 +51,21 @@ fn renewed_certificates_count_and_bad_ones_do_not() {
 }
 
 #[test]
+fn the_first_remote_trainer_sees_the_renewed_certificate() {
+    use gateway::client::{AttachOptions, Client, GatewayAddress};
+    let mut deployment = Deployment::new(&LAYOUT);
+    let way = deployment.serve_hosts("east", "");
+    deployment.run_gateways();
+    deployment.certs("new", &["train"]);
+    // The trainer trusts the new CA alone.
+    deployment.renew(0, "new", "certificates read again");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let attach = AttachOptions::new("train", deployment.token("train"), 0, 1 << 20);
+    let attached = runtime.block_on(Client::attach(&GatewayAddress::Tls(way), attach));
+    assert_eq!(attached.expect("attaches").world_size(), 2);
+}
+
+#[test]
 fn a_trainer_waits_for_a_gateway_that_starts_later() {
     let mut deployment = Deployment::new(&LAYOUT);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");

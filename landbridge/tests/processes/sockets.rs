@@ -95,6 +95,28 @@ fn failed_findings(deployment: &Deployment) -> String {
 }
 
 #[test]
+fn doctor_finds_the_limits_by_which_no_gateway_runs() {
+    let deployment = super::deployment(1, 1);
+    for (limit, subject) in [("ulimit -t 1", "ulimit -t"), ("ulimit -f 0", "ulimit -f")] {
+        let under_limit = |command: &str| {
+            let file = deployment.path("east.toml").display().to_string();
+            let script = format!("{limit}; exec \"$0\" {command} --config {file} | cat");
+            let mut shell = Command::new("bash");
+            shell.args(["-c", &format!("set -o pipefail; {script}"), BINARY]);
+            shell.output().expect("runs")
+        };
+        let run = under_limit("run");
+        assert_eq!(run.status.code(), Some(64), "{run:?}");
+        let doctor = under_limit("doctor --json");
+        let report: serde_json::Value = serde_json::from_slice(&doctor.stdout).expect("JSON");
+        let findings = report["findings"].as_array().expect("a list");
+        let found = findings.iter().find(|finding| finding["subject"] == subject);
+        let found = found.unwrap_or_else(|| panic!("{subject}: {report}"));
+        assert_eq!(found["verdict"], "failed", "{found}");
+    }
+}
+
+#[test]
 fn run_and_doctor_refuse_the_same_paths_and_addresses() {
     let deployment = super::deployment(1, 1);
     let socket = deployment.path("east.sock");

@@ -12,25 +12,32 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Relay UDP over a link, without privileges.
+    #[command(after_help = "Example: wan-sim relay --forward 127.0.0.1:7001=127.0.0.1:7002 \
+        --rtt 80ms --rate 500Mbit/s --loss 0.1%")]
     Relay(Box<RelayArgs>),
     /// Network namespaces with links between them, for any program.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example: wan-sim lab up configs/labs/three-sites.toml")]
     Lab(LabCommand),
     /// Print, run, check or undo the `tc` commands that make the links on real hosts.
+    #[command(after_help = "Example: wan-sim tc configs/labs/three-sites.toml --site east")]
     Tc(TcArgs),
     /// Offer a recording's packets to the model again, and compare every fate.
+    #[command(after_help = "Example: wan-sim replay run.recording")]
     Replay {
         /// The recording, made by `wan-sim relay --record` or `wan-sim lab up --record`.
         file: PathBuf,
     },
     /// Print the links of a lab or fabric file in netem's words.
+    #[command(after_help = "Example: wan-sim show configs/labs/three-sites.toml")]
     Show {
         /// The lab or fabric file.
         file: PathBuf,
     },
     /// Print the links that files can name.
+    #[command(after_help = "Example: wan-sim presets")]
     Presets,
     /// Print a recorded capacity, one delivery a line in ms, as `relay --capacity` takes it.
+    #[command(after_help = "Example: wan-sim capacity satellite --seed 2")]
     Capacity {
         /// One of cellular, satellite, cloud, which are generated; or a file, which is checked.
         source: CapacitySource,

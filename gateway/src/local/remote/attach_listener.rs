@@ -86,22 +86,28 @@ impl AttachSocket {
     ) -> io::Result<TlsTrainerListener> {
         let socket = Arc::new(TcpListener::from_std(self.socket)?);
         let trainers = self.trainers;
-        Ok(TlsTrainerListener { socket, credentials, trainers, settings: Mutex::new(None) })
+        let acceptor = RenewedAcceptor { credentials, trainers, settings: Mutex::new(None) };
+        Ok(TlsTrainerListener { socket, acceptor: Arc::new(acceptor) })
     }
 }
 
 /// A listener for trainers on other hosts.
 pub struct TlsTrainerListener {
     socket: Arc<TcpListener>,
+    acceptor: Arc<RenewedAcceptor>,
+}
+
+/// The accepting side of TLS, with the certificates of each moment.
+struct RenewedAcceptor {
     credentials: watch::Receiver<Arc<Credentials>>,
     trainers: Option<TrustAnchors>,
     /// The credentials of the last connection, and the settings that follow from them.
     settings: Mutex<Option<(Arc<Credentials>, TlsAcceptor)>>,
 }
 
-impl TlsTrainerListener {
+impl RenewedAcceptor {
     /// Returns the accepting side of TLS with the certificates of this moment.
-    fn acceptor(&self) -> io::Result<TlsAcceptor> {
+    fn current_acceptor(&self) -> io::Result<TlsAcceptor> {
         let now = Arc::clone(&self.credentials.borrow());
         let mut settings = lock_ignoring_poison(&self.settings);
         if let Some((_, acceptor)) = settings.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &now)) {
@@ -118,11 +124,11 @@ impl TlsTrainerListener {
 impl TrainerListener for TlsTrainerListener {
     /// Waits for the next TCP connection. Its handshake is that of TLS.
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
-        let acceptor = self.acceptor();
-        let socket = Arc::clone(&self.socket);
+        let (socket, acceptor) = (Arc::clone(&self.socket), Arc::clone(&self.acceptor));
         Box::pin(async move {
-            let acceptor = acceptor?;
             let (stream, peer) = socket.accept().await?;
+            // Certificates may have been renewed while it waited.
+            let acceptor = acceptor.current_acceptor()?;
             let handshake = Box::pin(async move {
                 prepare_attach_socket(&stream)?;
                 let stream = acceptor.accept(stream).await?;

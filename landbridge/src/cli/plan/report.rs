@@ -87,6 +87,10 @@ struct TreeLoad {
     parents: BTreeMap<String, String>,
 }
 
+/// The reason for the trees of operations on blocks, and of sends.
+const OWNER_TREES_REASON: &str = "each gateway's data take a tree of its own, without the branches \
+                                  that need none of them";
+
 impl PlanReport {
     /// Forecasts a collective under a plan. The report has no simulation yet.
     pub(super) fn new(fabric: &Fabric, plan: &Plan, collective: Collective) -> Self {
@@ -110,7 +114,10 @@ impl PlanReport {
             dtype: dtype.to_string(),
             size_bytes: carried,
             algorithm: plan.algorithm.name(),
-            reason: plan.reason.clone(),
+            reason: match operation.uses_owner_trees() {
+                true => OWNER_TREES_REASON.to_owned(),
+                false => plan.reason.clone(),
+            },
             plan_hash: format!("{:016x}", plan.hash()),
             segment_bytes: plan.segment.get(),
             express_bytes: plan.express_limit().map(ByteCount::get),

@@ -7,18 +7,9 @@ use gateway::daemon::{descriptors_needed, process_memory_needs};
 use gateway::host::{Host, RealHost};
 use gateway::limits::descriptor_limit::raise_descriptor_limit;
 use gateway::limits::memory::memory_limit_below_needs;
-use gateway::limits::process::reserve_process_time;
+use gateway::limits::process::ProcessTimeLimit;
 use gateway::warn_if_due;
 use gateway::warnings::{WarningCause, Warnings};
-
-/// 5 s of processor time: held back below the limit of `ulimit -t`, at which the kernel kills a
-/// gateway. To end cleanly takes less. The time is chosen.
-/// Tested by `a_gateway_without_processor_time_ends_cleanly`.
-const PROCESSOR_SECONDS_TO_END: u64 = 5;
-
-/// 2 s of processor time: a gateway that may use less does not start. It would end before its first
-/// collective does.
-const PROCESSOR_SECONDS_LEAST: u64 = 2;
 
 /// Refuses a `memory` above a limit of the system, by which the kernel would kill the gateway.
 /// Raises the limit on descriptors, and warns if it stays too low. Warns of a limit on processor
@@ -50,18 +41,15 @@ pub(super) fn check_system_limits(
             "{error}"
         );
     }
-    if let Some(seconds) = reserve_process_time(PROCESSOR_SECONDS_TO_END) {
-        if seconds < PROCESSOR_SECONDS_LEAST {
-            return Err(CommandError::Usage(format!(
-                "the limit on processor time (ulimit -t, or LimitCPU= of a service) leaves {seconds} \
-                 s, in which a gateway cannot work: remove it"
-            )));
+    if let Some(limit) = ProcessTimeLimit::of_process() {
+        if limit.is_too_low() {
+            return Err(CommandError::Usage(limit.to_string()));
         }
+        limit.reserve_process_time();
         warn_if_due!(
             warnings.is_due(WarningCause::Limit, "processor time", RealHost.now()),
             target: LOG_TARGET,
-            "this gateway ends after {seconds} s of processor time: remove the limit (ulimit -t, or \
-             LimitCPU= of its service)"
+            "{limit}"
         );
     }
     Ok(())

@@ -7,8 +7,11 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Subcommand)]
 pub enum LabCommand {
     /// Make the sites and start their links, in the background.
+    #[command(after_help = "Example: wan-sim lab up configs/labs/three-sites.toml")]
     Up(UpArgs),
-    /// Run a program at a site: wan-sim lab exec FILE SITE -- ping -c 3 OTHER.
+    /// Run a program at a site.
+    #[command(after_help = "Example: wan-sim lab exec configs/labs/three-sites.toml east -- \
+        ping -c 3 west")]
     Exec {
         /// The lab or fabric file.
         file: PathBuf,
@@ -19,12 +22,14 @@ pub enum LabCommand {
         command: Vec<OsString>,
     },
     /// Print what the links have seen so far, as JSON.
+    #[command(after_help = "Example: wan-sim lab status configs/labs/three-sites.toml")]
     Status {
         /// The lab or fabric file.
         file: PathBuf,
     },
     /// Remove the sites and what runs there, also of a lab that was killed, and print the
     /// fidelity report.
+    #[command(after_help = "Example: wan-sim lab down configs/labs/three-sites.toml")]
     Down {
         /// The lab or fabric file; it may be gone by now.
         file: PathBuf,
