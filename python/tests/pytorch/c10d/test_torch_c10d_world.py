@@ -30,7 +30,7 @@ def test_collectives_over_two_sites_equal_those_of_gloo(regions):
     script, small = HERE / "collectives_script.py", {"LANDBRIDGE_ARENA": "4 MiB"}
     with started_trainers(regions, script, one_world=True, **small) as trainers:
         results = results_of(trainers)
-    assert [len(result["cases"]) for result in results] == [14] * 4
+    assert [len(result["cases"]) for result in results] == [16] * 4
 
 
 HERE = Path(__file__).parent
