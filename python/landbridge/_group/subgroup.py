@@ -193,6 +193,15 @@ class Subgroup(ParentGroup):
             finally:
                 self._posting.release()
 
+    def recover(
+        self, failure: errors.LandbridgeError | None = None, timeout: float = DEFAULT_TIMEOUT_S
+    ) -> None:
+        """Raises ``NotSupported``: after a failure, a group of some ranks is made again."""
+        raise errors.NotSupported(
+            f"the group of ranks {list(self.ranks)} does not recover: `recover` the group that "
+            "`connect` returned on all its ranks, and make this one again by `new_group`"
+        ) from failure
+
     def _rank_in_job(self, rank: int) -> int:
         """Returns the number in the job of a rank of this group."""
         return self.ranks[rank]

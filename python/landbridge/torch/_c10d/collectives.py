@@ -229,7 +229,8 @@ class C10dCollectives:
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the exchange, whose pieces no rank could count alone."""
             blocks = split_flat_blocks(result.flat, received)
-            self._post_all_to_all(blocks, split_flat_blocks(given.flat, sent), opts, post)
+            shares = split_flat_blocks(given.flat, sent)
+            self._post_all_to_all(blocks, shares, opts, post, _collective_row_hash(source, output))
 
         return self._exchange.start_call([result], post_all, [source, output])
 
@@ -352,15 +353,16 @@ class C10dCollectives:
         sources: Sequence[torch.Tensor],
         opts: Any,
         post: Callable[[BeginPiece], None],
+        layout: int = 0,
     ) -> None:
-        """Posts an all-to-all of flat blocks."""
+        """Posts an all-to-all of flat blocks. Ranks must agree on the layout hash."""
         begin = functools.partial(
             self._exchange.group.all_to_all_async,
             list(sources),
             send=[source.numel() for source in sources],
             receive=[result.numel() for result in results],
             out=list(results),
-            **self._options(opts),
+            **{**self._options(opts), "layout": layout},
         )
         post(begin)
 
@@ -389,6 +391,13 @@ class C10dCollectives:
 def _collective_shape_hash(tensors: Sequence[FlatTensor]) -> int:
     """Returns a layout hash of the shapes of tensors, on which ranks must agree."""
     return hash_posted_layout(0, str([_collective_shape_of(tensor) for tensor in tensors]))
+
+
+def _collective_row_hash(source: torch.Tensor, output: torch.Tensor) -> int:
+    """Returns a layout hash of the shape of one row, on which ranks must agree. A rank that gives
+    nothing may have no rows to tell it, and gets some."""
+    rows = output if source.numel() == 0 and source.dim() < 2 else source
+    return hash_posted_layout(0, str(tuple(rows.shape[1:])))
 
 
 def _collective_shape_of(tensor: FlatTensor) -> tuple[int, ...]:

@@ -88,6 +88,9 @@ CALLS_OF_SHAPES = {
     "reduce_scatter": lambda member, shape: member.reduce_scatter_single(
         torch.ones(shape), torch.ones(12), options()
     ),
+    "all_to_all_single": lambda member, shape: member.all_to_all_single(
+        torch.ones(6), torch.ones(shape), [], [], options()
+    ),
     "gather": lambda member, shape: member.gather(
         [[torch.ones(6), torch.ones(6)] if member.rank == 0 else []],
         [torch.ones(shape)],
@@ -129,6 +132,18 @@ def test_each_rank_names_the_tensors_of_its_call(members, name):
     assert any(f"torch.float32 of shape {shape}" in here for shape, here in told)
     for shape, here in told:
         assert f"torch.float32 of shape {shape}" in here or "passed dtype f32, shape" in here
+
+
+def test_a_rank_with_nothing_to_give_needs_no_shape(members):
+    def check(member):
+        gives = member.rank == 1
+        source = torch.ones(3, 2) if gives else torch.ones(0)
+        received = torch.zeros(0, 2) if gives else torch.zeros(3, 2)
+        sent, got = ([3, 0], [0, 0]) if gives else ([0, 0], [0, 3])
+        member.all_to_all_single(received, source, got, sent, options()).wait()
+        assert received.sum() == (0 if gives else 6)
+
+    call_for_all(members, check)
 
 
 def test_a_complex_tensor_is_named_as_it_was_passed(members):
