@@ -89,7 +89,7 @@ def page_text(outcomes):
             "",
             "## Skipped by landbridge",
             "",
-            "These run too, and each fails. The reason was found by hand.",
+            "These run too, and each fails, with the text that it is known for. The reason was found by hand.",
             "",
             head,
             *reason_rows(outcomes, "differs"),
