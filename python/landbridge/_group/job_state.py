@@ -226,8 +226,8 @@ class JobSubgroupState(GroupState):
 
 
 class JobPairState(JobSubgroupState):
-    """The state of a group in which two ranks send to each other. It is usable in every epoch, since
-    no step depends on it."""
+    """The state of a group in which two ranks send to each other. It is usable in every epoch,
+    since no step depends on it."""
 
     @property
     def is_usable(self) -> bool:

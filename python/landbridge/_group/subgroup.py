@@ -36,9 +36,9 @@ class ParentGroup(SendingGroup):
         """Makes a group of some ranks of this one, without any config.
 
         All ranks of this group call it, in one epoch, and make their groups in one order. With a
-        ``tag`` only the ranks of the new group call it, in any order and any epoch; they give it one
-        tag, which none of them uses for another group of this one meanwhile. It takes one round trip
-        at most, and waits for no rank: the first collective does.
+        ``tag`` only the ranks of the new group call it, in any order and any epoch; they give it
+        one tag, which none of them uses for another group of this one meanwhile. It takes one round
+        trip at most, and waits for no rank: the first collective does.
 
         Args:
             ranks: The numbers of the ranks in this group, in any order. In the new group they are
@@ -134,7 +134,9 @@ class ParentGroup(SendingGroup):
             made.append(state)
             assert state.connection is not None
             number = state.place.number
-            return state.connection, MakeGroup(number, parent, place, encode_wire_group_ranks(ranks))
+            return state.connection, MakeGroup(
+                number, parent, place, encode_wire_group_ranks(ranks)
+            )
 
         with self._posting:
             self._parent_group()._register_and_send(register_group)

@@ -79,7 +79,9 @@ class LateDevice:
         storage = memory(host.data_ptr(), torch.device("late:0"), host.nbytes)
         self._memory[host.data_ptr()] = host.view(-1)
         whole = [storage, 0, list(host.shape), list(host.stride())]
-        return torch.ops.aten.set_.source_Storage_storage_offset.redispatch(CPU_KEYS, tensor, *whole)
+        return torch.ops.aten.set_.source_Storage_storage_offset.redispatch(
+            CPU_KEYS, tensor, *whole
+        )
 
     def _host_tensor(self, value):
         """Returns the elements in host memory of a tensor of the device, and other values as they
@@ -98,7 +100,9 @@ class LateDevice:
         if operator.is_view:
             # PyTorch's own code for it reads no elements.
             return operator.redispatch(CPU_KEYS, *arguments, **named)
-        given = _pytree.tree_map(self._host_tensor, (tensors_for_numbers(operator, arguments), named))
+        given = _pytree.tree_map(
+            self._host_tensor, (tensors_for_numbers(operator, arguments), named)
+        )
         with torch.inference_mode():
             if name == "aten::_copy_from":
                 return self._copy(*arguments)
@@ -143,7 +147,9 @@ def tensors_for_numbers(operator, arguments):
     """Returns arguments with tensors where PyTorch hands a number over though it declares one."""
     declared = [str(each.type) for each in operator._schema.arguments]
     return tuple(
-        torch.tensor(value) if kind == "Tensor" and isinstance(value, (int, float, complex)) else value
+        torch.tensor(value)
+        if kind == "Tensor" and isinstance(value, (int, float, complex))
+        else value
         for kind, value in zip(declared, arguments)
     )
 

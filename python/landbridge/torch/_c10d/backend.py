@@ -177,7 +177,9 @@ def _create_backend(options: Any, _: Any) -> Any:
         return dist.ProcessGroupGloo(store, options.group_rank, options.group_size, timeout=timeout)
     world = join_world(rank, size, timeout.total_seconds())
     kind: Any = LandbridgeBackend if _has_python_backends() else LandbridgeProcessGroup
-    return kind(world, world.make_exchange(ranks, options.group_id, timeout.total_seconds()), timeout)
+    return kind(
+        world, world.make_exchange(ranks, options.group_id, timeout.total_seconds()), timeout
+    )
 
 
 def _has_python_backends() -> bool:

@@ -40,7 +40,8 @@ _TIMEOUT_MIN = timedelta(milliseconds=1)
 
 
 class C10dCollectives:
-    """The collectives and sends of one process group. The classes that c10d takes inherit from it."""
+    """The collectives and sends of one process group. The classes that c10d takes inherit from
+    it."""
 
     def start_exchange(self, exchange: Exchange, timeout: timedelta) -> None:
         """Notes the exchange that carries out collectives, and the timeout of those that have
@@ -141,7 +142,9 @@ class C10dCollectives:
         opts: Any = None,
     ) -> ExchangeWork:
         """Combines lists of a tensor for each rank, and gives each rank its own."""
-        sources = [[_read_for_collective(block, opts).flat for block in blocks] for blocks in inputs]
+        sources = [
+            [_read_for_collective(block, opts).flat for block in blocks] for blocks in inputs
+        ]
         return self._scatter_sums(outputs, sources, opts)
 
     def reduce_scatter_single(
@@ -155,7 +158,9 @@ class C10dCollectives:
     ) -> ExchangeWork:
         """Reduces and scatters several tensors as ``reduce_scatter_single`` does one."""
         sources = [
-            split_flat_blocks(_read_for_collective(source, opts).flat, [output.numel()] * self._world_size)
+            split_flat_blocks(
+                _read_for_collective(source, opts).flat, [output.numel()] * self._world_size
+            )
             for output, source in zip(outputs, inputs)
         ]
         return self._scatter_sums(outputs, sources, opts)
@@ -189,7 +194,9 @@ class C10dCollectives:
         """Gives each rank its own tensor of the root's list. They have one length."""
         group, root = self._exchange.group, opts.rootRank
         result = FlatTensor(outputs[0], is_written=True)
-        blocks = [_read_for_collective(block).flat for block in inputs[0]] if group.rank == root else []
+        blocks = (
+            [_read_for_collective(block).flat for block in inputs[0]] if group.rank == root else []
+        )
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
@@ -385,7 +392,10 @@ class C10dCollectives:
         if given is None or given < timedelta():
             given = self._timeout
         given = max(given, _TIMEOUT_MIN)
-        return {"timeout": given.total_seconds(), "layout": _collective_shape_hash(alike) if alike else 0}
+        return {
+            "timeout": given.total_seconds(),
+            "layout": _collective_shape_hash(alike) if alike else 0,
+        }
 
 
 def _collective_shape_hash(tensors: Sequence[FlatTensor]) -> int:

@@ -1,4 +1,5 @@
-"""The collectives of process groups in pieces, and their failures, over two ranks of this process."""
+"""The collectives of process groups in pieces, and their failures, over two ranks of this
+process."""
 
 from datetime import timedelta
 from types import SimpleNamespace
@@ -41,7 +42,9 @@ def members_of(groups, piece_bytes=1 << 20, **more):
 def options(**given):
     """Returns options of c10d, without a timeout of their own."""
     reduction = dist.AllreduceOptions().reduceOp
-    return SimpleNamespace(**{"reduceOp": reduction, "timeout": timedelta(milliseconds=-1), **given})
+    return SimpleNamespace(
+        **{"reduceOp": reduction, "timeout": timedelta(milliseconds=-1), **given}
+    )
 
 
 def row(member, count):

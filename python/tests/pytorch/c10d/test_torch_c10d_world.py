@@ -81,7 +81,9 @@ def test_a_launcher_for_each_site_needs_one_other_line(regions, reference, tmp_p
         'dist.init_process_group("gloo")': "landbridge.torch.init_process_group()",
         "import torch\n": "import torch\nimport landbridge.torch\n",
     }
-    with started_trainers(regions, changed_script(HERE / "ddp_script.py", tmp_path, changed)) as trainers:
+    with started_trainers(
+        regions, changed_script(HERE / "ddp_script.py", tmp_path, changed)
+    ) as trainers:
         assert_like_one_process(results_of(trainers), reference)
 
 

@@ -35,7 +35,9 @@ class Replicas:
 
     def __init__(self, regions, ranks):
         make, limit = landbridge.torchft.ProcessGroup, timedelta(seconds=20)
-        self.store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        self.store = torch.distributed.TCPStore(
+            "localhost", 0, is_master=True, wait_for_workers=False
+        )
         self.groups = {
             rank: make(regions.region_file_of_rank(rank), rank=rank, arena="8 MiB", timeout=limit)
             for rank in ranks
