@@ -215,7 +215,7 @@ def make_late_device():
     """Returns the device that the arguments ask for, or `None`."""
     if len(sys.argv) < 2:
         return None
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "late_device"))
     sys.path.insert(0, sys.argv[2])
     from late_device import LateDevice
 

@@ -1,6 +1,7 @@
 """The collectives of process groups in pieces, and their failures, over two ranks of this
 process."""
 
+import threading
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -403,6 +404,7 @@ def test_groups_that_share_an_arena_wait_for_no_other(two_groups):
     """Each rank fills its arena with one group first, and both with another one. The arena has 8
     MiB, and each tensor more."""
     parts = call_for_all(two_groups, lambda group: group.new_group([0, 1]))
+    both_wait = threading.Barrier(2, timeout=DEADLINE_S)
 
     def check(pair):
         room = ArenaRoom(pair[0]._arena, choose_arena_piece_bytes([8 << 20]))
@@ -410,8 +412,9 @@ def test_groups_that_share_an_arena_wait_for_no_other(two_groups):
         order = members if members[0].rank == 0 else members[::-1]
         tensors = [torch.ones(3 << 20) for _ in order]
         works = [order[0].allreduce([tensors[0]], options())]
-        # The thread that posts waits for room.
+        # The thread that posts waits for room, on one rank until the other one goes on.
         wait_until(lambda: room._changed._waiters)
+        both_wait.wait()
         works.append(order[1].allreduce([tensors[1]], options()))
         assert all(work.wait() for work in works)
         return [tensor.sum().item() for tensor in tensors]

@@ -79,7 +79,7 @@ def sums_of(groups):
     return call_for_all(groups, reduce)
 
 
-def test_a_group_is_made_of_any_ranks_while_others_are_absent(replicas):
+def test_any_ranks_make_a_group_while_others_are_absent(replicas):
     for ranks in ([1], [0, 1], [2, 0, 1], [1, 2]):
         groups = replicas.configure(ranks)
         assert [group.rank() for group in groups] == list(range(len(ranks)))
@@ -118,7 +118,7 @@ def test_ranks_have_the_numbers_of_torchft_in_every_call(replicas):
     call_for_all(replicas.configure([2, 0, 1]), check)
 
 
-def test_the_loss_of_a_rank_is_an_error_until_the_next_configure(replicas):
+def test_a_lost_rank_is_an_error_until_the_next_configure(replicas):
     first, second, third = replicas.configure([0, 1, 2])
     assert first.errored() is None
     work = first.allreduce([torch.ones(2)], None)

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from site_processes import results_of, started_trainers  # noqa: E402
 
-SCRIPT = Path(__file__).with_name("collectives_script.py")
+SCRIPT = Path(__file__).parents[1] / "c10d/collectives_script.py"
 #: The file with all waits for a device, and each of them with what remains of it in a mutant.
 WAITS = "torch/_c10d/flat_tensors.py"
 MUTANTS = {
