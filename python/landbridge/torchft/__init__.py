@@ -1,4 +1,4 @@
-"""torchft over Landbridge: replicas that come and go, in one process group over all sites.
+"""Process groups of torchft over Landbridge: replicas come and go, over all sites.
 
     manager = torchft.Manager(pg=landbridge.torchft.ProcessGroup("east.toml"), ...)
 

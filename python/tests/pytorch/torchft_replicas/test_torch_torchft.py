@@ -1,4 +1,4 @@
-"""torchft over landbridge: its process group, and trainings in which a replica dies and is back."""
+"""Process groups of torchft over landbridge, and trainings in which a replica dies and is back."""
 
 from datetime import timedelta
 from pathlib import Path
