@@ -1,7 +1,8 @@
 """Trains a transformer with Lightning and DDP over two sites of two processes each.
 
 Usage, beside a gateway, in each site with the region file of the site:
-torchrun --rdzv-backend=landbridge --rdzv-endpoint=east.toml --nproc-per-node=2 lightning_ddp.py FOLDER
+torchrun --rdzv-backend=landbridge --rdzv-endpoint=east.toml --nproc-per-node=2 \\
+    lightning_ddp.py FOLDER
 """
 
 import os

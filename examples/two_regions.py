@@ -1,4 +1,4 @@
-"""Trains one model in two regions. Usage, beside a gateway: RANK=0 python two_regions.py east.toml"""
+"""Trains a model in two regions. Usage, beside a gateway: RANK=0 python two_regions.py east.toml"""
 
 import gc
 import os

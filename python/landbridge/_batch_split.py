@@ -272,7 +272,11 @@ class BatchSplit:
         samples = check_integer_argument("samples", samples, BATCH_SAMPLES_MAX + 1)
         if samples > 0 and seconds > 0:
             self._speed = samples / seconds
-        given = [_split_speed_bits(self._speed), self._split.arguments_hash(), self._split.split_hash()]
+        given = [
+            _split_speed_bits(self._speed),
+            self._split.arguments_hash(),
+            self._split.split_hash(),
+        ]
         with disagreements_with(lambda: f"this rank passed layout {layout:#x} to end_step"):
             rows = exchange_integers(self._group, given, layout=layout, timeout=timeout)
         bits, agreed, states = rows

@@ -126,8 +126,8 @@ class Operation(_PendingOperation):
 
     Two events happen to it, in this order:
 
-    1. The result is ready: ``wait`` returns it, and so does ``await`` in a coroutine of ``asyncio``,
-       while the event loop goes on.
+    1. The result is ready: ``wait`` returns it, and so does ``await`` in a coroutine of
+       ``asyncio``, while the event loop goes on.
     2. The memory is free: ``wait_free`` returns. The gateway no longer reads the contribution or
        the result.
 
@@ -212,8 +212,8 @@ class Operation(_PendingOperation):
             self._delivery = None
 
     def __await__(self) -> Generator[Any, None, Any]:
-        """Waits in a coroutine as ``wait`` does. A coroutine that is cancelled leaves the collective
-        under way."""
+        """Waits in a coroutine as ``wait`` does. A coroutine that is cancelled leaves the
+        collective under way."""
         check_not_forked(self._owner)
         yield from wait_in_event_loop(self._ready)
         return self.wait()
@@ -383,8 +383,8 @@ class StoreOperation(_PendingOperation):
         self._answer = answer
 
     def _finish(self, failure: errors.LandbridgeError | None) -> None:
-        """Ends the call; a failure means that no answer comes. ``GroupState`` calls it, and calls it
-        again after an interruption; the first failure counts."""
+        """Ends the call; a failure means that no answer comes. ``GroupState`` calls it, and calls
+        it again after an interruption; the first failure counts."""
         if not self._done.is_open:
             self._failure = failure
         self._done.open()

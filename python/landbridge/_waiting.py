@@ -48,7 +48,8 @@ def check_not_forked(owner: int) -> None:
 
 def check_not_ending() -> None:
     """Raises ``Closed`` once the interpreter ends, as in a ``__del__`` that runs then. Nothing can
-    be imported then, and the thread that reads from the gateway has stopped, perhaps with a lock."""
+    be imported then, and the thread that reads from the gateway has stopped, perhaps with a
+    lock."""
     if sys.is_finalizing():
         text = "the interpreter is ending, and the group with it"
         raise errors.Closed(f"{text}; post and wait before, such as by `atexit.register`")

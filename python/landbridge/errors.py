@@ -155,8 +155,8 @@ class StoreTimeout(StoreError, TimeoutError):
 
 
 class StoreRefused(StoreError, ValueError):
-    """The store refused a request, which has changed nothing. The text names the limit, or the value
-    that is no number."""
+    """The store refused a request, which has changed nothing. The text names the limit, or the
+    value that is no number."""
 
 
 class StoreDisconnected(StoreError, ConnectionError):

@@ -292,7 +292,9 @@ def _make_quickstart_batch(step: int) -> list[_Sample]:
 
 def _make_quickstart_model() -> _QuickstartLinearModel | _QuickstartTorchModel:
     """Returns a small network if PyTorch is installed, else a linear model."""
-    return _QuickstartTorchModel() if importlib.util.find_spec("torch") else _QuickstartLinearModel()
+    return (
+        _QuickstartTorchModel() if importlib.util.find_spec("torch") else _QuickstartLinearModel()
+    )
 
 
 class _QuickstartLinearModel:

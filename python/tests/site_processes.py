@@ -116,8 +116,8 @@ def started_trainers(
 
 
 def run_torchruns(regions, folder, script, *arguments, options=(), **variables):
-    """Runs a script by a torchrun in each site, which meet through the gateways, and waits until all
-    have succeeded. The folder is for files of this function."""
+    """Runs a script by a torchrun in each site, which meet through the gateways, and waits until
+    all have succeeded. The folder is for files of this function."""
     path = [os.environ.get("PYTHONPATH", "")]
     if not entry_points(group="torchrun.handlers"):
         path.append(str(written_entry_point(folder)))
@@ -139,7 +139,9 @@ def written_entry_point(folder):
     """Returns a folder with the entry point of an installed package."""
     info = folder / "path" / "of_this_test-0.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: of-this-test\nVersion: 0\n", "utf-8")
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: of-this-test\nVersion: 0\n", "utf-8"
+    )
     line = "landbridge = landbridge.torch._c10d.rendezvous:load_rendezvous"
     (info / "entry_points.txt").write_text(f"[torchrun.handlers]\n{line}\n", "utf-8")
     return info.parent

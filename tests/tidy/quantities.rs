@@ -45,7 +45,7 @@ const EXACT: [(&str, &str); 23] = [
         "hier-collectives/src/session/action/peer_error.rs",
         "lengths that a peer should not have sent",
     ),
-    ("landbridge/src/cli/run/limits.rs", "the limit as `ulimit -t` has it"),
+    ("gateway/src/limits/process.rs", "the limit as `ulimit -t` has it"),
     ("landbridge/src/doctor/peers.rs", "sizes of packets"),
     ("landbridge/src/quickstart/error.rs", "the length of a path beside the most"),
     ("python/landbridge/_memory/arena.py", "bytes that the caller gave"),

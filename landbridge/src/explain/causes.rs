@@ -47,7 +47,7 @@ pub(crate) struct Cause {
     pub kind: CulpritKind,
     /// The party at fault, such as `rank 1 (east)`.
     pub culprit: String,
-    /// What shows it, as a sentence.
+    /// The observation that shows it, as a sentence.
     pub found: String,
     /// The action to take, where one is known.
     pub remedy: Option<String>,

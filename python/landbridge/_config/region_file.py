@@ -122,7 +122,9 @@ def read_region_location(
     return location, rank
 
 
-def _choose_rank_in_region_file(path: Path, ranks: Sequence[dict[str, Any]], choice: RankChoice) -> int:
+def _choose_rank_in_region_file(
+    path: Path, ranks: Sequence[dict[str, Any]], choice: RankChoice
+) -> int:
     """Returns the number of the rank that a trainer asks for."""
     if choice.rank is not None:
         if choice.rank >= len(ranks):
@@ -155,7 +157,9 @@ def parse_bytes(quantity: int | str, name: str) -> int:
     if not found or found.group(2) not in _BYTES_PER_UNIT:
         units = ", ".join(_BYTES_PER_UNIT)
         raise argument_error(name, quantity, f"a number and one of {units}, such as 256 MiB")
-    return _check_region_file_size(float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)], quantity, name)
+    return _check_region_file_size(
+        float(found.group(1)) * _BYTES_PER_UNIT[found.group(2)], quantity, name
+    )
 
 
 def _check_region_file_size(size: float, quantity: int | str, name: str) -> int:
@@ -166,7 +170,9 @@ def _check_region_file_size(size: float, quantity: int | str, name: str) -> int:
     return int(size)
 
 
-def _choose_name_in_region_file(path: Path, tables: dict[str, Any], kind: str, name: str | None) -> str:
+def _choose_name_in_region_file(
+    path: Path, tables: dict[str, Any], kind: str, name: str | None
+) -> str:
     """Returns ``name``, or the name of the only gateway or job of a region file."""
     known = ", ".join(sorted(tables))
     if name is None:

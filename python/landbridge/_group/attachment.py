@@ -52,7 +52,9 @@ _TIMEOUT_REPORT_DELAY_MAX_S = 2.0
 class GatewayAttachment:
     """Attaches one rank to its gateway, also after the connection was lost."""
 
-    def __init__(self, location: RegionFileGateway, rank: int, arena: Arena, state: JobState) -> None:
+    def __init__(
+        self, location: RegionFileGateway, rank: int, arena: Arena, state: JobState
+    ) -> None:
         """Prepares to attach the rank with its arena at a gateway. Nothing is connected yet."""
         #: The name of the fabric, once attached.
         self.fabric = ""
@@ -241,7 +243,11 @@ class AttachmentFailures:
             attempt_s: The duration of that attempt, in seconds.
         """
         reason: errors.LandbridgeError = failure
-        if self._last is not None and attempt_s < _ANSWER_MAX_S and _was_attachment_cut_short(failure):
+        if (
+            self._last is not None
+            and attempt_s < _ANSWER_MAX_S
+            and _was_attachment_cut_short(failure)
+        ):
             reason = self._last
         first = self._first_wait
         if first and reason is not first and isinstance(reason, errors.CollectiveFailed):

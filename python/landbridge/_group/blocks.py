@@ -120,8 +120,8 @@ class BlockCollectives(CollectivePoster):
         Args:
             array: The contribution: a block for each rank, in rank order, or a list of them.
             op: The reduction, as for ``all_reduce``, like ``weight``.
-            counts: The rows of each rank's block, the same list on all ranks. By default all have as
-                many rows.
+            counts: The rows of each rank's block, the same list on all ranks. By default all have
+                as many rows.
             out: An array for this rank's block. The default is a new one.
             dtype: As for ``all_reduce``, like ``layout`` and ``timeout``.
 
@@ -179,8 +179,8 @@ class BlockCollectives(CollectivePoster):
         layout: int = 0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Any:
-        """Gives one rank the arrays of all ranks, one behind the other, and waits until this rank is
-        done.
+        """Gives one rank the arrays of all ranks, one behind the other, and waits until this rank
+        is done.
 
         Args:
             array: This rank's block, as for ``all_gather``, like all arguments not named here.
@@ -242,8 +242,8 @@ class BlockCollectives(CollectivePoster):
                 ranks it says kind, dtype and shape of this rank's block, and its elements are not
                 read.
             root: The rank with the blocks.
-            counts: The rows of each rank's block, the same list on all ranks. By default all have as
-                many rows.
+            counts: The rows of each rank's block, the same list on all ranks. By default all have
+                as many rows.
             out: An array for this rank's block. The default is a new one.
             dtype: As for ``all_reduce``, like ``layout`` and ``timeout``.
 
@@ -339,9 +339,7 @@ class BlockCollectives(CollectivePoster):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts an ``all_to_all``, and returns the operation before the result is ready."""
-        options = self._check_arguments(
-            CollectiveKind.ALL_TO_ALL, layout=layout, timeout=timeout
-        )
+        options = self._check_arguments(CollectiveKind.ALL_TO_ALL, layout=layout, timeout=timeout)
         source = _adapt_block_rows(array, dtype)
         send = self._listed_counts(send, array, dtype)
         receive = self._listed_counts(receive, out, dtype)

@@ -125,11 +125,35 @@ def connect_to_store(
     Raises:
         LandbridgeError: As ``connect``.
     """
+    return connect_alone(
+        address, config=config, rank=rank, job=job, arena=_STORE_ARENA_BYTES, timeout=timeout
+    )
+
+
+def connect_alone(
+    address: str | None,
+    *,
+    config: str | Path,
+    rank: int,
+    job: str | None,
+    arena: str | int,
+    timeout: float,
+) -> Group:
+    """Attaches a rank, and waits for no other rank.
+
+    Returns:
+        The group, in no epoch: it has a store, and makes groups with a ``tag``. While it is open,
+        no other process can attach the rank.
+
+    Raises:
+        LandbridgeError: As ``connect``.
+    """
     remote = _check_remote_arguments(address, None, None, None)
     config = check_path_argument("config", config)
+    nbytes = parse_bytes(arena, "arena")
     with named_memory_limits():
         location, number = _locate(remote, config, None, job, RankChoice(rank))
-        group = Group(location, number, Arena(_STORE_ARENA_BYTES))
+        group = Group(location, number, Arena(nbytes))
         try:
             group._attachment.attach_alone(time.monotonic() + timeout)
         except BaseException:

@@ -95,7 +95,9 @@ class Group(ParentGroup):
         hopeless = errors.POSTS_AT_FAULT
         reason = "the step was given up"
         if failure is not None and not isinstance(failure, BaseException):
-            raise errors.argument_error("failure", failure, "the exception of the failed step, or None")
+            raise errors.argument_error(
+                "failure", failure, "the exception of the failed step, or None"
+            )
         if failure is not None:
             if isinstance(failure, hopeless) or not isinstance(failure, errors.CollectiveFailed):
                 raise failure

@@ -66,9 +66,13 @@ class JobState(GroupState):
 
     def add_subgroup(self, parent: GroupState, rank: int, size: int) -> JobSubgroupState:
         """Adds a group of ``size`` ranks in which this one has the number ``rank``. Raises
-        ``GatewayLost``, ``EpochEnded`` or ``Closed`` as a post in its parent."""
+        ``GatewayLost``, ``EpochEnded`` or ``Closed`` as a post in its parent; of a parent in which
+        this rank has met no others, it needs the connection alone."""
         with self._lock:
-            parent.check_usable()
+            if parent.agreements == 0:
+                parent.check_connected()
+            else:
+                parent.check_usable()
             return self._enter_subgroup(JobSubgroupState(self, self._next_place(rank, size)))
 
     def add_pair(self, parent: GroupState, rank: int) -> JobPairState:
@@ -222,8 +226,8 @@ class JobSubgroupState(GroupState):
 
 
 class JobPairState(JobSubgroupState):
-    """The state of a group in which two ranks send to each other. It is usable in every epoch, since
-    no step depends on it."""
+    """The state of a group in which two ranks send to each other. It is usable in every epoch,
+    since no step depends on it."""
 
     @property
     def is_usable(self) -> bool:

@@ -1,7 +1,7 @@
 """Sends and receives: an array from one rank to another, matched by a tag.
 
-``Group`` inherits them. Two ranks that send to each other have a group of their own, which the first
-send or receive makes. So others neither wait for them nor hear of their failures.
+``Group`` inherits them. Two ranks that send to each other have a group of their own, which the
+first send or receive makes. So others neither wait for them nor hear of their failures.
 """
 
 from __future__ import annotations
@@ -67,9 +67,10 @@ class SendingGroup(WholeArrayCollectives):
         """Sends an array to one other rank, bit for bit, and waits until that rank has received it.
 
         The other rank calls ``receive`` with the same tag, and with an array of the same dtype and
-        shape. Of a tag the first send meets the first receive, the second the second, and so on, also
-        where one of them fails. Sends with different tags wait for nothing of each other, and no third
-        rank is waited for. A rank may use at most 1,024 tags to another one, and as many from it.
+        shape. Of a tag the first send meets the first receive, the second the second, and so on,
+        also where one of them fails. Sends with different tags wait for nothing of each other, and
+        no third rank is waited for. A rank may use at most 1,024 tags to another one, and as many
+        from it.
 
         A failure is nothing to other ranks, nor to collectives of this group. The next call for the
         same rank begins anew. The first call for a rank takes a round trip more.
@@ -122,11 +123,11 @@ class SendingGroup(WholeArrayCollectives):
         """Receives the array that one other rank sends with the same tag, and waits for it.
 
         Args:
-            like: An array of the kind, dtype and shape of the one that is sent. Its elements are not
-                read.
+            like: An array of the kind, dtype and shape of the one that is sent. Its elements are
+                not read.
             src: The rank that sends it, by its number in this group.
-            out: An array for the result, of the same kind, dtype and shape: ``like`` itself receives
-                in place. The default is a new array.
+            out: An array for the result, of the same kind, dtype and shape: ``like`` itself
+                receives in place. The default is a new array.
             tag: As for ``send``, like all arguments not named here.
 
         Returns:

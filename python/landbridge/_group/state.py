@@ -522,8 +522,8 @@ class GroupState:
         self._finish_leaving(call, failure)
 
     def _finish_leaving(self, leaving: Operation | Commit | StoreOperation, failure: Any) -> None:
-        """Finishes an operation, a commit or a call that is no longer under way. It is called again after
-        an interruption."""
+        """Finishes an operation, a commit or a call that is no longer under way. It is called again
+        after an interruption."""
         leaving._finish(failure)
         with self._lock:
             self._leaving.discard(leaving)

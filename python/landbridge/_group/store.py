@@ -44,15 +44,16 @@ class StoreCaller(Protocol):
 class Store:
     """The store of the job, as ``Group.store`` returns it. Threads may share it.
 
-    Every gateway of the job holds all of it, so it outlives any gateway but the last. A change is made
-    once all gateways hold it. Reads are answered by the gateway of this rank, once the changes that it
-    knows are made. All ranks see one order of all requests. Methods that ``torch.distributed.Store`` has do the same here.
+    Every gateway of the job holds all of it, so it outlives any gateway but the last. A change is
+    made once all gateways hold it. Reads are answered by the gateway of this rank, once the changes
+    that it knows are made. All ranks see one order of all requests. Methods that
+    ``torch.distributed.Store`` has do the same here.
 
     A key has 1 to 1,024 bytes, a value at most 48 KiB, and all of a job 65,536 keys and 16 MiB.
 
-    Every method raises ``StoreTimeout`` when its time is over, ``StoreRefused`` when the store refuses
-    the change, ``StoreDisconnected`` when the connection to the gateway ends, and ``ConfigError`` for
-    a request that is too long, or an argument that cannot be used.
+    Every method raises ``StoreTimeout`` when its time is over, ``StoreRefused`` when the store
+    refuses the change, ``StoreDisconnected`` when the connection to the gateway ends, and
+    ``ConfigError`` for a request that is too long, or an argument that cannot be used.
 
     Attributes:
         timeout: How long requests wait, in seconds; 300 by default.
@@ -99,9 +100,9 @@ class Store:
         return total
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
-        """Gives a key the value ``desired`` if its value is ``expected``; an empty ``expected`` also
-        stands for a key without a value. Returns the value that the key has then, or ``expected`` if
-        it has none."""
+        """Gives a key the value ``desired`` if its value is ``expected``; an empty ``expected``
+        also stands for a key without a value. Returns the value that the key has then, or
+        ``expected`` if it has none."""
         values = (_store_bytes(expected), _store_bytes(desired))
         found: list[bytes] = self._ask(wire.encode_store_compare_set(_store_key(key), *values))
         return found[0]
@@ -128,7 +129,8 @@ class Store:
         return count
 
     def list_keys(self, prefix: str = "") -> list[str]:
-        """Returns the keys with a prefix, in order. Keys that come or go meanwhile may be missing."""
+        """Returns the keys with a prefix, in order. Keys that come or go meanwhile may be
+        missing."""
         wanted = check_text_argument("prefix", prefix, _KEY_ACCEPTED).encode()
         listed: list[bytes] = []
         while True:

@@ -36,9 +36,9 @@ class ParentGroup(SendingGroup):
         """Makes a group of some ranks of this one, without any config.
 
         All ranks of this group call it, in one epoch, and make their groups in one order. With a
-        ``tag`` only the ranks of the new group call it, in any order and any epoch; they give it one
-        tag, which none of them uses for another group of this one meanwhile. It takes one round trip
-        at most, and waits for no rank: the first collective does.
+        ``tag`` only the ranks of the new group call it, in any order and any epoch; they give it
+        one tag, which none of them uses for another group of this one meanwhile. It takes one round
+        trip at most, and waits for no rank: the first collective does.
 
         Args:
             ranks: The numbers of the ranks in this group, in any order. In the new group they are
@@ -134,7 +134,9 @@ class ParentGroup(SendingGroup):
             made.append(state)
             assert state.connection is not None
             number = state.place.number
-            return state.connection, MakeGroup(number, parent, place, encode_wire_group_ranks(ranks))
+            return state.connection, MakeGroup(
+                number, parent, place, encode_wire_group_ranks(ranks)
+            )
 
         with self._posting:
             self._parent_group()._register_and_send(register_group)
@@ -192,6 +194,15 @@ class Subgroup(ParentGroup):
                 state.end_connection(connection, f"connection to the gateway ended: {error}")
             finally:
                 self._posting.release()
+
+    def recover(
+        self, failure: errors.LandbridgeError | None = None, timeout: float = DEFAULT_TIMEOUT_S
+    ) -> None:
+        """Raises ``NotSupported``: after a failure, a group of some ranks is made again."""
+        raise errors.NotSupported(
+            f"the group of ranks {list(self.ranks)} does not recover: `recover` the group that "
+            "`connect` returned on all its ranks, and make this one again by `new_group`"
+        ) from failure
 
     def _rank_in_job(self, rank: int) -> int:
         """Returns the number in the job of a rank of this group."""

@@ -195,9 +195,9 @@ def _parse_array_element(dtype: Any) -> ElementType:
 
 
 def _numpy_array_element(dtype: Any, given: Dtype | None) -> ElementType:
-    """Returns the element type of a NumPy dtype, or ``given`` where the caller has named one, as for
-    bfloat16, which NumPy lacks. Raises ``UnsupportedArray`` when it is not in the host's byte order,
-    holds Python objects, or has no bytes."""
+    """Returns the element type of a NumPy dtype, or ``given`` where the caller has named one, as
+    for bfloat16, which NumPy lacks. Raises ``UnsupportedArray`` when it is not in the host's byte
+    order, holds Python objects, or has no bytes."""
     if not dtype.isnative:
         raise UnsupportedArray(f"dtype {dtype} has the other byte order, which is not supported")
     if dtype.hasobject or not dtype.itemsize:

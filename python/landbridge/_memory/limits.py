@@ -105,8 +105,8 @@ def is_limit(error: OSError) -> bool:
 
 @contextlib.contextmanager
 def named_memory_limits() -> Iterator[None]:
-    """Raises ``LimitReached`` with the limits and the remedy where Python itself has no memory left.
-    ``ArenaFull`` passes: it names its limit already."""
+    """Raises ``LimitReached`` with the limits and the remedy where Python itself has no memory
+    left. ``ArenaFull`` passes: it names its limit already."""
     try:
         yield
     except ArenaFull:

@@ -131,7 +131,9 @@ def request_attach(
     return response
 
 
-def _read_attach_response(connected: ConnectionChannel, frames: FrameDecoder, deadline: float) -> Response:
+def _read_attach_response(
+    connected: ConnectionChannel, frames: FrameDecoder, deadline: float
+) -> Response:
     """Returns the first message of the gateway. Later ones stay in ``frames``, for the reader
     thread."""
     while True:

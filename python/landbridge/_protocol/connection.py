@@ -114,7 +114,9 @@ class ConnectionChannel(Protocol):
 class Connection:
     """An attached connection to the gateway. ``start_reader`` starts its reader thread."""
 
-    def __init__(self, connected: ConnectionChannel, attached: Attached, frames: FrameDecoder) -> None:
+    def __init__(
+        self, connected: ConnectionChannel, attached: Attached, frames: FrameDecoder
+    ) -> None:
         """Takes over a socket on which the gateway has answered ``attached``. ``frames`` may hold
         bytes that came behind the answer."""
         self.attached = attached
@@ -237,9 +239,7 @@ class Connection:
             if self._reading is not None:
                 return  # The thread that reads wakes this one when it is done.
             self._reading = me
-        while not self._is_over and self._is_readable_by(
-            None if self._expects_messages() else 0.0
-        ):
+        while not self._is_over and self._is_readable_by(None if self._expects_messages() else 0.0):
             self._read_once()
         self._reading = None
 

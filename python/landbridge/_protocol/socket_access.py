@@ -22,7 +22,8 @@ from .. import errors
 _PEER_CREDENTIALS = struct.Struct("iII")
 #: The advice to a user who may not connect to a gateway's socket, in the words of the gateway.
 _DENIED_SOCKET_REMEDY = (
-    "run it as that user, or let `group` of the gateway in the region file name a group of this user"
+    "run it as that user, or let `group` of the gateway in the region file name a group of "
+    "this user"
 )
 
 
@@ -76,8 +77,8 @@ def check_socket_folder(path: Path, trusted: TrustedUsers) -> None:
     if (group_writes or found.st_mode & stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
         raise errors.UntrustedSocket(
             f"others may write to folder {path.parent} (mode {stat.S_IMODE(found.st_mode):04o}, "
-            f"group {_socket_group_label(found.st_gid)}) of the gateway's socket, and so put another "
-            f"socket there: run `chmod go-w {path.parent}`, or use another folder",
+            f"group {_socket_group_label(found.st_gid)}) of the gateway's socket, and so put "
+            f"another socket there: run `chmod go-w {path.parent}`, or use another folder",
             is_final=True,
         )
 
@@ -93,9 +94,9 @@ def check_socket_peer(path: Path, connected: socket.socket, trusted: TrustedUser
     user: int = _PEER_CREDENTIALS.unpack(credentials)[1]
     if not trusted.include(user):
         raise errors.UntrustedSocket(
-            f"the process that listens at {path} runs as user {_socket_user_label(user)}; trusted are "
-            f"{trusted}: no token was sent to it. If it is the gateway, name its user in `user` of "
-            "the gateway in the region file",
+            f"the process that listens at {path} runs as user {_socket_user_label(user)}; trusted "
+            f"are {trusted}: no token was sent to it. If it is the gateway, name its user in "
+            "`user` of the gateway in the region file",
             is_final=True,
         )
 
@@ -116,9 +117,10 @@ def describe_denied_access(
             continue
         kind = wanted if visible == path else "folder"
         return (
-            f"permission denied: {kind} {visible} belongs to user {_socket_user_label(found.st_uid)}, "
-            f"group {_socket_group_label(found.st_gid)}, mode {stat.S_IMODE(found.st_mode):03o}, and "
-            f"this process runs as user {_socket_user_label(os.geteuid())}; {remedy}"
+            f"permission denied: {kind} {visible} belongs to user "
+            f"{_socket_user_label(found.st_uid)}, group {_socket_group_label(found.st_gid)}, mode "
+            f"{stat.S_IMODE(found.st_mode):03o}, and this process runs as "
+            f"user {_socket_user_label(os.geteuid())}; {remedy}"
         )
     return f"permission denied: {path}"
 

@@ -68,7 +68,12 @@ def encode_store_add(key: bytes, amount: int) -> bytes:
 def encode_store_compare_set(key: bytes, expected: bytes, desired: bytes) -> bytes:
     """Returns the request that replaces an expected value."""
     _check_store_request([key], [expected, desired])
-    return b"\x03" + _encode_store_key(key) + _encode_store_value(expected) + _encode_store_value(desired)
+    return (
+        b"\x03"
+        + _encode_store_key(key)
+        + _encode_store_value(expected)
+        + _encode_store_value(desired)
+    )
 
 
 def encode_store_delete(key: bytes) -> bytes:

@@ -112,8 +112,8 @@ Reason = Annotated[RefusalReason, "B"]
 Text = Annotated[str, TextField(0xFFFF)]
 #: The type of a message's field that holds the sizes of an array's dimensions.
 Sizes = Annotated[tuple[int, ...], SizesField(SHAPE_MAX_DIMENSIONS)]
-#: The type of a message's last field, which holds the counts of a collective's blocks: no list where
-#: all blocks are alike, one list by rank, or the lists to and from each rank.
+#: The type of a message's last field, which holds the counts of a collective's blocks: no list
+#: where all blocks are alike, one list by rank, or the lists to and from each rank.
 CountLists = Annotated[tuple[tuple[int, ...], ...], CountsField(2)]
 #: The type of a message's last field, which another module encodes.
 Rest = Annotated[bytes, RestField()]
@@ -387,8 +387,8 @@ class _WireLayout:
         has_more = any(after for _, _, after in self._parts)
         has_more = has_more or self._counts is not None or self._has_rest
         self._whole = None if has_more else struct.Struct(f">B{codes[1:]}")
-        # One packs a whole post too, up to its counts, whose only other field is its shape: posts are
-        # frequent. The list has the struct of each number of sizes.
+        # One packs a whole post too, up to its counts, whose only other field is its shape: posts
+        # are frequent. The list has the struct of each number of sizes.
         self._by_size_count: list[struct.Struct] = []
         self._sizes_at = len(self._parts[0][1])
         sizes = self._parts[0][2]

@@ -37,9 +37,9 @@ class FlatGrads:
             optimizer.step()
 
     A parameter that is added to the module or unfrozen later is averaged from the next ``zero`` on,
-    on all ranks at the same step. One that got a gradient before that makes ``wait`` raise. One that
-    is frozen or removed has no gradient from the next ``zero`` on, and a rank that is started again
-    then joins with the parameters that are trained by now.
+    on all ranks at the same step. One that got a gradient before that makes ``wait`` raise. One
+    that is frozen or removed has no gradient from the next ``zero`` on, and a rank that is started
+    again then joins with the parameters that are trained by now.
 
     The arena holds each gradient twice: ``backward`` adds to one copy, and the average arrives in
     the other. From ``wait`` to ``zero`` the average is ``p.grad``; it may be clipped or written.
@@ -222,7 +222,9 @@ class FlatGrads:
         parameters = [parameter for _, parameter in named][::-1]
         buckets = [
             _GradientBucket(self.group, part, [names[id(parameter)] for parameter in part], index)
-            for index, part in enumerate(_split_into_gradient_buckets(parameters, self._bucket_bytes))
+            for index, part in enumerate(
+                _split_into_gradient_buckets(parameters, self._bucket_bytes)
+            )
         ]
         for bucket in buckets:
             parameter: Any

@@ -83,7 +83,8 @@ def module_digest(module: torch.nn.Module) -> int:
     buffers. Raises ``UnsupportedArray`` for a kind of tensor that is no plain memory, and
     ``ConfigError`` for anything that is no module."""
     return _hash_module_tensors(
-        _describe_module_tensors(module), *(flat_cpu_tensor(tensor) for _, tensor in _named_module_tensors(module))
+        _describe_module_tensors(module),
+        *(flat_cpu_tensor(tensor) for _, tensor in _named_module_tensors(module)),
     )
 
 
@@ -96,7 +97,9 @@ def module_names_digest(module: torch.nn.Module, *more: str) -> int:
 def module_parameters_digest(module: torch.nn.Module) -> int:
     """Returns a digest of a module's parameters without its buffers, which may differ by rank, such
     as running means."""
-    parameters = _check_named_module_tensors("parameter", module_without_ddp(module).named_parameters())
+    parameters = _check_named_module_tensors(
+        "parameter", module_without_ddp(module).named_parameters()
+    )
     return _hash_module_tensors("", *(flat_cpu_tensor(parameter) for _, parameter in parameters))
 
 
@@ -179,7 +182,9 @@ def _hash_module_tensors(names: str, *parts: torch.Tensor) -> int:
 def _named_module_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the name and the tensor of each parameter and buffer of a module. Raises
     ``UnsupportedArray`` for one that is no plain memory."""
-    yield from _check_named_module_tensors("parameter", module_without_ddp(module).named_parameters())
+    yield from _check_named_module_tensors(
+        "parameter", module_without_ddp(module).named_parameters()
+    )
     yield from _check_named_module_tensors("buffer", module_without_ddp(module).named_buffers())
 
 

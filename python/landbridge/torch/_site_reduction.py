@@ -95,7 +95,9 @@ class SiteReduction:
         self._group = group
         self._process_group = local.process_group
         self._size = local.size
-        self._stages = _ReductionStages(group, _make_site_gather_group(local.process_group), self._size)
+        self._stages = _ReductionStages(
+            group, _make_site_gather_group(local.process_group), self._size
+        )
         self._step_failed = threading.Event()
         self._share = 1.0
         self.set_weight(weight)

@@ -196,7 +196,9 @@ def _flatten_tensor(tensor: torch.Tensor, is_root: bool) -> _FlatTensor:
     return _FlatTensor(torch.empty(plain.nbytes, dtype=torch.uint8), plain)
 
 
-def _split_tensors_into_chunks(flats: Iterable[_FlatTensor], chunk_bytes: int) -> Iterator[list[_Piece]]:
+def _split_tensors_into_chunks(
+    flats: Iterable[_FlatTensor], chunk_bytes: int
+) -> Iterator[list[_Piece]]:
     """Yields the parts of tensors in each chunk. All chunks but the last are of ``chunk_bytes``
     bytes."""
     chunk: list[_Piece] = []

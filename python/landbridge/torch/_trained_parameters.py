@@ -131,8 +131,8 @@ class TrainedParameters:
         if found is None and not self._has_told:
             self._has_told = True
             _log.warning(
-                "no DistributedDataParallel with the averaged parameters has registered this state, "
-                "so none that is unfrozen or added later is noticed; add the hook by "
+                "no DistributedDataParallel with the averaged parameters has registered this "
+                "state, so none that is unfrozen or added later is noticed; add the hook by "
                 "`register_comm_hook`, or compare weights with `check_module`"
             )
         return found

@@ -21,8 +21,8 @@ import torch
 from .._memory.plain_memory import check_plain_tensor
 from ..errors import UnsupportedArray
 
-#: The first item of each tuple that ``_pack_state`` writes for a value that cannot be sent as it is.
-#: ``_unpack_state`` knows such a tuple by it.
+#: The first item of each tuple that ``_pack_state`` writes for a value that cannot be sent as it
+#: is. ``_unpack_state`` knows such a tuple by it.
 _PACKED_MARK = "\0landbridge"
 #: The types whose values `torch.load` takes as they are; subclasses of them do not count.
 _PLAIN_TYPES = frozenset(
@@ -133,7 +133,10 @@ def _check_state_tensor(tensor: torch.Tensor, way: str) -> None:
 def _pack_state_items(value: Any, way: str, copies: bool) -> list[tuple[Any, Any]]:
     """Returns packed keys and values as a list of pairs, because packed keys may be unhashable."""
     return [
-        (_pack_state(key, f"{way} key {key!r}", copies), _pack_state(item, f"{way}[{key!r}]", copies))
+        (
+            _pack_state(key, f"{way} key {key!r}", copies),
+            _pack_state(item, f"{way}[{key!r}]", copies),
+        )
         for key, item in value.items()
     ]
 

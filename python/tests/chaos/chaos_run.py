@@ -28,7 +28,8 @@ from two_regions_script import EPOCH_STEPS, write_script  # noqa: E402
 
 #: The regions of three numbers of ranks, in the order of ranks.
 REGIONS = ("east", "north", "west")
-#: Steps for each event. The event strikes in one of them, and the others show that training goes on.
+#: Steps for each event. The event strikes in one of them, and the others show that training goes
+#: on.
 EVENT_STEPS = 4
 #: The longest pause from the end of a gateway to its start, in seconds.
 PAUSE_MAX_S = 3.0
@@ -255,7 +256,8 @@ def run_chaos(plan, tell=lambda text: None):
 
 
 def explain(plan, report):
-    """Returns the text of a failed run: the seed, what was wrong, and the command that repeats it."""
+    """Returns the text of a failed run: the seed, what was wrong, and the command that repeats
+    it."""
     wrong = "\n".join(report["wrong"])
     return f"seed {plan.seed}: {wrong}\nRepeat with:\n  {plan.replay_command()}"
 
@@ -288,8 +290,8 @@ def main():
     elif is_good:
         failed = ", ".join(map(str, report["failed_steps"]))
         print(
-            f"{report['events']} events in {report['steps']} steps and {report['seconds']} s: pass; "
-            f"steps begun again by rank: {failed}; weights {report['weights']}"
+            f"{report['events']} events in {report['steps']} steps and {report['seconds']} s: "
+            f"pass; steps begun again by rank: {failed}; weights {report['weights']}"
         )
     if not is_good:
         print(explain(plan, report), file=sys.stderr)

@@ -89,7 +89,9 @@ def test_a_killed_gateway_is_named_and_attached_to_again(own_regions):
         own_regions.kill_process("east")
         failure = failure_of(under_way)
         assert isinstance(failure, landbridge.GatewayLost) and failure.fault == "gateway"
-        words = "gateway lost (cause: gateway): this rank is no longer attached to its own gateway: "
+        words = (
+            "gateway lost (cause: gateway): this rank is no longer attached to its own gateway: "
+        )
         assert str(failure).startswith(words)
         assert isinstance(failure, ConnectionError)
         assert "connection to the gateway ended" in str(failure)

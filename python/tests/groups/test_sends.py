@@ -43,7 +43,9 @@ def test_all_ranks_send_to_each_other(groups):
 
 def test_tags_meet_in_any_order(two_groups):
     first, second = two_groups
-    sent = [first.send_async(numbers(tag, place), 1, tag) for place in range(2) for tag in range(20)]
+    sent = [
+        first.send_async(numbers(tag, place), 1, tag) for place in range(2) for tag in range(20)
+    ]
     for tag in reversed(range(20)):
         for place in range(2):
             assert second.receive(numbers(0, 0), 0, tag).tolist() == [tag, place]
@@ -126,8 +128,8 @@ def in_pair(number, *messages):
 
 
 def begin_send(group, gateway, tag):
-    """Starts a send to rank 1 in another thread, and lets its gateway make the group of both. Returns
-    the operation and the group's number."""
+    """Starts a send to rank 1 in another thread, and lets its gateway make the group of both.
+    Returns the operation and the group's number."""
     begun = []
     sender = threading.Thread(target=lambda: begun.append(group.send_async(numbers(1), 1, tag)))
     sender.start()

@@ -8,6 +8,8 @@ import pytest
 
 import landbridge
 from conftest import call_for_all
+from landbridge._group.connecting import connect_alone
+from landbridge._local_regions import LocalRegions
 from landbridge._protocol.wire import (
     REQUESTS,
     RESPONSES,
@@ -48,6 +50,22 @@ def test_ranks_of_two_sites_sum_in_groups_of_their_own(groups):
     assert first == ([7, 5], (0, 2, (0, 2)), 3)
     assert second == ([7], None, 3)
     assert third == ([7, 5, 4], (1, 2, (0, 2)), 3)
+
+
+def test_ranks_attached_alone_make_groups_without_absent_ones():
+    with LocalRegions(ranks=(2, 1)) as regions:
+
+        def attach(rank):
+            place = {"config": regions.region_file_of_rank(rank), "rank": rank, "job": None}
+            return connect_alone(None, **place, arena="64 KiB", timeout=30)
+
+        east, west = call_for_all([0, 2], attach)
+        parts = call_for_all([east, west], lambda group: group.new_group([0, 2], tag=5))
+        assert call_for_all(parts, lambda part: sum_of(part, 1 << part.rank)) == [3, 3]
+        with pytest.raises(landbridge.EpochEnded):
+            east.new_group([0, 2])
+        for group in (east, west):
+            group.close()
 
 
 def test_colors_part_the_ranks_and_roots_are_numbered_anew(groups):

@@ -1,4 +1,5 @@
-"""Arguments of ``connect`` that cannot be used: each is told by its name, its value and the remedy."""
+"""Arguments of ``connect`` that cannot be used: each is told by its name, its value and the
+remedy."""
 
 import contextlib
 import os

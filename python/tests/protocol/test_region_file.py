@@ -86,7 +86,7 @@ def test_several_jobs_must_be_chosen_from(region):
 def test_the_gateway_that_serves_the_rank_is_chosen(region):
     one, other = "[region.east.gateway.east-0]\n", "[region.east.gateway.east-1]\nranks = 1\n"
     lan = 'lan = "127.0.0.2:7400"\n'
-    fabric = FABRIC.replace(one, f'{other}{lan.replace("2:", "3:")}{one}ranks = 1\n{lan}')
+    fabric = FABRIC.replace(one, f"{other}{lan.replace('2:', '3:')}{one}ranks = 1\n{lan}")
     (region.parent / "fabric.toml").write_text(fabric)
     second = REGION.split("[job.")[0].split("[gateway.east-0]")[1]
     second = second.replace("east.sock", "second.sock").replace("9400", "9401")
@@ -104,7 +104,7 @@ def test_region_and_local_rank_outlast_a_new_region(region):
     first = FABRIC.split("[region.east]")[1].split("[link")[0]
     first = first.replace("region.east.gateway.east-0", "region.asia.gateway.asia-0")
     link = '[link.asia-east]\nrate = "1 Gbit/s"\nrtt = "10 ms"\n'
-    more = f'{FABRIC}{link}[region.asia]{first.replace("7400", "7600")}'
+    more = f"{FABRIC}{link}[region.asia]{first.replace('7400', '7600')}"
     (region.parent / "fabric.toml").write_text(more)
     assert [read(region, choice=choice)[1] for choice in choices] == [3, 4]
     with pytest.raises(landbridge.ConfigError, match="local ranks 0 to 1"):
@@ -128,7 +128,7 @@ def corpus():
     yield "marks", BOM + REGION, BOM + FABRIC
     yield "two marks", BOM + BOM + REGION, FABRIC
     yield "line ends", REGION.replace("\n", "\r\n"), FABRIC.replace("\n", "\r\n")
-    yield "dotted", REGION.replace('[job.train]\ntoken', "[job]\ntrain.token", 1), FABRIC
+    yield "dotted", REGION.replace("[job.train]\ntoken", "[job]\ntrain.token", 1), FABRIC
     yield "quoted keys", REGION.replace("[job.train]", '["job"."train"]'), FABRIC
     yield "numbers", REGION, FABRIC.replace("ranks = 2", "ranks = 0x2")
     yield "speeds", REGION, FABRIC.replace("0.5", "inf")
@@ -353,6 +353,10 @@ def test_the_readme_fits_the_fabric_that_it_deploys():
     (arena,) = re.findall(r'connect\(.*arena="([^"]+)"', readme)
     for name in ("east", "west"):
         path = ROOT / f"configs/two-region/{name}.toml"
-        ranks = [rank["region"] for rank in program.read_config_by_program(path)["ranks"]].count(name)
+        ranks = [rank["region"] for rank in program.read_config_by_program(path)["ranks"]].count(
+            name
+        )
         (memory,) = re.findall(r'\[job\.train\][^[]*?memory = "([^"]+)"', path.read_text("utf-8"))
-        assert ranks * region_file.parse_bytes(arena, "arena") <= region_file.parse_bytes(memory, "arena")
+        assert ranks * region_file.parse_bytes(arena, "arena") <= region_file.parse_bytes(
+            memory, "arena"
+        )

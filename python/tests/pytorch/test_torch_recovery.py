@@ -196,6 +196,13 @@ def test_training_goes_on_after_ctrl_c(mode, groups, one_trainer, ctrl_c_interru
     assert all(torch.equal(weights, whole) for weights in call_for_all((east, west), go_on))
 
 
+def test_a_group_of_some_ranks_says_that_it_cannot_recover(groups):
+    part = call_for_all(groups, lambda group: group.new_group([0, 1]))[0]
+    state = State(part)
+    with pytest.raises(landbridge.NotSupported, match="make this one again by `new_group`"):
+        state.recover(landbridge.RankLost("of this test"))
+
+
 def test_a_site_is_not_recovered_after_ctrl_c(groups, one_trainer, ctrl_c_interrupts):
     """Its ranks may be at different places of the step, which they do not exchange."""
     model, state = ddp_of(torch.nn.Linear(2, 2), groups[0], dist.group.WORLD)

@@ -120,7 +120,9 @@ class ArenaRoom:
         with self._changed:
             self._changed.notify_all()
 
-    def _await_turn(self, users: Callable[[], Sequence[U]], is_over: Callable[[], bool]) -> U | None:
+    def _await_turn(
+        self, users: Callable[[], Sequence[U]], is_over: Callable[[], bool]
+    ) -> U | None:
         """Waits until one of some users may post, and returns it; the first of them once it is
         over. The caller holds the lock."""
         while True:

@@ -159,7 +159,8 @@ def register_backend() -> None:
             raise errors.ConfigError(f"{text}: {known.creator_fn.__module__}")
         return
     # The flight recorder asks each of these devices for its stream, and must find one.
-    devices = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    devices = ["cpu"] if accelerator is None else ["cpu", accelerator.type]
     dist.Backend.register_backend(BACKEND_NAME, _create_backend, extended_api=True, devices=devices)
 
 
@@ -176,7 +177,9 @@ def _create_backend(options: Any, _: Any) -> Any:
         return dist.ProcessGroupGloo(store, options.group_rank, options.group_size, timeout=timeout)
     world = join_world(rank, size, timeout.total_seconds())
     kind: Any = LandbridgeBackend if _has_python_backends() else LandbridgeProcessGroup
-    return kind(world, world.make_exchange(ranks, options.group_id, timeout.total_seconds()), timeout)
+    return kind(
+        world, world.make_exchange(ranks, options.group_id, timeout.total_seconds()), timeout
+    )
 
 
 def _has_python_backends() -> bool:

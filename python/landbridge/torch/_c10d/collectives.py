@@ -40,7 +40,8 @@ _TIMEOUT_MIN = timedelta(milliseconds=1)
 
 
 class C10dCollectives:
-    """The collectives and sends of one process group. The classes that c10d takes inherit from it."""
+    """The collectives and sends of one process group. The classes that c10d takes inherit from
+    it."""
 
     def start_exchange(self, exchange: Exchange, timeout: timedelta) -> None:
         """Notes the exchange that carries out collectives, and the timeout of those that have
@@ -141,7 +142,9 @@ class C10dCollectives:
         opts: Any = None,
     ) -> ExchangeWork:
         """Combines lists of a tensor for each rank, and gives each rank its own."""
-        sources = [[_read_for_collective(block, opts).flat for block in blocks] for blocks in inputs]
+        sources = [
+            [_read_for_collective(block, opts).flat for block in blocks] for blocks in inputs
+        ]
         return self._scatter_sums(outputs, sources, opts)
 
     def reduce_scatter_single(
@@ -155,7 +158,9 @@ class C10dCollectives:
     ) -> ExchangeWork:
         """Reduces and scatters several tensors as ``reduce_scatter_single`` does one."""
         sources = [
-            split_flat_blocks(_read_for_collective(source, opts).flat, [output.numel()] * self._world_size)
+            split_flat_blocks(
+                _read_for_collective(source, opts).flat, [output.numel()] * self._world_size
+            )
             for output, source in zip(outputs, inputs)
         ]
         return self._scatter_sums(outputs, sources, opts)
@@ -189,7 +194,9 @@ class C10dCollectives:
         """Gives each rank its own tensor of the root's list. They have one length."""
         group, root = self._exchange.group, opts.rootRank
         result = FlatTensor(outputs[0], is_written=True)
-        blocks = [_read_for_collective(block).flat for block in inputs[0]] if group.rank == root else []
+        blocks = (
+            [_read_for_collective(block).flat for block in inputs[0]] if group.rank == root else []
+        )
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
@@ -229,7 +236,8 @@ class C10dCollectives:
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the exchange, whose pieces no rank could count alone."""
             blocks = split_flat_blocks(result.flat, received)
-            self._post_all_to_all(blocks, split_flat_blocks(given.flat, sent), opts, post)
+            shares = split_flat_blocks(given.flat, sent)
+            self._post_all_to_all(blocks, shares, opts, post, _collective_row_hash(source, output))
 
         return self._exchange.start_call([result], post_all, [source, output])
 
@@ -352,15 +360,16 @@ class C10dCollectives:
         sources: Sequence[torch.Tensor],
         opts: Any,
         post: Callable[[BeginPiece], None],
+        layout: int = 0,
     ) -> None:
-        """Posts an all-to-all of flat blocks."""
+        """Posts an all-to-all of flat blocks. Ranks must agree on the layout hash."""
         begin = functools.partial(
             self._exchange.group.all_to_all_async,
             list(sources),
             send=[source.numel() for source in sources],
             receive=[result.numel() for result in results],
             out=list(results),
-            **self._options(opts),
+            **{**self._options(opts), "layout": layout},
         )
         post(begin)
 
@@ -383,12 +392,22 @@ class C10dCollectives:
         if given is None or given < timedelta():
             given = self._timeout
         given = max(given, _TIMEOUT_MIN)
-        return {"timeout": given.total_seconds(), "layout": _collective_shape_hash(alike) if alike else 0}
+        return {
+            "timeout": given.total_seconds(),
+            "layout": _collective_shape_hash(alike) if alike else 0,
+        }
 
 
 def _collective_shape_hash(tensors: Sequence[FlatTensor]) -> int:
     """Returns a layout hash of the shapes of tensors, on which ranks must agree."""
     return hash_posted_layout(0, str([_collective_shape_of(tensor) for tensor in tensors]))
+
+
+def _collective_row_hash(source: torch.Tensor, output: torch.Tensor) -> int:
+    """Returns a layout hash of the shape of one row, on which ranks must agree. A rank that gives
+    nothing may have no rows to tell it, and gets some."""
+    rows = output if source.numel() == 0 and source.dim() < 2 else source
+    return hash_posted_layout(0, str(tuple(rows.shape[1:])))
 
 
 def _collective_shape_of(tensor: FlatTensor) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """The order of c10d's collectives on one group of ranks, beside its sends.
 
-Two threads serve the collectives. ``landbridge-post`` posts collectives in the order in which they were
-called. ``landbridge-finish`` waits for them in the same order, and copies results. So a call
+Two threads serve the collectives. ``landbridge-post`` posts collectives in the order in which they
+were called. ``landbridge-finish`` waits for them in the same order, and copies results. So a call
 returns at once, and a collective ends without anybody waiting for it. Two queues without a bound
 connect caller and threads; the arena bounds the pieces between the threads.
 """
@@ -138,8 +138,8 @@ class Exchange:
         return work
 
     def close(self) -> None:
-        """Waits until all calls have ended, each within its timeout, and leaves the group. While the
-        interpreter ends its threads have stopped, and the connection ends with the process."""
+        """Waits until all calls have ended, each within its timeout, and leaves the group. While
+        the interpreter ends its threads have stopped, and the connection ends with the process."""
         if sys.is_finalizing():
             return
         self._end_calls()

@@ -141,11 +141,11 @@ class ExchangeWork(Work):
                 self.finish(next(filter(None, (work.exception() for work in batch)), None))
 
         for work in batch:
-            work._call_at_end(note_end)
+            work.call_at_end(note_end)
         if not batch:
             note_end()
 
-    def _call_at_end(self, follower: Callable[[], None]) -> None:
+    def call_at_end(self, follower: Callable[[], None]) -> None:
         """Calls a function when the collective has ended, or now if it has."""
         with self._lock:
             if not self._done.is_open:

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from ... import errors
-from ..._arguments import check_path_argument, check_timeout_argument
+from ..._arguments import check_timeout_argument
 from ..._config.program import read_config_by_program
 from ..._group import Group
 from ..._operation import DEFAULT_TIMEOUT_S
 from .site_store import make_site_store
-from .world import CONFIG_VARIABLE, WorldArguments, attach_world
+from .world import WorldArguments, attach_world
 
 #: The environment variables with a process's number and the number of processes, for each launcher.
 #: In the order in which they are asked: torchrun, Slurm, Open MPI, other MPIs.
@@ -142,16 +142,8 @@ def init_process_group(
     if not isinstance(timeout, timedelta):
         raise errors.argument_error("timeout", timeout, "a span of time: datetime.timedelta")
     check_timeout_argument(timeout.total_seconds())
-    variables = dict(os.environ)
-    given = {
-        CONFIG_VARIABLE: None if config is None else str(check_path_argument("config", config)),
-        "LANDBRIDGE_JOB": job,
-        "LANDBRIDGE_ADDRESS": address,
-        "LANDBRIDGE_ARENA": arena,
-    }
-    variables.update({name: value for name, value in given.items() if value is not None})
-    attachment = WorldArguments.from_environment(variables)
-    place = LaunchPlace.from_environment(variables)
+    attachment = WorldArguments.from_arguments(config, job, address, arena)
+    place = LaunchPlace.from_environment(os.environ)
     rank = place.find_rank(read_config_by_program(attachment.config), attachment.config)
     world = attach_world(attachment, rank, timeout.total_seconds())
     try:

@@ -106,9 +106,9 @@ class RendezvousAgentStore:
 class GatewayRendezvous(RendezvousHandler):
     """The handler by which an agent of torchrun meets those of all sites.
 
-    Agents are numbered by region and by their number in it, as ranks are in the fabric. Each meeting
-    is of agents that all see the same ones, so an agent that was started again meets the others once
-    they restart their trainers too.
+    Agents are numbered by region and by their number in it, as ranks are in the fabric. Each
+    meeting is of agents that all see the same ones, so an agent that was started again meets the
+    others once they restart their trainers too.
     """
 
     def __init__(
@@ -227,8 +227,8 @@ class GatewayRendezvous(RendezvousHandler):
 
 
 def create_rendezvous(parameters: RendezvousParameters) -> GatewayRendezvous:
-    """Returns the handler of an agent. ``--rdzv-endpoint`` is the path of the region file, by default
-    that in ``LANDBRIDGE_CONFIG``; trainers get it in that variable.
+    """Returns the handler of an agent. ``--rdzv-endpoint`` is the path of the region file, by
+    default that in ``LANDBRIDGE_CONFIG``; trainers get it in that variable.
 
     Raises:
         ConfigError: A file or an option cannot be used.
@@ -243,7 +243,8 @@ def create_rendezvous(parameters: RendezvousParameters) -> GatewayRendezvous:
     number, count = parameters.get_as_int("node", 0) or 0, parameters.max_nodes
     if not 0 <= number < count <= len(ranks):
         raise errors.ConfigError(
-            f"--rdzv-conf=node={number} of --nnodes={count}: region `{region}` has {len(ranks)} ranks"
+            f"--rdzv-conf=node={number} of --nnodes={count}: region `{region}` has "
+            f"{len(ranks)} ranks"
         )
     rank = ranks[number * len(ranks) // count]
     return GatewayRendezvous(attachment, RendezvousAgent(region, number, count), rank, parameters)

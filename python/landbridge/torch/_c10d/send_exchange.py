@@ -106,7 +106,11 @@ class _SendCall:
             self.failure = self.failure or failure
         self.note_all_posted()
         is_told = isinstance(failure, errors.CollectiveFailed)
-        if isinstance(failure, errors.RanksDisagree) or not is_told or self._flat.numel() > self._step:
+        if (
+            isinstance(failure, errors.RanksDisagree)
+            or not is_told
+            or self._flat.numel() > self._step
+        ):
             self.series.fail(failure)
 
     def end_if_done(self) -> bool:
@@ -172,8 +176,8 @@ class SendExchange:
         Args:
             group: The ranks.
             room: The room of the arena.
-            threads: The threads of the group, in which nobody may wait for a work. Those of sends are
-                added.
+            threads: The threads of the group, in which nobody may wait for a work. Those of sends
+                are added.
         """
         self._group = group
         self._room = room

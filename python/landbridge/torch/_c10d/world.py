@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ... import errors
+from ..._arguments import check_path_argument
 from ..._config.program import read_config_by_program
 from ..._exchange_integers import exchange_integers
 from ..._group import Group, connect
@@ -57,6 +58,24 @@ class WorldArguments(NamedTuple):
             variables.get("LANDBRIDGE_ADDRESS"),
             variables.get("LANDBRIDGE_ARENA", "256 MiB"),
         )
+
+    @staticmethod
+    def from_arguments(
+        config: str | Path | None, job: str | None, address: str | None, arena: str | None
+    ) -> WorldArguments:
+        """Returns the arguments of a caller, and those of the environment for ``None``.
+
+        Raises:
+            ConfigError: An argument cannot be used, or nobody names a region file.
+        """
+        given = {
+            CONFIG_VARIABLE: None if config is None else str(check_path_argument("config", config)),
+            "LANDBRIDGE_JOB": job,
+            "LANDBRIDGE_ADDRESS": address,
+            "LANDBRIDGE_ARENA": arena,
+        }
+        named = {name: value for name, value in given.items() if value is not None}
+        return WorldArguments.from_environment({**os.environ, **named})
 
     def connect_rank(self, rank: int, timeout_s: float) -> Group:
         """Attaches a rank of the fabric; see ``landbridge.connect``."""

@@ -1,10 +1,15 @@
 """Every collective over landbridge, compared with Gloo's over the same ranks.
 
-Prints the names of the cases that were compared.
+Prints the names of the cases that were compared. With the argument `late` landbridge has tensors
+on the device of that name, and a stream for each case; a second argument is a folder with the
+package to import.
 """
 
+import contextlib
 import json
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -82,6 +87,13 @@ class Cases:
         dist.all_gather_into_tensor(flat, self.tensor(3, torch.int64), group=group)
         return [*even, flat]
 
+    def overwritten(self, group):
+        """Elements that are read before a call replaces them."""
+        received = self.tensor(self.world)
+        doubled = received * 2
+        dist.all_gather_into_tensor(received, self.tensor(1), group=group)
+        return [received, doubled]
+
     def reduce_scatter(self, group):
         flat = torch.zeros(3)
         dist.reduce_scatter_tensor(flat, self.tensor(3 * self.world), group=group)
@@ -140,12 +152,17 @@ class Cases:
     def asynchronous(self, group):
         tensors = [self.tensor(5, shift=at) for at in range(20)]
         works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
+        assert all(work.wait(timedelta(seconds=60)) for work in reversed(works))
+        return tensors
+
+    def futures(self, group):
+        tensors = [self.tensor(5, shift=at) for at in range(20)]
+        works = [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors]
         futures = [work.get_future() for work in works]
         for tensor, future in zip(tensors, futures):
             (value,) = future.wait()
             assert torch.equal(value, tensor)
         doubled = works[0].get_future().then(lambda future: future.value()[0] * 2).wait()
-        assert works[-1].wait(timedelta(seconds=60))
         return [*tensors, doubled]
 
     def inference(self, group):
@@ -184,19 +201,47 @@ def check_parts_of_sites():
     dist.barrier()
 
 
+@contextlib.contextmanager
+def placed_on_late_device(device):
+    """Lets tensors be made on the device and on a stream of their own, if there is a device."""
+    if device is None:
+        yield
+        return
+    with device.stream(), torch.device("late"):
+        yield
+
+
+def make_late_device():
+    """Returns the device that the arguments ask for, or `None`."""
+    if len(sys.argv) < 2:
+        return None
+    sys.path.insert(0, str(Path(__file__).parents[1] / "late_device"))
+    sys.path.insert(0, sys.argv[2])
+    from late_device import LateDevice
+
+    device = LateDevice()
+    torch.accelerator.synchronize = device.synchronize
+    return device
+
+
 def main():
+    device = make_late_device()
     dist.init_process_group("landbridge", timeout=timedelta(seconds=120))
     gloo, cases = dist.new_group(backend="gloo"), Cases()
     names = [name for name in vars(Cases) if name not in ("tensor", "reduced", "__init__")]
-    names = [name for name in names if not name.startswith("__")]
+    # A future asks a device for a pool of streams, which one in Python cannot have.
+    left_out = ("futures",) if device else ()
+    names = [name for name in names if not name.startswith("__") and name not in left_out]
     for name in names:
-        got = getattr(cases, name)(dist.group.WORLD)
+        with placed_on_late_device(device):
+            got = [one.cpu() for one in getattr(cases, name)(dist.group.WORLD)]
         expected = getattr(cases, name)(gloo)
         assert len(got) == len(expected), name
         for one, other in zip(got, expected):
             torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True, msg=name)
-    check_without_gloo()
-    check_parts_of_sites()
+    with placed_on_late_device(device):
+        check_without_gloo()
+        check_parts_of_sites()
     print(json.dumps({"rank": dist.get_rank(), "cases": names}), flush=True)
     dist.destroy_process_group()
 

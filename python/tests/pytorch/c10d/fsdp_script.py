@@ -1,6 +1,7 @@
 """Training with `fully_shard` inside each site, and landbridge between sites.
 
-Gradients of two micro-batches cross together. The argument is the number of the site. Prints the weights after the last step as JSON.
+Gradients of two micro-batches cross together. The argument is the number of the site. Prints the
+weights after the last step as JSON.
 """
 
 import json

@@ -1,5 +1,7 @@
-"""The collectives of process groups in pieces, and their failures, over two ranks of this process."""
+"""The collectives of process groups in pieces, and their failures, over two ranks of this
+process."""
 
+import threading
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -41,7 +43,9 @@ def members_of(groups, piece_bytes=1 << 20, **more):
 def options(**given):
     """Returns options of c10d, without a timeout of their own."""
     reduction = dist.AllreduceOptions().reduceOp
-    return SimpleNamespace(**{"reduceOp": reduction, "timeout": timedelta(milliseconds=-1), **given})
+    return SimpleNamespace(
+        **{"reduceOp": reduction, "timeout": timedelta(milliseconds=-1), **given}
+    )
 
 
 def row(member, count):
@@ -88,6 +92,9 @@ CALLS_OF_SHAPES = {
     "reduce_scatter": lambda member, shape: member.reduce_scatter_single(
         torch.ones(shape), torch.ones(12), options()
     ),
+    "all_to_all_single": lambda member, shape: member.all_to_all_single(
+        torch.ones(6), torch.ones(shape), [], [], options()
+    ),
     "gather": lambda member, shape: member.gather(
         [[torch.ones(6), torch.ones(6)] if member.rank == 0 else []],
         [torch.ones(shape)],
@@ -129,6 +136,18 @@ def test_each_rank_names_the_tensors_of_its_call(members, name):
     assert any(f"torch.float32 of shape {shape}" in here for shape, here in told)
     for shape, here in told:
         assert f"torch.float32 of shape {shape}" in here or "passed dtype f32, shape" in here
+
+
+def test_a_rank_with_nothing_to_give_needs_no_shape(members):
+    def check(member):
+        gives = member.rank == 1
+        source = torch.ones(3, 2) if gives else torch.ones(0)
+        received = torch.zeros(0, 2) if gives else torch.zeros(3, 2)
+        sent, got = ([3, 0], [0, 0]) if gives else ([0, 0], [0, 3])
+        member.all_to_all_single(received, source, got, sent, options()).wait()
+        assert received.sum() == (0 if gives else 6)
+
+    call_for_all(members, check)
 
 
 def test_a_complex_tensor_is_named_as_it_was_passed(members):
@@ -385,6 +404,7 @@ def test_groups_that_share_an_arena_wait_for_no_other(two_groups):
     """Each rank fills its arena with one group first, and both with another one. The arena has 8
     MiB, and each tensor more."""
     parts = call_for_all(two_groups, lambda group: group.new_group([0, 1]))
+    both_wait = threading.Barrier(2, timeout=DEADLINE_S)
 
     def check(pair):
         room = ArenaRoom(pair[0]._arena, choose_arena_piece_bytes([8 << 20]))
@@ -392,8 +412,9 @@ def test_groups_that_share_an_arena_wait_for_no_other(two_groups):
         order = members if members[0].rank == 0 else members[::-1]
         tensors = [torch.ones(3 << 20) for _ in order]
         works = [order[0].allreduce([tensors[0]], options())]
-        # The thread that posts waits for room.
+        # The thread that posts waits for room, on one rank until the other one goes on.
         wait_until(lambda: room._changed._waiters)
+        both_wait.wait()
         works.append(order[1].allreduce([tensors[1]], options()))
         assert all(work.wait() for work in works)
         return [tensor.sum().item() for tensor in tensors]

@@ -1,4 +1,5 @@
-"""Sends and receives of process groups in pieces, and their failures, over ranks of this process."""
+"""Sends and receives of process groups in pieces, and their failures, over ranks of this
+process."""
 
 from datetime import timedelta
 
@@ -180,7 +181,9 @@ def test_no_piece_is_received_as_one_of_another_call(two_groups, first):
         with pytest.raises((landbridge.RanksDisagree, landbridge.EpochEnded)):
             work.wait()
     assert all(tensor.eq(0).all() for tensor in got)
-    with pytest.raises(landbridge.EpochEnded, match="receive from rank 0 with tag 0 failed .*posted"):
+    with pytest.raises(
+        landbridge.EpochEnded, match="receive from rank 0 with tag 0 failed .*posted"
+    ):
         there.recv([got[1]], 0, 0).wait()
 
 

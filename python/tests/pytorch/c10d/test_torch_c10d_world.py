@@ -30,7 +30,7 @@ def test_collectives_over_two_sites_equal_those_of_gloo(regions):
     script, small = HERE / "collectives_script.py", {"LANDBRIDGE_ARENA": "4 MiB"}
     with started_trainers(regions, script, one_world=True, **small) as trainers:
         results = results_of(trainers)
-    assert [len(result["cases"]) for result in results] == [14] * 4
+    assert [len(result["cases"]) for result in results] == [16] * 4
 
 
 HERE = Path(__file__).parent
@@ -81,7 +81,9 @@ def test_a_launcher_for_each_site_needs_one_other_line(regions, reference, tmp_p
         'dist.init_process_group("gloo")': "landbridge.torch.init_process_group()",
         "import torch\n": "import torch\nimport landbridge.torch\n",
     }
-    with started_trainers(regions, changed_script(HERE / "ddp_script.py", tmp_path, changed)) as trainers:
+    with started_trainers(
+        regions, changed_script(HERE / "ddp_script.py", tmp_path, changed)
+    ) as trainers:
         assert_like_one_process(results_of(trainers), reference)
 
 

@@ -74,10 +74,11 @@ def test_the_fsdp_example_trains_as_one_process(reference, tmp_path):
         assert_shards_cross_once(regions, reference, 2)
 
 
-def test_the_lightning_example_trains_as_one_process(reference, tmp_path):
-    pytest.importorskip("lightning", reason="`pip install lightning` tests its example as well")
+@pytest.mark.parametrize("package", ["lightning", "accelerate"])
+def test_the_example_of_a_package_trains_as_one_process(reference, tmp_path, package):
+    pytest.importorskip(package, reason=f"`pip install {package}` tests its example as well")
     with LocalRegions(ranks=(2, 2)) as regions:
-        run_torchruns(regions, tmp_path, EXAMPLES / "lightning_ddp.py", tmp_path / "out")
+        run_torchruns(regions, tmp_path, EXAMPLES / f"{package}_ddp.py", tmp_path / "out")
     assert_trained_as_one_process(reference, tmp_path / "out")
 
 

@@ -118,7 +118,9 @@ def run_test(kind, name, placement):
     for _, why in result.skipped:
         return Outcome("skipped", why)
     for _, text in result.failures + result.errors:
-        return Outcome("failed", text) if difference is None else Outcome("differs", difference)
+        if difference is None or difference.text not in text:
+            return Outcome("failed", text)
+        return Outcome("differs", difference.reason)
     if difference is not None:
-        return Outcome("failed", f"it passes: take it out of the differences ({difference})")
+        return Outcome("failed", f"it passes: take it out of the differences ({difference.reason})")
     return Outcome("passed", "")

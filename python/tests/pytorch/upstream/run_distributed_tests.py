@@ -58,7 +58,8 @@ def reason_rows(outcomes, verdict):
 def page_text(outcomes):
     """Returns the text of the page."""
     git = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    done = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True)
+    commit = done.stdout.strip()
     count = {
         placement: collections.Counter(outcome.verdict for outcome in found.values())
         for placement, found in outcomes.items()
@@ -78,10 +79,14 @@ def page_text(outcomes):
             "",
             f"Written by `{COMMAND}` at commit {commit}, with PyTorch {torch.__version__}.",
             "",
-            "Every test of `torch.testing._internal.distributed.distributed_test`, as PyTorch's wheel ships it, over the backend `landbridge`: four",
-            "processes on CPU tensors, all at one site, where the backend is Gloo, or two at each of two sites. It is the one module of the wheel",
-            "whose tests take the name of a backend. Tests count landbridge as Gloo when they ask whether to run, those that PyTorch runs from",
-            "eight ranks on run with four, and `all_to_all`, which is left to MPI there, runs as well. No test is changed.",
+            "Every test of `torch.testing._internal.distributed.distributed_test`, as PyTorch's "
+            "wheel ships it, over the backend `landbridge`: four",
+            "processes on CPU tensors, all at one site, where the backend is Gloo, or two at each "
+            "of two sites. It is the one module of the wheel",
+            "whose tests take the name of a backend. Tests count landbridge as Gloo when they ask "
+            "whether to run, those that PyTorch runs from",
+            "eight ranks on run with four, and `all_to_all`, which is left to MPI there, runs as "
+            "well. No test is changed.",
             "",
             f"| tests | {' | '.join(outcomes)} |",
             f"|---|{'---|' * len(outcomes)}",
@@ -89,14 +94,16 @@ def page_text(outcomes):
             "",
             "## Skipped by landbridge",
             "",
-            "These run too, and each fails. The reason was found by hand.",
+            "These run too, and each fails, with the text that it is known for. The reason was "
+            "found by hand.",
             "",
             head,
             *reason_rows(outcomes, "differs"),
             "",
             "## Skipped by PyTorch",
             "",
-            "A number of an issue is of a test that PyTorch has switched off on Linux for every backend.",
+            "A number of an issue is of a test that PyTorch has switched off on Linux for every "
+            "backend.",
             "",
             head,
             *reason_rows(outcomes, "skipped"),
