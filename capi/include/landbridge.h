@@ -114,6 +114,9 @@ typedef enum landbridge_status {
     /* The connection to the gateway is gone, or the group was closed. landbridge_recover attaches
      * again. */
     LANDBRIDGE_GATEWAY_LOST = 9,
+    /* Regions were lost or are back, and the others go on. Call landbridge_recover, which gives rank and
+     * size among those that go on, and begin the step again. */
+    LANDBRIDGE_MEMBERSHIP_CHANGED = 10,
 
     /* An argument cannot be used; the text names it. Nothing was done. */
     LANDBRIDGE_INVALID_ARGUMENT = 32,

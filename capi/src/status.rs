@@ -28,6 +28,8 @@ pub enum Status {
     ShuttingDown = 8,
     /// [`FailureCode::GatewayLost`].
     GatewayLost = 9,
+    /// [`FailureCode::MembershipChanged`].
+    MembershipChanged = 10,
     /// An argument cannot be used.
     InvalidArgument = 32,
     /// A file cannot be used.
@@ -62,7 +64,7 @@ pub enum Status {
 
 impl Status {
     /// All statuses that a function of the library can return, by which numbers are decoded.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Ok,
         Self::RanksDisagree,
         Self::BadRequest,
@@ -73,6 +75,7 @@ impl Status {
         Self::Stalled,
         Self::ShuttingDown,
         Self::GatewayLost,
+        Self::MembershipChanged,
         Self::InvalidArgument,
         Self::Config,
         Self::NoGateway,
@@ -102,6 +105,7 @@ impl Status {
             FailureCode::Stalled => Self::Stalled,
             FailureCode::ShuttingDown => Self::ShuttingDown,
             FailureCode::GatewayLost => Self::GatewayLost,
+            FailureCode::MembershipChanged => Self::MembershipChanged,
         }
     }
 
@@ -139,6 +143,7 @@ impl Status {
             Self::Stalled => c"exchange stalled (cause: link)",
             Self::ShuttingDown => c"gateway shutting down (cause: gateway)",
             Self::GatewayLost => c"gateway lost (cause: gateway)",
+            Self::MembershipChanged => c"membership changed (cause: peer)",
             Self::InvalidArgument => c"invalid argument (cause: caller)",
             Self::Config => c"unusable file (cause: caller)",
             Self::NoGateway => c"no gateway (cause: gateway)",

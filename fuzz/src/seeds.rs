@@ -17,6 +17,7 @@ use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, Tag,
     TreeIndex,
 };
+use hier_collectives::membership::{Term, TermId, TermMessage, TermStanding};
 use hier_collectives::mesh::MeshReport;
 use hier_collectives::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
@@ -58,6 +59,26 @@ fn job_facts() -> JobFacts {
 fn group_facts() -> GroupFacts {
     let job = GroupId::of_job("train");
     GroupFacts { job, parent: job, place: 1 << 63 | 7, ranks: vec![RankId(0), RankId(3)] }
+}
+
+/// Returns one message of each kind about terms.
+fn term_messages() -> [TermMessage; 6] {
+    let id = TermId { number: 7, boot: BootId(9) };
+    let term = Term { id, regions: [RegionId(0), RegionId(2)].into() };
+    [
+        TermMessage::Ask,
+        TermMessage::Standing(TermStanding {
+            boot: BootId(9),
+            latest: 7,
+            voted: id,
+            is_in_term: true,
+            remembers: true,
+        }),
+        TermMessage::Propose { term: term.clone(), to: BootId(8) },
+        TermMessage::Vote { term: id, boot: BootId(8), remembers: false },
+        TermMessage::Refuse { term: id, latest: 8 },
+        TermMessage::Begin(term),
+    ]
 }
 
 /// Puts the id of a job before a body, as in all messages between gateways.
@@ -141,6 +162,7 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
         Message::Disband { failure: failure(FailureCode::Disagreement) },
         Message::Store(Box::new(StoreMessage::Present { boot: BootId(9) })),
     ];
+    messages.extend(term_messages().into_iter().map(Message::Term));
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));
     let pattern = Pattern::Send { from: RankId(1) };
@@ -366,6 +388,7 @@ pub fn local_response_seeds() -> Vec<Vec<u8>> {
     };
     let disagreed = Failure::new(FailureCode::Disagreement, "rank 2 posted f32, rank 0 bf16");
     let mut responses = vec![
+        LocalResponse::Event(RankEvent::WorldChanged { ranks: vec![RankId(1), RankId(2)] }),
         LocalResponse::Attached {
             version: LOCAL_VERSION,
             world_size: 4,

@@ -212,6 +212,7 @@ fn responses() -> Vec<LocalResponse> {
         epoch_began(None, None),
         epoch_began(Some(Step(1 << 40)), None),
         epoch_began(None, Some(disagreed)),
+        LocalResponse::Event(RankEvent::WorldChanged { ranks: vec![RankId(1), RankId(258)] }),
         LocalResponse::Event(RankEvent::EpochAwaited { why: "gateway straße-0".to_owned() }),
         LocalResponse::ResultPiece { sequence: Sequence(258), offset: 1 << 33, bytes: 1 },
         LocalResponse::Event(RankEvent::ResultReady { sequence, timing }),
@@ -345,6 +346,11 @@ fn response_fields(response: &LocalResponse) -> (&'static str, Value) {
                 "sequence": sequence.0, "code": failure.code as u8, "text": failure.text,
             });
             ("Failed", fields)
+        }
+        LocalResponse::Event(RankEvent::WorldChanged { ranks }) => {
+            let mut bytes = Vec::new();
+            write_group_ranks(ranks, &mut bytes);
+            ("WorldChanged", json!({ "ranks": hex(&bytes) }))
         }
         LocalResponse::Event(RankEvent::Disbanded { failure }) => {
             ("Disbanded", json!({ "code": failure.code as u8, "text": failure.text }))

@@ -11,6 +11,7 @@ pub mod codec;
 pub mod descriptor;
 pub mod fec;
 pub mod ids;
+pub mod membership;
 pub mod mesh;
 pub mod mutant;
 pub mod operation;

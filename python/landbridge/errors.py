@@ -273,6 +273,13 @@ class GatewayLost(CollectiveFailed, ConnectionError):
     code, fault, kind = 9, "gateway", "gateway lost"
 
 
+class MembershipChanged(CollectiveFailed):
+    """Regions were lost or are back, and the others go on. ``Group.recover`` gives the rank and the
+    world size among those that go on; then begin the step again."""
+
+    code, fault, kind = 10, "peer", "membership changed"
+
+
 #: The exceptions of posts that ranks must change, since the same posts would fail again.
 POSTS_AT_FAULT = (RanksDisagree, BadRequest)
 
@@ -289,6 +296,7 @@ FAILURES: dict[int, type[CollectiveFailed]] = {
         Stalled,
         GatewayShuttingDown,
         GatewayLost,
+        MembershipChanged,
     )
 }
 

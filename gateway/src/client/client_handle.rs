@@ -20,14 +20,30 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns this client's rank in the group; in the job, the rank that it is attached as.
+    /// Returns this client's rank in the group; in the job, the rank that it is attached as. While the
+    /// job goes on without some regions, its ranks are numbered from 0 on.
     pub fn rank(&self) -> RankId {
-        self.group.rank
+        self.connection.lock_state().group_mut(self.group.number).rank_in_world()
     }
 
-    /// Returns the number of ranks of the group; of the job, all ranks of the fabric.
+    /// Returns the number of ranks of the group; of the job, all ranks of the fabric, or those of the
+    /// regions with which it goes on.
     pub fn world_size(&self) -> u32 {
-        self.group.size
+        let size = self.world().map(|ranks| u32::try_from(ranks.len()).unwrap_or(u32::MAX));
+        size.unwrap_or(self.group.size)
+    }
+
+    /// Returns the number in the job of a rank of the group.
+    pub(super) fn rank_number(&self, rank: u32) -> Option<RankId> {
+        match self.world() {
+            Some(ranks) => ranks.get(rank as usize).copied(),
+            None => self.group.rank_in_job(rank),
+        }
+    }
+
+    /// Returns the ranks with which the job goes on, if this is the job and some are missing or were.
+    fn world(&self) -> Option<Vec<RankId>> {
+        self.connection.lock_state().group_mut(self.group.number).world.clone()
     }
 
     /// Returns the number of the last epoch of the group that the gateway has announced.

@@ -144,7 +144,7 @@ impl Client {
 
     /// Returns the number in the job of a rank of this group; `None` if there is no such rank.
     pub fn rank_in_job(&self, rank: RankId) -> Option<RankId> {
-        self.group.rank_in_job(rank.0)
+        self.rank_number(rank.0)
     }
 
     /// Counts one more group that the ranks of this one make, and returns the new group's place
@@ -157,7 +157,7 @@ impl Client {
     fn group_ranks_in_job(&self, ranks: &[u32]) -> Result<Vec<RankId>, GroupError> {
         let in_job = |rank: &u32| {
             let unknown = GroupError::UnknownRank { rank: *rank, ranks: self.world_size() };
-            self.group.rank_in_job(*rank).ok_or(unknown)
+            self.rank_number(*rank).ok_or(unknown)
         };
         let mut in_job = ranks.iter().map(in_job).collect::<Result<Vec<RankId>, _>>()?;
         in_job.sort_unstable();
@@ -194,7 +194,7 @@ impl Client {
         };
         let (ranks, connection) = (Some(ranks), Arc::downgrade(connection));
         let pairs = Mutex::default();
-        Ok(Some(GroupHandle { number, rank, ranks, size, pairs, connection }))
+        Ok(Some(GroupHandle { number, ranks, size, pairs, connection }))
     }
 
     /// Waits until the first epoch of the group has begun, as its posts need one.

@@ -97,14 +97,14 @@ impl Client {
         let bad = |text: String| Failure::new(FailureCode::BadPost, text);
         let (own, size) = (self.rank(), self.world_size());
         let unknown = || bad(format!("rank {peer} is not one of the {size} ranks of the group"));
-        let in_job = self.group.rank_in_job(peer.0).ok_or_else(unknown)?;
+        let in_job = self.rank_number(peer.0).ok_or_else(unknown)?;
         if peer == own {
             return Err(bad(format!("rank {own} sends to itself: copy the data instead")));
         }
-        let known = lock_ignoring_poison(&self.group.pairs).get(&peer).cloned();
+        let known = lock_ignoring_poison(&self.group.pairs).get(&in_job).cloned();
         let group = match known.filter(|pair| !self.is_send_pair_over(pair)) {
             Some(pair) => pair,
-            None => self.make_send_pair(peer, in_job).await?,
+            None => self.make_send_pair(in_job).await?,
         };
         let pair = Self { connection: Arc::clone(&self.connection), group };
         let met = tokio::time::timeout(timeout.duration(), pair.wait_for_epoch()).await;
@@ -121,24 +121,20 @@ impl Client {
 
     /// Makes the group of this rank and another one, whose number in the job is `in_job`. Another
     /// call may have made it meanwhile.
-    async fn make_send_pair(
-        &self,
-        peer: RankId,
-        in_job: RankId,
-    ) -> Result<Arc<GroupHandle>, Failure> {
+    async fn make_send_pair(&self, in_job: RankId) -> Result<Arc<GroupHandle>, Failure> {
         let mut ranks = vec![self.connection.rank, in_job];
         ranks.sort_unstable();
         // One call at a time, since the gateway refuses a group that the rank has made already.
         let _making = self.connection.pair_making.lock().await;
-        if let Some(pair) = lock_ignoring_poison(&self.group.pairs).get(&peer)
+        if let Some(pair) = lock_ignoring_poison(&self.group.pairs).get(&in_job)
             && !self.is_send_pair_over(pair)
         {
             return Ok(Arc::clone(pair));
         }
-        lock_ignoring_poison(&self.group.pairs).remove(&peer);
+        lock_ignoring_poison(&self.group.pairs).remove(&in_job);
         let made = self.begin_group(ranks, GroupPlace::of_pair()).await?;
         let pair = Arc::new(made.expect("this rank is one of the two"));
-        lock_ignoring_poison(&self.group.pairs).insert(peer, Arc::clone(&pair));
+        lock_ignoring_poison(&self.group.pairs).insert(in_job, Arc::clone(&pair));
         Ok(pair)
     }
 

@@ -5,6 +5,7 @@ use crate::local::socket::SocketMode;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::ControllerPolicy;
 use crate::wan::link::rate_schedule::RateSchedule;
+use hier_collectives::topology::QuorumSpec;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -123,6 +124,29 @@ impl FromValue for LaneCount {
     fn parse_value(value: &DeValue<'_>) -> Option<Self> {
         let lanes = u16::try_from(parse_u32_value(value)?).ok()?;
         (1..=LANES_MAX).contains(&lanes).then_some(Self(lanes))
+    }
+}
+
+impl FromValue for QuorumSpec {
+    /// The TOML type and the accepted form of a quorum.
+    const VALUE_TYPE: ValueType = value_type(
+        "quorum",
+        "string, integer or array",
+        "\"all\", \"majority\", a number of regions such as 3, or an array of regions such as \
+         [\"east\"]",
+    );
+    /// Reads a quorum: a word, a number of regions, or their names.
+    fn parse_value(value: &DeValue<'_>) -> Option<Self> {
+        match value {
+            DeValue::String(word) if &**word == "all" => Some(Self::All),
+            DeValue::String(word) if &**word == "majority" => Some(Self::Majority),
+            DeValue::Array(names) => {
+                let name =
+                    |value: &Spanned<DeValue<'_>>| value.get_ref().as_str().map(str::to_owned);
+                names.iter().map(name).collect::<Option<_>>().map(Self::Named)
+            }
+            value => u16::try_from(parse_u32_value(value)?).ok().map(Self::Count),
+        }
     }
 }
 

@@ -97,6 +97,22 @@ impl AttachedRanks {
         Some(group)
     }
 
+    /// Makes a group the job's world, which ranks know by the job's number from now on. What is under
+    /// way in the world before still reaches them.
+    pub fn set_world(&mut self, world: GroupId) {
+        for rank in self.attached.values_mut() {
+            rank.groups.insert(GroupNumber::JOB, world);
+            rank.numbers.insert(world, GroupNumber::JOB);
+        }
+    }
+
+    /// Forgets a world of the job, of which no event follows.
+    pub fn forget_world(&mut self, world: GroupId) {
+        for rank in self.attached.values_mut() {
+            rank.numbers.remove(&world);
+        }
+    }
+
     /// Queues an event of a group for a rank's trainer, if the rank is attached and in the group.
     pub fn notify(&self, rank: RankId, group: GroupId, event: RankEvent) {
         if let Some(rank) = self.attached.get(&rank)

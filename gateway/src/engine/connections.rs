@@ -47,6 +47,7 @@ impl Engine {
         // Reports go first: gateways on the way then know the routes of the messages that follow.
         self.shared.peers.send_connection_reports();
         let Some(graph) = self.shared.peers.take_connections() else { return };
+        self.follow_term_connections(why, now);
         for job in self.jobs.values_mut() {
             let peers = &self.shared.peers;
             job.for_each_group(|group| {

@@ -25,8 +25,9 @@ use crate::wan::link::link_message::LinkMessage;
 use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
+use hier_collectives::membership::TermAgreement;
 use hier_collectives::operation::Operation;
-use hier_collectives::topology::Fabric;
+use hier_collectives::topology::{Fabric, Quorum};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
@@ -81,6 +82,8 @@ pub struct Engine {
     /// The time at which the engine was made.
     pub(super) started: TimeNs,
     pub(super) jobs: BTreeMap<GroupId, Job>,
+    /// The agreement on who goes on; `None` where all regions have to.
+    pub(super) terms: Option<TermAgreement>,
     /// The jobs of other gateways, as they said.
     pub(super) peer_jobs: PeerJobs,
     pub(super) shared: EngineShared,
@@ -113,7 +116,12 @@ impl Engine {
         let EngineSpec { host, fabric, me, metrics, status_requests, events, inbox, .. } = spec;
         let warnings = metrics.warnings.clone();
         let jobs = spec.jobs.into_iter().map(|job| Job::of_session(job, &fabric, me, &metrics));
-        let jobs = jobs.map(|job| (job.id(), job)).collect();
+        let mut jobs: BTreeMap<GroupId, Job> = jobs.map(|job| (job.id(), job)).collect();
+        let terms = (*fabric.quorum() != Quorum::All)
+            .then(|| TermAgreement::new(Arc::clone(&fabric), me, spec.boot));
+        if terms.is_some() {
+            jobs.values_mut().for_each(Job::await_first_term);
+        }
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
         let links = LinkLimits::new(Arc::clone(&fabric), me, &spec.policies);
         let shared = EngineShared { host, peers, events, bound: Arc::default() };
@@ -126,6 +134,7 @@ impl Engine {
             boot: spec.boot,
             started,
             jobs,
+            terms,
             peer_jobs: PeerJobs::default(),
             shared,
             links,
@@ -152,7 +161,11 @@ impl Engine {
         };
         let mut burst = 0;
         loop {
-            let deadlines = [self.job_deadline(), self.shared.peers.connection_deadline()];
+            let deadlines = [
+                self.job_deadline(),
+                self.shared.peers.connection_deadline(),
+                self.terms.as_ref().and_then(TermAgreement::poll_timeout),
+            ];
             let due = deadlines.into_iter().flatten().fold(timers.links, TimeNs::min);
             let due = due.min(timers.gauges);
             let event = tokio::select! {
@@ -178,6 +191,7 @@ impl Engine {
                     // Bytes may follow, or have come.
                     timers.links = timers.links.min(now + LINK_SAMPLE_INTERVAL);
                     self.handle_event(event, now);
+                    self.follow_terms("", now);
                 }
                 None => return,
             }
@@ -232,6 +246,7 @@ impl Engine {
             self.shared.peers.handle_connection_time(now);
             self.follow_connections("it did not come up", now);
         }
+        self.follow_terms("", now);
         if self.job_deadline().is_some_and(|deadline| deadline <= now) {
             for job in self.jobs.values_mut() {
                 job.handle_timeout(now);

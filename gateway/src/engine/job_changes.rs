@@ -93,9 +93,19 @@ impl Engine {
     fn add_job(&mut self, job: JobSession, now: TimeNs) {
         let mut job = Job::of_session(job, &self.fabric, self.me, &self.metrics);
         info!(job = %job.name, "job {}: added", job.name);
-        job.world.session.handle_start(now);
         let graph = Arc::clone(self.shared.peers.graph());
-        job.world.session.handle_late_start(&graph, now);
+        match &self.terms {
+            None => {
+                job.world.session.handle_start(now);
+                job.world.session.handle_late_start(&graph, now);
+            }
+            Some(terms) => {
+                job.await_first_term();
+                if let Some(term) = terms.term() {
+                    job.enter_term(term, &graph, &self.shared, now);
+                }
+            }
+        }
         job.store.handle_connections(now);
         job.stragglers.set_connections(&graph);
         job.perform_actions(&self.shared);

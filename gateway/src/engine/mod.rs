@@ -10,7 +10,8 @@
 //! for control messages. `link_control` applies rate limits and reports measured links,
 //! `straggler_monitor` names what delays a job, `lost_time` sums what that costs. `job_changes` adds
 //! and removes jobs and exchanges them with other gateways, of which `peer_jobs` keeps what they
-//! say. `health` checks paths and logs problems, and `status` shows all of it.
+//! say. `terms` are what gateways agree on where a part of the
+//! regions may go on. `health` checks paths and logs problems, and `status` shows all of it.
 
 mod attached_ranks;
 mod connections;
@@ -26,5 +27,6 @@ mod peer_jobs;
 mod peers;
 mod status;
 mod straggler_monitor;
+mod terms;
 
 pub use engine_task::{Engine, EngineSpec};

@@ -114,6 +114,7 @@ impl Engine {
                 let said = PeerMember { boot, takes_part };
                 Some(self.handle_peer_member(from, (group, facts), said, now))
             }
+            Message::Term(message) => Some(self.handle_term_message(from, message, now)),
             Message::Disband { failure } => self
                 .with_job_of(group, |job, _| job.handle_group_disband(from, group, &failure, now)),
             // A gateway introduces each job, so that one that is not served here is known by name.

@@ -19,7 +19,7 @@ impl Engine {
     /// Returns the status of the gateway at this moment, with all peers, links and jobs.
     pub(super) fn gateway_status_report(&self) -> GatewayReport {
         let me = self.fabric.gateway(self.me);
-        let sessions: Vec<_> = self.jobs.values().map(|job| job.world.session.status()).collect();
+        let sessions: Vec<_> = self.jobs.values().map(|job| job.current_world().status()).collect();
         let ready = |id| {
             let in_all = |s: &SessionStatus| s.peers.iter().any(|p| p.gateway == id && p.ready);
             let mut served = self.jobs.values().zip(&sessions).filter(|(job, _)| !job.removed);

@@ -18,11 +18,12 @@ use super::slots::{PostSlots, RankPlace, SlotsInUse};
 use super::trainer_groups::TrainerGroups;
 use crate::events::{Event, EventSender, GROUPS_MAX, GroupNumber, LocalEvent, LocalRankEvents};
 use crate::host::Host;
+use crate::lock::lock_ignoring_poison;
 use crate::memory::mem_slice::MemSlice;
-use hier_collectives::ids::GroupId;
+use hier_collectives::ids::{GroupId, RankId};
 use hier_collectives::post::{Post, RankEvent};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, BufReader, ReadHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -49,16 +50,31 @@ struct TrainerRequests {
     slots: SlotsInUse,
     /// The requests to the store that may be added.
     store: Semaphore,
+    /// The ranks with which the job goes on, as the trainer was told last; `None` while all do.
+    world: Mutex<Option<Vec<RankId>>>,
 }
 
 impl Default for TrainerRequests {
     /// Makes the requests of a trainer that has just attached: none.
     fn default() -> Self {
-        Self { slots: SlotsInUse::default(), store: Semaphore::new(STORE_REQUESTS_MAX) }
+        Self {
+            slots: SlotsInUse::default(),
+            store: Semaphore::new(STORE_REQUESTS_MAX),
+            world: Mutex::default(),
+        }
     }
 }
 
 impl TrainerRequests {
+    /// Returns the place of a rank among those with which its job goes on; `None` while all do.
+    fn place_in_world(&self, rank: RankId) -> Option<RankPlace> {
+        let world = lock_ignoring_poison(&self.world);
+        let ranks = world.as_ref()?;
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let rank = RankId(number(ranks.binary_search(&rank).ok()?));
+        Some(RankPlace { rank, world_size: number(ranks.len()) })
+    }
+
     /// Takes one of the places that a trainer has for requests to the store. It is given back with
     /// the answer.
     ///
@@ -232,6 +248,8 @@ fn trainer_event(
     let Some(place) = groups.place(number) else {
         return Err(Refusal::bad_request(format!("group {} is not one of this rank", number.0)));
     };
+    let in_world = under_way.place_in_world(rank).filter(|_| number == GroupNumber::JOB);
+    let place = in_world.unwrap_or(place);
     Ok(match request {
         LocalRequest::InGroup(..) => return Err(Refusal::bad_request("a group in a group")),
         LocalRequest::MakeGroup(making) => {
@@ -374,6 +392,9 @@ async fn queue_trainer_event(
         }
         RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } => {
             under_way.slots.free_slots((number, *sequence));
+        }
+        RankEvent::WorldChanged { ranks } => {
+            *lock_ignoring_poison(&under_way.world) = Some(ranks.clone());
         }
         RankEvent::StoreAnswered { .. } => under_way.store.add_permits(1),
         _ => {}

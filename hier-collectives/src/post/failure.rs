@@ -80,11 +80,13 @@ pub enum FailureCode {
     ShuttingDown = 8,
     /// The connection to the gateway was lost; the trainer's client reports it itself.
     GatewayLost = 9,
+    /// The regions with which the job goes on have changed.
+    MembershipChanged = 10,
 }
 
 impl FailureCode {
     /// All failure codes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Disagreement,
         Self::BadPost,
         Self::TimedOut,
@@ -94,11 +96,17 @@ impl FailureCode {
         Self::Stalled,
         Self::ShuttingDown,
         Self::GatewayLost,
+        Self::MembershipChanged,
     ];
 
     /// Returns the failure code with wire number `code`, if there is one.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|known| *known as u8 == code)
+    }
+
+    /// Whether ranks that post in an epoch that is over hear this reason itself.
+    pub const fn is_told_late(self) -> bool {
+        self.is_fault_of_posts() || matches!(self, Self::MembershipChanged)
     }
 
     /// Whether the posts of ranks are at fault, so that the same posts would fail again.
@@ -120,6 +128,7 @@ impl std::fmt::Display for FailureCode {
             Self::Stalled => "exchange stalled (cause: link)",
             Self::ShuttingDown => "gateway shutting down (cause: gateway)",
             Self::GatewayLost => "gateway lost (cause: gateway)",
+            Self::MembershipChanged => "membership changed (cause: peer)",
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::timing::Timing;
-use crate::ids::{Epoch, Sequence, Step};
+use crate::ids::{Epoch, RankId, Sequence, Step};
 use crate::store::StoreAnswer;
 
 /// An event that the session reports to a rank.
@@ -19,6 +19,12 @@ pub enum RankEvent {
         committed: Option<Step>,
         /// Why the epoch before ended; none for a rank that was not in it.
         ended: Option<Failure>,
+    },
+    /// The job goes on with these ranks from its next epoch on, which number 0 and up there in this
+    /// order.
+    WorldChanged {
+        /// The ranks by their numbers in the fabric, ascending, this one among them.
+        ranks: Vec<RankId>,
     },
     /// No epoch is under way. The gateway says what it waits for, whenever that changes.
     EpochAwaited {

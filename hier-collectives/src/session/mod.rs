@@ -27,6 +27,7 @@ mod session_epochs;
 mod session_events;
 mod session_messages;
 mod session_status;
+mod session_terms;
 mod transfer;
 
 pub use action::{
@@ -38,6 +39,7 @@ pub use collective::deadline::PROGRESS_REPORT_INTERVAL;
 pub use session_config::SessionConfig;
 pub use session_events::Session;
 pub use session_status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
+pub use session_terms::SessionProgress;
 
 #[cfg(test)]
 mod tests;

@@ -37,6 +37,9 @@ pub enum FabricError {
     /// No path of links reaches a region.
     #[error("region `{0}` cannot be reached from region `{1}`")]
     Unreachable(String, String),
+    /// Two parts of a partition could both have the quorum, or no part could.
+    #[error("{0}")]
+    BadQuorum(String),
     /// A rate, RTT, loss or MTU is out of range.
     #[error("{0}")]
     BadValue(String),

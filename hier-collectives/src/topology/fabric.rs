@@ -5,8 +5,10 @@
 use super::error::FabricError;
 use super::fabric_spec::{FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec};
 use super::link::{LOSS_BELOW_PPB, Link, RTT_MAX};
+use super::quorum::{Quorum, QuorumSpec};
 use super::region::{Gateway, RATE_MIN_BITS_PER_SECOND, Region};
 use crate::ids::{GatewayId, RankId, RegionId};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// 1,280 to 65,507 bytes: accepted IP MTUs of paths between gateways, from the least MTU of IPv6 to
@@ -26,6 +28,7 @@ pub struct Fabric {
     regions: Vec<Region>,
     gateways: Vec<Gateway>,
     links: Vec<Link>,
+    quorum: Quorum,
     /// The numbers by which people know the ranks, where they are not those of this fabric.
     rank_numbers: Option<Vec<RankId>>,
 }
@@ -62,6 +65,7 @@ impl Fabric {
             regions: vec![],
             gateways: vec![],
             links: vec![],
+            quorum: Quorum::All,
             rank_numbers: None,
         };
         let several = regions.len() > 1;
@@ -153,6 +157,22 @@ impl Fabric {
     pub fn with_lanes_min(self, lanes_min: u16) -> Self {
         Self { lanes_min: lanes_min.max(1), ..self }
     }
+    /// Sets which regions go on without the others: all of them unless this has set another quorum.
+    ///
+    /// # Errors
+    /// [`FabricError::BadQuorum`]: two parts of a partition could both have it, or no part could.
+    pub fn with_quorum(self, spec: &QuorumSpec) -> Result<Self, FabricError> {
+        let quorum = Quorum::of_regions(spec, &self.regions)?;
+        Ok(Self { quorum, ..self })
+    }
+    /// Returns which regions go on without the others.
+    pub fn quorum(&self) -> &Quorum {
+        &self.quorum
+    }
+    /// Whether these regions go on without the others.
+    pub fn is_quorum(&self, regions: &BTreeSet<RegionId>) -> bool {
+        self.quorum.is_met_by(regions, self.regions.len())
+    }
     /// Whether paths of links join all regions, so that data can go from each to each.
     pub fn is_connected(&self) -> bool {
         self.regions_reached_from_first().into_iter().all(|reached| reached)
@@ -166,6 +186,14 @@ impl Fabric {
     pub fn rank_number(&self, rank: RankId) -> RankId {
         let numbers = self.rank_numbers.as_ref();
         numbers.and_then(|numbers| numbers.get(rank.0 as usize)).copied().unwrap_or(rank)
+    }
+    /// Returns the rank that people know by a number; `None` if it is not in the fabric.
+    pub fn rank_numbered(&self, number: RankId) -> Option<RankId> {
+        let Some(numbers) = &self.rank_numbers else {
+            return (number.0 < self.world_size()).then_some(number);
+        };
+        let index = numbers.binary_search(&number).ok()?;
+        u32::try_from(index).ok().map(RankId)
     }
     /// Returns the numbers of all gateways, ascending.
     pub fn gateway_ids(&self) -> impl Iterator<Item = GatewayId> + use<> {
@@ -332,6 +360,45 @@ mod tests {
         assert!(faults.contains(&FabricError::NoRank("east".to_owned())));
         assert!(faults.contains(&FabricError::BadLink("east".to_owned(), "south".to_owned())));
         assert!(faults.iter().any(|fault| matches!(fault, FabricError::BadValue(_))));
+    }
+
+    #[test]
+    fn quorums_that_two_parts_could_have_are_refused() {
+        let fabric = |names: &[&str]| {
+            let regions = names.iter().map(|name| region(name, 1)).collect();
+            let links = names[1..].iter().map(|name| link(names[0], name)).collect();
+            Fabric::new("some", 1500, regions, links).expect("valid")
+        };
+        let four = fabric(&["a", "b", "c", "d"]);
+        let named = |names: &[&str]| {
+            QuorumSpec::Named(names.iter().map(|name| (*name).to_owned()).collect())
+        };
+        let set = |ids: &[u16]| ids.iter().copied().map(RegionId).collect::<BTreeSet<_>>();
+        for (spec, goes_on, stops) in [
+            (QuorumSpec::All, set(&[0, 1, 2, 3]), set(&[0, 1, 2])),
+            (QuorumSpec::Majority, set(&[0, 1, 3]), set(&[2, 3])),
+            (QuorumSpec::Count(3), set(&[1, 2, 3]), set(&[0, 1])),
+            (QuorumSpec::Count(4), set(&[0, 1, 2, 3]), set(&[0, 1, 2])),
+            (named(&["b"]), set(&[1]), set(&[0, 2, 3])),
+            (named(&["b", "a"]), set(&[0, 1, 2]), set(&[1, 2, 3])),
+        ] {
+            let fabric = four.clone().with_quorum(&spec).expect("valid");
+            assert!(fabric.is_quorum(&goes_on) && !fabric.is_quorum(&stops), "{spec:?}");
+        }
+        let refused = [
+            (QuorumSpec::Count(2), "at least 3 are needed"),
+            (QuorumSpec::Count(0), "at least 3 are needed"),
+            (QuorumSpec::Count(5), "more than the 4"),
+            (named(&[]), "no region is named"),
+            (named(&["a", "a"]), "named twice"),
+            (named(&["e"]), "no region `e`"),
+        ];
+        for (spec, text) in refused {
+            let error = four.clone().with_quorum(&spec).expect_err("refused").to_string();
+            assert!(error.contains(text), "{error}");
+        }
+        let two = fabric(&["a", "b"]).with_quorum(&QuorumSpec::Majority).expect_err("no majority");
+        assert!(two.to_string().contains("[\"a\"] or [\"b\"], or add a third"), "{two}");
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod fabric;
 mod fabric_spec;
 mod group_fabric;
 mod link;
+mod quorum;
 mod region;
 
 pub use error::FabricError;
@@ -12,4 +13,5 @@ pub use fabric::Fabric;
 pub use fabric_spec::{FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec};
 pub use group_fabric::{GroupFabric, GroupFabricError};
 pub use link::{Link, LinkState};
+pub use quorum::{Quorum, QuorumSpec};
 pub use region::{Gateway, Region, WanPort};

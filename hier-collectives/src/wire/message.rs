@@ -4,6 +4,7 @@ use super::group_facts::GroupFacts;
 use super::job_facts::JobFacts;
 use crate::descriptor::Descriptor;
 use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, Step, TreeIndex};
+use crate::membership::TermMessage;
 use crate::plan::Plan;
 use crate::post::{Committed, Failure};
 use crate::store::StoreMessage;
@@ -197,6 +198,8 @@ pub enum Message {
         /// Boot id of the sender.
         boot: BootId,
     },
+    /// A message about terms, which no job concerns.
+    Term(TermMessage),
     /// A message about the job's store, which no epoch concerns.
     Store(Box<StoreMessage>),
 }

@@ -6,6 +6,7 @@ use super::message::Message;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
 use crate::descriptor::{AgreedCounts, Descriptor, read_counts, write_counts};
 use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, Step, TreeIndex};
+use crate::membership::TermMessage;
 use crate::plan::Plan;
 use crate::post::{Committed, Failure};
 use crate::store::StoreMessage;
@@ -118,6 +119,7 @@ impl Message {
                 facts.write_to(out);
             }
             Self::Disband { failure } => failure.write_to(out),
+            Self::Term(message) => message.write_to(out),
             Self::Store(message) => message.write_to(out),
             _ => {}
         }
@@ -148,6 +150,7 @@ impl Message {
             Self::Member { .. } => 20,
             Self::Disband { .. } => 21,
             Self::Store(_) => 32,
+            Self::Term(_) => 33,
         }
     }
 
@@ -257,6 +260,7 @@ fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, 
             facts: GroupFacts::read_from(reader)?,
         },
         21 => Message::Disband { failure: Failure::read_from(reader)? },
+        33 => Message::Term(TermMessage::read_from(reader)?),
         32 => Message::Store(Box::new(StoreMessage::read_from(reader)?)),
         _ => return Err(DecodeError::Unknown("message")),
     })

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import errors
 from .._arguments import check_integer_argument, check_timeout_argument
@@ -27,6 +27,7 @@ from .store import STORE_ANSWER_DELAY_MAX_S, Store
 from .subgroup import ParentGroup
 
 _log = logging.getLogger("landbridge")
+_T = TypeVar("_T")
 
 #: 60 s: how long a rank that has finished waits for others to recover with, before it takes them to
 #: have ended. The time is chosen, since a gateway is started again within seconds.
@@ -50,7 +51,8 @@ class Group(ParentGroup):
     post.
 
     Attributes:
-        rank: The number of this rank.
+        rank: The number of this rank. Where the job goes on without some regions, its ranks are numbered
+            from 0 on; ``rank`` and ``world_size`` change in ``recover``.
     """
 
     _state: JobState
@@ -58,6 +60,9 @@ class Group(ParentGroup):
     def __init__(self, location: RegionFileGateway, rank: int, arena: Arena) -> None:
         """Makes the group of all ranks of a job, which ``connect`` then attaches."""
         super().__init__(rank, len(location.speeds), arena, JobState(), threading.RLock())
+        self._attached_rank = rank
+        #: The ranks that go on, by their numbers in the fabric, or ``None`` while all do.
+        self._world: tuple[int, ...] | None = None
         # Ends the connection of a group that nobody closes.
         weakref.finalize(self, JobState.shut_down_connection, self._state).atexit = False
         self._location = location
@@ -130,7 +135,7 @@ class Group(ParentGroup):
         step = check_integer_argument("step", step, 1 << 63)
         (steps,) = exchange_integers(self, [step], timeout=timeout)
         if len(set(steps)) > 1:
-            regions = self._location.regions or ["region unknown"] * len(steps)
+            regions = self._of_world(self._location.regions) or ["region unknown"] * len(steps)
             raise errors.StepsDiffer(steps, regions)
         return step
 
@@ -232,13 +237,29 @@ class Group(ParentGroup):
         """Returns the speeds of all ranks, which only the config has."""
         if not self._location.speeds:
             raise errors.ConfigError("the speeds of ranks are not known: `connect` with `config`")
-        return self._location.speeds
+        return self._of_world(self._location.speeds)
 
     def _meet_all_ranks(self, deadline: float) -> None:
         """Attaches this rank if needed, and waits for all ranks until ``deadline``, in seconds of
         ``time.monotonic``."""
         self._attachment.meet_all_ranks(deadline, self.barrier_async)
-        self._world_size = self._attachment.world_size
+        before, self._world = self._world, self._state.world
+        if self._world != before:
+            # Ranks have other numbers now.
+            self._close_pairs()
+            self._pairs.clear()
+        if self._world is None:
+            self.rank, self._world_size = self._attached_rank, self._attachment.world_size
+        else:
+            self.rank, self._world_size = self._world.index(self._attached_rank), len(self._world)
+
+    def _of_world(self, of_all: list[_T]) -> list[_T]:
+        """Returns what belongs to the ranks that go on, of a list with all ranks of the fabric."""
+        return of_all if self._world is None else [of_all[rank] for rank in self._world]
+
+    def _rank_in_job(self, rank: int) -> int:
+        """Returns the number in the fabric of a rank that goes on."""
+        return rank if self._world is None else self._world[rank]
 
 
 _groups: weakref.WeakSet[Group] = weakref.WeakSet()

@@ -12,7 +12,13 @@ from typing import Any
 
 from .. import errors
 from .._protocol.connection import Connection, GroupPlace
-from .._protocol.wire import Disbanded, EpochBegan, Response
+from .._protocol.wire import (
+    Disbanded,
+    EpochBegan,
+    Response,
+    WorldChanged,
+    decode_wire_group_ranks,
+)
 from .state import GroupState, PostedCollective, epoch_end_words
 
 
@@ -28,6 +34,9 @@ class JobState(GroupState):
         #: adds some, in any thread, so this needs no lock.
         self.departures: collections.deque[int] = collections.deque()
         self._last_number = 0
+        #: The ranks with which the job goes on, by their numbers in the fabric, or ``None`` while all
+        #: do.
+        self.world: tuple[int, ...] | None = None
 
     def begin_connection(self, connection: Connection) -> None:
         """Replaces the connection by a new one, on which the rank is in no epoch and in no group
@@ -37,7 +46,14 @@ class JobState(GroupState):
             self.connection, self.ended, self.is_over = connection, None, True
             self._agreed, self._end_reason, self.awaited = 0, None, None
             self.subgroups = {}
+            self.world = None
         connection.start_reader(self)
+
+    def handle_response(self, connection: Connection, response: Response) -> None:
+        """Handles a message of the gateway about the job."""
+        if isinstance(response, WorldChanged) and connection is self.connection:
+            self.world = decode_wire_group_ranks(response.ranks)
+        super().handle_response(connection, response)
 
     @property
     def expects_messages(self) -> bool:

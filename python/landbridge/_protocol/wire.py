@@ -62,6 +62,7 @@ class FailureCode(enum.IntEnum):
     STALLED = 7
     SHUTTING_DOWN = 8
     GATEWAY_LOST = 9
+    MEMBERSHIP_CHANGED = 10
 
 
 class RefusalReason(enum.IntEnum):
@@ -243,6 +244,12 @@ class EpochBegan(NamedTuple):
         return is_known and self.ended_code in set(FailureCode)
 
 
+class WorldChanged(NamedTuple):
+    """The job goes on with these ranks from its next epoch on, numbered from 0 in their order."""
+
+    ranks: Rest
+
+
 class EpochAwaited(NamedTuple):
     """No epoch is under way; the text says what the gateway waits for."""
 
@@ -335,6 +342,7 @@ Response = Union[
     Attached,
     Refused,
     EpochBegan,
+    WorldChanged,
     ResultReady,
     ContributionFree,
     Failed,
@@ -463,6 +471,16 @@ class _WireLayout:
         return message
 
 
+def decode_wire_group_ranks(encoded: bytes) -> tuple[int, ...]:
+    """Returns the ranks behind their number. Raises ``DecodeError`` unless they ascend."""
+    if len(encoded) < 8 or len(encoded) != 4 + 4 * struct.unpack_from(">I", encoded)[0]:
+        raise DecodeError("ranks of another number than the message says")
+    ranks: tuple[int, ...] = struct.unpack_from(f">{len(encoded) // 4 - 1}I", encoded, 4)
+    if any(one >= other for one, other in zip(ranks, ranks[1:])):
+        raise DecodeError("ranks that do not ascend")
+    return ranks
+
+
 def encode_wire_group_ranks(ranks: Sequence[int]) -> bytes:
     """Returns the bytes of the ranks of a group behind their number."""
     return struct.pack(f">I{len(ranks)}I", len(ranks), *ranks)
@@ -535,6 +553,7 @@ RESPONSES: WireCodec[Response] = WireCodec(
         10: ResultPiece,
         11: GroupResponse,
         12: Disbanded,
+        13: WorldChanged,
         19: StoreAnswered,
     },
 )

@@ -7,6 +7,7 @@ mod gateway_restarts;
 mod injected_faults;
 mod lane_failures;
 mod link_outages;
+mod lost_regions;
 mod plan_changes;
 mod rate_changes;
 mod stores;

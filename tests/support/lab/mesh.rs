@@ -5,7 +5,7 @@ use super::running::Lab;
 use gateway::simulate::{FabricSetup, simulated_address, simulated_lan_address};
 use gateway::wan::link::policy::LinkPolicies;
 use hier_collectives::plan::{self, Plan};
-use hier_collectives::topology::{self, Fabric, FabricRegionSpec, WanPort};
+use hier_collectives::topology::{self, Fabric, FabricRegionSpec, QuorumSpec, WanPort};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -32,6 +32,8 @@ pub struct Mesh {
     pub lanes: u16,
     /// Ingress rates of the ports of these regions; other ports receive at their egress rate.
     pub inward: BTreeMap<usize, BitRate>,
+    /// The regions that go on when others are lost.
+    pub quorum: QuorumSpec,
 }
 
 /// A gateway of a region.
@@ -93,7 +95,8 @@ impl Mesh {
         let memory = ByteCount::new(64 << 20);
         let inward = BTreeMap::new();
         let (loss, mtu, lanes) = (Fraction::default(), 1500, 1);
-        Self { regions, links, loss, segment: None, memory, mtu, lanes, inward }
+        let quorum = QuorumSpec::All;
+        Self { regions, links, loss, segment: None, memory, mtu, lanes, inward, quorum }
     }
 
     /// Removes the link between two regions.
@@ -131,7 +134,8 @@ impl Mesh {
         let regions = self.regions.iter().enumerate().map(region).collect();
         let links = self.links.iter().map(link).collect();
         let fabric = Fabric::new("sim", self.mtu, regions, links).expect("a valid fabric");
-        Arc::new(fabric.with_lanes_min(self.lanes))
+        let fabric = fabric.with_lanes_min(self.lanes);
+        Arc::new(fabric.with_quorum(&self.quorum).expect("a valid quorum"))
     }
 
     /// Returns the plan that the gateways follow.

@@ -12,14 +12,12 @@ use std::sync::{Arc, Weak};
 pub(in crate::client) struct GroupHandle {
     /// The number by which the gateway knows the group on this connection.
     pub number: GroupNumber,
-    /// The rank in the group.
-    pub rank: RankId,
     /// The numbers in the job of the group's ranks, ascending; `None` for the job itself.
     pub ranks: Option<Vec<RankId>>,
     /// The number of ranks of the group.
     pub size: u32,
     /// The groups of two in which this rank and another one send to each other, by the other one's
-    /// number in this group.
+    /// number in the job.
     pub pairs: Mutex<BTreeMap<RankId, Arc<Self>>>,
     pub connection: Weak<Connection>,
 }
@@ -29,7 +27,6 @@ impl GroupHandle {
     pub fn of_job(connection: &Arc<Connection>) -> Self {
         Self {
             number: GroupNumber::JOB,
-            rank: connection.rank,
             ranks: None,
             size: connection.world_size,
             pairs: Mutex::default(),

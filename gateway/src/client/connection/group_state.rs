@@ -19,6 +19,9 @@ pub(in crate::client) type CollectiveResult = Result<Timing, Failure>;
 pub(in crate::client) struct GroupState {
     /// The caller's rank in the group.
     pub rank: RankId,
+    /// The ranks of the job that make up its world, by their numbers in the fabric; `None` while all do,
+    /// and in other groups.
+    pub world: Option<Vec<RankId>>,
     /// The current epoch.
     pub epoch: Epoch,
     /// Number of the next collective, apart from sends.
@@ -89,6 +92,13 @@ impl GroupState {
     /// Makes the state of a group without an epoch, in which the caller has this rank.
     pub fn of_rank(rank: RankId) -> Self {
         Self { rank, ..Self::default() }
+    }
+
+    /// Returns the caller's rank among those that go on.
+    pub fn rank_in_world(&self) -> RankId {
+        let place = |ranks: &Vec<RankId>| ranks.binary_search(&self.rank).ok();
+        let index = self.world.as_ref().and_then(place);
+        index.and_then(|index| u32::try_from(index).ok()).map_or(self.rank, RankId)
     }
 
     /// Counts one more group that the ranks of this one make, whether this rank is in it or not;
@@ -206,6 +216,7 @@ impl GroupState {
                 self.begin_epoch(epoch, next, ended);
                 self.committed = committed;
             }
+            RankEvent::WorldChanged { ranks } => self.world = Some(ranks),
             RankEvent::EpochAwaited { why } => self.awaited = Some(why),
             RankEvent::ResultReady { sequence, timing } => {
                 let pending = self.operations.get_mut(&sequence);

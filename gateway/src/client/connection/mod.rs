@@ -145,7 +145,7 @@ impl Connection {
         let state = self.lock_state();
         let group = state.groups.get(&number)?;
         if self.handover.transport() == Transport::Shared
-            || !is_contribution_sent_in_pieces(post.descriptor.pattern, group.rank)
+            || !is_contribution_sent_in_pieces(post.descriptor.pattern, group.rank_in_world())
         {
             return None;
         }

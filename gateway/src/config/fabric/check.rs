@@ -107,6 +107,9 @@ pub(super) fn record_fabric_check_fault(
         FabricError::Unreachable(..) => {
             ("link".to_owned(), "links by which every region reaches every other")
         }
+        FabricError::BadQuorum(_) => {
+            ("quorum".to_owned(), "a quorum that one part of a partition can have, and no two can")
+        }
         FabricError::BadValue(text) => {
             (key_of_bad_fabric_value(text, gateways, links), "a value within the limit")
         }

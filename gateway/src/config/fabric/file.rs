@@ -9,7 +9,7 @@ use crate::config::source::{self, ConfigSource};
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::topology::Fabric;
+use hier_collectives::topology::{Fabric, Quorum};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -137,8 +137,8 @@ impl FabricFile {
     }
 
     /// Returns the SHA-256 of the parts on which all gateways must agree: the fabric's name and
-    /// MTU, names of regions and gateways, ranks, which gateways have a WAN port, and which regions
-    /// are linked. Addresses and rates may differ. The text is that of docs/protocol.md section 1.
+    /// MTU, names of regions and gateways, ranks, which gateways have a WAN port, which regions are
+    /// linked, and the quorum. Addresses and rates may differ. The text is that of docs/protocol.md section 1.
     pub fn identity(&self) -> [u8; 32] {
         let mut text =
             format!("landbridge fabric 1\n{} {}\n", self.fabric.name(), self.fabric.mtu());
@@ -154,6 +154,16 @@ impl FabricFile {
         for link in self.fabric.links() {
             let ends = [link.a, link.b].map(|end| &*self.fabric.region(end).name);
             text.push_str(&format!("link {} {}\n", ends[0], ends[1]));
+        }
+        match self.fabric.quorum() {
+            // Fabrics without the key keep the identity that they had before there was one.
+            Quorum::All => {}
+            Quorum::Count(least) => text.push_str(&format!("quorum {least}\n")),
+            Quorum::Named(named) => {
+                for id in named {
+                    text.push_str(&format!("quorum {}\n", self.fabric.region(*id).name));
+                }
+            }
         }
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         let mut bytes = [0; 32];

@@ -5,6 +5,7 @@ use crate::config::key::{Key, TableKeys};
 use crate::config::values::{LaneCount, Name, PeerAddress, RandomLoss, RankCount, Speeds};
 use crate::wan::link::policy::ControllerPolicy;
 use crate::wan::link::rate_schedule::RateSchedule;
+use hier_collectives::topology::QuorumSpec;
 use units::{BitRate, Span};
 
 /// Description of a whole fabric file: its keys and tables.
@@ -13,7 +14,12 @@ pub(in crate::config) static FABRIC_FILE_TABLE: TableKeys = TableKeys {
     placeholder: "",
     about: "The keys before the first table.",
     accepted: "a fabric file",
-    keys: &[FABRIC_NAME.description(), FABRIC_MTU.description(), FABRIC_LANES.description()],
+    keys: &[
+        FABRIC_NAME.description(),
+        FABRIC_MTU.description(),
+        FABRIC_LANES.description(),
+        FABRIC_QUORUM.description(),
+    ],
     tables: &[&REGION_TABLE, &LINK_TABLE],
 };
 
@@ -92,6 +98,17 @@ pub(super) const FABRIC_LANES: Key<LaneCount> = Key::new(
      `wan` or `lan`. They add a lane when one fills a core, when another network path carries more, \
      or when the only one falls silent, and take it away when it earns nothing. With this key they \
      never use fewer.",
+);
+
+/// Key `quorum`: the regions that go on when others are lost.
+pub(super) const FABRIC_QUORUM: Key<QuorumSpec> = Key::new(
+    "quorum",
+    Optional("\"all\""),
+    "\"majority\"",
+    "Regions that go on when others are lost. `all`: none, until all are back. `majority`: more than \
+     half of the regions. A number: so many regions or more, which must be more than half. An array \
+     of regions: those that reach all of these. Of the parts of a partition at most one goes on. \
+     Equal in all fabric files.",
 );
 
 /// Key `ranks` of a region: number of ranks in the region.

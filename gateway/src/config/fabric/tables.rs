@@ -37,6 +37,7 @@ pub(super) fn read_fabric_tables(
     let name = root.read_required(&keys::FABRIC_NAME);
     let mtu = root.read_optional(&keys::FABRIC_MTU);
     let lanes = root.read_optional(&keys::FABRIC_LANES).map_or(1, |lanes| lanes.0);
+    let quorum = root.read_optional(&keys::FABRIC_QUORUM).unwrap_or_default();
     let mut regions = Vec::new();
     let mut gateways = Vec::new();
     for (name, section) in root.read_subtables(&keys::REGION_TABLE) {
@@ -48,7 +49,8 @@ pub(super) fn read_fabric_tables(
         read_fabric_link_tables(source, root, &regions).into_iter().unzip();
     check_lane_ports(source, &gateways);
     let name = name.map_or_else(String::new, |name| name.0);
-    match Fabric::new(&name, mtu.unwrap_or(MTU_DEFAULT), regions, links.clone()) {
+    let fabric = Fabric::new(&name, mtu.unwrap_or(MTU_DEFAULT), regions, links.clone());
+    match fabric.and_then(|fabric| fabric.with_quorum(&quorum).map_err(|fault| vec![fault])) {
         Ok(fabric) => {
             let fabric = fabric.with_lanes_min(lanes);
             check_fabric_address_families(source, &fabric, &gateways);

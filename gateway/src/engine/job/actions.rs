@@ -22,6 +22,7 @@ impl Job {
         while let Some(id) = self.touched.pop_first() {
             while self.perform_next_action(id, shared) {}
             self.free_group_if_left(id, shared.host.now());
+            self.free_part_if_over(id);
             self.note_deadline(id);
         }
         self.perform_store_actions(shared);
@@ -67,12 +68,12 @@ impl Job {
     /// gateway serves the job.
     pub(super) fn introduce_group(&self, id: GroupId, to: GatewayId, shared: &EngineShared) {
         let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
-        let messages = match membership {
-            Some(membership) => membership.introduction(),
-            None => vec![self.introduction()],
+        let (of, messages) = match membership {
+            Some(membership) => (id, membership.introduction()),
+            None => (self.world.id, vec![self.introduction()]),
         };
         for message in messages {
-            shared.peers.send_group_message(to, (self.world.id, id), &message);
+            shared.peers.send_group_message(to, (self.world.id, of), &message);
         }
     }
 
@@ -83,14 +84,16 @@ impl Job {
         if matches!(note, SessionNote::EpochBegan { .. } | SessionNote::EpochEnded { .. }) {
             self.end_counted_groups(id, shared, now);
         }
-        if id != self.world.id {
+        if !self.is_world(id) {
             return self.report_group_note(id, note, now);
         }
         let another =
             matches!(note, SessionNote::EpochBegan { .. } | SessionNote::PlanChanged { .. });
-        if let Some(plan) = self.world.session.plan().filter(|_| another) {
+        // The world of some ranks keeps the division that the plan of all has made.
+        if let Some(plan) = self.world.session.plan().filter(|_| another && id == self.world.id) {
             shared.peers.divide_traffic_rates(id, plan);
         }
-        self.report_note(note, shared.bound.get(), now);
+        let bound = shared.bound.get().filter(|_| id == self.world.id);
+        self.report_note(note, bound, now);
     }
 }

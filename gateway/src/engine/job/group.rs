@@ -15,7 +15,8 @@ use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::plan;
 use hier_collectives::post::RankEvent;
 use hier_collectives::session::{
-    Action, ArrivalPlace, LeaseId, PeerError, Session, SessionConfig, SessionNote, TaskId,
+    Action, ArrivalPlace, LeaseId, PeerError, Session, SessionConfig, SessionNote, SessionStatus,
+    TaskId,
 };
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
@@ -111,14 +112,34 @@ impl JobGroup {
     /// Returns the number in the session of a rank, given by its number in the job; `None` if it is
     /// not in the group.
     pub fn rank_in_session(&self, rank: RankId) -> Option<RankId> {
-        let Some(membership) = &self.membership else { return Some(rank) };
-        let index = membership.facts.ranks.binary_search(&rank).ok()?;
-        u32::try_from(index).ok().map(RankId)
+        self.session.fabric().rank_numbered(rank)
     }
 
     /// Returns the number in the fabric of a gateway, given by its number in the session.
     fn gateway(&self, member: GatewayId) -> GatewayId {
         self.gateways[usize::from(member.0)]
+    }
+
+    /// Returns a snapshot of the session, with the numbers of the job and of the fabric.
+    pub fn status(&self) -> SessionStatus {
+        let mut status = self.session.status();
+        let rank = |rank: &mut RankId| *rank = self.rank_number(*rank);
+        let gateway = |id: &mut GatewayId| *id = self.gateway(*id);
+        status.peers.iter_mut().for_each(|peer| gateway(&mut peer.gateway));
+        status.ranks.iter_mut().for_each(|(id, _)| rank(id));
+        for collective in &mut status.collectives {
+            collective.awaited_local_ranks.iter_mut().for_each(rank);
+            collective.awaited_remote_ranks.iter_mut().for_each(rank);
+            collective.awaited_gateways.iter_mut().for_each(gateway);
+        }
+        for commit in &mut status.commits {
+            rank(&mut commit.rank);
+            commit.awaited_gateways.iter_mut().for_each(gateway);
+        }
+        if let Some(drain) = &mut status.draining {
+            drain.uncommitted.iter_mut().for_each(rank);
+        }
+        status
     }
 
     /// Decides where the payload of an arriving segment goes, and leases that memory.

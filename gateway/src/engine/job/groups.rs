@@ -228,7 +228,8 @@ impl Job {
         let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
         let one_in = self.settings.one_in.saturating_mul(parts);
         let partials = ByteCount::new(self.settings.partials.get() / parts);
-        for group in self.groups.values_mut().chain([&mut self.world]) {
+        let worlds = self.terms.parts_mut().chain([&mut self.world]);
+        for group in self.groups.values_mut().chain(worlds) {
             group.session.set_share(partials, one_in);
         }
     }
@@ -291,7 +292,7 @@ impl Job {
 
     /// Returns the plan of a group: that of an earlier group on the same gateways, or a new one, which
     /// is made at once, in the engine's task.
-    fn plan_of_group(&mut self, part: &GroupFabric) -> Result<Plan, plan::PlanError> {
+    pub(super) fn plan_of_group(&mut self, part: &GroupFabric) -> Result<Plan, plan::PlanError> {
         if let Some(plan) = self.plans.plan(&part.gateways) {
             return Ok(plan.clone());
         }

@@ -4,7 +4,8 @@
 //! The job itself is the group of all its ranks; `groups` has those that ranks make at run time. The
 //! event loop hands a job its events, and then lets it perform the actions of sessions and store
 //! (`actions`). `report` logs and counts what happens, `work_totals` sums what the job has done,
-//! `awaited_epoch` knows which ranks have to hear what their job waits for.
+//! `awaited_epoch` knows which ranks have to hear what their job waits for, and `job_terms` has the
+//! ranks that the job goes on with when regions are lost.
 
 mod actions;
 mod awaited_epoch;
@@ -13,13 +14,13 @@ pub(super) mod engine_shared;
 pub(super) mod group;
 mod group_plans;
 mod groups;
-mod incidents;
+pub(super) mod job_terms;
 pub(super) mod membership;
 pub(super) mod report;
-mod work_totals;
 
 use super::attached_ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
+use super::terms::term_worlds::TermWorlds;
 use crate::events::{AttachmentId, GroupNumber, JobSession, LocalEvent};
 use crate::log_throttle::LogThrottle;
 use crate::observe::metrics::{JobMetrics, MetricsRegistry};
@@ -34,14 +35,14 @@ use hier_collectives::session::PeerError;
 use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message};
-use incidents::Incidents;
 use membership::GroupMaking;
+use report::incidents::Incidents;
+use report::work_totals::WorkTotals;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use tracing::info;
 use units::{ByteCount, TimeNs};
-use work_totals::WorkTotals;
 
 /// 1,000 log lines in ten seconds: the most that ranks of one job can cause about epochs, and as
 /// many about attachments. The number is chosen; it bounds the log.
@@ -55,6 +56,8 @@ pub(super) struct Job {
     pub store: JobStore,
     /// The group of all its ranks.
     pub world: JobGroup,
+    /// The groups of the ranks that it goes on with when regions are lost.
+    terms: TermWorlds,
     /// The groups that its ranks have made.
     groups: BTreeMap<GroupId, JobGroup>,
     /// Groups whose sessions may ask for actions.
@@ -142,6 +145,7 @@ impl Job {
             boot,
             store: JobStore::new(Arc::clone(fabric), me, boot),
             world: JobGroup::of_session(id, id, config, None, metrics.mapped.clone()),
+            terms: TermWorlds::default(),
             groups: BTreeMap::new(),
             touched: BTreeSet::new(),
             deadlines: BTreeSet::new(),
@@ -200,7 +204,7 @@ impl Job {
 
     /// Returns whether this id is that of the job itself, or of a group that its ranks have made.
     pub fn has_group(&self, id: GroupId) -> bool {
-        self.world.id == id || self.groups.contains_key(&id)
+        self.is_world(id) || self.groups.contains_key(&id)
     }
 
     /// Returns a group of the job, and notes that actions of its session are to be performed.
@@ -211,20 +215,25 @@ impl Job {
 
     /// Returns a group of the job without noting that its session may have actions.
     fn untouched_group(&mut self, id: GroupId) -> Option<&mut JobGroup> {
-        if id == self.world.id { Some(&mut self.world) } else { self.groups.get_mut(&id) }
+        if id == self.world.id {
+            return Some(&mut self.world);
+        }
+        self.groups.get_mut(&id).or_else(|| self.terms.part_mut(id))
     }
 
     /// Calls `handle` with every group, and notes that actions of their sessions are to be
     /// performed.
     pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut JobGroup)) {
         self.touched.extend(self.groups.keys());
+        self.touched.extend(self.terms.parts().map(|part| part.id));
         handle(&mut self.world);
+        self.terms.parts_mut().for_each(&mut handle);
         self.groups.values_mut().for_each(handle);
     }
 
     /// Returns whether every session has finished its drain.
     pub fn is_drained(&self) -> bool {
-        let mut groups = self.groups.values().chain([&self.world]);
+        let mut groups = self.groups.values().chain(self.terms.parts()).chain([&self.world]);
         groups.all(|group| group.session.is_drained())
     }
 
@@ -259,7 +268,8 @@ impl Job {
 
     /// Stores the time at which the session of a group wants to be called next.
     fn note_deadline(&mut self, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
+        let group = self.groups.get_mut(&id).or_else(|| self.terms.part_mut(id));
+        let Some(group) = group else { return };
         let deadline = group.session.poll_timeout();
         if group.deadline == deadline {
             return;
@@ -280,10 +290,15 @@ impl Job {
                     // The job's own session ends its epoch when the rank attaches again.
                     self.remove_from_group(rank, group, shared, now);
                 }
-                self.ranks.attach(self.world.id, rank, attachment, events);
+                self.ranks.attach(self.current_world().id, rank, attachment, events);
                 self.awaited_epoch.forget_rank(rank);
                 self.stragglers.detection.handle_departure(rank);
-                self.world.session.handle_attach(rank, now);
+                if self.current_world().id != self.world.id {
+                    self.tell_world(rank);
+                }
+                self.for_each_world_of_rank(rank, |world, rank| {
+                    world.session.handle_attach(rank, now);
+                });
             }
             LocalEvent::Post { rank, attachment, number, post, contribution, result, .. } => {
                 let Some(id) = self.group_of_request(rank, attachment, number) else { return };
@@ -326,7 +341,9 @@ impl Job {
                 if self.ranks.detach(rank, attachment) {
                     self.log_attachment(rank, "detached", now);
                     self.stragglers.detection.handle_departure(rank);
-                    self.world.session.handle_detach(rank, now);
+                    self.for_each_world_of_rank(rank, |world, rank| {
+                        world.session.handle_detach(rank, now);
+                    });
                     for group in groups {
                         self.remove_from_group(rank, group, shared, now);
                     }

@@ -344,6 +344,10 @@ impl LocalResponse {
                 write_u64(&mut out, number.0);
                 out.extend(response.encode());
             }
+            Self::Event(RankEvent::WorldChanged { ranks }) => {
+                out.push(13);
+                write_group_ranks(ranks, &mut out);
+            }
             Self::Event(RankEvent::Disbanded { failure }) => {
                 out.push(12);
                 failure.write_to(&mut out);
@@ -402,6 +406,7 @@ impl LocalResponse {
                 };
                 Self::Event(RankEvent::ResultReady { sequence, timing })
             }
+            13 => Self::Event(RankEvent::WorldChanged { ranks: read_group_ranks(reader)? }),
             5 => {
                 let sequence = Sequence(reader.read_u64()?);
                 Self::Event(RankEvent::ContributionFree { sequence })

@@ -24,6 +24,7 @@ pub(super) const fn failure_label(code: FailureCode) -> &'static str {
         FailureCode::Stalled => "stalled",
         FailureCode::ShuttingDown => "shutting_down",
         FailureCode::GatewayLost => "gateway_lost",
+        FailureCode::MembershipChanged => "membership_changed",
     }
 }
 

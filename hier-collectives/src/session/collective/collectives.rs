@@ -56,6 +56,11 @@ impl Collectives {
         self.next
     }
 
+    /// Numbers later collectives from `next` on, unless higher ones are known.
+    pub fn raise_next_sequence(&mut self, next: Sequence) {
+        self.next = self.next.max(next);
+    }
+
     /// Returns a collective that is under way; none once it is forgotten.
     pub fn get(&self, sequence: Sequence) -> Option<&Collective> {
         self.live.get(&sequence)

@@ -139,6 +139,11 @@ impl Commits {
         self.committed
     }
 
+    /// Records a step that is known to be complete in every region, unless a later one is.
+    pub fn raise_committed(&mut self, committed: Option<Committed>) {
+        self.committed = self.committed.max(committed);
+    }
+
     /// Begins a rank's commit of all collectives that the rank posted since its previous commit.
     /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
     /// Returns the failure that ends the epoch if another rank commits the same collectives as

@@ -43,6 +43,8 @@ pub(in crate::session) struct EpochState {
     pub(super) links: LinkReports,
     /// The time when a drain ends at the latest, once one has begun.
     pub(super) draining: Option<TimeNs>,
+    /// Whether others are the job's world for now, so that this gateway enters no epoch here.
+    suspended: bool,
     /// The most bytes of an unsolicited window, so that many groups together stay bounded.
     unsolicited_max: ByteCount,
 }
@@ -85,6 +87,7 @@ impl EpochState {
             ended: None,
             last_end: None,
             draining: None,
+            suspended: false,
             unsolicited_max: config.unsolicited_max,
         }
     }
@@ -205,7 +208,7 @@ impl EpochState {
         committed: Option<Committed>,
         actions: &mut ActionQueue,
     ) {
-        if self.is_active() || self.draining.is_some() || self.me() == FIRST_GATEWAY {
+        if self.is_active() || !self.may_enter() || self.me() == FIRST_GATEWAY {
             return;
         }
         if self.members.all_up() {
@@ -222,7 +225,7 @@ impl EpochState {
         committed: Option<Committed>,
         actions: &mut ActionQueue,
     ) -> Option<EpochStart> {
-        if self.me() != FIRST_GATEWAY || self.is_active() || self.draining.is_some() {
+        if self.me() != FIRST_GATEWAY || self.is_active() || !self.may_enter() {
             return None;
         }
         let joins = self.members.all_joined()?;
@@ -267,6 +270,30 @@ impl EpochState {
             actions.push_messages(to, begin);
             actions.push_message(to, self.ready_message(to));
         }
+    }
+
+    /// Whether this gateway enters epochs: it neither shuts down nor is suspended.
+    fn may_enter(&self) -> bool {
+        self.draining.is_none() && !self.suspended
+    }
+
+    /// Enters no epoch from now on.
+    pub fn suspend(&mut self) {
+        self.suspended = true;
+    }
+
+    /// Enters epochs again, all with numbers above `last`. `ended` is the last epoch of the job that
+    /// ended, and why, for ranks that post in it. Requests to enter that came before are void.
+    pub fn resume(&mut self, last: Epoch, ended: Option<(Epoch, Failure)>) {
+        (self.suspended, self.ended) = (false, None);
+        self.number = self.number.max(last);
+        self.last_end = ended.or(self.last_end.take());
+        self.members.end_epoch();
+    }
+
+    /// Returns the last epoch that ended here, and why.
+    pub fn last_end(&self) -> Option<&(Epoch, Failure)> {
+        self.last_end.as_ref()
     }
 
     /// Skips an epoch that ended before it began.
@@ -317,7 +344,7 @@ impl EpochState {
         let text =
             format!("epoch {epoch} is over; recover the group and post again, contribution intact");
         match self.end_failure_of(epoch) {
-            Some(end) if end.code.is_fault_of_posts() => end.clone(),
+            Some(end) if end.code.is_told_late() => end.clone(),
             Some(end) => {
                 Failure::new(FailureCode::EpochEnded, format!("{text}; it ended: {}", end.text))
             }
@@ -396,7 +423,7 @@ impl EpochState {
         }
         self.check_plan(&start.plan)?;
         let mine = start.boots[usize::from(self.me().0)];
-        Ok(start.epoch > self.number && mine == self.boot && self.draining.is_none())
+        Ok(start.epoch > self.number && mine == self.boot && self.may_enter())
     }
 
     /// Checks a peer's plan. Its segments may be at most 16 times shorter or longer than ours, its

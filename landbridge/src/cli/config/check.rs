@@ -10,7 +10,7 @@ use gateway::config::{ConfigFile, FabricFile, Fault, Faults, GatewayConfig, Regi
 use gateway::daemon::{memory_needed, process_memory_needs, reserved_memory_bytes};
 use gateway::limits::memory::{MemoryNeeds, memory_limit_below_needs};
 use hier_collectives::plan::{self, Plan};
-use hier_collectives::topology::Fabric;
+use hier_collectives::topology::{Fabric, Quorum};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -107,18 +107,44 @@ fn describe_checked_fabric(file: &FabricFile) -> String {
     };
     let ranks = usize::try_from(fabric.world_size()).unwrap_or(usize::MAX);
     format!(
-        "{}: {}, {}, {}, {}; {}; identity {:02x}{:02x}{:02x}{:02x}",
+        "{}: {}, {}, {}, {}; {}; {}; identity {:02x}{:02x}{:02x}{:02x}",
         fabric.name(),
         count(fabric.regions().len(), "region"),
         count(fabric.gateways().len(), "gateway"),
         count(ranks, "rank"),
         count(fabric.links().len(), "link"),
         describe_checked_ranks(fabric),
+        describe_checked_quorum(fabric),
         identity[0],
         identity[1],
         identity[2],
         identity[3],
     )
+}
+
+/// Returns what the regions do when some of them are lost, or the fabric is partitioned.
+fn describe_checked_quorum(fabric: &Fabric) -> String {
+    let count = fabric.regions().len();
+    match fabric.quorum() {
+        Quorum::All if count == 1 => "one region".to_owned(),
+        Quorum::All => "quorum: all regions, none goes on without the others".to_owned(),
+        Quorum::Count(least) => {
+            let losses = count - usize::from(*least);
+            let plural = if losses == 1 { "" } else { "s" };
+            format!(
+                "quorum: {least} of {count} regions, which go on after the loss of up to {losses} \
+                 region{plural}; of the parts of a partition, the one with {least} or more goes on"
+            )
+        }
+        Quorum::Named(named) => {
+            let names: Vec<&str> = named.iter().map(|id| &*fabric.region(*id).name).collect();
+            let names = names.join(", ");
+            format!(
+                "quorum: {names}, with or without the others; of the parts of a partition, the one \
+                 with {names} goes on"
+            )
+        }
+    }
 }
 
 /// Returns the ranks of each region, such as `ranks: east 0-2, west 3`. A region whose name sorts

@@ -1,7 +1,9 @@
 //! Logs and counts what happens in a job.
 
+pub(super) mod incidents;
+pub(super) mod work_totals;
+
 use super::groups::group_text;
-use super::work_totals::WorkEfficiency;
 use super::{Job, LoggedWait};
 use crate::observe::status::IncidentKind;
 use crate::warn_if_due;
@@ -13,6 +15,7 @@ use hier_collectives::session::{CollectiveStatus, SessionNote};
 use std::collections::BTreeSet;
 use tracing::{debug, info};
 use units::{ByteCount, Span, TimeNs};
+use work_totals::WorkEfficiency;
 
 /// 10 s: the time after which a wait for posts of other ranks is logged, and again each time the
 /// wait has doubled. The value is chosen.
@@ -196,7 +199,7 @@ impl Job {
 
     /// Updates the job's gauges, and logs a costly straggler and a wait that is long.
     pub fn update_gauges(&mut self, now: TimeNs) {
-        let status = self.world.session.status();
+        let status = self.current_world().status();
         if status.plan.is_none() {
             self.metrics.epoch.set(0);
         }

@@ -1,0 +1,72 @@
+//! Terms: the regions that a job goes on with, and the numbers that order them.
+
+use crate::codec::{DecodeError, FieldReader, write_u16, write_u64};
+use crate::ids::{BootId, RegionId};
+use std::collections::BTreeSet;
+
+/// The number of a term, and the start of the gateway that proposed it. No two terms have one id, and
+/// the greater number is the later term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct TermId {
+    /// The number; 0 is no term.
+    pub number: u64,
+    /// The start of the gateway that proposed the term.
+    pub boot: BootId,
+}
+
+/// A term: the regions that make up the world of every job while it lasts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Term {
+    /// Its id.
+    pub id: TermId,
+    /// Its members. All gateways of a member have voted for the term.
+    pub regions: BTreeSet<RegionId>,
+}
+
+impl TermId {
+    /// 2^62: the number of a term in a peer's message must be smaller. No deployment counts so far,
+    /// and the numbers that follow still fit.
+    pub(super) const NUMBERS_BOUND: u64 = 1 << 62;
+
+    /// Appends the id to the message `out`: number, start.
+    pub(super) fn write_to(self, out: &mut Vec<u8>) {
+        write_u64(out, self.number);
+        write_u64(out, self.boot.0);
+    }
+
+    /// Reads an id: number, start.
+    pub(super) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let number = reader.read_u64()?;
+        if number >= Self::NUMBERS_BOUND {
+            return Err(DecodeError::Invalid("number of a term"));
+        }
+        Ok(Self { number, boot: BootId(reader.read_u64()?) })
+    }
+}
+
+impl Term {
+    /// Appends the term to the message `out`: id, then a 16-bit count and the numbers of its regions.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        self.id.write_to(out);
+        write_u16(out, u16::try_from(self.regions.len()).unwrap_or(u16::MAX));
+        self.regions.iter().for_each(|region| write_u16(out, region.0));
+    }
+
+    /// Reads a term: id, then a 16-bit count and the numbers of its regions, ascending.
+    pub(super) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let (id, count) = (TermId::read_from(reader)?, usize::from(reader.read_u16()?));
+        let mut fields = FieldReader(reader.read_bytes(2 * count)?);
+        let mut regions = BTreeSet::new();
+        for _ in 0..count {
+            let region = RegionId(fields.read_u16()?);
+            if regions.last().is_some_and(|last| *last >= region) {
+                return Err(DecodeError::Invalid("regions of a term"));
+            }
+            regions.insert(region);
+        }
+        if id.number == 0 || regions.is_empty() {
+            return Err(DecodeError::Invalid("term"));
+        }
+        Ok(Self { id, regions })
+    }
+}

@@ -1,0 +1,466 @@
+//! One gateway's part in the agreement on terms.
+
+use super::term::{Term, TermId};
+use super::term_message::{TermMessage, TermStanding};
+use super::term_proposal::{TermProposal, is_proposal_remembered, proposal_gateways};
+use crate::ids::{BootId, GatewayId, RegionId};
+use crate::mesh::{MeshConnectionState, MeshGraph, Routes};
+use crate::post::{Failure, FailureCode};
+use crate::session::PeerError;
+use crate::topology::Fabric;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use units::{Span, TimeNs};
+
+/// 1 s: the least time until a question or proposal is repeated. The time is chosen, well above a round
+/// trip, so that answers come first.
+const REPEATED_AFTER_MIN: Span = Span::from_secs(1);
+
+/// 3 round trips of the longest link: the time until a question or proposal is repeated, where that is
+/// above [`REPEATED_AFTER_MIN`]. A message may take two links each way.
+const REPEATED_AFTER_RTTS: u64 = 3;
+
+/// 2 s: the time for which a region that was away is reached before it is taken in. Each such change
+/// interrupts a step of the others, so a link that comes and goes shall not cause many. It is chosen.
+const TAKEN_IN_AFTER: Span = Span::from_secs(2);
+
+/// An action of a gateway that follows from the agreement, to be performed in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TermAction {
+    /// Send a message to another gateway.
+    Message {
+        /// The receiver.
+        to: GatewayId,
+        /// The message.
+        message: TermMessage,
+    },
+    /// Leave the term: collectives under way fail with this failure. Without one the quorum is lost,
+    /// and they fail as their session says.
+    Leave(Option<Failure>),
+    /// Enter a term.
+    Enter(Term),
+}
+
+/// The agreement on terms, as one gateway takes part in it.
+#[derive(Debug)]
+pub struct TermAgreement {
+    fabric: Arc<Fabric>,
+    me: GatewayId,
+    boot: BootId,
+    graph: MeshGraph,
+    routes: Routes,
+    /// The greatest number of a term that this gateway knows of.
+    latest: u64,
+    /// The term that this gateway has voted for last and has not left.
+    voted: TermId,
+    /// The term that it is in.
+    term: Option<Term>,
+    /// Whether an epoch of a term has begun here since its start.
+    remembers: bool,
+    /// The last words of other gateways about themselves, of those that can be reached.
+    standings: BTreeMap<GatewayId, TermStanding>,
+    proposal: Option<TermProposal>,
+    /// Whether another gateway refused the last proposal, so that the next one waits until it is due.
+    is_refused: bool,
+    /// Since when more regions than those of the term are reached, and which.
+    newcomers: Option<(BTreeSet<RegionId>, TimeNs)>,
+    /// When the next question, proposal or standing is due.
+    due: Option<TimeNs>,
+    actions: VecDeque<TermAction>,
+}
+
+impl TermAgreement {
+    /// Makes the part of a gateway that has just started, and reaches nobody.
+    pub fn new(fabric: Arc<Fabric>, me: GatewayId, boot: BootId) -> Self {
+        let graph = MeshGraph::uniform(&fabric, MeshConnectionState::Awaited);
+        Self {
+            fabric,
+            me,
+            boot,
+            graph,
+            routes: Routes::none(),
+            latest: 0,
+            voted: TermId::default(),
+            term: None,
+            remembers: false,
+            standings: BTreeMap::new(),
+            proposal: None,
+            is_refused: false,
+            newcomers: None,
+            due: None,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Returns the term that this gateway is in; `None` while it is in none.
+    pub fn term(&self) -> Option<&Term> {
+        self.term.as_ref()
+    }
+
+    /// Returns the oldest action that is not performed yet.
+    pub fn poll_action(&mut self) -> Option<TermAction> {
+        self.actions.pop_front()
+    }
+
+    /// Returns the time of the next [`TermAgreement::handle_timeout`]; `None` without one.
+    pub fn poll_timeout(&self) -> Option<TimeNs> {
+        // Once newcomers are proposed, the proposal is due.
+        let taken_in = || self.newcomers.as_ref().map(|(_, since)| *since + TAKEN_IN_AFTER);
+        self.due.or_else(taken_in)
+    }
+
+    /// Adopts the connections between all gateways. `why` is the reason for which some are lost, for
+    /// the text of a failure.
+    pub fn handle_connections(&mut self, graph: &MeshGraph, why: &str, now: TimeNs) {
+        self.graph = graph.clone();
+        self.routes = Routes::from_gateway(graph, self.me);
+        let routes = &self.routes;
+        self.standings.retain(|id, _| routes.reaches(*id));
+        self.leave_term_if_lost(why);
+        self.advance(now);
+    }
+
+    /// Repeats what is due, and takes in regions that have been back for long enough.
+    pub fn handle_timeout(&mut self, now: TimeNs) {
+        if self.due.is_some_and(|due| due <= now) {
+            self.due = None;
+            // Votes that are missing by now may never come.
+            (self.proposal, self.is_refused) = (None, false);
+        }
+        self.advance(now);
+    }
+
+    /// Notes that an epoch has begun in the term: this gateway knows now what the members knew.
+    pub fn handle_epoch(&mut self) {
+        self.remembers |= self.term.is_some();
+    }
+
+    /// Handles a message of another gateway.
+    ///
+    /// # Errors
+    /// [`PeerError`]: the gateway may not send it.
+    pub fn handle_message(
+        &mut self,
+        from: GatewayId,
+        message: TermMessage,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        match message {
+            TermMessage::Ask => self.send(from, TermMessage::Standing(self.standing())),
+            TermMessage::Standing(standing) => self.handle_standing(from, standing, now),
+            TermMessage::Propose { term, to } => return self.handle_proposal(from, term, to, now),
+            TermMessage::Vote { term, boot, remembers } => {
+                let is_known = self.standings.get(&from).is_some_and(|known| known.boot == boot);
+                let proposal = self.proposal.as_mut().filter(|proposal| proposal.term.id == term);
+                if let Some(proposal) = proposal.filter(|_| is_known) {
+                    proposal.add_vote(from, remembers);
+                    self.begin_term_if_carried(now);
+                }
+            }
+            TermMessage::Refuse { term, latest } => {
+                self.latest = self.latest.max(latest);
+                if self.proposal.as_ref().is_some_and(|proposal| proposal.term.id == term) {
+                    // Whoever refuses may see more.
+                    (self.proposal, self.is_refused) = (None, true);
+                    self.due.get_or_insert(now + self.repeated_after());
+                }
+            }
+            TermMessage::Begin(term) => {
+                if term.id == self.voted && self.term.is_none() {
+                    self.enter_term(term, now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Records what another gateway says about itself. A member of this gateway's term that is not in
+    /// it hears of it again, or ends it.
+    fn handle_standing(&mut self, from: GatewayId, standing: TermStanding, now: TimeNs) {
+        self.latest = self.latest.max(standing.latest);
+        if self.routes.reaches(from) {
+            let before = self.standings.insert(from, standing);
+            if before.is_some_and(|before| before.boot != standing.boot) {
+                // Its vote was of the start before.
+                self.proposal = None;
+            }
+        }
+        let region = self.fabric.gateway(from).region;
+        if let Some(term) = self.term.clone().filter(|term| term.regions.contains(&region)) {
+            let has_voted = standing.voted == term.id;
+            if has_voted && !standing.is_in_term {
+                self.send(from, TermMessage::Begin(term));
+            } else if !has_voted {
+                let name = &self.fabric.gateway(from).name;
+                let text = format!("gateway {name} was started again, or has left the term");
+                let failure = self.change_failure(&text, &term.regions);
+                self.leave_term(Some(failure));
+            }
+        }
+        self.advance(now);
+    }
+
+    /// Votes for a term that another gateway proposes, or refuses.
+    fn handle_proposal(
+        &mut self,
+        from: GatewayId,
+        term: Term,
+        to: BootId,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        let regions = self.fabric.regions().len();
+        let own = self.fabric.gateway(self.me).region;
+        let theirs = self.fabric.gateway(from).region;
+        let is_known = term.regions.iter().all(|id| usize::from(id.0) < regions);
+        if !is_known
+            || !term.regions.contains(&own)
+            || !term.regions.contains(&theirs)
+            || !self.fabric.is_quorum(&term.regions)
+        {
+            return Err(PeerError::NotYours("a term without a quorum, or without its gateways"));
+        }
+        if to != self.boot {
+            self.send(from, TermMessage::Standing(self.standing()));
+            return Ok(());
+        }
+        let keeps = self.term.as_ref().is_some_and(|own| !term.regions.is_superset(&own.regions));
+        // Whoever cannot reach a member would leave the term at once.
+        let reaches_all = self.reached_regions().is_superset(&term.regions);
+        if term.id.number <= self.latest || keeps || !reaches_all {
+            self.latest = self.latest.max(term.id.number);
+            let refusal = TermMessage::Refuse { term: term.id, latest: self.latest };
+            self.send(from, refusal);
+            return Ok(());
+        }
+        self.proposal = None;
+        let remembers = self.remembers;
+        self.vote_for(&term);
+        let vote = TermMessage::Vote { term: term.id, boot: self.boot, remembers };
+        self.send(from, vote);
+        self.due = Some(now + self.repeated_after());
+        Ok(())
+    }
+
+    /// Votes for a term, and leaves the one before.
+    fn vote_for(&mut self, term: &Term) {
+        if let Some(before) = self.term.clone() {
+            let new: Vec<RegionId> = term.regions.difference(&before.regions).copied().collect();
+            let text = match new[..] {
+                [] => "the gateways form a new term".to_owned(),
+                _ => format!("{} can be reached again", self.region_names(&new)),
+            };
+            let failure = self.change_failure(&text, &term.regions);
+            self.leave_term(Some(failure));
+        }
+        self.latest = self.latest.max(term.id.number);
+        self.voted = term.id;
+    }
+
+    /// Begins the proposed term once all its gateways have voted.
+    fn begin_term_if_carried(&mut self, now: TimeNs) {
+        let fabric = Arc::clone(&self.fabric);
+        let Some(proposal) = self.proposal.take_if(|proposal| proposal.is_carried(&fabric)) else {
+            return;
+        };
+        for to in proposal_gateways(&fabric, &proposal.term.regions) {
+            if to != self.me {
+                self.send(to, TermMessage::Begin(proposal.term.clone()));
+            }
+        }
+        self.enter_term(proposal.term, now);
+    }
+
+    /// Enters a term that all its gateways have voted for, unless one of them is lost by now.
+    fn enter_term(&mut self, term: Term, now: TimeNs) {
+        self.due = None;
+        self.newcomers = None;
+        self.actions.push_back(TermAction::Enter(term.clone()));
+        self.term = Some(term);
+        self.leave_term_if_lost("it was lost meanwhile");
+        self.advance(now);
+    }
+
+    /// Leaves the term if a member cannot be reached: with a failure that says so if this gateway may
+    /// go on with those that are left.
+    fn leave_term_if_lost(&mut self, why: &str) {
+        let Some(failure) = self.loss_failure(why) else { return };
+        let goes_on = self.fabric.is_quorum(&self.reached_regions());
+        self.leave_term(goes_on.then_some(failure));
+    }
+
+    /// Leaves the term, if this gateway is in one.
+    fn leave_term(&mut self, failure: Option<Failure>) {
+        if self.term.take().is_some() {
+            // Nobody enters a term again that it has left.
+            (self.voted, self.newcomers) = (TermId::default(), None);
+            self.actions.push_back(TermAction::Leave(failure));
+        }
+    }
+
+    /// Does what this gateway's standing asks for: leads if it is the first of those that meet, and
+    /// tells the one that leads where it stands while it is not in a term of all of these.
+    fn advance(&mut self, now: TimeNs) {
+        let reached = self.reached_regions();
+        let leader = proposal_gateways(&self.fabric, &reached).next();
+        let is_quorum = self.fabric.is_quorum(&reached);
+        if leader != Some(self.me) || !is_quorum {
+            (self.proposal, self.newcomers) = (None, None);
+            // In a smaller term, too: the one that leads may not know of it.
+            let is_whole = self.term.as_ref().is_some_and(|term| reached.is_subset(&term.regions));
+            match leader.filter(|_| is_quorum && !is_whole) {
+                None => self.due = None,
+                Some(leader) if self.due.is_none() => {
+                    self.due = Some(now + self.repeated_after());
+                    self.send(leader, TermMessage::Standing(self.standing()));
+                }
+                Some(_) => {}
+            }
+            return;
+        }
+        if let Some(term) = &self.term {
+            if reached.is_subset(&term.regions) {
+                (self.newcomers, self.due) = (None, None);
+                return;
+            }
+            let since = match &self.newcomers {
+                Some((regions, since)) if *regions == reached => *since,
+                _ => now,
+            };
+            self.newcomers = Some((reached.clone(), since));
+            if now < since + TAKEN_IN_AFTER {
+                return;
+            }
+        }
+        self.propose_term(reached, now);
+    }
+
+    /// Proposes a term of these regions once it is known how all their gateways stand; asks those of
+    /// which that is not known.
+    fn propose_term(&mut self, regions: BTreeSet<RegionId>, now: TimeNs) {
+        let is_same = |proposal: &TermProposal| proposal.term.regions == regions;
+        if self.proposal.as_ref().is_some_and(is_same) {
+            return;
+        }
+        let fabric = Arc::clone(&self.fabric);
+        let others = || proposal_gateways(&fabric, &regions).filter(|id| *id != self.me);
+        let unknown: Vec<GatewayId> =
+            others().filter(|id| !self.standings.contains_key(id)).collect();
+        let remembers = |id: GatewayId| match id == self.me {
+            true => self.remembers,
+            false => self.standings.get(&id).is_some_and(|standing| standing.remembers),
+        };
+        let may_go_on = is_proposal_remembered(&fabric, &regions, remembers);
+        if !unknown.is_empty() || !may_go_on {
+            // Those that nobody may go on with yet are asked again: they may remember by then.
+            let asked: Vec<GatewayId> = if may_go_on { unknown } else { others().collect() };
+            if self.due.is_none() {
+                self.due = Some(now + self.repeated_after());
+                asked.into_iter().for_each(|to| self.send(to, TermMessage::Ask));
+            }
+            return;
+        }
+        if self.is_refused {
+            return;
+        }
+        let id = TermId { number: self.latest + 1, boot: self.boot };
+        let term = Term { id, regions };
+        let remembers = self.remembers;
+        let mut proposal = TermProposal::of_term(term.clone());
+        proposal.add_vote(self.me, remembers);
+        let invited: Vec<(GatewayId, BootId)> = proposal_gateways(&fabric, &term.regions)
+            .filter_map(|id| self.standings.get(&id).map(|standing| (id, standing.boot)))
+            .collect();
+        self.vote_for(&term);
+        for (to, boot) in invited {
+            self.send(to, TermMessage::Propose { term: term.clone(), to: boot });
+        }
+        self.proposal = Some(proposal);
+        self.due = Some(now + self.repeated_after());
+        self.begin_term_if_carried(now);
+    }
+}
+
+/// Facts that this gateway knows, and says of itself.
+impl TermAgreement {
+    /// Returns what this gateway says about itself.
+    fn standing(&self) -> TermStanding {
+        TermStanding {
+            boot: self.boot,
+            latest: self.latest,
+            voted: self.voted,
+            is_in_term: self.term.is_some(),
+            remembers: self.remembers,
+        }
+    }
+
+    /// Queues a message.
+    fn send(&mut self, to: GatewayId, message: TermMessage) {
+        self.actions.push_back(TermAction::Message { to, message });
+    }
+
+    /// Returns the time until a question or proposal is repeated.
+    fn repeated_after(&self) -> Span {
+        let longest = self.fabric.links().iter().map(|link| link.rtt.ns()).max().unwrap_or(0);
+        REPEATED_AFTER_MIN.max(Span::from_ns(REPEATED_AFTER_RTTS * longest))
+    }
+
+    /// Returns the regions with which this gateway could go on: all their gateways are reached, over
+    /// connections between gateways of such regions alone.
+    fn reached_regions(&self) -> BTreeSet<RegionId> {
+        let mut regions: BTreeSet<RegionId> =
+            self.fabric.gateways().iter().map(|gateway| gateway.region).collect();
+        loop {
+            let gateways: Vec<GatewayId> = proposal_gateways(&self.fabric, &regions).collect();
+            let Ok(me) = gateways.binary_search(&self.me) else { return BTreeSet::new() };
+            let number = |index: usize| GatewayId(u16::try_from(index).unwrap_or(u16::MAX));
+            let graph = self.graph.restricted_to(&gateways);
+            let routes = Routes::from_gateway(&graph, number(me));
+            let missing =
+                (0..gateways.len()).filter(|at| *at != me && !routes.reaches(number(*at)));
+            let missing: BTreeSet<RegionId> =
+                missing.map(|index| self.fabric.gateway(gateways[index]).region).collect();
+            if missing.is_empty() {
+                return regions;
+            }
+            regions.retain(|id| !missing.contains(id));
+        }
+    }
+
+    /// Returns the failure of collectives under way if a member of the term cannot be reached: who, why,
+    /// and with whom this gateway would go on.
+    fn loss_failure(&self, why: &str) -> Option<Failure> {
+        let term = self.term.as_ref()?;
+        let reached = self.reached_regions();
+        let lost: Vec<RegionId> = term.regions.difference(&reached).copied().collect();
+        if lost.is_empty() {
+            return None;
+        }
+        let verb = if lost.len() == 1 { "is" } else { "are" };
+        let text = format!("{} {verb} lost ({why})", self.region_names(&lost));
+        Some(self.change_failure(&text, &reached))
+    }
+
+    /// Makes the failure of collectives under way when the world changes to these regions, because of
+    /// `cause`.
+    fn change_failure(&self, cause: &str, regions: &BTreeSet<RegionId>) -> Failure {
+        let regions: Vec<RegionId> = regions.iter().copied().collect();
+        let ranks: usize = regions.iter().map(|id| self.fabric.region(*id).ranks.len()).sum();
+        let (verb, plural) =
+            (if regions.len() == 1 { "goes" } else { "go" }, if ranks == 1 { "" } else { "s" });
+        let text = format!(
+            "{cause}: {} {verb} on with {ranks} rank{plural}; contribution intact; recover the group \
+             and begin the step again",
+            self.region_names(&regions)
+        );
+        Failure::new(FailureCode::MembershipChanged, text)
+    }
+
+    /// Names some regions for a text: "region a", or "regions a and b".
+    fn region_names(&self, regions: &[RegionId]) -> String {
+        let names: Vec<&str> = regions.iter().map(|id| &*self.fabric.region(*id).name).collect();
+        match names[..] {
+            [name] => format!("region {name}"),
+            _ => format!("regions {}", names.join(", ")),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Messages by which gateways agree on terms, and their encoding.
+
+use super::term::{Term, TermId};
+use crate::codec::{DecodeError, FieldReader, write_u64};
+use crate::ids::BootId;
+
+/// A message between gateways about terms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TermMessage {
+    /// The sender may propose a term, and asks for the receiver's standing.
+    Ask,
+    /// The standing of the sender.
+    Standing(TermStanding),
+    /// The sender proposes a term.
+    Propose {
+        /// The term.
+        term: Term,
+        /// The start of the receiver that the sender knows of. Another start does not vote.
+        to: BootId,
+    },
+    /// The sender votes for a term: it has left every earlier one, and enters none but this or a
+    /// later one.
+    Vote {
+        /// The term.
+        term: TermId,
+        /// The sender's start.
+        boot: BootId,
+        /// Whether an epoch of a term has begun at the sender since it started.
+        remembers: bool,
+    },
+    /// The sender does not vote for a term.
+    Refuse {
+        /// The term.
+        term: TermId,
+        /// The greatest number of a term that the sender knows of.
+        latest: u64,
+    },
+    /// All gateways of a term's regions have voted for it, so that it begins.
+    Begin(Term),
+}
+
+/// The words of a gateway about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TermStanding {
+    /// Its start.
+    pub boot: BootId,
+    /// The greatest number of a term that it knows of.
+    pub latest: u64,
+    /// The term that it has voted for last and has not left.
+    pub voted: TermId,
+    /// Whether it is in that term.
+    pub is_in_term: bool,
+    /// Whether an epoch of a term has begun there since it started.
+    pub remembers: bool,
+}
+
+impl TermMessage {
+    /// Appends the message to `out`: its code, then its fields.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Ask => out.push(1),
+            Self::Standing(TermStanding { boot, latest, voted, is_in_term, remembers }) => {
+                out.push(2);
+                write_u64(out, boot.0);
+                write_u64(out, *latest);
+                voted.write_to(out);
+                out.extend([u8::from(*is_in_term), u8::from(*remembers)]);
+            }
+            Self::Propose { term, to } => {
+                out.push(3);
+                term.write_to(out);
+                write_u64(out, to.0);
+            }
+            Self::Vote { term, boot, remembers } => {
+                out.push(4);
+                term.write_to(out);
+                write_u64(out, boot.0);
+                out.push(u8::from(*remembers));
+            }
+            Self::Refuse { term, latest } => {
+                out.push(5);
+                term.write_to(out);
+                write_u64(out, *latest);
+            }
+            Self::Begin(term) => {
+                out.push(6);
+                term.write_to(out);
+            }
+        }
+    }
+
+    /// Reads a message about terms.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the bytes are a malformed message.
+    pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        // The bound of numbers holds for all of them.
+        let latest = |reader: &mut FieldReader<'_>| {
+            let number = reader.read_u64()?;
+            let is_counted = number < TermId::NUMBERS_BOUND;
+            is_counted.then_some(number).ok_or(DecodeError::Invalid("number of a term"))
+        };
+        Ok(match reader.read_u8()? {
+            1 => Self::Ask,
+            2 => Self::Standing(TermStanding {
+                boot: BootId(reader.read_u64()?),
+                latest: latest(reader)?,
+                voted: TermId::read_from(reader)?,
+                is_in_term: reader.read_flag()?,
+                remembers: reader.read_flag()?,
+            }),
+            3 => Self::Propose { term: Term::read_from(reader)?, to: BootId(reader.read_u64()?) },
+            4 => Self::Vote {
+                term: TermId::read_from(reader)?,
+                boot: BootId(reader.read_u64()?),
+                remembers: reader.read_flag()?,
+            },
+            5 => Self::Refuse { term: TermId::read_from(reader)?, latest: latest(reader)? },
+            6 => Self::Begin(Term::read_from(reader)?),
+            _ => return Err(DecodeError::Unknown("message about terms")),
+        })
+    }
+}

@@ -1,0 +1,59 @@
+"""A job that goes on without a region: ranks get other numbers in ``recover``."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from stand_in_gateway import attach_again, free, ready
+
+import landbridge
+from landbridge import errors
+from landbridge._config.region_file import RegionFileGateway
+from landbridge._group import Group
+from landbridge._memory.arena import Arena
+from landbridge._protocol.wire import (
+    EpochBegan,
+    Failed,
+    FailureCode,
+    WorldChanged,
+    encode_wire_group_ranks,
+)
+
+#: The speeds and the regions of three ranks.
+SPEEDS, REGIONS = [1.0, 2.0, 6.0], ["east", "north", "west"]
+
+
+def begin_world(gateway, epoch, ranks):
+    """Announces an epoch of these ranks, and answers the post by which they meet."""
+    gateway.send(WorldChanged(encode_wire_group_ranks(ranks)), EpochBegan(epoch, 10 * epoch, 0, 0))
+    post = gateway.receive()
+    gateway.send(ready(post), free(post))
+
+
+def test_recover_numbers_the_ranks_that_go_on():
+    location = RegionFileGateway(Path("none"), "train", b"", SPEEDS, REGIONS)
+    group = Group(location, 2, Arena(1 << 16))
+    gateway = attach_again(group)
+    try:
+        array = group.empty(4, "f32")
+        operation = group.all_reduce_async(array)
+        post = gateway.receive()
+        code = FailureCode.MEMBERSHIP_CHANGED
+        gateway.send(Failed(post.sequence, code, "region east is lost"))
+        with pytest.raises(landbridge.MembershipChanged, match="region east is lost") as failed:
+            operation.wait(timeout=10)
+        assert isinstance(failed.value, errors.CollectiveFailed)
+        for epoch, ranks, place in ((2, [1, 2], 1), (3, [0, 1, 2], 2)):
+            # The epoch before has ended once the next one has begun.
+            announced = threading.Thread(target=begin_world, args=(gateway, epoch, ranks))
+            announced.start()
+            assert group._state.wait_until(lambda: group._state.epoch == epoch, None)  # noqa: B023
+            group.recover(failed.value, timeout=10)
+            announced.join()
+            assert (group.rank, group.world_size) == (place, len(ranks))
+            shares = group.batch_shares(80)
+            assert shares == ([20, 60] if len(ranks) == 2 else [9, 18, 53])
+            assert [group._rank_in_job(rank) for rank in range(len(ranks))] == ranks
+    finally:
+        gateway.shut_down()
+        group.close()
