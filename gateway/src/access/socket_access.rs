@@ -129,8 +129,9 @@ pub fn socket_folder(socket: &Path) -> &Path {
     }
 }
 
-/// Checks that nobody but trusted users can replace files in the folder of a socket. A folder that
-/// cannot be examined passes, since connecting or listening there then fails with the reason.
+/// Checks that nobody but trusted users can replace files in the folder of a socket, and that not all
+/// users may rename a folder above it. A folder that cannot be examined passes, since connecting or
+/// listening there then fails with the reason.
 ///
 /// # Errors
 /// [`SocketAccessError::ForeignFolder`] or [`SocketAccessError::OpenFolder`].
@@ -144,9 +145,22 @@ pub fn check_socket_folder(
         let owner = found.uid();
         return Err(SocketAccessError::ForeignFolder { path: path.to_owned(), owner, trusted });
     }
-    if may_others_replace_socket_in(&found) {
+    let open_folder = |path: &Path, found: &Metadata| {
         let (group, mode) = (found.gid(), found.mode() & 0o7777);
-        return Err(SocketAccessError::OpenFolder { path: path.to_owned(), group, mode });
+        Err(SocketAccessError::OpenFolder { path: path.to_owned(), group, mode })
+    };
+    if may_others_replace_socket_in(&found) {
+        return open_folder(path, &found);
+    }
+    // Whoever may rename a folder on the way can put another one there.
+    let ways = [std::path::absolute(path), std::fs::canonicalize(path)];
+    for way in ways.iter().flatten() {
+        for above in way.ancestors().skip(1) {
+            let Ok(found) = std::fs::metadata(above) else { continue };
+            if found.mode() & 0o1002 == 0o002 {
+                return open_folder(above, &found);
+            }
+        }
     }
     Ok(())
 }
@@ -239,6 +253,23 @@ mod tests {
             assert!(matches!(error, SocketAccessError::OpenFolder { .. }), "{bad:o}: {error}");
         }
         judge(0o700).expect("mended");
+    }
+
+    #[test]
+    fn a_folder_above_that_others_write_must_be_sticky() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (open, below) = (folder.path().join("open"), folder.path().join("open/own"));
+        std::fs::create_dir_all(&below).expect("made");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&below, &link).expect("made");
+        std::fs::set_permissions(&below, Permissions::from_mode(0o700)).expect("ours");
+        for (mode, is_good) in [(0o755, true), (0o1777, true), (0o777, false)] {
+            std::fs::set_permissions(&open, Permissions::from_mode(mode)).expect("ours");
+            for socket in [below.join("east.sock"), link.join("east.sock")] {
+                let judged = check_socket_folder(&socket, TrustedSocketUsers::new(None));
+                assert_eq!(judged.is_ok(), is_good, "{mode:o} {}: {judged:?}", socket.display());
+            }
+        }
     }
 
     #[test]

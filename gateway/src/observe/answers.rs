@@ -154,12 +154,14 @@ impl Answers {
         }
     }
 
-    /// Returns 200 while the gateway is ready, as [`judge_readiness`] says; otherwise 503 with a
-    /// line for each reason. The text is for people.
+    /// Returns 200 while the gateway is ready, as [`judge_readiness`] says; otherwise 503. A line for
+    /// each problem follows; with 503 for those alone that keep it from being ready. The text is for
+    /// people.
     async fn get_readiness(&self) -> Answer {
         match self.request_status().await {
             Ok(status) if is_ready(&status.problems) => {
-                text_answer(StatusCode::OK, "ready\n".to_owned())
+                let lines = status.problems.iter().map(|problem| format!("{problem}\n"));
+                text_answer(StatusCode::OK, "ready\n".to_owned() + &lines.collect::<String>())
             }
             Ok(status) => {
                 let reasons = status.problems.iter().filter(|problem| problem.blocks);

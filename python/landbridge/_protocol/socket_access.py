@@ -57,8 +57,8 @@ def check_socket_folder(path: Path, trusted: TrustedUsers) -> None:
     passes, because ``connect`` says why.
 
     Raises:
-        UntrustedSocket: A third user owns the folder, or others may write to it and it is not
-            sticky.
+        UntrustedSocket: A third user owns the folder, others may write to it and it is not sticky,
+            or all users may rename a folder above it.
     """
     try:
         found = path.parent.stat()
@@ -75,12 +75,26 @@ def check_socket_folder(path: Path, trusted: TrustedUsers) -> None:
     # A group of the owner's own number is taken for its private one.
     group_writes = found.st_mode & stat.S_IWGRP and found.st_gid != found.st_uid
     if (group_writes or found.st_mode & stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
-        raise errors.UntrustedSocket(
-            f"others may write to folder {path.parent} (mode {stat.S_IMODE(found.st_mode):04o}, "
-            f"group {_socket_group_label(found.st_gid)}) of the gateway's socket, and so put "
-            f"another socket there: run `chmod go-w {path.parent}`, or use another folder",
-            is_final=True,
-        )
+        raise _open_socket_folder(path.parent, found)
+    # Whoever may rename a folder on the way can put another one there.
+    for way in (Path(os.path.abspath(path.parent)), path.parent.resolve()):
+        for above in way.parents:
+            try:
+                found = above.stat()
+            except OSError:
+                continue
+            if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+                raise _open_socket_folder(above, found)
+
+
+def _open_socket_folder(folder: Path, found: os.stat_result) -> errors.UntrustedSocket:
+    """Returns the error of a folder in which others than its owner may replace files."""
+    return errors.UntrustedSocket(
+        f"others may write to folder {folder} (mode {stat.S_IMODE(found.st_mode):04o}, "
+        f"group {_socket_group_label(found.st_gid)}) of the gateway's socket, and so put "
+        f"another socket there: run `chmod go-w {folder}`, or use another folder",
+        is_final=True,
+    )
 
 
 def check_socket_peer(path: Path, connected: socket.socket, trusted: TrustedUsers) -> None:

@@ -265,8 +265,10 @@ fn read_region_gateway_table(
         let accepted = "an address and port of its own".to_owned();
         source.record_fault(&section.key_path(keys::GATEWAY_ATTACH.name), problem, accepted);
     }
-    let too_long = |path: &&PathBuf| path.as_os_str().len() > SOCKET_PATH_BYTES_MAX;
-    if let Some(long) = socket.as_ref().filter(too_long) {
+    let too_long = |path: &PathBuf| path.as_os_str().len() > SOCKET_PATH_BYTES_MAX;
+    // A relative path has the length that it has for trainers in other folders.
+    let whole = socket.as_ref().and_then(|path| std::path::absolute(path).ok());
+    if let Some(long) = whole.filter(too_long) {
         let problem = format!("is {} bytes long as {}", long.as_os_str().len(), long.display());
         let accepted = format!("a path of at most {SOCKET_PATH_BYTES_MAX} bytes");
         source.record_fault(&section.key_path(keys::GATEWAY_SOCKET.name), problem, accepted);
