@@ -1,6 +1,7 @@
 use super::common::*;
 use crate::config::{Fault, RegionFile};
 use crate::wan::link::policy::ControllerPolicy;
+use hier_collectives::ids::RegionId;
 use hier_collectives::plan;
 
 #[test]
@@ -211,6 +212,8 @@ fn identity_covers_the_members_not_the_rates() {
         ("127.0.0.1:7400", "127.0.0.1:7300", true),
         ("name = \"two-region\"", "name = \"two-region\"\nlanes = 4", true),
         ("name = \"two-region\"", "name = \"two-region\"\nmtu = 1400", false),
+        ("name = \"two-region\"", "name = \"two-region\"\nquorum = \"all\"", true),
+        ("name = \"two-region\"", "name = \"two-region\"\nquorum = [\"east\"]", false),
         ("ranks = 3", "ranks = 4", false),
         ("gateway.east-0", "gateway.east-9", false),
         ("two-region", "three-region", false),
@@ -218,4 +221,26 @@ fn identity_covers_the_members_not_the_rates() {
         let changed = fabric(&FABRIC.replace(from, to)).expect("valid").identity();
         assert_eq!(changed == base, same, "{from} -> {to}");
     }
+}
+
+#[test]
+fn quorums_that_no_part_or_two_could_have_are_faults() {
+    let name = "name = \"two-region\"";
+    let with = |quorum: &str| format!("{name}\nquorum = {quorum}");
+    for (quorum, words) in [
+        ("\"majority\"", "name the region that goes on"),
+        ("1", "at least 2 are needed"),
+        ("3", "more than the 2"),
+        ("[\"north\"]", "no region `north`"),
+        ("\"most\"", "\"all\", \"majority\""),
+        ("[1]", "\"all\", \"majority\""),
+    ] {
+        let faults = faults_of(&[(name, &with(quorum))]);
+        assert_eq!(keys(&faults), ["quorum"], "{quorum}");
+        let text = faults[0].to_string();
+        assert!(text.contains(words), "{quorum}: {text}");
+    }
+    let west = fabric(&FABRIC.replace(name, &with("[\"west\"]"))).expect("valid");
+    assert!(west.fabric().is_quorum(&[RegionId(1)].into()));
+    assert!(!west.fabric().is_quorum(&[RegionId(0)].into()));
 }
