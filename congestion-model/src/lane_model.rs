@@ -40,6 +40,19 @@ pub struct Transition {
     pub reason: Reason,
 }
 
+/// The measurements of a round that has ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RoundReport {
+    /// The delivery rate in bytes per second.
+    pub rate: f64,
+    /// The least RTT of the packets acknowledged.
+    pub least_rtt: Span,
+    /// Whether window or pace held the sender, so that no more could arrive.
+    pub is_held: bool,
+    /// Whether a queue stood all the round.
+    pub is_queued: bool,
+}
+
 /// The model of one lane. The module above has the drawing of its phases.
 #[derive(Debug, Clone)]
 pub struct LaneModel {
@@ -78,6 +91,7 @@ pub struct LaneModel {
     probed_rtt: Option<Span>,
     losses: LossCounts,
     transition: Option<Transition>,
+    last_round: Option<RoundReport>,
 }
 
 impl LaneModel {
@@ -119,6 +133,7 @@ impl LaneModel {
             probed_rtt: None,
             losses: LossCounts::default(),
             transition: None,
+            last_round: None,
         };
         model.startup_window = packets.min(rate * model.rtt_seconds()).max(model.window_min());
         model
@@ -266,6 +281,11 @@ impl LaneModel {
         self.transition.take()
     }
 
+    /// Returns the last round that has ended and was not taken yet.
+    pub fn take_round(&mut self) -> Option<RoundReport> {
+        self.last_round.take()
+    }
+
     /// Ends a round: adds its delivery rate to the filter, and goes on to the next phase where it
     /// is time.
     fn end_round(&mut self, sample: &RoundSample) {
@@ -273,6 +293,8 @@ impl LaneModel {
         self.phase_rounds += 1;
         self.rivals_rounds = self.rivals_rounds.saturating_sub(1);
         let is_queued = self.min_rtt.shows_queue(sample.min_rtt);
+        let RoundSample { rate, min_rtt: least_rtt, is_limited: is_held } = *sample;
+        self.last_round = Some(RoundReport { rate, least_rtt, is_held, is_queued });
         if !is_queued {
             self.drains_in_vain = 0;
         }

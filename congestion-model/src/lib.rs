@@ -55,6 +55,6 @@ mod phase;
 mod rate_filter;
 mod round;
 
-pub use lane_model::{FoundPath, LaneModel, LaneTerms, Transition};
+pub use lane_model::{FoundPath, LaneModel, LaneTerms, RoundReport, Transition};
 pub use loss::{LossCounts, LossKind};
 pub use phase::{Phase, Reason, Rivals};

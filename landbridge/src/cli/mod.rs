@@ -17,6 +17,7 @@ mod quickstart;
 mod rate;
 mod run;
 mod status;
+mod trace;
 mod wan_sim;
 
 pub(crate) use output::exit::Exit;
@@ -47,6 +48,7 @@ enum Command {
     Run(run::RunCommand),
     Status(status::StatusCommand),
     Rate(rate::RateCommand),
+    Trace(trace::TraceCommand),
     Doctor(doctor::DoctorCommand),
     Ports(ports::PortsCommand),
     Bench(bench::BenchCommand),
@@ -73,6 +75,7 @@ impl Command {
             | Self::Config(_)
             | Self::Plan(_)
             | Self::Rate(_)
+            | Self::Trace(_)
             | Self::Doctor(_)
             | Self::Ports(_)
             | Self::Bench(_)
@@ -138,6 +141,7 @@ fn run_command_line() -> Exit {
         Command::Ports(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Rate(command) => command.run(),
+        Command::Trace(command) => command.run(),
     };
     outcome.unwrap_or_else(|error| {
         if !error.is_silent() {
