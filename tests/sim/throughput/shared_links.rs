@@ -106,6 +106,14 @@ fn a_rate_said_too_high_costs_little() {
     }
 }
 
+/// The first acknowledgements come in a burst, which must not end the start.
+#[test]
+fn a_first_transfer_is_not_held_by_its_start() {
+    let shape = shape(200, 20);
+    let first = efficiencies(&shape, 1)[0];
+    assert!(first >= 0.8, "{first:.3}");
+}
+
 #[test]
 fn a_trace_tells_phases_and_rates_of_a_transfer() {
     let shape = shape(100, 40);
