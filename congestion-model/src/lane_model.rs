@@ -40,6 +40,19 @@ pub struct Transition {
     pub reason: Reason,
 }
 
+/// The measurements of a round that has ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RoundReport {
+    /// The delivery rate in bytes per second.
+    pub rate: f64,
+    /// The least RTT of the packets acknowledged.
+    pub least_rtt: Span,
+    /// Whether window or pace held the sender, so that no more could arrive.
+    pub is_held: bool,
+    /// Whether a queue stood all the round.
+    pub is_queued: bool,
+}
+
 /// The model of one lane. The module above has the drawing of its phases.
 #[derive(Debug, Clone)]
 pub struct LaneModel {
@@ -78,6 +91,7 @@ pub struct LaneModel {
     probed_rtt: Option<Span>,
     losses: LossCounts,
     transition: Option<Transition>,
+    last_round: Option<RoundReport>,
 }
 
 impl LaneModel {
@@ -119,8 +133,10 @@ impl LaneModel {
             probed_rtt: None,
             losses: LossCounts::default(),
             transition: None,
+            last_round: None,
         };
-        model.startup_window = packets.min(rate * model.rtt_seconds()).max(model.window_min());
+        let least = (STARTUP_WINDOW_PACKETS_MIN * terms.packet_bytes) as f64;
+        model.startup_window = packets.min(rate * model.rtt_seconds()).max(least);
         model
     }
 
@@ -266,6 +282,11 @@ impl LaneModel {
         self.transition.take()
     }
 
+    /// Returns the last round that has ended and was not taken yet.
+    pub fn take_round(&mut self) -> Option<RoundReport> {
+        self.last_round.take()
+    }
+
     /// Ends a round: adds its delivery rate to the filter, and goes on to the next phase where it
     /// is time.
     fn end_round(&mut self, sample: &RoundSample) {
@@ -273,6 +294,8 @@ impl LaneModel {
         self.phase_rounds += 1;
         self.rivals_rounds = self.rivals_rounds.saturating_sub(1);
         let is_queued = self.min_rtt.shows_queue(sample.min_rtt);
+        let RoundSample { rate, min_rtt: least_rtt, is_limited: is_held, .. } = *sample;
+        self.last_round = Some(RoundReport { rate, least_rtt, is_held, is_queued });
         if !is_queued {
             self.drains_in_vain = 0;
         }
@@ -334,11 +357,14 @@ impl LaneModel {
         }
     }
 
-    /// Ends the startup after two rounds in which the rate did not grow by a quarter.
+    /// Ends the startup after three rounds in which the rate did not grow by a quarter. A round that
+    /// brought less than the first window says nothing: the sender had little data.
     fn look_for_end_of_growth(&mut self, sample: &RoundSample) {
         if sample.rate >= STARTUP_GROWTH * self.growth_base {
             (self.growth_base, self.rounds_without_growth) = (sample.rate, 0);
-        } else if sample.is_limited {
+        } else if sample.is_limited
+            && sample.delivered >= STARTUP_WINDOW_PACKETS_MIN * self.terms.packet_bytes
+        {
             self.rounds_without_growth += 1;
             if self.rounds_without_growth >= STARTUP_ROUNDS_WITHOUT_GROWTH {
                 self.enter(Phase::Drain, Reason::NoGrowth);
@@ -430,15 +456,18 @@ const STARTUP_RATE_MAX: f64 = 1_250_000.0;
 /// 64 packets: a lane starts with no more in a round trip, so that a long thin link has no queue of
 /// hundreds.
 const STARTUP_WINDOW_PACKETS_MAX: u64 = 64;
+/// 10 packets: a lane starts with no less in a round trip, as every QUIC sender may (RFC 9002). With
+/// fewer, acknowledgements wait for a timer of the receiver.
+const STARTUP_WINDOW_PACKETS_MIN: u64 = 10;
 /// 2: during startup a lane sends at twice the rate that its window fills in a round trip, since
 /// the window doubles within it.
 const STARTUP_PACING_GAIN: f64 = 2.0;
 /// 1.25 times the best rate so far: the delivery rate that a round must reach for the startup to go
 /// on. Below capacity a round reaches twice that rate.
 const STARTUP_GROWTH: f64 = 1.25;
-/// 2 rounds in which the delivery rate grows by less than [`STARTUP_GROWTH`] end the startup. One
-/// such round may have lost its time to something else.
-const STARTUP_ROUNDS_WITHOUT_GROWTH: u32 = 2;
+/// 3 rounds in which the delivery rate grows by less than [`STARTUP_GROWTH`] end the startup, as in
+/// BBR. With 2, a first round that was acknowledged in one burst ended it at a fifth of the capacity.
+const STARTUP_ROUNDS_WITHOUT_GROWTH: u32 = 3;
 /// 8 packets in a row whose RTT shows a queue: so many prove one. The number is chosen; fewer may
 /// have waited for a late timer.
 const QUEUED_PACKETS_MIN: u32 = 8;

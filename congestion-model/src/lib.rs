@@ -9,7 +9,7 @@
 //! the time until the acknowledgement of a packet that left after the round began.
 //!
 //! ```text
-//!            queue, or no growth in two rounds         in flight <= BDP, after a round
+//!            queue, or no growth in three rounds       in flight <= BDP, after a round
 //!  STARTUP ------------------------------------> DRAIN --------------------------------+
 //!     ^                                                                                |
 //!     | 8 % more arrives,                                                              v
@@ -55,6 +55,6 @@ mod phase;
 mod rate_filter;
 mod round;
 
-pub use lane_model::{FoundPath, LaneModel, LaneTerms, Transition};
+pub use lane_model::{FoundPath, LaneModel, LaneTerms, RoundReport, Transition};
 pub use loss::{LossCounts, LossKind};
 pub use phase::{Phase, Reason, Rivals};

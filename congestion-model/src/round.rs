@@ -25,6 +25,8 @@ pub(crate) struct Counters {
 pub(crate) struct RoundSample {
     /// The delivery rate in bytes per second.
     pub rate: f64,
+    /// Bytes acknowledged.
+    pub delivered: u64,
     /// The least RTT of the packets acknowledged.
     pub min_rtt: Span,
     /// Whether window or pace held the sender at half of the acknowledgements, so that no more could
@@ -69,9 +71,10 @@ impl Round {
         let sending = self.last.newest_sent.since(self.begin.newest_sent);
         let (acks, held) =
             (self.last.acks - self.begin.acks, self.last.held_acks - self.begin.held_acks);
+        let delivered = self.last.delivered - self.begin.delivered;
         let sample = self.min_rtt.map(|min_rtt| RoundSample {
-            rate: (self.last.delivered - self.begin.delivered) as f64
-                / took.max(sending).as_secs_f64(),
+            rate: delivered as f64 / took.max(sending).as_secs_f64(),
+            delivered,
             min_rtt,
             is_limited: 2 * held >= acks,
         });

@@ -167,8 +167,11 @@ fn gateway_ends_after_panic_of(victim: Victim) {
         let host = Arc::new(PanickingHost { victim, is_armed: AtomicBool::new(false) });
         let (listener, connector) = listener::in_process_listener();
         let (_status, status_requests) = EngineStatusHandle::new();
-        let observed =
-            ObservabilitySpec { metrics: Arc::new(MetricsRegistry::new()), status_requests };
+        let observed = ObservabilitySpec {
+            metrics: Arc::new(MetricsRegistry::new()),
+            status_requests,
+            trace: Default::default(),
+        };
         let as_host: Arc<dyn Host> = Arc::<PanickingHost>::clone(&host);
         let gateway = Gateway::start(as_host, spec(), Box::new(listener), observed);
         let gateway = gateway.await.expect("starts");

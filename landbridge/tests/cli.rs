@@ -59,7 +59,9 @@ fn wrong_command_lines_exit_with_64_and_help_with_0() {
         assert_eq!(code(&output), 64, "{wrong:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");
     }
-    for command in ["certs", "check", "config", "init", "doctor", "plan", "ports", "status"] {
+    for command in
+        ["certs", "check", "config", "init", "doctor", "plan", "ports", "status", "trace"]
+    {
         let output = landbridge(&[command, "--help"]);
         assert_eq!(code(&output), 0, "{command}");
         let help = String::from_utf8(output.stdout).expect("text");

@@ -36,6 +36,9 @@ fn main() -> ExitCode {
             bench::bench_fuzz_targets(targets)
         }
         ["bench", "cost", ref flags @ ..] => bench::bench_cost(flags),
+        ["bench", "congestion", "--quick"] => {
+            bench::run_bench("congestion --quick").unwrap_or_else(print_usage_error)
+        }
         ["bench", "wan", "--quick"] => {
             bench::run_bench("wan --quick").unwrap_or_else(print_usage_error)
         }
@@ -87,6 +90,8 @@ Commands:
   simulate          Runs gateways and ranks in virtual time over many seeds while things go wrong;
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is
                     found, `--help` says more.
+  bench congestion  All-reduces over links whose rate the gateways do not know, in virtual time, writes
+                    docs/results/congestion/whole.md; with --quick less of it, to quick.md.
   bench cost        What moving a byte costs: processor time, wake-ups, system calls and packets per
                     call of gateways, beside bare quinn, TCP, TLS and Gloo; writes
                     docs/results/cost/whole.md. With --quick less of it, to quick.md; --before BINARY

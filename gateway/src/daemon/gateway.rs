@@ -54,15 +54,16 @@ impl Gateway {
         host: Arc<dyn Host>,
         spec: GatewaySpec,
         listener: Box<dyn TrainerListener>,
-        ObservabilitySpec { metrics, status_requests }: ObservabilitySpec,
+        ObservabilitySpec { metrics, status_requests, trace }: ObservabilitySpec,
     ) -> Result<Self, StartError> {
         let (shutdown, control_writers) = (CancellationToken::new(), TaskTracker::new());
         let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
         metrics.set_certificate_expiry(spec.credentials.expiry());
         // Bound before anything runs, since the address may be taken.
         let attach = bind_gateway_attach_socket(&spec)?;
-        let sides = make_link_sides(&host, &spec, &metrics);
+        let sides = make_link_sides(&host, &spec, (&metrics, &trace));
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
+        trace.begin(&*host, &spec.fabric.gateway(spec.me).name);
         let boot = draw_gateway_boot_id(&*host);
         let (jobs, jobs_now) = watch::channel(Arc::new(spec.jobs.clone()));
         let local = local_spec_of_gateway(&spec, jobs_now, metrics.warnings.clone());

@@ -6,6 +6,7 @@ use crate::observe::metrics::{MetricsRegistry, PeerPlace};
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::lane_number::{LaneNumberTerms, LaneReason};
 use crate::wan::link::policy::ControllerPolicy;
+use crate::wan::link_trace::LinkTrace;
 use crate::wan::pacing::pair_pacer::PairPacer;
 use crate::wan::stream::send_queue::SendQueue;
 use crate::wan::{LaneThreads, PeerLink, PeerLiveness};
@@ -39,10 +40,10 @@ pub(super) struct LinkSide {
 pub(super) fn make_link_sides(
     host: &Arc<dyn Host>,
     spec: &GatewaySpec,
-    metrics: &MetricsRegistry,
+    observed: (&MetricsRegistry, &LinkTrace),
 ) -> Vec<LinkSide> {
-    let mut wan = make_wan_links(host, spec, metrics);
-    let (lan, over_wan_port) = make_region_links(host, spec, metrics);
+    let mut wan = make_wan_links(host, spec, observed);
+    let (lan, over_wan_port) = make_region_links(host, spec, observed);
     wan.extend(over_wan_port);
     let sides = [(spec.listen.wan.clone(), wan), (spec.listen.lan.clone(), lan)];
     let sides = sides.into_iter().filter_map(|(listen, peers)| {
@@ -69,7 +70,7 @@ pub(super) fn peer_lane_threads(
 fn make_wan_links(
     host: &Arc<dyn Host>,
     spec: &GatewaySpec,
-    metrics: &MetricsRegistry,
+    (metrics, trace): (&MetricsRegistry, &LinkTrace),
 ) -> PeerLinks {
     let fabric = &spec.fabric;
     let me = fabric.gateway(spec.me);
@@ -111,6 +112,7 @@ fn make_wan_links(
                 region: &fabric.region(peer.region).name,
                 link: &[link.a, link.b].map(|end| &*fabric.region(end).name).join("-"),
             }),
+            trace: trace.of_peer(&peer.name),
         };
         peers.insert(*id, Arc::new(peer_link));
     }
@@ -122,7 +124,7 @@ fn make_wan_links(
 fn make_region_links(
     host: &Arc<dyn Host>,
     spec: &GatewaySpec,
-    metrics: &MetricsRegistry,
+    (metrics, trace): (&MetricsRegistry, &LinkTrace),
 ) -> (PeerLinks, PeerLinks) {
     let fabric = &spec.fabric;
     let region = fabric.gateway(spec.me).region;
@@ -161,6 +163,7 @@ fn make_region_links(
                 region: &fabric.region(region).name,
                 link: "",
             }),
+            trace: trace.of_peer(&fabric.gateway(id).name),
         };
         let side = if lan.is_some() { &mut over_lan } else { &mut over_wan_port };
         side.insert(id, Arc::new(peer_link));

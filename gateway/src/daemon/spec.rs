@@ -8,6 +8,7 @@ use crate::wan::LaneError;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::link::policy::LinkPolicies;
+use crate::wan::link_trace::LinkTrace;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{Plan, PlanError};
 use hier_collectives::topology::Fabric;
@@ -57,12 +58,14 @@ pub struct ListenSpec {
     pub one_by_one: bool,
 }
 
-/// The metrics of a gateway, and the requests for its status.
+/// The metrics and the trace of a gateway, and the requests for its status.
 pub struct ObservabilitySpec {
     /// The metrics.
     pub metrics: Arc<MetricsRegistry>,
     /// Requests of the status server.
     pub status_requests: mpsc::Receiver<StatusRequest>,
+    /// The trace of its lanes and links.
+    pub trace: LinkTrace,
 }
 
 /// Why a gateway cannot start.

@@ -12,9 +12,11 @@ use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::GatewayReport;
 use crate::wan::connect::addresses::LaneAddresses;
 use crate::wan::link::policy::LinkPolicies;
+use crate::wan::link_trace::LinkTrace;
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::Plan;
 use hier_collectives::topology::Fabric;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use units::{ByteCount, Span};
@@ -54,6 +56,8 @@ pub struct VirtualDeployment {
     process: Arc<VirtualHost>,
     /// Handles of the running gateways, in order.
     handles: Vec<GatewayHandles>,
+    /// Traces of gateways.
+    traces: BTreeMap<GatewayId, LinkTrace>,
 }
 
 /// The ways to reach one running gateway.
@@ -102,7 +106,21 @@ impl VirtualDeployment {
         let process = Arc::new(VirtualHost::new(net.clone(), seed));
         let host: Arc<dyn Host> = Arc::clone(&process) as _;
         let fabric = Arc::clone(&setup.fabric);
-        Self { net, host, fabric, gateways: Vec::new(), setup, process, handles: Vec::new() }
+        Self {
+            net,
+            host,
+            fabric,
+            gateways: Vec::new(),
+            setup,
+            process,
+            handles: Vec::new(),
+            traces: BTreeMap::new(),
+        }
+    }
+
+    /// Traces the lanes and links of a gateway, from its next start on.
+    pub fn trace_gateway(&mut self, gateway: GatewayId, trace: LinkTrace) {
+        self.traces.insert(gateway, trace);
     }
 
     /// Makes the threads of all lanes seem busy for this part of the time, from 0 to 1.
@@ -129,8 +147,9 @@ impl VirtualDeployment {
         let (status, requests) = EngineStatusHandle::new();
         let spec = virtual_gateway_spec(&self.setup, me, identity);
         let metrics = Arc::new(MetricsRegistry::new());
+        let trace = self.traces.get(&me).cloned().unwrap_or_default();
         let observed =
-            ObservabilitySpec { metrics: Arc::clone(&metrics), status_requests: requests };
+            ObservabilitySpec { metrics: Arc::clone(&metrics), status_requests: requests, trace };
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(listener), observed).await?;
         let index = self.handles.partition_point(|handles| handles.id < me);

@@ -14,6 +14,7 @@
 //! | `link/` | capacity, rate limits and loss of a link, and messages about it |
 //! | `lane_spec.rs` | `LaneSpec`: the state that all lanes share |
 //! | `peer_link.rs` | `PeerLink`: the state that all lanes to one peer share |
+//! | `link_trace.rs` | `LinkTrace`: records of lanes and links for a file |
 //! | `lane_handle.rs` | `LaneHandle`: the engine's handle to an established lane |
 //!
 //! The daemon starts the lanes. They report to the engine over its event queue; the engine answers
@@ -36,6 +37,7 @@ mod error_code;
 mod lane_handle;
 mod lane_spec;
 pub mod link;
+pub mod link_trace;
 pub mod pacing;
 mod peer_link;
 pub mod stream;

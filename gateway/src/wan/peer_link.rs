@@ -10,6 +10,7 @@ use crate::wan::connect::liveness::PeerLiveness;
 use crate::wan::connect::path_probe::path_check::CheckedPaths;
 use crate::wan::link::lane_number::LaneNumberTerms;
 use crate::wan::link::policy::ControllerPolicy;
+use crate::wan::link_trace::PeerTrace;
 use crate::wan::pacing::pair_pacer::PairPacer;
 use crate::wan::stream::send_queue::SendQueue;
 use hier_collectives::ids::GatewayId;
@@ -52,6 +53,8 @@ pub struct PeerLink {
     pub liveness: PeerLiveness,
     /// Its counters.
     pub metrics: PeerMetrics,
+    /// The trace of the link and its lanes.
+    pub trace: PeerTrace,
 }
 
 impl PeerLink {

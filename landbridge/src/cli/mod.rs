@@ -7,8 +7,7 @@ mod bench;
 mod certs;
 mod completions;
 mod config;
-mod doctor;
-mod explain;
+mod diagnosis;
 mod init;
 mod manual;
 mod output;
@@ -48,9 +47,10 @@ enum Command {
     Run(run::RunCommand),
     Status(status::StatusCommand),
     Rate(rate::RateCommand),
-    Doctor(doctor::DoctorCommand),
-    Dump(explain::DumpCommand),
-    Explain(explain::ExplainCommand),
+    Trace(diagnosis::TraceCommand),
+    Doctor(diagnosis::DoctorCommand),
+    Dump(diagnosis::DumpCommand),
+    Explain(diagnosis::ExplainCommand),
     Ports(ports::PortsCommand),
     Bench(bench::BenchCommand),
     WanSim(wan_sim::WanSimCommand),
@@ -76,6 +76,7 @@ impl Command {
             | Self::Config(_)
             | Self::Plan(_)
             | Self::Rate(_)
+            | Self::Trace(_)
             | Self::Doctor(_)
             | Self::Dump(_)
             | Self::Explain(_)
@@ -145,6 +146,7 @@ fn run_command_line() -> Exit {
         Command::Ports(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Rate(command) => command.run(),
+        Command::Trace(command) => command.run(),
     };
     outcome.unwrap_or_else(|error| {
         if !error.is_silent() {

@@ -77,7 +77,7 @@ fn an_awaited_rank_and_contradicting_posts_are_named() {
 #[test]
 fn a_stopped_and_a_killed_gateway_are_told_apart() {
     let mut deployment = running();
-    let west = deployment.gateways.iter_mut().nth(1).expect("west");
+    let west = &deployment.gateways[1];
     let pid = Pid::from_child(&west.process);
     kill_process(pid, Signal::STOP).expect("stopped");
     let cause = first_cause(&deployment);

@@ -15,7 +15,7 @@ use std::process::Command;
 const PAGE: &str = include_str!("../../../docs/exit-codes.md");
 
 /// Commands for which the page says `all`.
-const ALL: [&str; 17] = [
+const ALL: [&str; 18] = [
     "quickstart",
     "init",
     "certs",
@@ -25,6 +25,7 @@ const ALL: [&str; 17] = [
     "run",
     "status",
     "rate",
+    "trace",
     "doctor",
     "dump",
     "explain",

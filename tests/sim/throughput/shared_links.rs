@@ -3,6 +3,7 @@
 use gateway::client::Client;
 use gateway::simulate::simulated_address;
 use gateway::wan::link::policy::{ControllerPolicy, LinkPolicy};
+use gateway::wan::link_trace::{LinkTrace, TraceRecord};
 use hier_collectives::bound;
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::series::{post, ready, seconds};
@@ -103,6 +104,44 @@ fn a_rate_said_too_high_costs_little() {
         println!("{factor} times: {etas:.3?}");
         assert!(mean(&etas[1..]) >= 0.8, "{factor} times: {etas:.3?}");
     }
+}
+
+/// The first acknowledgements come in a burst, which must not end the start.
+#[test]
+fn a_first_transfer_is_not_held_by_its_start() {
+    let shape = shape(200, 20);
+    let first = efficiencies(&shape, 1)[0];
+    assert!(first >= 0.8, "{first:.3}");
+}
+
+#[test]
+fn a_trace_tells_phases_and_rates_of_a_transfer() {
+    let shape = shape(100, 40);
+    let records: Vec<_> = simulate(async {
+        let (trace, mut reader) = LinkTrace::with_reader();
+        let lab = Lab::start_traced(&shape, 6, trace).await;
+        let bytes = bdps(&shape, 20);
+        let clients = ranks(&lab, 4 * bytes).await;
+        ready(&mut post(&clients, bytes).await).await;
+        std::iter::from_fn(|| reader.waiting_record()).collect()
+    });
+    assert!(matches!(&records[0], TraceRecord::Begin(begin) if begin.gateway == "east-0"));
+    let mut rounds = Vec::new();
+    let mut changes = Vec::new();
+    for record in &records {
+        match record {
+            TraceRecord::Lane(round) => rounds.push(round),
+            TraceRecord::Transition(change) => changes.push(change),
+            _ => {}
+        }
+    }
+    assert!(rounds.len() >= 15, "{}", rounds.len());
+    assert!(rounds.iter().all(|round| round.peer == "west-0" && round.lane == 0));
+    assert!(rounds.is_sorted_by_key(|round| round.at_seconds));
+    let best = rounds.iter().map(|round| round.round_bits_per_second).max();
+    assert!(best.is_some_and(|best| best > 80_000_000), "{best:?}");
+    assert_eq!((changes[0].from.as_str(), changes[0].to.as_str()), ("startup", "drain"));
+    assert!(records.iter().any(|record| matches!(record, TraceRecord::Link(_))));
 }
 
 /// Changes the rate of both directions of the link.

@@ -7,6 +7,7 @@ use gateway::client::{AttachError, Client, DEFAULT_TIMEOUT};
 use gateway::observe::status::GatewayReport;
 use gateway::simulate::FabricSetup;
 use gateway::wan::connect::addresses::LaneAddresses;
+use gateway::wan::link_trace::LinkTrace;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use std::future::Future;
@@ -59,16 +60,26 @@ impl Lab {
 
     /// Starts both gateways, each with credentials of its own.
     pub async fn start_with(shape: &Shape, seed: u64, credentials: [CredentialKind; 2]) -> Self {
-        Self::launch(shape, seed, credentials, Span::ZERO).await
+        Self::launch(shape, seed, credentials, (Span::ZERO, LinkTrace::default())).await
+    }
+
+    /// Starts both gateways, the first of which writes a trace.
+    pub async fn start_traced(shape: &Shape, seed: u64, trace: LinkTrace) -> Self {
+        Self::launch(shape, seed, [CredentialKind::Valid; 2], (Span::ZERO, trace)).await
     }
 
     /// Starts east, and west `gap` later.
     pub async fn start_apart(shape: &Shape, seed: u64, gap: Span) -> Self {
-        Self::launch(shape, seed, [CredentialKind::Valid; 2], gap).await
+        Self::launch(shape, seed, [CredentialKind::Valid; 2], (gap, LinkTrace::default())).await
     }
 
-    /// Starts both gateways, the second one `gap` after the first.
-    async fn launch(shape: &Shape, seed: u64, credentials: [CredentialKind; 2], gap: Span) -> Self {
+    /// Starts both gateways, the second one `gap` after the first, which writes the trace.
+    async fn launch(
+        shape: &Shape,
+        seed: u64,
+        credentials: [CredentialKind; 2],
+        (gap, trace): (Span, LinkTrace),
+    ) -> Self {
         let net = VirtualNet::new();
         for carrier in 0..shape.carriers {
             let [east, west] = [0, 1].map(|id| carrier_address(GatewayId(id), carrier).ip());
@@ -83,6 +94,7 @@ impl Lab {
             }
         }
         let mut lab = gateway::simulate::VirtualDeployment::new(setup(shape), net, seed);
+        lab.trace_gateway(GatewayId(0), trace);
         for (id, credentials) in [GatewayId(0), GatewayId(1)].into_iter().zip(credentials) {
             let credentials = credentials.of(&lab.fabric, id);
             if id != GatewayId(0) && gap > Span::ZERO {

@@ -1,5 +1,6 @@
 //! `cargo xtask bench NAME`: figures for the documents, with where they come from.
 
+mod congestion;
 mod core;
 mod efficiency;
 mod faults;
@@ -28,7 +29,13 @@ struct Bench {
 }
 
 /// All benches of `cargo xtask bench`, each with its result page and the function that measures.
-const BENCHES: [Bench; 13] = [
+const BENCHES: [Bench; 15] = [
+    Bench { name: "congestion", page: "congestion/whole", measure: congestion::measure_congestion },
+    Bench {
+        name: "congestion --quick",
+        page: "congestion/quick",
+        measure: congestion::measure_congestion_quick,
+    },
     Bench { name: "efficiency", page: "efficiency", measure: efficiency::measure_efficiency },
     Bench { name: "faults", page: "faults", measure: faults::measure_faults },
     Bench { name: "fuzz", page: "fuzz", measure: fuzz::measure_fuzz },

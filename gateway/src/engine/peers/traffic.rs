@@ -5,6 +5,7 @@ use crate::lock::lock_ignoring_poison;
 use crate::observe::status::SharedLanesReport;
 use crate::wan::link::capacity::{LinkCapacity, LinkObservation};
 use crate::wan::link::loss_alarm::{AlarmChange, LossSample};
+use crate::wan::link_trace::TraceLink;
 use crate::wan::{LaneHandle, PeerLink};
 use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
@@ -125,7 +126,30 @@ impl Peer {
                 capacity.set_found(found_bits, pair_pacer.share());
             }
         }
+        if is_busy {
+            self.trace_traffic(now, least_rtt);
+        }
         is_busy
+    }
+
+    /// Writes the sampled traffic of the link to the trace. `rtt` is the least since the last sample.
+    fn trace_traffic(&self, now: TimeNs, rtt: Option<Span>) {
+        self.link.trace.record_sample(now, |at_seconds, peer| TraceLink {
+            at_seconds,
+            peer,
+            lanes: self.lanes_up(),
+            limit_bits_per_second: self.link.pair_pacer.link_limit().bits_per_second(),
+            capacity_bits_per_second: self
+                .capacity
+                .as_ref()
+                .and_then(LinkCapacity::reduced_rate)
+                .map(BitRate::bits_per_second),
+            rtt_seconds: rtt.map(Span::as_secs_f64),
+            sent_packets: self.total.sent_packets,
+            lost_packets: self.total.lost_packets,
+            delivered_bytes: self.total.delivered_bytes,
+            is_waiting: self.link.send_queue.has_waiting(),
+        });
     }
 
     /// Returns the state of the lanes on a shared link; `None` on others, and while no lane is up.

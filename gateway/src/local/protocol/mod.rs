@@ -273,6 +273,61 @@ impl LocalRequest {
     }
 }
 
+/// Appends an event of a rank to the message `out`: its number, then its fields.
+fn write_protocol_event(event: &RankEvent, out: &mut Vec<u8>) {
+    match event {
+        RankEvent::EpochBegan { epoch, next, committed, ended } => {
+            out.push(3);
+            [epoch.0, next.0].into_iter().for_each(|n| write_u64(out, n));
+            out.push(u8::from(committed.is_some()));
+            write_u64(out, committed.map_or(0, |step| step.0));
+            write_protocol_failure(ended.as_ref(), out);
+        }
+        RankEvent::ResultReady { sequence, timing } => {
+            out.push(4);
+            write_u64(out, sequence.0);
+            for at in [timing.posted, timing.wan_begin, timing.wan_end, timing.ready] {
+                write_u64(out, at.ns());
+            }
+        }
+        RankEvent::ContributionFree { sequence } => {
+            out.push(5);
+            write_u64(out, sequence.0);
+        }
+        RankEvent::Failed { sequence, failure } => {
+            out.push(6);
+            write_u64(out, sequence.0);
+            failure.write_to(out);
+        }
+        RankEvent::Committed { step } => {
+            out.push(7);
+            write_u64(out, step.0);
+        }
+        RankEvent::CommitFailed { step, failure } => {
+            out.push(8);
+            write_u64(out, step.0);
+            failure.write_to(out);
+        }
+        RankEvent::EpochAwaited { why } => {
+            out.push(9);
+            write_text(out, why);
+        }
+        RankEvent::StoreAnswered { number, answer } => {
+            out.push(19);
+            write_u64(out, *number);
+            write_request_answer(answer, out);
+        }
+        RankEvent::WorldChanged { ranks } => {
+            out.push(13);
+            write_group_ranks(ranks, out);
+        }
+        RankEvent::Disbanded { failure } => {
+            out.push(12);
+            failure.write_to(out);
+        }
+    }
+}
+
 impl LocalResponse {
     /// Returns the response as one about the trainer's group `number`.
     pub fn of_group(self, number: GroupNumber) -> Self {
@@ -293,47 +348,7 @@ impl LocalResponse {
                 out.push(2);
                 refusal.write_to(&mut out);
             }
-            Self::Event(RankEvent::EpochBegan { epoch, next, committed, ended }) => {
-                out.push(3);
-                [epoch.0, next.0].into_iter().for_each(|n| write_u64(&mut out, n));
-                out.push(u8::from(committed.is_some()));
-                write_u64(&mut out, committed.map_or(0, |step| step.0));
-                write_protocol_failure(ended.as_ref(), &mut out);
-            }
-            Self::Event(RankEvent::ResultReady { sequence, timing }) => {
-                out.push(4);
-                write_u64(&mut out, sequence.0);
-                for at in [timing.posted, timing.wan_begin, timing.wan_end, timing.ready] {
-                    write_u64(&mut out, at.ns());
-                }
-            }
-            Self::Event(RankEvent::ContributionFree { sequence }) => {
-                out.push(5);
-                write_u64(&mut out, sequence.0);
-            }
-            Self::Event(RankEvent::Failed { sequence, failure }) => {
-                out.push(6);
-                write_u64(&mut out, sequence.0);
-                failure.write_to(&mut out);
-            }
-            Self::Event(RankEvent::Committed { step }) => {
-                out.push(7);
-                write_u64(&mut out, step.0);
-            }
-            Self::Event(RankEvent::CommitFailed { step, failure }) => {
-                out.push(8);
-                write_u64(&mut out, step.0);
-                failure.write_to(&mut out);
-            }
-            Self::Event(RankEvent::EpochAwaited { why }) => {
-                out.push(9);
-                write_text(&mut out, why);
-            }
-            Self::Event(RankEvent::StoreAnswered { number, answer }) => {
-                out.push(19);
-                write_u64(&mut out, *number);
-                write_request_answer(answer, &mut out);
-            }
+            Self::Event(event) => write_protocol_event(event, &mut out),
             Self::ResultPiece { sequence, offset, bytes } => {
                 out.push(10);
                 [sequence.0, *offset].into_iter().for_each(|n| write_u64(&mut out, n));
@@ -343,14 +358,6 @@ impl LocalResponse {
                 out.push(11);
                 write_u64(&mut out, number.0);
                 out.extend(response.encode());
-            }
-            Self::Event(RankEvent::WorldChanged { ranks }) => {
-                out.push(13);
-                write_group_ranks(ranks, &mut out);
-            }
-            Self::Event(RankEvent::Disbanded { failure }) => {
-                out.push(12);
-                failure.write_to(&mut out);
             }
         }
         out

@@ -200,6 +200,11 @@ impl DeliveryRate {
         self.rates.iter().copied().reduce(f64::max).unwrap_or(self.assumed_rate)
     }
 
+    /// Returns the delivery rate of the last round in bytes per second.
+    pub fn round_rate(&self) -> f64 {
+        self.last_rate
+    }
+
     /// Returns whether the lane waited for window space in the last round, and had no recent
     /// congestion.
     pub fn is_window_limited(&self) -> bool {

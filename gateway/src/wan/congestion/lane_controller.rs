@@ -193,7 +193,7 @@ impl Controller for LaneController {
         self.telemetry.in_flight.note_lost(lost_bytes);
         if self.telemetry.is_shared() {
             self.telemetry.charge_pace(lost_bytes);
-            self.telemetry.update_model(|lane| lane.note_congestion(lost_bytes));
+            self.telemetry.update_model(|lane| lane.note_congestion(now, lost_bytes));
         }
         self.inner.on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
     }

@@ -6,6 +6,7 @@
 
 use super::lane_path::LanePath;
 use super::path_memory::PathMemory;
+use crate::wan::link_trace::LaneTrace;
 use congestion_model::{FoundPath, LaneModel, LaneTerms, LossCounts, Phase, Rivals, Transition};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ pub(crate) struct SharedLane {
     model: LaneModel,
     memory: Arc<PathMemory>,
     begin: Instant,
+    /// The trace of rounds and transitions.
+    trace: Option<LaneTrace>,
 }
 
 /// The state of a lane of a shared link.
@@ -49,7 +52,12 @@ impl SharedLane {
             seed: path.probe_seed,
         };
         let memory = Arc::clone(&path.memory);
-        Self { model: LaneModel::new(terms, memory.found(), BEGIN), memory, begin: now }
+        Self {
+            model: LaneModel::new(terms, memory.found(), BEGIN),
+            memory,
+            begin: now,
+            trace: None,
+        }
     }
 
     /// Tells the model that `bytes` bytes were sent at `now`.
@@ -66,16 +74,17 @@ impl SharedLane {
     /// `is_held` says whether the sender waits for window or pace.
     pub fn end_acks(&mut self, now: Instant, in_flight: u64, is_held: bool) {
         self.model.end_acks(self.time(now), in_flight, is_held);
-        self.follow_transition();
+        self.trace_round(now, in_flight);
+        self.follow_transition(now);
     }
 
     /// Tells the model that `bytes` bytes were lost at once; 0 stands for an ECN CE mark.
-    pub fn note_congestion(&mut self, bytes: u64) {
+    pub fn note_congestion(&mut self, now: Instant, bytes: u64) {
         if bytes > 0 {
             self.model.note_lost(bytes);
         } else {
             self.model.note_marked();
-            self.follow_transition();
+            self.follow_transition(now);
         }
     }
 
@@ -115,11 +124,40 @@ impl SharedLane {
         }
     }
 
-    /// Logs a new transition of the phase, and stores rate and RTT found so far in the path memory.
-    fn follow_transition(&mut self) {
+    /// Traces rounds and transitions from now on.
+    pub fn trace_to(&mut self, trace: LaneTrace) {
+        self.trace = Some(trace);
+    }
+
+    /// Writes the round that has ended last, if it is new, to the trace.
+    fn trace_round(&mut self, now: Instant, in_flight: u64) {
+        let (Some(round), Some(trace)) = (self.model.take_round(), &self.trace) else { return };
+        let model = &self.model;
+        let bits = |bytes: f64| (8.0 * bytes) as u64;
+        trace.record_round(now, model.phase().name(), |record| {
+            record.rate_bits_per_second = bits(model.rate());
+            record.round_bits_per_second = bits(round.rate);
+            record.pace_bits_per_second = Some(bits(model.pacing_rate()));
+            record.window_bytes = model.window();
+            record.in_flight_bytes = in_flight;
+            record.rtt_seconds = round.least_rtt.as_secs_f64();
+            record.min_rtt_seconds = model.min_rtt().as_secs_f64();
+            record.is_held = round.is_held;
+            record.is_queued = Some(round.is_queued);
+            record.losses = Some(model.losses().into());
+        });
+    }
+
+    /// Logs and traces a new transition of the phase, and stores rate and RTT found so far in the path
+    /// memory.
+    fn follow_transition(&mut self, now: Instant) {
         let Some(Transition { from, to, reason }) = self.model.take_transition() else { return };
         if let Some(found) = self.model.found() {
             self.memory.set_found(found);
+        }
+        if let Some(trace) = &self.trace {
+            let found = (self.model.rate(), self.model.min_rtt().as_secs_f64());
+            trace.record_transition(now, (from.name(), to.name()), reason, found);
         }
         debug!(
             target: PHASE_LOG_TARGET,

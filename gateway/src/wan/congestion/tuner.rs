@@ -1,11 +1,11 @@
 //! The tuner of a lane: once a round trip it measures the lane and sets its windows.
 //!
 //! It is one of the tasks of a connection, on the lane's thread (`wan/connect/connection.rs`). It
-//! owns the lane's [`DeliveryRate`](super::delivery_rate::DeliveryRate) and [`MinRttFilter`], and charges
+//! owns the lane's [`DeliveryRate`] and [`MinRttFilter`], and charges
 //! excess loss to the pacer as soon as the controller reports it. After a round in which nothing
 //! was acknowledged and nothing is in flight it rests: it sets no timer until the lane sends again.
 
-use super::delivery_rate::DeliveryCounters;
+use super::delivery_rate::{DeliveryCounters, DeliveryRate};
 use super::lane_controller;
 use super::min_rtt_filter::MinRttFilter;
 use super::telemetry::LaneTelemetry;
@@ -13,6 +13,7 @@ use super::telemetry::smoothed_rtt;
 use super::window::window_rtt_max;
 use crate::wan::lane_spec::LaneSpec;
 use crate::wan::link::policy::ControllerPolicy;
+use crate::wan::link_trace::TraceLane;
 use crate::wan::peer_link::PeerLink;
 use quinn::Connection;
 use std::pin::pin;
@@ -25,7 +26,12 @@ const TUNER_ROUND_MIN: Span = Span::from_ms(10);
 
 /// Sets the windows of a connection each round trip with traffic until it ends; returns the reason
 /// of its end.
-pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Connection) -> String {
+pub(crate) async fn tune_lane(
+    spec: &LaneSpec,
+    (peer, lane): (&PeerLink, u16),
+    connection: &Connection,
+) -> String {
+    let trace = peer.trace.of_lane(lane);
     let mut path = spec.lane_path(peer);
     let mut windows_set = None;
     let mut tuned: Option<Arc<LaneTelemetry>> = None;
@@ -54,6 +60,7 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
         if !tuned.as_ref().is_some_and(|before| Arc::ptr_eq(before, &telemetry)) {
             let now = spec.host.quic_runtime().now();
             lane_controller::change_lane_controller(&telemetry, &path, peer.controller, now);
+            telemetry.update_model(|lane| lane.trace_to(trace.clone()));
             tuned = Some(Arc::clone(&telemetry));
             delivery = path.initial_delivery_rate();
         }
@@ -64,6 +71,12 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
         delivery.end_round(counters);
         min_rtt.end_round(telemetry.take_min_rtt_for_tuner(), delivery.is_window_limited());
         telemetry.note_thread_time(&*spec.host);
+        if !is_shared {
+            trace.record_round(spec.host.quic_runtime().now(), peer.controller.name(), |record| {
+                fill_tuner_record(record, (&delivery, &min_rtt), &telemetry, counters);
+                record.rtt_seconds = smoothed_rtt(connection).as_secs_f64();
+            });
+        }
         let acked_before = acked_packets.replace(counters.acked_packets);
         if acked_before == Some(counters.acked_packets) && counters.in_flight_bytes == 0 {
             if !is_shared {
@@ -83,6 +96,24 @@ pub(crate) async fn tune_lane(spec: &LaneSpec, peer: &PeerLink, connection: &Con
         delivery.set_assumed_rate(path.lane_rate());
         telemetry.update_model(|lane| lane.set_path(&path));
     }
+}
+
+/// Adds the measurements of a round on a link that is not shared to its record of the trace.
+fn fill_tuner_record(
+    record: &mut TraceLane,
+    (delivery, min_rtt): (&DeliveryRate, &MinRttFilter),
+    telemetry: &LaneTelemetry,
+    counters: DeliveryCounters,
+) {
+    let bits = |bytes: f64| (8.0 * bytes) as u64;
+    record.rate_bits_per_second = bits(delivery.rate());
+    record.round_bits_per_second = bits(delivery.round_rate());
+    record.pace_bits_per_second = delivery.pace().map(bits);
+    record.window_bytes = telemetry.in_flight.congestion_window();
+    record.in_flight_bytes = counters.in_flight_bytes;
+    record.min_rtt_seconds = min_rtt.rtt().as_secs_f64();
+    record.is_held = delivery.is_window_limited();
+    record.lost_packets = Some(counters.lost_packets);
 }
 
 /// Charges the pacer with excess loss as it comes, until `end`. It is charged at once, because the

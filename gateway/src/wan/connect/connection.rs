@@ -178,7 +178,7 @@ async fn run_connection_tasks(
         }
         why = control => why,
         why = liveness::monitor_liveness(host, &connection, &peer.liveness, rtt, dials) => why,
-        why = tuner::tune_lane(spec, &peer, &connection) => why,
+        why = tuner::tune_lane(spec, (&peer, lane), &connection) => why,
         why = receiver::receive_segments(spec, seen.peer, id, &connection) => why,
         why = sender::send_segments(spec, &peer, id, &connection, SegmentClass::Small) => why,
         why = sender::send_segments(spec, &peer, id, &connection, SegmentClass::Bulk) => why,

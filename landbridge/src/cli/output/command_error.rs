@@ -4,6 +4,7 @@ use super::exit::Exit;
 use crate::bench::BenchError;
 use crate::init::InitError;
 use crate::quickstart::QuickstartError;
+use crate::trace::TraceError;
 use gateway::access::{AccountError, SecretFileError, SocketAccessError};
 use gateway::certs::CertsError;
 use gateway::client::AttachError;
@@ -41,6 +42,9 @@ pub(crate) enum CommandError {
     /// A gateway did not carry out an operator's request.
     #[error(transparent)]
     Operator(#[from] OperatorError),
+    /// A trace cannot be shown.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// Arguments contradict each other, a file or the environment.
     #[error("{0}")]
     Usage(String),
@@ -131,6 +135,7 @@ impl CommandError {
             | Self::Certs(_)
             | Self::Init(_)
             | Self::Usage(_)
+            | Self::Trace(_)
             | Self::Operator(OperatorError::Refused(_))
             | Self::Path { .. }
             | Self::Token(_)

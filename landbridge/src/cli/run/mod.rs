@@ -11,6 +11,7 @@ mod secrets;
 mod service_manager;
 mod stop;
 mod stray_signals;
+mod trace_file;
 
 use crate::cli::config::GatewayArguments;
 use crate::cli::output::command_error::CommandError;
@@ -33,12 +34,14 @@ use hier_collectives::plan;
 use reload::FilesToReload;
 use service_manager::ServiceManager;
 use signal_hook::consts::SIGXCPU;
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use stdio::ExitOnSignal;
 use stray_signals::StraySignals;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use trace_file::TraceFile;
 use tracing::{error, info};
 use units::{ByteCount, Span};
 
@@ -60,6 +63,10 @@ pub(super) struct RunCommand {
     /// End when the parent process ends
     #[arg(long, hide = true)]
     exit_with_parent: bool,
+    /// Write phase, rate, window, round-trip time and loss of each lane and link as JSON lines, for
+    /// `landbridge trace`
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Length of segments instead of the plan's, for comparisons: set it at all gateways
     #[arg(long, value_name = "SIZE", hide = true)]
     segment: Option<ByteCount>,
@@ -93,9 +100,20 @@ impl RunCommand {
             warnings: metrics.warnings.clone(),
         };
         spec.plan.segment = self.segment.unwrap_or(spec.plan.segment);
+        let (file, trace) = self.trace.as_deref().map(TraceFile::create).transpose()?.unzip();
         stop::spawn_stop_watchdog(DRAIN_TIMEOUT)?;
         RealHost.start_threads()?;
-        block_on_beside_engine(run_gateway(files, spec, (socket, metrics), interrupts))?
+        let (status, status_requests) = EngineStatusHandle::new();
+        let trace = trace.unwrap_or_default();
+        let observability =
+            ObservabilitySpec { metrics: Arc::clone(&metrics), status_requests, trace };
+        let observed = (observability, status);
+        let ended =
+            block_on_beside_engine(run_gateway(files, spec, (socket, observed), interrupts));
+        if let Some(file) = file {
+            file.finish();
+        }
+        ended?
     }
 }
 
@@ -104,10 +122,10 @@ impl RunCommand {
 async fn run_gateway(
     files: FilesToReload<'_>,
     spec: GatewaySpec,
-    (socket, metrics): (SocketSpec, Arc<MetricsRegistry>),
+    (socket, (observability, status)): (SocketSpec, (ObservabilitySpec, EngineStatusHandle)),
     interrupts: ExitOnSignal,
 ) -> Result<Exit, CommandError> {
-    let config = files.config;
+    let (config, metrics) = (files.config, Arc::clone(&observability.metrics));
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut out_of_time = signal(SignalKind::from_raw(SIGXCPU))?;
@@ -119,14 +137,11 @@ async fn run_gateway(
     let listener = TcpListener::bind(config.status)
         .await
         .map_err(|source| CommandError::Address { address: config.status, source })?;
-    let (status, status_requests) = EngineStatusHandle::new();
     let engine = status.clone();
     let manager = ServiceManager::from_environment(metrics.warnings.clone());
     let fabric = Arc::new(FabricReport::new(&spec.fabric, spec.me));
     let attach = config.attach.map(|address| address.to_string());
-    let observed =
-        AnswerSources { metrics: Arc::clone(&metrics), status, socket_problem, attach, fabric };
-    let observability = ObservabilitySpec { metrics, status_requests };
+    let observed = AnswerSources { metrics, status, socket_problem, attach, fabric };
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(trainers), observability).await?;
     let over_tls = config.attach.map(|address| format!(", from other hosts at tls://{address}"));

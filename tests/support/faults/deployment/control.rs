@@ -290,8 +290,11 @@ impl Deployment {
         setup.jobs = jobs_of(&self.scenario.shape.jobs, ByteCount::new(arenas));
         let spec = virtual_gateway_spec(&setup, id, CredentialKind::Valid.of(&self.fabric, id));
         let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&process.host);
-        let observed =
-            ObservabilitySpec { metrics: Arc::clone(&metrics), status_requests: questions };
+        let observed = ObservabilitySpec {
+            metrics: Arc::clone(&metrics),
+            status_requests: questions,
+            trace: Default::default(),
+        };
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");
         let mut gateways = lock(&self.gateways);
         gateways[index].metrics.push(metrics);

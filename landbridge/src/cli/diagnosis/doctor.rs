@@ -1,10 +1,10 @@
 //! `landbridge doctor`: prints the findings of [`crate::doctor`].
 
-use super::config::GatewayArguments;
-use super::output::exit::Exit;
-use super::output::print::{print_json, print_text};
-use super::output::table::render_table;
+use crate::cli::config::GatewayArguments;
 use crate::cli::output::command_error::CommandError;
+use crate::cli::output::exit::Exit;
+use crate::cli::output::print::{print_json, print_text};
+use crate::cli::output::table::render_table;
 use crate::doctor::{Finding, FindingVerdict, examine_gateway};
 use clap::Args;
 use gateway::host::current_thread_runtime;
@@ -19,7 +19,7 @@ use serde::Serialize;
 /// 32 MiB.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge doctor --config configs/two-region/east.toml")]
-pub(super) struct DoctorCommand {
+pub(in crate::cli) struct DoctorCommand {
     #[command(flatten)]
     gateway: GatewayArguments,
     /// Print one JSON object
@@ -36,7 +36,7 @@ struct DoctorReport<'a> {
 
 impl DoctorCommand {
     /// Runs `landbridge doctor`: examines one gateway and prints the findings with advice.
-    pub(super) fn run(self) -> Result<Exit, CommandError> {
+    pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let region = self.gateway.load_region()?;
         let gateway = self.gateway.choose(&region)?;
         let runtime = current_thread_runtime()?;

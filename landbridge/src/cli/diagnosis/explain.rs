@@ -1,9 +1,9 @@
 //! `landbridge dump` and `landbridge explain`: the state of gateways in a file, and the cause of a
 //! job's trouble by such files.
 
-use super::output::exit::Exit;
-use super::output::print::{print_json, print_text, print_verbatim};
 use crate::cli::output::command_error::CommandError;
+use crate::cli::output::exit::Exit;
+use crate::cli::output::print::{print_json, print_text, print_verbatim};
 use crate::explain::causes::{Cause, find_causes, regions_without_dump};
 use crate::explain::dump::Dump;
 use clap::Args;
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[command(
     after_help = "Example: landbridge dump --config configs/two-region/east.toml --out east.json"
 )]
-pub(super) struct DumpCommand {
+pub(in crate::cli) struct DumpCommand {
     /// A region file; may be repeated
     #[arg(long, value_name = "FILE", required = true)]
     config: Vec<PathBuf>,
@@ -37,7 +37,7 @@ pub(super) struct DumpCommand {
 #[command(after_help = "Example: landbridge explain east.json west.json
 
 Exit codes: 0 nothing is wrong, 1 a party at fault is named, 64 usage")]
-pub(super) struct ExplainCommand {
+pub(in crate::cli) struct ExplainCommand {
     /// Files that `landbridge dump` wrote
     #[arg(value_name = "DUMP", required = true)]
     dumps: Vec<PathBuf>,
@@ -57,7 +57,7 @@ struct Explanation<'a> {
 
 impl DumpCommand {
     /// Runs `landbridge dump`: asks the gateways and writes their answers.
-    pub(super) fn run(self) -> Result<Exit, CommandError> {
+    pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let files = self.config.iter().map(|path| RegionFile::load(path));
         let files: Vec<RegionFile> = files.collect::<Result<_, _>>()?;
         let mut dumps = files.iter().map(Dump::collect);
@@ -84,7 +84,7 @@ impl DumpCommand {
 
 impl ExplainCommand {
     /// Runs `landbridge explain`: reads dumps and prints their causes.
-    pub(super) fn run(self) -> Result<Exit, CommandError> {
+    pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let mut dumps = Vec::new();
         for path in self.dumps {
             let text = match std::fs::read_to_string(&path) {
