@@ -190,6 +190,6 @@ mod tests {
         for status in Status::ALL {
             assert_eq!(Status::from_code(status as i32), Some(status));
         }
-        assert_eq!(Status::from_code(10), None);
+        assert_eq!(Status::from_code(11), None);
     }
 }
