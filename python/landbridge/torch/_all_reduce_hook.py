@@ -20,7 +20,12 @@ from .._operation import DEFAULT_TIMEOUT_S, Operation
 from .._waiting import Latch
 from ._local_ranks import LocalRanks
 from ._site_reduction import SiteReduction
-from ._trained_parameters import ParameterUses, TrainedParameters, dense_parameter_strides
+from ._trained_parameters import (
+    ParameterUses,
+    TrainedParameters,
+    dense_parameter_strides,
+    describe_parameter_shape,
+)
 
 
 class _BucketOperations:
@@ -340,10 +345,11 @@ def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[to
 
 
 def hook_bucket_layout_hash(bucket: GradBucket, shard: str) -> int:
-    """Returns a hash of the bucket's place, shapes and frozen parameters and of the shard, on which
-    ranks must agree."""
+    """Returns a hash of the bucket's place, shapes, strides and frozen parameters and of the shard,
+    on which ranks must agree."""
     parameters = bucket.parameters()
-    shapes = [tuple(parameter.shape) for parameter in parameters]
+    # DDP lays gradients into the bucket by the strides, as those of `channels_last`.
+    shapes = [describe_parameter_shape(parameter) for parameter in parameters]
     # A parameter that is frozen on one rank only would be trained by the others.
     frozen = [at for at, parameter in enumerate(parameters) if not parameter.requires_grad]
     text = f"{bucket.index()} {bucket.is_last()} {shapes} {shard} {frozen}"

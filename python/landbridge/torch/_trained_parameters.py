@@ -30,14 +30,25 @@ def describe_bucket(
 ) -> str:
     """Returns what this rank averages by one collective, for ``RanksDisagree``: ranks compare it by
     a hash. ``names`` may be unknown, and so may the module, whose frozen parameters are listed."""
-    shapes = [str(tuple(parameter.shape)) for parameter in parameters]
+    shapes = [describe_parameter_shape(parameter) for parameter in parameters]
     each = [f"`{name}` {shape}" for name, shape in zip(names, shapes)] or shapes
     text = f"the bucket of this rank has {_list_words(each)}"
     if module is not None:
         every = module.named_parameters()
         frozen = [f"`{name}`" for name, parameter in every if not parameter.requires_grad]
         text = f"{text}; frozen parameters of its module: {_list_words(frozen)}"
-    return f"{text}; a layout is a hash of names, shapes and frozen parameters"
+    return f"{text}; a layout is a hash of names, shapes, strides and frozen parameters"
+
+
+def describe_parameter_shape(parameter: torch.Tensor) -> str:
+    """Returns the shape of a parameter, with the strides of elements that lie in another order than
+    by rows."""
+    strides, shape = dense_parameter_strides(parameter), tuple(parameter.shape)
+    # The stride of a dimension of one element moves nothing.
+    if strides is None or parameter.is_contiguous():
+        return str(shape)
+    moving = [stride for stride, size in zip(strides, shape) if size != 1]
+    return f"{shape} with strides {tuple(moving)}"
 
 
 def _list_words(words: Sequence[str]) -> str:

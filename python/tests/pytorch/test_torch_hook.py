@@ -256,6 +256,25 @@ def test_layers_in_another_order_on_one_rank_stop_all_ranks(groups, one_trainer)
     call_for_all(range(2), step)
 
 
+def test_another_memory_format_on_one_rank_stops_all_ranks(groups, one_trainer):
+    """DDP lays gradients into a bucket by their strides, and the hook averages what it finds."""
+
+    def step(rank):
+        module = torch.nn.Conv2d(3, 4, 3)
+        if rank == 0:
+            module.to(memory_format=torch.channels_last)
+        model = torch.nn.parallel.DistributedDataParallel(module)
+        state = State(groups[rank])
+        model.register_comm_hook(state, all_reduce_hook)
+        with pytest.raises(landbridge.RanksDisagree) as raised, state.typed_errors():
+            model(torch.ones(2, 3, 8, 8)).sum().backward()
+        return str(raised.value)
+
+    here, there = call_for_all(range(2), step)
+    assert "`weight` (4, 3, 3, 3) with strides (27, 1, 9, 3), `bias` (4,);" in here
+    assert "`weight` (4, 3, 3, 3), `bias` (4,);" in there and "shapes, strides" in there
+
+
 class BranchingModule(torch.nn.Module):
     """A module of which a step may leave one layer unused."""
 
