@@ -153,9 +153,12 @@ class Group(ParentGroup):
 
         Raises:
             RanksDisagree: A rank has another ``layout``, or posted something else.
-            ConfigError, Closed: As ``all_reduce``.
+            ConfigError: Weights were changed without ``landbridge.torch.FlatGrads.wait``, or as
+                ``all_reduce``.
+            Closed: As ``all_reduce``.
         """
         check_timeout_argument(timeout)
+        self._check_steps()
         try:
             self.barrier(layout=layout)
             return True

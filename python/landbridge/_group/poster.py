@@ -11,6 +11,7 @@ import hashlib
 import math
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -71,6 +72,20 @@ class CollectivePoster:
         # need read for it.
         self._is_awaited = False
         self._state = state
+        # Each raises an error where this rank's last step is not the other ranks' step.
+        self._step_checks: list[weakref.WeakMethod[Callable[[], None]]] = []
+
+    def _add_step_check(self, check: Callable[[], None]) -> None:
+        """Adds a method that ``commit`` and ``Group.finish`` call first, while its object lives."""
+        alive = [known for known in self._step_checks if known() is not None]
+        self._step_checks = [*alive, weakref.WeakMethod(check)]
+
+    def _check_steps(self) -> None:
+        """Raises the ``ConfigError`` of a step whose averages were never awaited."""
+        for reference in self._step_checks:
+            check = reference()
+            if check is not None:
+                check()
 
     @property
     def world_size(self) -> int:

@@ -21,7 +21,7 @@ from .._protocol.collective_types import CollectiveKind, Dtype
 from .._protocol.wire import MakeGroup, Request, encode_wire_group_ranks
 from .blocks import BlockCollectives, MovedArrays
 from .job_state import JobState, JobPairState, JobSubgroupState
-from .poster import posted_agreed_array
+from .poster import check_posted_result_array, posted_agreed_array
 from .state import GroupState
 from .whole_arrays import WholeArrayCollectives
 
@@ -159,6 +159,9 @@ class SendingGroup(WholeArrayCollectives):
         named = None if dtype is None else Dtype.from_name(dtype)
         result = adapt_array(like, named)
         wanted = None if out is None else (out, adapt_array(out, named))
+        if wanted is not None:
+            # Before the group of the two ranks is made.
+            check_posted_result_array(wanted[1], result)
         other, number = self.check_send_arguments("src", src, tag)
         pair = self._pair_with(other, timeout)
         return pair.start_end(1 - pair.rank, result, wanted, number, layout, timeout)

@@ -308,7 +308,9 @@ class WholeArrayCollectives(BlockCollectives):
         Raises:
             CollectiveFailed: The step will not become known to be complete; see
                 ``committed_step``.
-            ConfigError, Closed: As ``all_reduce``.
+            ConfigError: Weights were changed without ``landbridge.torch.FlatGrads.wait``, or as
+                ``all_reduce``.
+            Closed: As ``all_reduce``.
         """
         self.commit_async(step, timeout=timeout).wait()
 
@@ -317,6 +319,7 @@ class WholeArrayCollectives(BlockCollectives):
         self._check_may_wait()
         step = check_integer_argument("step", step, 1 << 64)
         timeout_ns = check_timeout_argument(timeout)
+        self._check_steps()
         commit = Commit(step, self)
 
         def register_commit() -> tuple[Connection, Request]:

@@ -121,7 +121,11 @@ def adapt_array(array: Any, dtype: Dtype | None = None) -> ArrayAdapter:
         masked = sys.modules.get("numpy.ma")
         if masked is not None and isinstance(array, masked.MaskedArray):
             raise UnsupportedArray("a masked array would lose its mask; pass its `filled()`")
-        return _NumpyArrayAdapter(numpy, numpy.asarray(array), dtype)
+        elements = numpy.asarray(array)
+        if isinstance(array, numpy.generic):
+            # The array is a copy: a result in it would not be seen.
+            elements.flags.writeable = False
+        return _NumpyArrayAdapter(numpy, elements, dtype)
     jax = sys.modules.get("jax")
     if jax is not None and isinstance(array, jax.Array):
         return _JaxArrayAdapter(array, dtype)
@@ -435,13 +439,30 @@ class _TorchArrayAdapter(ArrayAdapter):
         return _torch_array_over_slot(self._torch, slot, self.array.dtype, self.shape)
 
 
+class _DlpackArrayAdapter(_NumpyArrayAdapter):
+    """The adapter of a DLPack array on the CPU."""
+
+    def __init__(self, numpy: Any, given: Any, dtype: Dtype | None) -> None:
+        """Makes the adapter of what the array hands over to NumPy."""
+        super().__init__(numpy, numpy.from_dlpack(given), dtype)
+        self._given = given
+
+    def check_writable(self) -> None:
+        """Raises ``UnsupportedArray`` when the array is read-only, or hands over copies of its
+        elements, in which a result would be lost."""
+        super().check_writable()
+        one, again = self.array, self._numpy.from_dlpack(self._given)
+        if self.nbytes and not self._numpy.shares_memory(one, again):
+            raise UnsupportedArray("a result needs a writable array; this one hands over copies")
+
+
 def _adapt_dlpack_array(array: Any, dtype: Dtype | None) -> ArrayAdapter:
     """Returns the adapter of a DLPack array on the CPU, which NumPy reads without a copy."""
     if array.__dlpack_device__()[0] not in _DLPACK_CPU_DEVICE_TYPES:
         raise UnsupportedArray("a DLPack array on a device; copy it to the CPU first")
     numpy = _import_numpy()
     try:
-        return _NumpyArrayAdapter(numpy, numpy.from_dlpack(array), dtype)
+        return _DlpackArrayAdapter(numpy, array, dtype)
     except (BufferError, RuntimeError, TypeError) as error:
         raise UnsupportedArray(f"NumPy cannot read this DLPack array: {error}") from error
 

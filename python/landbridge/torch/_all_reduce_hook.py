@@ -20,7 +20,41 @@ from .._operation import DEFAULT_TIMEOUT_S, Operation
 from .._waiting import Latch
 from ._local_ranks import LocalRanks
 from ._site_reduction import SiteReduction
-from ._trained_parameters import TrainedParameters
+from ._trained_parameters import (
+    ParameterUses,
+    TrainedParameters,
+    dense_parameter_strides,
+    describe_parameter_shape,
+)
+
+
+class _BucketOperations:
+    """The collectives of a bucket: its average, and at the last bucket the uses of parameters."""
+
+    def __init__(
+        self, average: Operation, uses: Optional[ParameterUses], told: Optional[Operation]
+    ) -> None:
+        """Notes the operation of the average, and that by which all ranks tell their uses."""
+        self._average, self._uses, self._told = average, uses, told
+
+    def add_done_callback(self, done: Callable[[Any], None]) -> None:
+        """Calls ``done`` with this object when all operations have ended."""
+
+        def handle_average(_: Operation) -> None:
+            """Waits for the other operation in the same way."""
+            if self._told is None:
+                done(self)
+            else:
+                self._told.add_done_callback(lambda _: done(self))
+
+        self._average.add_done_callback(handle_average)
+
+    def wait(self) -> torch.Tensor:
+        """Returns the average. Raises as ``Group.all_reduce``."""
+        if self._uses is not None and self._told is not None:
+            self._uses.flags = self._told.wait()
+        average: torch.Tensor = self._average.wait()
+        return average
 
 
 class State:
@@ -87,6 +121,8 @@ class State:
         self._trained = TrainedParameters()
         # The averages of this `backward`, each with the parameters of its bucket.
         self._averages: list[tuple[list[torch.Tensor], torch.Tensor]] = []
+        # The uses of its parameters, where a step may leave some unused.
+        self._uses: Optional[ParameterUses] = None
         self._site = None if process_group is None else SiteReduction(group, local, weight)
 
     @property
@@ -140,7 +176,8 @@ class State:
         if failure is None and self._site is not None:
             raise errors.SiteFailed("a step was given up: start all trainers of this site again")
         self.failure = None
-        self._averages = []
+        self._averages, self._uses = [], None
+        self._trained.forget_uses()
         self._recoveries += 1
         if self._site is not None:
             self._site.give_up_step()
@@ -164,7 +201,7 @@ class State:
             functools.partial(self._wait_for_average, self._recoveries, outcomes, parameters)
         )
         if bucket.index() == 0:
-            self._averages = []
+            self._averages, self._uses = [], None
         self._begin_bucket(bucket, complete_future)
         return result
 
@@ -173,16 +210,15 @@ class State:
         ``backward``. DDP leaves the gradients of parameters alone that its own process group did
         not use."""
         averages, self._averages = self._averages, []
-        if not self._trained.may_be_unused:
-            return
-        for parameters, average in averages:
+        uses, self._uses = self._uses, None
+        # An average of zeros says nothing: a parameter may be used and have that gradient.
+        given = set() if uses is None else uses.list_used_elsewhere()
+        for parameters, average in averages if given else ():
             ends = itertools.accumulate(parameter.numel() for parameter in parameters)
             for parameter, end in zip(parameters, ends):
-                if parameter.grad is None and parameter.requires_grad:
+                if id(parameter) in given and parameter.requires_grad:
                     part = average.view(-1)[end - parameter.numel() : end]
-                    # Zeros are of a parameter that no rank used.
-                    if part.any():
-                        parameter.grad = part.to(parameter.dtype, copy=True).view(parameter.shape)
+                    _give_bucket_gradient(parameter, part)
 
     def _begin_bucket(self, bucket: GradBucket, done: Callable[[Any], None]) -> None:
         """Posts the bucket, or hands it to the reduction of the site. ``done`` gets an average, an
@@ -191,7 +227,9 @@ class State:
         # The other ranks hear of these parameters too. The bucket is posted, so that ranks that all
         # have them stay in the same order.
         names = self._trained.bucket_names(bucket)
-        layout = hook_bucket_layout_hash(bucket, " ".join([self._shard, *names, *others]))
+        uses = self._uses = self._trained.take_uses(bucket)
+        more = [] if uses is None else ["with uses"]
+        layout = hook_bucket_layout_hash(bucket, " ".join([self._shard, *names, *others, *more]))
         if others:
             done = _report_instead(done, _not_averaged_by_hook(others))
         try:
@@ -200,7 +238,7 @@ class State:
             return done(failure)
         if self._site is not None:
             # After a failure too, because other trainers of the site may have begun this bucket.
-            return self._site.start_bucket(gradients, layout, self.timeout, done)
+            return self._site.start_bucket(gradients, layout, self.timeout, done, uses)
         if self.failure is not None:
             # Every rank begins the step again, so the rest of it is not posted.
             return done(self.failure)
@@ -213,7 +251,12 @@ class State:
                 layout=layout,
                 timeout=self.timeout,
             )
-            operation.add_done_callback(done)
+            told: Optional[Operation] = None
+            if uses is not None:
+                told = self.group.all_reduce_async(
+                    uses.flags, "max", layout=layout, timeout=self.timeout
+                )
+            _BucketOperations(operation, uses, told).add_done_callback(done)
         except errors.LandbridgeError as failure:
             done(failure)
 
@@ -226,7 +269,7 @@ class State:
         try:
             if isinstance(outcome, errors.LandbridgeError):
                 raise outcome
-            is_operation = isinstance(outcome, Operation)
+            is_operation = isinstance(outcome, _BucketOperations)
             tensor: torch.Tensor = outcome.wait() if is_operation else outcome
             if recoveries == self._recoveries:
                 self._averages.append((parameters, tensor))
@@ -240,6 +283,19 @@ class State:
             raise RuntimeError(
                 f"gradients were not averaged: landbridge.{name}: {failure}"
             ) from failure
+
+
+def _give_bucket_gradient(parameter: torch.Tensor, part: torch.Tensor) -> None:
+    """Makes a part of a bucket the gradient of a parameter, in the memory that it has already."""
+    # DDP lays a gradient into its bucket in the order of the parameter's own memory.
+    strides = dense_parameter_strides(parameter)
+    shape = parameter.shape
+    gradient = part.view(shape) if strides is None else part.as_strided(shape, strides)
+    if parameter.grad is None:
+        parameter.grad = gradient.to(parameter.dtype, copy=True)
+    else:
+        with torch.no_grad():
+            parameter.grad.copy_(gradient)
 
 
 def _report_instead(
@@ -289,10 +345,11 @@ def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[to
 
 
 def hook_bucket_layout_hash(bucket: GradBucket, shard: str) -> int:
-    """Returns a hash of the bucket's place, shapes and frozen parameters and of the shard, on which
-    ranks must agree."""
+    """Returns a hash of the bucket's place, shapes, strides and frozen parameters and of the shard,
+    on which ranks must agree."""
     parameters = bucket.parameters()
-    shapes = [tuple(parameter.shape) for parameter in parameters]
+    # DDP lays gradients into the bucket by the strides, as those of `channels_last`.
+    shapes = [describe_parameter_shape(parameter) for parameter in parameters]
     # A parameter that is frozen on one rank only would be trained by the others.
     frozen = [at for at, parameter in enumerate(parameters) if not parameter.requires_grad]
     text = f"{bucket.index()} {bucket.is_last()} {shapes} {shard} {frozen}"

@@ -107,6 +107,8 @@ class FlatGrads:
         self._hooks: list[Any] = []
         self._next = 0
         self.zero()
+        # The end of the training is told of a last step without `wait`.
+        group._add_step_check(self._check_awaited)
 
     def __del__(self) -> None:
         """Removes the hooks from the module's parameters."""
@@ -133,7 +135,11 @@ class FlatGrads:
             ConfigError: Weights were changed after ``backward`` without ``wait``. The next call
                 begins a step.
         """
-        self._check_awaited()
+        try:
+            self._check_awaited()
+        except ConfigError:
+            self._was_awaited = True
+            raise
         self._next, self._incomplete, self._was_awaited = 0, False, False
         self._agreements = self.group._state.agreements
         self._follow_module()
@@ -149,7 +155,8 @@ class FlatGrads:
         Raises:
             ConfigError: ``backward`` has failed since ``zero``; or a parameter has a gradient
                 that was not averaged, because it was added or unfrozen since ``zero``, or was
-                written after it had been sent.
+                written after it had been sent; or weights were changed since ``backward``, as by
+                an optimizer that stepped before.
             UnsupportedArray: A gradient is not in the arena, because ``p.grad`` is another tensor
                 or ``None``.
             LandbridgeError: As ``Group.all_reduce``.
@@ -179,6 +186,7 @@ class FlatGrads:
             raise
         # After all posts and waits, so that the ranks stay in the same order.
         self._check_all_averaged()
+        self._check_unchanged_weights(is_sent=False)
         for bucket in self._buckets:
             bucket.show_averages()
 
@@ -236,14 +244,18 @@ class FlatGrads:
     def _check_awaited(self) -> None:
         """Raises ``ConfigError`` when weights were changed by gradients that were posted and never
         awaited."""
-        was_awaited = self._was_awaited or self._incomplete
+        if not (self._was_awaited or self._incomplete):
+            self._check_unchanged_weights(is_sent=True)
+
+    def _check_unchanged_weights(self, is_sent: bool) -> None:
+        """Raises ``ConfigError`` when a weight was written since its gradient was complete, or was
+        sent where ``is_sent``, and gradients are not averages yet."""
         # After a recovery the weights may be those of another rank.
-        if was_awaited or self._agreements != self.group._state.agreements:
+        if self._agreements != self.group._state.agreements:
             return
         for bucket in self._buckets:
-            changed = bucket.find_changed_weight()
+            changed = bucket.find_changed_weight(is_sent)
             if changed is not None:
-                self._was_awaited = True
                 raise ConfigError(
                     f"parameter `{changed}` was changed after `backward` without `FlatGrads.wait`, "
                     "by gradients that are this rank's own: call `wait` before the optimizer's "
@@ -278,10 +290,10 @@ class FlatGrads:
         """Marks a parameter's gradient as complete, and posts the buckets that are complete."""
         self._incomplete = True
         bucket.check_gradient(parameter)
+        bucket.note_gradient(parameter, self._sending)
         if not self._sending:
             self._incomplete = False
             return
-        bucket.note_gradient(parameter)
         # Buckets are posted in their order, because all ranks must post in the same order.
         while self._next < len(self._buckets) and not self._buckets[self._next].missing:
             self._post_next_bucket()
@@ -383,17 +395,22 @@ class _GradientBucket:
                 "`zero_grad`, and write gradients in place"
             )
 
-    def note_gradient(self, parameter: torch.Tensor) -> None:
-        """Marks the gradient of a parameter as complete, and keeps the version of the weights it
-        belongs to."""
-        self.missing.discard(id(parameter))
+    def note_gradient(self, parameter: torch.Tensor, is_complete: bool) -> None:
+        """Keeps the version of the weights that the gradient of a parameter belongs to, and marks
+        it as complete where it ``is_complete``."""
+        if is_complete:
+            self.missing.discard(id(parameter))
         self._weight_versions[id(parameter)] = parameter._version
 
-    def find_changed_weight(self) -> str | None:
-        """Returns the name of a parameter that was written since its gradient was complete, or
-        ``None``."""
+    def find_changed_weight(self, is_sent: bool) -> str | None:
+        """Returns the name of a parameter that was written since it got its gradient, or ``None``.
+        Where ``is_sent`` it asks for complete gradients alone. Averages may be applied."""
+        if self._is_averaged:
+            return None
         for name, parameter in zip(self._names, self.parameters):
             noted = self._weight_versions.get(id(parameter))
+            if is_sent and id(parameter) in self.missing:
+                continue
             if noted is not None and noted != parameter._version:
                 return name
         return None

@@ -28,6 +28,7 @@ from .._group import Group
 from .._memory.limits import start_thread_within_limits
 from .._operation import Operation
 from ._local_ranks import LocalRanks
+from ._trained_parameters import ParameterUses
 
 
 class _SiteGatherGroup(NamedTuple):
@@ -74,6 +75,9 @@ class _ScatteredBucket(NamedTuple):
     step_failed: threading.Event
     #: The reason why this trainer cannot post the shard.
     failure: errors.LandbridgeError | None
+    #: The uses of parameters at the last bucket of a step, and their reduction inside the site.
+    uses: ParameterUses | None
+    uses_work: Any
 
 
 class _PostedBucket(NamedTuple):
@@ -82,6 +86,8 @@ class _PostedBucket(NamedTuple):
     bucket: _ScatteredBucket
     out: torch.Tensor | None
     operation: Operation | None
+    #: The exchange of the uses of parameters, at the last bucket of a step.
+    told: Operation | None
     failure: errors.LandbridgeError | None
 
 
@@ -118,10 +124,15 @@ class SiteReduction:
         self._share = weight / self._stages.weight if self._stages.weight else 0.0
 
     def start_bucket(
-        self, gradients: torch.Tensor, layout: int, timeout: float, done: Callable[[Any], None]
+        self,
+        gradients: torch.Tensor,
+        layout: int,
+        timeout: float,
+        done: Callable[[Any], None],
+        uses: ParameterUses | None = None,
     ) -> None:
-        """Starts averaging a bucket of gradients. ``done`` gets the average or a
-        ``LandbridgeError``."""
+        """Starts averaging a bucket of gradients, and the exchange of ``uses``. ``done`` gets the
+        average or a ``LandbridgeError``."""
         stages, elements = self._stages, gradients.numel()
         try:
             stages.check_not_broken()
@@ -132,14 +143,16 @@ class SiteReduction:
             work = dist.reduce_scatter_tensor(
                 shard, padded, op=dist.ReduceOp.SUM, group=self._process_group, async_op=True
             )
+            uses_work: Any = None
+            if uses is not None:
+                uses_work = dist.all_reduce(
+                    uses.flags, op=dist.ReduceOp.MAX, group=self._process_group, async_op=True
+                )
         except Exception as error:
             done(stages.note_breakage(error))
         else:
-            stages.scattered.put(
-                _ScatteredBucket(
-                    work, shard, elements, layout, timeout, done, self._step_failed, failure
-                )
-            )
+            rest = (layout, timeout, done, self._step_failed, failure, uses, uses_work)
+            stages.scattered.put(_ScatteredBucket(work, shard, elements, *rest))
 
     def give_up_step(self) -> None:
         """Ends the current step, after which none of its shards is posted."""
@@ -231,7 +244,9 @@ class _ReductionStages:
         failed."""
         self.check_not_broken()
         bucket.work.wait()
-        out, operation, failure = None, None, bucket.failure
+        if bucket.uses is not None:
+            bucket.uses_work.wait()
+        out, operation, told, failure = None, None, None, bucket.failure
         with self.posting:
             if failure is None and bucket.step_failed.is_set():
                 failure = errors.EpochEnded("not sent, because the step has failed already")
@@ -245,19 +260,25 @@ class _ReductionStages:
                         layout=bucket.layout,
                         timeout=bucket.timeout,
                     )
+                    if bucket.uses is not None:
+                        told = self._group.all_reduce_async(
+                            bucket.uses.flags, "max", layout=bucket.layout, timeout=bucket.timeout
+                        )
                 except errors.LandbridgeError as error:
                     failure = error
-        return _PostedBucket(bucket, out, operation, failure)
+        return _PostedBucket(bucket, out, operation, told, failure)
 
     def _gather_average(self, posted: _PostedBucket) -> torch.Tensor | errors.LandbridgeError:
         """Waits for a bucket's exchange, and gathers the average from all trainers of the site.
         Returns the average, or the failure of any of them."""
         bucket, failure = posted.bucket, posted.failure
-        if posted.operation is not None:
-            try:
+        try:
+            if posted.operation is not None:
                 posted.operation.wait()
-            except errors.LandbridgeError as error:
-                failure = error
+            if posted.told is not None and bucket.uses is not None:
+                bucket.uses.flags = posted.told.wait()
+        except errors.LandbridgeError as error:
+            failure = error
         self.check_not_broken()
         # One more element tells the others whether this shard failed, so that they do not wait.
         length = bucket.shard.numel()

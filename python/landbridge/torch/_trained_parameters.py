@@ -1,8 +1,9 @@
-"""Trained parameters whose gradients DDP does not average.
+"""Trained parameters whose gradients DDP does not average, or not on all ranks.
 
 DDP chooses its parameters when the wrapper is made. One that is unfrozen or added later keeps the
-gradient of its own rank, and the ranks' weights part. ``State`` asks here at the last bucket of
-each ``backward``, in autograd's thread.
+gradient of its own rank, and the ranks' weights part. So they do where only other ranks have used
+a parameter, since DDP knows of the uses in its own process group alone. ``State`` asks here at the
+last bucket of each ``backward``, in autograd's thread.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ _log = logging.getLogger("landbridge")
 
 #: 16 parameters: the most that an error lists, so that it stays readable.
 _DESCRIBED_MAX = 16
+#: The options of DDP with which a step may leave parameters unused.
+_UNUSED_OPTIONS = ("find_unused_parameters", "static_graph")
 
 
 def describe_bucket(
@@ -27,14 +30,25 @@ def describe_bucket(
 ) -> str:
     """Returns what this rank averages by one collective, for ``RanksDisagree``: ranks compare it by
     a hash. ``names`` may be unknown, and so may the module, whose frozen parameters are listed."""
-    shapes = [str(tuple(parameter.shape)) for parameter in parameters]
+    shapes = [describe_parameter_shape(parameter) for parameter in parameters]
     each = [f"`{name}` {shape}" for name, shape in zip(names, shapes)] or shapes
     text = f"the bucket of this rank has {_list_words(each)}"
     if module is not None:
         every = module.named_parameters()
         frozen = [f"`{name}`" for name, parameter in every if not parameter.requires_grad]
         text = f"{text}; frozen parameters of its module: {_list_words(frozen)}"
-    return f"{text}; a layout is a hash of names, shapes and frozen parameters"
+    return f"{text}; a layout is a hash of names, shapes, strides and frozen parameters"
+
+
+def describe_parameter_shape(parameter: torch.Tensor) -> str:
+    """Returns the shape of a parameter, with the strides of elements that lie in another order than
+    by rows."""
+    strides, shape = dense_parameter_strides(parameter), tuple(parameter.shape)
+    # The stride of a dimension of one element moves nothing.
+    if strides is None or parameter.is_contiguous():
+        return str(shape)
+    moving = [stride for stride, size in zip(strides, shape) if size != 1]
+    return f"{shape} with strides {tuple(moving)}"
 
 
 def _list_words(words: Sequence[str]) -> str:
@@ -44,20 +58,94 @@ def _list_words(words: Sequence[str]) -> str:
     return f"{text} and {more} more" if more > 0 else text
 
 
-class TrainedParameters:
-    """The parameters that DDP averages in one ``backward``, compared with those of its module.
+def dense_parameter_strides(parameter: torch.Tensor) -> tuple[int, ...] | None:
+    """Returns the strides of a parameter whose elements fill their memory, as DDP keeps them in a
+    bucket; ``None`` for another one, which DDP lays out by rows."""
+    filled = 1
+    for stride, size in sorted(zip(parameter.stride(), parameter.shape)):
+        if size != 1 and stride != filled:
+            return None
+        filled *= size
+    return tuple(parameter.stride())
 
-    A communication hook does not learn its wrapper. ``register_comm_hook`` tells it here.
+
+def _may_leave_unused(wrapper: Any) -> bool:
+    """Returns whether a wrapper lets a step leave parameters unused."""
+    return any(getattr(wrapper, option, False) for option in _UNUSED_OPTIONS)
+
+
+class ParameterUses:
+    """The uses of all parameters in one ``backward``.
 
     Attributes:
-        may_be_unused: Whether DDP lets a step leave parameters unused.
+        flags: For each parameter whether it was used: by this rank, until the largest flag of all
+            ranks takes its place.
+    """
+
+    def __init__(self, parameters: Sequence[torch.Tensor], used: Sequence[bool]) -> None:
+        """Begins with the uses of this rank."""
+        self._parameters, self._used = parameters, used
+        self.flags = torch.tensor(used, dtype=torch.uint8)
+
+    def list_used_elsewhere(self) -> set[int]:
+        """Returns the identities of the parameters that only other ranks have used."""
+        told = zip(self._parameters, self._used, self.flags.tolist())
+        return {id(parameter) for parameter, is_used, flag in told if flag and not is_used}
+
+
+class _UseWatch:
+    """The parameters of wrappers that have got a gradient since the last averages.
+
+    DDP counts a parameter as used on the same event, but tells nobody.
     """
 
     def __init__(self) -> None:
+        """Begins without parameters."""
+        self._hooks: dict[int, Any] = {}
+        self._used: set[int] = set()
+
+    def __del__(self) -> None:
+        """Removes the hooks from the parameters."""
+        for hook in self._hooks.values():
+            hook.remove()
+
+    def watch_parameters(self, module: torch.nn.Module) -> None:
+        """Notes from now on when a trained parameter of the module gets a gradient."""
+        used = self._used  # The hooks outlive this object where it ends in a cycle.
+        parameter: Any
+        for parameter in module.parameters():
+            if parameter.requires_grad and id(parameter) not in self._hooks:
+                hook = parameter.register_post_accumulate_grad_hook(
+                    lambda parameter: used.add(id(parameter))
+                )
+                self._hooks[id(parameter)] = hook
+
+    def take_uses(self, parameters: Sequence[torch.Tensor]) -> ParameterUses:
+        """Returns which of these parameters were used, and forgets it."""
+        used = [
+            id(one) in self._used or (id(one) not in self._hooks and one.grad is not None)
+            for one in parameters
+        ]
+        self.forget_uses()
+        return ParameterUses(parameters, used)
+
+    def forget_uses(self) -> None:
+        """Forgets all uses, as those of a step that was given up."""
+        self._used.clear()
+
+
+class TrainedParameters:
+    """The parameters that DDP averages in one ``backward``, compared with those of its module.
+
+    A communication hook does not learn its wrapper. ``register_comm_hook`` tells it here."""
+
+    def __init__(self) -> None:
         """Begins without wrappers, and without buckets of a ``backward``."""
-        self.may_be_unused = False
-        #: Parameters in the buckets of this ``backward``, by identity.
-        self._averaged: set[int] = set()
+        #: Whether DDP lets this ``backward`` leave parameters unused.
+        self._may_be_unused = False
+        #: Parameters in the buckets of this ``backward``, in the order of the buckets, by identity.
+        self._averaged: dict[int, torch.Tensor] = {}
+        self._watch = _UseWatch()
         #: Wrappers that have the hook.
         self._wrappers: list[weakref.ref[Any]] = []
         #: Whether the log has said that a wrapper is unknown.
@@ -70,6 +158,19 @@ class TrainedParameters:
         alive = [known for known in self._wrappers if known() is not None]
         self._wrappers = [*alive, weakref.ref(wrapper)]
         self._bucket_names = {}
+        if _may_leave_unused(wrapper):
+            self._watch.watch_parameters(wrapper.module)
+
+    def take_uses(self, bucket: GradBucket) -> ParameterUses | None:
+        """Returns the uses of all parameters at the last bucket of a ``backward`` that may leave
+        some unused; ``None`` at other buckets."""
+        if not (bucket.is_last() and self._may_be_unused):
+            return None
+        return self._watch.take_uses(list(self._averaged.values()))
+
+    def forget_uses(self) -> None:
+        """Forgets the uses of a step that was given up."""
+        self._watch.forget_uses()
 
     def bucket_names(self, bucket: GradBucket) -> list[str]:
         """Returns the names of a bucket's parameters in their module, on which ranks must agree:
@@ -101,16 +202,15 @@ class TrainedParameters:
         """Adds the parameters of a bucket to those averaged. At the last bucket of a ``backward``,
         returns the names of the trained parameters that were in no bucket; at others, none."""
         if bucket.index() == 0:
-            self._averaged = set()
+            self._averaged, self._may_be_unused = {}, False
         parameters = bucket.parameters()
-        self._averaged.update(map(id, parameters))
+        self._averaged.update((id(parameter), parameter) for parameter in parameters)
         if not bucket.is_last() or not parameters:
             return []
         wrapper = self._find_wrapper(id(parameters[0]))
         if wrapper is None:
             return []
-        options = ("find_unused_parameters", "static_graph")
-        self.may_be_unused = any(getattr(wrapper, option, False) for option in options)
+        self._may_be_unused = _may_leave_unused(wrapper)
         return list(self._list_others(wrapper))
 
     def _list_others(self, wrapper: Any) -> Iterator[str]:

@@ -47,6 +47,11 @@ ONES = numpy.ones(2, "float32")
         ({"out": numpy.ones(3, "float32")}, landbridge.UnsupportedArray, r"shape \(3,\)"),
         ({"out": numpy.ones(2, "float64")}, landbridge.UnsupportedArray, "f64"),
         ({"out": b"12345678"}, landbridge.UnsupportedArray, "writable"),
+        (
+            {"array": numpy.float32(1), "out": numpy.float32(0)},
+            landbridge.UnsupportedArray,
+            "writable",
+        ),
         ({"array": numpy.ones(1 << 22, "float32")}, landbridge.ArenaFull, "larger `arena`"),
     ],
 )
@@ -58,6 +63,30 @@ def test_unusable_posts_are_refused_before_posting(groups, arguments, error, wor
     with pytest.raises(error, match=words):
         groups[0].all_reduce_async(**arguments)
     assert state.entries == {} and state.ended is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda group, array, out: group.reduce_async(array, 1, "sum", out=out),
+        lambda group, array, out: group.broadcast_async(array, out=out),
+        lambda group, array, out: group.receive_async(array, 1, out=out),
+        lambda group, array, out: group.all_gather_async(array, out=[out, out, out]),
+        lambda group, array, out: group.reduce_scatter_async([array] * 3, "sum", out=out),
+        lambda group, array, out: group.gather_async(array, out=[out, out, out]),
+        lambda group, array, out: group.scatter_async([array] * 3, out=out),
+        lambda group, array, out: group.all_to_all_async([array] * 3, out=[out, out, out]),
+    ],
+)
+def test_results_that_cannot_be_written_are_refused_before_posting(groups, call):
+    state = groups[0]._state
+    state.wait_until(lambda: not state.entries, None)
+    frozen = numpy.zeros(2, "float32")
+    frozen.flags.writeable = False
+    for array, out in ((numpy.ones(2, "float32"), frozen), (numpy.float32(1), numpy.float32(0))):
+        with pytest.raises(landbridge.UnsupportedArray, match="writable|dimensions"):
+            call(groups[0], array, out)
+    assert state.entries == {} and not groups[0]._pairs and state.ended is None
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,14 @@ def test_bytes_can_be_contributed_but_hold_no_result(arena):
         arrays.adapt_array(numpy.frombuffer(b"abcd", "float32")).check_writable()
 
 
+def test_numpy_scalars_can_be_contributed_but_hold_no_result(arena):
+    adapter, slot = copy_to_slot_of(arena, numpy.float32(3))
+    assert bytes(slot.view()) == numpy.float32(3).tobytes()
+    with pytest.raises(UnsupportedArray, match="needs a writable array"):
+        adapter.check_writable()
+    arrays.adapt_array(numpy.array(3.0)).check_writable()
+
+
 def test_bf16_as_16_bit_integers_only_when_said_so(arena):
     source = numpy.array([0x3F80, 0x4000], "uint16")
     assert arrays.adapt_array(source).dtype == Dtype.U16
@@ -220,6 +228,22 @@ def test_any_dlpack_array_on_the_cpu(arena):
     assert (adapter.copy_to_new_array(slot) == source).all()
     with pytest.raises(UnsupportedArray, match="on a device"):
         arrays.adapt_array(DlpackArray(source, device=2))
+
+
+class CopyingDlpackArray(DlpackArray):
+    """A DLPack array that hands over a copy of its elements."""
+
+    def __dlpack__(self, **options):
+        return super().__dlpack__(**{**options, "copy": True})
+
+
+def test_dlpack_arrays_that_hand_over_copies_hold_no_result(arena):
+    source = numpy.arange(6, dtype="float32")
+    adapter, slot = copy_to_slot_of(arena, CopyingDlpackArray(source))
+    assert bytes(slot.view()) == source.tobytes()
+    with pytest.raises(UnsupportedArray, match="hands over copies"):
+        adapter.check_writable()
+    arrays.adapt_array(DlpackArray(source)).check_writable()
 
 
 def test_arrays_over_a_slot_are_the_slot(arena):

@@ -273,6 +273,51 @@ def test_a_step_without_wait_is_noticed_at_the_next(groups):
     assert call_for_all(groups, step) == [[1.5] * 5] * 2
 
 
+@pytest.mark.parametrize("is_last_sent", [True, False])
+def test_a_step_before_wait_is_noticed_by_wait(is_last_sent, groups):
+    def run(group):
+        model = PartlyUsedModel()
+        grads = FlatGrads(model, group, bucket_bytes=1)
+        optimizer = torch.optim.SGD([{"params": [model.used, model.also_used]}], lr=0.1)
+        with contextlib.nullcontext() if is_last_sent else grads.no_sync():
+            model(group.rank + 1.0).backward()
+        optimizer.step()
+        with pytest.raises(landbridge.ConfigError, match="`(also_)?used` was changed.*sync_module"):
+            grads.wait()
+        assert model.used.grad.tolist() == [group.rank + 1.0] * 5, "its own gradient"
+        grads.zero()
+        model(group.rank + 1.0).backward()
+        grads.wait()
+        optimizer.step()
+        grads.wait()  # Averages may be applied before it.
+        assert model.used.grad.tolist() == [1.5] * 5
+
+    call_for_all(groups, run)
+
+
+def test_a_last_step_without_wait_is_noticed_at_the_end(groups):
+    def run(group):
+        model = PartlyUsedModel()
+        grads = FlatGrads(model, group)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(group.rank + 1.0).backward()
+        grads.wait()
+        optimizer.step()
+        group.commit(1)
+        grads.zero()
+        with grads.no_sync():
+            model(group.rank + 1.0).backward()
+        model(group.rank + 1.0).backward()
+        optimizer.step()
+        for end in (group.finish, lambda: group.commit(2), group.finish):
+            with pytest.raises(landbridge.ConfigError, match="without `FlatGrads.wait`"):
+                end()
+        del grads
+        assert group.finish()
+
+    call_for_all(groups, run)
+
+
 def test_weights_that_a_recovery_changed_are_no_step_without_wait(groups):
     def step(group):
         model = PartlyUsedModel()

@@ -256,6 +256,25 @@ def test_layers_in_another_order_on_one_rank_stop_all_ranks(groups, one_trainer)
     call_for_all(range(2), step)
 
 
+def test_another_memory_format_on_one_rank_stops_all_ranks(groups, one_trainer):
+    """DDP lays gradients into a bucket by their strides, and the hook averages what it finds."""
+
+    def step(rank):
+        module = torch.nn.Conv2d(3, 4, 3)
+        if rank == 0:
+            module.to(memory_format=torch.channels_last)
+        model = torch.nn.parallel.DistributedDataParallel(module)
+        state = State(groups[rank])
+        model.register_comm_hook(state, all_reduce_hook)
+        with pytest.raises(landbridge.RanksDisagree) as raised, state.typed_errors():
+            model(torch.ones(2, 3, 8, 8)).sum().backward()
+        return str(raised.value)
+
+    here, there = call_for_all(range(2), step)
+    assert "`weight` (4, 3, 3, 3) with strides (27, 1, 9, 3), `bias` (4,);" in here
+    assert "`weight` (4, 3, 3, 3), `bias` (4,);" in there and "shapes, strides" in there
+
+
 class BranchingModule(torch.nn.Module):
     """A module of which a step may leave one layer unused."""
 
@@ -285,6 +304,94 @@ def test_parameters_that_only_one_rank_uses_stay_equal(groups, one_trainer):
 
     one, other = call_for_all([wrap(group) for group in groups], step)
     assert one == other == [[[1.0, 1.0]] * 2, [[0.5, 0.5]] * 2]
+
+
+class UseTrainer:
+    """A rank with a module that may leave its second layer unused, and the optimizer of it."""
+
+    def __init__(self, group, layer, process_group=None, **options):
+        torch.manual_seed(0)
+        self.rank = group.rank
+        self.module = torch.nn.ModuleDict({"always": layer(), "sometimes": layer()})
+        self.module.to(memory_format=torch.channels_last)
+        self.module.forward = self.forward
+        options = {"find_unused_parameters": True, **options}
+        self.model = torch.nn.parallel.DistributedDataParallel(self.module, **options)
+        self.state = State(group, process_group)
+        self.model.register_comm_hook(self.state, all_reduce_hook)
+        self.optimizer = torch.optim.AdamW(self.module.parameters(), 0.1, weight_decay=0.1)
+
+    def forward(self, inputs, scale):
+        outputs = self.module["always"](inputs)
+        return outputs if scale is None else outputs + self.module["sometimes"](inputs) * scale
+
+    def step(self, inputs, scale, set_to_none=True):
+        """Takes a step in which the second layer counts `scale` times; `None` leaves it unused."""
+        self.optimizer.zero_grad(set_to_none)
+        with self.state.typed_errors():
+            self.model(inputs * (self.rank + 1), scale).square().sum().backward()
+        self.optimizer.step()
+
+    def weights(self):
+        """Returns the second layer's gradients and all weights."""
+        grads = [parameter.grad for parameter in self.module["sometimes"].parameters()]
+        return [grad.clone() for grad in grads if grad is not None], module_digest(self.module)
+
+
+def linear_layer():
+    return torch.nn.Linear(4, 4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"gradient_as_bucket_view": True}, {"static_graph": True}, {"process_group": "one"}],
+    ids=lambda options: "".join(options) or "plain",
+)
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+@pytest.mark.parametrize("weight", [1.0, 0.0])
+def test_gradients_of_partly_used_parameters_are_equal(
+    options, set_to_none, scale, weight, groups, one_trainer
+):
+    """The layer's gradient may be zero on the rank that uses it, or count nothing."""
+
+    more = {"process_group": dist.group.WORLD} if "process_group" in options else options
+
+    def run(trainer):
+        inputs = torch.ones(2, 4)
+        if "static_graph" not in options:
+            trainer.step(inputs, 1.0, set_to_none)
+        trainer.state.weight = weight if trainer.rank == 0 else 1.0
+        for _ in range(2):
+            trainer.step(inputs, scale if trainer.rank == 0 else None, set_to_none)
+        return trainer.weights()
+
+    ranks = [UseTrainer(group, linear_layer, **more) for group in groups]
+    (one, digest), (other, other_digest) = call_for_all(ranks, run)
+    assert len(one) == len(other) == 2 and all(map(torch.equal, one, other))
+    assert digest == other_digest
+
+
+def test_gradients_of_unused_parameters_stay_untouched(groups, one_trainer):
+    def run(trainer):
+        trainer.step(torch.ones(2, 4), 1.0)
+        trainer.step(torch.ones(2, 4), None)
+        return trainer.weights()
+
+    one, other = call_for_all([UseTrainer(group, linear_layer) for group in groups], run)
+    assert one == other and one[0] == []
+
+
+def test_unused_gradients_follow_the_memory_format_of_parameters(groups, one_trainer):
+    def run(trainer):
+        inputs = torch.arange(384.0).view(2, 3, 8, 8)
+        for _ in range(2):
+            trainer.step(inputs, 1.0 if trainer.rank == 0 else None)
+        return trainer.weights()
+
+    ranks = [UseTrainer(group, lambda: torch.nn.Conv2d(3, 4, 3)) for group in groups]
+    (one, digest), (other, other_digest) = call_for_all(ranks, run)
+    assert all(map(torch.equal, one, other)) and digest == other_digest
 
 
 def test_a_parameter_frozen_on_one_rank_stops_all_ranks(groups, one_trainer):
