@@ -4,10 +4,10 @@
 //! groups is dropped.
 
 use crate::call_error::CallError;
-use crate::rank_memory::{RankBuffers, RankMemory};
+use crate::call_status::CallStatus;
+use crate::connect_settings::ConnectSettings;
+use crate::rank_memory::{RankMemory, RankMemoryBuffers};
 use crate::rank_poster::{CollectiveCall, RankPoster};
-use crate::settings::ConnectSettings;
-use crate::status::Status;
 use crate::worker::Worker;
 use gateway::client::{AttachOptions, Client, CollectiveSpec, GatewayAddress};
 use gateway::lock::lock_ignoring_poison;
@@ -53,7 +53,7 @@ impl AttachedRank {
                 "gateway and program have different fabrics: {size} ranks at the gateway, \
                  {wanted} in the config"
             );
-            return Err(CallError::new(Status::Refused, text));
+            return Err(CallError::new(CallStatus::Refused, text));
         }
         let start = job.reserve(0)?.address() as usize;
         let bytes = usize::try_from(attach.arena_bytes).unwrap_or(usize::MAX);
@@ -123,14 +123,14 @@ impl AttachedRank {
             timeout: attached_rank_time_left(deadline),
             ..CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum)
         };
-        let buffers = RankBuffers::empty(Dtype::U8);
+        let buffers = RankMemoryBuffers::empty(Dtype::U8);
         let call = CollectiveCall { spec, counts: Counts::Even, buffers };
         let patience = deadline.and_then(|at| at.checked_add(TIMEOUT_REPORT_DELAY_MAX));
         let posted = self.poster.post(&self.job(), call)?;
         posted.wait(patience).map_err(|error| match error.status {
-            Status::WaitTimeout => {
+            CallStatus::WaitTimeout => {
                 let text = "the gateway does not answer; is it stopped, or its host overloaded?";
-                CallError::new(Status::NoGateway, text)
+                CallError::new(CallStatus::NoGateway, text)
             }
             _ => error,
         })

@@ -1,6 +1,6 @@
 //! The error of a call: a status, and a text for people.
 
-use crate::status::Status;
+use crate::call_status::CallStatus;
 use gateway::client::{ArenaFull, AttachError, GroupError, StoreError};
 use gateway::memory::arena::ArenaError;
 use hier_collectives::post::Failure;
@@ -11,33 +11,33 @@ use units::ByteCount;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallError {
     /// The status that the call returns.
-    pub status: Status,
+    pub status: CallStatus,
     /// The cause and the remedy.
     pub text: String,
 }
 
 impl CallError {
     /// Makes an error with this status, which the call returns, and this text for people.
-    pub fn new(status: Status, text: impl Into<String>) -> Self {
+    pub fn new(status: CallStatus, text: impl Into<String>) -> Self {
         Self { status, text: text.into() }
     }
 
-    /// Makes the error of an argument that cannot be used, with [`Status::InvalidArgument`].
+    /// Makes the error of an argument that cannot be used, with [`CallStatus::InvalidArgument`].
     pub fn invalid(text: impl Into<String>) -> Self {
-        Self::new(Status::InvalidArgument, text)
+        Self::new(CallStatus::InvalidArgument, text)
     }
 }
 
 impl From<Failure> for CallError {
     fn from(failure: Failure) -> Self {
-        Self::new(Status::of_failure(failure.code), failure.to_string())
+        Self::new(CallStatus::of_failure(failure.code), failure.to_string())
     }
 }
 
 impl From<ArenaFull> for CallError {
     fn from(full: ArenaFull) -> Self {
         Self::new(
-            Status::ArenaFull,
+            CallStatus::ArenaFull,
             format!(
                 "the arena has no room for {} more: wait for operations whose results were \
                  not fetched, free memory, or connect with a larger arena_bytes",
@@ -50,13 +50,13 @@ impl From<ArenaFull> for CallError {
 impl From<AttachError> for CallError {
     fn from(error: AttachError) -> Self {
         let status = match &error {
-            AttachError::NoGateway { .. } | AttachError::Lost(_) => Status::NoGateway,
-            AttachError::Access(_) | AttachError::Untrusted(_) => Status::AccessDenied,
-            AttachError::Credentials(_) => Status::Config,
-            AttachError::Refused(_) => Status::Refused,
-            AttachError::NoEpoch(_) => Status::NoEpoch,
-            AttachError::Memory(ArenaError::BadSize(_)) => Status::InvalidArgument,
-            AttachError::Memory(_) => Status::LimitReached,
+            AttachError::NoGateway { .. } | AttachError::Lost(_) => CallStatus::NoGateway,
+            AttachError::Access(_) | AttachError::Untrusted(_) => CallStatus::AccessDenied,
+            AttachError::Credentials(_) => CallStatus::Config,
+            AttachError::Refused(_) => CallStatus::Refused,
+            AttachError::NoEpoch(_) => CallStatus::NoEpoch,
+            AttachError::Memory(ArenaError::BadSize(_)) => CallStatus::InvalidArgument,
+            AttachError::Memory(_) => CallStatus::LimitReached,
         };
         Self::new(status, error.to_string())
     }
@@ -65,13 +65,13 @@ impl From<AttachError> for CallError {
 impl From<GroupError> for CallError {
     fn from(error: GroupError) -> Self {
         let status = match &error {
-            GroupError::Failed(failure) => Status::of_failure(failure.code),
+            GroupError::Failed(failure) => CallStatus::of_failure(failure.code),
             GroupError::ArenaFull(full) => return Self::from(*full),
-            GroupError::NotMet(_) => Status::NoEpoch,
+            GroupError::NotMet(_) => CallStatus::NoEpoch,
             GroupError::NoRank
             | GroupError::Twice(_)
             | GroupError::UnknownRank { .. }
-            | GroupError::KeyOrder => Status::InvalidArgument,
+            | GroupError::KeyOrder => CallStatus::InvalidArgument,
         };
         Self::new(status, error.to_string())
     }
@@ -80,9 +80,9 @@ impl From<GroupError> for CallError {
 impl From<StoreError> for CallError {
     fn from(error: StoreError) -> Self {
         let status = match &error {
-            StoreError::Failed(failure) => Status::of_store_failure(failure.code),
+            StoreError::Failed(failure) => CallStatus::of_store_failure(failure.code),
             StoreError::Request(request) => return Self::from(*request),
-            StoreError::Disconnected(_) => Status::GatewayLost,
+            StoreError::Disconnected(_) => CallStatus::GatewayLost,
         };
         Self::new(status, error.to_string())
     }

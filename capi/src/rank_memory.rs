@@ -3,10 +3,10 @@
 //! All groups of the rank use it. Posting threads place contributions and results here.
 
 use crate::call_error::CallError;
+use crate::call_status::CallStatus;
 use crate::memory_in_use::{MemoryInUse, MemoryUse, RangesInUse, ranges_in_use_overlap};
-use crate::operation::Delivery;
+use crate::operation_handle::Delivery;
 use crate::raw::ForeignMemory;
-use crate::status::Status;
 use gateway::client::{ArenaBuffer, ArenaFull, Client, Tensor};
 use gateway::lock::lock_ignoring_poison;
 use gateway::memory::arena::ALIGN_BYTES;
@@ -26,7 +26,7 @@ pub struct RankMemory {
 
 /// The buffers of a collective or send, as the program gives them.
 #[derive(Debug)]
-pub struct RankBuffers {
+pub struct RankMemoryBuffers {
     /// Type of the elements.
     pub dtype: Dtype,
     /// Bytes of the contribution.
@@ -59,7 +59,7 @@ struct PlacedBuffer {
     is_own: bool,
 }
 
-impl RankBuffers {
+impl RankMemoryBuffers {
     /// Makes the buffers of a call without elements, of type `dtype`, such as a barrier's. A send
     /// fills in one of them.
     pub fn empty(dtype: Dtype) -> Self {
@@ -105,9 +105,9 @@ impl RankMemory {
     pub fn place_rank_buffers(
         &self,
         client: &Client,
-        buffers: RankBuffers,
+        buffers: RankMemoryBuffers,
     ) -> Result<PlacedBuffers, CallError> {
-        let RankBuffers { dtype, contribution, result, .. } = buffers;
+        let RankMemoryBuffers { dtype, contribution, result, .. } = buffers;
         let placing = self.in_use.begin_placing();
         let reserve = |bytes| placing.retry(|| client.reserve(bytes));
         let given = self.place(&reserve, contribution.as_ref(), buffers.contribution_bytes)?;
@@ -115,7 +115,7 @@ impl RankMemory {
         // sending from it. This client posts nothing after the end of its connection.
         if let Some(reason) = client.disconnect_reason() {
             let text = format!("{reason}; contribution intact; landbridge_recover attaches again");
-            return Err(CallError::new(Status::GatewayLost, text));
+            return Err(CallError::new(CallStatus::GatewayLost, text));
         }
         if !given.is_own
             && let Some(plain) = &contribution

@@ -4,8 +4,8 @@
 
 use crate::call_error::CallError;
 use crate::memory_in_use::MemoryUse;
-use crate::operation::{Delivery, OperationHandle};
-use crate::rank_memory::{RankBuffers, RankMemory};
+use crate::operation_handle::{Delivery, OperationHandle};
+use crate::rank_memory::{RankMemory, RankMemoryBuffers};
 use crate::worker::{Worker, block_without_worker};
 use gateway::client::{Client, CollectiveSpec, Operation, SendSpec};
 use hier_collectives::descriptor::Counts;
@@ -30,7 +30,7 @@ pub struct CollectiveCall {
     /// Elements of blocks, where the pattern has blocks.
     pub counts: Counts,
     /// Contribution and result.
-    pub buffers: RankBuffers,
+    pub buffers: RankMemoryBuffers,
 }
 
 /// One end of a send as the program asks for it.
@@ -41,7 +41,7 @@ pub struct SendCall {
     /// Whether this rank has the data or gets them.
     pub end: SendCallEnd,
     /// The contribution of a sender, or the result of a receiver.
-    pub buffers: RankBuffers,
+    pub buffers: RankMemoryBuffers,
 }
 
 /// The end of a send that a program posts.

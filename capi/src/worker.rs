@@ -5,8 +5,8 @@
 //! socket and no clock.
 
 use crate::call_error::CallError;
-use crate::raw::without_signals;
-use crate::status::Status;
+use crate::call_status::CallStatus;
+use crate::raw::run_under_signal_mask;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
@@ -39,7 +39,7 @@ impl Worker {
     pub fn start() -> Result<Self, CallError> {
         let limit = |error: io::Error| {
             let text = format!("the thread of the rank cannot start: {error}");
-            CallError::new(Status::LimitReached, text)
+            CallError::new(CallStatus::LimitReached, text)
         };
         let runtime = Builder::new_current_thread().enable_io().enable_time().build();
         let runtime = runtime.map_err(limit)?;
@@ -55,7 +55,7 @@ impl Worker {
             });
         };
         let builder = thread::Builder::new().name("landbridge".to_owned());
-        let thread = without_signals(|| builder.spawn(run)).map_err(limit)?;
+        let thread = run_under_signal_mask(|| builder.spawn(run)).map_err(limit)?;
         Ok(Self { handle, stop: Some(stop), thread: Some(thread) })
     }
 
@@ -73,7 +73,7 @@ impl Worker {
         future: impl Future<Output = T> + Send + 'static,
     ) -> Result<T, CallError> {
         let output = block_without_worker(self.handle.spawn(future));
-        output.map_err(|error| CallError::new(Status::Internal, error.to_string()))
+        output.map_err(|error| CallError::new(CallStatus::Internal, error.to_string()))
     }
 }
 
@@ -88,9 +88,9 @@ impl Drop for Worker {
 }
 
 /// Wakes the thread that runs a future.
-struct CallingThread(Thread);
+struct WorkerlessThread(Thread);
 
-impl Wake for CallingThread {
+impl Wake for WorkerlessThread {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }
@@ -99,7 +99,7 @@ impl Wake for CallingThread {
 /// Runs a future on this thread to its end. It must use neither sockets nor timers, which need
 /// [`Worker`].
 pub fn block_without_worker<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(CallingThread(thread::current())));
+    let waker = Waker::from(Arc::new(WorkerlessThread(thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
@@ -118,7 +118,7 @@ mod tests {
     fn a_panic_of_a_future_is_an_error() {
         let worker = Worker::start().expect("starts");
         let error = worker.run(async { panic!("for this test") }).map(|(): ()| ());
-        assert_eq!(error.map_err(|error| error.status), Err(Status::Internal));
+        assert_eq!(error.map_err(|error| error.status), Err(CallStatus::Internal));
         assert_eq!(worker.run(async { 7 }), Ok(7), "the thread lives on");
     }
 

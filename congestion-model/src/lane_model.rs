@@ -1,8 +1,8 @@
 //! [`LaneModel`]: the phases of a lane, driven by its acknowledgements.
 
-use crate::loss::{LossCounts, LossKind};
+use crate::loss_counts::{LossCounts, LossKind};
 use crate::min_rtt::MinRtt;
-use crate::phase::{Phase, Reason, Rivals};
+use crate::phase::{Phase, PhaseReason, Rivals};
 use crate::rate_filter::RateFilter;
 use crate::round::{Counters, Round, RoundSample};
 use units::{Span, TimeNs};
@@ -37,7 +37,7 @@ pub struct Transition {
     /// The phase after.
     pub to: Phase,
     /// The reason.
-    pub reason: Reason,
+    pub reason: PhaseReason,
 }
 
 /// The measurements of a round that has ended.
@@ -197,9 +197,9 @@ impl LaneModel {
         let is_drained = in_flight as f64 <= drained;
         match self.phase {
             Phase::Drain if is_drained && self.phase_rounds > 0 => {
-                self.enter(Phase::Cruise, Reason::Drained);
+                self.enter(Phase::Cruise, PhaseReason::Drained);
             }
-            Phase::ProbeDown if is_drained => self.enter(Phase::Cruise, Reason::Drained),
+            Phase::ProbeDown if is_drained => self.enter(Phase::Cruise, PhaseReason::Drained),
             _ => {}
         }
     }
@@ -304,28 +304,28 @@ impl LaneModel {
             Phase::Startup => self.look_for_end_of_growth(sample),
             Phase::ProbeUp if self.phase_rounds >= PROBE_UP_ROUNDS => {
                 if !is_queued && sample.rate >= PROBE_GROWTH * self.growth_base {
-                    self.enter(Phase::Startup, Reason::Growth);
+                    self.enter(Phase::Startup, PhaseReason::Growth);
                 } else {
-                    self.enter(Phase::ProbeDown, Reason::RoundsPassed);
+                    self.enter(Phase::ProbeDown, PhaseReason::RoundsPassed);
                 }
             }
             Phase::ProbeRtt if self.phase_rounds >= PROBE_RTT_ROUNDS_BEFORE + PROBE_RTT_ROUNDS => {
                 if let Some(rtt) = self.probed_rtt.take() {
                     self.min_rtt.replace(rtt, now);
                 }
-                self.enter(Phase::ProbeDown, Reason::RoundsPassed);
+                self.enter(Phase::ProbeDown, PhaseReason::RoundsPassed);
             }
             Phase::ProbeDown if self.phase_rounds >= PROBE_DOWN_ROUNDS_MAX => {
-                self.enter(Phase::Cruise, Reason::RoundsPassed);
+                self.enter(Phase::Cruise, PhaseReason::RoundsPassed);
             }
             Phase::Cruise | Phase::ProbeDown if self.min_rtt.is_unseen(now) => {
-                self.enter(Phase::ProbeRtt, Reason::RttUnseen);
+                self.enter(Phase::ProbeRtt, PhaseReason::RttUnseen);
             }
             Phase::Cruise if is_queued && sample.is_limited && self.rivals() == Rivals::Absent => {
                 self.note_standing_queue();
             }
             Phase::Cruise if sample.is_limited && self.phase_rounds >= self.cruise_rounds() => {
-                self.enter(Phase::ProbeUp, Reason::RoundsPassed);
+                self.enter(Phase::ProbeUp, PhaseReason::RoundsPassed);
             }
             _ => {}
         }
@@ -367,7 +367,7 @@ impl LaneModel {
         {
             self.rounds_without_growth += 1;
             if self.rounds_without_growth >= STARTUP_ROUNDS_WITHOUT_GROWTH {
-                self.enter(Phase::Drain, Reason::NoGrowth);
+                self.enter(Phase::Drain, PhaseReason::NoGrowth);
             }
         }
     }
@@ -375,9 +375,9 @@ impl LaneModel {
     /// Ends startup or, without rivals, a probe for more rate, because a queue stands.
     fn note_queue(&mut self) {
         match self.phase {
-            Phase::Startup => self.enter(Phase::Drain, Reason::Queue),
+            Phase::Startup => self.enter(Phase::Drain, PhaseReason::Queue),
             Phase::ProbeUp if self.rivals() == Rivals::Absent && self.phase_rounds > 0 => {
-                self.enter(Phase::ProbeDown, Reason::Queue);
+                self.enter(Phase::ProbeDown, PhaseReason::Queue);
             }
             _ => {}
         }
@@ -391,13 +391,13 @@ impl LaneModel {
         if self.drains_in_vain >= DRAINS_IN_VAIN_MAX {
             (self.drains_in_vain, self.rivals_rounds) = (0, RIVALS_ROUNDS);
         } else {
-            self.enter(Phase::ProbeDown, Reason::Queue);
+            self.enter(Phase::ProbeDown, PhaseReason::Queue);
         }
     }
 
     /// Enters the phase `to`, resets the counters of a phase, and keeps transition and `reason` for
     /// the log.
-    fn enter(&mut self, to: Phase, reason: Reason) {
+    fn enter(&mut self, to: Phase, reason: PhaseReason) {
         debug_assert!(self.phase.may_lead_to(to), "{:?} to {to:?}", self.phase);
         match to {
             Phase::Startup => {

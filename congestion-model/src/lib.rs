@@ -49,12 +49,12 @@
 //! queue it was dropped by it, without it was random, and most bytes in flight at once are an outage.
 
 mod lane_model;
-mod loss;
+mod loss_counts;
 mod min_rtt;
 mod phase;
 mod rate_filter;
 mod round;
 
 pub use lane_model::{FoundPath, LaneModel, LaneTerms, RoundReport, Transition};
-pub use loss::{LossCounts, LossKind};
-pub use phase::{Phase, Reason, Rivals};
+pub use loss_counts::{LossCounts, LossKind};
+pub use phase::{Phase, PhaseReason, Rivals};

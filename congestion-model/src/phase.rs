@@ -28,7 +28,7 @@ pub enum Rivals {
 
 /// The reason for a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+pub enum PhaseReason {
     /// A queue stands before the link.
     Queue,
     /// The delivery rate grew no more.
@@ -99,7 +99,7 @@ impl Phase {
     }
 }
 
-impl Reason {
+impl PhaseReason {
     /// Returns the reason in words, for logs.
     pub const fn text(self) -> &'static str {
         match self {

@@ -3,8 +3,8 @@
 //! An accepted file is written again by this module alone, and must be read as the same file.
 
 use crate::bounds::AllocationBound;
-use gateway::config::{FabricFile, Faults, RegionFile};
-use gateway::wan::connect::addresses::LaneAddresses;
+use gateway::config::{ConfigFaults, FabricFile, RegionFile};
+use gateway::wan::connect::lane_addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Link;
 use std::fmt::Write;
@@ -39,7 +39,7 @@ pub fn region_config(bytes: &[u8]) {
 }
 
 /// Checks that there is a fault, and that each names the problem, the place and accepted values.
-fn check_config_faults(faults: &Faults, path: &Path, text: &str) {
+fn check_config_faults(faults: &ConfigFaults, path: &Path, text: &str) {
     assert!(faults.iter().count() > 0, "refused without a fault");
     let lines = 1 + text.matches('\n').count();
     for fault in faults.iter() {

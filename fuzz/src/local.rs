@@ -3,7 +3,7 @@
 use crate::bounds::AllocationBound;
 use gateway::events::RateChange;
 use gateway::local::operator::OperatorRequest;
-use gateway::local::protocol::{LocalRequest, LocalResponse, read_protocol_message};
+use gateway::local::protocol::{ProtocolRequest, ProtocolResponse, read_protocol_message};
 use gateway::local::remote::pieces::PieceReceiver;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 /// Decodes `bytes` as a request of a trainer, without the frame's length, and panics when the
 /// decoder breaks a promise.
 pub fn local_request(bytes: &[u8]) {
-    let Ok(request) = LOCAL_MESSAGE_BOUND.enforce(bytes, || LocalRequest::decode(bytes)) else {
+    let Ok(request) = LOCAL_MESSAGE_BOUND.enforce(bytes, || ProtocolRequest::decode(bytes)) else {
         return;
     };
     // Compares bytes and not values: a weight may be NaN, which the session refuses later.
@@ -21,11 +21,12 @@ pub fn local_request(bytes: &[u8]) {
 /// Decodes `bytes` as a response to a trainer, without the frame's length, and panics when the
 /// decoder breaks a promise.
 pub fn local_response(bytes: &[u8]) {
-    let Ok(response) = LOCAL_MESSAGE_BOUND.enforce(bytes, || LocalResponse::decode(bytes)) else {
+    let Ok(response) = LOCAL_MESSAGE_BOUND.enforce(bytes, || ProtocolResponse::decode(bytes))
+    else {
         return;
     };
     assert_eq!(response.encode(), bytes, "another encoding");
-    assert_eq!(LocalResponse::decode(bytes), Ok(response), "another response");
+    assert_eq!(ProtocolResponse::decode(bytes), Ok(response), "another response");
 }
 
 /// 4 KiB: the arena of [`piece_stream`], so that mutated offsets lie in it and beyond it.
@@ -37,8 +38,8 @@ pub fn piece_stream(bytes: &[u8]) {
     PIECE_STREAM_BOUND.enforce(bytes, || {
         let (mut stream, mut pieces) = (bytes, PieceReceiver::new());
         while let Ok(message) = ready(read_protocol_message(&mut stream)) {
-            let request = LocalRequest::decode(&message);
-            let Ok(LocalRequest::ContributionPiece { offset, bytes: length }) = request else {
+            let request = ProtocolRequest::decode(&message);
+            let Ok(ProtocolRequest::ContributionPiece { offset, bytes: length }) = request else {
                 continue;
             };
             if offset.checked_add(length.into()).is_none_or(|end| end > PIECE_STREAM_ARENA) {

@@ -4,15 +4,14 @@ use crate::local::PIECE_STREAM_ARENA;
 use gateway::events::{GroupNumber, GroupPlace};
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, MakeGroup, PIECE_BYTES_MAX,
+    Attach, LOCAL_VERSION, MakeGroup, PIECE_BYTES_MAX, ProtocolRequest, ProtocolResponse,
     frame_protocol_message,
 };
 use gateway::local::refusal::{Refusal, RefusalReason};
-use gateway::wan::link::link_message::{LaneWishMessage, LinkMessage, RateOverrideMessage};
+use gateway::wan::link::link_message::{LinkLaneWishMessage, LinkMessage, LinkRateOverrideMessage};
 use hier_collectives::descriptor::{
     AgreedCounts, ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp,
 };
-use hier_collectives::fec::fec_parity_max;
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, Tag,
     TreeIndex,
@@ -21,8 +20,9 @@ use hier_collectives::membership::{Term, TermId, TermMessage, TermStanding};
 use hier_collectives::mesh::MeshReport;
 use hier_collectives::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
 use hier_collectives::post::{Commit, Committed, Failure, FailureCode, Post, RankEvent, Timing};
-use hier_collectives::send_series::SendSeries;
+use hier_collectives::sequence::SendSeries;
 use hier_collectives::store::{StoreMessage, StoreOutcome, StoreQuery, StoreRequest};
+use hier_collectives::tail_fec::tail_fec_parity_max;
 use hier_collectives::topology::LinkState;
 use hier_collectives::wire::{
     Envelope, GroupFacts, Hello, JobFacts, Message, SegmentHeader, SegmentKey, WIRE_VERSION,
@@ -97,7 +97,7 @@ pub fn segment_header_seeds() -> Vec<Vec<u8>> {
         weight,
         parity,
     };
-    let most = fec_parity_max(1 << 20);
+    let most = tail_fec_parity_max(1 << 20);
     let headers = [
         header(1.0, 1 << 20, 0, 0),
         header(2.5, 64, 7, 1),
@@ -168,7 +168,7 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
     let pattern = Pattern::Send { from: RankId(1) };
     messages.push(Message::Announce {
         epoch,
-        sequence: SendSeries { from: RankId(1), tag: Tag(9) }.number_at(41),
+        sequence: SendSeries { from: RankId(1), tag: Tag(9) }.sequence_at(41),
         rank: RankId(1),
         descriptor: Descriptor { pattern, ..matrix_descriptor() },
         all: true,
@@ -205,7 +205,7 @@ pub fn parity_stream_seeds() -> Vec<Vec<u8>> {
 pub fn link_message_seeds() -> Vec<Vec<u8>> {
     let message = |ends: (u16, u16), number, rate: Option<u64>| {
         let ends = (RegionId(ends.0), RegionId(ends.1));
-        LinkMessage::Rate(RateOverrideMessage {
+        LinkMessage::Rate(LinkRateOverrideMessage {
             ends,
             number,
             rate: rate.map(BitRate::from_bits_per_second),
@@ -222,8 +222,8 @@ pub fn link_message_seeds() -> Vec<Vec<u8>> {
             up: vec![GatewayId(0), GatewayId(3)],
             down: vec![GatewayId(2)],
         }),
-        LinkMessage::Lanes(LaneWishMessage { number: 1, wanted: 1, most: 4 }),
-        LinkMessage::Lanes(LaneWishMessage { number: u64::MAX, wanted: 16, most: 16 }),
+        LinkMessage::Lanes(LinkLaneWishMessage { number: 1, wanted: 1, most: 4 }),
+        LinkMessage::Lanes(LinkLaneWishMessage { number: u64::MAX, wanted: 16, most: 16 }),
     ];
     messages.iter().map(LinkMessage::encode).collect()
 }
@@ -275,7 +275,7 @@ pub fn hello_seeds() -> Vec<Vec<u8>> {
 /// Returns seeds of a trainer's requests of every kind.
 pub fn local_request_seeds() -> Vec<Vec<u8>> {
     let attach = |job: &str| {
-        LocalRequest::Attach(Attach {
+        ProtocolRequest::Attach(Attach {
             version: LOCAL_VERSION,
             job: job.to_owned(),
             token: [0x5a; 32].into(),
@@ -283,7 +283,7 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
             arena_bytes: 1 << 30,
         })
     };
-    let post = |op, dtype, weight| LocalRequest::Post {
+    let post = |op, dtype, weight| ProtocolRequest::Post {
         post: Post {
             epoch: Epoch(3),
             sequence: Sequence(41),
@@ -295,61 +295,61 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
         contribution_offset: 0,
         result_offset: 64 << 20,
     };
-    let mut requests = vec![attach("train"), attach(""), LocalRequest::Detach];
+    let mut requests = vec![attach("train"), attach(""), ProtocolRequest::Detach];
     let ops = ReduceOp::ALL.into_iter().cycle();
     requests.extend(Dtype::ALL.into_iter().zip(ops).map(|(dtype, op)| post(op, dtype, 1.0)));
     requests.push(post(ReduceOp::Avg, Dtype::F32, f64::NAN));
     let [to, from]: [Arc<[u64]>; 2] = [[0, 25_000_000, 7].into(), [1, 2, 3].into()];
     for counts in [Counts::ByRank(Arc::clone(&to)), Counts::ByPair { to, from }] {
-        let LocalRequest::Post { post, contribution_offset, result_offset } =
+        let ProtocolRequest::Post { post, contribution_offset, result_offset } =
             post(ReduceOp::Sum, Dtype::U8, 1.0)
         else {
             continue;
         };
         let descriptor = Descriptor { counts: counts.agreed(), ..post.descriptor };
         let post = Post { descriptor, counts, ..post };
-        requests.push(LocalRequest::Post { post, contribution_offset, result_offset });
+        requests.push(ProtocolRequest::Post { post, contribution_offset, result_offset });
     }
     let (epoch, step, timeout) = (Epoch(3), Step(12), Span::from_secs(1800));
-    requests.push(LocalRequest::Commit(Commit { epoch, step, timeout }));
-    let commit = Box::new(LocalRequest::Commit(Commit { epoch, step, timeout }));
-    requests.push(LocalRequest::InGroup(GroupNumber(3), commit));
-    requests.push(LocalRequest::MakeGroup(MakeGroup {
+    requests.push(ProtocolRequest::Commit(Commit { epoch, step, timeout }));
+    let commit = Box::new(ProtocolRequest::Commit(Commit { epoch, step, timeout }));
+    requests.push(ProtocolRequest::InGroup(GroupNumber(3), commit));
+    requests.push(ProtocolRequest::MakeGroup(MakeGroup {
         number: GroupNumber(4),
         parent: GroupNumber(3),
         place: 1 << 32,
         ranks: vec![RankId(1), RankId(2), RankId(7)],
     }));
-    requests.push(LocalRequest::LeaveGroup(GroupNumber(4)));
-    requests.push(LocalRequest::MakeGroup(MakeGroup {
+    requests.push(ProtocolRequest::LeaveGroup(GroupNumber(4)));
+    requests.push(ProtocolRequest::MakeGroup(MakeGroup {
         number: GroupNumber(5),
         parent: GroupNumber::JOB,
         place: GroupPlace::of_pair().0,
         ranks: vec![RankId(1), RankId(7)],
     }));
-    if let LocalRequest::Post { mut post, contribution_offset, result_offset } =
+    if let ProtocolRequest::Post { mut post, contribution_offset, result_offset } =
         post(ReduceOp::Sum, Dtype::U8, 1.0)
     {
-        post.sequence = SendSeries { from: RankId(0), tag: Tag(9) }.number_at(41);
+        post.sequence = SendSeries { from: RankId(0), tag: Tag(9) }.sequence_at(41);
         post.descriptor.pattern = Pattern::Send { from: RankId(0) };
-        let post = Box::new(LocalRequest::Post { post, contribution_offset, result_offset });
-        requests.push(LocalRequest::InGroup(GroupNumber(5), post));
+        let post = Box::new(ProtocolRequest::Post { post, contribution_offset, result_offset });
+        requests.push(ProtocolRequest::InGroup(GroupNumber(5), post));
     }
-    requests.push(LocalRequest::ContributionPiece { offset: 64, bytes: PIECE_BYTES_MAX });
+    requests.push(ProtocolRequest::ContributionPiece { offset: 64, bytes: PIECE_BYTES_MAX });
     let request = StoreRequest::Query(StoreQuery::Wait(vec![b"key".to_vec()]));
-    requests.push(LocalRequest::Store { number: 7, timeout, request });
-    requests.iter().map(LocalRequest::encode).collect()
+    requests.push(ProtocolRequest::Store { number: 7, timeout, request });
+    requests.iter().map(ProtocolRequest::encode).collect()
 }
 
 /// Returns seeds of a trainer's stream without shared memory: requests, with bytes behind pieces.
 pub fn piece_stream_seeds() -> Vec<Vec<u8>> {
     let piece = |offset: u64, bytes: usize| {
-        let request = LocalRequest::ContributionPiece { offset, bytes: bytes as u32 };
+        let request = ProtocolRequest::ContributionPiece { offset, bytes: bytes as u32 };
         [frame_protocol_message(&request.encode()), vec![0x3c; bytes]].concat()
     };
     let others: Vec<u8> =
         local_request_seeds().iter().flat_map(|request| frame_protocol_message(request)).collect();
-    let detach = frame_protocol_message(&LocalRequest::Detach.encode());
+    let detach = frame_protocol_message(&ProtocolRequest::Detach.encode());
     vec![
         [piece(0, 100), piece(100, 28), detach.clone()].concat(),
         [piece(PIECE_STREAM_ARENA - 1, 1), piece(PIECE_STREAM_ARENA, 1)].concat(),
@@ -380,46 +380,48 @@ pub fn local_response_seeds() -> Vec<Vec<u8>> {
     };
     let failed = |code| {
         let failure = Failure::new(code, "gateway west-0 cannot be reached on any lane");
-        LocalResponse::Event(RankEvent::Failed { sequence, failure })
+        ProtocolResponse::Event(RankEvent::Failed { sequence, failure })
     };
     let epoch_began = |committed, ended| {
         let (epoch, next) = (Epoch(3), sequence);
-        LocalResponse::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
+        ProtocolResponse::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
     };
     let disagreed = Failure::new(FailureCode::Disagreement, "rank 2 posted f32, rank 0 bf16");
     let mut responses = vec![
-        LocalResponse::Event(RankEvent::WorldChanged { ranks: vec![RankId(1), RankId(2)] }),
-        LocalResponse::Attached {
+        ProtocolResponse::Event(RankEvent::WorldChanged { ranks: vec![RankId(1), RankId(2)] }),
+        ProtocolResponse::Attached {
             version: LOCAL_VERSION,
             world_size: 4,
             fabric: "two-region".into(),
         },
-        LocalResponse::Refused(Refusal::new(
+        ProtocolResponse::Refused(Refusal::new(
             RefusalReason::Unauthorized,
             "the token is not that of job `train`",
         )),
         epoch_began(None, None),
         epoch_began(Some(Step(12)), Some(disagreed)),
-        LocalResponse::Event(RankEvent::EpochAwaited {
+        ProtocolResponse::Event(RankEvent::EpochAwaited {
             why: "job train: gateway west-0".to_owned(),
         }),
-        LocalResponse::Event(RankEvent::ResultReady { sequence, timing }),
-        LocalResponse::Event(RankEvent::ContributionFree { sequence }),
-        LocalResponse::Event(RankEvent::Committed { step: Step(12) }),
-        LocalResponse::Event(RankEvent::CommitFailed {
+        ProtocolResponse::Event(RankEvent::ResultReady { sequence, timing }),
+        ProtocolResponse::Event(RankEvent::ContributionFree { sequence }),
+        ProtocolResponse::Event(RankEvent::Committed { step: Step(12) }),
+        ProtocolResponse::Event(RankEvent::CommitFailed {
             step: Step(12),
             failure: Failure::new(FailureCode::RegionLost, "region east has all"),
         }),
     ];
     responses.extend(FailureCode::ALL.map(failed));
     let disbanded = RankEvent::Disbanded { failure: Failure::new(FailureCode::BadPost, "full") };
-    responses.push(LocalResponse::Event(disbanded.clone()));
-    responses
-        .push(LocalResponse::InGroup(GroupNumber(4), Box::new(LocalResponse::Event(disbanded))));
+    responses.push(ProtocolResponse::Event(disbanded.clone()));
+    responses.push(ProtocolResponse::InGroup(
+        GroupNumber(4),
+        Box::new(ProtocolResponse::Event(disbanded)),
+    ));
     let answer = Ok(StoreOutcome::Number(7));
-    responses.push(LocalResponse::Event(RankEvent::StoreAnswered { number: 7, answer }));
-    responses.push(LocalResponse::ResultPiece { sequence, offset: 1 << 20, bytes: 4096 });
-    responses.iter().map(LocalResponse::encode).collect()
+    responses.push(ProtocolResponse::Event(RankEvent::StoreAnswered { number: 7, answer }));
+    responses.push(ProtocolResponse::ResultPiece { sequence, offset: 1 << 20, bytes: 4096 });
+    responses.iter().map(ProtocolResponse::encode).collect()
 }
 
 /// Returns seeds of fabric files: the examples, and keys that they lack.

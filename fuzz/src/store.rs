@@ -4,8 +4,8 @@ use crate::bounds::AllocationBound;
 use hier_collectives::codec::FieldReader;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::store::{
-    StoreBallot, StoreCommand, StoreEntry, StoreFailure, StoreFailureCode, StoreMessage,
-    StoreOutcome, StoreQuery, StoreRefusal, StoreRequest, StoreState, StoreVersion,
+    StoreBallot, StoreBallotVersion, StoreCommand, StoreEntry, StoreFailure, StoreFailureCode,
+    StoreMessage, StoreOutcome, StoreQuery, StoreRefusal, StoreRequest, StoreState,
     read_request_answer, write_request_answer,
 };
 
@@ -45,8 +45,10 @@ pub fn store_answer(bytes: &[u8]) {
 
 /// Decodes `bytes` as a snapshot of a store; panics when the decoder breaks a promise.
 pub fn store_snapshot(bytes: &[u8]) {
-    let Ok(state) = SNAPSHOT_BOUND.enforce(bytes, || StoreState::decode(bytes)) else { return };
-    assert_eq!(state.encode(), bytes, "another encoding");
+    let Ok(state) = SNAPSHOT_BOUND.enforce(bytes, || StoreState::decode_snapshot(bytes)) else {
+        return;
+    };
+    assert_eq!(state.encode_snapshot(), bytes, "another encoding");
 }
 
 /// Each kind of request, with a long key and an empty value among them.
@@ -127,10 +129,10 @@ pub fn store_answer_seeds() -> Vec<Vec<u8>> {
 /// Returns seeds of snapshots: of an empty store, and after each command.
 pub fn store_snapshot_seeds() -> Vec<Vec<u8>> {
     let mut state = StoreState::default();
-    let mut seeds = vec![state.encode()];
+    let mut seeds = vec![state.encode_snapshot()];
     for entry in entries() {
         state.apply(&entry);
-        seeds.push(state.encode());
+        seeds.push(state.encode_snapshot());
     }
     seeds
 }
@@ -139,7 +141,7 @@ pub fn store_snapshot_seeds() -> Vec<Vec<u8>> {
 pub(crate) fn store_messages() -> Vec<StoreMessage> {
     let (to, boot) = (BootId(9), BootId(8));
     let ballot = StoreBallot { number: 3, boot };
-    let version = StoreVersion { ballot, index: 41 };
+    let version = StoreBallotVersion { ballot, index: 41 };
     let mut messages = vec![
         StoreMessage::Present { boot },
         StoreMessage::Prepare { ballot, probe: 7 },

@@ -4,11 +4,11 @@ use crate::bounds::AllocationBound;
 use gateway::memory::arena::Arena;
 use gateway::memory::mem_slice::MemSlice;
 use gateway::wan::link::link_message::LinkMessage;
-use gateway::wan::stream::fec_codec::{self, FecShards};
+use gateway::wan::stream::fec_shards::{self, FecShards};
 use hier_collectives::buffer_part;
-use hier_collectives::fec::{SHARD_BYTES, fec_parity_max};
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::plan::TreeDirection;
+use hier_collectives::tail_fec::{SHARD_BYTES, tail_fec_parity_max};
 use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
 
 /// Decodes `bytes` as a job id and a segment header, which begin a stream; panics when the decoder
@@ -39,9 +39,9 @@ pub fn control_message(bytes: &[u8]) {
         }
         Message::Begin { boots, plan, .. } => {
             let gateways = u16::try_from(boots.len()).expect("counted by 16 bits");
-            plan.hash();
+            plan.encoding_hash();
             if plan.prove(gateways.min(PROVED_GATEWAYS_MAX)).is_ok() {
-                let parts = buffer_part::divide_buffer(&plan, BUFFER_BYTES);
+                let parts = buffer_part::divide_into_buffer_parts(&plan, BUFFER_BYTES);
                 let own = parts.iter().zip(&plan.trees).enumerate();
                 let end = own.fold(0, |end, (index, (part, tree))| {
                     if tree.direction == TreeDirection::Results {
@@ -86,13 +86,13 @@ pub fn link_message(bytes: &[u8]) {
 pub fn parity_stream(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_first_chunk::<PARITY_HEAD_BYTES>() else { return };
     let length = u64::from(u16::from_be_bytes([head[0], head[1]]) % PAYLOAD_BYTES_BELOW).max(1);
-    let most = fec_parity_max(length);
+    let most = tail_fec_parity_max(length);
     let count = u16::from(head[2]) % most + 1;
     let (honest, piece) = (head[3] & 1 == 0, usize::from(u16::from_be_bytes([0, head[4]])) * 8 + 1);
     let (order, content) = rest.split_at(rest.len() / 2);
     let byte = |at: usize| content.get(at % content.len().max(1)).copied().unwrap_or(0);
     let payload: Vec<u8> = (0..length as usize).map(|at| byte(at) ^ (at / 251) as u8).collect();
-    let made = fec_codec::encode_fec_parity(&payload.clone().into(), count);
+    let made = fec_shards::encode_fec_parity_shards(&payload.clone().into(), count);
     let forged = || made.iter().enumerate().map(|(at, made)| made ^ byte(at)).collect();
     let stream = [payload.clone(), if honest { made.clone() } else { forged() }].concat();
     // The pieces arrive in this order; each byte arrives once, as QUIC delivers it.

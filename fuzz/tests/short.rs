@@ -94,7 +94,7 @@ fn the_seeds_on_disk_are_those_of_the_code() {
 /// Mutations would hardly reach a new kind of message that has no seed.
 #[test]
 fn every_kind_of_message_has_a_seed() {
-    use gateway::local::protocol::{LocalRequest, LocalResponse};
+    use gateway::local::protocol::{ProtocolRequest, ProtocolResponse};
     use hier_collectives::codec::DecodeError;
     use hier_collectives::wire::Message;
 
@@ -104,10 +104,10 @@ fn every_kind_of_message_has_a_seed() {
             Message::decode(bytes) != Err(DecodeError::Unknown("message"))
         }),
         ("local_request", 0, |bytes| {
-            LocalRequest::decode(bytes) != Err(DecodeError::Unknown("request"))
+            ProtocolRequest::decode(bytes) != Err(DecodeError::Unknown("request"))
         }),
         ("local_response", 0, |bytes| {
-            LocalResponse::decode(bytes) != Err(DecodeError::Unknown("response"))
+            ProtocolResponse::decode(bytes) != Err(DecodeError::Unknown("response"))
         }),
     ];
     for (name, offset, known) in kinds {

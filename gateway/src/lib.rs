@@ -25,7 +25,7 @@
 //! | engine | trainer's task | `RankEvent` by [`events::LocalRankEvents`] | `RANK_EVENTS_MAX` (17,408 a rank) | the trainer is disconnected |
 //! | status server | engine | [`observe::engine_status_request::StatusRequest`] | `STATUS_REQUESTS_MAX` (8) | the request fails as busy |
 //! | engine | lane's control writer | control messages by [`wan::LaneHandle`] | `CONTROL_QUEUE_MAX` (262,144 a lane) and 256 MiB | the connection is closed |
-//! | engine | lanes' senders | segments in [`wan::stream::send_queue`] | the sessions' grants | cannot be: a session queues no more than was granted |
+//! | engine | lanes' senders | segments in [`wan::stream::segment_queue`] | the sessions' grants | cannot be: a session queues no more than was granted |
 //! | in-process connector | listener | `AcceptedConnection` | `PENDING_ACCEPTS_MAX` (64) | the connector waits |
 //! | client's callers | client's writer | requests | `CLIENT_REQUESTS_MAX` (64) | the caller waits |
 //!

@@ -7,8 +7,8 @@ use gateway::host::{
     BoxFuture, Host, LaneThread, RealHost, Task as Work, TaskPanicked, ThreadStart,
 };
 use gateway::local::job_spec::JobSpec;
-use gateway::local::listener;
 use gateway::local::protocol::Token;
+use gateway::local::trainer_listener;
 use gateway::observe::engine_status_request::EngineStatusHandle;
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::wan::connect::tls::Credentials;
@@ -165,7 +165,7 @@ fn gateway_ends_after_panic_of(victim: Victim) {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let host = Arc::new(PanickingHost { victim, is_armed: AtomicBool::new(false) });
-        let (listener, connector) = listener::in_process_listener();
+        let (listener, connector) = trainer_listener::in_process_trainer_listener();
         let (_status, status_requests) = EngineStatusHandle::new();
         let observed = ObservabilitySpec {
             metrics: Arc::new(MetricsRegistry::new()),

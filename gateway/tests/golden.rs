@@ -8,18 +8,19 @@ mod golden_file;
 
 use gateway::events::GroupNumber;
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, MakeGroup, PIECE_BYTES_MAX, TOKEN_BYTES,
+    Attach, LOCAL_VERSION, MakeGroup, PIECE_BYTES_MAX, ProtocolRequest, ProtocolResponse,
+    TOKEN_BYTES,
 };
 use gateway::local::refusal::{Refusal, RefusalReason};
 use hier_collectives::descriptor::{ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step, Tag};
 use hier_collectives::post::{Commit, Failure, FailureCode, Post, RankEvent, Timing};
-use hier_collectives::send_series::SendSeries;
+use hier_collectives::sequence::SendSeries;
 use hier_collectives::store::{
     StoreAnswer, StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery,
     StoreRequest, write_request_answer,
 };
-use hier_collectives::wire::write_group_ranks;
+use hier_collectives::wire::write_group_facts_ranks;
 use serde_json::{Value, json};
 use units::{Span, TimeNs};
 
@@ -63,12 +64,12 @@ fn counts_of(pattern: Pattern, elements: u64) -> Counts {
 fn sequence_of(pattern: Pattern, index: u64) -> Sequence {
     let tag = Tag(0x1234 + index as u16);
     match pattern {
-        Pattern::Send { from } => SendSeries { from, tag }.number_at(1 << (8 * index).min(40)),
+        Pattern::Send { from } => SendSeries { from, tag }.sequence_at(1 << (8 * index).min(40)),
         _ => Sequence(1 << (8 * index).min(63)),
     }
 }
 
-fn requests() -> Vec<LocalRequest> {
+fn requests() -> Vec<ProtocolRequest> {
     let token = std::array::from_fn::<u8, TOKEN_BYTES, _>(|at| 255 - at as u8);
     let attach = |rank, job: &str, arena_bytes| Attach {
         version: LOCAL_VERSION,
@@ -78,11 +79,11 @@ fn requests() -> Vec<LocalRequest> {
         arena_bytes,
     };
     let mut requests = vec![
-        LocalRequest::Attach(attach(0, "train", 1 << 28)),
-        LocalRequest::Attach(attach(u32::MAX, "Überland", u64::MAX)),
-        LocalRequest::Detach,
-        LocalRequest::ContributionPiece { offset: (1 << 40) + 64, bytes: PIECE_BYTES_MAX },
-        LocalRequest::Commit(Commit {
+        ProtocolRequest::Attach(attach(0, "train", 1 << 28)),
+        ProtocolRequest::Attach(attach(u32::MAX, "Überland", u64::MAX)),
+        ProtocolRequest::Detach,
+        ProtocolRequest::ContributionPiece { offset: (1 << 40) + 64, bytes: PIECE_BYTES_MAX },
+        ProtocolRequest::Commit(Commit {
             epoch: Epoch(9),
             step: Step(1 << 40),
             timeout: Span::from_secs(60),
@@ -104,7 +105,7 @@ fn requests() -> Vec<LocalRequest> {
             let pattern = pattern_of(dtype, op, root);
             let counts = counts_of(pattern, elements);
             let agreed = counts.agreed();
-            requests.push(LocalRequest::Post {
+            requests.push(ProtocolRequest::Post {
                 post: Post {
                     epoch: Epoch(u64::MAX - index),
                     sequence: sequence_of(pattern, index),
@@ -127,24 +128,25 @@ fn requests() -> Vec<LocalRequest> {
         }
     }
     for (number, request) in (1 << 40..).zip(store_requests()) {
-        requests.insert(0, LocalRequest::Store { number, timeout: Span::from_secs(300), request });
+        requests
+            .insert(0, ProtocolRequest::Store { number, timeout: Span::from_secs(300), request });
     }
     requests
 }
 
 /// Each kind of request about groups.
-fn group_requests() -> Vec<LocalRequest> {
+fn group_requests() -> Vec<ProtocolRequest> {
     let (epoch, step, timeout) = (Epoch(2), Step(7), Span::from_secs(60));
-    let commit = Box::new(LocalRequest::Commit(Commit { epoch, step, timeout }));
+    let commit = Box::new(ProtocolRequest::Commit(Commit { epoch, step, timeout }));
     vec![
-        LocalRequest::MakeGroup(MakeGroup {
+        ProtocolRequest::MakeGroup(MakeGroup {
             number: GroupNumber(1 << 40),
             parent: GroupNumber(3),
             place: (1 << 63) | 5,
             ranks: vec![RankId(0), RankId(u32::MAX)],
         }),
-        LocalRequest::LeaveGroup(GroupNumber(4)),
-        LocalRequest::InGroup(GroupNumber(1 << 33), commit),
+        ProtocolRequest::LeaveGroup(GroupNumber(4)),
+        ProtocolRequest::InGroup(GroupNumber(1 << 33), commit),
     ]
 }
 
@@ -191,7 +193,7 @@ fn store_answers() -> Vec<StoreAnswer> {
     outcomes.into_iter().map(Ok).chain(failures).collect()
 }
 
-fn responses() -> Vec<LocalResponse> {
+fn responses() -> Vec<ProtocolResponse> {
     let sequence = Sequence(0x1122_3344_5566_7788);
     let timing = Timing {
         posted: TimeNs::from_ns(1),
@@ -202,46 +204,46 @@ fn responses() -> Vec<LocalResponse> {
     let fabric = "two-region".to_owned();
     let epoch_began = |committed, ended| {
         let (epoch, next) = (Epoch(7), Sequence(1 << 33));
-        LocalResponse::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
+        ProtocolResponse::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
     };
     let disagreed = Failure::new(FailureCode::Disagreement, "ranks disagree on length");
     let disbanded = RankEvent::Disbanded { failure: disagreed.clone() };
     let mut responses = vec![
-        LocalResponse::Attached { version: LOCAL_VERSION, world_size: 4, fabric },
-        LocalResponse::Attached { version: 0xffff, world_size: u32::MAX, fabric: String::new() },
+        ProtocolResponse::Attached { version: LOCAL_VERSION, world_size: 4, fabric },
+        ProtocolResponse::Attached { version: 0xffff, world_size: u32::MAX, fabric: String::new() },
         epoch_began(None, None),
         epoch_began(Some(Step(1 << 40)), None),
         epoch_began(None, Some(disagreed)),
-        LocalResponse::Event(RankEvent::WorldChanged { ranks: vec![RankId(1), RankId(258)] }),
-        LocalResponse::Event(RankEvent::EpochAwaited { why: "gateway straße-0".to_owned() }),
-        LocalResponse::ResultPiece { sequence: Sequence(258), offset: 1 << 33, bytes: 1 },
-        LocalResponse::Event(RankEvent::ResultReady { sequence, timing }),
-        LocalResponse::Event(RankEvent::ContributionFree { sequence }),
+        ProtocolResponse::Event(RankEvent::WorldChanged { ranks: vec![RankId(1), RankId(258)] }),
+        ProtocolResponse::Event(RankEvent::EpochAwaited { why: "gateway straße-0".to_owned() }),
+        ProtocolResponse::ResultPiece { sequence: Sequence(258), offset: 1 << 33, bytes: 1 },
+        ProtocolResponse::Event(RankEvent::ResultReady { sequence, timing }),
+        ProtocolResponse::Event(RankEvent::ContributionFree { sequence }),
     ];
     for reason in RefusalReason::ALL {
         let why = "job `train`: no such job, or a wrong token";
-        responses.push(LocalResponse::Refused(Refusal::new(reason, why)));
+        responses.push(ProtocolResponse::Refused(Refusal::new(reason, why)));
     }
     for code in FailureCode::ALL {
         let failure = Failure::new(code, format!("straße {}", code as u8).repeat(80));
-        responses.push(LocalResponse::Event(RankEvent::Failed { sequence, failure }));
+        responses.push(ProtocolResponse::Event(RankEvent::Failed { sequence, failure }));
     }
     let step = Step(u64::MAX);
     let failure = Failure::new(FailureCode::RegionLost, "region east has all");
-    responses.push(LocalResponse::Event(RankEvent::Committed { step }));
+    responses.push(ProtocolResponse::Event(RankEvent::Committed { step }));
     for (number, answer) in (1 << 40..).zip(store_answers()) {
-        responses.push(LocalResponse::Event(RankEvent::StoreAnswered { number, answer }));
+        responses.push(ProtocolResponse::Event(RankEvent::StoreAnswered { number, answer }));
     }
-    responses.push(LocalResponse::Event(RankEvent::CommitFailed { step, failure }));
-    responses.push(LocalResponse::Event(disbanded.clone()));
-    responses.push(LocalResponse::Event(disbanded).of_group(GroupNumber(1 << 33)));
+    responses.push(ProtocolResponse::Event(RankEvent::CommitFailed { step, failure }));
+    responses.push(ProtocolResponse::Event(disbanded.clone()));
+    responses.push(ProtocolResponse::Event(disbanded).of_group(GroupNumber(1 << 33)));
     responses
 }
 
 /// Every variant is named here, so that one without bytes in the file does not compile.
-fn request_fields(request: &LocalRequest) -> (&'static str, Value) {
+fn request_fields(request: &ProtocolRequest) -> (&'static str, Value) {
     match request {
-        LocalRequest::Attach(attach) => {
+        ProtocolRequest::Attach(attach) => {
             let fields = json!({
                 "version": attach.version, "rank": attach.rank.0,
                 "arena_bytes": attach.arena_bytes, "token": hex(&attach.token.0),
@@ -249,7 +251,7 @@ fn request_fields(request: &LocalRequest) -> (&'static str, Value) {
             });
             ("Attach", fields)
         }
-        LocalRequest::Post { post, contribution_offset, result_offset } => {
+        ProtocolRequest::Post { post, contribution_offset, result_offset } => {
             let Descriptor { op, dtype, elements, layout_hash, shape, pattern, counts: _ } =
                 post.descriptor;
             let (operation, root) = pattern.wire_code();
@@ -263,24 +265,24 @@ fn request_fields(request: &LocalRequest) -> (&'static str, Value) {
             });
             ("Post", fields)
         }
-        LocalRequest::Detach => ("Detach", json!({})),
-        LocalRequest::ContributionPiece { offset, bytes } => {
+        ProtocolRequest::Detach => ("Detach", json!({})),
+        ProtocolRequest::ContributionPiece { offset, bytes } => {
             ("ContributionPiece", json!({ "offset": offset, "nbytes": bytes }))
         }
-        LocalRequest::MakeGroup(MakeGroup { number, parent, place, ranks }) => {
+        ProtocolRequest::MakeGroup(MakeGroup { number, parent, place, ranks }) => {
             let mut bytes = Vec::new();
-            write_group_ranks(ranks, &mut bytes);
+            write_group_facts_ranks(ranks, &mut bytes);
             let fields = json!({
                 "number": number.0, "parent": parent.0, "place": place, "ranks": hex(&bytes),
             });
             ("MakeGroup", fields)
         }
-        LocalRequest::LeaveGroup(number) => ("LeaveGroup", json!({ "number": number.0 })),
-        LocalRequest::InGroup(number, request) => {
+        ProtocolRequest::LeaveGroup(number) => ("LeaveGroup", json!({ "number": number.0 })),
+        ProtocolRequest::InGroup(number, request) => {
             let request = hex(&request.encode());
             ("GroupRequest", json!({ "number": number.0, "request": request }))
         }
-        LocalRequest::Store { number, timeout, request } => {
+        ProtocolRequest::Store { number, timeout, request } => {
             let mut bytes = Vec::new();
             request.write_to(&mut bytes);
             let fields = json!({
@@ -288,7 +290,7 @@ fn request_fields(request: &LocalRequest) -> (&'static str, Value) {
             });
             ("StoreRequest", fields)
         }
-        LocalRequest::Commit(Commit { epoch, step, timeout }) => {
+        ProtocolRequest::Commit(Commit { epoch, step, timeout }) => {
             let fields = json!({ "epoch": epoch.0, "step": step.0, "timeout_ns": timeout.ns() });
             ("Commit", fields)
         }
@@ -304,16 +306,16 @@ fn count_lists(counts: &Counts) -> Vec<Vec<u64>> {
     }
 }
 
-fn response_fields(response: &LocalResponse) -> (&'static str, Value) {
+fn response_fields(response: &ProtocolResponse) -> (&'static str, Value) {
     match response {
-        LocalResponse::Attached { version, world_size, fabric } => {
+        ProtocolResponse::Attached { version, world_size, fabric } => {
             let fields = json!({ "version": version, "world_size": world_size, "fabric": fabric });
             ("Attached", fields)
         }
-        LocalResponse::Refused(Refusal { reason, why }) => {
+        ProtocolResponse::Refused(Refusal { reason, why }) => {
             ("Refused", json!({ "reason": *reason as u8, "why": why }))
         }
-        LocalResponse::Event(RankEvent::EpochBegan { epoch, next, committed, ended }) => {
+        ProtocolResponse::Event(RankEvent::EpochBegan { epoch, next, committed, ended }) => {
             let fields = json!({
                 "epoch": epoch.0, "next_sequence": next.0,
                 "has_committed": u8::from(committed.is_some()),
@@ -323,14 +325,14 @@ fn response_fields(response: &LocalResponse) -> (&'static str, Value) {
             });
             ("EpochBegan", fields)
         }
-        LocalResponse::Event(RankEvent::EpochAwaited { why }) => {
+        ProtocolResponse::Event(RankEvent::EpochAwaited { why }) => {
             ("EpochAwaited", json!({ "why": why }))
         }
-        LocalResponse::ResultPiece { sequence, offset, bytes } => {
+        ProtocolResponse::ResultPiece { sequence, offset, bytes } => {
             let fields = json!({ "sequence": sequence.0, "offset": offset, "nbytes": bytes });
             ("ResultPiece", fields)
         }
-        LocalResponse::Event(RankEvent::ResultReady { sequence, timing }) => {
+        ProtocolResponse::Event(RankEvent::ResultReady { sequence, timing }) => {
             let fields = json!({
                 "sequence": sequence.0, "posted_ns": timing.posted.ns(),
                 "wan_begin_ns": timing.wan_begin.ns(), "wan_end_ns": timing.wan_end.ns(),
@@ -338,36 +340,36 @@ fn response_fields(response: &LocalResponse) -> (&'static str, Value) {
             });
             ("ResultReady", fields)
         }
-        LocalResponse::Event(RankEvent::ContributionFree { sequence }) => {
+        ProtocolResponse::Event(RankEvent::ContributionFree { sequence }) => {
             ("ContributionFree", json!({ "sequence": sequence.0 }))
         }
-        LocalResponse::Event(RankEvent::Failed { sequence, failure }) => {
+        ProtocolResponse::Event(RankEvent::Failed { sequence, failure }) => {
             let fields = json!({
                 "sequence": sequence.0, "code": failure.code as u8, "text": failure.text,
             });
             ("Failed", fields)
         }
-        LocalResponse::Event(RankEvent::WorldChanged { ranks }) => {
+        ProtocolResponse::Event(RankEvent::WorldChanged { ranks }) => {
             let mut bytes = Vec::new();
-            write_group_ranks(ranks, &mut bytes);
+            write_group_facts_ranks(ranks, &mut bytes);
             ("WorldChanged", json!({ "ranks": hex(&bytes) }))
         }
-        LocalResponse::Event(RankEvent::Disbanded { failure }) => {
+        ProtocolResponse::Event(RankEvent::Disbanded { failure }) => {
             ("Disbanded", json!({ "code": failure.code as u8, "text": failure.text }))
         }
-        LocalResponse::InGroup(number, response) => {
+        ProtocolResponse::InGroup(number, response) => {
             let response = hex(&response.encode());
             ("GroupResponse", json!({ "number": number.0, "response": response }))
         }
-        LocalResponse::Event(RankEvent::StoreAnswered { number, answer }) => {
+        ProtocolResponse::Event(RankEvent::StoreAnswered { number, answer }) => {
             let mut bytes = Vec::new();
             write_request_answer(answer, &mut bytes);
             ("StoreAnswered", json!({ "number": number, "answer": hex(&bytes) }))
         }
-        LocalResponse::Event(RankEvent::Committed { step }) => {
+        ProtocolResponse::Event(RankEvent::Committed { step }) => {
             ("Committed", json!({ "step": step.0 }))
         }
-        LocalResponse::Event(RankEvent::CommitFailed { step, failure }) => {
+        ProtocolResponse::Event(RankEvent::CommitFailed { step, failure }) => {
             let fields =
                 json!({ "step": step.0, "code": failure.code as u8, "text": failure.text });
             ("CommitFailed", fields)
@@ -387,7 +389,8 @@ fn refused() -> Vec<Value> {
     let (mut two_elements, mut many_dimensions) = (post.clone(), post.clone());
     two_elements[26] = 2;
     many_dimensions[40] = 9;
-    let is_failed = |r: &LocalResponse| matches!(r, LocalResponse::Event(RankEvent::Failed { .. }));
+    let is_failed =
+        |r: &ProtocolResponse| matches!(r, ProtocolResponse::Event(RankEvent::Failed { .. }));
     let failed = responses().into_iter().rfind(is_failed).expect("a failure").encode();
     let mut unknown_code = failed.clone();
     unknown_code[9] = 99;
@@ -430,16 +433,16 @@ fn the_protocol_encodes_the_golden_bytes() {
 #[test]
 fn the_golden_bytes_are_decoded() {
     for request in requests() {
-        assert_eq!(LocalRequest::decode(&request.encode()), Ok(request));
+        assert_eq!(ProtocolRequest::decode(&request.encode()), Ok(request));
     }
     for response in responses() {
-        assert_eq!(LocalResponse::decode(&response.encode()), Ok(response));
+        assert_eq!(ProtocolResponse::decode(&response.encode()), Ok(response));
     }
     for line in refused() {
         let bytes = unhex(line["refused"].as_str().expect("bytes"));
         let read = match line["side"].as_str() {
-            Some("request") => LocalRequest::decode(&bytes).is_ok(),
-            _ => LocalResponse::decode(&bytes).is_ok(),
+            Some("request") => ProtocolRequest::decode(&bytes).is_ok(),
+            _ => ProtocolResponse::decode(&bytes).is_ok(),
         };
         assert!(!read, "{line}");
     }

@@ -26,7 +26,7 @@ pub struct BufferPart {
 /// A tree for results has the part of the tree for partials before it. A small buffer goes to the
 /// express tree, if there is one. An empty part has no segment. Of an empty buffer one part has one
 /// segment: that of the express tree, or else the first.
-pub fn divide_buffer(plan: &Plan, bytes: u64) -> Vec<BufferPart> {
+pub fn divide_into_buffer_parts(plan: &Plan, bytes: u64) -> Vec<BufferPart> {
     let express = plan.uses_express(bytes);
     let weight = |tree: &Tree| match (tree.direction, express) {
         (TreeDirection::Results, _) => 0,
@@ -125,7 +125,7 @@ mod tests {
                 trees: shares.into_iter().chain(express.map(|_| 0)).map(tree).collect(),
             };
             let mut next = 0;
-            for part in divide_buffer(&plan, bytes) {
+            for part in divide_into_buffer_parts(&plan, bytes) {
                 prop_assert_eq!(part.range.start, next);
                 for index in 0..part.segment_count() {
                     let range = part.segment_range(index);
@@ -136,7 +136,7 @@ mod tests {
                 prop_assert_eq!(next, part.range.end);
             }
             prop_assert_eq!(next, bytes);
-            let parts = divide_buffer(&plan, bytes);
+            let parts = divide_into_buffer_parts(&plan, bytes);
             prop_assert!(parts.iter().map(BufferPart::segment_count).sum::<u32>() > 0, "no part has a segment");
             let last = parts.last().map_or(0, BufferPart::segment_count);
             let takes = express.is_some_and(|most| bytes <= most);

@@ -61,7 +61,7 @@ number!(
 );
 
 /// Number of a collective in its job or group. Sends have numbers of their own: see
-/// [`crate::send_series`].
+/// [`crate::sequence`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Sequence(pub u64);
 

@@ -17,9 +17,9 @@ from ._arguments import (
     check_timeout_argument,
     number_argument_or_nan,
 )
-from ._exchange_integers import ExchangeGroup, exchange_integers
+from ._exchange_integers import IntegerExchangeGroup, exchange_integers
 from ._operation import DEFAULT_TIMEOUT_S
-from .errors import ConfigError, RanksDisagree, argument_error, disagreements_with
+from .errors import ConfigError, RanksDisagree, argument_error, error_on_disagreement_with
 
 #: 2^32 samples: the largest global batch that can be split among ranks. Fractions of it are still
 #: exact in a float to far less than one sample.
@@ -34,7 +34,7 @@ SPLIT_CHANGE_STEPS = 5
 SPLIT_CHANGE_GAIN = 0.05
 
 
-def batch_shares(
+def batch_split_shares(
     global_batch: int, speeds: Sequence[float], limits: Sequence[int] | None = None
 ) -> list[int]:
     """Returns each rank's samples of a global batch, in proportion to the ranks' speeds.
@@ -99,7 +99,7 @@ class LocalBatchSplit:
         self._limits = _check_split_limits(limits, len(speeds))
         self._expected = list(speeds)
         #: Each rank's samples of the next step.
-        self.shares = batch_shares(self._global_batch, speeds, self._limits)
+        self.shares = batch_split_shares(self._global_batch, speeds, self._limits)
         #: The ranks' speeds in the last steps, newest last.
         self._recent: list[list[float]] = []
 
@@ -119,7 +119,7 @@ class LocalBatchSplit:
         if len(self._recent) < SPLIT_CHANGE_STEPS:
             return False
         medians = [sorted(of_rank)[SPLIT_CHANGE_STEPS // 2] for of_rank in zip(*self._recent)]
-        other = batch_shares(self._global_batch, medians, self._limits)
+        other = batch_split_shares(self._global_batch, medians, self._limits)
         if other == self.shares or not all(
             self._saves_step_time(other, recent) for recent in self._recent
         ):
@@ -156,7 +156,7 @@ class LocalBatchSplit:
         speeds = self._fill_in_unmeasured_speeds(speeds)
         if all(state == states[0] for state in states):
             return self.handle_speeds(speeds)
-        self.shares = batch_shares(self._global_batch, speeds, self._limits)
+        self.shares = batch_split_shares(self._global_batch, speeds, self._limits)
         self._recent = []
         return True
 
@@ -208,7 +208,7 @@ class BatchSplit:
 
     def __init__(
         self,
-        group: ExchangeGroup,
+        group: IntegerExchangeGroup,
         global_batch: int,
         speeds: Sequence[float],
         limits: Sequence[int] | None,
@@ -277,7 +277,7 @@ class BatchSplit:
             self._split.arguments_hash(),
             self._split.split_hash(),
         ]
-        with disagreements_with(lambda: f"this rank passed layout {layout:#x} to end_step"):
+        with error_on_disagreement_with(lambda: f"this rank passed layout {layout:#x} to end_step"):
             rows = exchange_integers(self._group, given, layout=layout, timeout=timeout)
         bits, agreed, states = rows
         speeds = struct.unpack(f"={len(bits)}d", struct.pack(f"={len(bits)}Q", *bits))

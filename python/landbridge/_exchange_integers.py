@@ -11,7 +11,7 @@ from ._operation import DEFAULT_TIMEOUT_S
 from .errors import ArenaFull, LandbridgeError
 
 
-class ExchangeGroup(Protocol):
+class IntegerExchangeGroup(Protocol):
     """The part of ``Group`` that an exchange needs."""
 
     rank: int
@@ -30,7 +30,7 @@ class ExchangeGroup(Protocol):
 
 
 def exchange_integers(
-    group: ExchangeGroup,
+    group: IntegerExchangeGroup,
     values: Sequence[int],
     *,
     layout: int = 0,

@@ -274,7 +274,7 @@ def find_local_regions_program() -> str:
     Raises:
         LocalRegionsError: There is none.
     """
-    found = program.find_program()
+    found = program.find_landbridge_program()
     if not found:
         raise LocalRegionsError(
             "no `landbridge` program on the PATH; install it with `pip install .`"

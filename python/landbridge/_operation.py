@@ -20,9 +20,9 @@ from ._memory.arena import ArenaSlot, arena_ranges_overlap
 from ._memory.arrays import ArrayAdapter
 from ._waiting import (
     Latch,
-    check_not_ending,
-    check_not_forked,
-    check_not_in_callback,
+    check_not_waiting_at_end,
+    check_not_waiting_after_fork,
+    check_not_waiting_in_callback,
     thread_state,
     wait_in_event_loop,
 )
@@ -110,12 +110,12 @@ class _PendingOperation:
         """Waits for at most ``timeout_s`` seconds until ``latch`` opens, and returns whether it is
         open. Reads from the gateway meanwhile. Raises ``ConfigError`` for a wrong timeout."""
         timeout_s = check_wait_argument(timeout_s)
-        check_not_forked(self._owner)
+        check_not_waiting_after_fork(self._owner)
         group = self._group
         if group is None or latch.is_open:
             return latch.wait(timeout_s)
-        check_not_ending()
-        check_not_in_callback()
+        check_not_waiting_at_end()
+        check_not_waiting_in_callback()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         group._read_until(latch, timeout_s)
         return latch.wait(None if deadline is None else deadline - time.monotonic())
@@ -214,7 +214,7 @@ class Operation(_PendingOperation):
     def __await__(self) -> Generator[Any, None, Any]:
         """Waits in a coroutine as ``wait`` does. A coroutine that is cancelled leaves the
         collective under way."""
-        check_not_forked(self._owner)
+        check_not_waiting_after_fork(self._owner)
         yield from wait_in_event_loop(self._ready)
         return self.wait()
 
@@ -238,7 +238,7 @@ class Operation(_PendingOperation):
         in the caller's thread if the operation is done already. It must neither post nor wait:
         ``InCallback``. An exception in it is logged.
         """
-        check_not_forked(self._owner)
+        check_not_waiting_after_fork(self._owner)
         if not callable(callback):
             raise errors.argument_error("callback", callback, "a function of the operation")
         with self._lock:
@@ -336,7 +336,7 @@ class Commit(_PendingOperation):
 
     def __await__(self) -> Generator[Any, None, None]:
         """Waits in a coroutine as ``wait`` does, while the event loop goes on."""
-        check_not_forked(self._owner)
+        check_not_waiting_after_fork(self._owner)
         yield from wait_in_event_loop(self._done)
         self.wait()
 

@@ -28,7 +28,7 @@ class _ThreadState(threading.local):
 thread_state = _ThreadState()
 
 
-def check_not_in_callback() -> None:
+def check_not_waiting_in_callback() -> None:
     """Raises ``InCallback`` when this thread runs a callback of a collective, where a wait might
     never end."""
     if thread_state.in_callback:
@@ -39,14 +39,14 @@ def check_not_in_callback() -> None:
         )
 
 
-def check_not_forked(owner: int) -> None:
+def check_not_waiting_after_fork(owner: int) -> None:
     """Raises ``ForkedProcess`` unless this process is ``owner``, the process id that connected."""
     if os.getpid() != owner:
         text = f"this process was forked from {owner}, which connected; connect in this process"
         raise errors.ForkedProcess(text)
 
 
-def check_not_ending() -> None:
+def check_not_waiting_at_end() -> None:
     """Raises ``Closed`` once the interpreter ends, as in a ``__del__`` that runs then. Nothing can
     be imported then, and the thread that reads from the gateway has stopped, perhaps with a
     lock."""
@@ -99,8 +99,8 @@ class Latch:
         """
         if self.is_open:
             return True
-        check_not_ending()
-        check_not_in_callback()
+        check_not_waiting_at_end()
+        check_not_waiting_in_callback()
         timeout = -1.0 if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX)
         lock = _thread.allocate_lock()
         lock.acquire()
@@ -119,7 +119,7 @@ def wait_in_event_loop(latch: Latch) -> Generator[Any, None, None]:
     """Waits in a coroutine of ``asyncio`` until the latch is open, while the event loop goes on."""
     if latch.is_open:
         return
-    check_not_in_callback()
+    check_not_waiting_in_callback()
     loop = importlib.import_module("asyncio").get_running_loop()
     opened = loop.create_future()
 

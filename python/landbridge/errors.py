@@ -214,7 +214,7 @@ class RanksDisagree(CollectiveFailed):
 
 
 @contextlib.contextmanager
-def disagreements_with(describe: Callable[[], str]) -> Iterator[None]:
+def error_on_disagreement_with(describe: Callable[[], str]) -> Iterator[None]:
     """Returns a context in which ``RanksDisagree`` says what the caller of a public function
     passed, as ``describe`` tells, and not what that function passed on."""
     try:
@@ -303,10 +303,10 @@ FAILURES: dict[int, type[CollectiveFailed]] = {
 
 def argument_error(name: str, value: Any, accepted: str) -> ConfigError:
     """Returns the error for an argument with a wrong value."""
-    return ConfigError(f"{name} {describe_argument(value)}: accepted: {accepted}")
+    return ConfigError(f"{name} {describe_argument_in_error(value)}: accepted: {accepted}")
 
 
-def describe_argument(value: Any) -> str:
+def describe_argument_in_error(value: Any) -> str:
     """Returns an argument as Python writes it, shortened in the middle where it is long."""
     try:
         return reprlib.repr(value)

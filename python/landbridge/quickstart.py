@@ -24,12 +24,12 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ._config.region_file import parse_bytes
-from ._fidelity import ProcessorTimes, describe_fidelity, judge_fidelity
+from ._config.region_file import parse_region_file_bytes
+from ._fidelity_verdict import FidelityTimes, describe_fidelity_verdict, reach_fidelity_verdict
 from ._group import Group, connect
 from ._local_regions import RelayLink, LocalRegions, LocalRegionsError
 from ._operation import Timing
-from ._quantities import RATES, SIZES, TIMES, round_percent, round_quantity
+from ._rounding import RATES, SIZES, TIMES, round_percent, round_quantity
 from .errors import LandbridgeError
 
 #: 32 samples: the global batch of a training step of the quickstart, of all ranks together. The
@@ -98,7 +98,7 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
     words = [f"--size={options.size}", f"--steps={options.steps}"]
     words += [f"--iterations={options.iterations}"]
     with LocalRegions(ranks=ranks, link=link) as regions:
-        before = ProcessorTimes.read(regions.process_ids())
+        before = FidelityTimes.read(regions.process_ids())
         trainers: list[subprocess.Popen[str]] = []
         try:
             for rank in range(sum(ranks)):
@@ -113,8 +113,8 @@ def _run_quickstart_regions(options: argparse.Namespace) -> int:
             for trainer in trainers:
                 trainer.kill()
                 trainer.wait()
-        after = ProcessorTimes.read(regions.process_ids())
-        fidelity = judge_fidelity(regions.stop_relay()["fidelity"], before, after)
+        after = FidelityTimes.read(regions.process_ids())
+        fidelity = reach_fidelity_verdict(regions.stop_relay()["fidelity"], before, after)
     report = {**_make_quickstart_report(results, options), "fidelity": fidelity}
     if options.json:
         text = json.dumps(report)
@@ -200,7 +200,7 @@ def _print_quickstart_to_terminal(text: str) -> None:
 def _run_quickstart_trainer(options: argparse.Namespace) -> None:
     """Trains and times all-reduces as one rank. Prints JSON objects, one a line: the progress of
     rank 0, then the result."""
-    size = parse_bytes(options.size, "--size") // 4 * 4
+    size = parse_region_file_bytes(options.size, "--size") // 4 * 4
     with connect(config=options.config, rank=options.rank, arena=2 * size + (8 << 20)) as group:
         weights, loss = _train_quickstart(group, options.steps)
         timings, digest = _time_quickstart_all_reduces(group, size, options.iterations)
@@ -367,7 +367,7 @@ def _make_quickstart_report(
 ) -> dict[str, Any]:
     """Returns the quickstart's report: training, times of all-reduces, and the link, from the
     results of all ranks."""
-    size = parse_bytes(options.size, "--size") // 4 * 4
+    size = parse_region_file_bytes(options.size, "--size") // 4 * 4
     by_iteration = zip(*(result["timings"] for result in results))
     stages = [
         _quickstart_stage_seconds([Timing(*timing) for timing in timings])
@@ -477,7 +477,7 @@ def _format_quickstart_table(report: dict[str, Any], columns: int) -> str:
         for claim, found, good in _list_quickstart_checks(report)
     ]
     verdict = "VOID" if report["fidelity"]["void"] else "good"
-    rows.append(("fidelity", describe_fidelity(report["fidelity"]), verdict))
+    rows.append(("fidelity", describe_fidelity_verdict(report["fidelity"]), verdict))
     return _wrap_quickstart_table(rows, columns)
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from landbridge import quickstart
-from landbridge._fidelity import ProcessorTimes, describe_fidelity, judge_fidelity
-from landbridge._quantities import RATES, SIZES, TIMES, round_percent, round_quantity
+from landbridge._fidelity_verdict import FidelityTimes, describe_fidelity_verdict, reach_fidelity_verdict
+from landbridge._rounding import RATES, SIZES, TIMES, round_percent, round_quantity
 
 SCHEMA = Path(__file__).parents[2] / "docs/schemas/commands/quickstart-python.json"
 #: Limit on one run of the quickstart, in seconds, far above its usual time.
@@ -184,20 +184,20 @@ def test_the_table_is_as_wide_as_the_terminal():
 def test_a_machine_busy_with_others_voids_the_run():
     """The same values stand in the tests of ``landbridge quickstart``."""
     relay = {"lateness_ns": {"p999": 400_000}, "void": []}
-    start = ProcessorTimes(0, 0, 0, 0)
+    start = FidelityTimes(0, 0, 0, 0)
 
     def judge(total, idle, own):
-        return judge_fidelity(relay, start, ProcessorTimes(total, idle, 0, own))
+        return reach_fidelity_verdict(relay, start, FidelityTimes(total, idle, 0, own))
 
     assert judge(1000, 0, 950)["void"] == [], "its own processes may use all"
     assert judge(1000, 300, 300)["void"] == [], "others do no harm beside idle processors"
     busy = judge(1000, 20, 600)
     assert busy["void"] == ["the machine was 98 % busy, 38 % with other programs"]
-    assert describe_fidelity(busy) == busy["void"][0]
-    good = describe_fidelity(judge(100, 40, 50))
+    assert describe_fidelity_verdict(busy) == busy["void"][0]
+    good = describe_fidelity_verdict(judge(100, 40, 50))
     assert good == "packets late by 400 us (p99.9), machine busy: 60 %"
-    void = judge_fidelity({**relay, "void": ["it stood still"]}, None, None)
-    assert (describe_fidelity(void), void["machine_busy"]) == ("it stood still", None)
+    void = reach_fidelity_verdict({**relay, "void": ["it stood still"]}, None, None)
+    assert (describe_fidelity_verdict(void), void["machine_busy"]) == ("it stood still", None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

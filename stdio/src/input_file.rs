@@ -19,7 +19,7 @@ const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// The file cannot be read, or is longer; or it is a pipe through which nothing comes.
-pub fn read_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+pub fn read_input_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_input_file(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
@@ -30,12 +30,12 @@ pub fn read_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a text of at most `bytes_max` bytes, as [`read_file_up_to`].
+/// Reads a text of at most `bytes_max` bytes, as [`read_input_file_up_to`].
 ///
 /// # Errors
-/// As of [`read_file_up_to`], or the file is no text in UTF-8.
-pub fn read_text_file_up_to(path: &Path, bytes_max: u64) -> io::Result<String> {
-    let bytes = read_file_up_to(path, bytes_max)?;
+/// As of [`read_input_file_up_to`], or the file is no text in UTF-8.
+pub fn read_input_text_up_to(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let bytes = read_input_file_up_to(path, bytes_max)?;
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "not a text in UTF-8");
     String::from_utf8(bytes).map_err(|_| invalid())
 }
@@ -81,13 +81,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("file");
         std::fs::write(&file, [7; 100]).expect("ours");
-        assert_eq!(read_file_up_to(&file, 100).expect("short enough"), [7; 100]);
-        assert!(read_file_up_to(&file, 99).is_err());
-        let endless = read_file_up_to(Path::new("/dev/zero"), 1 << 16).expect_err("endless");
+        assert_eq!(read_input_file_up_to(&file, 100).expect("short enough"), [7; 100]);
+        assert!(read_input_file_up_to(&file, 99).is_err());
+        let endless = read_input_file_up_to(Path::new("/dev/zero"), 1 << 16).expect_err("endless");
         assert!(endless.to_string().contains("longer than 64 KiB"), "{endless}");
-        assert!(read_text_file_up_to(&file, 100).is_ok());
+        assert!(read_input_text_up_to(&file, 100).is_ok());
         std::fs::write(&file, [0xff]).expect("ours");
-        let error = read_text_file_up_to(&file, 100).expect_err("no text");
+        let error = read_input_text_up_to(&file, 100).expect_err("no text");
         assert!(error.to_string().contains("UTF-8"), "{error}");
     }
 
@@ -96,11 +96,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let pipe = folder.path().join("pipe");
         mkfifoat(CWD, &pipe, Mode::RWXU).expect("a pipe");
-        let error = read_file_up_to(&pipe, 100).expect_err("nobody writes");
+        let error = read_input_file_up_to(&pipe, 100).expect_err("nobody writes");
         assert!(error.to_string().contains("nobody writes"), "{error}");
         let written = pipe.clone();
         let writer = std::thread::spawn(move || std::fs::write(written, "name = 1\n"));
-        assert_eq!(read_text_file_up_to(&pipe, 100).expect("written"), "name = 1\n");
+        assert_eq!(read_input_text_up_to(&pipe, 100).expect("written"), "name = 1\n");
         writer.join().expect("no panic").expect("read");
     }
 }

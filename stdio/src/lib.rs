@@ -22,11 +22,11 @@ mod word_wrap;
 mod write_whole;
 
 pub use columns::{help_columns, output_columns};
-pub use input_file::{open_input_file, read_file_up_to, read_text_file_up_to};
+pub use input_file::{open_input_file, read_input_file_up_to, read_input_text_up_to};
 pub use line_queue::{LineQueue, OwnFormat};
 pub use terminal_signals::{
-    ExitOnSignal, is_hangup_signal_ignored, stop_in_background, unblock_handled_signals,
-    write_in_background,
+    ExitOnTerminalSignal, allow_terminal_background_writes, forbid_terminal_background_writes,
+    is_terminal_hangup_ignored, unblock_terminal_signals,
 };
 pub use word_wrap::wrap_words;
 
@@ -46,7 +46,7 @@ static STDERR_QUEUE: OnceLock<Option<LineQueue>> = OnceLock::new();
 
 /// A report was not written, or only a part of it. The command has failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write to standard output: {0}{remedy}", remedy = write_error_remedy(.0))]
+#[error("cannot write to standard output: {0}{remedy}", remedy = stdout_report_remedy(.0))]
 pub struct UnwrittenReport(io::Error);
 
 impl UnwrittenReport {
@@ -66,7 +66,7 @@ impl From<UnwrittenReport> for io::Error {
 
 /// Returns the limit on the size of files (`ulimit -f`) and the remedy, where a write has met that
 /// limit; else an empty text.
-fn write_error_remedy(error: &io::Error) -> String {
+fn stdout_report_remedy(error: &io::Error) -> String {
     let limit = getrlimit(Resource::Fsize).current;
     let met = limit.filter(|_| error.kind() == io::ErrorKind::FileTooLarge);
     met.map_or_else(String::new, |limit| {
@@ -80,7 +80,7 @@ fn write_error_remedy(error: &io::Error) -> String {
 ///
 /// # Errors
 /// [`UnwrittenReport`]: the reader is gone, or the disk is full.
-pub fn write_report(report: &str) -> Result<(), UnwrittenReport> {
+pub fn write_stdout_report(report: &str) -> Result<(), UnwrittenReport> {
     let report = report.trim_end();
     let text = if report.is_empty() { String::new() } else { format!("{report}\n") };
     let (_, outcome) = write_whole::write_whole(rustix::stdio::stdout(), text.as_bytes());
@@ -98,7 +98,7 @@ pub fn stderr_queue() -> io::Result<&'static LineQueue> {
 }
 
 /// Queues a message and a line break for standard error. The message may be lost.
-pub fn print_message(message: impl Display) {
+pub fn print_stderr_message(message: impl Display) {
     let text = message.to_string();
     let text = text.trim_end();
     match stderr_queue() {
@@ -116,7 +116,7 @@ pub fn print_message(message: impl Display) {
 
 /// Queues progress for standard error if nothing else waits for its reader. Returns whether it was
 /// queued. Progress that is not shown is not counted as lost.
-pub fn show_progress(text: &str) -> bool {
+pub fn show_stderr_progress(text: &str) -> bool {
     stderr_queue().is_ok_and(|queue| queue.offer_progress(text.as_bytes()))
 }
 

@@ -19,7 +19,7 @@ const QUEUE_BYTES_MAX: usize = 1 << 20;
 /// A bounded queue of lines, and the thread that writes them. Dropping it ends the thread once the
 /// thread has written what waits.
 pub struct LineQueue {
-    shared: Arc<SharedQueue>,
+    shared: Arc<SharedLineQueue>,
 }
 
 /// Makes one line, without its line break, of a message or of the notice that lines are missing.
@@ -27,8 +27,8 @@ pub type OwnFormat = fn(&str) -> String;
 
 /// The parts that callers and the writing thread share.
 #[derive(Default)]
-struct SharedQueue {
-    state: Mutex<QueueState>,
+struct SharedLineQueue {
+    state: Mutex<LineQueueState>,
     /// Signals a new text, or the end of the queue.
     arrived: Condvar,
     /// Signals that nothing waits any more.
@@ -36,7 +36,7 @@ struct SharedQueue {
 }
 
 #[derive(Default)]
-struct QueueState {
+struct LineQueueState {
     texts: VecDeque<QueuedText>,
     /// Bytes of all texts that wait, without the one that is being written.
     bytes: usize,
@@ -69,9 +69,9 @@ impl LineQueue {
     /// # Errors
     /// The system gives no thread.
     pub fn start(thread: &str, descriptor: impl AsFd + Send + 'static) -> io::Result<Self> {
-        let shared = Arc::<SharedQueue>::default();
+        let shared = Arc::<SharedLineQueue>::default();
         let writer = Arc::clone(&shared);
-        let body = move || write_queued_texts(&writer, &descriptor);
+        let body = move || write_queued_lines(&writer, &descriptor);
         std::thread::Builder::new().name(thread.to_owned()).spawn(body)?;
         Ok(Self { shared })
     }
@@ -154,14 +154,14 @@ impl Drop for LineQueue {
     }
 }
 
-impl SharedQueue {
+impl SharedLineQueue {
     /// Locks the state. A panic of an observer leaves it whole.
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+    fn lock(&self) -> MutexGuard<'_, LineQueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a text to the queue and wakes the thread.
-    fn push(&self, mut state: MutexGuard<'_, QueueState>, text: QueuedText) {
+    fn push(&self, mut state: MutexGuard<'_, LineQueueState>, text: QueuedText) {
         state.bytes += text.bytes.len();
         state.texts.push_back(text);
         self.arrived.notify_one();
@@ -196,7 +196,7 @@ impl SharedQueue {
     }
 }
 
-impl QueueState {
+impl LineQueueState {
     /// Returns whether nothing waits and nothing is being written.
     fn is_idle(&self) -> bool {
         self.texts.is_empty() && !self.is_writing
@@ -221,7 +221,7 @@ impl QueueState {
 
 /// Writes the texts of a queue to `descriptor` until the queue ends. A text that follows the part
 /// of another begins on a new line.
-fn write_queued_texts(shared: &SharedQueue, descriptor: &impl AsFd) {
+fn write_queued_lines(shared: &SharedLineQueue, descriptor: &impl AsFd) {
     let mut is_torn = false;
     while let Some(mut text) = shared.next_text() {
         if is_torn {

@@ -1,7 +1,7 @@
 //! Signals by which a terminal stops or ends the programs that run in it.
 //!
-//! `main` calls [`unblock_handled_signals`] and [`write_in_background`] before it starts a thread, since
-//! each thread inherits the signals that are blocked. Commands that clean nothing up keep [`ExitOnSignal`].
+//! `main` calls [`unblock_terminal_signals`] and [`allow_terminal_background_writes`] before it starts a thread, since
+//! each thread inherits the signals that are blocked. Commands that clean nothing up keep [`ExitOnTerminalSignal`].
 
 #![expect(unsafe_code, reason = "signal masks, and a handler that ends the process")]
 
@@ -17,8 +17,8 @@ use std::ptr;
 ///
 /// # Errors
 /// The system refuses.
-pub fn write_in_background() -> io::Result<()> {
-    change_signal_mask(SIG_BLOCK, &[SIGTTOU])
+pub fn allow_terminal_background_writes() -> io::Result<()> {
+    change_terminal_signal_mask(SIG_BLOCK, &[SIGTTOU])
 }
 
 /// Unblocks the signals that commands handle, for this thread and those that it starts. A launcher may
@@ -26,22 +26,22 @@ pub fn write_in_background() -> io::Result<()> {
 ///
 /// # Errors
 /// The system refuses.
-pub fn unblock_handled_signals() -> io::Result<()> {
+pub fn unblock_terminal_signals() -> io::Result<()> {
     let handled = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU, SIGXFSZ];
-    change_signal_mask(SIG_UNBLOCK, &handled)
+    change_terminal_signal_mask(SIG_UNBLOCK, &handled)
 }
 
-/// Takes [`write_in_background`] back for this thread, before it becomes a program of the user's,
+/// Takes [`allow_terminal_background_writes`] back for this thread, before it becomes a program of the user's,
 /// which would inherit it.
 ///
 /// # Errors
 /// The system refuses.
-pub fn stop_in_background() -> io::Result<()> {
-    change_signal_mask(SIG_UNBLOCK, &[SIGTTOU])
+pub fn forbid_terminal_background_writes() -> io::Result<()> {
+    change_terminal_signal_mask(SIG_UNBLOCK, &[SIGTTOU])
 }
 
 /// Blocks or unblocks signals for this thread. A thread that has blocked SIGTTOU writes all the same.
-fn change_signal_mask(how: c_int, changed: &[c_int]) -> io::Result<()> {
+fn change_terminal_signal_mask(how: c_int, changed: &[c_int]) -> io::Result<()> {
     let mut signals = MaybeUninit::uninit();
     // SAFETY: the first call initialises the set, which the others change or read.
     let error = unsafe {
@@ -56,16 +56,16 @@ fn change_signal_mask(how: c_int, changed: &[c_int]) -> io::Result<()> {
 
 /// Handlers that end the process on a signal, until they are removed.
 #[derive(Debug, Default)]
-pub struct ExitOnSignal(Vec<SigId>);
+pub struct ExitOnTerminalSignal(Vec<SigId>);
 
-impl ExitOnSignal {
+impl ExitOnTerminalSignal {
     /// Ends the process with an exit code on SIGINT and SIGTERM, and on SIGHUP unless its caller lets it
     /// outlive its terminal. Its files stay as they are.
     ///
     /// # Errors
     /// The system refuses a handler.
     pub fn begin(exit_code: u8) -> io::Result<Self> {
-        let hangup = (!is_hangup_signal_ignored()).then_some(SIGHUP);
+        let hangup = (!is_terminal_hangup_ignored()).then_some(SIGHUP);
         let mut handlers = Self::default();
         for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
             // SAFETY: the handler allocates nothing and takes no lock: it makes one system call.
@@ -89,7 +89,7 @@ impl ExitOnSignal {
 
 /// Returns whether the caller of this program, such as `nohup`, lets it outlive its terminal.
 /// Whoever handles SIGHUP as an interrupt asks first.
-pub fn is_hangup_signal_ignored() -> bool {
+pub fn is_terminal_hangup_ignored() -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: the call changes nothing, and writes the action of the signal; zeros are one, too.
     let action = unsafe {

@@ -9,7 +9,7 @@ pub fn wrap_words(text: &str, columns: u16) -> String {
     let columns = usize::from(columns);
     let mut wrapped = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
-        if word_width(line) <= columns {
+        if wrapped_word_width(line) <= columns {
             wrapped += line
         } else {
             wrap_line(line, columns, &mut wrapped)
@@ -24,7 +24,7 @@ fn wrap_line(line: &str, columns: usize, wrapped: &mut String) {
     let mut width = 0;
     let mut is_first = true;
     for word in line.split(' ') {
-        let added = word_width(word);
+        let added = wrapped_word_width(word);
         if !is_first && width + 1 + added > columns && !word.is_empty() && width > indent {
             wrapped.truncate(wrapped.trim_end_matches(' ').len());
             *wrapped += "\n";
@@ -46,7 +46,7 @@ fn wrap_indent(line: &str, columns: usize) -> usize {
     let body = &line[leading..];
     let second = body.find("  ").map(|end| {
         let gap = body[end..].len() - body[end..].trim_start_matches(' ').len();
-        word_width(&body[..end]) + gap
+        wrapped_word_width(&body[..end]) + gap
     });
     let bullet = if body.starts_with("* ") { 2 } else { 0 };
     let indent = leading + second.unwrap_or(bullet);
@@ -54,7 +54,7 @@ fn wrap_indent(line: &str, columns: usize) -> usize {
 }
 
 /// Returns the number of columns that a text takes, without line breaks and escape sequences.
-fn word_width(text: &str) -> usize {
+fn wrapped_word_width(text: &str) -> usize {
     let mut in_escape = false;
     let mut width = 0;
     for c in text.chars() {

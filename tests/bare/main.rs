@@ -4,7 +4,7 @@ mod limited_socket;
 
 use bytes::Bytes;
 use clap::Parser;
-use gateway::wan::connect::tls::{Credentials, gateway_dns_name};
+use gateway::wan::connect::tls::{Credentials, gateway_identity_dns_name};
 use limited_socket::LimitedSocket;
 use quinn::{Endpoint, EndpointConfig, Runtime, TokioRuntime};
 use scenarios::collectives::quinn_only::{BareError, Settings, exchange};
@@ -143,7 +143,7 @@ async fn exchanges(
     let (endpoint, connection) = match command.dial {
         Some(at) => {
             let endpoint = endpoint(None)?;
-            let to = gateway_dns_name(&command.peer, &command.fabric);
+            let to = gateway_identity_dns_name(&command.peer, &command.fabric);
             let connection = settings.dial(&endpoint, &credentials, port(at), &to).await?;
             (endpoint, connection)
         }

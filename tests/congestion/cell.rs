@@ -1,7 +1,7 @@
 //! One cell of the matrix: transfers of whole gateways over a link whose rate they do not know.
 
 use gateway::client::Client;
-use gateway::wan::link::policy::{ControllerPolicy, LinkPolicy};
+use gateway::wan::link::controller_policy::{ControllerPolicy, LinkPolicy};
 use gateway::wan::link_trace::{LinkTrace, LinkTraceReader, TraceRecord};
 use hier_collectives::bound;
 use scenarios::collectives::series::{post, seconds};
@@ -68,7 +68,7 @@ impl Cell {
         let bdp = shape.rate.bytes_per_second() * shape.rtt.as_secs_f64();
         let bytes = (bdp as u64 * TRANSFER_BDPS).next_multiple_of(4);
         let fabric = Shape { said_rate: None, ..shape.clone() }.fabric();
-        let bound = bound::all_reduce_bound(&fabric, ByteCount::new(bytes)).as_secs_f64();
+        let bound = bound::all_reduce_lower_bound(&fabric, ByteCount::new(bytes)).as_secs_f64();
         let (etas, trace) = simulate(async {
             let (trace, mut reader) = LinkTrace::with_reader();
             let lab = Lab::start_traced(&shape, self.seed, trace).await;

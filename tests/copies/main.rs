@@ -7,9 +7,9 @@ mod counted;
 
 use hier_collectives::buffer_part;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
-use hier_collectives::fec::{SHARD_BYTES, fec_parity_shards};
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::{Plan, Tree};
+use hier_collectives::tail_fec::{SHARD_BYTES, tail_fec_parity_shards};
 use scenarios::lab::mesh::Mesh;
 use scenarios::{Lab, Shape, ppm, simulate};
 use units::Span;
@@ -123,7 +123,7 @@ fn three_regions_copy_what_is_listed() {
     let all_reduce = Operation::AllReduce;
     let copied = simulate(async { copied(&mesh.start(1).await, all_reduce).await });
     let plan = mesh.plan();
-    let parts = plan.trees.iter().zip(buffer_part::divide_buffer(&plan, BYTES));
+    let parts = plan.trees.iter().zip(buffer_part::divide_into_buffer_parts(&plan, BYTES));
     let part = |(tree, part): (&Tree, buffer_part::BufferPart)| {
         (part.range.end - part.range.start) as f64 / BYTES as f64 * of_tree(tree)
     };
@@ -157,12 +157,12 @@ fn parity_makes_its_segments_land() {
     let copied = simulate(async { copied(&Lab::start(&shape, 1).await, all_reduce).await });
     let fabric = shape.fabric();
     let plan: Plan = hier_collectives::plan::make_plan(&fabric).expect("a plan");
-    let tail = plan.fec(&fabric.links()[0], MTU).tail_bytes().min(BYTES);
+    let tail = plan.tail_fec(&fabric.links()[0], MTU).tail_bytes().min(BYTES);
     let landed = tail as f64 / BYTES as f64;
     println!("{tail} of {BYTES} bytes have parity");
     let listed = 2.0 * 2.0 + 2.0 * (CROSSING + landed * LANDING);
     let segment = plan.segment.get();
-    let parity = u64::from(fec_parity_shards(segment, loss, MTU)) * SHARD_BYTES;
+    let parity = u64::from(tail_fec_parity_shards(segment, loss, MTU)) * SHARD_BYTES;
     let more = 2.0 * landed * PARITY * parity as f64 / segment as f64;
     println!("{parity} bytes of parity for each {segment}: {more:.3} copies more at most");
     assert_listed("with parity", copied, listed, OFF_MAX + more / listed);

@@ -1,7 +1,7 @@
 //! Two gateways, a relay and three ranks, each a process, in a folder of their own.
 
 use super::fault::{EAST_RANKS, RANKS, Victim};
-use gateway::loopback::ports;
+use gateway::loopback::port_block;
 use gateway::loopback::two_regions::{Region, TwoRegions};
 use gateway::observe::fetch_status::fetch_status;
 use rustix::process::{Pid, Signal, kill_process};
@@ -58,9 +58,12 @@ impl Deployment {
     /// Starts all processes; the lines of the ranks come over the channel.
     pub fn start(landbridge: &Path) -> io::Result<(Self, mpsc::Receiver<Line>)> {
         let folder = tempfile::tempdir()?;
-        let (east, west, relay) =
-            (ports::free_port_block()?, ports::free_port_block()?, ports::free_port_block()?);
-        let status = [ports::free_port_block()?, ports::free_port_block()?];
+        let (east, west, relay) = (
+            port_block::free_port_block()?,
+            port_block::free_port_block()?,
+            port_block::free_port_block()?,
+        );
+        let status = [port_block::free_port_block()?, port_block::free_port_block()?];
         let (lines, receiver) = mpsc::channel();
         let speeds = |ranks: usize| vec![1.0; ranks];
         let files = TwoRegions {

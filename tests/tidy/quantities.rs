@@ -30,9 +30,9 @@ const PLACES: [&str; 12] = [
 /// Files with exact numbers behind which a unit may stand, each with the reason.
 const EXACT: [(&str, &str); 23] = [
     ("capi/src/raw/foreign_memory.rs", "a length that the caller gave"),
-    ("gateway/src/config/region/tables.rs", "the length of a path beside the most"),
+    ("gateway/src/config/region/region_tables.rs", "the length of a path beside the most"),
     ("gateway/src/local/protocol/mod.rs", "a message's length beside the most"),
-    ("gateway/src/local/slots.rs", "an offset in the arena, and its length"),
+    ("gateway/src/local/slots_in_use.rs", "an offset in the arena, and its length"),
     ("gateway/src/memory/arena.rs", "a length that a trainer claimed, beside the true one"),
     ("gateway/src/observe/engine_status_request.rs", "a constant of whole seconds"),
     ("gateway/src/wan/connect/control_stream.rs", "a frame's length beside the most"),
@@ -45,15 +45,15 @@ const EXACT: [(&str, &str); 23] = [
         "hier-collectives/src/session/action/peer_error.rs",
         "lengths that a peer should not have sent",
     ),
-    ("gateway/src/limits/process.rs", "the limit as `ulimit -t` has it"),
+    ("gateway/src/limits/process_limits.rs", "the limit as `ulimit -t` has it"),
     ("landbridge/src/doctor/peers.rs", "sizes of packets"),
     ("landbridge/src/quickstart/error.rs", "the length of a path beside the most"),
     ("python/landbridge/_memory/arena.py", "bytes that the caller gave"),
     ("python/landbridge/_operation.py", "a timeout that the caller gave"),
     ("python/landbridge/_protocol", "a message's length beside the most"),
-    ("python/landbridge/_quantities.py", "the one way of Python"),
+    ("python/landbridge/_rounding.py", "the one way of Python"),
     ("wan-sim/src", "words of tc and of recordings, and lengths of files beside the most"),
-    ("xtask/src/stages/stage_runner.rs", "whole seconds and minutes that the stages state"),
+    ("xtask/src/stages/stage_run.rs", "whole seconds and minutes that the stages state"),
     ("xtask/src/package", "lengths of files, as `ls -l` has them"),
 ];
 

@@ -83,7 +83,7 @@ impl Row {
 
     /// T* of an all-reduce, in seconds.
     pub fn bound(&self, fabric: &Fabric, bytes: u64) -> f64 {
-        bound::all_reduce_bound(fabric, ByteCount::new(bytes)).as_secs_f64()
+        bound::all_reduce_lower_bound(fabric, ByteCount::new(bytes)).as_secs_f64()
     }
 }
 

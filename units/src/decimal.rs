@@ -1,7 +1,7 @@
 //! Decimal numbers times an integer scale: exact, or in three significant digits.
 
 /// Splits a text such as "0.1 %" into number and unit; `None` where no number comes first.
-pub(crate) fn split_number_and_unit(text: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_decimal_and_unit(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -39,7 +39,7 @@ pub(crate) fn format_decimal(value: u64, units: &[(u64, &str)]) -> String {
             }
             let thousandths = thousandths / u128::from(*scale);
             let number = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
-            Some(format!("{} {unit}", without_trailing_zeros(&number)))
+            Some(format!("{} {unit}", without_decimal_zeros(&number)))
         })
     };
     let shown = below(1000).or_else(|| below(u64::MAX));
@@ -50,10 +50,10 @@ pub(crate) fn format_decimal(value: u64, units: &[(u64, &str)]) -> String {
 /// they do not reach the next unit or 1000. Zeros at the end of a fraction are left out.
 ///
 /// `units` holds scale and name of each unit, largest first.
-pub(crate) fn format_rounded(value: u64, units: &[(u64, &str)]) -> String {
+pub(crate) fn format_rounded_decimal(value: u64, units: &[(u64, &str)]) -> String {
     let mut larger = units.iter().rev().skip(1);
     for (scale, unit) in units.iter().rev() {
-        let number = rounded_number(value as f64 / *scale as f64);
+        let number = rounded_decimal(value as f64 / *scale as f64);
         let reaches_next = larger.next().is_some_and(|(next, _)| {
             let most = (*next as f64 / *scale as f64).min(1000.0);
             number.parse::<f64>().is_ok_and(|rounded| rounded >= most)
@@ -70,7 +70,7 @@ const DECIMALS_MAX: i32 = 9;
 
 /// Returns a number without a unit, such as a ratio, in three significant digits, but with all digits
 /// before the decimal point and at most nine behind it.
-pub fn rounded_number(value: f64) -> String {
+pub fn rounded_decimal(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 99.95 => 0,
         size if size >= 9.995 => 1,
@@ -79,7 +79,7 @@ pub fn rounded_number(value: f64) -> String {
         _ => 0,
     };
     let decimals = decimals.unsigned_abs() as usize;
-    match without_trailing_zeros(&format!("{value:.decimals$}")) {
+    match without_decimal_zeros(&format!("{value:.decimals$}")) {
         "-0" => "0".to_owned(),
         number => number.to_owned(),
     }
@@ -87,12 +87,12 @@ pub fn rounded_number(value: f64) -> String {
 
 /// Returns a measured fraction as a percentage in three significant digits, such as `12.3 %` for
 /// 0.1234.
-pub fn rounded_percent(fraction: f64) -> String {
-    format!("{} %", rounded_number(100.0 * fraction))
+pub fn rounded_decimal_percent(fraction: f64) -> String {
+    format!("{} %", rounded_decimal(100.0 * fraction))
 }
 
 /// Returns a decimal number without the zeros at the end of its fraction.
-fn without_trailing_zeros(number: &str) -> &str {
+fn without_decimal_zeros(number: &str) -> &str {
     match number.contains('.') {
         true => number.trim_end_matches('0').trim_end_matches('.'),
         false => number,
@@ -119,8 +119,8 @@ mod tests {
             (f64::NAN, "NaN %"),
         ];
         for (fraction, text) in cases {
-            assert_eq!(rounded_percent(fraction), text);
+            assert_eq!(rounded_decimal_percent(fraction), text);
         }
-        assert_eq!(rounded_number(0.25), "0.25");
+        assert_eq!(rounded_decimal(0.25), "0.25");
     }
 }

@@ -8,13 +8,13 @@
 //! There are two ways to print: `Display` is exact and parses back, for files, flags, JSON and the
 //! repetition of what somebody has written. `rounded` has three significant digits, for people who
 //! read a measurement or a forecast. Both use the units of the parser, but rounded sizes are always
-//! binary, so that two of them can be compared. [`rounded_percent`] and [`rounded_number`] do so for
+//! binary, so that two of them can be compared. [`rounded_decimal_percent`] and [`rounded_decimal`] do so for
 //! measured fractions and ratios, which may exceed 1 or be below 0.
 
 mod decimal;
 mod quantity;
 mod time;
 
-pub use decimal::{rounded_number, rounded_percent};
+pub use decimal::{rounded_decimal, rounded_decimal_percent};
 pub use quantity::{BitRate, ByteCount, Fraction, QuantityError};
 pub use time::{Span, TimeNs};

@@ -24,7 +24,7 @@ pub(crate) fn parse_quantity(
     wanted: &'static str,
 ) -> Result<u64, QuantityError> {
     let error = || QuantityError { value: text.to_owned(), wanted };
-    let (number, unit) = decimal::split_number_and_unit(text).ok_or_else(error)?;
+    let (number, unit) = decimal::split_decimal_and_unit(text).ok_or_else(error)?;
     let (scale, _) = units.iter().find(|(_, name)| *name == unit).ok_or_else(error)?;
     decimal::scale_decimal(number, *scale).ok_or_else(error)
 }
@@ -57,7 +57,7 @@ impl BitRate {
     }
     /// Returns the rate in three significant digits, such as `447 Mbit/s`.
     pub fn rounded(self) -> String {
-        decimal::format_rounded(self.0, RATE_UNITS)
+        decimal::format_rounded_decimal(self.0, RATE_UNITS)
     }
 }
 
@@ -102,7 +102,7 @@ impl ByteCount {
     }
     /// Returns the size in three significant digits and a binary unit, such as `342 MiB`.
     pub fn rounded(self) -> String {
-        decimal::format_rounded(self.0, ROUNDED_SIZE_UNITS)
+        decimal::format_rounded_decimal(self.0, ROUNDED_SIZE_UNITS)
     }
     /// Returns the size for people who compare it with `other`: rounded, but in whole bytes where the
     /// two would look the same and are not.

@@ -80,7 +80,7 @@ impl Span {
     }
     /// Returns the time in three significant digits, such as `76.4 us`.
     pub fn rounded(self) -> String {
-        decimal::format_rounded(self.0, ROUNDED_TIME_UNITS)
+        decimal::format_rounded_decimal(self.0, ROUNDED_TIME_UNITS)
     }
     /// Returns the span as the standard library's [`Duration`].
     pub const fn duration(self) -> Duration {

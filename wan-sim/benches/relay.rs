@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use units::Span;
 use verdict::{verdict, void};
-use wan_sim::relay::{Forward, Relay, RelaySpec};
+use wan_sim::relay::{Forward, RelaySpec, RunningRelay};
 use wan_sim::{FidelityReport, LinkSpec};
 
 /// 1,400 bytes: UDP payload of each datagram of the measured flow.
@@ -102,7 +102,7 @@ fn relayed(target: &UdpSocket, delay: Span) -> Relayed {
         conditions: Default::default(),
         seed: 1,
     };
-    let relay = Relay::start(&spec).unwrap();
+    let relay = RunningRelay::start(&spec).unwrap();
     let gbits = flow(target, relay.listening()[0].address, delay.duration());
     Relayed { gbits, report: relay.fidelity() }
 }

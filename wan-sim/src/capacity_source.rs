@@ -49,7 +49,7 @@ impl CapacitySource {
             Self::Synthetic(kind) => return Ok(kind.generate(seed)),
             Self::File(path) => folder.join(path),
         };
-        match stdio::read_text_file_up_to(&path, FILE_BYTES_MAX) {
+        match stdio::read_input_text_up_to(&path, FILE_BYTES_MAX) {
             Err(source) => Err(CapacitySourceError::Unreadable { path, source }),
             Ok(text) => text.parse().map_err(|source| CapacitySourceError::Wrong { path, source }),
         }

@@ -18,14 +18,12 @@
 mod capacity_source;
 #[cfg(feature = "cli")]
 pub mod cli;
-#[cfg(any(feature = "lab", feature = "relay"))]
-mod clock;
 mod fidelity;
 #[cfg(feature = "lab")]
 pub mod lab;
 mod link;
 #[cfg(any(feature = "lab", feature = "relay", feature = "virtual-net"))]
-mod lock;
+mod mutex;
 pub mod netem;
 mod portable_math;
 #[cfg(any(feature = "lab", feature = "relay"))]
@@ -34,11 +32,13 @@ mod random_stream;
 pub mod recording;
 #[cfg(feature = "relay")]
 pub mod relay;
+#[cfg(any(feature = "lab", feature = "relay"))]
+mod run_clock;
 #[cfg(feature = "topology")]
 pub mod tc;
 #[cfg(feature = "topology")]
 pub mod topology;
-mod trace;
+mod trace_hash;
 #[cfg(feature = "virtual-net")]
 mod virtual_net;
 #[cfg(feature = "virtual-net")]
@@ -50,12 +50,12 @@ pub use fidelity::{Elapsed, Fidelity, FidelityLimits, FidelityReport};
 pub use link::{
     CapacityError, CapacityRecording, Change, Codel, Conditions, ConditionsError, CrossKind,
     CrossReport, CrossTraffic, CrossTrafficError, DELAY_MAX, DELIVERY_BYTES, Decided, Delivery,
-    Discipline, DropReason, EmulatedLink, EventLabel, Fate, FateCounters, GilbertElliott, Jitter,
-    LinkEvent, LinkSpec, Loss, MarkReason, Moved, Order, Packet, PacketFates, PacketFlow,
+    Discipline, DropReason, EmulatedLink, Fate, FateCounters, GilbertElliott, Jitter, LinkEvent,
+    LinkEventLabel, LinkSpec, Loss, MarkReason, Moved, Order, Packet, PacketFates, PacketFlow,
     PacketName, Policer, QueueSize, Red, Reorder, Script, Shape, SpecError, SyntheticCapacity,
-    jain_fairness,
+    jain_fairness_of_cross_reports,
 };
-pub use trace::{TraceHash, TraceRecord};
+pub use trace_hash::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]
 pub use virtual_net::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered, VirtualNet};
 #[cfg(feature = "virtual-net")]

@@ -18,11 +18,11 @@ struct Arguments {
 /// Runs the program `wan-sim` with the arguments of this process. Returns its exit code.
 fn main() -> ExitCode {
     // Without it a launcher that has blocked a signal for itself blocks it here, too.
-    let _ = stdio::unblock_handled_signals();
+    let _ = stdio::unblock_terminal_signals();
     // Without it a terminal may stop a command that runs in its background, as users can ask for.
-    let _ = stdio::write_in_background();
-    let code = match cli::parse_command_line::<Arguments>() {
-        Ok(arguments) => cli::run_command(&arguments.command),
+    let _ = stdio::allow_terminal_background_writes();
+    let code = match cli::parse_arguments_or_usage::<Arguments>() {
+        Ok(arguments) => cli::run_wan_sim_command(&arguments.command),
         Err(error) => cli::explain_usage_error::<Arguments>(&error),
     };
     stdio::flush_stderr();

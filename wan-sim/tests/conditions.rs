@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex};
 use units::{ByteCount, Span, TimeNs};
 use wan_sim::topology::Topology;
 use wan_sim::{
-    Codel, Conditions, CrossKind, CrossTraffic, Discipline, EmulatedLink, EventLabel, Fate,
-    LinkSpec, MarkReason, Packet, PacketFlow, Script, VirtualExecutor, VirtualNet, jain_fairness,
+    Codel, Conditions, CrossKind, CrossTraffic, Discipline, EmulatedLink, Fate, LinkEventLabel,
+    LinkSpec, MarkReason, Packet, PacketFlow, Script, VirtualExecutor, VirtualNet,
+    jain_fairness_of_cross_reports,
 };
 
 const CLIENT: &str = "10.0.0.1:4433";
@@ -129,7 +130,7 @@ fn marks_reach_the_receiver() {
             assert!(marked > 0, "{words}");
             assert_eq!(
                 *labels.lock().unwrap(),
-                vec![EventLabel::Marked(reason); marked],
+                vec![LinkEventLabel::Marked(reason); marked],
                 "{words}"
             );
         })
@@ -170,7 +171,7 @@ fn real_flows_share_a_link_with_cross_traffic() {
         shares.push((25.0 / 30.6) * 1500.0 * (counters.packets - counters.drops()) as f64);
         let total = shares.iter().sum::<f64>();
         assert!((55e6..63e6).contains(&total), "{shares:?}");
-        assert!(jain_fairness(&shares) > 0.7, "{shares:?}");
+        assert!(jain_fairness_of_cross_reports(&shares) > 0.7, "{shares:?}");
     })
     .unwrap();
 }

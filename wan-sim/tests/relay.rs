@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use wan_sim::LinkSpec;
 use wan_sim::netem::Netem;
 use wan_sim::recording::{Recorder, replay};
-use wan_sim::relay::{Forward, OwnDrops, Relay, RelayError, RelaySpec};
+use wan_sim::relay::{Forward, OwnDrops, RelayError, RelaySpec, RunningRelay};
 
 fn link(rate: &str, delay: &str) -> LinkSpec {
     LinkSpec::new(rate.parse().unwrap(), delay.parse().unwrap()).unwrap()
@@ -26,7 +26,7 @@ fn socket() -> UdpSocket {
     socket
 }
 
-fn start(targets: &[&UdpSocket], spec: LinkSpec) -> Relay {
+fn start(targets: &[&UdpSocket], spec: LinkSpec) -> RunningRelay {
     let forwards = targets
         .iter()
         .map(|target| Forward {
@@ -34,7 +34,7 @@ fn start(targets: &[&UdpSocket], spec: LinkSpec) -> Relay {
             target: target.local_addr().unwrap(),
         })
         .collect();
-    Relay::start(&RelaySpec {
+    RunningRelay::start(&RelaySpec {
         forwards,
         forward: spec,
         backward: spec,
@@ -212,7 +212,7 @@ fn a_relays_recording_replays_in_the_core() {
     let forward =
         Forward { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr().unwrap() };
     let file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
-    let relay = Relay::start_recording(
+    let relay = RunningRelay::start_recording(
         &RelaySpec {
             forwards: vec![forward],
             forward: words.link,
@@ -246,7 +246,7 @@ fn a_taken_address_is_the_callers_fault() {
     let forward =
         Forward { listen: taken.local_addr().unwrap(), target: taken.local_addr().unwrap() };
     let spec = link("1 Gbit/s", "1 ms");
-    let error = Relay::start(&RelaySpec {
+    let error = RunningRelay::start(&RelaySpec {
         forwards: vec![forward],
         forward: spec,
         backward: spec,

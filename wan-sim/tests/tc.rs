@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use wan_sim::tc::{
-    HostCommands, TcError, ToolOutput, VerifyError, render_tc_commands, verify_shaping,
-    verify_that_queues_are_ours,
+    HostCommands, TcError, ToolOutput, VerifyError, render_shaping_commands,
+    verify_queues_are_ours, verify_shaping,
 };
 use wan_sim::topology::Topology;
 
@@ -25,7 +25,7 @@ fn rendered(keys: &str) -> Result<Vec<HostCommands>, TcError> {
     let sites =
         "[site.a]\naddresses = ['192.0.2.1']\n[site.b]\naddresses = ['192.0.2.2', '2001:db8::2']\n";
     fs::write(&file, format!("{sites}[link.a-b]\n{keys}")).unwrap();
-    render_tc_commands(&Topology::load(&file).unwrap(), Some("eth0"))
+    render_shaping_commands(&Topology::load(&file).unwrap(), Some("eth0"))
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn an_address_goes_one_way() {
              [site.c]\naddresses = {c}\n[link.a-b]\n{link}[link.a-c]\n{link}"
         );
         fs::write(&file, text).unwrap();
-        render_tc_commands(&Topology::load(&file).unwrap(), Some("eth0"))
+        render_shaping_commands(&Topology::load(&file).unwrap(), Some("eth0"))
     };
     // As where two gateways of a region are on one host.
     let hosts = of("['192.0.2.2', '192.0.2.2']", "['192.0.2.3']").unwrap();
@@ -263,8 +263,8 @@ fn kernel_state_is_compared_with_the_file() {
     assert!(matches!(other, VerifyError::NotApplied { .. }), "{other:?}");
     // Only what is ours would be removed.
     assert!(
-        verify_that_queues_are_ours(&good[0])
-            && !verify_that_queues_are_ours(
+        verify_queues_are_ours(&good[0])
+            && !verify_queues_are_ours(
                 "qdisc htb 1: root refcnt 2\nqdisc fq_codel 10: parent 1:1\n"
             )
     );
@@ -314,7 +314,7 @@ fn tc_understands_what_is_rendered() {
          overhead_bytes = 38\nloss = '1 %'\nmark_losses = true\nduplicate = '1 %'\n\
          corrupt = '1 %'\nreorder = '1 %'\ngap = 5\n",
     );
-    let lab = render_tc_commands(&Topology::load(Path::new(LAB)).unwrap(), None);
+    let lab = render_shaping_commands(&Topology::load(Path::new(LAB)).unwrap(), None);
     let mut wrong = Vec::new();
     for host in all.unwrap().into_iter().chain(lab.unwrap()) {
         for (_, words) in host.netems {

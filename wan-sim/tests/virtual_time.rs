@@ -9,7 +9,7 @@ use std::io::IoSliceMut;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use units::{ByteCount, Span, TimeNs};
-use wan_sim::topology::{Topology, site_addresses};
+use wan_sim::topology::{Topology, topology_path_site_addresses};
 use wan_sim::{LinkSpec, Packet, VirtualExecutor, VirtualNet};
 
 const CLIENT: &str = "10.0.0.1:4433";
@@ -87,7 +87,7 @@ fn a_lab_file_works_in_virtual_time() {
     let time = VirtualExecutor::new();
     let net = VirtualNet::under(&time);
     let sites = net.lay_out_sites(&topology);
-    assert_eq!(sites[1], site_addresses(1).0);
+    assert_eq!(sites[1], topology_path_site_addresses(1).0);
     let ends = [0, 1].map(|site| SocketAddr::new(sites[site], 4433));
     let at = move |site: usize| ends[site];
     let (a, b) = (net.bind(at(0)).unwrap(), net.bind(at(1)).unwrap());

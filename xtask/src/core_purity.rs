@@ -34,7 +34,7 @@ pub fn check_core_purity(root: &Path) -> Result<(), CommandFailure> {
         if !status.success() {
             return Err(tree.failure(&status));
         }
-        let found = core_forbidden_packages(&packages, sibling);
+        let found = forbidden_by_core_purity(&packages, sibling);
         if !found.is_empty() {
             let why = format!("{core} must not depend on {}", found.join(", "));
             return Err(tree.failure(&why));
@@ -45,7 +45,7 @@ pub fn check_core_purity(root: &Path) -> Result<(), CommandFailure> {
 }
 
 /// Returns the forbidden packages among the lines of `cargo tree --prefix none`, each once.
-fn core_forbidden_packages<'a>(packages: &'a str, sibling: &str) -> Vec<&'a str> {
+fn forbidden_by_core_purity<'a>(packages: &'a str, sibling: &str) -> Vec<&'a str> {
     let names = packages.lines().filter_map(|line| line.split(' ').next());
     let hits = names.filter(|name| FORBIDDEN_PACKAGES.contains(name) || *name == sibling);
     let mut found: Vec<&str> = hits.collect();
@@ -56,13 +56,13 @@ fn core_forbidden_packages<'a>(packages: &'a str, sibling: &str) -> Vec<&'a str>
 
 #[cfg(test)]
 mod tests {
-    use super::core_forbidden_packages;
+    use super::forbidden_by_core_purity;
 
     #[test]
     fn a_forbidden_crate_is_named_once() {
         let tree = "hier-collectives v0.1.0 (dir)\nhalf v2.0.0\ntokio v1.0.0\ntokio v1.0.0 (*)\n\
                     tokio-macros v2.0.0 (proc-macro)\nwan-sim v0.1.0 (dir)";
-        assert_eq!(core_forbidden_packages(tree, "wan-sim"), ["tokio", "wan-sim"]);
-        assert_eq!(core_forbidden_packages("half v2.0.0", "wan-sim"), [""; 0]);
+        assert_eq!(forbidden_by_core_purity(tree, "wan-sim"), ["tokio", "wan-sim"]);
+        assert_eq!(forbidden_by_core_purity("half v2.0.0", "wan-sim"), [""; 0]);
     }
 }

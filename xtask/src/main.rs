@@ -5,10 +5,10 @@ mod command_line;
 mod core_purity;
 mod deploy;
 mod faults;
+mod installed_programs;
 mod package;
-mod programs;
 mod python;
-mod quickstart;
+mod quickstart_check;
 mod simulate;
 mod stages;
 mod tally;
@@ -26,24 +26,23 @@ fn main() -> ExitCode {
     match arguments[..] {
         ["check"] => stages::test_stages::run_fast_test_stages(),
         ["test", ref flags @ ..] => {
-            stages::test_stages::run_all_test_stages(flags).unwrap_or_else(print_usage_error)
+            stages::test_stages::run_all_test_stages(flags).unwrap_or_else(print_xtask_usage_error)
         }
-        ["python", ref flags @ ..] => {
-            stages::test_stages::run_python_test_stages(flags).unwrap_or_else(print_usage_error)
-        }
+        ["python", ref flags @ ..] => stages::test_stages::run_python_test_stages(flags)
+            .unwrap_or_else(print_xtask_usage_error),
         ["bench", "train", "--quick"] => bench::show_train_bench_quick(),
         ["bench", "fuzz", ref targets @ ..] if !targets.is_empty() => {
             bench::bench_fuzz_targets(targets)
         }
         ["bench", "cost", ref flags @ ..] => bench::bench_cost(flags),
         ["bench", "congestion", "--quick"] => {
-            bench::run_bench("congestion --quick").unwrap_or_else(print_usage_error)
+            bench::run_bench("congestion --quick").unwrap_or_else(print_xtask_usage_error)
         }
         ["bench", "wan", "--quick"] => {
-            bench::run_bench("wan --quick").unwrap_or_else(print_usage_error)
+            bench::run_bench("wan --quick").unwrap_or_else(print_xtask_usage_error)
         }
         ["bench", "wan", ref flags @ ..] if !flags.is_empty() => bench::show_wan_bench_parts(flags),
-        ["bench", name] => bench::run_bench(name).unwrap_or_else(print_usage_error),
+        ["bench", name] => bench::run_bench(name).unwrap_or_else(print_xtask_usage_error),
         ["package"] => package::run_package(false),
         ["package", "--verify"] => package::run_package(true),
         ["deploy"] => deploy::run_deploy(),
@@ -54,12 +53,12 @@ fn main() -> ExitCode {
             println!("{HELP_TEXT}");
             ExitCode::SUCCESS
         }
-        _ => print_usage_error(),
+        _ => print_xtask_usage_error(),
     }
 }
 
 /// Prints the help to stderr and returns the exit code of a wrong command line.
-fn print_usage_error() -> ExitCode {
+fn print_xtask_usage_error() -> ExitCode {
     eprintln!("{HELP_TEXT}");
     ExitCode::from(EXIT_USAGE)
 }

@@ -181,7 +181,7 @@ fn check_python_with_torch(
     tally: &mut Tally,
 ) -> Result<(), CommandFailure> {
     let torch = PythonEnvironment::new(tools.root, folder.join(format!("venv-torch-{version}")));
-    let too_little = free_disk_kib(folder).filter(|free| *free < TORCH_DISK_KIB);
+    let too_little = python_free_disk_kib(folder).filter(|free| *free < TORCH_DISK_KIB);
     if let Some(free_kib) = too_little.filter(|_| !torch.folder.exists()) {
         let why = format!("{} is free", ByteCount::new(free_kib << 10).rounded());
         skip_python_tests(
@@ -394,7 +394,7 @@ fn python_failure(why: &str) -> CommandFailure {
 }
 
 /// Returns the free space of the disk of `folder`, in KiB; `None` if `df` does not tell.
-fn free_disk_kib(folder: &Path) -> Option<u64> {
+fn python_free_disk_kib(folder: &Path) -> Option<u64> {
     let place = folder.ancestors().find(|place| place.exists())?;
     let output = Command::new("df").arg("-kP").arg(place).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// A variant of the session that is broken on purpose.
-pub struct MutantScenario {
+pub struct SimulatedMutant {
     /// Name of the mutant, as `hier-collectives/src/mutant.rs` has it.
     pub name: &'static str,
     /// Scenario that finds the mutant within few seeds, or [`RANDOM_SCENARIO`].
@@ -14,13 +14,13 @@ pub struct MutantScenario {
 
 /// All mutants (variants of the session that are broken on purpose), each with the scenario that
 /// finds it.
-pub const MUTANTS: [MutantScenario; 6] = [
-    MutantScenario { name: "accumulate", scenario: "lane-lost" },
-    MutantScenario { name: "confirm_alone", scenario: "quiet" },
-    MutantScenario { name: "ignore_epochs", scenario: RANDOM_SCENARIO },
-    MutantScenario { name: "reuse_slot", scenario: "quiet" },
-    MutantScenario { name: "share_landing", scenario: "quiet" },
-    MutantScenario { name: "wake_nobody", scenario: "link-cut" },
+pub const MUTANTS: [SimulatedMutant; 6] = [
+    SimulatedMutant { name: "accumulate", scenario: "lane-lost" },
+    SimulatedMutant { name: "confirm_alone", scenario: "quiet" },
+    SimulatedMutant { name: "ignore_epochs", scenario: RANDOM_SCENARIO },
+    SimulatedMutant { name: "reuse_slot", scenario: "quiet" },
+    SimulatedMutant { name: "share_landing", scenario: "quiet" },
+    SimulatedMutant { name: "wake_nobody", scenario: "link-cut" },
 ];
 
 /// The name of the simulated scenario whose faults are drawn from the seed.
@@ -41,25 +41,25 @@ const EXIT_USAGE: u8 = 64;
 pub fn run_simulate(arguments: &[&str]) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     match arguments {
-        ["--mutant", "all"] => print_simulation_outcome(
-            MUTANTS.iter().try_for_each(|mutant| mutant.find_in_seeds(root)),
-        ),
+        ["--mutant", "all"] => {
+            print_simulate_outcome(MUTANTS.iter().try_for_each(|mutant| mutant.find_in_seeds(root)))
+        }
         ["--mutant", name] => match MUTANTS.iter().find(|known| known.name == *name) {
-            Some(known) => print_simulation_outcome(known.find_in_seeds(root)),
-            None => print_mutant_error(),
+            Some(known) => print_simulate_outcome(known.find_in_seeds(root)),
+            None => print_simulate_mutant_error(),
         },
-        ["--mutant", ..] => print_mutant_error(),
+        ["--mutant", ..] => print_simulate_mutant_error(),
         _ => match simulate_command(arguments).run_to_exit_code(root) {
             Ok(code) => code
                 .and_then(|code| u8::try_from(code).ok())
                 .map_or(ExitCode::FAILURE, ExitCode::from),
-            Err(failure) => print_simulation_outcome(Err(failure)),
+            Err(failure) => print_simulate_outcome(Err(failure)),
         },
     }
 }
 
 /// Prints the names of all mutants and returns the exit code of a wrong command line.
-fn print_mutant_error() -> ExitCode {
+fn print_simulate_mutant_error() -> ExitCode {
     eprintln!(
         "simulate --mutant takes one of: all, {}",
         MUTANTS.map(|mutant| mutant.name).join(", ")
@@ -75,7 +75,7 @@ pub fn simulate_command(arguments: &[&str]) -> CommandLine {
 
 /// Runs the scenario of every mutant until a seed finds the mutant, in a `program` that was built
 /// with mutants; a failure for the first mutant that none of the seeds finds.
-pub fn find_mutants_in_scenarios(root: &Path, program: &Path) -> Result<(), CommandFailure> {
+pub fn simulate_all_mutants(root: &Path, program: &Path) -> Result<(), CommandFailure> {
     MUTANTS.iter().try_for_each(|mutant| {
         let seeds =
             if mutant.scenario == RANDOM_SCENARIO { MUTANT_SEEDS } else { MUTANT_SCENARIO_SEEDS };
@@ -86,7 +86,7 @@ pub fn find_mutants_in_scenarios(root: &Path, program: &Path) -> Result<(), Comm
     })
 }
 
-impl MutantScenario {
+impl SimulatedMutant {
     /// Returns the command line that simulates this mutant, with `arguments`.
     pub fn simulate_command(&self, arguments: &[&str]) -> CommandLine {
         let run = ["run", "--quiet", "--package", "scenarios", "--features", "mutants"];
@@ -112,7 +112,7 @@ impl MutantScenario {
 }
 
 /// Prints the failure, if any, and returns the exit code.
-fn print_simulation_outcome(outcome: Result<(), CommandFailure>) -> ExitCode {
+fn print_simulate_outcome(outcome: Result<(), CommandFailure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -1,10 +1,10 @@
 //! Checks of arguments. Each error names the argument.
 
 use super::types::{CallOptions, NO_NUMBER, SizedOptions};
+use crate::attached_group::AttachedGroup;
 use crate::call_error::CallError;
-use crate::group::AttachedGroup;
-use crate::operation::OperationHandle;
-use crate::status::Status;
+use crate::call_status::CallStatus;
+use crate::operation_handle::OperationHandle;
 use gateway::client::DEFAULT_TIMEOUT;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::ffi::{CStr, OsStr, c_char, c_int};
@@ -139,7 +139,7 @@ fn check_handle_argument_owner(owner: u32) -> Result<(), CallError> {
         return Ok(());
     }
     let text = format!("this process was forked from {owner}, which connected; connect here");
-    Err(CallError::new(Status::Forked, text))
+    Err(CallError::new(CallStatus::Forked, text))
 }
 
 /// Returns a reference to a structure of options, whose first field is its size in bytes. So

@@ -1,177 +1,145 @@
-//! Calls that make, ask, use and close groups.
+//! Calls that make groups of the ranks of another one.
 
 use super::arguments::{
-    deadline_argument, group_argument, number_argument, path_argument, sized_argument,
-    text_argument, timeout_argument, write_output_argument,
+    check_pointer_argument, group_argument, number_argument, timeout_argument,
+    write_output_argument,
 };
-use super::report::ErrorReport;
-use super::report::report;
-use super::types::{ConnectOptions, Info};
+use super::report::{ErrorReport, report};
+use crate::attached_group::AttachedGroup;
 use crate::call_error::CallError;
-use crate::group::AttachedGroup;
-use crate::settings::{ConnectSettings, GatewayChoice, RankChoice, TokenSource};
-use gateway::local::protocol::{TOKEN_BYTES, Token};
 use std::ffi::{c_double, c_int};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-/// Attaches a rank.
+/// Makes a group that all ranks of its parent count.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn landbridge_connect(
-    options: *const ConnectOptions,
-    group: *mut *mut AttachedGroup,
+pub unsafe extern "C" fn landbridge_new_group(
+    group: *mut AttachedGroup,
+    ranks: *const u32,
+    count: usize,
+    timeout_s: c_double,
+    made: *mut *mut AttachedGroup,
+    error: *mut ErrorReport,
+) -> c_int {
+    let making = |parent: &AttachedGroup| {
+        // SAFETY: the caller's promise.
+        let ranks = unsafe { group_call_ranks_argument(ranks, count, parent) }?;
+        parent.new_group(ranks, None, timeout_argument(timeout_s)?)
+    };
+    // SAFETY: as above.
+    let call = || unsafe { finish_new_group_call(group, made, making) };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Makes a group that its own ranks find by a tag.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_new_group_with_tag(
+    group: *mut AttachedGroup,
+    ranks: *const u32,
+    count: usize,
+    tag: u32,
+    timeout_s: c_double,
+    made: *mut *mut AttachedGroup,
+    error: *mut ErrorReport,
+) -> c_int {
+    let making = |parent: &AttachedGroup| {
+        // SAFETY: the caller's promise.
+        let ranks = unsafe { group_call_ranks_argument(ranks, count, parent) }?;
+        parent.new_group(ranks, Some(tag), timeout_argument(timeout_s)?)
+    };
+    // SAFETY: as above.
+    let call = || unsafe { finish_new_group_call(group, made, making) };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Makes a group for each color.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_split(
+    group: *mut AttachedGroup,
+    color: u32,
+    key: i32,
+    timeout_s: c_double,
+    made: *mut *mut AttachedGroup,
+    error: *mut ErrorReport,
+) -> c_int {
+    let making = |parent: &AttachedGroup| {
+        parent.split(number_argument(color), key, timeout_argument(timeout_s)?)
+    };
+    // SAFETY: the caller's promise.
+    let call = || unsafe { finish_new_group_call(group, made, making) };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Writes the number in the job of a rank of a group.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_rank_in_job(
+    group: *const AttachedGroup,
+    rank: u32,
+    rank_in_job: *mut u32,
     error: *mut ErrorReport,
 ) -> c_int {
     let call = || {
         // SAFETY: the caller's promise, here and below.
-        unsafe { write_output_argument(group, ptr::null_mut(), "group") }?;
+        let found = unsafe { group_argument(group) }?.rank_in_job(rank)?;
         // SAFETY: as above.
-        let settings = unsafe { read_options_of_group_call(options) }?;
-        let connected = Box::new(AttachedGroup::connect(settings)?);
-        // SAFETY: as above.
-        unsafe { write_output_argument(group, Box::into_raw(connected), "group") }
+        unsafe { write_output_argument(rank_in_job, found, "rank_in_job") }
     };
     // SAFETY: as above.
     unsafe { report(error, call) }
 }
 
-/// Converts the options that a program gives to `landbridge_connect` to the settings of a rank, for
-/// which it reads the files that they name.
-///
-/// # Safety
-/// Those of [`landbridge_connect`].
-unsafe fn read_options_of_group_call(
-    options: *const ConnectOptions,
-) -> Result<ConnectSettings, CallError> {
-    // SAFETY: the caller's promise, for each pointer.
-    let options = unsafe { sized_argument(options, "options") }?;
-    // SAFETY: as above.
-    let (config, socket, token_file) = unsafe {
-        (
-            path_argument(options.config),
-            path_argument(options.socket),
-            path_argument(options.token_file),
-        )
-    };
-    // SAFETY: as above.
-    let (gateway, region, job) = unsafe {
-        (
-            text_argument(options.gateway, "gateway")?,
-            text_argument(options.region, "region")?,
-            text_argument(options.job, "job")?,
-        )
-    };
-    let (rank, local_rank) = (number_argument(options.rank), number_argument(options.local_rank));
-    let gateway_user = number_argument(options.gateway_user);
-    let has_token = token_file.is_some() || !options.token.is_null();
-    let unused = |is_set: bool, words: &str| {
-        if is_set { Err(CallError::invalid(words)) } else { Ok(()) }
-    };
-    let choice = match (config, socket) {
-        (Some(config), None) => {
-            let words =
-                "token, token_file and gateway_user: only with `socket`; `config` says them";
-            unused(has_token || gateway_user.is_some(), words)?;
-            let rank = match (rank, region, local_rank) {
-                (Some(rank), None, None) => RankChoice::Number(rank),
-                (None, Some(region), Some(local_rank)) => {
-                    RankChoice::InRegion { region, local_rank }
-                }
-                _ => {
-                    let text = "accepted: either `rank`, or `region` and `local_rank`";
-                    return Err(CallError::invalid(text));
-                }
-            };
-            GatewayChoice::File { config, gateway, job, rank }
-        }
-        (None, Some(socket)) => {
-            let words = "gateway, region and local_rank: only with `config`";
-            unused(gateway.is_some() || region.is_some() || local_rank.is_some(), words)?;
-            let (Some(job), Some(rank)) = (job, rank) else {
-                return Err(CallError::invalid("with `socket`, `job` and `rank` must be set"));
-            };
-            let token = match (token_file, options.token.is_null()) {
-                (Some(file), true) => TokenSource::File(file),
-                (None, false) => {
-                    // SAFETY: as above.
-                    TokenSource::Given(Token(unsafe { *options.token.cast::<[u8; TOKEN_BYTES]>() }))
-                }
-                _ => {
-                    let text = "with `socket`, accepted: either `token` or `token_file`";
-                    return Err(CallError::invalid(text));
-                }
-            };
-            GatewayChoice::Socket { socket, job, token, rank, gateway_user }
-        }
-        _ => return Err(CallError::invalid("accepted: either `config` or `socket`")),
-    };
-    ConnectSettings::resolve(&choice, options.arena_bytes, timeout_argument(options.timeout_s)?)
-}
-
-/// Writes rank, size, epoch, last committed step and present status of a group to `info`.
+/// Makes a group of ranks of `group` by `making`, and writes its handle to `made`: NULL where this
+/// rank is not in it.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn landbridge_get_info(
-    group: *const AttachedGroup,
-    info: *mut Info,
-    error: *mut ErrorReport,
-) -> c_int {
-    let call = || {
-        // SAFETY: the caller's promise.
-        let group = unsafe { group_argument(group) }?;
-        // SAFETY: as above.
-        let struct_bytes = unsafe { sized_argument(info.cast_const(), "info") }?.struct_bytes;
-        let found = group.info();
-        let written = Info {
-            struct_bytes,
-            rank: found.rank,
-            size: found.size,
-            epoch: found.epoch,
-            committed_step: found.committed.unwrap_or_default(),
-            has_committed_step: i32::from(found.committed.is_some()),
-            state: found.state as c_int,
-        };
-        // SAFETY: as above.
-        unsafe { write_output_argument(info, written, "info") }
-    };
-    // SAFETY: as above.
-    unsafe { report(error, call) }
-}
-
-/// Detaches a rank, and frees its group.
-///
-/// # Safety
-/// `group` is NULL, or comes from [`landbridge_connect`] and is used no more.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn landbridge_close(group: *mut AttachedGroup) {
-    // SAFETY: the caller's promise. In a forked process the group's thread is missing, so nothing of
-    // the group may be ended there.
-    if unsafe { group_argument(group) }.is_err() {
-        return;
-    }
-    // SAFETY: as above; the box is the one that `landbridge_connect` gave away.
-    let group = unsafe { Box::from_raw(group) };
-    // Nobody is there to hear of a panic.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(group)));
-}
-
-/// Returns when all ranks are ready to begin a step again.
-///
-/// # Safety
-/// Pointers are NULL, or lead to what the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn landbridge_recover(
+unsafe fn finish_new_group_call(
     group: *mut AttachedGroup,
-    timeout_s: c_double,
-    error: *mut ErrorReport,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    let call = || unsafe { group_argument(group) }?.recover(deadline_argument(timeout_s)?);
+    made: *mut *mut AttachedGroup,
+    making: impl FnOnce(&AttachedGroup) -> Result<Option<AttachedGroup>, CallError>,
+) -> Result<(), CallError> {
+    // SAFETY: the caller's promise, here and below.
+    unsafe { write_output_argument(made, ptr::null_mut(), "made") }?;
     // SAFETY: as above.
-    unsafe { report(error, call) }
+    let outcome = making(unsafe { group_argument(group) }?)?;
+    let group = outcome.map_or(ptr::null_mut(), |group| Box::into_raw(Box::new(group)));
+    // SAFETY: as above.
+    unsafe { write_output_argument(made, group, "made") }
+}
+
+/// Returns the `count` ranks of a new group, numbered as in `parent`.
+///
+/// # Errors
+/// The list is empty, longer than the parent has ranks, NULL or misaligned.
+///
+/// # Safety
+/// Any other pointer leads to as many numbers.
+unsafe fn group_call_ranks_argument(
+    list: *const u32,
+    count: usize,
+    parent: &AttachedGroup,
+) -> Result<Vec<u32>, CallError> {
+    let size = parent.info().size;
+    if count == 0 || count > size as usize {
+        let text =
+            format!("count {count}: accepted: 1 to {size}, which are the ranks of the group");
+        return Err(CallError::invalid(text));
+    }
+    check_pointer_argument(list, "ranks")?;
+    // SAFETY: the caller's promise, and the check above.
+    Ok(unsafe { std::slice::from_raw_parts(list, count) }.to_vec())
 }

@@ -1,6 +1,6 @@
 //! Calls about the library itself.
 
-use crate::status::Status;
+use crate::call_status::CallStatus;
 use std::ffi::{c_char, c_int};
 
 /// Returns `major * 10000 + minor * 100 + patch`.
@@ -14,5 +14,5 @@ pub extern "C" fn landbridge_version() -> u32 {
 /// Returns words for a status.
 #[unsafe(no_mangle)]
 pub extern "C" fn landbridge_status_text(status: c_int) -> *const c_char {
-    Status::from_code(status).map_or(c"unknown status", Status::words).as_ptr()
+    CallStatus::from_code(status).map_or(c"unknown status", CallStatus::words).as_ptr()
 }

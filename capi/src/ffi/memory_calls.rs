@@ -2,7 +2,7 @@
 
 use super::arguments::{group_argument, write_output_argument};
 use super::report::{ErrorReport, report};
-use crate::group::AttachedGroup;
+use crate::attached_group::AttachedGroup;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 

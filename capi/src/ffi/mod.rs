@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "callers hand over raw pointers")]
 
 mod arguments;
+mod connection_calls;
 mod group_calls;
 mod library_calls;
 mod memory_calls;
@@ -13,7 +14,6 @@ mod operation_calls;
 mod posting;
 mod report;
 mod store_calls;
-mod subgroup_calls;
 #[cfg(test)]
 mod tests;
 mod types;

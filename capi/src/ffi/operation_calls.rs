@@ -3,7 +3,7 @@
 use super::arguments::{deadline_argument, operation_argument, write_output_argument};
 use super::report::ErrorReport;
 use super::report::report;
-use crate::operation::OperationHandle;
+use crate::operation_handle::OperationHandle;
 use std::ffi::{c_double, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use crate::call_error::CallError;
-use crate::status::Status;
+use crate::call_status::CallStatus;
 use std::any::Any;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,10 +21,10 @@ pub unsafe fn report(
     let outcome = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
         let text =
             format!("fault of the library, please report it: {}", panic_report_text(&*panic));
-        Err(CallError::new(Status::Internal, text))
+        Err(CallError::new(CallStatus::Internal, text))
     });
     let (status, text) = match outcome {
-        Ok(()) => (Status::Ok, String::new()),
+        Ok(()) => (CallStatus::Ok, String::new()),
         Err(error) => (error.status, error.text),
     };
     if !error.is_null() && error.is_aligned() {
@@ -55,7 +55,7 @@ pub struct ErrorReport {
 
 impl ErrorReport {
     /// Returns the report of a call's outcome. A text that is too long ends at a character.
-    pub fn new(status: Status, text: &str) -> Self {
+    pub fn new(status: CallStatus, text: &str) -> Self {
         let mut report = Self { status: status as c_int, text: [0; ERROR_TEXT_BYTES] };
         let end = text.floor_char_boundary(ERROR_TEXT_BYTES - 1);
         // A 0 inside would end the text there.

@@ -1,6 +1,7 @@
 //! The header and these types agree, and arguments that cannot be used are errors.
 
-use super::group_calls::{landbridge_close, landbridge_connect, landbridge_get_info};
+use super::connection_calls::{landbridge_close, landbridge_connect, landbridge_get_info};
+use super::group_calls::landbridge_split;
 use super::library_calls::landbridge_status_text;
 use super::library_calls::landbridge_version;
 use super::memory_calls::landbridge_alloc;
@@ -10,15 +11,14 @@ use super::posting::send_calls::landbridge_receive;
 use super::report::ERROR_TEXT_BYTES;
 use super::report::ErrorReport;
 use super::report::report;
-use super::store_calls::key_calls::landbridge_store_num_keys;
-use super::store_calls::value_calls::{
+use super::store_calls::key_value_calls::landbridge_store_num_keys;
+use super::store_calls::returned_value_calls::{
     landbridge_store_value, landbridge_store_values_count, landbridge_store_values_free,
 };
-use super::subgroup_calls::landbridge_split;
 use super::types::{CallOptions, ConnectOptions, Info, NO_NUMBER};
+use crate::attached_group::AttachedGroup;
 use crate::call_error::CallError;
-use crate::group::AttachedGroup;
-use crate::status::Status;
+use crate::call_status::CallStatus;
 use crate::store_values::StoreValues;
 use gateway::client::{DEFAULT_TIMEOUT, STORE_TIMEOUT};
 use gateway::local::protocol::TOKEN_BYTES;
@@ -94,7 +94,7 @@ fn expectations() -> Vec<(String, u64)> {
     for name in ["status", "dtype", "op"] {
         wanted.push((format!("sizeof(landbridge_{name})"), size_of::<c_int>() as u64));
     }
-    for status in Status::ALL {
+    for status in CallStatus::ALL {
         // `NoGateway` is called LANDBRIDGE_NO_GATEWAY.
         let mut name = String::from("LANDBRIDGE");
         for letter in format!("{status:?}").chars() {
@@ -174,7 +174,7 @@ fn the_header_has_no_number_that_the_library_lacks() {
         Some((name, value.parse::<u64>().ok()?)).filter(|(name, _)| name.starts_with("LANDBRIDGE_"))
     });
     let members: Vec<(&str, u64)> = members.collect();
-    assert_eq!(members.len(), Status::ALL.len() + Dtype::ALL.len() + ReduceOp::ALL.len());
+    assert_eq!(members.len(), CallStatus::ALL.len() + Dtype::ALL.len() + ReduceOp::ALL.len());
     for (name, value) in members {
         assert_eq!(known.get(name), Some(&value), "{name}");
     }
@@ -182,7 +182,7 @@ fn the_header_has_no_number_that_the_library_lacks() {
 
 /// Calls a function with a place for its error, and returns what it wrote.
 fn outcome(call: impl FnOnce(*mut ErrorReport) -> c_int) -> (c_int, String) {
-    let mut error = ErrorReport::new(Status::Ok, "not written");
+    let mut error = ErrorReport::new(CallStatus::Ok, "not written");
     let status = call(&raw mut error);
     assert_eq!(error.status, status, "both say the same");
     let bytes: Vec<u8> = error.text.iter().map(|byte| *byte as u8).collect();
@@ -220,7 +220,7 @@ fn connect(options: &ConnectOptions) -> (c_int, String) {
 
 #[test]
 fn null_in_the_place_of_a_handle_is_an_error() {
-    let invalid = Status::InvalidArgument as c_int;
+    let invalid = CallStatus::InvalidArgument as c_int;
     let (none, no_operation) = (ptr::null_mut::<AttachedGroup>(), ptr::null_mut());
     let mut memory = ptr::null_mut();
     let (mut done, mut keys) = (7, 7);
@@ -278,7 +278,7 @@ fn codes_and_handles_of_no_meaning_are_errors() {
         })
     };
     let none = ptr::null_mut::<AttachedGroup>();
-    let invalid = Status::InvalidArgument as c_int;
+    let invalid = CallStatus::InvalidArgument as c_int;
     let misaligned = none.wrapping_byte_add(1);
     for (found, words) in [
         (post(0, 1, none), "dtype 0"),
@@ -307,7 +307,7 @@ fn options_of_another_size_or_meaning_are_refused() {
         rank: 0,
         ..fresh_options()
     };
-    let invalid = Status::InvalidArgument as c_int;
+    let invalid = CallStatus::InvalidArgument as c_int;
     for (options, words) in [
         (fresh_options(), "accepted: either `config` or `socket`"),
         (ConnectOptions { config: socket.as_ptr(), ..by_socket() }, "accepted: either `config`"),
@@ -327,10 +327,10 @@ fn options_of_another_size_or_meaning_are_refused() {
         assert!(text.starts_with(words), "{text}");
     }
     let (status, text) = connect(&by_socket());
-    assert_eq!(status, Status::NoGateway as c_int, "{text}");
+    assert_eq!(status, CallStatus::NoGateway as c_int, "{text}");
     let by_file = ConnectOptions { config: socket.as_ptr(), rank: 0, ..fresh_options() };
     let (status, text) = connect(&by_file);
-    assert_eq!(status, Status::Config as c_int, "{text}");
+    assert_eq!(status, CallStatus::Config as c_int, "{text}");
     let (status, text) = connect(&ConnectOptions { token: token.as_ptr(), ..by_file });
     assert_eq!(status, invalid, "{text}");
 }
@@ -339,17 +339,17 @@ fn options_of_another_size_or_meaning_are_refused() {
 fn a_panic_becomes_a_status() {
     // SAFETY: the place for the error lives longer than the call.
     let (status, text) = outcome(|error| unsafe { report(error, || panic!("for {}", "a test")) });
-    assert_eq!(status, Status::Internal as c_int);
+    assert_eq!(status, CallStatus::Internal as c_int);
     assert!(text.ends_with("for a test"), "{text}");
 }
 
 #[test]
 fn a_long_text_ends_at_a_character() {
     let long = "é".repeat(ERROR_TEXT_BYTES);
-    let fail = || Err(CallError::new(Status::Config, format!("\0{long}")));
+    let fail = || Err(CallError::new(CallStatus::Config, format!("\0{long}")));
     // SAFETY: the place for the error lives longer than the call.
     let (status, text) = outcome(|error| unsafe { report(error, fail) });
-    assert_eq!(status, Status::Config as c_int);
+    assert_eq!(status, CallStatus::Config as c_int);
     assert_eq!(text, format!(" {}", "é".repeat((ERROR_TEXT_BYTES - 2) / 2)));
 }
 
@@ -359,7 +359,7 @@ fn every_status_has_words() {
         // SAFETY: the library's texts live for ever.
         unsafe { CStr::from_ptr(landbridge_status_text(code)) }.to_str().expect("UTF-8")
     };
-    assert_eq!(words(Status::RankLost as c_int), "rank lost (cause: peer)");
+    assert_eq!(words(CallStatus::RankLost as c_int), "rank lost (cause: peer)");
     assert_eq!(words(0), "no error");
     assert_eq!(words(-3), "unknown status");
 }

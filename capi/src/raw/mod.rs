@@ -6,7 +6,7 @@
 )]
 
 mod foreign_memory;
-mod signals;
+mod signal_mask;
 
 pub use foreign_memory::ForeignMemory;
-pub use signals::without_signals;
+pub use signal_mask::run_under_signal_mask;

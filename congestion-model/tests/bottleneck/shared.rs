@@ -2,7 +2,7 @@
 
 use crate::network::Scene;
 use units::{Span, TimeNs};
-use wan_sim::{CrossKind, CrossTraffic, jain_fairness};
+use wan_sim::{CrossKind, CrossTraffic, jain_fairness_of_cross_reports};
 
 /// Parts of the link that a lane and a rival get over a minute.
 fn beside(kind: CrossKind, rtt_ms: u64, queue_thousandths: u32) -> [f64; 2] {
@@ -24,7 +24,7 @@ fn a_lane_holds_its_own_beside_cubic_and_bbr() {
         for rtt_ms in [20, 80] {
             for queue in [500, 1000, 4000] {
                 let shares = beside(kind, rtt_ms, queue);
-                let jain = jain_fairness(&shares);
+                let jain = jain_fairness_of_cross_reports(&shares);
                 println!("{kind:?} {rtt_ms} ms queue {queue}: {shares:.2?} Jain {jain:.2}");
                 jains.push(jain);
             }
@@ -44,7 +44,7 @@ fn two_lanes_share_a_link() {
         let [from, until] = [10, 70].map(Span::from_secs);
         let run = scene.run(until);
         let shares = [0, 1].map(|lane| run.share(lane, from, until));
-        let jain = jain_fairness(&shares);
+        let jain = jain_fairness_of_cross_reports(&shares);
         println!("extra {extra_ms} ms, start {start} s: {shares:.2?} Jain {jain:.2}");
         assert!(jain >= 0.95, "extra {extra_ms} ms, start {start} s: {shares:.2?}");
     }

@@ -1,7 +1,7 @@
 //! The judge of files that hold a secret: a gateway's key, a job's token.
 
 use super::account::{own_user_account, user_account_label};
-use super::credential_file::check_regular_file;
+use super::credential_bytes::check_regular_credential;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -32,7 +32,7 @@ impl fmt::Display for SecretFile {
 #[derive(Debug, thiserror::Error)]
 pub enum SecretFileError {
     /// The file cannot be opened.
-    #[error("{}: {source}; {}", path.display(), unreadable_secret_advice(path, source))]
+    #[error("{}: {source}; {}", path.display(), unreadable_secret_file_advice(path, source))]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -63,7 +63,7 @@ pub enum SecretFileError {
 /// # Errors
 /// [`SecretFileError`] says what to do.
 pub fn check_secret_file(path: &Path, shared: Option<u32>) -> Result<SecretFile, SecretFileError> {
-    let opened = check_regular_file(path)
+    let opened = check_regular_credential(path)
         .and_then(|()| std::fs::File::open(path))
         .and_then(|file| file.metadata());
     let metadata =
@@ -95,7 +95,7 @@ impl SecretFileError {
     /// cannot be read.
     pub fn advice(&self) -> String {
         match self {
-            Self::Unreadable { path, source } => unreadable_secret_advice(path, source),
+            Self::Unreadable { path, source } => unreadable_secret_file_advice(path, source),
             Self::Exposed { path, advised, .. } => {
                 format!("chmod {advised:03o} {}", path.display())
             }
@@ -105,7 +105,7 @@ impl SecretFileError {
 
 /// Returns the advice on a secret file that cannot be opened. Names its owner where this user may
 /// look for it.
-pub fn unreadable_secret_advice(path: &Path, source: &io::Error) -> String {
+pub fn unreadable_secret_file_advice(path: &Path, source: &io::Error) -> String {
     if source.kind() != io::ErrorKind::PermissionDenied {
         return "make it with `landbridge certs`, or copy it from the host that did".to_owned();
     }

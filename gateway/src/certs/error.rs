@@ -1,6 +1,6 @@
 //! Errors of making certificates and tokens.
 
-use crate::limits::process::ProcessLimitRemedy;
+use crate::limits::process_limits::ProcessLimitRemedy;
 use std::path::PathBuf;
 
 /// Why certificates were not made. The caller's fault, or the file system's.

@@ -3,13 +3,13 @@
 //! `landbridge certs` and the quickstart call it, as do simulations and tests. It reads and writes
 //! files, and starts no task.
 
-mod authority;
+mod certificate_authority;
+mod certificate_files;
 mod error;
-mod files;
 
 #[cfg(test)]
 mod tests;
 
-pub use authority::{CertificateAuthority, CertificateValidity, IssuedCertificate};
+pub use certificate_authority::{CertificateAuthority, CertificateValidity, IssuedCertificate};
+pub use certificate_files::{CertificateOptions, FileOutcome, make_certificate_files};
 pub use error::CertsError;
-pub use files::{CertificateOptions, FileOutcome, make_certificate_files};

@@ -1,8 +1,8 @@
 //! The client of one attached rank.
 
-use super::arena_slots::ArenaBuffer;
-use super::arena_slots::ArenaFull;
-use super::connection::Connection;
+use super::arena_buffer::ArenaBuffer;
+use super::arena_buffer::ArenaFull;
+use super::connection::ClientConnection;
 use super::tensor::Tensor;
 use crate::client::connection::group_handle::GroupHandle;
 use hier_collectives::descriptor::{Dtype, SlotElements};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// leaves it.
 #[derive(Clone)]
 pub struct Client {
-    pub(super) connection: Arc<Connection>,
+    pub(super) connection: Arc<ClientConnection>,
     pub(super) group: Arc<GroupHandle>,
 }
 
@@ -89,7 +89,7 @@ impl Client {
     /// # Errors
     /// [`ArenaFull`]: the arena has no gap of `bytes` bytes. Nothing is reserved then.
     pub fn reserve(&self, bytes: u64) -> Result<ArenaBuffer, ArenaFull> {
-        let Connection { handover, slots, .. } = &*self.connection;
+        let ClientConnection { handover, slots, .. } = &*self.connection;
         let reserved = ArenaBuffer::reserve(handover.arena(), slots, bytes);
         reserved.ok_or(ArenaFull { wanted: bytes })
     }

@@ -1,19 +1,19 @@
 //! Posting collectives.
 
-use super::arena_slots::ArenaFull;
+use super::arena_buffer::ArenaFull;
 use super::client_handle::Client;
 use super::connection::group_state::OperationReceivers;
-use super::connection::lost_connection_failure;
+use super::connection::lost_client_connection_failure;
 use super::operation::Operation;
 use super::tensor::Tensor;
-use crate::local::protocol::{LocalRequest, POSTS_MAX};
+use crate::local::protocol::{POSTS_MAX, ProtocolRequest};
 use bytemuck::Pod;
 use hier_collectives::descriptor::{
     ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp, SlotElements,
 };
 use hier_collectives::ids::RankId;
 use hier_collectives::post::{Failure, Post};
-use hier_collectives::send_series::SendSeries;
+use hier_collectives::sequence::SendSeries;
 use units::Span;
 
 /// 30 min: how long a collective, a commit or an attach waits for the other ranks by default. Other
@@ -104,7 +104,7 @@ impl Client {
     pub async fn barrier(&self) -> Result<(), Failure> {
         let tensor = self
             .allocate(Dtype::U8, 0)
-            .map_err(|full| lost_connection_failure(&full.to_string()))?;
+            .map_err(|full| lost_client_connection_failure(&full.to_string()))?;
         let posted = self.post(tensor, CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum)).await;
         let mut operation = posted.map_err(|error| error.failure)?;
         operation.ready().await.map(|_| ())
@@ -114,7 +114,7 @@ impl Client {
     ///
     /// # Errors
     /// The arena has no room, the connection ended, or the collective failed.
-    pub(super) async fn exchange_numbers<N: Pod, E: From<ArenaFull> + From<Failure>>(
+    pub(super) async fn run_collective_of_numbers<N: Pod, E: From<ArenaFull> + From<Failure>>(
         &self,
         own: &[N],
         result: u64,
@@ -161,12 +161,12 @@ impl Client {
         spec: CollectiveSpec,
         counts: Counts,
     ) -> Result<Operation, PostError> {
-        self.post_in_series(tensor, spec, counts, None).await
+        self.post_collective_in_series(tensor, spec, counts, None).await
     }
 
     /// Starts a collective as [`Client::post_with_counts`] does: the next of its series if it is a
     /// send, else the next of all others.
-    pub(super) async fn post_in_series(
+    pub(super) async fn post_collective_in_series(
         &self,
         tensor: Tensor,
         spec: CollectiveSpec,
@@ -185,7 +185,7 @@ impl Client {
             let counts = counts.clone();
             let post = Post { epoch, sequence, descriptor, counts, weight, timeout };
             let [contribution_offset, result_offset] = offsets;
-            LocalRequest::Post { post, contribution_offset, result_offset }.in_group(number)
+            ProtocolRequest::Post { post, contribution_offset, result_offset }.in_group(number)
         };
         let result = tensor.result.memory().clone();
         let Ok(permit) = self.connection.requests.reserve().await else {

@@ -3,8 +3,8 @@
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::group_state::PendingCommit;
-use super::connection::lost_connection_failure;
-use crate::local::protocol::LocalRequest;
+use super::connection::lost_client_connection_failure;
+use crate::local::protocol::ProtocolRequest;
 use hier_collectives::ids::Step;
 use hier_collectives::post::{Commit, Failure, FailureCode};
 use tokio::sync::oneshot;
@@ -24,7 +24,7 @@ impl StartedCommit {
     pub async fn confirmed(self) -> Result<(), Failure> {
         self.answered
             .await
-            .unwrap_or_else(|_| Err(lost_connection_failure("the client was dropped")))
+            .unwrap_or_else(|_| Err(lost_client_connection_failure("the client was dropped")))
     }
 }
 
@@ -81,7 +81,7 @@ impl Client {
         // Collectives of an epoch that ended have failed, and the current epoch has none of them to
         // confirm.
         let epoch = state.uncommitted.take().unwrap_or(state.epoch);
-        permit.send(LocalRequest::Commit(Commit { epoch, step, timeout }).in_group(number));
+        permit.send(ProtocolRequest::Commit(Commit { epoch, step, timeout }).in_group(number));
         Ok(StartedCommit { answered })
     }
 

@@ -19,7 +19,7 @@ impl Client {
     /// # Errors
     /// The errors of [`Client::post_with_counts`].
     pub async fn all_gather(&self, tensor: Tensor, counts: Counts) -> Result<Operation, PostError> {
-        self.post_with_counts(tensor, block_move_spec(Pattern::AllGather), counts).await
+        self.post_with_counts(tensor, collective_spec_of_blocks(Pattern::AllGather), counts).await
     }
 
     /// Starts a reduce-scatter: each rank's result is its own block of the reduction of all
@@ -47,7 +47,8 @@ impl Client {
         to: RankId,
         counts: Counts,
     ) -> Result<Operation, PostError> {
-        self.post_with_counts(tensor, block_move_spec(Pattern::Gather { to }), counts).await
+        self.post_with_counts(tensor, collective_spec_of_blocks(Pattern::Gather { to }), counts)
+            .await
     }
 
     /// Starts a scatter from rank `from`: each rank's result is its own block of that rank's
@@ -61,7 +62,8 @@ impl Client {
         from: RankId,
         counts: Counts,
     ) -> Result<Operation, PostError> {
-        self.post_with_counts(tensor, block_move_spec(Pattern::Scatter { from }), counts).await
+        self.post_with_counts(tensor, collective_spec_of_blocks(Pattern::Scatter { from }), counts)
+            .await
     }
 
     /// Starts an all-to-all: block `j` of this rank's contribution becomes block `i` of the result
@@ -74,11 +76,11 @@ impl Client {
     /// # Errors
     /// The errors of [`Client::post_with_counts`].
     pub async fn all_to_all(&self, tensor: Tensor, counts: Counts) -> Result<Operation, PostError> {
-        self.post_with_counts(tensor, block_move_spec(Pattern::AllToAll), counts).await
+        self.post_with_counts(tensor, collective_spec_of_blocks(Pattern::AllToAll), counts).await
     }
 }
 
 /// Returns the parameters of an operation that moves blocks and reduces nothing.
-fn block_move_spec(pattern: Pattern) -> CollectiveSpec {
+fn collective_spec_of_blocks(pattern: Pattern) -> CollectiveSpec {
     CollectiveSpec::new(pattern, ReduceOp::Sum)
 }

@@ -4,12 +4,12 @@
 //! collectives, and none waits for another. Making one takes at most a round trip between the
 //! gateways of its ranks, and waits for no other rank.
 
-use super::arena_slots::ArenaFull;
+use super::arena_buffer::ArenaFull;
 use super::client_handle::Client;
 use super::collective::{CollectiveSpec, DEFAULT_TIMEOUT};
 use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupPlace;
-use crate::local::protocol::{LocalRequest, MakeGroup};
+use crate::local::protocol::{MakeGroup, ProtocolRequest};
 use hier_collectives::descriptor::{Pattern, ReduceOp};
 use hier_collectives::ids::{Epoch, RankId};
 use hier_collectives::post::Failure;
@@ -126,7 +126,7 @@ impl Client {
         let result = 2 * u64::from(self.world_size());
         let spec = CollectiveSpec::new(Pattern::AllGather, ReduceOp::Sum);
         let spec = CollectiveSpec { timeout, ..spec };
-        let all = self.exchange_numbers::<_, GroupError>(&own, result, spec).await?;
+        let all = self.run_collective_of_numbers::<_, GroupError>(&own, result, spec).await?;
         let same = (0..).zip(all.chunks_exact(2)).filter(|(_, of_rank)| of_rank[0] == own[0]);
         let (ranks, keys): (Vec<u32>, Vec<i64>) = same.map(|(rank, of)| (rank, of[1])).unzip();
         if color.is_none() {
@@ -189,7 +189,7 @@ impl Client {
             let number = state.add_group(rank);
             let (parent, ranks) = (self.group.number, ranks.clone());
             let making = MakeGroup { number, parent, place: place.0, ranks };
-            permit.send(LocalRequest::MakeGroup(making));
+            permit.send(ProtocolRequest::MakeGroup(making));
             number
         };
         let (ranks, connection) = (Some(ranks), Arc::downgrade(connection));

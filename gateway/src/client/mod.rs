@@ -29,9 +29,9 @@
 //! # Ok(()) }
 //! ```
 
-mod arena_slots;
+mod arena_buffer;
 mod attach;
-mod batch;
+mod batch_share;
 mod client_handle;
 mod collective;
 mod commit;
@@ -39,22 +39,22 @@ mod connection;
 mod gather_scatter;
 mod group;
 mod operation;
-mod sends;
+mod send_receive;
 mod store;
 mod tensor;
 
-pub use arena_slots::ArenaBuffer;
-pub use arena_slots::ArenaFull;
+pub use arena_buffer::ArenaBuffer;
+pub use arena_buffer::ArenaFull;
 pub use attach::{
     AttachEpochTimeout, AttachError, AttachOptions, AttachTlsGateway, GATEWAY_TIMEOUT,
     GatewayAddress, NoTlsAddress, TlsAddress,
 };
-pub use batch::{BatchShare, StepError};
+pub use batch_share::{BatchShare, StepError};
 pub use client_handle::Client;
 pub use collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
 pub use commit::StartedCommit;
 pub use group::GroupError;
 pub use operation::Operation;
-pub use sends::SendSpec;
+pub use send_receive::SendSpec;
 pub use store::{STORE_TIMEOUT, Store, StoreError};
 pub use tensor::Tensor;

@@ -1,7 +1,7 @@
 //! A collective under way, as the rank that posted it sees it.
 
 use super::connection::group_state::CollectiveResult;
-use super::connection::lost_connection_failure;
+use super::connection::lost_client_connection_failure;
 use super::tensor::Tensor;
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::Sequence;
@@ -33,10 +33,11 @@ impl Operation {
     pub async fn ready(&mut self) -> Result<Timing, Failure> {
         if self.outcome.is_none() {
             let outcome = (&mut self.ready).await;
-            self.outcome =
-                Some(outcome.unwrap_or_else(|_| Err(lost_connection_failure(CLIENT_DROPPED))));
+            self.outcome = Some(
+                outcome.unwrap_or_else(|_| Err(lost_client_connection_failure(CLIENT_DROPPED))),
+            );
         }
-        self.outcome.clone().unwrap_or_else(|| Err(lost_connection_failure(CLIENT_DROPPED)))
+        self.outcome.clone().unwrap_or_else(|| Err(lost_client_connection_failure(CLIENT_DROPPED)))
     }
 
     /// Copies the bytes of the result slot; meaningful only after [`Operation::ready`] succeeded.
@@ -56,7 +57,7 @@ impl Operation {
     /// # Errors
     /// [`Failure`]: the client was dropped before.
     pub async fn reclaim(self) -> Result<Tensor, Failure> {
-        self.done.await.map_err(|_| lost_connection_failure(CLIENT_DROPPED))
+        self.done.await.map_err(|_| lost_client_connection_failure(CLIENT_DROPPED))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The store of the job: keys, counters and queues that all ranks share.
 
 use super::client_handle::Client;
-use super::connection::{Connection, PendingStoreRequest};
-use crate::local::protocol::LocalRequest;
+use super::connection::{ClientConnection, PendingStoreRequest};
+use crate::local::protocol::ProtocolRequest;
 use hier_collectives::store::{
     StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery, StoreRequest,
     StoreRequestError,
@@ -82,7 +82,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn get(&self, key: &str) -> Result<Vec<u8>, StoreError> {
-        self.multi_get([key]).await.map(first_store_value)
+        self.multi_get([key]).await.map(first_client_store_value)
     }
 
     /// Returns the values of keys at one moment, once all of them have one.
@@ -93,7 +93,7 @@ impl Store {
         &self,
         keys: impl IntoIterator<Item = &'a str>,
     ) -> Result<Vec<Vec<u8>>, StoreError> {
-        self.query(StoreQuery::Get(store_keys(keys))).await.map(store_values)
+        self.query(StoreQuery::Get(client_store_keys(keys))).await.map(client_store_values)
     }
 
     /// Adds to the number that is the value of a key, 0 at first. Returns the sum.
@@ -101,7 +101,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn add(&self, key: &str, amount: i64) -> Result<i64, StoreError> {
-        self.command(StoreCommand::Add { key: key.into(), amount }).await.map(store_number)
+        self.command(StoreCommand::Add { key: key.into(), amount }).await.map(client_store_number)
     }
 
     /// Gives a key the value `desired` if its value is `expected`; an empty `expected` also stands
@@ -118,7 +118,7 @@ impl Store {
     ) -> Result<Vec<u8>, StoreError> {
         let (expected, desired) = (expected.to_vec(), desired.to_vec());
         let command = StoreCommand::CompareSet { key: key.into(), expected, desired };
-        self.command(command).await.map(store_values).map(first_store_value)
+        self.command(command).await.map(client_store_values).map(first_client_store_value)
     }
 
     /// Appends bytes to the value of a key, which is empty at first.
@@ -138,7 +138,7 @@ impl Store {
         &self,
         keys: impl IntoIterator<Item = &'a str>,
     ) -> Result<(), StoreError> {
-        self.query(StoreQuery::Wait(store_keys(keys))).await.map(|_| ())
+        self.query(StoreQuery::Wait(client_store_keys(keys))).await.map(|_| ())
     }
 
     /// Returns whether all keys exist now, with a value or a queue.
@@ -149,7 +149,7 @@ impl Store {
         &self,
         keys: impl IntoIterator<Item = &'a str>,
     ) -> Result<bool, StoreError> {
-        let outcome = self.query(StoreQuery::Check(store_keys(keys))).await?;
+        let outcome = self.query(StoreQuery::Check(client_store_keys(keys))).await?;
         Ok(outcome == StoreOutcome::Flag(true))
     }
 
@@ -167,7 +167,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`].
     pub async fn num_keys(&self) -> Result<i64, StoreError> {
-        self.query(StoreQuery::Count).await.map(store_number)
+        self.query(StoreQuery::Count).await.map(client_store_number)
     }
 
     /// Returns the keys with a prefix, in order. Keys that come or go meanwhile may be missing.
@@ -197,7 +197,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn queue_push(&self, key: &str, item: &[u8]) -> Result<i64, StoreError> {
         let command = StoreCommand::Push { key: key.into(), item: item.to_vec() };
-        self.command(command).await.map(store_number)
+        self.command(command).await.map(client_store_number)
     }
 
     /// Takes the first item of the queue of a key, once there is one.
@@ -223,7 +223,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn queue_try_pop(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let outcome = self.command(StoreCommand::Pop(key.into())).await?;
-        Ok(store_values(outcome).into_iter().next())
+        Ok(client_store_values(outcome).into_iter().next())
     }
 
     /// Returns the number of items in the queue of a key.
@@ -232,7 +232,7 @@ impl Store {
     /// [`StoreError`].
     pub async fn queue_len(&self, key: &str) -> Result<i64, StoreError> {
         let query = StoreQuery::QueueLength { key: key.into(), least: 0 };
-        self.query(query).await.map(store_number)
+        self.query(query).await.map(client_store_number)
     }
 
     /// Sends a command, which changes the store, and waits for its outcome.
@@ -253,7 +253,7 @@ impl Store {
         timeout: Duration,
     ) -> Result<StoreOutcome, StoreError> {
         request.check()?;
-        let connection: &Connection = &self.client.connection;
+        let connection: &ClientConnection = &self.client.connection;
         let ended = || {
             let why = connection.lock_state().ended.clone();
             StoreError::Disconnected(why.unwrap_or_else(|| "the connection ended".to_owned()))
@@ -270,7 +270,7 @@ impl Store {
             let pending = PendingStoreRequest { answer, _place: place };
             let number = state.add_store_request(pending);
             let timeout_ns = Span::from_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-            permit.send(LocalRequest::Store { number, timeout: timeout_ns, request });
+            permit.send(ProtocolRequest::Store { number, timeout: timeout_ns, request });
         }
         match tokio::time::timeout(timeout + ANSWER_DELAY_MAX.duration(), answered).await {
             Ok(answer) => Ok(answer.map_err(|_| ended())??),
@@ -284,12 +284,12 @@ impl Store {
 }
 
 /// Converts texts to keys of the store.
-fn store_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Vec<StoreKey> {
+fn client_store_keys<'a>(keys: impl IntoIterator<Item = &'a str>) -> Vec<StoreKey> {
     keys.into_iter().map(StoreKey::from).collect()
 }
 
 /// Returns the values that an outcome of the store holds; none for an outcome of another kind.
-fn store_values(outcome: StoreOutcome) -> Vec<Vec<u8>> {
+fn client_store_values(outcome: StoreOutcome) -> Vec<Vec<u8>> {
     match outcome {
         StoreOutcome::Values(values) => values,
         _ => Vec::new(),
@@ -297,12 +297,12 @@ fn store_values(outcome: StoreOutcome) -> Vec<Vec<u8>> {
 }
 
 /// Returns the first of some values; an empty one if there is none.
-fn first_store_value(values: Vec<Vec<u8>>) -> Vec<u8> {
+fn first_client_store_value(values: Vec<Vec<u8>>) -> Vec<u8> {
     values.into_iter().next().unwrap_or_default()
 }
 
 /// Returns the number that an outcome of the store holds.
-fn store_number(outcome: StoreOutcome) -> i64 {
+fn client_store_number(outcome: StoreOutcome) -> i64 {
     match outcome {
         StoreOutcome::Number(number) => number,
         _ => 0,

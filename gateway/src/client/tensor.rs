@@ -1,6 +1,6 @@
 //! A tensor: two slots of the arena, freed when it is dropped.
 
-use super::arena_slots::ArenaBuffer;
+use super::arena_buffer::ArenaBuffer;
 use hier_collectives::descriptor::{Dtype, SlotElements};
 /// A contribution slot and a result slot in the arena, freed when dropped.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Descriptions of tables and keys: the reader takes values by them, and the reference page
 //! lists them. A key that no description has cannot be read.
 
-use super::values::{FromValue, ValueType};
+use super::config_value::{FromConfigValue, ValueType};
 use std::marker::PhantomData;
 
 /// When a key must be given, and what holds without it.
@@ -44,7 +44,7 @@ pub(super) struct KeyDescription {
     pub accepts: fn(&toml::de::DeValue<'_>) -> bool,
 }
 
-impl<T: FromValue> Key<T> {
+impl<T: FromConfigValue> Key<T> {
     /// Makes a key of config files from its name, need, example and meaning.
     pub(super) const fn new(
         name: &'static str,
@@ -71,8 +71,8 @@ impl<T: FromValue> Key<T> {
 
 /// Returns whether a key of type `T` accepts a value.
 #[cfg(test)]
-fn key_accepts<T: FromValue>(value: &toml::de::DeValue<'_>) -> bool {
-    T::from_value(value).is_ok()
+fn key_accepts<T: FromConfigValue>(value: &toml::de::DeValue<'_>) -> bool {
+    T::from_config_value(value).is_ok()
 }
 
 /// A kind of table: a whole file, or the tables `[name.X]` of one name.

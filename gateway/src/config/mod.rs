@@ -4,22 +4,22 @@
 //! with its line, so that one report names them all. Values are never clamped: a file is used
 //! exactly as written, or not at all.
 
+mod config_faults;
+mod config_source;
+mod config_value;
 mod fabric;
-mod fault;
 mod key;
 pub mod reference;
 mod region;
 mod section;
-mod source;
-mod values;
 
 #[cfg(test)]
 mod tests;
 
+pub use config_faults::{ConfigFaults, Fault};
+pub use config_value::{LANES_MAX, is_valid_config_name_value};
 pub use fabric::FabricFile;
-pub use fault::{Fault, Faults};
 pub use region::{GatewayChoiceError, GatewayConfig, JobConfig, LanePeer, RegionFile};
-pub use values::{LANES_MAX, is_valid_name_value};
 
 use std::path::Path;
 
@@ -37,9 +37,9 @@ impl ConfigFile {
     ///
     /// # Errors
     /// Every fault of the file, and of the fabric that it names.
-    pub fn load(path: &Path) -> Result<Self, Faults> {
-        let text = source::read_config_source(path)?;
-        if source::config_source_has_root_key(&text, "region") {
+    pub fn load(path: &Path) -> Result<Self, ConfigFaults> {
+        let text = config_source::read_config_source(path)?;
+        if config_source::config_source_has_root_key(&text, "region") {
             FabricFile::parse(path, &text).map(Self::Fabric)
         } else {
             RegionFile::parse(path, &text).map(Self::Region)

@@ -3,10 +3,10 @@
 //! The readers of the two kinds of file call it. It knows the keys of a table from the table's
 //! description alone, so that whatever it reads is on the reference page.
 
-use super::fault::Faults;
+use super::config_faults::ConfigFaults;
+use super::config_source::ConfigSource;
+use super::config_value::{FromConfigValue, toml_type_of_config_value};
 use super::key::{Key, TableKeys};
-use super::source::ConfigSource;
-use super::values::{FromValue, toml_value_type_name};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -48,12 +48,12 @@ impl<'a> Section<'a> {
 
     /// Reads the value of a key that may be absent; `None` also for a value at fault, which is then
     /// recorded.
-    pub(super) fn read_optional<T: FromValue>(&self, key: &Key<T>) -> Option<T> {
+    pub(super) fn read_optional<T: FromConfigValue>(&self, key: &Key<T>) -> Option<T> {
         let value = self.entries.get(key.name)?;
         let path = self.key_path(key.name);
         let excerpt = self.source.value_excerpt(&value.span());
         self.source.record_location(&path, &value.span(), excerpt);
-        match T::from_value(value.get_ref()) {
+        match T::from_config_value(value.get_ref()) {
             Ok(value) => Some(value),
             Err(bad) => {
                 self.source.record_fault(&path, bad.problem, bad.accepted);
@@ -64,7 +64,7 @@ impl<'a> Section<'a> {
 
     /// Reads the value of a key that must be there; records the fault and returns `None` when the
     /// value is absent or at fault.
-    pub(super) fn read_required<T: FromValue>(&self, key: &Key<T>) -> Option<T> {
+    pub(super) fn read_required<T: FromConfigValue>(&self, key: &Key<T>) -> Option<T> {
         if !self.has_key(key.name) {
             self.report_missing(key.name, T::VALUE_TYPE.accepted);
         }
@@ -137,7 +137,7 @@ impl<'a> Section<'a> {
         let excerpt = if table.is_some() { None } else { self.source.value_excerpt(&value.span()) };
         self.source.record_location(key, &value.span(), excerpt);
         if table.is_none() {
-            let problem = format!("is {}, not a table", toml_value_type_name(value.get_ref()));
+            let problem = format!("is {}, not a table", toml_type_of_config_value(value.get_ref()));
             self.source.record_fault(key, problem, format!("a table, such as [{key}...]"));
         }
         table
@@ -153,7 +153,7 @@ pub(super) fn read_root_section<T>(
     source: &ConfigSource<'_>,
     table: &'static TableKeys,
     walk: impl FnOnce(&ConfigSource<'_>, &Section<'_>) -> Option<T>,
-) -> Result<T, Faults> {
+) -> Result<T, ConfigFaults> {
     let root = source.parse_toml();
     if root.get_ref().is_empty() && !source.has_syntax_error() {
         return Err(source.fault_of_empty_file());

@@ -1,8 +1,8 @@
 //! Starts a gateway's tasks, and the handle of a running gateway.
 
 use super::job_settings::JobSettings;
-use super::memory_budget::divide_memory;
-use super::peer_links::{LinkSide, make_link_sides, peer_lane_threads};
+use super::link_setup::{LinkSide, link_setup_lane_threads, set_up_link_sides};
+use super::memory_budget::divide_memory_budget;
 use super::spec::{GatewaySpec, ObservabilitySpec, StartError};
 use crate::engine::{Engine, EngineSpec};
 use crate::events::{
@@ -10,12 +10,12 @@ use crate::events::{
 };
 use crate::host::{BoxFuture, Host};
 use crate::local::job_spec::{JobSpec, LocalSpec};
-use crate::local::listener::TrainerListener;
-use crate::local::remote::attach_listener::AttachSocket;
-use crate::local::server::{LAST_WRITE_TIMEOUT, LocalServer};
+use crate::local::local_server::{LAST_WRITE_TIMEOUT, LocalServer};
+use crate::local::remote::attach_listener::AttachListenerSocket;
+use crate::local::trainer_listener::TrainerListener;
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::LinkReport;
-use crate::wan::connect::liveness::dead_path_time;
+use crate::wan::connect::liveness::liveness_dead_path_time;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::{self, LaneSpec, PeerLink};
 use crate::warnings::Warnings;
@@ -61,13 +61,13 @@ impl Gateway {
         metrics.set_certificate_expiry(spec.credentials.expiry());
         // Bound before anything runs, since the address may be taken.
         let attach = bind_gateway_attach_socket(&spec)?;
-        let sides = make_link_sides(&host, &spec, (&metrics, &trace));
+        let sides = set_up_link_sides(&host, &spec, (&metrics, &trace));
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
         trace.begin(&*host, &spec.fabric.gateway(spec.me).name);
         let boot = draw_gateway_boot_id(&*host);
         let (jobs, jobs_now) = watch::channel(Arc::new(spec.jobs.clone()));
-        let local = local_spec_of_gateway(&spec, jobs_now, metrics.warnings.clone());
-        let memory = divide_memory(&spec, sides.len(), (&metrics.warnings, host.now()));
+        let local = gateway_local_plane_spec(&spec, jobs_now, metrics.warnings.clone());
+        let memory = divide_memory_budget(&spec, sides.len(), (&metrics.warnings, host.now()));
         let job_settings = JobSettings::new(&spec, boot, sides.len());
         let engine = Engine::new(EngineSpec {
             host: Arc::clone(&host),
@@ -84,7 +84,7 @@ impl Gateway {
             inbox,
         });
         let (credentials, renewed) = watch::channel(Arc::new(spec.credentials));
-        let threads = peer_lane_threads(&spec.fabric, spec.me, sides.len());
+        let threads = link_setup_lane_threads(&spec.fabric, spec.me, sides.len());
         for (LinkSide { listen, peers }, threads) in sides.into_iter().zip(threads) {
             let lanes = LaneSpec {
                 host: Arc::clone(&host),
@@ -226,7 +226,7 @@ impl GatewayShutdownMessages {
         writers: TaskTracker,
     ) -> Self {
         let rtt = peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO);
-        Self { host: Arc::clone(host), writers, patience: dead_path_time(rtt, rtt) }
+        Self { host: Arc::clone(host), writers, patience: liveness_dead_path_time(rtt, rtt) }
     }
 
     /// Waits until all peers have acknowledged the messages, so that each learns why the epochs ended
@@ -263,7 +263,7 @@ fn spawn_gateway_engine(
 fn spawn_gateway_attach_thread(
     host: &Arc<dyn Host>,
     local: Arc<LocalServer>,
-    socket: AttachSocket,
+    socket: AttachListenerSocket,
     credentials: watch::Receiver<Arc<Credentials>>,
 ) -> Result<oneshot::Receiver<()>, StartError> {
     let (ended, is_ended) = oneshot::channel();
@@ -285,9 +285,11 @@ fn spawn_gateway_attach_thread(
 }
 
 /// Binds the TCP address for trainers of other hosts; `None` if the settings have none.
-fn bind_gateway_attach_socket(spec: &GatewaySpec) -> Result<Option<AttachSocket>, StartError> {
+fn bind_gateway_attach_socket(
+    spec: &GatewaySpec,
+) -> Result<Option<AttachListenerSocket>, StartError> {
     let attach = spec.attach.as_ref();
-    let bound = attach.map(|attach| AttachSocket::bind(attach, &spec.credentials));
+    let bound = attach.map(|attach| AttachListenerSocket::bind(attach, &spec.credentials));
     Ok(bound.transpose()?)
 }
 
@@ -308,7 +310,7 @@ fn draw_gateway_boot_id(host: &dyn Host) -> BootId {
 }
 
 /// Makes the settings of the server for trainers and operators of this host.
-fn local_spec_of_gateway(
+fn gateway_local_plane_spec(
     spec: &GatewaySpec,
     jobs: watch::Receiver<Arc<Vec<JobSpec>>>,
     warnings: Warnings,

@@ -1,6 +1,6 @@
 //! The settings of the sessions of jobs, at the start and whenever jobs come or go.
 
-use super::memory_budget::partials_budget_per_job;
+use super::memory_budget::partials_memory_budget;
 use super::spec::GatewaySpec;
 use crate::events::JobSession;
 use crate::local::job_spec::JobSpec;
@@ -42,7 +42,7 @@ impl JobSettings {
     /// them.
     pub(super) fn sessions(&self, jobs: &[JobSpec]) -> Vec<JobSession> {
         let of = (jobs.len(), self.networks);
-        let partials = partials_budget_per_job(self.memory, &self.plan, &self.fabric, self.me, of);
+        let partials = partials_memory_budget(self.memory, &self.plan, &self.fabric, self.me, of);
         let session = |job: &JobSpec| JobSession {
             name: job.name.clone(),
             facts: job.facts(),
@@ -53,7 +53,7 @@ impl JobSettings {
                 boot: self.boot,
                 plan: self.plan.clone(),
                 partials,
-                one_in: job_link_share_divisor(jobs, job.weight),
+                one_in: job_settings_link_divisor(jobs, job.weight),
                 last_epoch: Epoch(0),
                 unsolicited_max: ByteCount::new(u64::MAX),
             },
@@ -63,7 +63,7 @@ impl JobSettings {
 }
 
 /// Returns the divisor `n` by which a job of this weight gets one `n`th of each link.
-fn job_link_share_divisor(jobs: &[JobSpec], weight: NonZeroU32) -> NonZeroU64 {
+fn job_settings_link_divisor(jobs: &[JobSpec], weight: NonZeroU32) -> NonZeroU64 {
     let all: u64 = jobs.iter().map(|job| u64::from(job.weight.get())).sum();
     NonZeroU64::new(all.div_ceil(weight.get().into())).unwrap_or(NonZeroU64::MIN)
 }

@@ -2,7 +2,7 @@
 //! eighth, partial results get the rest.
 
 use super::spec::GatewaySpec;
-use crate::limits::memory::MemoryNeeds;
+use crate::limits::memory_limits::MemoryLimitNeeds;
 use crate::wan;
 use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
@@ -18,7 +18,7 @@ const RECEIVE_WINDOWS_MEMORY_DIVISOR: u64 = 8;
 
 /// Returns the most bytes that flow-control windows and lanes of a gateway take. The last argument
 /// is the number of jobs, and of networks (WAN and LAN) on which the gateway has lanes.
-pub fn reserved_memory_bytes(
+pub fn reserved_memory_budget(
     plan: &Plan,
     fabric: &Fabric,
     me: GatewayId,
@@ -30,9 +30,9 @@ pub fn reserved_memory_bytes(
 }
 
 /// Returns the least `memory`, in whole MiB, of a gateway whose windows and lanes take `reserved`
-/// bytes ([`reserved_memory_bytes`]); `None` if the configured `memory` suffices. Partials get at
+/// bytes ([`reserved_memory_budget`]); `None` if the configured `memory` suffices. Partials get at
 /// least half of the memory, so the reserved bytes must fit the other half.
-pub fn memory_needed(memory: ByteCount, reserved: ByteCount) -> Option<ByteCount> {
+pub fn least_memory_budget(memory: ByteCount, reserved: ByteCount) -> Option<ByteCount> {
     let least = 2 * reserved.get();
     let short = reserved.get() > memory.get() / 2;
     short.then(|| ByteCount::new(least.next_multiple_of(1 << 20)))
@@ -55,18 +55,18 @@ const THREADS_BESIDE_LANES_AND_CORES: u64 = 8;
 
 /// Returns what the process of a gateway may take, of memory and of addresses: `memory` of its own,
 /// `arenas` of its jobs. `networks` is the number of networks (WAN and LAN) with lanes.
-pub fn process_memory_needs(
+pub fn process_memory_budget_needs(
     memory: ByteCount,
     arenas: ByteCount,
     fabric: &Fabric,
     networks: usize,
-) -> MemoryNeeds {
+) -> MemoryLimitNeeds {
     let lanes = u64::from(plan::plan_lanes_limit(fabric)) * networks as u64;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let threads = THREADS_BESIDE_LANES_AND_CORES + lanes + cores;
     let private = memory.get().saturating_add(PROGRAM_PRIVATE_BYTES + threads * STACK_BYTES);
     let reserved = PROGRAM_MAPPED_BYTES + threads * THREAD_HEAP_BYTES;
-    MemoryNeeds {
+    MemoryLimitNeeds {
         resident: memory.get().saturating_add(PROGRAM_RESIDENT_BYTES),
         private,
         address_space: private.saturating_add(reserved).saturating_add(arenas.get()),
@@ -88,15 +88,15 @@ pub(super) struct MemoryParts {
 
 /// Divides the memory of a gateway that has lanes on `networks` networks. Warns if the memory is too
 /// small to bound what the gateway uses.
-pub(super) fn divide_memory(
+pub(super) fn divide_memory_budget(
     spec: &GatewaySpec,
     networks: usize,
     (warnings, now): (&Warnings, TimeNs),
 ) -> MemoryParts {
     let reserved =
-        reserved_memory_bytes(&spec.plan, &spec.fabric, spec.me, (spec.jobs.len(), networks));
-    let parts = memory_parts(spec.memory, reserved, (spec.jobs.len(), networks));
-    if let Some(needed) = memory_needed(spec.memory, reserved) {
+        reserved_memory_budget(&spec.plan, &spec.fabric, spec.me, (spec.jobs.len(), networks));
+    let parts = memory_budget_parts(spec.memory, reserved, (spec.jobs.len(), networks));
+    if let Some(needed) = least_memory_budget(spec.memory, reserved) {
         warn_if_due!(
             warnings.is_due(WarningCause::Limit, "memory", now),
             "windows and lanes may take {}, and partials of each job {} more: `memory` of {} is \
@@ -111,19 +111,19 @@ pub(super) fn divide_memory(
 
 /// Returns the bytes that each job has for partials, out of a gateway's `memory`. `of` is the
 /// number of jobs, and of networks (WAN and LAN) with lanes.
-pub(super) fn partials_budget_per_job(
+pub(super) fn partials_memory_budget(
     memory: ByteCount,
     plan: &Plan,
     fabric: &Fabric,
     me: GatewayId,
     of: (usize, usize),
 ) -> ByteCount {
-    memory_parts(memory, reserved_memory_bytes(plan, fabric, me, of), of).partials_per_job
+    memory_budget_parts(memory, reserved_memory_budget(plan, fabric, me, of), of).partials_per_job
 }
 
 /// Divides `memory` into partials for each of `jobs` jobs and receive windows for each of `networks`
 /// networks, and leaves `reserved` bytes for everything else.
-fn memory_parts(
+fn memory_budget_parts(
     memory: ByteCount,
     reserved: ByteCount,
     (jobs, networks): (usize, usize),
@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn needed_memory_is_advised_in_whole_mebibytes() {
-        let needed = memory_needed(ByteCount::new(40 << 20), ByteCount::new(28_158_288));
+        let needed = least_memory_budget(ByteCount::new(40 << 20), ByteCount::new(28_158_288));
         assert_eq!(needed.map(|needed| needed.to_string()), Some("54 MiB".to_owned()));
-        assert_eq!(memory_needed(ByteCount::new(54 << 20), ByteCount::new(28_158_288)), None);
+        assert_eq!(least_memory_budget(ByteCount::new(54 << 20), ByteCount::new(28_158_288)), None);
     }
 
     proptest! {
@@ -159,7 +159,7 @@ mod tests {
             networks in 0usize..3,
         ) {
             let of = (jobs, networks);
-            let parts = memory_parts(ByteCount::new(memory), ByteCount::new(reserved), of);
+            let parts = memory_budget_parts(ByteCount::new(memory), ByteCount::new(reserved), of);
             let partials = parts.partials_per_job.get() * jobs.max(1) as u64;
             let windows = parts.receive_windows_per_network.get() * networks.max(1) as u64;
             prop_assert!(partials + windows + reserved.min(memory / 2) <= memory);

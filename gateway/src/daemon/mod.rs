@@ -3,16 +3,16 @@
 //! [`Gateway::start`] makes the queues, starts every task, and returns a handle. `landbridge run`
 //! calls it on the operating system, simulations and tests call it in virtual time.
 
-mod descriptors;
+mod descriptor_needs;
 mod gateway;
 mod job_settings;
+mod link_setup;
 mod memory_budget;
-mod peer_links;
 mod spec;
 mod thread_needs;
 
-pub use descriptors::descriptors_needed;
+pub use descriptor_needs::descriptor_needs;
 pub use gateway::Gateway;
-pub use memory_budget::{memory_needed, process_memory_needs, reserved_memory_bytes};
+pub use memory_budget::{least_memory_budget, process_memory_budget_needs, reserved_memory_budget};
 pub use spec::{GatewaySpec, ListenSpec, ObservabilitySpec, StartError};
 pub use thread_needs::threads_needed;

@@ -1,8 +1,8 @@
 //! The engine's event loop.
 //!
 //! The daemon makes the engine and spawns [`Engine::run`]. The files beside this one hold the
-//! methods for lanes and peers (`peer_events`), jobs (`job_changes`), links (`link_control`), the
-//! status (`status`), and problems (`health`).
+//! methods for lanes and peers (`engine_peers`), jobs (`engine_jobs`), links (`engine_links`), the
+//! status (`status_report`), and problems (`health`).
 //!
 //! The engine's task sleeps until an event or a deadline: of a session, of a connection that is
 //! awaited, of the gauges each second, and of the next sample of the links. Links are sampled often
@@ -12,7 +12,7 @@ use super::health::link_outages::LinkOutages;
 use super::health::problem_log::ProblemLog;
 use super::job::Job;
 use super::job::engine_shared::EngineShared;
-use super::job::group::JobGroup;
+use super::job::group_session::GroupSession;
 use super::peer_jobs::PeerJobs;
 use super::peers::Peers;
 use crate::events::{Event, EventSender, JobSession, ReloadedFiles};
@@ -20,9 +20,9 @@ use crate::host::Host;
 use crate::observe::engine_status_request::StatusRequest;
 use crate::observe::metrics::MetricsRegistry;
 use crate::wan::PeerLink;
+use crate::wan::link::controller_policy::LinkPolicies;
 use crate::wan::link::link_limits::LinkLimits;
 use crate::wan::link::link_message::LinkMessage;
-use crate::wan::link::policy::LinkPolicies;
 use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
 use hier_collectives::membership::TermAgreement;
@@ -154,7 +154,7 @@ impl Engine {
         let host = Arc::clone(&self.shared.host);
         self.compute_bound();
         self.apply_link_rate_limits();
-        self.for_each_group(|group, now| group.session.handle_start(now));
+        self.for_each_job_group(|group, now| group.session.handle_start(now));
         let mut timers = Timers {
             gauges: host.now() + GAUGE_INTERVAL,
             links: host.now() + LINK_SAMPLE_INTERVAL,
@@ -182,7 +182,7 @@ impl Engine {
             };
             match event {
                 Some(Event::Shutdown(done)) => {
-                    self.for_each_group(|group, now| group.session.handle_shutdown(now));
+                    self.for_each_job_group(|group, now| group.session.handle_shutdown(now));
                     let _ = done.send(());
                     return;
                 }
@@ -258,7 +258,7 @@ impl Engine {
 
     /// Updates the gauges of all peers and jobs, begins checks of paths, and logs problems.
     fn update_gauges(&mut self, now: TimeNs) {
-        self.shared.peers.update_gauges(&self.metrics.warnings, now);
+        self.shared.peers.update_traffic_gauges(&self.metrics.warnings, now);
         self.jobs.values_mut().for_each(|job| job.update_gauges(now));
         self.check_paths(now);
         self.note_problems(now);
@@ -276,7 +276,7 @@ impl Engine {
     }
 
     /// Calls `handle` with every group of every job, and performs the actions that follow.
-    pub(super) fn for_each_group(&mut self, mut handle: impl FnMut(&mut JobGroup, TimeNs)) {
+    pub(super) fn for_each_job_group(&mut self, mut handle: impl FnMut(&mut GroupSession, TimeNs)) {
         let now = self.shared.host.now();
         for job in self.jobs.values_mut() {
             job.for_each_group(|group| handle(group, now));
@@ -303,10 +303,10 @@ impl Engine {
 
     /// Calls `handle` with a group, and performs the actions that follow; returns `None` if this
     /// gateway does not know the group.
-    pub(super) fn with_group<T>(
+    pub(super) fn with_job_group<T>(
         &mut self,
         id: GroupId,
-        handle: impl FnOnce(&mut JobGroup) -> T,
+        handle: impl FnOnce(&mut GroupSession) -> T,
     ) -> Option<T> {
         self.with_job_of(id, |job, _| job.group_mut(id).map(handle)).flatten()
     }
@@ -325,10 +325,10 @@ impl Engine {
             | Event::DialFailed { .. }
             | Event::LaneRefused { .. }
             | Event::PathChecked { .. }
-            | Event::CloseLane { .. } => self.handle_lane_event(event, now),
+            | Event::CloseLane { .. } => self.handle_peer_lane_event(event, now),
             Event::Message { from, id, envelope, message } => {
                 if self.shared.peers.is_control_connection(from, id) {
-                    self.handle_message((from, id), envelope, message, now);
+                    self.handle_peer_message((from, id), envelope, message, now);
                 }
             }
             Event::LinkMessage { from, id, message } => {
@@ -358,26 +358,26 @@ impl Engine {
                 self.file_faults.insert(files, faults);
             }
             Event::Arrival { .. } | Event::ArrivalEnd { .. } | Event::ArrivalProgress { .. } => {
-                self.handle_arrival_event(event, now)
+                self.handle_peer_arrival_event(event, now)
             }
             Event::ReduceDone { group, task: id } => {
-                self.with_group(group, |group| group.session.handle_task_done(id, now));
+                self.with_job_group(group, |group| group.session.handle_task_done(id, now));
             }
             // No rank may take what happens to be in the buffer for a result.
             Event::TaskPanicked => panic!("a reduction, copy or plan panicked"),
             Event::Planned { group, as_measured, plan } => {
-                self.with_group(group, |group| {
+                self.with_job_group(group, |group| {
                     group.session.handle_planned(&as_measured, plan, now);
                 });
             }
             Event::SendsCancelled { group, sequence } => {
-                self.with_group(group, |group| {
+                self.with_job_group(group, |group| {
                     group.session.handle_streams_cancelled(sequence, now)
                 });
             }
             Event::Drain { bound, done } => {
                 self.draining = Some(done);
-                self.for_each_group(|group, now| group.session.handle_drain(bound, now));
+                self.for_each_job_group(|group, now| group.session.handle_drain(bound, now));
             }
             Event::Shutdown(_) => unreachable!("taken by the loop"),
         }

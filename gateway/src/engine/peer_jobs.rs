@@ -1,6 +1,6 @@
 //! The jobs of other gateways, as they describe them, and how these differ from the jobs here.
 //!
-//! The engine notes what gateways say (`job_changes`), and the status asks for the differences.
+//! The engine notes what gateways say (`engine_jobs`), and the status asks for the differences.
 
 use crate::observe::status::JobDifferenceKind;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
@@ -60,7 +60,7 @@ impl PeerJobs {
         let mut found = Vec::new();
         for (gateway, GatewayJobs { jobs, .. }) in &self.gateways {
             for (group, theirs) in jobs {
-                let differing = compare_job(own.get(group).copied(), theirs).into_iter();
+                let differing = compare_peer_job(own.get(group).copied(), theirs).into_iter();
                 found.extend(differing.map(|(job, kind)| DifferingJob {
                     gateway: *gateway,
                     job: job.to_owned(),
@@ -75,7 +75,7 @@ impl PeerJobs {
 
 /// Compares a job here with the same job at another gateway. Returns the differences, each with the
 /// job's name.
-fn compare_job<'a>(
+fn compare_peer_job<'a>(
     ours: Option<&'a JobFacts>,
     theirs: &'a PeerJob,
 ) -> Vec<(&'a str, JobDifferenceKind)> {

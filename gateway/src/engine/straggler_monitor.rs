@@ -1,6 +1,6 @@
 //! Feeds the job's straggler detection, reports the straggler, and warns of one that costs much.
 //!
-//! The job hands over posts, results and plans, `link_control` the slow links. The detection itself
+//! The job hands over posts, results and plans, `engine_links` the slow links. The detection itself
 //! is in `hier-collectives`.
 
 use super::lost_time::{LOST_TIME_WINDOW, LostTime};

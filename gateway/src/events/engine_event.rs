@@ -2,11 +2,11 @@
 
 use super::ids::ConnectionId;
 use super::jobs::{JobsUpdate, ReloadedFiles};
-use super::local::LocalEvent;
+use super::local_events::LocalEvent;
 use super::operator::{RateChange, RateError};
 use crate::memory::mem_slice::MemSlice;
 use crate::observe::status::LinkReport;
-use crate::wan::connect::path_probe::path_check::PathFindings;
+use crate::wan::connect::path_probe::path_check::PathCheckFindings;
 use crate::wan::link::link_message::LinkMessage;
 use crate::wan::{LaneHandle, LanePeerSeen};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -82,7 +82,7 @@ pub enum Event {
         /// The peer.
         peer: GatewayId,
         /// The results; `None` if the check was not possible.
-        findings: Option<PathFindings>,
+        findings: Option<PathCheckFindings>,
     },
     /// Close a lane; see [`Gateway::close_lane`](crate::daemon::Gateway::close_lane).
     CloseLane {

@@ -8,12 +8,12 @@ mod engine_event;
 mod group_place;
 mod ids;
 mod jobs;
-mod local;
+mod local_events;
 mod operator;
 
 pub use engine_event::{ENGINE_QUEUE_MAX, Event, EventSender, SegmentPlacement};
 pub use group_place::GroupPlace;
 pub use ids::{AttachmentId, ConnectionId, GROUPS_MAX, GroupNumber};
 pub use jobs::{JobSession, JobsUpdate, ReloadedFiles};
-pub use local::{LocalEvent, LocalRankEvents};
+pub use local_events::{LocalEvent, LocalRankEvents};
 pub use operator::{RateChange, RateError};

@@ -5,14 +5,14 @@
 //! of a simulation. The trainers' listener is passed to the daemon beside the host.
 
 mod cores;
-mod real;
+mod real_host;
 mod runtime;
 mod thread_pool;
-mod virtual_time;
+mod virtual_host;
 
-pub use real::RealHost;
+pub use real_host::RealHost;
 pub use runtime::current_thread_runtime;
-pub use virtual_time::VirtualHost;
+pub use virtual_host::VirtualHost;
 
 use crate::warnings::Warnings;
 use std::future::Future;

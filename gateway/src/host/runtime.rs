@@ -1,6 +1,6 @@
 //! Runtimes of one thread, for lanes, for the engine and for commands.
 
-use crate::limits::process::check_process_descriptors;
+use crate::limits::process_limits::check_descriptors_within_limit;
 use std::future::Future;
 use std::io;
 use tokio::runtime::{Builder, Runtime};
@@ -14,7 +14,7 @@ const RUNTIME_DESCRIPTORS: usize = 8;
 /// # Errors
 /// The process may open too few files; the text names the limit.
 pub fn current_thread_runtime() -> io::Result<Runtime> {
-    check_process_descriptors(RUNTIME_DESCRIPTORS)?;
+    check_descriptors_within_limit(RUNTIME_DESCRIPTORS)?;
     Builder::new_current_thread().enable_all().build()
 }
 

@@ -5,7 +5,7 @@
 //! work; without any, the caller does.
 
 use super::{BoxFuture, Task, TaskPanicked};
-use crate::limits::threads::spawn_thread;
+use crate::limits::thread_limits::spawn_thread_within_limits;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -87,7 +87,7 @@ impl ThreadPool {
 
     /// Starts a thread, which counts as idle until its first task.
     fn start_thread(&'static self, state: &mut PoolState) -> io::Result<()> {
-        spawn_thread(self.name, move || self.run_tasks())?;
+        spawn_thread_within_limits(self.name, move || self.run_tasks())?;
         state.threads += 1;
         state.idle += 1;
         Ok(())

@@ -76,7 +76,7 @@ pub(super) mod tests {
     use super::*;
 
     /// Writes files below a folder that stands for the root of a system, for tests.
-    pub fn write_files(root: &Path, files: &[(&str, String)]) {
+    pub fn write_cgroup_files(root: &Path, files: &[(&str, String)]) {
         for (name, text) in files {
             let path = root.join(name);
             std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
@@ -92,7 +92,7 @@ pub(super) mod tests {
             ("sys/fs/cgroup/pids/a/pids.max", "max\n".to_owned()),
             ("sys/fs/cgroup/pids/a/b/pids.max", "7\n".to_owned()),
         ];
-        write_files(root.path(), &files);
+        write_cgroup_files(root.path(), &files);
         let groups = cgroups_of_process(root.path(), "pids");
         let paths: Vec<_> = groups.iter().map(|group| group.path.display().to_string()).collect();
         assert_eq!(paths, ["/a/b", "/a", "/"]);

@@ -7,16 +7,16 @@
 //! | module | subject |
 //! |---|---|
 //! | [`descriptor_limit`] | file descriptors, before a gateway opens them |
-//! | [`memory`] | memory of a gateway and of arenas |
-//! | [`process`] | stack and file sizes, at the start of a command |
-//! | [`threads`] | threads, each started by [`threads::spawn_thread`] |
+//! | [`memory_limits`] | memory of a gateway and of arenas |
+//! | [`process_limits`] | stack and file sizes, at the start of a command |
+//! | [`thread_limits`] | threads, each started by [`thread_limits::spawn_thread_within_limits`] |
 //! | `cgroup` | the cgroups of this process, which the others read |
 
 mod cgroup;
 pub mod descriptor_limit;
-pub mod memory;
-pub mod process;
-pub mod threads;
+pub mod memory_limits;
+pub mod process_limits;
+pub mod thread_limits;
 
 use std::path::Path;
 

@@ -7,7 +7,7 @@ use super::job_spec::JobSpec;
 use super::refusal::{Refusal, RefusalReason};
 use crate::events::AttachmentId;
 use crate::host::Host;
-use crate::local::listener::Transport;
+use crate::local::trainer_listener::Transport;
 use crate::lock::lock_ignoring_poison;
 use crate::memory::arena::Arena;
 use hier_collectives::ids::{GroupId, RankId};

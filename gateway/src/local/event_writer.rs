@@ -3,10 +3,10 @@
 //! A trainer's task may stop waiting for a write at any byte, and then has a last message to send.
 //! [`EventWriter`] keeps what is not written yet, so that the last message never begins inside another.
 
-use super::listener::TrainerStream;
-use super::protocol::{LocalResponse, frame_protocol_message};
+use super::protocol::{ProtocolResponse, frame_protocol_message};
 use super::remote::pieces::{append_result_piece, piece_ranges};
-use super::slots::GroupCollective;
+use super::slots_in_use::GroupCollective;
+use super::trainer_listener::TrainerStream;
 use crate::memory::mem_slice::MemSlice;
 use std::io;
 use tokio::io::{AsyncWriteExt, WriteHalf};
@@ -26,7 +26,7 @@ impl EventWriter {
     }
 
     /// Adds a message to what [`EventWriter::flush`] writes to the trainer.
-    pub fn queue(&mut self, response: &LocalResponse) {
+    pub fn queue(&mut self, response: &ProtocolResponse) {
         self.pending.extend(frame_protocol_message(&response.encode()));
     }
 
@@ -94,16 +94,18 @@ mod tests {
         let sending = writer.send_result((GroupNumber::JOB, Sequence(7)), &result);
         let unread = tokio::time::timeout(Duration::from_secs(1), sending).await;
         assert!(unread.is_err(), "the trainer does not read");
-        writer.queue(&LocalResponse::Refused(Refusal::new(RefusalReason::ShuttingDown, "bye")));
+        writer.queue(&ProtocolResponse::Refused(Refusal::new(RefusalReason::ShuttingDown, "bye")));
         let reading = async {
             let first =
-                LocalResponse::decode(&read_protocol_message(&mut theirs).await.expect("one"));
-            let Ok(LocalResponse::ResultPiece { bytes, .. }) = first else { panic!("{first:?}") };
+                ProtocolResponse::decode(&read_protocol_message(&mut theirs).await.expect("one"));
+            let Ok(ProtocolResponse::ResultPiece { bytes, .. }) = first else {
+                panic!("{first:?}")
+            };
             theirs.read_exact(&mut vec![0; bytes as usize]).await.expect("whole");
-            LocalResponse::decode(&read_protocol_message(&mut theirs).await.expect("another"))
+            ProtocolResponse::decode(&read_protocol_message(&mut theirs).await.expect("another"))
         };
         let (flushed, last) = tokio::join!(writer.flush(), reading);
         flushed.expect("read");
-        assert!(matches!(last, Ok(LocalResponse::Refused(_))), "{last:?}");
+        assert!(matches!(last, Ok(ProtocolResponse::Refused(_))), "{last:?}");
     }
 }

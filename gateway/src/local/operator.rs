@@ -1,12 +1,12 @@
 //! Requests of an operator to a running gateway, over the trainers' socket; docs/protocol.md
 //! section 5.
 //!
-//! `landbridge rate` calls [`send_operator_request`], which blocks its thread. [`super::server`]
+//! `landbridge rate` calls [`send_operator_request`], which blocks its thread. [`super::local_server`]
 //! answers.
 
 use crate::access::{
-    SocketAccessError, TrustedSocketUsers, check_socket_folder, check_socket_peer,
-    denied_socket_access,
+    SocketAccessError, TrustedSocketUsers, check_trusted_socket_folder, check_trusted_socket_peer,
+    denied_trusted_socket,
 };
 use crate::events::RateChange;
 use crate::host::current_thread_runtime;
@@ -91,11 +91,11 @@ pub fn send_operator_request(
 ) -> Result<LinkReport, OperatorError> {
     let no_answer = |source| OperatorError::NothingAnswers { socket: socket.to_owned(), source };
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => OperatorError::Access(denied_socket_access(socket)),
+        io::ErrorKind::PermissionDenied => OperatorError::Access(denied_trusted_socket(socket)),
         _ => no_answer(error),
     })?;
-    check_socket_folder(socket, trusted)?;
-    check_socket_peer(socket, peer_user_of_operator(&stream).map_err(no_answer)?, trusted)?;
+    check_trusted_socket_folder(socket, trusted)?;
+    check_trusted_socket_peer(socket, peer_user_of_operator(&stream).map_err(no_answer)?, trusted)?;
     match exchange_operator_request(stream, request).map_err(no_answer)? {
         OperatorResponse::RateSet(link) => Ok(link),
         OperatorResponse::Refused(why) => Err(OperatorError::Refused(why)),

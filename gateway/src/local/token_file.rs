@@ -1,7 +1,7 @@
 //! A job's token in a file: 64 hexadecimal digits. Trainers, the daemon and the doctor read it.
 
 use super::protocol::{TOKEN_BYTES, Token};
-use crate::access::{read_credential_file, unreadable_secret_advice};
+use crate::access::{read_credential_bytes, unreadable_secret_file_advice};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     /// The file cannot be read.
-    #[error("{}: {source}; {}", path.display(), unreadable_secret_advice(path, source))]
+    #[error("{}: {source}; {}", path.display(), unreadable_secret_file_advice(path, source))]
     Read {
         /// The file.
         path: PathBuf,
@@ -25,15 +25,15 @@ pub enum TokenFileError {
 ///
 /// # Errors
 /// [`TokenFileError`].
-pub fn load_token(path: &Path) -> Result<Token, TokenFileError> {
-    let bytes = read_credential_file(path)
+pub fn load_token_file(path: &Path) -> Result<Token, TokenFileError> {
+    let bytes = read_credential_bytes(path)
         .map_err(|source| TokenFileError::Read { path: path.to_owned(), source })?;
     let text = std::str::from_utf8(bytes.trim_ascii()).ok();
-    text.and_then(parse_token).ok_or_else(|| TokenFileError::Malformed(path.to_owned()))
+    text.and_then(parse_token_file).ok_or_else(|| TokenFileError::Malformed(path.to_owned()))
 }
 
 /// Parses 64 hexadecimal digits to a token; `None` for any other text.
-fn parse_token(text: &str) -> Option<Token> {
+fn parse_token_file(text: &str) -> Option<Token> {
     let mut token = [0; TOKEN_BYTES];
     // `from_str_radix` takes a sign as well.
     if text.len() != 2 * TOKEN_BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -51,10 +51,10 @@ mod tests {
 
     #[test]
     fn a_token_is_64_hexadecimal_digits() {
-        assert_eq!(parse_token(&"0f".repeat(32)), Some(Token([15; 32])));
+        assert_eq!(parse_token_file(&"0f".repeat(32)), Some(Token([15; 32])));
         for bad in ["", "0f", &"0g".repeat(32), &"0f".repeat(33), &"é".repeat(32), &"+f".repeat(32)]
         {
-            assert_eq!(parse_token(bad), None, "{bad}");
+            assert_eq!(parse_token_file(bad), None, "{bad}");
         }
     }
 }

@@ -1,21 +1,21 @@
 //! One attached trainer: reads its requests, and writes the events of its rank.
 //!
-//! [`serve_trainer`] runs in the trainer's task, which [`super::server`] spawned. It sends the
+//! [`serve_trainer`] runs in the trainer's task, which [`super::local_server`] spawned. It sends the
 //! engine [`LocalEvent`]s and receives [`RankEvent`]s over the queue that it hands the engine at
 //! the start.
 
 use super::attachments::Attachment;
 use super::event_writer::EventWriter;
 use super::job_spec::{JobSpec, LocalSpec};
-use super::listener::{TrainerStream, Transport};
 use super::protocol::{
-    LOCAL_VERSION, LocalRequest, LocalResponse, MakeGroup, POSTS_MAX, STORE_REQUESTS_MAX,
+    LOCAL_VERSION, MakeGroup, POSTS_MAX, ProtocolRequest, ProtocolResponse, STORE_REQUESTS_MAX,
     read_protocol_message,
 };
 use super::refusal::{Refusal, RefusalReason};
 use super::remote::pieces::{PieceReceiver, is_result_sent_in_pieces};
-use super::slots::{PostSlots, RankPlace, SlotsInUse};
+use super::slots_in_use::{PostSlots, RankPlace, SlotsInUse};
 use super::trainer_groups::TrainerGroups;
+use super::trainer_listener::{TrainerStream, Transport};
 use crate::events::{Event, EventSender, GROUPS_MAX, GroupNumber, LocalEvent, LocalRankEvents};
 use crate::host::Host;
 use crate::lock::lock_ignoring_poison;
@@ -111,7 +111,7 @@ pub(super) async fn serve_trainer(
     let (queue, mut rank_events) = mpsc::channel(RANK_EVENTS_MAX);
     let overflowed = CancellationToken::new();
     let under_way = TrainerRequests::default();
-    let welcome = LocalResponse::Attached {
+    let welcome = ProtocolResponse::Attached {
         version: LOCAL_VERSION,
         world_size: context.spec.world_size,
         fabric: context.spec.fabric.clone(),
@@ -125,14 +125,14 @@ pub(super) async fn serve_trainer(
     let _ = context.events.send(Event::Local(attach)).await;
     let refusal = tokio::select! {
         biased;
-        () = context.shutdown.cancelled() => trainer_shutdown_refusal(),
-        () = overflowed.cancelled() => trainer_detached_refusal("it does not read its events"),
-        () = wait_until_trainer_job_removed(context.spec, group) => trainer_job_removed_refusal(),
+        () = context.shutdown.cancelled() => refuse_trainer_at_shutdown(),
+        () = overflowed.cancelled() => refuse_detached_trainer("it does not read its events"),
+        () = wait_until_trainer_job_removed(context.spec, group) => refuse_trainer_without_job(),
         refusal = write_trainer_events(&mut rank_events, &mut writer, &under_way) => refusal,
         refusal = read_trainer_requests(&context, &attachment, reader, &under_way) => refusal,
     };
     debug!("rank {rank}: {refusal}");
-    let refusal = LocalResponse::Refused(refusal);
+    let refusal = ProtocolResponse::Refused(refusal);
     // Best effort, for a trainer that still reads.
     let farewell = async {
         while let Ok(event) = rank_events.try_recv() {
@@ -152,17 +152,17 @@ pub(super) async fn serve_trainer(
 }
 
 /// Makes the last message to a trainer whose gateway stops.
-fn trainer_shutdown_refusal() -> Refusal {
+fn refuse_trainer_at_shutdown() -> Refusal {
     Refusal::new(RefusalReason::ShuttingDown, "gateway shutting down")
 }
 
 /// Makes the last message to a trainer that is gone or too slow, for the reason `why`.
-fn trainer_detached_refusal(why: impl Into<String>) -> Refusal {
+fn refuse_detached_trainer(why: impl Into<String>) -> Refusal {
     Refusal::new(RefusalReason::Detached, why)
 }
 
 /// Makes the last message to a trainer whose job is no longer served.
-fn trainer_job_removed_refusal() -> Refusal {
+fn refuse_trainer_without_job() -> Refusal {
     let why = "the job was removed from the gateway's region file";
     Refusal::new(RefusalReason::Unauthorized, why)
 }
@@ -201,7 +201,7 @@ async fn read_trainer_requests(
             Ok(request) => request,
             Err(refusal) => return refusal,
         };
-        if let LocalRequest::ContributionPiece { offset, bytes } = request {
+        if let ProtocolRequest::ContributionPiece { offset, bytes } = request {
             let received = match &mut pieces {
                 None => Err(Refusal::bad_request("a piece, though the arena is shared")),
                 Some(pieces) => {
@@ -215,14 +215,14 @@ async fn read_trainer_requests(
             }
         }
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
-            return trainer_shutdown_refusal();
+            return refuse_trainer_at_shutdown();
         };
         let event = match trainer_event(attachment, &mut groups, under_way, request, permit) {
             Ok(event) => event,
             Err(refusal) => return refusal,
         };
         if context.events.send(Event::Local(event)).await.is_err() {
-            return trainer_shutdown_refusal();
+            return refuse_trainer_at_shutdown();
         }
     }
 }
@@ -236,13 +236,13 @@ fn trainer_event(
     attachment: &Attachment,
     groups: &mut TrainerGroups,
     under_way: &TrainerRequests,
-    request: LocalRequest,
+    request: ProtocolRequest,
     permit: OwnedSemaphorePermit,
 ) -> Result<LocalEvent, Refusal> {
     let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
     let id = attachment.id;
     let (number, request) = match request {
-        LocalRequest::InGroup(number, request) => (number, *request),
+        ProtocolRequest::InGroup(number, request) => (number, *request),
         request => (GroupNumber::JOB, request),
     };
     let Some(place) = groups.place(number) else {
@@ -251,14 +251,14 @@ fn trainer_event(
     let in_world = under_way.place_in_world(rank).filter(|_| number == GroupNumber::JOB);
     let place = in_world.unwrap_or(place);
     Ok(match request {
-        LocalRequest::InGroup(..) => return Err(Refusal::bad_request("a group in a group")),
-        LocalRequest::MakeGroup(making) => {
+        ProtocolRequest::InGroup(..) => return Err(Refusal::bad_request("a group in a group")),
+        ProtocolRequest::MakeGroup(making) => {
             groups.add_group(&making).map_err(Refusal::bad_request)?;
             let MakeGroup { number, parent, place, ranks } = making;
             let attachment = id;
             LocalEvent::MakeGroup { group, rank, attachment, number, parent, place, ranks, permit }
         }
-        LocalRequest::LeaveGroup(number) => {
+        ProtocolRequest::LeaveGroup(number) => {
             if under_way.slots.has_slots_of(number) || !groups.remove_group(number) {
                 return Err(Refusal::bad_request(format!(
                     "group {} is not one of this rank, or has collectives under way",
@@ -267,24 +267,24 @@ fn trainer_event(
             }
             LocalEvent::LeaveGroup { group, rank, attachment: id, number, permit }
         }
-        LocalRequest::Attach(_) => return Err(Refusal::bad_request("attached twice")),
-        LocalRequest::Detach => return Err(trainer_detached_refusal("detached")),
-        LocalRequest::ContributionPiece { .. } => unreachable!("received above"),
-        LocalRequest::Commit(commit) => {
+        ProtocolRequest::Attach(_) => return Err(Refusal::bad_request("attached twice")),
+        ProtocolRequest::Detach => return Err(refuse_detached_trainer("detached")),
+        ProtocolRequest::ContributionPiece { .. } => unreachable!("received above"),
+        ProtocolRequest::Commit(commit) => {
             LocalEvent::Commit { group, rank, attachment: id, number, commit, permit }
         }
-        LocalRequest::Store { number, timeout, request } => {
+        ProtocolRequest::Store { number, timeout, request } => {
             under_way.take_store_place()?;
             let request = Box::new(request);
             LocalEvent::Store { group, rank, attachment: id, number, timeout, request, permit }
         }
-        LocalRequest::Post { .. } if !attachment.arena.is_whole() => {
+        ProtocolRequest::Post { .. } if !attachment.arena.is_whole() => {
             return Err(Refusal::bad_request(
                 "memory of the arena was given back while it was attached: a hole was \
                  punched in the memfd",
             ));
         }
-        LocalRequest::Post { post, contribution_offset, result_offset } => {
+        ProtocolRequest::Post { post, contribution_offset, result_offset } => {
             let offsets = [contribution_offset, result_offset];
             let located =
                 locate_trainer_post(attachment, under_way, (number, place), &post, offsets);
@@ -342,15 +342,15 @@ async fn receive_trainer_piece(
 /// The last message to the trainer: the connection ended, or the request is malformed.
 async fn read_trainer_request(
     reader: &mut (impl AsyncRead + Unpin),
-) -> Result<LocalRequest, Refusal> {
+) -> Result<ProtocolRequest, Refusal> {
     let bytes = read_protocol_message(reader).await.map_err(trainer_gone)?;
-    LocalRequest::decode(&bytes)
+    ProtocolRequest::decode(&bytes)
         .map_err(|error| Refusal::bad_request(format!("malformed request: {error}")))
 }
 
 /// Makes the last message to a trainer whose connection ended.
 fn trainer_gone(error: io::Error) -> Refusal {
-    trainer_detached_refusal(format!("connection ended: {error}"))
+    refuse_detached_trainer(format!("connection ended: {error}"))
 }
 
 /// Writes events to the trainer until the connection ends; returns the last message to it.
@@ -370,7 +370,7 @@ async fn write_trainer_events(
             return trainer_gone(error);
         }
     }
-    trainer_shutdown_refusal()
+    refuse_trainer_at_shutdown()
 }
 
 /// Adds an event to what is written to the trainer, behind the bytes of a result that it announces.
@@ -399,6 +399,6 @@ async fn queue_trainer_event(
         RankEvent::StoreAnswered { .. } => under_way.store.add_permits(1),
         _ => {}
     }
-    writer.queue(&LocalResponse::Event(event).of_group(number));
+    writer.queue(&ProtocolResponse::Event(event).of_group(number));
     Ok(())
 }

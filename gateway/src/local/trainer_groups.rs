@@ -1,7 +1,7 @@
 //! The groups of one trainer: which numbers it has given, and its place in each group.
 
 use super::protocol::MakeGroup;
-use super::slots::RankPlace;
+use super::slots_in_use::RankPlace;
 use crate::events::{GROUPS_MAX, GroupNumber};
 use hier_collectives::ids::RankId;
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@
 #![expect(unsafe_code, reason = "shared memory is mapped by pointer")]
 
 use crate::accept_errors::DESCRIPTORS_REMEDY;
-use crate::limits::memory::{MemoryLimit, arena_memory_limit, mapping_memory_limit};
+use crate::limits::memory_limits::{MemoryLimit, arena_memory_limit, mapping_memory_limit};
 use prometheus_client::metrics::gauge::Gauge;
 use rustix::fs::{SealFlags, SeekFrom};
 use rustix::io::Errno;

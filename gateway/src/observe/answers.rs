@@ -3,12 +3,12 @@
 //! The server hands over each request, in the task of its connection.
 
 use super::engine_status_request::{EngineStatusHandle, StatusError};
-use super::fabric::FabricReport;
+use super::fabric_report::FabricReport;
 use super::history::History;
 use super::metrics::MetricsRegistry;
-use super::page::status_page;
 use super::readiness::{is_ready, judge_readiness};
 use super::status::GatewayReport;
+use super::status_page::status_page;
 use super::versioned::Versioned;
 use crate::lock::lock_ignoring_poison;
 use crate::warnings::Warnings;

@@ -3,13 +3,13 @@
 //! There is one judgement: `/readyz`, `/status`, the gateway's log and metrics, `landbridge status`
 //! and `landbridge doctor` all print the problems that [`judge_readiness`] finds in a report.
 
-use super::problem_report::{ProblemCause, ProblemReport};
+use super::problem_cause::{ProblemCause, ProblemReport};
 use super::status::{
     GatewayReport, JobDifference, JobDifferenceKind, JobReport, LinkOutageReport, PeerReport,
     PeerState,
 };
 use std::fmt;
-use units::{Span, rounded_percent};
+use units::{Span, rounded_decimal_percent};
 
 impl fmt::Display for ProblemReport {
     /// Prints the subject, the observation and the action to take.
@@ -229,7 +229,10 @@ fn judge_loss_for_readiness(peer: &PeerReport) -> Option<ProblemReport> {
         cause: ProblemCause::Loss,
         blocks: false,
         subject: format!("gateway {}", peer.gateway),
-        found: format!("the way to it loses {}, more than expected", rounded_percent(peer.loss)),
+        found: format!(
+            "the way to it loses {}, more than expected",
+            rounded_decimal_percent(peer.loss)
+        ),
         remedy: Some(
             "ask whoever runs the link, or set the measured `loss` of the link in the fabric"
                 .to_owned(),

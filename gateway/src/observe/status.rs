@@ -1,6 +1,6 @@
 //! The state of a gateway, as `/status` and `landbridge status` show it. The engine writes it.
 
-use super::problem_report::ProblemReport;
+use super::problem_cause::ProblemReport;
 use serde::{Deserialize, Serialize};
 
 /// A gateway's state at one moment.

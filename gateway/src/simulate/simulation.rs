@@ -1,9 +1,9 @@
 //! A running simulation of a fabric, and the times that collectives take on it.
 
-use super::addresses::simulated_region_address;
 use super::error::SimulateError;
-use super::network::NetworkLayout;
-use super::spec::SimulationSpec;
+use super::network_layout::NetworkLayout;
+use super::simulated_addresses::simulated_region_address;
+use super::simulation_spec::SimulationSpec;
 use super::virtual_deployment::VirtualDeployment;
 use crate::client::{AttachError, Client, CollectiveSpec, Operation};
 use hier_collectives::descriptor::{Counts, Descriptor, Dtype, Pattern, ReduceOp, SlotElements};
@@ -67,7 +67,7 @@ impl Simulation {
         let arena = 2 * buffers.get() + SLOT_ROUNDING_BYTES;
         let mut clients = Vec::new();
         for rank in 0..gateways.fabric.world_size() {
-            let patience = simulation_meeting_timeout(longest_simulated_rtt(&gateways.fabric));
+            let patience = simulation_meeting_timeout(longest_simulation_rtt(&gateways.fabric));
             let job = SimulationSpec::JOB_NAME;
             match gateways.attach_folded(job, rank, arena, patience).await {
                 Err(AttachError::NoEpoch(waited)) => {
@@ -83,7 +83,7 @@ impl Simulation {
 
     /// Waits until packets under way have arrived, and replaces the links: counters begin at zero.
     async fn reset_links(&self) {
-        let rtt = longest_simulated_rtt(&self.gateways.fabric);
+        let rtt = longest_simulation_rtt(&self.gateways.fabric);
         // All lanes are connected a few round trips after the first.
         self.gateways.sleep(Span::from_ns(10 * rtt.ns()) + Span::from_secs(1)).await;
         self.network.apply(&self.gateways.net, self.seed);
@@ -201,7 +201,7 @@ impl Simulation {
 }
 
 /// Returns the longest round trip of a fabric's links.
-fn longest_simulated_rtt(fabric: &Fabric) -> Span {
+fn longest_simulation_rtt(fabric: &Fabric) -> Span {
     fabric.links().iter().map(|link| link.rtt).max().unwrap_or(Span::ZERO)
 }
 
@@ -223,7 +223,7 @@ async fn simulation_not_met_error(gateways: &VirtualDeployment, waited: Span) ->
     if problems.is_empty() {
         problems.push("all lanes are up".to_owned());
     }
-    let rtt = longest_simulated_rtt(&gateways.fabric);
+    let rtt = longest_simulation_rtt(&gateways.fabric);
     SimulateError::NotMet { waited, rtt, problems: problems.join("; ") }
 }
 

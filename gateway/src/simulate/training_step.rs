@@ -1,10 +1,10 @@
 //! The duration of a training step over two regions. Computation follows a formula; the exchange
 //! is simulated with whole gateways.
 
-use super::clock::run_with_simulated_clock;
 use super::error::SimulateError;
+use super::simulated_clock::run_with_simulated_clock;
 use super::simulation::{Simulation, TimedCollective};
-use super::spec::SimulationSpec;
+use super::simulation_spec::SimulationSpec;
 use hier_collectives::descriptor::{Dtype, Pattern};
 use hier_collectives::plan;
 use hier_collectives::topology::{
@@ -65,12 +65,8 @@ impl TrainingStep {
     /// # Errors
     /// [`SimulateError`]: the simulation did not start, or a collective failed.
     pub fn simulate_one_cluster(&self, seed: u64) -> Result<Span, SimulateError> {
-        let fabric = Fabric::new(
-            "step",
-            STEP_LINK_MTU,
-            vec![training_region_of_one_rank("one", None)],
-            Vec::new(),
-        );
+        let fabric =
+            Fabric::new("step", STEP_LINK_MTU, vec![training_step_region("one", None)], Vec::new());
         self.simulate_on(fabric.expect("one region"), seed)
     }
 
@@ -117,17 +113,14 @@ impl TrainingStep {
         let wan = Some(WanPort { egress: rate, ingress: rate });
         let between = ("one".to_owned(), "other".to_owned());
         let link = FabricLinkSpec { between, rate, rtt: link.rtt, loss: Fraction::default() };
-        let regions = vec![
-            training_region_of_one_rank("one", wan),
-            training_region_of_one_rank("other", wan),
-        ];
+        let regions = vec![training_step_region("one", wan), training_step_region("other", wan)];
         Fabric::new("step", STEP_LINK_MTU, regions, vec![link]).expect("two regions and their link")
     }
 }
 
 /// Makes a region whose accelerators are one rank; [`TrainingStep::local`] covers what they do
 /// among themselves.
-fn training_region_of_one_rank(name: &str, wan: Option<WanPort>) -> FabricRegionSpec {
+fn training_step_region(name: &str, wan: Option<WanPort>) -> FabricRegionSpec {
     let gateways = vec![FabricGatewaySpec::new(format!("{name}-0"), 1, wan)];
     FabricRegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
 }

@@ -1,17 +1,17 @@
 //! Gateways in virtual time, on a virtual network.
 
-use super::addresses::simulated_lan_address;
-use super::keys::GatewayIdentity;
+use super::key_folder::GatewayIdentity;
+use super::simulated_addresses::simulated_lan_address;
 use crate::client::{AttachError, AttachOptions, Client, GatewayAddress};
 use crate::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, StartError};
 use crate::host::{Host, VirtualHost};
 use crate::local::job_spec::JobSpec;
-use crate::local::listener::{self, ListenerConnector};
+use crate::local::trainer_listener::{self, TrainerListenerConnector};
 use crate::observe::engine_status_request::{EngineStatusHandle, StatusError};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::GatewayReport;
-use crate::wan::connect::addresses::LaneAddresses;
-use crate::wan::link::policy::LinkPolicies;
+use crate::wan::connect::lane_addresses::LaneAddresses;
+use crate::wan::link::controller_policy::LinkPolicies;
 use crate::wan::link_trace::LinkTrace;
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::Plan;
@@ -63,13 +63,13 @@ pub struct VirtualDeployment {
 /// The ways to reach one running gateway.
 struct GatewayHandles {
     id: GatewayId,
-    connector: ListenerConnector,
+    connector: TrainerListenerConnector,
     status: EngineStatusHandle,
     metrics: Arc<MetricsRegistry>,
 }
 
 /// Makes the settings of a simulated gateway, which listens at its addresses of the setup.
-pub fn virtual_gateway_spec(
+pub fn virtual_deployment_gateway_spec(
     setup: &FabricSetup,
     me: GatewayId,
     identity: GatewayIdentity,
@@ -143,9 +143,9 @@ impl VirtualDeployment {
         me: GatewayId,
         identity: GatewayIdentity,
     ) -> Result<(), StartError> {
-        let (listener, connector) = listener::in_process_listener();
+        let (listener, connector) = trainer_listener::in_process_trainer_listener();
         let (status, requests) = EngineStatusHandle::new();
-        let spec = virtual_gateway_spec(&self.setup, me, identity);
+        let spec = virtual_deployment_gateway_spec(&self.setup, me, identity);
         let metrics = Arc::new(MetricsRegistry::new());
         let trace = self.traces.get(&me).cloned().unwrap_or_default();
         let observed =
@@ -260,7 +260,7 @@ impl VirtualDeployment {
 
     /// Returns the connector by which trainers of a rank reach its gateway; `None` when the gateway
     /// does not run.
-    pub fn connector(&self, rank: u32) -> Option<&ListenerConnector> {
+    pub fn connector(&self, rank: u32) -> Option<&TrainerListenerConnector> {
         let gateway = self.fabric.gateway_of(RankId(rank))?;
         self.handles_of(gateway).map(|handles| &handles.connector)
     }

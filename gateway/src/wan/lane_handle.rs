@@ -6,8 +6,8 @@
 use crate::events::ConnectionId;
 use crate::wan::congestion::SharedLaneView;
 use crate::wan::congestion::lane_controller;
-use crate::wan::congestion::telemetry::TelemetryThreadTime;
-use crate::wan::connect::path_probe::path_check::ip_udp_header_bytes;
+use crate::wan::congestion::lane_telemetry::TelemetryThreadTime;
+use crate::wan::connect::path_probe::path_check::packet_size_of_headers;
 use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PROTOCOL_VIOLATION_CODE};
 use crate::wan::link::link_message::{LINK_GROUP, LinkMessage};
 use crate::wan::link::link_traffic::LinkTraffic;
@@ -58,19 +58,19 @@ pub struct LaneHandle {
 #[derive(Debug)]
 pub(crate) enum LaneControlOutput {
     /// An encoded control message.
-    Message(QueuedControlMessage),
+    Message(LaneHandleMessage),
     /// The end of the control stream: this gateway sends nothing more on the lane.
     Finish,
 }
 
 /// An encoded control message, whose bytes count for the limit of the queue until it is dropped.
 #[derive(Debug)]
-pub(crate) struct QueuedControlMessage {
+pub(crate) struct LaneHandleMessage {
     pub bytes: Vec<u8>,
     queued_bytes: Arc<AtomicU64>,
 }
 
-impl QueuedControlMessage {
+impl LaneHandleMessage {
     /// Adds a message to the bytes that are queued; `None` if they are too many.
     fn count(bytes: Vec<u8>, queued_bytes: &Arc<AtomicU64>) -> Option<Self> {
         let length = bytes.len() as u64;
@@ -80,7 +80,7 @@ impl QueuedControlMessage {
     }
 }
 
-impl Drop for QueuedControlMessage {
+impl Drop for LaneHandleMessage {
     fn drop(&mut self) {
         self.queued_bytes.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
     }
@@ -132,7 +132,7 @@ impl LaneHandle {
 
     /// Queues an encoded control message, and closes the lane if its queue is full.
     fn queue_message(&self, bytes: Vec<u8>) {
-        match QueuedControlMessage::count(bytes, &self.queued_bytes) {
+        match LaneHandleMessage::count(bytes, &self.queued_bytes) {
             Some(message) => self.queue_output(LaneControlOutput::Message(message)),
             None => self.close_connection(PROTOCOL_VIOLATION_CODE, CONTROL_UNREAD),
         }
@@ -165,18 +165,18 @@ impl LaneHandle {
 
     /// Returns the smoothed RTT that QUIC measures on the lane.
     pub fn smoothed_rtt(&self) -> Span {
-        crate::wan::congestion::telemetry::smoothed_rtt(&self.connection)
+        crate::wan::congestion::lane_telemetry::telemetry_smoothed_rtt(&self.connection)
     }
 
     /// Returns the factor from bytes of UDP payload in full packets of the lane to bytes on the link.
     pub fn ip_bytes_factor(&self) -> f64 {
         let payload = f64::from(self.connection.stats().path.current_mtu.max(1));
-        1.0 + f64::from(ip_udp_header_bytes(self.connection.remote_address().ip())) / payload
+        1.0 + f64::from(packet_size_of_headers(self.connection.remote_address().ip())) / payload
     }
 
     /// Returns the longest IP packet that the lane sends now, in bytes.
     pub fn mtu(&self) -> u16 {
-        let headers = ip_udp_header_bytes(self.connection.remote_address().ip());
+        let headers = packet_size_of_headers(self.connection.remote_address().ip());
         self.connection.stats().path.current_mtu.saturating_add(headers)
     }
 
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn queued_control_messages_have_bounded_bytes() {
         let (queued, half) = (Arc::default(), CONTROL_QUEUE_BYTES_MAX as usize / 2);
-        let message = || QueuedControlMessage::count(vec![0; half], &queued);
+        let message = || LaneHandleMessage::count(vec![0; half], &queued);
         let messages = [message(), message()];
         assert!(messages.iter().all(Option::is_some) && message().is_none());
         drop(messages);

@@ -7,7 +7,7 @@ use crate::events::EventSender;
 use crate::host::Host;
 use crate::observe::metrics::MetricsRegistry;
 use crate::wan::congestion::lane_path::LanePath;
-use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::tls::Credentials;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::topology::{Fabric, Link};

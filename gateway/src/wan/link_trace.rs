@@ -4,7 +4,7 @@
 //! full is lost, and counted. `landbridge run --trace` writes the other end of the queue as JSON lines.
 
 use crate::host::Host;
-use congestion_model::{LossCounts, Reason};
+use congestion_model::{LossCounts, PhaseReason};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -292,7 +292,7 @@ impl LaneTrace {
         &self,
         at: Instant,
         (from, to): (&str, &str),
-        reason: Reason,
+        reason: PhaseReason,
         (rate, min_rtt_seconds): (f64, f64),
     ) {
         if self.trace.0.is_some() {

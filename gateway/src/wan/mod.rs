@@ -19,7 +19,7 @@
 //!
 //! The daemon starts the lanes. They report to the engine over its event queue; the engine answers
 //! over the send queues, the pacers and the handles of the lanes. Tasks of one connection, all on the
-//! thread of its lane (`connect/connection.rs`):
+//! thread of its lane (`connect/lane_connection.rs`):
 //!
 //! ```text
 //!                     +- control reader  -> engine events

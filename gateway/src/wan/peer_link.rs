@@ -5,14 +5,14 @@
 
 use crate::observe::metrics::PeerMetrics;
 use crate::wan::congestion::PathMemory;
-use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::liveness::PeerLiveness;
 use crate::wan::connect::path_probe::path_check::CheckedPaths;
+use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::lane_number::LaneNumberTerms;
-use crate::wan::link::policy::ControllerPolicy;
 use crate::wan::link_trace::PeerTrace;
 use crate::wan::pacing::pair_pacer::PairPacer;
-use crate::wan::stream::send_queue::SendQueue;
+use crate::wan::stream::segment_queue::SendQueue;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, Link};
 use std::num::NonZeroU16;

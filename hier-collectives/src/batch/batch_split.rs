@@ -1,6 +1,6 @@
 //! Rebalancing: a batch is split anew at step boundaries as speeds drift.
 
-use super::shares::{BatchError, batch_shares_within};
+use super::batch_shares::{BatchError, batch_shares_within};
 use crate::codec::fnv1a_hash;
 use std::collections::VecDeque;
 
@@ -71,8 +71,8 @@ impl BatchSplit {
         let usual: Vec<f64> = (0..speeds.len()).map(|rank| self.median_speed(rank)).collect();
         let other = batch_shares_within(self.global_batch, &usual, &self.limits)?;
         let better = |speeds: &Vec<f64>| {
-            batch_makespan(&other, speeds)
-                <= (1.0 - REBALANCE_GAIN_MIN) * batch_makespan(&self.shares, speeds)
+            batch_split_makespan(&other, speeds)
+                <= (1.0 - REBALANCE_GAIN_MIN) * batch_split_makespan(&self.shares, speeds)
         };
         // An empty batch takes no time, and no split of it is better.
         let changes = other != self.shares && self.seen.iter().all(better);
@@ -116,15 +116,13 @@ impl BatchSplit {
     /// speeds.
     pub fn agreed_digest(&self) -> u64 {
         let expected = self.expected.iter().map(|speed| speed.to_bits());
-        digest_batch_numbers(
-            [self.global_batch].iter().chain(&self.limits).copied().chain(expected),
-        )
+        batch_split_digest([self.global_batch].iter().chain(&self.limits).copied().chain(expected))
     }
 
     /// Hashes the state of the split: the current shares and the stored speeds.
     pub fn state_digest(&self) -> u64 {
         let seen = self.seen.iter().flatten().map(|speed| speed.to_bits());
-        digest_batch_numbers(self.shares.iter().copied().chain(seen))
+        batch_split_digest(self.shares.iter().copied().chain(seen))
     }
 
     /// Replaces speeds that are not measured by the expected ones, in the unit of the measured
@@ -156,12 +154,12 @@ impl BatchSplit {
 }
 
 /// Returns the FNV-1a hash of numbers.
-fn digest_batch_numbers(values: impl Iterator<Item = u64>) -> u64 {
+fn batch_split_digest(values: impl Iterator<Item = u64>) -> u64 {
     fnv1a_hash(&values.flat_map(u64::to_be_bytes).collect::<Vec<u8>>())
 }
 
 /// Returns the time that the slowest rank needs for its share of the batch.
-fn batch_makespan(shares: &[u64], speeds: &[f64]) -> f64 {
+fn batch_split_makespan(shares: &[u64], speeds: &[f64]) -> f64 {
     shares.iter().zip(speeds).map(|(share, speed)| *share as f64 / speed).fold(0.0, f64::max)
 }
 
@@ -179,8 +177,8 @@ mod tests {
 
     /// Makespan of a split, relative to the best.
     fn excess(split: &BatchSplit, speeds: &[f64]) -> f64 {
-        batch_makespan(split.shares(), speeds)
-            / batch_makespan(self::split(speeds).shares(), speeds)
+        batch_split_makespan(split.shares(), speeds)
+            / batch_split_makespan(self::split(speeds).shares(), speeds)
     }
 
     fn fluctuating(speeds: &[f64], fluctuations: &[f64], part: f64) -> Vec<f64> {

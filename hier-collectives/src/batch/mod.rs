@@ -3,8 +3,8 @@
 //! The trainer's client calls it at the start and after each step; `landbridge plan batch` prints
 //! it.
 
+mod batch_shares;
 mod batch_split;
-mod shares;
 
+pub use batch_shares::{BATCH_MAX, BatchError, batch_shares, batch_shares_within};
 pub use batch_split::BatchSplit;
-pub use shares::{BATCH_MAX, BatchError, batch_shares, batch_shares_within};

@@ -1,8 +1,8 @@
 //! The lower bound T* of an operation: the least time that any algorithm needs.
 
-use super::min_cut::{HubFlows, narrowest_cut};
-use super::payload::payload_rate;
-use super::ports::PortBits;
+use super::min_cut::{HubFlows, narrowest_min_cut};
+use super::payload_rate::payload_rate;
+use super::port_bits::PortBits;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
 use crate::topology::Fabric;
@@ -17,17 +17,17 @@ use units::{BitRate, ByteCount, Span};
 /// * S / rate of the narrowest cut.
 ///
 /// The egress of a region is the sum of its gateways' ports, and at most the sum of its links.
-pub fn all_reduce_bound(fabric: &Fabric, bytes: ByteCount) -> Span {
-    operation_bound(fabric, Operation::AllReduce, bytes)
+pub fn all_reduce_lower_bound(fabric: &Fabric, bytes: ByteCount) -> Span {
+    operation_lower_bound(fabric, Operation::AllReduce, bytes)
 }
 
-/// Returns T*, the least time of any operation on `bytes`, by the terms of [`all_reduce_bound`].
+/// Returns T*, the least time of any operation on `bytes`, by the terms of [`all_reduce_lower_bound`].
 ///
 /// A reduction moves every region's bytes to one region and a broadcast one region's bytes to all:
 /// (N-1)S in all. A barrier takes the delay between the two farthest regions. In operations on
 /// blocks a region emits and absorbs the blocks of ranks that must cross, (N-1)S in all for an
 /// all-gather and a reduce-scatter; S is the buffer of all blocks, or one rank's in an all-to-all.
-pub fn operation_bound(fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Span {
+pub fn operation_lower_bound(fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Span {
     LowerBound::new(fabric, operation).span(bytes)
 }
 
@@ -56,25 +56,25 @@ impl LowerBound {
         if regions < 2 {
             return Self { terms: Vec::new() };
         }
-        let demand = BoundDemand::of_operation(fabric, operation);
-        let delays = bound_region_delays(fabric);
+        let demand = LowerBoundDemand::of_operation(fabric, operation);
+        let delays = lower_bound_region_delays(fabric);
         let mut terms = Vec::new();
         let (mut out_sum, mut in_sum) = (0.0, 0.0);
         for (region, away) in delays.iter().enumerate() {
-            let (out, inward) = bound_port_rates(fabric, region);
+            let (out, inward) = lower_bound_port_rates(fabric, region);
             let others = || (0..regions).filter(|other| *other != region);
             if demand.emits[region] > 0.0 {
                 let to = others().filter(|other| demand.absorbs[*other] > 0.0);
                 let to = to.map(|other| away[other]);
                 // Only where all others get the same bytes must the last byte go farthest.
                 let far = if demand.reaches_all { to.max() } else { to.min() };
-                let delay = bound_ns_as_seconds(far.unwrap_or(0));
+                let delay = lower_bound_seconds(far.unwrap_or(0));
                 terms.push(BoundTerm { copies: demand.emits[region], rate: out, delay });
             }
             if demand.absorbs[region] > 0.0 {
                 let near = others().filter(|other| demand.emits[*other] > 0.0);
                 let near = near.map(|other| delays[other][region]).min().unwrap_or(0);
-                let delay = bound_ns_as_seconds(near);
+                let delay = lower_bound_seconds(near);
                 terms.push(BoundTerm { copies: demand.absorbs[region], rate: inward, delay });
             }
             (out_sum, in_sum) = (out_sum + out, in_sum + inward);
@@ -83,7 +83,7 @@ impl LowerBound {
         terms.push(BoundTerm { copies: demand.copies, rate: in_sum, delay: 0.0 });
         let (to, from) = (demand.only_to, demand.only_from);
         let flows = HubFlows { from_hub: to.is_none(), to_hub: from.is_none() };
-        let cut = narrowest_cut(fabric, from.or(to), flows);
+        let cut = narrowest_min_cut(fabric, from.or(to), flows);
         let rate = payload_rate(cut, fabric.mtu());
         terms.push(BoundTerm { copies: demand.across_any_cut(), rate, delay: 0.0 });
         Self { terms }
@@ -99,7 +99,7 @@ impl LowerBound {
 }
 
 /// The bytes that an operation moves between regions at least, in copies of the buffer.
-struct BoundDemand {
+struct LowerBoundDemand {
     /// Copies that leave each region.
     emits: Vec<f64>,
     /// Copies that enter each region.
@@ -114,7 +114,7 @@ struct BoundDemand {
     reaches_all: bool,
 }
 
-impl BoundDemand {
+impl LowerBoundDemand {
     /// Returns what an operation moves on a buffer of even blocks. The buffer of an all-to-all is
     /// that of one rank.
     fn of_operation(fabric: &Fabric, operation: Operation) -> Self {
@@ -186,7 +186,7 @@ impl BoundDemand {
 }
 
 /// Returns the payload rates out of and into a region, in bytes per second.
-fn bound_port_rates(fabric: &Fabric, region: usize) -> (f64, f64) {
+fn lower_bound_port_rates(fabric: &Fabric, region: usize) -> (f64, f64) {
     let PortBits { egress, ingress, links } = PortBits::of_region(fabric, region);
     let rate =
         |bits: u64| payload_rate(BitRate::from_bits_per_second(bits.min(links)), fabric.mtu());
@@ -195,7 +195,7 @@ fn bound_port_rates(fabric: &Fabric, region: usize) -> (f64, f64) {
 
 /// Returns the least one-way delays between regions in nanoseconds, over relays where that is
 /// shorter.
-fn bound_region_delays(fabric: &Fabric) -> Vec<Vec<u64>> {
+fn lower_bound_region_delays(fabric: &Fabric) -> Vec<Vec<u64>> {
     let regions = fabric.regions().len();
     let mut delays = vec![vec![u64::MAX; regions]; regions];
     for link in fabric.links() {
@@ -214,7 +214,7 @@ fn bound_region_delays(fabric: &Fabric) -> Vec<Vec<u64>> {
 }
 
 /// Converts nanoseconds to seconds.
-fn bound_ns_as_seconds(ns: u64) -> f64 {
+fn lower_bound_seconds(ns: u64) -> f64 {
     Span::from_ns(ns).as_secs_f64()
 }
 
@@ -246,7 +246,7 @@ mod tests {
         let bound = LowerBound::new(&even, Operation::AllReduce);
         for bytes in [0, 1, 1 << 20, 64 << 20] {
             let bytes = ByteCount::new(bytes);
-            assert_eq!(bound.span(bytes), all_reduce_bound(&even, bytes));
+            assert_eq!(bound.span(bytes), all_reduce_lower_bound(&even, bytes));
         }
         let alone = LowerBound::new(&fabric(&[500_000_000], 80), Operation::AllReduce);
         assert_eq!(alone.span(ByteCount::new(1 << 30)), Span::ZERO);
@@ -254,7 +254,8 @@ mod tests {
 
     #[test]
     fn two_regions_need_one_crossing() {
-        let bound = all_reduce_bound(&fabric(&[500_000_000; 2], 80), ByteCount::new(64 << 20));
+        let bound =
+            all_reduce_lower_bound(&fabric(&[500_000_000; 2], 80), ByteCount::new(64 << 20));
         let payload = 62.5e6 * 1433.0 / 1500.0;
         let want = f64::from(64 << 20) / payload + 0.04;
         assert!((bound.as_secs_f64() - want).abs() < 1e-6, "{bound}");
@@ -264,10 +265,12 @@ mod tests {
     fn the_slowest_port_or_the_sum_bounds_three_regions() {
         let gigabyte = ByteCount::new(1_000_000_000);
         let share = 1433.0 / 1500.0;
-        let uneven =
-            all_reduce_bound(&fabric(&[1_000_000_000, 600_000_000, 300_000_000], 60), gigabyte);
+        let uneven = all_reduce_lower_bound(
+            &fabric(&[1_000_000_000, 600_000_000, 300_000_000], 60),
+            gigabyte,
+        );
         assert!((uneven.as_secs_f64() - (1e9 / (37.5e6 * share) + 0.03)).abs() < 1e-3);
-        let even = all_reduce_bound(&fabric(&[800_000_000; 3], 60), gigabyte);
+        let even = all_reduce_lower_bound(&fabric(&[800_000_000; 3], 60), gigabyte);
         assert!((even.as_secs_f64() - 4e9 / (300e6 * share)).abs() < 1e-3);
     }
 }

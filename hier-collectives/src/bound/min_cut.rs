@@ -1,6 +1,6 @@
 //! The narrowest cut of a fabric, by maximum flow (max-flow min-cut theorem).
 
-use super::ports::PortBits;
+use super::port_bits::PortBits;
 use crate::topology::Fabric;
 use std::collections::VecDeque;
 use units::BitRate;
@@ -9,7 +9,7 @@ use units::BitRate;
 ///
 /// All data that leave a group of regions pass its ports and the links to the other regions.
 pub fn min_cut(fabric: &Fabric) -> BitRate {
-    narrowest_cut(fabric, None, HubFlows { from_hub: true, to_hub: true })
+    narrowest_min_cut(fabric, None, HubFlows { from_hub: true, to_hub: true })
 }
 
 /// The flows between the hub and the other regions that count.
@@ -25,9 +25,9 @@ pub(super) struct HubFlows {
 /// the directions of `flows`.
 ///
 /// Every cut separates the hub from some region, so the least of these flows is the narrowest cut.
-pub(super) fn narrowest_cut(fabric: &Fabric, hub: Option<usize>, flows: HubFlows) -> BitRate {
+pub(super) fn narrowest_min_cut(fabric: &Fabric, hub: Option<usize>, flows: HubFlows) -> BitRate {
     let hub = hub.unwrap_or(0);
-    let network = CutNetwork::of_fabric(fabric);
+    let network = MinCutNetwork::of_fabric(fabric);
     let others = (0..fabric.regions().len()).filter(|region| *region != hub);
     let rates = others.flat_map(|other| {
         let out = flows.from_hub.then(|| network.clone().max_flow(hub, other));
@@ -39,7 +39,7 @@ pub(super) fn narrowest_cut(fabric: &Fabric, hub: Option<usize>, flows: HubFlows
 
 /// The flow network: three nodes for each region, its inside, its egress and its ingress.
 #[derive(Debug, Clone)]
-struct CutNetwork {
+struct MinCutNetwork {
     /// Edges that leave each node.
     edges: Vec<Vec<usize>>,
     /// Head of each edge; edge `i ^ 1` is the reverse edge of edge `i`.
@@ -48,7 +48,7 @@ struct CutNetwork {
     residual: Vec<u64>,
 }
 
-impl CutNetwork {
+impl MinCutNetwork {
     /// Builds the flow network of a fabric: its capacities are the rates of ports and links.
     fn of_fabric(fabric: &Fabric) -> Self {
         let regions = fabric.regions().len();

@@ -5,15 +5,15 @@
 //! connection that is missing in the fabric and one that is down are the same to routes and plans.
 //! The gateway's engine owns a [`MeshTable`]; each session reads the [`MeshGraph`].
 
-mod graph;
-mod report;
+mod mesh_graph;
+mod mesh_report;
+mod mesh_table;
 mod routes;
-mod table;
 
 #[cfg(test)]
 mod tests;
 
-pub use graph::{GatewayPair, MeshConnectionState, MeshGraph};
-pub use report::MeshReport;
+pub use mesh_graph::{GatewayPair, MeshConnectionState, MeshGraph};
+pub use mesh_report::MeshReport;
+pub use mesh_table::{DOWN_AFTER_MIN, InvalidReport, MeshTable};
 pub use routes::{Routes, route_delays_to};
-pub use table::{DOWN_AFTER_MIN, InvalidReport, MeshTable};

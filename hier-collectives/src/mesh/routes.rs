@@ -5,7 +5,7 @@
 //! same hops, and each hop is nearer to the receiver. While graphs differ, a message may miss its
 //! way; the gateway that drops it says so in its next report. The session and the engine use them.
 
-use super::graph::MeshGraph;
+use super::mesh_graph::MeshGraph;
 use crate::ids::GatewayId;
 use crate::topology::Fabric;
 use std::collections::BTreeSet;

@@ -8,4 +8,4 @@ mod block;
 mod operation_parts;
 
 pub use block::{Block, BlockRanks};
-pub use operation_parts::{OperationPart, PartSource, whole_buffer_parts};
+pub use operation_parts::{OperationPart, OperationPartSource, operation_parts_of_buffer};

@@ -1,7 +1,7 @@
 //! The list of parts of each operation.
 
 use super::block::{Block, BlockRanks};
-use crate::buffer_part::{BufferPart, divide_buffer};
+use crate::buffer_part::{BufferPart, divide_into_buffer_parts};
 use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts, Pattern};
 use crate::ids::{GatewayId, RankId};
 use crate::operation::{Operation, OperationPhases};
@@ -26,7 +26,7 @@ pub struct OperationPart<'a> {
 
 /// The facts from which the parts of one operation follow.
 #[derive(Debug, Clone, Copy)]
-pub struct PartSource<'a, 'b> {
+pub struct OperationPartSource<'a, 'b> {
     /// The plan that the operation follows.
     pub plan: &'a Plan,
     /// The tree of each gateway: [`Plan::owner_trees`].
@@ -43,7 +43,7 @@ pub struct PartSource<'a, 'b> {
 
 /// Returns the parts of an operation on a whole buffer of `bytes` bytes: one for each tree of the
 /// plan.
-pub fn whole_buffer_parts(
+pub fn operation_parts_of_buffer(
     plan: &Plan,
     operation: Operation,
     bytes: u64,
@@ -52,7 +52,7 @@ pub fn whole_buffer_parts(
 ) -> Vec<OperationPart<'_>> {
     let part = |(tree, part): (_, BufferPart)| {
         let tree = match operation.root() {
-            Some(root) => Cow::Owned(Tree::rooted_at(tree, root)),
+            Some(root) => Cow::Owned(Tree::rerooted_at(tree, root)),
             None => Cow::Borrowed(tree),
         };
         let phases = operation.phases_along(&tree);
@@ -62,7 +62,7 @@ pub fn whole_buffer_parts(
         let blocks = vec![Block { part, result_start, contributors, receivers }];
         OperationPart { tree, phases, follows, blocks }
     };
-    plan.trees.iter().zip(divide_buffer(plan, bytes)).map(part).collect()
+    plan.trees.iter().zip(divide_into_buffer_parts(plan, bytes)).map(part).collect()
 }
 
 impl OperationPart<'_> {
@@ -90,7 +90,7 @@ impl OperationPart<'_> {
     }
 }
 
-impl<'a> PartSource<'a, '_> {
+impl<'a> OperationPartSource<'a, '_> {
     /// Returns the parts of the operation, in one order on all gateways.
     ///
     /// Operations on a whole buffer have one part for each tree of the plan. Operations on blocks
@@ -131,7 +131,7 @@ impl<'a> PartSource<'a, '_> {
         receivers: BlockRanks,
     ) -> Vec<OperationPart<'a>> {
         let bytes = self.descriptor.bytes();
-        whole_buffer_parts(self.plan, operation, bytes, contributors, receivers)
+        operation_parts_of_buffer(self.plan, operation, bytes, contributors, receivers)
     }
 
     /// Returns one part for each gateway.

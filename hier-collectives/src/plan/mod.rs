@@ -4,10 +4,10 @@
 //! here does I/O or reads a clock: the same fabric always gives the same plan.
 
 mod analysis;
-mod capacity;
-mod choice;
-mod encoding;
+mod fabric_capacity;
+mod plan_choice;
 mod plan_data;
+mod plan_encoding;
 mod plan_limits;
 mod planner;
 mod reroot;
@@ -18,19 +18,19 @@ mod window_size;
 
 pub use crate::operation::{Operation, OperationPhases};
 pub use analysis::forecast::{Forecast, GatewayLoad, LinkLoad};
-pub use analysis::memory::{MemoryBound, relay_memory_bytes};
+pub use analysis::memory_bound::{MemoryBound, relay_memory_bound};
 pub use analysis::pair_shares::{
-    PairShare, PairShares, RATE_RESERVE, pair_payload_rate, pair_shares,
+    PairShare, PairShares, RATE_RESERVE, pair_share_payload_rate, pair_shares,
 };
 pub use analysis::proof::PlanFault;
 pub use plan_data::{Plan, PlanAlgorithm};
 pub use plan_limits::{plan_lanes_limit, plan_trees_limit};
 pub use planner::{PlanError, REGIONS_MAX, make_plan};
 pub use segment_size::SEGMENT_BYTES_MAX;
-pub use segment_size::segment_bytes;
+pub use segment_size::segment_size_of_fabric;
 pub use tree::{Tree, TreeDirection, TreeRole, TreeUpstream};
 pub use trees::baseline;
 pub use trees::express::EXPRESS_MAX;
-pub use window_size::result_window;
-pub use window_size::unsolicited_window;
-pub use window_size::unsolicited_window_bytes;
+pub use window_size::result_window_size;
+pub use window_size::unsolicited_window_size;
+pub use window_size::unsolicited_window_size_bytes;

@@ -11,7 +11,7 @@ use units::ByteCount;
 pub struct Plan {
     /// The algorithm chosen.
     pub algorithm: PlanAlgorithm,
-    /// The reason for the choice, for people; no part of [`Plan::hash`].
+    /// The reason for the choice, for people; no part of [`Plan::encoding_hash`].
     pub reason: String,
     /// Bytes of a segment, the unit of pipelining.
     pub segment: ByteCount,

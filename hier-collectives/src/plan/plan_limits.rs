@@ -53,7 +53,7 @@ pub fn plan_trees_limit(fabric: &Fabric) -> usize {
 mod tests {
     use super::plan_lanes_limit;
     use crate::plan::make_plan;
-    use crate::plan::segment_size::segment_bytes;
+    use crate::plan::segment_size::segment_size_of_fabric;
     use crate::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
     use units::BitRate;
 
@@ -112,7 +112,7 @@ mod tests {
     fn segments_last_up_to_two_milliseconds_on_short_paths() {
         for (rate, kib) in [(1, 256), (2, 256), (10, 2048), (30, 2048), (100, 2048)] {
             let fabric = regions(&["a", "b"]).all_pairs(lossless_link(gbit(rate), 1)).build();
-            assert_eq!(segment_bytes(&fabric).get() >> 10, kib, "{rate} Gbit/s");
+            assert_eq!(segment_size_of_fabric(&fabric).get() >> 10, kib, "{rate} Gbit/s");
         }
     }
 }

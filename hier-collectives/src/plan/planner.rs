@@ -3,11 +3,11 @@
 //! The daemon, the session (after a change of link rates) and `landbridge plan` call it. It calls
 //! the choice of an algorithm, the express tree and the segment size, all of them pure functions.
 
-use super::choice;
-use super::encoding::{encode_plan, plan_encoding_bytes_max};
+use super::plan_choice;
 use super::plan_data::Plan;
+use super::plan_encoding::{plan_encoding, plan_encoding_bytes_max};
 use super::plan_limits::plan_trees_limit;
-use super::segment_size::segment_bytes_for_pairs;
+use super::segment_size::segment_size_for_pairs;
 use super::trees::express;
 use crate::topology::Fabric;
 
@@ -54,11 +54,11 @@ pub fn make_plan(fabric: &Fabric) -> Result<Plan, PlanError> {
     if regions > REGIONS_MAX {
         return Err(PlanError::TooManyRegions { regions });
     }
-    let mut plan = choice::choose_large_plan(fabric);
-    plan.segment = segment_bytes_for_pairs(fabric, &plan);
+    let mut plan = plan_choice::choose_large_plan(fabric);
+    plan.segment = segment_size_for_pairs(fabric, &plan);
     express::add_express_tree(fabric, &mut plan);
     debug_assert!(plan.trees.len() <= plan_trees_limit(fabric), "peers would refuse the plan");
-    let (bytes, most) = (encode_plan(&plan).len(), plan_encoding_bytes_max(gateways));
+    let (bytes, most) = (plan_encoding(&plan).len(), plan_encoding_bytes_max(gateways));
     if bytes > most {
         return Err(PlanError::TooLarge { trees: plan.trees.len(), gateways, bytes });
     }

@@ -11,11 +11,11 @@ impl Plan {
     /// one.
     ///
     /// The root changes the direction of an edge's load and not its size, so the shares stay right.
-    pub fn rooted_for(&self, operation: Operation) -> Self {
+    pub fn rerooted_for(&self, operation: Operation) -> Self {
         match operation.root() {
             None => self.clone(),
             Some(root) => {
-                let trees = self.trees.iter().map(|tree| tree.rooted_at(root)).collect();
+                let trees = self.trees.iter().map(|tree| tree.rerooted_at(root)).collect();
                 Self { trees, ..self.clone() }
             }
         }
@@ -27,7 +27,7 @@ impl Tree {
     ///
     /// The edges on the way up from `root` are reversed. A tree may have several roots: the old root
     /// nearest to `root` becomes the parent of the other old roots.
-    pub fn rooted_at(&self, root: GatewayId) -> Self {
+    pub fn rerooted_at(&self, root: GatewayId) -> Self {
         let mut parents = self.parents.clone();
         let (mut at, mut reversed) = (root, BTreeMap::new());
         while let Some(parent) = parents.remove(&at) {
@@ -60,7 +60,7 @@ mod tests {
                 .collect();
             let tree =
                 Tree { share: 1, direction: TreeDirection::Both, roots: roots.clone(), parents };
-            let turned = tree.rooted_at(GatewayId(root));
+            let turned = tree.rerooted_at(GatewayId(root));
             let edges = |tree: &Tree| {
                 let mut edges: Vec<_> =
                     tree.parents.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();

@@ -49,7 +49,7 @@ const SMALL_FLOW_DIVISOR: u64 = 32;
 ///
 /// segment = clamp(max(largest BDP / (4 x lanes), bytes of the narrowest port or link in
 /// `SEGMENT_SECONDS_MIN`), least, [`SEGMENT_BYTES_MAX`]), rounded down to a power of two.
-pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
+pub fn segment_size_of_fabric(fabric: &Fabric) -> ByteCount {
     let largest = fabric.links().iter().map(|link| link.bdp().get()).max().unwrap_or(0);
     let links = fabric.links().iter().map(|link| link.rate);
     let ports = fabric.gateways().iter().filter_map(|gateway| gateway.wan);
@@ -67,7 +67,7 @@ pub fn segment_bytes(fabric: &Fabric) -> ByteCount {
 ///
 /// It is that of the fabric, or less where the plan leaves a pair of gateways a small part of its
 /// ports. A long segment would be the last of its tree, at each hop.
-pub(super) fn segment_bytes_for_pairs(fabric: &Fabric, plan: &Plan) -> ByteCount {
+pub(super) fn segment_size_for_pairs(fabric: &Fabric, plan: &Plan) -> ByteCount {
     let shares = plan.pair_shares(fabric);
     let largest = shares.values().map(|share| share.flow).max().unwrap_or(0);
     let narrowed = shares.iter().filter_map(|((from, to), share)| {

@@ -20,21 +20,21 @@ const RESULT_WINDOW_BDP: u64 = 2;
 ///
 /// It is one BDP of the link, so that distance costs nothing when ranks do not post at once, and at
 /// least `WINDOW_SEGMENTS_MIN` segments. The receiver keeps that much memory free.
-pub fn unsolicited_window(
+pub fn unsolicited_window_size(
     fabric: &Fabric,
     one: GatewayId,
     other: GatewayId,
     plan: &Plan,
 ) -> ByteCount {
     let (from, to) = (fabric.gateway(one).region, fabric.gateway(other).region);
-    unsolicited_window_bytes(fabric.link(from, to), plan)
+    unsolicited_window_size_bytes(fabric.link(from, to), plan)
 }
 
 /// Returns the bytes that one side may send over `link` without a grant: one BDP, at least
 /// `WINDOW_SEGMENTS_MIN` segments.
 ///
 /// `None` stands for a pair of gateways inside one region.
-pub fn unsolicited_window_bytes(link: Option<&Link>, plan: &Plan) -> ByteCount {
+pub fn unsolicited_window_size_bytes(link: Option<&Link>, plan: &Plan) -> ByteCount {
     let window = link.map_or(0, |link| link.bdp().get());
     ByteCount::new(window.max(WINDOW_SEGMENTS_MIN * plan.segment.get()))
 }
@@ -43,6 +43,11 @@ pub fn unsolicited_window_bytes(link: Option<&Link>, plan: &Plan) -> ByteCount {
 /// results.
 ///
 /// It applies where partials of several peers come together.
-pub fn result_window(fabric: &Fabric, one: GatewayId, other: GatewayId, plan: &Plan) -> ByteCount {
-    ByteCount::new(RESULT_WINDOW_BDP * unsolicited_window(fabric, one, other, plan).get())
+pub fn result_window_size(
+    fabric: &Fabric,
+    one: GatewayId,
+    other: GatewayId,
+    plan: &Plan,
+) -> ByteCount {
+    ByteCount::new(RESULT_WINDOW_BDP * unsolicited_window_size(fabric, one, other, plan).get())
 }

@@ -89,9 +89,9 @@ impl BitAccumulator for u8 {
 
 /// A truth value, 0 or 1: in one bit, so that the operations on bits are the logical ones.
 #[derive(Clone, Copy)]
-pub struct Truth(pub u8);
+pub struct TruthAccumulator(pub u8);
 
-impl BitAccumulator for Truth {
+impl BitAccumulator for TruthAccumulator {
     /// Returns whether both truth values are true.
     #[inline(always)]
     fn and(self, other: Self) -> Self {
@@ -197,9 +197,9 @@ impl MeanAccumulator for f64 {
 /// A binary64 accumulator for means of binary32. They cannot overflow it, so it needs no bound,
 /// which would cost more than all other work.
 #[derive(Clone, Copy)]
-pub struct F64Sum(pub f64);
+pub struct F64Accumulator(pub f64);
 
-impl MeanAccumulator for F64Sum {
+impl MeanAccumulator for F64Accumulator {
     /// Returns a binary64 NaN, the mean of no operands.
     #[inline(always)]
     fn nan() -> Self {

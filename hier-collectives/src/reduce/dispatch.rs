@@ -1,11 +1,11 @@
 //! Chooses the loop of a reduction by dtype and operation.
 
 use super::accumulator::{Accumulator, BitAccumulator, MeanAccumulator};
-use super::element::{Bf16, Bool, Element, F16, WideF32};
+use super::element::{Bf16Element, BoolElement, Element, F16Element, WideF32Element};
 use super::error::ReduceError;
 #[cfg(target_arch = "x86_64")]
-use super::f16x8::F16x8;
-use super::fold::{self, Band, Bor, Bxor, Max, Min, Prod, Reduction, Sum};
+use super::f32x8::F16x8;
+use super::fold::{self, Band, Bor, Bxor, FoldPass, Max, Min, Prod, Sum};
 use super::operand::Operand;
 use crate::descriptor::{Dtype, ReduceOp};
 
@@ -27,7 +27,7 @@ pub unsafe fn reduce(
     elements: usize,
 ) {
     let reduction =
-        Reduction { out, operands, start: 0, elements, wide: fold::folds_by_wide_vectors() };
+        FoldPass { out, operands, start: 0, elements, wide: fold::folds_by_wide_vectors() };
     // SAFETY: the caller's promise is the reduction's.
     unsafe { dispatch_dtype(op, dtype, reduction) }
 }
@@ -37,7 +37,7 @@ pub unsafe fn reduce(
 ///
 /// # Errors
 /// [`ReduceError`] that names the violated precondition; `out` is then unchanged.
-pub fn reduce_slices(
+pub fn dispatch_slices(
     op: ReduceOp,
     dtype: Dtype,
     out: &mut [u8],
@@ -73,7 +73,7 @@ fn check_dispatched_operands(
         if got != want {
             return Err(ReduceError::Length { index, got, want });
         }
-        if op == ReduceOp::Avg && !fold::is_average_weight(weight) {
+        if op == ReduceOp::Avg && !fold::can_fold_with_weight(weight) {
             return Err(ReduceError::Weight { index, weight });
         }
     }
@@ -84,23 +84,23 @@ fn check_dispatched_operands(
 ///
 /// # Safety
 /// The conditions of [`reduce`] hold.
-pub(super) unsafe fn dispatch_dtype(op: ReduceOp, dtype: Dtype, reduction: Reduction<'_>) {
+pub(super) unsafe fn dispatch_dtype(op: ReduceOp, dtype: Dtype, reduction: FoldPass<'_>) {
     // SAFETY: the caller's promise is passed on; each element type has the dtype's size.
     unsafe {
         match dtype {
-            Dtype::F32 => reduce_float::<f32, WideF32>(op, reduction),
-            Dtype::F64 => reduce_float::<f64, f64>(op, reduction),
-            Dtype::F16 => reduce_f16(op, reduction),
-            Dtype::Bf16 => reduce_float::<Bf16, Bf16>(op, reduction),
-            Dtype::I8 => reduce_integer::<i8, u8>(op, reduction),
-            Dtype::I16 => reduce_integer::<i16, u16>(op, reduction),
-            Dtype::I32 => reduce_integer::<i32, u32>(op, reduction),
-            Dtype::I64 => reduce_integer::<i64, u64>(op, reduction),
-            Dtype::U8 => reduce_integer::<u8, u8>(op, reduction),
-            Dtype::U16 => reduce_integer::<u16, u16>(op, reduction),
-            Dtype::U32 => reduce_integer::<u32, u32>(op, reduction),
-            Dtype::U64 => reduce_integer::<u64, u64>(op, reduction),
-            Dtype::Bool => reduce_truth(op, reduction),
+            Dtype::F32 => dispatch_float::<f32, WideF32Element>(op, reduction),
+            Dtype::F64 => dispatch_float::<f64, f64>(op, reduction),
+            Dtype::F16 => dispatch_f16(op, reduction),
+            Dtype::Bf16 => dispatch_float::<Bf16Element, Bf16Element>(op, reduction),
+            Dtype::I8 => dispatch_integer::<i8, u8>(op, reduction),
+            Dtype::I16 => dispatch_integer::<i16, u16>(op, reduction),
+            Dtype::I32 => dispatch_integer::<i32, u32>(op, reduction),
+            Dtype::I64 => dispatch_integer::<i64, u64>(op, reduction),
+            Dtype::U8 => dispatch_integer::<u8, u8>(op, reduction),
+            Dtype::U16 => dispatch_integer::<u16, u16>(op, reduction),
+            Dtype::U32 => dispatch_integer::<u32, u32>(op, reduction),
+            Dtype::U64 => dispatch_integer::<u64, u64>(op, reduction),
+            Dtype::Bool => dispatch_truth(op, reduction),
         }
     }
 }
@@ -109,19 +109,19 @@ pub(super) unsafe fn dispatch_dtype(op: ReduceOp, dtype: Dtype, reduction: Reduc
 ///
 /// # Safety
 /// The conditions of [`reduce`] hold.
-unsafe fn reduce_f16(op: ReduceOp, reduction: Reduction<'_>) {
+unsafe fn dispatch_f16(op: ReduceOp, reduction: FoldPass<'_>) {
     #[cfg(target_arch = "x86_64")]
     if reduction.wide {
         let whole = reduction.grouped(F16x8::LANES);
         let rest = reduction.starting_at(whole.elements * F16x8::LANES);
         // SAFETY: the two parts make up the reduction, and the converters are there.
         return unsafe {
-            reduce_float::<F16x8, F16x8>(op, whole);
-            reduce_float::<F16, F16>(op, rest);
+            dispatch_float::<F16x8, F16x8>(op, whole);
+            dispatch_float::<F16Element, F16Element>(op, rest);
         };
     }
     // SAFETY: the caller's promise is passed on.
-    unsafe { reduce_float::<F16, F16>(op, reduction) }
+    unsafe { dispatch_float::<F16Element, F16Element>(op, reduction) }
 }
 
 /// Runs a reduction of floats: averages through `M`, whose accumulator may be wider, and all else
@@ -129,16 +129,16 @@ unsafe fn reduce_f16(op: ReduceOp, reduction: Reduction<'_>) {
 ///
 /// # Safety
 /// The conditions of [`reduce`] hold.
-unsafe fn reduce_float<E: Element<Acc: Accumulator>, M: Element<Acc: MeanAccumulator>>(
+unsafe fn dispatch_float<E: Element<Acc: Accumulator>, M: Element<Acc: MeanAccumulator>>(
     op: ReduceOp,
-    reduction: Reduction<'_>,
+    reduction: FoldPass<'_>,
 ) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         match op {
             ReduceOp::Avg => reduction.run_mean::<M>(),
-            ReduceOp::Min | ReduceOp::Max => reduce_by_order::<E>(op, reduction),
-            _ => reduce_by_arithmetic::<E>(op, reduction),
+            ReduceOp::Min | ReduceOp::Max => dispatch_order::<E>(op, reduction),
+            _ => dispatch_arithmetic::<E>(op, reduction),
         }
     }
 }
@@ -148,7 +148,7 @@ unsafe fn reduce_float<E: Element<Acc: Accumulator>, M: Element<Acc: MeanAccumul
 ///
 /// # Safety
 /// The conditions of [`reduce`] hold.
-unsafe fn reduce_integer<E, U>(op: ReduceOp, reduction: Reduction<'_>)
+unsafe fn dispatch_integer<E, U>(op: ReduceOp, reduction: FoldPass<'_>)
 where
     E: Element<Acc: Accumulator>,
     U: Element<Acc: Accumulator>,
@@ -156,11 +156,11 @@ where
     // SAFETY: the caller's promise is passed on; both types have the dtype's size.
     unsafe {
         match op {
-            ReduceOp::Sum | ReduceOp::Prod => reduce_by_arithmetic::<U>(op, reduction),
+            ReduceOp::Sum | ReduceOp::Prod => dispatch_arithmetic::<U>(op, reduction),
             ReduceOp::Band | ReduceOp::Bor | ReduceOp::Bxor => {
-                reduce_bits::<u8>(op, reduction.by_bytes(size_of::<E::Raw>()));
+                dispatch_bits::<u8>(op, reduction.by_bytes(size_of::<E::Raw>()));
             }
-            _ => reduce_by_order::<E>(op, reduction),
+            _ => dispatch_order::<E>(op, reduction),
         }
     }
 }
@@ -169,21 +169,21 @@ where
 ///
 /// # Safety
 /// The conditions of [`reduce`] hold.
-unsafe fn reduce_truth(op: ReduceOp, reduction: Reduction<'_>) {
+unsafe fn dispatch_truth(op: ReduceOp, reduction: FoldPass<'_>) {
     let same = match op {
         ReduceOp::Sum | ReduceOp::Max => ReduceOp::Bor,
         ReduceOp::Prod | ReduceOp::Min => ReduceOp::Band,
         other => other,
     };
     // SAFETY: the caller's promise is passed on.
-    unsafe { reduce_bits::<Bool>(same, reduction) }
+    unsafe { dispatch_bits::<BoolElement>(same, reduction) }
 }
 
 /// Runs a reduction that combines bits.
 ///
 /// # Safety
 /// The conditions of [`reduce`] hold.
-unsafe fn reduce_bits<E: Element<Acc: BitAccumulator>>(op: ReduceOp, reduction: Reduction<'_>) {
+unsafe fn dispatch_bits<E: Element<Acc: BitAccumulator>>(op: ReduceOp, reduction: FoldPass<'_>) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         match op {
@@ -199,10 +199,7 @@ unsafe fn reduce_bits<E: Element<Acc: BitAccumulator>>(op: ReduceOp, reduction: 
 ///
 /// # Safety
 /// The conditions of [`reduce`] hold.
-unsafe fn reduce_by_arithmetic<E: Element<Acc: Accumulator>>(
-    op: ReduceOp,
-    reduction: Reduction<'_>,
-) {
+unsafe fn dispatch_arithmetic<E: Element<Acc: Accumulator>>(op: ReduceOp, reduction: FoldPass<'_>) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         match op {
@@ -217,7 +214,7 @@ unsafe fn reduce_by_arithmetic<E: Element<Acc: Accumulator>>(
 ///
 /// # Safety
 /// The conditions of [`reduce`] hold.
-unsafe fn reduce_by_order<E: Element<Acc: Accumulator>>(op: ReduceOp, reduction: Reduction<'_>) {
+unsafe fn dispatch_order<E: Element<Acc: Accumulator>>(op: ReduceOp, reduction: FoldPass<'_>) {
     // SAFETY: the caller's promise is passed on.
     unsafe {
         match op {

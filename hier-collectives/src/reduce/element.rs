@@ -1,6 +1,6 @@
 //! Element types: the form in memory, and the accumulator.
 
-use super::accumulator::{F64Sum, Truth};
+use super::accumulator::{F64Accumulator, TruthAccumulator};
 use std::hint::select_unpredictable as select;
 
 /// An element type: its form in memory and its accumulator.
@@ -37,19 +37,19 @@ macro_rules! integer {
 integer!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 /// A truth value in a byte: 0 is false, and all else is true.
-pub struct Bool;
+pub struct BoolElement;
 
-impl Element for Bool {
+impl Element for BoolElement {
     type Raw = u8;
-    type Acc = Truth;
+    type Acc = TruthAccumulator;
     /// Returns the truth value of a byte.
     #[inline(always)]
-    fn decode(raw: u8) -> Truth {
-        Truth(u8::from(raw != 0))
+    fn decode(raw: u8) -> TruthAccumulator {
+        TruthAccumulator(u8::from(raw != 0))
     }
     /// Returns 0 for false and 1 for true.
     #[inline(always)]
-    fn encode(acc: Truth) -> u8 {
+    fn encode(acc: TruthAccumulator) -> u8 {
         acc.0
     }
 }
@@ -87,27 +87,27 @@ impl Element for f64 {
 }
 
 /// An `f32` in memory that is averaged in `f64`.
-pub struct WideF32;
+pub struct WideF32Element;
 
-impl Element for WideF32 {
+impl Element for WideF32Element {
     type Raw = f32;
-    type Acc = F64Sum;
+    type Acc = F64Accumulator;
     /// Widens an `f32` to `f64`, exactly.
     #[inline(always)]
-    fn decode(raw: f32) -> F64Sum {
-        F64Sum(f64::from(raw))
+    fn decode(raw: f32) -> F64Accumulator {
+        F64Accumulator(f64::from(raw))
     }
     /// Rounds an average to `f32`, to nearest even; every NaN becomes the canonical one.
     #[inline(always)]
-    fn encode(acc: F64Sum) -> f32 {
+    fn encode(acc: F64Accumulator) -> f32 {
         <f32 as Element>::encode(acc.0 as f32)
     }
 }
 
 /// The type bfloat16: the upper half of a binary32.
-pub struct Bf16;
+pub struct Bf16Element;
 
-impl Element for Bf16 {
+impl Element for Bf16Element {
     type Raw = u16;
     type Acc = f32;
     /// Widens a bfloat16 to `f32`, exactly.
@@ -127,7 +127,7 @@ impl Element for Bf16 {
 }
 
 /// IEEE 754 binary16, converted in integer steps that every vector unit has.
-pub struct F16;
+pub struct F16Element;
 
 /// 112: difference of the exponent biases of binary32 (127) and binary16 (15), shifted to the
 /// exponent bits of a binary32.
@@ -140,7 +140,7 @@ const F16_ABOVE_ALL_BITS: u32 = (127 + 16) << 23;
 /// binary16. Adding 0.5 rounds to this unit.
 const F16_SUBNORMAL_UNIT_BITS: u32 = (127 - 1) << 23;
 
-impl Element for F16 {
+impl Element for F16Element {
     type Raw = u16;
     type Acc = f32;
     /// Widens a binary16 to `f32`, exactly.

@@ -16,7 +16,7 @@ const BLOCK_ELEMENTS_MAX: usize = 512;
 
 /// One call of [`super::reduce`].
 #[derive(Clone, Copy)]
-pub struct Reduction<'a> {
+pub struct FoldPass<'a> {
     /// The output's first byte.
     pub out: *mut u8,
     /// The operands, left to right.
@@ -29,7 +29,7 @@ pub struct Reduction<'a> {
     pub wide: bool,
 }
 
-impl Reduction<'_> {
+impl FoldPass<'_> {
     /// Returns the reduction from element `start` on.
     pub fn starting_at(self, start: usize) -> Self {
         Self { start, ..self }
@@ -77,10 +77,10 @@ impl Reduction<'_> {
     /// The conditions of [`Self::run_fold`] hold.
     pub unsafe fn run_mean<E: Element<Acc: MeanAccumulator>>(self) {
         let total: f64 = self.operands.iter().map(|operand| operand.weight).sum();
-        let weighted = self.operands.iter().all(|operand| is_average_weight(operand.weight));
+        let weighted = self.operands.iter().all(|operand| can_fold_with_weight(operand.weight));
         if weighted && total > 0.0 && total.is_finite() {
             // SAFETY: the caller's promise is passed on.
-            return unsafe { self.run_fold::<E, _>(Mean { total }) };
+            return unsafe { self.run_fold::<E, _>(MeanFold { total }) };
         }
         let out = self.out.cast::<E::Raw>();
         for index in self.start..self.elements {
@@ -91,7 +91,7 @@ impl Reduction<'_> {
 }
 
 /// Whether `weight` is finite and not negative, as an average needs it.
-pub fn is_average_weight(weight: f64) -> bool {
+pub fn can_fold_with_weight(weight: f64) -> bool {
     weight.is_finite() && weight >= 0.0
 }
 
@@ -160,12 +160,12 @@ unweighted! {
 
 /// The weighted mean.
 #[derive(Clone, Copy)]
-struct Mean {
+struct MeanFold {
     /// The sum of all weights.
     total: f64,
 }
 
-impl<A: MeanAccumulator> FoldOperation<A> for Mean {
+impl<A: MeanAccumulator> FoldOperation<A> for MeanFold {
     type Coefficient = A;
     /// Returns the coefficient of an operand in the weighted mean; `None` for weight 0.
     #[inline(always)]
@@ -187,7 +187,7 @@ impl<A: MeanAccumulator> FoldOperation<A> for Mean {
 /// `count` elements of a reduction, from element `start` on.
 #[derive(Clone, Copy)]
 struct Block<'a> {
-    reduction: Reduction<'a>,
+    reduction: FoldPass<'a>,
     start: usize,
     count: usize,
 }

@@ -31,13 +31,13 @@ mod dispatch;
 mod element;
 mod error;
 #[cfg(target_arch = "x86_64")]
-mod f16x8;
+mod f32x8;
 mod fold;
 mod operand;
 
 #[cfg(test)]
 mod tests;
 
-pub use dispatch::{reduce, reduce_slices};
+pub use dispatch::{dispatch_slices, reduce};
 pub use error::ReduceError;
 pub use operand::Operand;

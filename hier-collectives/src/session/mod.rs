@@ -35,7 +35,7 @@ pub use action::{
     SegmentPriority, SessionNote, TaskId,
 };
 pub use collective::commits::COMMITS_MAX;
-pub use collective::deadline::PROGRESS_REPORT_INTERVAL;
+pub use collective::deadlines::PROGRESS_REPORT_INTERVAL;
 pub use session_config::SessionConfig;
 pub use session_events::Session;
 pub use session_status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};

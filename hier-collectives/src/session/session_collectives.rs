@@ -1,9 +1,9 @@
 //! Collectives start, complete and fail: changes of the session that concern several of its parts.
 
-use super::collective::state::Phase;
-use super::epoch::membership::FIRST_GATEWAY;
+use super::collective::live_collective::Phase;
+use super::epoch::epoch_membership::FIRST_GATEWAY;
 use super::session_events::Session;
-use super::transfer::flow::TransferWork;
+use super::transfer::transfer_flow::TransferFlowWork;
 use crate::descriptor::Descriptor;
 use crate::ids::{GatewayId, RankId, Sequence};
 use crate::mutant::{self, Mutant};
@@ -15,7 +15,7 @@ use units::TimeNs;
 impl Session {
     /// Compares a rank's descriptor with the first one posted, and fails the collective if they
     /// differ. Returns false when the collective has failed.
-    pub(super) fn agree_on_descriptor(
+    pub(super) fn agree_on_collective_descriptor(
         &mut self,
         sequence: Sequence,
         rank: RankId,
@@ -33,7 +33,7 @@ impl Session {
 
     /// Compares the counts by pair that a rank posted with those of the ranks at the other ends, as
     /// far as they are known, and fails the collective if they differ. Returns false then.
-    pub(super) fn agree_on_counts(
+    pub(super) fn agree_on_collective_counts(
         &mut self,
         sequence: Sequence,
         rank: RankId,
@@ -61,7 +61,7 @@ impl Session {
         else {
             return;
         };
-        let work = TransferWork { descriptor, counts, weights };
+        let work = TransferFlowWork { descriptor, counts, weights };
         let (transfer, mut cx) = self.transfer_and_context(now);
         if let Err(from) = transfer.start_collective(sequence, work, &mut cx) {
             let name = self.epoch.local().gateway_name(from);
@@ -160,7 +160,7 @@ impl Session {
             return self.forget_collective_if_notified(sequence);
         }
         if self.transfer.is_delivered(sequence) {
-            self.deliver_result(sequence, now);
+            self.deliver_collective_result(sequence, now);
         }
         let is_ready = self.collectives.get(sequence).is_some_and(|c| c.phase == Phase::Ready);
         let receipted =
@@ -172,7 +172,7 @@ impl Session {
 
     /// Notifies the local ranks that a result is in their slots. Also counts it for commits, and
     /// asks for a new plan if links have changed.
-    fn deliver_result(&mut self, sequence: Sequence, now: TimeNs) {
+    fn deliver_collective_result(&mut self, sequence: Sequence, now: TimeNs) {
         self.transfer.set_delivered(sequence);
         let all_posted = self.transfer.proves_all_posted(sequence);
         let wan = self.transfer.wan_times(sequence);
@@ -195,7 +195,7 @@ impl Session {
 
     /// Forgets a failed collective once every local rank has posted it or its epoch is over.
     pub(super) fn forget_collective_if_notified(&mut self, sequence: Sequence) {
-        if self.collectives.can_forget_failed(sequence, &self.epoch) {
+        if self.collectives.can_forget_failure(sequence, &self.epoch) {
             self.collectives.forget_collective(sequence);
             self.transfer.forget_collective(sequence);
         }

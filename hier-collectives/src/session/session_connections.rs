@@ -1,6 +1,6 @@
 //! Connections between gateways come and go: routes change, epochs end, and messages are repeated.
 
-use super::epoch::membership::RouteChange;
+use super::epoch::epoch_membership::RouteChange;
 use super::session_events::Session;
 use crate::ids::GatewayId;
 use crate::mesh::MeshGraph;
@@ -22,13 +22,13 @@ impl Session {
         self.end_epoch_if_connections_cut(&change, why, now);
         change.lost.into_iter().for_each(|peer| self.epoch.members_mut().reset_peer(peer));
         change.rerouted.into_iter().for_each(|peer| self.repeat_epoch_messages_to(peer));
-        self.request_entry();
+        self.request_epoch_entry();
         self.open_epoch_if_all_joined(now);
     }
 
     /// Adopts the connections that were up before this session began. Asks all gateways to repeat
     /// their messages: no session received them until now.
-    pub fn handle_late_start(&mut self, graph: &Arc<MeshGraph>, now: TimeNs) {
+    pub fn handle_connections_before_start(&mut self, graph: &Arc<MeshGraph>, now: TimeNs) {
         self.handle_connections(graph, "", now);
         let peers: Vec<GatewayId> = self.epoch.members().reachable_peers().collect();
         self.actions.broadcast(peers, &Message::Repeat);
@@ -36,7 +36,7 @@ impl Session {
 
     /// Repeats all messages that may have been lost with a lane to a neighbour, while other lanes
     /// to it live. Messages only add to what a peer knows, so a repeated one changes nothing.
-    pub fn handle_lane_lost(&mut self, peer: GatewayId) {
+    pub fn handle_connection_lane_lost(&mut self, peer: GatewayId) {
         self.repeat_epoch_messages_to(peer);
     }
 

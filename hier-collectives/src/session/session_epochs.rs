@@ -2,8 +2,8 @@
 //! several of its parts.
 
 use super::action::{Action, SessionNote};
-use super::collective::state::Phase;
-use super::epoch::membership::{EpochStart, FIRST_GATEWAY, RouteChange};
+use super::collective::live_collective::Phase;
+use super::epoch::epoch_membership::{EpochStart, FIRST_GATEWAY, RouteChange};
 use super::epoch::plan_schedule::PlanSwitch;
 use super::session_events::Session;
 use crate::ids::{GatewayId, Sequence};
@@ -14,7 +14,7 @@ use units::TimeNs;
 /// Epochs.
 impl Session {
     /// Asks the first gateway for the next epoch (Join) if all peers can be reached now.
-    pub(super) fn request_entry(&mut self) {
+    pub(super) fn request_epoch_entry(&mut self) {
         let (next, committed) = (self.collectives.next_sequence(), self.commits.committed());
         self.epoch.request_entry(next, committed, &mut self.actions);
     }
@@ -64,7 +64,7 @@ impl Session {
         self.collectives.end_epoch();
         self.epoch.keep_end_failure(failure.clone());
         self.actions.push(Action::Note(SessionNote::EpochEnded { epoch, failure }));
-        self.request_entry();
+        self.request_epoch_entry();
         self.open_epoch_if_all_joined(now);
     }
 
@@ -81,7 +81,7 @@ impl Session {
             Some(Phase::Failed) => self.forget_collective_if_notified(sequence),
             Some(Phase::Leaving) | None => {}
             Some(Phase::Waiting | Phase::Running | Phase::Failing) => {
-                let failure = self.collectives.failure_at_epoch_end(sequence, failure);
+                let failure = self.collectives.proposed_failure_at_end(sequence, failure);
                 self.fail_collective(sequence, failure, None, now);
             }
         }
@@ -106,9 +106,9 @@ impl Session {
     }
 
     /// Puts another plan in force, and starts the collectives that waited for it.
-    pub(super) fn switch_plan(&mut self, switch: PlanSwitch, now: TimeNs) {
+    pub(super) fn switch_epoch_plan(&mut self, switch: PlanSwitch, now: TimeNs) {
         let oldest = self.collectives.iter().next().map(|(sequence, _)| sequence);
-        self.epoch.log_and_switch_plan(switch, oldest, &mut self.actions);
+        self.epoch.log_and_switch_replanned(switch, oldest, &mut self.actions);
         if self.end_epoch_if_connections_cut(&RouteChange::default(), "another plan needs it", now)
         {
             return;
@@ -131,7 +131,7 @@ impl Session {
             self.send_epoch_catch_up(peer);
         }
         if peer == FIRST_GATEWAY {
-            self.request_entry();
+            self.request_epoch_entry();
         }
     }
 

@@ -5,9 +5,9 @@ use super::action_queue::ActionQueue;
 use super::collective::check_post::check_post;
 use super::collective::collectives::Collectives;
 use super::collective::commits::Commits;
-use super::collective::deadline::{self, Deadlines, PROGRESS_REPORT_INTERVAL};
+use super::collective::deadlines::{self, Deadlines, PROGRESS_REPORT_INTERVAL};
+use super::collective::live_collective::{LiveCollective, Phase};
 use super::collective::overreach;
-use super::collective::state::{Collective, Phase};
 use super::context::Context;
 use super::epoch::drain;
 use super::epoch::epoch_state::EpochState;
@@ -177,7 +177,7 @@ impl Session {
     /// Reports the measured state of the link to region `to` to the first gateway, which makes
     /// plans. The engine calls this when rate, RTT or loss changed noticeably.
     pub fn handle_link(&mut self, to: RegionId, state: LinkState) {
-        self.epoch.handle_link(to, state, &mut self.actions);
+        self.epoch.replan_by_link(to, state, &mut self.actions);
     }
 
     /// Handles the answer to [`Action::Plan`], `None` if no plan could be made. In an epoch the
@@ -198,8 +198,8 @@ impl Session {
     /// keep their size.
     pub fn handle_plan(&mut self, plan: Plan, now: TimeNs) {
         let oldest = self.collectives.oldest_unposted();
-        if let Some(switch) = self.epoch.propose_replanned(plan, oldest, &mut self.actions) {
-            self.switch_plan(switch, now);
+        if let Some(switch) = self.epoch.propose_replanning(plan, oldest, &mut self.actions) {
+            self.switch_epoch_plan(switch, now);
         }
     }
 
@@ -253,8 +253,8 @@ impl Session {
             return self.refuse_collective_posts(sequence, failure, now);
         }
         let all = self.collectives.record_post_timeout(sequence, now + post.timeout);
-        if self.agree_on_descriptor(sequence, rank, post.descriptor, now)
-            && self.agree_on_counts(sequence, rank, now)
+        if self.agree_on_collective_descriptor(sequence, rank, post.descriptor, now)
+            && self.agree_on_collective_counts(sequence, rank, now)
         {
             let (collectives, mut cx) = self.collectives_and_context(now);
             collectives.announce_post(sequence, rank, post.descriptor, all, &mut cx);
@@ -371,7 +371,7 @@ impl Session {
         let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
         self.commits.fail_expired(cx);
         let moved = self.transfer.last_progress();
-        let late = |(_, c): &(Sequence, &Collective)| {
+        let late = |(_, c): &(Sequence, &LiveCollective)| {
             self.deadlines.deadline_of(c, moved, &self.epoch).is_some_and(|at| now >= at)
         };
         let late: Vec<Sequence> = self.collectives.iter().filter(late).map(|(s, _)| s).collect();
@@ -389,7 +389,7 @@ impl Session {
             let here = self.collectives.awaited_local_ranks(collective).into_iter();
             let ranks = here.chain(self.collectives.awaited_remote_ranks(collective, epoch));
             let names: Vec<String> = ranks.map(|rank| epoch.local().rank_name(rank)).collect();
-            deadline::deadline_failure(sequence, collective, &names)
+            deadlines::deadline_failure(sequence, collective, &names)
         } else {
             let peers = epoch.members().peer_ids();
             let missing = self.transfer.missing_text(peers, sequence, epoch.local());

@@ -2,8 +2,8 @@
 
 use super::action::PeerError;
 use super::collective::commits::RankCommit;
+use super::epoch::epoch_membership::{EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::epoch::epoch_state::JoinReply;
-use super::epoch::membership::{EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::epoch::plan_schedule::PlanSwitch;
 use super::session_events::Session;
 use crate::descriptor::Descriptor;
@@ -79,25 +79,25 @@ impl Session {
             }
             Message::Pause { epoch, change } if self.epoch.is_current(epoch) => {
                 let oldest = self.collectives.oldest_unposted();
-                self.epoch.handle_pause(from, change, oldest, &mut self.actions)?;
+                self.epoch.handle_replanning_pause(from, change, oldest, &mut self.actions)?;
             }
             Message::Paused { epoch, change, from: held } if self.epoch.is_current(epoch) => {
                 if let Some(switch) =
-                    self.epoch.handle_paused(from, change, held, &mut self.actions)?
+                    self.epoch.handle_replanning_paused(from, change, held, &mut self.actions)?
                 {
-                    self.switch_plan(switch, now);
+                    self.switch_epoch_plan(switch, now);
                 }
             }
             Message::Change { epoch, change, from: start, plan }
                 if self.epoch.is_current(epoch) =>
             {
                 let switch = PlanSwitch { from: start, plan };
-                if let Some(switch) = self.epoch.handle_change(from, change, switch)? {
-                    self.switch_plan(switch, now);
+                if let Some(switch) = self.epoch.handle_replanning_change(from, change, switch)? {
+                    self.switch_epoch_plan(switch, now);
                 }
             }
             Message::Link { epoch, to, state } if self.epoch.is_current(epoch) => {
-                self.epoch.handle_link_report(from, to, state)?;
+                self.epoch.replan_by_link_report(from, to, state)?;
             }
             Message::Done { epoch, from: start, below } if self.epoch.is_current(epoch) => {
                 let oldest = self.collectives.oldest_unposted();
@@ -219,7 +219,7 @@ impl Session {
             // Begin answers an old request of ours. No sequence is used twice, since its memory may
             // still be in use. So this epoch ends before it began, and the next is requested.
             self.epoch.skip_epoch(start.epoch);
-            self.request_entry();
+            self.request_epoch_entry();
             return Ok(());
         }
         self.enter_epoch(start, now);
@@ -259,13 +259,13 @@ impl Session {
         sent: Option<&Arc<[u64]>>,
         now: TimeNs,
     ) {
-        if !self.agree_on_descriptor(sequence, rank, descriptor, now) {
+        if !self.agree_on_collective_descriptor(sequence, rank, descriptor, now) {
             return;
         }
         if let Some(sent) = sent {
             let ranks = self.epoch.local().fabric().world_size();
             self.collectives.record_announced_counts(sequence, rank, sent, ranks);
-            if !self.agree_on_counts(sequence, rank, now) {
+            if !self.agree_on_collective_counts(sequence, rank, now) {
                 return;
             }
             self.start_collective_if_posted(sequence, now);

@@ -1,7 +1,7 @@
 //! Snapshots of a session: its work, and the ranks and gateways that it waits for.
 
 use super::collective::commits::PendingCommit;
-use super::collective::state::{Collective, Phase};
+use super::collective::live_collective::{LiveCollective, Phase};
 use super::session_events::Session;
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
@@ -113,7 +113,11 @@ impl Session {
     }
 
     /// Builds the status of a collective under way.
-    fn collective_status(&self, sequence: Sequence, collective: &Collective) -> CollectiveStatus {
+    fn collective_status(
+        &self,
+        sequence: Sequence,
+        collective: &LiveCollective,
+    ) -> CollectiveStatus {
         CollectiveStatus {
             sequence,
             descriptor: collective.descriptor.map(|(_, descriptor)| descriptor),

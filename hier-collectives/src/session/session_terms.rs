@@ -58,7 +58,7 @@ impl Session {
         self.epoch.resume(epoch, ended);
         self.collectives.raise_next_sequence(next);
         self.commits.raise_committed(committed);
-        self.handle_late_start(graph, now);
+        self.handle_connections_before_start(graph, now);
     }
 }
 

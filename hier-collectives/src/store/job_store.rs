@@ -1,11 +1,11 @@
 //! The store of one job at one gateway: requests and messages in, messages and answers out.
 
+use super::pending_requests::{PendingStoreRequests, StoreCaller};
 use super::repeat_timer::StoreRepeatTimer;
 use super::replication::{
     STORE_LEADER, StoreLeader, StoreMessage, StorePromise, StoreReplica, StoreViolation,
 };
 use super::request::{StoreAnswer, StoreRequest};
-use super::requests::{StoreCaller, StoreRequests};
 use super::state::StoreEntry;
 use crate::ids::{BootId, GatewayId};
 use crate::topology::Fabric;
@@ -41,7 +41,7 @@ pub struct JobStore {
     replica: StoreReplica,
     /// The leader, at the first gateway.
     leader: Option<StoreLeader>,
-    requests: StoreRequests,
+    requests: PendingStoreRequests,
     repeat: StoreRepeatTimer,
     actions: VecDeque<StoreAction>,
 }
@@ -56,7 +56,7 @@ impl JobStore {
             boot,
             replica: StoreReplica::new(boot),
             leader,
-            requests: StoreRequests::new(me, boot),
+            requests: PendingStoreRequests::new(me, boot),
             repeat: StoreRepeatTimer::default(),
             actions: VecDeque::new(),
             fabric,
@@ -232,14 +232,14 @@ impl JobStore {
                 return Err(StoreViolation("a message to the leader of a store from the leader"));
             }
         };
-        self.actions.extend(answers.into_iter().map(store_message_to_leader));
+        self.actions.extend(answers.into_iter().map(leader_message_of_job_store));
         Ok(())
     }
 
     /// Queues the message `Present`, by which the leader learns that this gateway uses the store.
     fn announce(&mut self) {
         let present = StoreMessage::Present { boot: self.boot };
-        self.actions.push_back(store_message_to_leader(present));
+        self.actions.push_back(leader_message_of_job_store(present));
     }
 
     /// Answers requests whose outcome is known, and hands due commands to the leader, until neither
@@ -259,7 +259,7 @@ impl JobStore {
                     None => {
                         let StoreEntry { boot, number, below, command, .. } = entry;
                         let command = StoreMessage::Command { boot, number, below, command };
-                        self.actions.push_back(store_message_to_leader(command));
+                        self.actions.push_back(leader_message_of_job_store(command));
                     }
                 }
             }
@@ -302,6 +302,6 @@ impl JobStore {
 }
 
 /// Makes the action that sends a message to the leader.
-fn store_message_to_leader(message: StoreMessage) -> StoreAction {
+fn leader_message_of_job_store(message: StoreMessage) -> StoreAction {
     StoreAction::Message { to: STORE_LEADER, message }
 }

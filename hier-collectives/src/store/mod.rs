@@ -38,19 +38,21 @@
 
 mod job_store;
 pub mod limits;
+mod pending_requests;
 mod repeat_timer;
 mod replication;
 mod request;
 mod request_encoding;
-mod requests;
 mod state;
 
 pub use job_store::{JobStore, StoreAction};
-pub use replication::{STORE_LEADER, StoreBallot, StoreMessage, StoreVersion, StoreViolation};
+pub use pending_requests::StoreCaller;
+pub use replication::{
+    STORE_LEADER, StoreBallot, StoreBallotVersion, StoreMessage, StoreViolation,
+};
 pub use request::{
     StoreAnswer, StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery,
     StoreRefusal, StoreRequest, StoreRequestError,
 };
 pub use request_encoding::{read_request_answer, write_request_answer};
-pub use requests::StoreCaller;
 pub use state::{StoreEntry, StoreState};

@@ -70,7 +70,7 @@ impl Fabric {
         };
         let several = regions.len() > 1;
         for region in regions {
-            check_fabric_region(&region, several, &mut faults);
+            check_region_of_new_fabric(&region, several, &mut faults);
             fabric.add_region(region);
         }
         let mut names: Vec<&str> = fabric.gateways.iter().map(|g| g.name.as_str()).collect();
@@ -288,7 +288,11 @@ impl Fabric {
 
 /// Adds what is wrong with a region to `faults`; `several` says whether the fabric has other
 /// regions.
-fn check_fabric_region(region: &FabricRegionSpec, several: bool, faults: &mut Vec<FabricError>) {
+fn check_region_of_new_fabric(
+    region: &FabricRegionSpec,
+    several: bool,
+    faults: &mut Vec<FabricError>,
+) {
     let name = || region.name.clone();
     let ranks = u32::try_from(region.speeds.len()).unwrap_or(u32::MAX);
     let served = region.gateways.iter().map(|gateway| gateway.ranks).sum();

@@ -57,7 +57,7 @@ impl GroupFabric {
                 FabricRegionSpec { name: region.name.clone(), speeds: vec![], gateways: vec![] };
             for id in region.gateways.clone().map(GatewayId) {
                 let gateway = whole.gateway(id);
-                let served = group_ranks_within(ranks, &gateway.ranks);
+                let served = group_fabric_ranks(ranks, &gateway.ranks);
                 let Some(count) = u32::try_from(served.len()).ok().filter(|count| *count > 0)
                 else {
                     continue;
@@ -69,23 +69,23 @@ impl GroupFabric {
             }
             regions.extend((!spec.gateways.is_empty()).then_some(spec));
         }
-        let links = group_links_between(whole, &regions);
+        let links = group_fabric_links(whole, &regions);
         let fabric = Fabric::new(whole.name(), whole.mtu(), regions, links);
-        let fabric = fabric.map_err(|faults| divided_group_error(&faults))?;
+        let fabric = fabric.map_err(|faults| divided_group_fabric_error(&faults))?;
         let fabric = fabric.with_lanes_min(whole.lanes_min()).with_rank_numbers(ranks.to_vec());
         Ok(Self { fabric, gateways, ranks: ranks.to_vec() })
     }
 }
 
 /// Returns the ranks of an ascending list that lie in a range.
-fn group_ranks_within<'r>(ranks: &'r [RankId], range: &std::ops::Range<u32>) -> &'r [RankId] {
+fn group_fabric_ranks<'r>(ranks: &'r [RankId], range: &std::ops::Range<u32>) -> &'r [RankId] {
     let [start, end] =
         [range.start, range.end].map(|bound| ranks.partition_point(|rank| rank.0 < bound));
     &ranks[start..end]
 }
 
 /// Returns the links whose ends are both among these regions.
-fn group_links_between(whole: &Fabric, regions: &[FabricRegionSpec]) -> Vec<FabricLinkSpec> {
+fn group_fabric_links(whole: &Fabric, regions: &[FabricRegionSpec]) -> Vec<FabricLinkSpec> {
     let is_kept = |name: &str| regions.iter().any(|region| region.name == name);
     let links = whole.links().iter().filter_map(|link| {
         let [a, b] = [link.a, link.b].map(|region| &whole.region(region).name);
@@ -100,7 +100,7 @@ fn group_links_between(whole: &Fabric, regions: &[FabricRegionSpec]) -> Vec<Fabr
 }
 
 /// Converts the faults of a part of a valid fabric, which can only be divided.
-fn divided_group_error(faults: &[FabricError]) -> GroupFabricError {
+fn divided_group_fabric_error(faults: &[FabricError]) -> GroupFabricError {
     let text = faults.first().map_or_else(String::new, FabricError::to_string);
     GroupFabricError::Divided(text)
 }

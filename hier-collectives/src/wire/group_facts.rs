@@ -21,18 +21,18 @@ impl GroupFacts {
     /// Appends the facts to the message `out`: job, parent, place, ranks.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         [self.job.0, self.parent.0, self.place].into_iter().for_each(|n| write_u64(out, n));
-        write_group_ranks(&self.ranks, out);
+        write_group_facts_ranks(&self.ranks, out);
     }
 
     /// Reads the facts: job, parent, place, ranks.
     pub(super) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let (job, parent) = (GroupId(reader.read_u64()?), GroupId(reader.read_u64()?));
-        Ok(Self { job, parent, place: reader.read_u64()?, ranks: read_group_ranks(reader)? })
+        Ok(Self { job, parent, place: reader.read_u64()?, ranks: read_group_facts_ranks(reader)? })
     }
 }
 
 /// Appends a list of ranks to a message: a 32-bit count, then their numbers.
-pub fn write_group_ranks(ranks: &[RankId], out: &mut Vec<u8>) {
+pub fn write_group_facts_ranks(ranks: &[RankId], out: &mut Vec<u8>) {
     write_u32(out, u32::try_from(ranks.len()).unwrap_or(u32::MAX));
     ranks.iter().for_each(|rank| write_u32(out, rank.0));
 }
@@ -41,7 +41,7 @@ pub fn write_group_ranks(ranks: &[RankId], out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// [`DecodeError`] when the list is malformed.
-pub fn read_group_ranks(reader: &mut FieldReader<'_>) -> Result<Vec<RankId>, DecodeError> {
+pub fn read_group_facts_ranks(reader: &mut FieldReader<'_>) -> Result<Vec<RankId>, DecodeError> {
     let count = reader.read_u32()? as usize;
     let bytes = count.checked_mul(4).ok_or(DecodeError::Invalid("ranks"))?;
     let mut fields = FieldReader(reader.read_bytes(bytes)?);

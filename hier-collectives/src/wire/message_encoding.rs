@@ -28,7 +28,7 @@ impl Message {
                 write_u64(&mut out, next.0);
                 write_u16(&mut out, u16::try_from(boots.len()).unwrap_or(u16::MAX));
                 boots.iter().for_each(|boot| write_u64(&mut out, boot.0));
-                plan.write_to(&mut out);
+                plan.write_encoding(&mut out);
                 Committed::write_optional(*committed, &mut out);
             }
             Self::Ready { epoch, link } => {
@@ -101,7 +101,7 @@ impl Message {
                 write_u64(out, epoch.0);
                 write_u32(out, *change);
                 write_u64(out, from.0);
-                plan.write_to(out);
+                plan.write_encoding(out);
             }
             Self::Link { epoch, to, state } => {
                 write_u64(out, epoch.0);
@@ -171,7 +171,7 @@ impl Message {
                 epoch: Epoch(reader.read_u64()?),
                 next: Sequence(reader.read_u64()?),
                 boots: read_message_boot_ids(&mut reader)?,
-                plan: Plan::read_from(&mut reader)?,
+                plan: Plan::read_encoding(&mut reader)?,
                 committed: Committed::read_optional(&mut reader)?,
             },
             3 => Self::Ready {
@@ -247,7 +247,7 @@ fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, 
             epoch: Epoch(reader.read_u64()?),
             change: reader.read_u32()?,
             from: Sequence(reader.read_u64()?),
-            plan: Plan::read_from(reader)?,
+            plan: Plan::read_encoding(reader)?,
         },
         17 => Message::Moving { epoch: Epoch(reader.read_u64()?) },
         18 => {

@@ -18,7 +18,7 @@ mod segment_header;
 mod tests;
 
 pub use envelope::Envelope;
-pub use group_facts::{GroupFacts, read_group_ranks, write_group_ranks};
+pub use group_facts::{GroupFacts, read_group_facts_ranks, write_group_facts_ranks};
 pub use hello::Hello;
 pub use job_facts::JobFacts;
 pub use limits::{MAX_MESSAGE_BYTES, WIRE_VERSION};

@@ -1,8 +1,8 @@
 //! The header of a segment, in front of its payload on a stream.
 
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
-use crate::fec::fec_parity_max;
 use crate::ids::{Epoch, SegmentIndex, Sequence, TreeIndex};
+use crate::tail_fec::tail_fec_parity_max;
 
 /// Key of a segment within a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +64,7 @@ impl SegmentHeader {
             weight: reader.read_weight()?,
             parity: reader.read_u16()?,
         };
-        if header.parity > fec_parity_max(u64::from(header.bytes)) {
+        if header.parity > tail_fec_parity_max(u64::from(header.bytes)) {
             return Err(DecodeError::Invalid("parity"));
         }
         // A receipt names the segment after the last, so the last index is reserved.

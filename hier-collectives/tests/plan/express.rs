@@ -1,7 +1,7 @@
 //! The express limit: buffers take one tree whole as long as the forecast says that is sooner.
 
 use crate::fabrics::{simple, wild};
-use hier_collectives::plan::{self, EXPRESS_MAX, Operation, Plan, unsolicited_window};
+use hier_collectives::plan::{self, EXPRESS_MAX, Operation, Plan, unsolicited_window_size};
 use hier_collectives::size_class::{MEDIUM_BYTES, SizeClass};
 use hier_collectives::testing::SplitMix64;
 use hier_collectives::topology::Fabric;
@@ -24,7 +24,7 @@ fn room(fabric: &Fabric, plan: &Plan) -> u64 {
     let tree = plan.trees.iter().find(|tree| tree.is_express()).expect("an express tree");
     let region = |id| fabric.gateway(id).region;
     let far = tree.edges().filter(|(one, other)| region(*one) != region(*other));
-    let room = |(one, other)| unsolicited_window(fabric, one, other, plan).get();
+    let room = |(one, other)| unsolicited_window_size(fabric, one, other, plan).get();
     let least = far.map(room).min().expect("regions");
     SizeClass::Large
         .usable_window(least)

@@ -89,7 +89,7 @@ pub fn assert_within_memory(fabric: &Fabric, plan: &Plan, dice: &mut SplitMix64)
 impl<'a> Simulation<'a> {
     fn new(fabric: &'a Fabric, plan: &'a Plan) -> Self {
         let segment = plan.segment.get().next_multiple_of(CUT_BYTES);
-        let parts = buffer_part::divide_buffer(plan, BUFFER_SEGMENTS * segment);
+        let parts = buffer_part::divide_into_buffer_parts(plan, BUFFER_SEGMENTS * segment);
         let counts: Vec<u64> = parts.iter().map(|part| u64::from(part.segment_count())).collect();
         let each = |(tree, count): (usize, &u64)| (0..*count).map(move |index| (index, tree));
         let partials = |(tree, _): &(usize, &u64)| plan.trees[*tree].direction.has_partials();
@@ -128,9 +128,9 @@ impl<'a> Simulation<'a> {
     fn open_windows(&mut self, me: GatewayId) {
         for peer in self.fabric.gateway_ids() {
             let window = if peer == me {
-                plan::relay_memory_bytes(self.fabric, me, self.plan)
+                plan::relay_memory_bound(self.fabric, me, self.plan)
             } else {
-                plan::result_window(self.fabric, me, peer, self.plan)
+                plan::result_window_size(self.fabric, me, peer, self.plan)
             };
             let window = window.get() / self.plan.segment.get();
             let roles = self.roles[usize::from(me.0)].iter();

@@ -38,7 +38,7 @@ fn symmetric_ports_are_planned_near_the_bound() {
         let optimum = size / payload(rate);
         let ratio = predicted(&fabric) / optimum;
         assert!((0.99999..1.01).contains(&ratio), "seed {seed}: {ratio} for {ports:?}");
-        let bound = bound::all_reduce_bound(&fabric, LARGE_BUFFER).as_secs_f64();
+        let bound = bound::all_reduce_lower_bound(&fabric, LARGE_BUFFER).as_secs_f64();
         assert!((bound / optimum - 1.0).abs() < 0.001, "seed {seed}: bound {bound}, {optimum}");
         worst = worst.max(ratio);
     }
@@ -57,7 +57,7 @@ fn asymmetric_ports_are_planned_near_the_bound() {
         let ports: Vec<(u64, u64)> = (0..regions).map(|_| (some(), some())).collect();
         // Links as wide as any port: only these limit it.
         let fabric = unlike(&ports, 20_000);
-        let bound = bound::all_reduce_bound(&fabric, LARGE_BUFFER).as_secs_f64();
+        let bound = bound::all_reduce_lower_bound(&fabric, LARGE_BUFFER).as_secs_f64();
         let ratio = predicted(&fabric) / bound;
         assert!((0.99999..1.01).contains(&ratio), "seed {seed}: {ratio} for {ports:?}");
         worst = worst.max(ratio);
@@ -209,7 +209,7 @@ fn ports_and_pairs_are_planned_near_the_best_packing() {
         let (predicted, optimum) = (predicted(&fabric), best_packing(&ports, &rates));
         let ratio = predicted * payload(optimum) / LARGE_BUFFER.get() as f64;
         assert!((0.99999..1.01).contains(&ratio), "seed {seed}: {ratio} {ports:?} {rates:?}");
-        let bound = bound::all_reduce_bound(&fabric, LARGE_BUFFER).as_secs_f64();
+        let bound = bound::all_reduce_lower_bound(&fabric, LARGE_BUFFER).as_secs_f64();
         assert!(predicted > bound * 0.99999, "seed {seed}: {predicted} below {bound}");
         worst = worst.max(ratio);
     }

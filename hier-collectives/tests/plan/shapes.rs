@@ -117,7 +117,7 @@ fn a_small_buffer_takes_one_hop() {
     // It includes 6 ms on the pair with the smallest share.
     assert!((0.03..0.037).contains(&time(64 << 10)), "{}", time(64 << 10));
     assert!(time(plan.express_bytes.get()) < time(plan.express_bytes.get() + 1));
-    let parts = buffer_part::divide_buffer(&plan, 8);
+    let parts = buffer_part::divide_into_buffer_parts(&plan, 8);
     assert_eq!(parts.iter().map(buffer_part::BufferPart::segment_count).sum::<u32>(), 1);
     let barrier = plan.forecast(&fabric, Operation::Barrier, ByteCount::new(1 << 30));
     assert_eq!(barrier.predicted, barrier.bound);

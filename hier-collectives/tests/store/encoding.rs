@@ -4,8 +4,8 @@ use hier_collectives::codec::FieldReader;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::store::limits::{KEY_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_KEYS_MAX};
 use hier_collectives::store::{
-    StoreBallot, StoreCommand, StoreEntry, StoreMessage, StoreQuery, StoreRequest, StoreState,
-    StoreVersion, read_request_answer, write_request_answer,
+    StoreBallot, StoreBallotVersion, StoreCommand, StoreEntry, StoreMessage, StoreQuery,
+    StoreRequest, StoreState, read_request_answer, write_request_answer,
 };
 use hier_collectives::wire::{MAX_MESSAGE_BYTES, Message};
 use proptest::collection::vec;
@@ -60,7 +60,7 @@ fn entries() -> impl Strategy<Value = StoreEntry> {
 fn messages() -> impl Strategy<Value = StoreMessage> {
     let version =
         (0_u64..1 << 62, any::<u64>(), 0_u64..1 << 62).prop_map(|(number, boot, index)| {
-            StoreVersion { ballot: StoreBallot { number, boot: BootId(boot) }, index }
+            StoreBallotVersion { ballot: StoreBallot { number, boot: BootId(boot) }, index }
         });
     let facts = (0..10, version, any::<u64>(), any::<u64>(), any::<bool>(), values());
     (facts, entries()).prop_map(|((kind, version, boot, probe, flag, bytes), entry)| {
@@ -123,14 +123,14 @@ proptest! {
             write_request_answer(&answer, &mut bytes);
             prop_assert_eq!(read_request_answer(&mut FieldReader(&bytes)), Ok(answer));
         }
-        let bytes = state.encode();
-        prop_assert_eq!(StoreState::decode(&bytes), Ok(state));
-        prop_assert!(StoreState::decode(&bytes[..bytes.len() - 1]).is_err());
+        let bytes = state.encode_snapshot();
+        prop_assert_eq!(StoreState::decode_snapshot(&bytes), Ok(state));
+        prop_assert!(StoreState::decode_snapshot(&bytes[..bytes.len() - 1]).is_err());
     }
 
     #[test]
     fn no_bytes_of_a_store_cause_a_panic(bytes in vec(any::<u8>(), 0..200)) {
-        let _ = StoreState::decode(&bytes);
+        let _ = StoreState::decode_snapshot(&bytes);
         let _ = StoreMessage::read_from(&mut FieldReader(&bytes));
         let _ = StoreRequest::read_from(&mut FieldReader(&bytes));
         let _ = read_request_answer(&mut FieldReader(&bytes));

@@ -6,8 +6,8 @@ use hier_collectives::store::limits::{
     COMMAND_WINDOW, COMMAND_WINDOW_BYTES, KNOWN_NUMBER_MAX, VALUE_BYTES_MAX, WAITING_BYTES_MAX,
 };
 use hier_collectives::store::{
-    JobStore, StoreAction, StoreBallot, StoreCaller, StoreCommand, StoreFailureCode, StoreMessage,
-    StoreRequest, StoreVersion,
+    JobStore, StoreAction, StoreBallot, StoreBallotVersion, StoreCaller, StoreCommand,
+    StoreFailureCode, StoreMessage, StoreRequest,
 };
 use hier_collectives::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn numbers_that_no_leader_chose_are_ignored() {
     let [StoreMessage::Prepare { ballot, probe }] = asked[..] else { panic!("{asked:?}") };
     for number in [KNOWN_NUMBER_MAX, (1 << 62) - 1] {
         let great = StoreBallot { number, boot: BootId(9) };
-        let version = StoreVersion { ballot: ballot.min(great), index: number };
+        let version = StoreBallotVersion { ballot: ballot.min(great), index: number };
         for (promised, held) in [(great, None), (ballot, Some(version))] {
             let boot = BootId(101);
             let promise = StoreMessage::Promise { asked: ballot, probe, boot, promised, held };

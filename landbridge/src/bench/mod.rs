@@ -1,11 +1,13 @@
 //! `landbridge bench`: ranks of benchmarks, from the command line.
 //!
-//! [`rank`] runs and times one rank. [`reference`](mod@reference) has the contributions and the
+//! [`rank_bench`] runs and times one rank. [`reference_element`](mod@reference) has the contributions and the
 //! reduction to compare with. [`waiting`] says what keeps a rank from going on.
 
-mod rank;
-mod reference;
+mod rank_bench;
+mod reference_element;
 mod waiting;
 
-pub(crate) use rank::{BenchError, Measurement, RankBench, bench_rank_sha256, synchronize_ranks};
-pub(crate) use waiting::run_rank_while_telling_waiting;
+pub(crate) use rank_bench::{
+    BenchError, Measurement, RankBench, bench_rank_sha256, synchronize_bench_ranks,
+};
+pub(crate) use waiting::run_bench_telling_waiting;

@@ -11,7 +11,7 @@ use units::Span;
 
 /// Runs one rank of a benchmark. While it waits for other ranks or gateways, says so on stderr,
 /// after [`WAIT_TOLD_AFTER`] and each time the wait has doubled.
-pub(crate) async fn run_rank_while_telling_waiting(
+pub(crate) async fn run_bench_telling_waiting(
     bench: RankBench,
     status: SocketAddr,
 ) -> Result<Measurement, BenchError> {
@@ -27,9 +27,9 @@ pub(crate) async fn run_rank_while_telling_waiting(
         pause *= 2;
         // The gateway may have stopped answering; the benchmark itself then says so.
         if let Ok(report) = fetch_status_async(status).await
-            && let Some(wait) = describe_waiting(&report, &job)
+            && let Some(wait) = describe_bench_waiting(&report, &job)
         {
-            stdio::print_message(&wait);
+            stdio::print_stderr_message(&wait);
         }
     }
 }
@@ -40,7 +40,7 @@ const WAIT_TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// Describes what the ranks of `job` wait for, as their gateway reports it; `None` when they wait
 /// for nothing but the network, or the gateway has no such job.
-fn describe_waiting(status: &GatewayReport, job: &str) -> Option<String> {
+fn describe_bench_waiting(status: &GatewayReport, job: &str) -> Option<String> {
     let report = status.jobs.iter().find(|report| report.job == job)?;
     if let Some(why) = describe_unready_epoch(status, job) {
         return Some(format!("waiting for an epoch: {why}"));
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn missing_ranks_and_gateways_are_named() {
-        let ranks = describe_waiting(&status(Some(1), vec![1, 3]), "train").expect("waits");
+        let ranks = describe_bench_waiting(&status(Some(1), vec![1, 3]), "train").expect("waits");
         assert!(ranks.starts_with("waiting for ranks 1, 3 of job train, for 12.3 s"), "{ranks}");
-        let gateways = describe_waiting(&status(None, vec![]), "train").expect("waits");
+        let gateways = describe_bench_waiting(&status(None, vec![]), "train").expect("waits");
         let missing = "gateway west-0: no lane is connected: timed out";
         assert_eq!(gateways, format!("waiting for an epoch: {missing}"));
-        assert_eq!(describe_waiting(&status(Some(1), vec![]), "train"), None);
-        assert_eq!(describe_waiting(&status(None, vec![]), "other"), None);
+        assert_eq!(describe_bench_waiting(&status(Some(1), vec![]), "train"), None);
+        assert_eq!(describe_bench_waiting(&status(None, vec![]), "other"), None);
     }
 }

@@ -4,7 +4,7 @@ use super::config::RegionArgument;
 use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
-use crate::bench::{Measurement, RankBench, run_rank_while_telling_waiting};
+use crate::bench::{Measurement, RankBench, run_bench_telling_waiting};
 use crate::cli::output::command_error::CommandError;
 use clap::{Args, Subcommand};
 use gateway::client::GatewayAddress;
@@ -135,7 +135,7 @@ impl BenchRankArgs {
             gateway: GatewayAddress::Socket(gateway.socket.clone()),
             gateway_user: gateway.user_id()?,
             job: job.name.clone(),
-            token: token_file::load_token(&job.token)?,
+            token: token_file::load_token_file(&job.token)?,
             rank,
             fabric: Arc::new(fabric.clone()),
             elements: if pattern == Pattern::Barrier { 0 } else { elements },
@@ -145,7 +145,7 @@ impl BenchRankArgs {
             iterations: self.iterations,
         };
         let runtime = current_thread_runtime()?;
-        let measured = runtime.block_on(run_rank_while_telling_waiting(bench, gateway.status))?;
+        let measured = runtime.block_on(run_bench_telling_waiting(bench, gateway.status))?;
         if self.json {
             print_json(&measured)?;
         } else {

@@ -4,7 +4,9 @@ use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
 use crate::cli::output::command_error::CommandError;
-use crate::init::options::{LinkOption, PerRegionOption, RegionOption, parse_name_option};
+use crate::init::init_options::{
+    InitLinkOption, InitPerRegionOption, InitRegionOption, parse_init_name_option,
+};
 use crate::init::questions::{Answers, Questioner};
 use crate::init::{
     AUTHORITY_FOLDER, DeploymentSpec, FABRIC_FILE, InitError, RegionFolder, SocketPlace,
@@ -32,23 +34,23 @@ pub(super) struct InitCommand {
     /// A region, and for each gateway the address at which other regions reach it, with the UDP
     /// port of its first lane (default 7400); repeat it for each region
     #[arg(long = "region", value_name = "NAME=ADDRESS[,ADDRESS]")]
-    regions: Vec<RegionOption>,
+    regions: Vec<InitRegionOption>,
     /// Ranks that each gateway serves, such as the GPUs of its host; for every region, or for one:
     /// east=8
     #[arg(long, value_name = "N", requires = "regions")]
-    ranks: Vec<PerRegionOption<NonZeroU32>>,
+    ranks: Vec<InitPerRegionOption<NonZeroU32>>,
     /// Rate of each gateway's port to the WAN, for every region, or for one: east=10Gbit/s
     #[arg(long = "port-rate", value_name = "RATE", requires = "regions")]
-    port_rates: Vec<PerRegionOption<BitRate>>,
+    port_rates: Vec<InitPerRegionOption<BitRate>>,
     /// A link between two regions: its round-trip time, its rate if that is yours alone, and its
     /// random loss if any; repeat it for each link
     #[arg(long = "link", value_name = "A-B=RTT[,RATE[,LOSS]]", requires = "regions")]
-    links: Vec<LinkOption>,
+    links: Vec<InitLinkOption>,
     /// Name of the fabric, which certificates contain
-    #[arg(long, value_name = "NAME", default_value = "training", value_parser = parse_name_option)]
+    #[arg(long, value_name = "NAME", default_value = "training", value_parser = parse_init_name_option)]
     name: String,
     /// A job; repeat it for several jobs
-    #[arg(long = "job", value_name = "NAME", default_value = "train", value_parser = parse_name_option)]
+    #[arg(long = "job", value_name = "NAME", default_value = "train", value_parser = parse_init_name_option)]
     jobs: Vec<String>,
     /// Memory for the tensors of each job's ranks in each region
     #[arg(long, value_name = "SIZE", default_value = "4 GiB")]

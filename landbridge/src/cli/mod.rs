@@ -21,27 +21,27 @@ mod wan_sim;
 
 pub(crate) use output::exit::Exit;
 
-use output::abort::exit_instead_of_aborting;
-use output::exit::fail_writes_above_file_limit;
+use output::exit::ignore_fatal_file_size_signal;
+use output::fatal_signals::handle_fatal_abort_signal;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use gateway::limits::process::raise_process_stack_limit;
-use stdio::ExitOnSignal;
+use gateway::limits::process_limits::raise_process_stack_limit;
+use stdio::ExitOnTerminalSignal;
 
 /// Lets one training job span several data centres.
 #[derive(Debug, Parser)]
 #[command(name = "landbridge", version, after_help = EXIT_CODES_HELP)]
 struct LandbridgeArguments {
     #[command(subcommand)]
-    command: Command,
+    command: LandbridgeCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LandbridgeCommand {
     Quickstart(quickstart::QuickstartCommand),
     Init(init::InitCommand),
     Certs(certs::CertsCommand),
-    Check(config::CheckCommand),
+    Check(config::ConfigCheckCommand),
     Config(config::ConfigCommand),
     Plan(plan::PlanCommand),
     Run(run::RunCommand),
@@ -60,7 +60,7 @@ enum Command {
     QuickstartRank(quickstart::QuickstartRankCommand),
 }
 
-impl Command {
+impl LandbridgeCommand {
     /// Returns whether the command ends by itself on an interrupt from its start on, since it has
     /// something to stop or to remove.
     fn handles_interrupts(&self) -> bool {
@@ -92,13 +92,13 @@ impl Command {
 /// take what waits for it.
 pub(crate) fn main() -> Exit {
     // Without it a launcher that has blocked a signal for itself blocks it here, too.
-    let _ = stdio::unblock_handled_signals();
+    let _ = stdio::unblock_terminal_signals();
     // Without it a terminal may stop a command that runs in its background, as users can ask for.
-    let _ = stdio::write_in_background();
+    let _ = stdio::allow_terminal_background_writes();
     let exit = match raise_process_stack_limit() {
-        Ok(()) => run_command_line(),
+        Ok(()) => run_landbridge_command(),
         Err(error) => {
-            stdio::print_message(error);
+            stdio::print_stderr_message(error);
             Exit::Skipped
         }
     };
@@ -109,10 +109,10 @@ pub(crate) fn main() -> Exit {
 /// Parses the command line and runs its command. Not a part of its caller: its stack is too large to
 /// be used before the limit on the stack is checked.
 #[inline(never)]
-fn run_command_line() -> Exit {
+fn run_landbridge_command() -> Exit {
     // Without it a file that grows above a limit ends the process, which is no reason not to run.
-    let _ = fail_writes_above_file_limit();
-    let line = match ::wan_sim::cli::parse_command_line::<LandbridgeArguments>() {
+    let _ = ignore_fatal_file_size_signal();
+    let line = match ::wan_sim::cli::parse_arguments_or_usage::<LandbridgeArguments>() {
         Ok(line) => line,
         Err(error) => {
             return Exit::from_wan_sim(::wan_sim::cli::explain_usage_error::<LandbridgeArguments>(
@@ -121,36 +121,36 @@ fn run_command_line() -> Exit {
         }
     };
     // Without it an abort ends the process by its signal, which is no reason not to run.
-    let _ = exit_instead_of_aborting();
+    let _ = handle_fatal_abort_signal();
     // Without it an interrupt ends the process by its signal, which is no reason not to run.
     let interrupts = match line.command.handles_interrupts() {
-        true => ExitOnSignal::default(),
-        false => ExitOnSignal::begin(Exit::Interrupted as u8).unwrap_or_default(),
+        true => ExitOnTerminalSignal::default(),
+        false => ExitOnTerminalSignal::begin(Exit::Interrupted as u8).unwrap_or_default(),
     };
     let outcome = match line.command {
-        Command::Quickstart(command) => command.run(),
-        Command::QuickstartRank(command) => command.run(),
-        Command::Run(command) => command.run(interrupts),
-        Command::Bench(command) => command.run(),
-        Command::WanSim(command) => command.run(),
-        Command::Completions(command) => command.run(LandbridgeArguments::command()),
-        Command::Man(command) => command.run(LandbridgeArguments::command()),
-        Command::Init(command) => command.run(),
-        Command::Certs(command) => command.run(),
-        Command::Check(command) => command.run(),
-        Command::Config(command) => command.run(),
-        Command::Plan(command) => command.run(),
-        Command::Doctor(command) => command.run(),
-        Command::Dump(command) => command.run(),
-        Command::Explain(command) => command.run(),
-        Command::Ports(command) => command.run(),
-        Command::Status(command) => command.run(),
-        Command::Rate(command) => command.run(),
-        Command::Trace(command) => command.run(),
+        LandbridgeCommand::Quickstart(command) => command.run(),
+        LandbridgeCommand::QuickstartRank(command) => command.run(),
+        LandbridgeCommand::Run(command) => command.run(interrupts),
+        LandbridgeCommand::Bench(command) => command.run(),
+        LandbridgeCommand::WanSim(command) => command.run(),
+        LandbridgeCommand::Completions(command) => command.run(LandbridgeArguments::command()),
+        LandbridgeCommand::Man(command) => command.run(LandbridgeArguments::command()),
+        LandbridgeCommand::Init(command) => command.run(),
+        LandbridgeCommand::Certs(command) => command.run(),
+        LandbridgeCommand::Check(command) => command.run(),
+        LandbridgeCommand::Config(command) => command.run(),
+        LandbridgeCommand::Plan(command) => command.run(),
+        LandbridgeCommand::Doctor(command) => command.run(),
+        LandbridgeCommand::Dump(command) => command.run(),
+        LandbridgeCommand::Explain(command) => command.run(),
+        LandbridgeCommand::Ports(command) => command.run(),
+        LandbridgeCommand::Status(command) => command.run(),
+        LandbridgeCommand::Rate(command) => command.run(),
+        LandbridgeCommand::Trace(command) => command.run(),
     };
     outcome.unwrap_or_else(|error| {
         if !error.is_silent() {
-            stdio::print_message(&error);
+            stdio::print_stderr_message(&error);
         }
         error.exit_code()
     })

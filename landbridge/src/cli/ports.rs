@@ -1,6 +1,6 @@
 //! `landbridge ports`: prints the rules that firewalls need.
 
-use super::config::GatewayArguments;
+use super::config::RegionGatewayArguments;
 use super::output::exit::Exit;
 use super::output::print::{print_json, print_text, print_verbatim};
 use super::output::table::render_table;
@@ -8,7 +8,7 @@ use crate::cli::output::command_error::CommandError;
 use crate::firewall::{Direction, FirewallRule, firewall_rules, nftables_script};
 use clap::Args;
 use gateway::config::LANES_MAX;
-use gateway::wan::connect::path_probe::path_check::describe_path_port_numbers;
+use gateway::wan::connect::path_probe::path_check::describe_path_check_port_numbers;
 use hier_collectives::plan;
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ use serde::Serialize;
 #[command(after_help = "Example: landbridge ports --config configs/two-region/east.toml")]
 pub(super) struct PortsCommand {
     #[command(flatten)]
-    gateway: GatewayArguments,
+    gateway: RegionGatewayArguments,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -67,7 +67,7 @@ fn describe_port_rules(gateway: &str, lanes: u16, rules: &[FirewallRule]) -> Str
             Direction::Forward => "forward",
         };
         let source = rule.source.map_or("any".to_owned(), |source| source.to_string());
-        let ports = describe_path_port_numbers(&rule.destination_ports);
+        let ports = describe_path_check_port_numbers(&rule.destination_ports);
         let destination = format!("{} port {ports}", rule.destination);
         let protocol = rule.protocol.to_uppercase();
         [direction.to_owned(), protocol, source, destination, rule.purpose.clone()]

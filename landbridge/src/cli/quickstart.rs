@@ -97,7 +97,7 @@ impl QuickstartCommand {
             ))?;
         }
         if !report.fidelity.void.is_empty() {
-            stdio::print_message(format_args!(
+            stdio::print_stderr_message(format_args!(
                 "VOID: the times are not those of the link: {}; try again when the machine has no \
                  other work",
                 report.fidelity.void.join("; ")
@@ -105,7 +105,7 @@ impl QuickstartCommand {
         }
         for failed in checks.iter().filter(|check| !check.passed) {
             let (claim, found) = (&failed.claim, &failed.found);
-            stdio::print_message(format_args!("check failed: {claim}: {found}"));
+            stdio::print_stderr_message(format_args!("check failed: {claim}: {found}"));
         }
         let good = checks.iter().all(|check| check.passed);
         Ok(if good { Exit::Good } else { Exit::CheckFailed })
@@ -118,7 +118,7 @@ impl QuickstartRankCommand {
         exit_with_parent()?;
         let task = RankTask {
             socket: self.socket,
-            token: token_file::load_token(&self.token)?,
+            token: token_file::load_token_file(&self.token)?,
             rank: self.rank,
             shares: self.shares,
             steps: self.steps,

@@ -1,10 +1,10 @@
 //! `landbridge rate`: an operator's rate limit for a link of a running gateway.
 
-use super::config::GatewayArguments;
+use super::config::RegionGatewayArguments;
 use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use super::output::table::render_table;
-use super::status::{LINK_TABLE_HEADER, link_table_row};
+use super::status::{LINK_TABLE_HEADER, link_status_table_row};
 use crate::cli::output::command_error::CommandError;
 use clap::Args;
 use gateway::access::TrustedSocketUsers;
@@ -24,7 +24,7 @@ pub(super) struct RateCommand {
     #[arg(value_name = "RATE", value_parser = parse_rate_argument)]
     rate: RateArgument,
     #[command(flatten)]
-    gateway: GatewayArguments,
+    gateway: RegionGatewayArguments,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -58,7 +58,7 @@ impl RateCommand {
         if self.json {
             print_json(&link)?;
         } else {
-            print_text(&render_table(LINK_TABLE_HEADER, &[link_table_row(&link)]))?;
+            print_text(&render_table(LINK_TABLE_HEADER, &[link_status_table_row(&link)]))?;
         }
         Ok(Exit::Good)
     }

@@ -21,6 +21,6 @@ impl WanSimCommand {
         if self.exit_with_parent {
             exit_with_parent()?;
         }
-        Ok(Exit::from_wan_sim(wan_sim::cli::run_command(&self.command)))
+        Ok(Exit::from_wan_sim(wan_sim::cli::run_wan_sim_command(&self.command)))
     }
 }

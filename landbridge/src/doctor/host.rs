@@ -2,14 +2,14 @@
 
 use super::finding::Finding;
 use gateway::access::{
-    self, SocketAccessError, TrustedSocketUsers, check_socket_folder, check_socket_peer,
-    denied_socket_access,
+    self, SocketAccessError, TrustedSocketUsers, check_trusted_socket_folder,
+    check_trusted_socket_peer, denied_trusted_socket,
 };
 use gateway::config::{GatewayConfig, JobConfig, RegionFile};
-use gateway::daemon::{descriptors_needed, process_memory_needs};
+use gateway::daemon::{descriptor_needs, process_memory_budget_needs};
 use gateway::limits::descriptor_limit::check_descriptor_limit;
-use gateway::limits::memory::{MemoryNeeds, memory_limit_below_needs};
-use gateway::local::socket::{ListenError, check_socket_path};
+use gateway::limits::memory_limits::{MemoryLimitNeeds, memory_limit_below_needs};
+use gateway::local::socket::{ListenError, check_gateway_socket_path};
 use gateway::local::token_file::{self, TokenFileError};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -17,12 +17,15 @@ use std::path::Path;
 use units::ByteCount;
 
 /// Checks that the limits of the kernel allow the socket buffers of a lane.
-pub(super) fn check_host_socket_buffers() -> Vec<Finding> {
-    ["net.core.rmem_max", "net.core.wmem_max"].into_iter().map(check_host_socket_buffer).collect()
+pub(super) fn diagnose_host_socket_buffers() -> Vec<Finding> {
+    ["net.core.rmem_max", "net.core.wmem_max"]
+        .into_iter()
+        .map(diagnose_host_socket_buffer)
+        .collect()
 }
 
 /// Checks that a `net.core` limit of the kernel is at least [`SOCKET_BUFFER_BYTES`].
-fn check_host_socket_buffer(setting: &'static str) -> Finding {
+fn diagnose_host_socket_buffer(setting: &'static str) -> Finding {
     let file = format!("/proc/sys/{}", setting.replace('.', "/"));
     let limit = std::fs::read_to_string(&file);
     let limit = limit.ok().and_then(|text| text.trim().parse::<u64>().ok());
@@ -40,12 +43,12 @@ fn check_host_socket_buffer(setting: &'static str) -> Finding {
 
 /// Checks that no limit of the host, of cgroups or of the process is below the memory of the gateway
 /// and the arenas of its jobs. The doctor's own limits are the gateway's only if both run alike.
-pub(super) fn check_host_memory(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
+pub(super) fn diagnose_host_memory(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
     let arenas = region.arenas_memory();
     let finding =
         |found: String| Finding::ok("memory limits", "`memory` of gateway and jobs", found);
     let (fabric, networks) = (region.fabric(), region.fabric().count_lane_networks(gateway.id));
-    let needs = process_memory_needs(gateway.memory, arenas, fabric.fabric(), networks);
+    let needs = process_memory_budget_needs(gateway.memory, arenas, fabric.fabric(), networks);
     if let Some(short) = memory_limit_below_needs(&needs) {
         let advice = short.remedy_for(gateway.memory);
         return finding(format!("gateway: {}; {short}", gateway.memory)).into_failure(advice);
@@ -53,7 +56,7 @@ pub(super) fn check_host_memory(region: &RegionFile, gateway: &GatewayConfig) ->
     let sum = ByteCount::new(gateway.memory.get().saturating_add(arenas.get()));
     // Gateway and trainers share one host.
     let resident = needs.resident.saturating_add(arenas.get());
-    match memory_limit_below_needs(&MemoryNeeds { resident, ..needs }) {
+    match memory_limit_below_needs(&MemoryLimitNeeds { resident, ..needs }) {
         Some(limit) => {
             let advice = format!("{}, or lower `memory` of jobs", limit.limit.remedy);
             finding(format!("gateway and jobs: {}; {limit}", sum.rounded())).into_warning(advice)
@@ -63,10 +66,10 @@ pub(super) fn check_host_memory(region: &RegionFile, gateway: &GatewayConfig) ->
 }
 
 /// Checks that the limit on descriptors allows all ranks and lanes of the gateway.
-pub(super) fn check_host_descriptors(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
+pub(super) fn diagnose_host_descriptors(region: &RegionFile, gateway: &GatewayConfig) -> Finding {
     let of = (region.jobs().count(), region.fabric().count_lane_networks(gateway.id));
     let needed =
-        descriptors_needed(region.fabric().fabric(), gateway.id, of, gateway.attach.is_some());
+        descriptor_needs(region.fabric().fabric(), gateway.id, of, gateway.attach.is_some());
     let finding = |found: String| Finding::ok("descriptors", "ulimit -Hn", found);
     match check_descriptor_limit(needed) {
         Ok(()) => finding(format!("up to {needed} are needed, and allowed")),
@@ -77,7 +80,7 @@ pub(super) fn check_host_descriptors(region: &RegionFile, gateway: &GatewayConfi
 
 /// Checks that a gateway listens on its local socket, or can create it, where no other user can
 /// replace it. Call it within a runtime.
-pub(super) fn check_host_socket(gateway: &GatewayConfig) -> Finding {
+pub(super) fn diagnose_host_socket(gateway: &GatewayConfig) -> Finding {
     let (check, path) = ("local socket", gateway.socket.as_path());
     let finding = |found: &str| Finding::ok(check, path.display(), found);
     let user = match gateway.user_id().and_then(|user| gateway.group_id().map(|_| user)) {
@@ -86,14 +89,14 @@ pub(super) fn check_host_socket(gateway: &GatewayConfig) -> Finding {
     };
     let trusted = TrustedSocketUsers::new(user);
     let listening = match UnixStream::connect(path) {
-        Ok(stream) => user_listening_on_host(stream).map(Some),
+        Ok(stream) => diagnose_host_socket_user(stream).map(Some),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Err(error),
         Err(_) => Ok(None),
     };
     let judged = match listening {
-        Err(_) => Err(denied_socket_access(path)),
-        Ok(user) => check_socket_folder(path, trusted).and_then(|()| match user {
-            Some(user) => check_socket_peer(path, user, trusted).map(|()| true),
+        Err(_) => Err(denied_trusted_socket(path)),
+        Ok(user) => check_trusted_socket_folder(path, trusted).and_then(|()| match user {
+            Some(user) => check_trusted_socket_peer(path, user, trusted).map(|()| true),
             None => Ok(false),
         }),
     };
@@ -104,7 +107,7 @@ pub(super) fn check_host_socket(gateway: &GatewayConfig) -> Finding {
             finding(&format!("the gateway has to run as user {user}, and this is another"))
                 .into_warning("start `landbridge run` as that user; run this command as the same")
         }
-        (Ok(is_listening), _) => match check_socket_path(path) {
+        (Ok(is_listening), _) => match check_gateway_socket_path(path) {
             Err(ListenError::Held { .. }) => finding("a gateway is listening"),
             // Only the gateway's own user can read its lock file.
             Err(ListenError::File { source, .. })
@@ -112,12 +115,12 @@ pub(super) fn check_host_socket(gateway: &GatewayConfig) -> Finding {
             {
                 finding("a gateway is listening")
             }
-            Ok(()) => check_host_socket_can_be_made(path, &finding),
+            Ok(()) => diagnose_unmade_host_socket(path, &finding),
             // Its folder is not there yet, or cannot be entered: the check says which.
             Err(ListenError::File { source, .. })
                 if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
             {
-                check_host_socket_can_be_made(path, &finding)
+                diagnose_unmade_host_socket(path, &finding)
             }
             Err(error) => {
                 let advice = "remove what is in the way, or give the gateway another `socket`";
@@ -142,13 +145,13 @@ pub(super) fn check_host_socket(gateway: &GatewayConfig) -> Finding {
 }
 
 /// Returns the user of the process that listens at the other end of a connection.
-fn user_listening_on_host(stream: UnixStream) -> std::io::Result<u32> {
+fn diagnose_host_socket_user(stream: UnixStream) -> std::io::Result<u32> {
     stream.set_nonblocking(true)?;
     Ok(tokio::net::UnixStream::from_std(stream)?.peer_cred()?.uid())
 }
 
 /// Checks that the gateway can create its local socket.
-fn check_host_socket_can_be_made(path: &Path, finding: &dyn Fn(&str) -> Finding) -> Finding {
+fn diagnose_unmade_host_socket(path: &Path, finding: &dyn Fn(&str) -> Finding) -> Finding {
     // The last folder above a relative path is the working directory, whose name is empty there.
     let above = path.ancestors().skip(1);
     let mut above =
@@ -180,21 +183,21 @@ fn check_host_socket_can_be_made(path: &Path, finding: &dyn Fn(&str) -> Finding)
 
 /// Checks that the token file of a job can be loaded, and that only its owner and the group of the
 /// socket can read it.
-pub(super) fn check_host_token_file(job: &JobConfig, group: Option<u32>) -> Finding {
-    match token_file::load_token(&job.token) {
+pub(super) fn diagnose_host_token_file(job: &JobConfig, group: Option<u32>) -> Finding {
+    match token_file::load_token_file(&job.token) {
         Err(TokenFileError::Malformed(_)) => {
             let found = "not a job token, which is 64 hexadecimal digits";
             let finding = Finding::ok("job token", job.token.display(), found);
             finding.into_failure("make one with `landbridge certs`")
         }
         // The check below reports a file that cannot be read.
-        _ => check_host_secret_file("job token", &job.token, group),
+        _ => diagnose_host_secret_file("job token", &job.token, group),
     }
 }
 
 /// Checks that a secret file exists and that only its owner, and `group` if it is given, can read
 /// the file. `landbridge run` uses the same rule. `check` is the name of the finding.
-pub(super) fn check_host_secret_file(
+pub(super) fn diagnose_host_secret_file(
     check: &'static str,
     path: &Path,
     group: Option<u32>,
@@ -221,7 +224,7 @@ mod tests {
     fn a_socket_below_the_working_directory_can_be_made() {
         for path in ["no-such-folder/east-0.sock", "east-0.sock", "./a/b/east-0.sock"] {
             let finding = |found: &str| Finding::ok("local socket", path, found);
-            let found = check_host_socket_can_be_made(Path::new(path), &finding);
+            let found = diagnose_unmade_host_socket(Path::new(path), &finding);
             assert_eq!(found.verdict, FindingVerdict::Ok, "{found:?}");
         }
     }

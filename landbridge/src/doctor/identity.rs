@@ -2,12 +2,12 @@
 
 use super::finding::Finding;
 use gateway::config::GatewayConfig;
-use gateway::wan::connect::tls::{Credentials, gateway_dns_name};
+use gateway::wan::connect::tls::{Credentials, gateway_identity_dns_name};
 use time::{Duration, OffsetDateTime};
 
 /// Loads the credentials of a gateway and checks its certificate. The error is the finding that the
 /// credentials cannot be loaded.
-pub(super) fn check_identity(
+pub(super) fn diagnose_identity(
     gateway: &GatewayConfig,
     fabric: &str,
 ) -> Result<(Credentials, Vec<Finding>), Finding> {
@@ -17,38 +17,38 @@ pub(super) fn check_identity(
         finding.into_failure("make certificates with `landbridge certs` and copy them here")
     })?;
     let findings = vec![
-        check_identity_trust(gateway, &credentials),
-        check_identity_name(gateway, &credentials, fabric),
-        check_identity_expiry(gateway, &credentials),
+        diagnose_identity_trust(gateway, &credentials),
+        diagnose_identity_name(gateway, &credentials, fabric),
+        diagnose_identity_expiry(gateway, &credentials),
     ];
     Ok((credentials, findings))
 }
 
 /// Checks that the CA has signed the certificate for the use of a gateway. Its time is judged by
 /// itself. That the key fits was checked when `credentials` were read.
-fn check_identity_trust(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
+fn diagnose_identity_trust(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     let finding = |found: &str| Finding::ok("certificate", gateway.certificate.display(), found);
-    match credentials.check_own_issue() {
+    match credentials.check_own_certificate_issue() {
         Ok(()) => finding(&format!("signed by {}, fits its key", gateway.ca.display())),
         Err(fault) => finding(&fault.to_string()).into_failure(fault.remedy()),
     }
 }
 
 /// Checks that the certificate is issued for the name of the gateway and the fabric.
-fn check_identity_name(
+fn diagnose_identity_name(
     gateway: &GatewayConfig,
     credentials: &Credentials,
     fabric: &str,
 ) -> Finding {
     let finding = |found: &str| Finding::ok("name", gateway.certificate.display(), found);
-    match credentials.check_own_name(&gateway.name, fabric) {
-        Ok(()) => finding(&gateway_dns_name(&gateway.name, fabric)),
+    match credentials.check_own_certificate_name(&gateway.name, fabric) {
+        Ok(()) => finding(&gateway_identity_dns_name(&gateway.name, fabric)),
         Err(fault) => finding(&fault.to_string()).into_failure(fault.remedy()),
     }
 }
 
 /// Checks that the certificate is valid now and for the next 14 days.
-fn check_identity_expiry(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
+fn diagnose_identity_expiry(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     let finding = |found: &str| Finding::ok("expiry", gateway.certificate.display(), found);
     let renew = "renew it with `landbridge certs --renew 30`, and copy both files here";
     let parsed = credentials.certificate_chain().first();

@@ -12,7 +12,7 @@ const CHECK: &str = "own addresses";
 
 /// Checks that the `status` address and the UDP address of each lane can be bound. Call it only where
 /// nothing answers at the `status` address.
-pub(super) fn check_own_addresses(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
+pub(super) fn diagnose_own_addresses(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> = TcpListener::bind(gateway.status)
         .err()
         .map(|error| describe_unbound_own_address("status", gateway.status, &error))

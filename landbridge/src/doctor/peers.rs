@@ -4,12 +4,12 @@ use super::finding::Finding;
 use gateway::config::{GatewayConfig, LanePeer, RegionFile};
 use gateway::host::RealHost;
 use gateway::wan::connect::path_probe::path_check::{
-    CheckedPaths, PathFault, PathFindings, check_path, describe_path_ports,
+    CheckedPaths, PathCheckFault, PathCheckFindings, check_path, describe_path_check_ports,
 };
 use gateway::wan::connect::path_probe::{
-    ExpectedPath, PathMeasurement, ProbeError, ProbeTarget, measure_path,
+    ExpectedPath, PathMeasurement, PathProbeError, ProbeTarget, measure_path_by_probe,
 };
-use gateway::wan::connect::tls::{Credentials, gateway_dns_name};
+use gateway::wan::connect::tls::{Credentials, gateway_identity_dns_name};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, Link};
 use quinn::Endpoint;
@@ -20,7 +20,7 @@ use units::Span;
 
 /// Checks the paths to all peers to which `gateway` has lanes. Peers are measured one after the
 /// other, since they would share the link.
-pub(super) async fn check_peers(
+pub(super) async fn diagnose_peers(
     region: &RegionFile,
     gateway: &GatewayConfig,
     credentials: &Credentials,
@@ -32,14 +32,14 @@ pub(super) async fn check_peers(
     }
     let mut findings = Vec::new();
     for peer in &peers {
-        findings.extend(check_peer(region, gateway.id, peer, credentials).await);
+        findings.extend(diagnose_peer(region, gateway.id, peer, credentials).await);
     }
     findings
 }
 
 /// Checks the UDP ports of a peer and the MTU of the path to it. To a peer of another region it
 /// then measures the path, on the first lane whose port answers.
-async fn check_peer(
+async fn diagnose_peer(
     region: &RegionFile,
     me: GatewayId,
     peer: &LanePeer,
@@ -58,8 +58,8 @@ async fn check_peer(
         }
     };
     let pinned = file.mtu_pinned().then(|| fabric.mtu());
-    let mut findings = describe_ports_of_peer(&subject, &checked);
-    let is_narrow = |fault: &PathFault| matches!(fault, PathFault::TooNarrow { .. });
+    let mut findings = describe_diagnosed_peer_ports(&subject, &checked);
+    let is_narrow = |fault: &PathCheckFault| matches!(fault, PathCheckFault::TooNarrow { .. });
     let narrow = checked.faults(pinned).into_iter().find(is_narrow);
     if let (Some(narrow), Some(rtt)) = (&narrow, checked.rtt) {
         let answers = format!("ports answer in {}", rtt.rounded());
@@ -71,36 +71,37 @@ async fn check_peer(
     match &peer.link {
         Some(link) => {
             let path = MeasuredPath { subject, paths, checked, link, pinned };
-            findings.extend(measure_peer(fabric, me, peer, path, credentials).await);
+            findings.extend(diagnose_path_to_peer(fabric, me, peer, path, credentials).await);
         }
-        None => findings.extend(describe_peer_lan_path(&subject, &paths, &checked)),
+        None => findings.extend(describe_diagnosed_peer_lan(&subject, &paths, &checked)),
     }
     findings
 }
 
 /// Returns the finding on the ports of a peer of which some answer; none if no port answers.
-fn describe_ports_of_peer(subject: &str, checked: &PathFindings) -> Vec<Finding> {
+fn describe_diagnosed_peer_ports(subject: &str, checked: &PathCheckFindings) -> Vec<Finding> {
     if checked.answering.is_empty() {
         return vec![];
     }
-    let shut =
-        |fault: PathFault| Finding::ok("UDP ports", subject, &fault).into_warning(fault.remedy());
+    let shut = |fault: PathCheckFault| {
+        Finding::ok("UDP ports", subject, &fault).into_warning(fault.remedy())
+    };
     let shut: Vec<Finding> = checked.faults(None).into_iter().map(shut).collect();
     if shut.is_empty() {
-        let found = format!("all answer: {}", describe_path_ports(&checked.answering));
+        let found = format!("all answer: {}", describe_path_check_ports(&checked.answering));
         return vec![Finding::ok("UDP ports", subject, found)];
     }
     shut
 }
 
 /// Returns the findings on the path to a peer of the same region, which is not measured.
-fn describe_peer_lan_path(
+fn describe_diagnosed_peer_lan(
     subject: &str,
     paths: &CheckedPaths,
-    checked: &PathFindings,
+    checked: &PathCheckFindings,
 ) -> Vec<Finding> {
     let (Some(rtt), Some(mtu)) = (checked.rtt, checked.mtu) else {
-        return vec![explain_peer_silence(subject, paths, checked)];
+        return vec![explain_diagnosed_peer_silence(subject, paths, checked)];
     };
     let answers = format!("ports answer in {}", rtt.rounded());
     let carried = format!("{mtu} bytes; no more was tried");
@@ -112,14 +113,14 @@ struct MeasuredPath<'l> {
     subject: String,
     paths: CheckedPaths,
     /// Ports and MTU as checked.
-    checked: PathFindings,
+    checked: PathCheckFindings,
     link: &'l Link,
     /// The MTU that the fabric file states, if it does.
     pinned: Option<u16>,
 }
 
 /// Measures the path to a peer of another region.
-async fn measure_peer(
+async fn diagnose_path_to_peer(
     fabric: &Fabric,
     me: GatewayId,
     peer: &LanePeer,
@@ -144,20 +145,20 @@ async fn measure_peer(
     let rates = rates.chain(port(peer.id).map(|wan| wan.ingress));
     let rate = rates.fold(link.rate, |least, rate| least.min(rate));
     let want = ExpectedPath { rate, rtt: link.rtt, mtu: fabric.mtu() };
-    let name = gateway_dns_name(&fabric.gateway(peer.id).name, fabric.name());
+    let name = gateway_identity_dns_name(&fabric.gateway(peer.id).name, fabric.name());
     let target = ProbeTarget { address, dns_name: &name };
-    let measured = measure_path(&endpoint, credentials, target, want).await;
+    let measured = measure_path_by_probe(&endpoint, credentials, target, want).await;
     endpoint.close(quinn::VarInt::from_u32(0), b"");
     endpoint.wait_idle().await;
     match measured {
-        Ok(measured) => compare_peer_with_fabric(&subject, link, (want, pinned), &measured),
-        Err(error) => vec![explain_peer_probe_failure(&subject, (&paths, &checked), &error)],
+        Ok(measured) => diagnose_peer_against_fabric(&subject, link, (want, pinned), &measured),
+        Err(error) => vec![diagnose_peer_probe_failure(&subject, (&paths, &checked), &error)],
     }
 }
 
 /// Compares RTT and rate of a measured path with its link, and its MTU with that of the fabric
 /// file, if the file states one.
-fn compare_peer_with_fabric(
+fn diagnose_peer_against_fabric(
     subject: &str,
     link: &Link,
     (want, pinned): (ExpectedPath, Option<u16>),
@@ -179,7 +180,7 @@ fn compare_peer_with_fabric(
             rtt
         },
     );
-    findings.push(compare_peer_mtu(subject, pinned, measured.mtu));
+    findings.push(diagnose_peer_mtu(subject, pinned, measured.mtu));
     let sent = format!("sent {}", measured.sent.rounded());
     findings.push(match measured.rate {
         None => Finding::ok("rate", subject, format!("{sent}, not all received in time"))
@@ -200,12 +201,12 @@ fn compare_peer_with_fabric(
 
 /// Returns the finding about the MTU of a path that carries packets of `carried` IP bytes: a failure
 /// if the fabric file states more.
-fn compare_peer_mtu(subject: &str, stated: Option<u16>, carried: u16) -> Finding {
+fn diagnose_peer_mtu(subject: &str, stated: Option<u16>, carried: u16) -> Finding {
     let finding = |found: String| Finding::ok("MTU", subject, found);
     match stated {
         None => finding(format!("{carried} bytes, and maybe more: lanes find what gets through")),
         Some(stated) if carried < stated => {
-            let narrow = PathFault::TooNarrow { carried, pinned: stated };
+            let narrow = PathCheckFault::TooNarrow { carried, pinned: stated };
             finding(narrow.to_string()).into_failure(narrow.remedy())
         }
         Some(stated) => finding(format!("{carried} bytes, fabric says {stated}")),
@@ -214,45 +215,51 @@ fn compare_peer_mtu(subject: &str, stated: Option<u16>, carried: u16) -> Finding
 
 /// Turns the error of a path probe into a finding with advice. The arguments are the paths of all
 /// lanes to the peer, and the check of them.
-fn explain_peer_probe_failure(
+fn diagnose_peer_probe_failure(
     subject: &str,
-    (paths, checked): (&CheckedPaths, &PathFindings),
-    error: &ProbeError,
+    (paths, checked): (&CheckedPaths, &PathCheckFindings),
+    error: &PathProbeError,
 ) -> Finding {
     let finding = Finding::ok("UDP both ways", subject, error);
     match error {
-        ProbeError::NoAnswer(_) if checked.answering.is_empty() => {
-            explain_peer_silence(subject, paths, checked)
+        PathProbeError::NoAnswer(_) if checked.answering.is_empty() => {
+            explain_diagnosed_peer_silence(subject, paths, checked)
         }
-        ProbeError::NoAnswer(_) => {
+        PathProbeError::NoAnswer(_) => {
             let found = "ports answer short packets, but no QUIC handshake comes to an end";
             Finding::ok("UDP both ways", subject, found).into_failure(
                 "the way back may carry less than the way there: run the doctor at the peer, and \
                  set the lower `mtu` in the fabric",
             )
         }
-        ProbeError::Refused(_) => finding
+        PathProbeError::Refused(_) => finding
             .into_failure("compare both sides' certificates and CA: run the doctor there too"),
-        ProbeError::Local(_) => finding.into_failure("fix the cause given above"),
+        PathProbeError::Local(_) => finding.into_failure("fix the cause given above"),
     }
 }
 
 /// Returns the finding that no port of a peer answers.
-fn explain_peer_silence(subject: &str, paths: &CheckedPaths, checked: &PathFindings) -> Finding {
+fn explain_diagnosed_peer_silence(
+    subject: &str,
+    paths: &CheckedPaths,
+    checked: &PathCheckFindings,
+) -> Finding {
     let mut lanes = paths.lanes.iter();
-    if lanes.next().is_some_and(|(own, lane)| peer_answers_port_unreachable(*lane, *own, paths.rtt))
+    if lanes
+        .next()
+        .is_some_and(|(own, lane)| diagnosed_peer_port_unreachable(*lane, *own, paths.rtt))
     {
         let found = "the host answers that nothing listens there";
         return Finding::ok("UDP both ways", subject, found)
             .into_failure("the peer is not running: start it with `landbridge run`");
     }
-    let silent = PathFault::Silent { tried: checked.silent.clone() };
+    let silent = PathCheckFault::Silent { tried: checked.silent.clone() };
     Finding::ok("UDP both ways", subject, &silent).into_failure(silent.remedy())
 }
 
 /// Returns true if the host of a peer answers a datagram with ICMP port unreachable, so no gateway
 /// listens.
-fn peer_answers_port_unreachable(address: SocketAddr, bind: IpAddr, rtt: Span) -> bool {
+fn diagnosed_peer_port_unreachable(address: SocketAddr, bind: IpAddr, rtt: Span) -> bool {
     let ask = || {
         let socket = UdpSocket::bind(SocketAddr::new(bind, 0))?;
         socket.connect(address)?;
@@ -305,7 +312,7 @@ mod tests {
             rate: rate.map(|mbit| BitRate::from_bits_per_second(mbit * 1_000_000)),
         };
         let want = ExpectedPath { rate: RATE, rtt, mtu: 1500 };
-        let findings = compare_peer_with_fabric("west-0", &link, (want, Some(1500)), &measured);
+        let findings = diagnose_peer_against_fabric("west-0", &link, (want, Some(1500)), &measured);
         ["RTT", "MTU", "rate"].map(|check| {
             let finding = findings.iter().find(|finding| finding.check == check);
             let finding = finding.expect("judged");
@@ -329,9 +336,9 @@ mod tests {
     }
     #[test]
     fn an_mtu_is_judged_only_where_the_fabric_states_one() {
-        assert_eq!(compare_peer_mtu("west-0", None, 1400).verdict, FindingVerdict::Ok);
-        assert_eq!(compare_peer_mtu("west-0", Some(1400), 1400).verdict, FindingVerdict::Ok);
-        let narrow = compare_peer_mtu("west-0", Some(1500), 1400);
+        assert_eq!(diagnose_peer_mtu("west-0", None, 1400).verdict, FindingVerdict::Ok);
+        assert_eq!(diagnose_peer_mtu("west-0", Some(1400), 1400).verdict, FindingVerdict::Ok);
+        let narrow = diagnose_peer_mtu("west-0", Some(1500), 1400);
         assert_eq!(narrow.verdict, FindingVerdict::Failed);
         assert!(narrow.advice.is_some_and(|advice| advice.contains("set `mtu` to 1400")));
     }
@@ -339,18 +346,18 @@ mod tests {
     #[test]
     fn shut_ports_are_a_warning_that_names_them() {
         let port = |number: u16| SocketAddr::from(([192, 0, 2, 1], 7400 + number));
-        let mut checked = PathFindings {
+        let mut checked = PathCheckFindings {
             answering: vec![port(0)],
             silent: vec![port(1), port(2), port(3)],
             rtt: Some(Span::from_ms(80)),
             mtu: Some(1500),
         };
-        let findings = describe_ports_of_peer("west-0", &checked);
+        let findings = describe_diagnosed_peer_ports("west-0", &checked);
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].verdict, FindingVerdict::Warning);
         assert!(findings[0].found.ends_with("do not answer: 7401-7403 of 192.0.2.1"));
         checked.answering.append(&mut checked.silent);
-        let findings = describe_ports_of_peer("west-0", &checked);
+        let findings = describe_diagnosed_peer_ports("west-0", &checked);
         assert_eq!((findings.len(), findings[0].verdict), (1, FindingVerdict::Ok));
         assert!(findings[0].found.ends_with("7400-7403 of 192.0.2.1"), "{findings:?}");
     }

@@ -2,7 +2,7 @@ use super::*;
 use gateway::certs::{
     CertificateAuthority, CertificateOptions, CertificateValidity, make_certificate_files,
 };
-use gateway::loopback::ports::free_port_block;
+use gateway::loopback::port_block::free_port_block;
 use gateway::wan::connect::path_probe;
 use gateway::wan::connect::tls::Credentials;
 use quinn::{Endpoint, ServerConfig};
@@ -62,7 +62,7 @@ impl Deployment {
 
     /// Lets the doctor examine `east-0`.
     async fn examine(&self) -> Vec<Finding> {
-        examine_gateway(&self.region, self.region.gateway(None).expect("the only one")).await
+        diagnose_whole_gateway(&self.region, self.region.gateway(None).expect("the only one")).await
     }
 }
 

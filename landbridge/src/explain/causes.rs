@@ -6,7 +6,7 @@
 
 use super::dump::Dump;
 use super::dump_view::DumpView;
-use gateway::observe::problem_report::{ProblemCause, ProblemReport};
+use gateway::observe::problem_cause::{ProblemCause, ProblemReport};
 use gateway::observe::status::{
     CollectiveReport, CollectiveState, IncidentReport, JobReport, PeerState,
 };

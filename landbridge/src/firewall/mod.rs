@@ -7,7 +7,7 @@ mod nftables;
 pub(crate) use nftables::nftables_script;
 
 use gateway::config::{GatewayConfig, LanePeer, RegionFile};
-use gateway::wan::connect::addresses::LaneAddresses;
+use gateway::wan::connect::lane_addresses::LaneAddresses;
 use hier_collectives::plan;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +117,7 @@ fn firewall_ports_by_addresses(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gateway::wan::connect::path_probe::path_check::describe_path_port_numbers;
+    use gateway::wan::connect::path_probe::path_check::describe_path_check_port_numbers;
     use std::path::Path;
 
     /// Returns the rules of east in the example, with one replacement in each file.
@@ -133,7 +133,7 @@ mod tests {
         let rules = firewall_rules(&region, region.gateway(None).expect("the only one"));
         let text = |rule: &FirewallRule| {
             let source = rule.source.map_or("any".to_owned(), |source| source.to_string());
-            let ports = describe_path_port_numbers(&rule.destination_ports);
+            let ports = describe_path_check_port_numbers(&rule.destination_ports);
             let FirewallRule { direction, protocol, destination, .. } = rule;
             format!("{direction:?} {protocol} {source} -> {destination} {ports}")
         };

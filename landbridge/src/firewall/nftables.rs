@@ -1,7 +1,7 @@
 //! Rules for firewalls in the language of nftables, for the host of the gateway.
 
 use super::{Direction, FirewallRule};
-use gateway::wan::connect::path_probe::path_check::describe_path_port_numbers;
+use gateway::wan::connect::path_probe::path_check::describe_path_check_port_numbers;
 use std::net::IpAddr;
 
 /// Returns a script for `nft -f -` that puts `rules` at the beginning of the chains of Debian's
@@ -19,7 +19,7 @@ fn nftables_line(rule: &FirewallRule) -> String {
         Direction::In => "input",
         Direction::Out => "output",
         Direction::Forward => {
-            let ports = describe_path_port_numbers(&rule.destination_ports);
+            let ports = describe_path_check_port_numbers(&rule.destination_ports);
             let source = rule.source.map_or("any".to_owned(), |source| source.to_string());
             return format!(
                 "# at {destination}: {protocol} from {source} to ports {ports}: {purpose}"
@@ -29,7 +29,7 @@ fn nftables_line(rule: &FirewallRule) -> String {
     let source =
         rule.source.map_or(String::new(), |source| nftables_address_match("saddr", source));
     let destination = nftables_address_match("daddr", *destination);
-    let ports = describe_path_port_numbers(&rule.destination_ports);
+    let ports = describe_path_check_port_numbers(&rule.destination_ports);
     format!(
         "insert rule inet filter {chain} {source}{destination}{protocol} dport {{ {ports} }} \
          accept comment \"{purpose}\""

@@ -1,7 +1,7 @@
 //! Errors of `landbridge init`.
 
 use gateway::certs::CertsError;
-use gateway::config::{Fault, Faults};
+use gateway::config::{ConfigFaults, Fault};
 use hier_collectives::plan::PlanError;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) enum InitError {
     },
     /// The answers make no valid files.
     #[error("these answers make no valid files, so nothing was written: {0}")]
-    Faults(#[from] Faults),
+    ConfigFaults(#[from] ConfigFaults),
     /// The fabric has no plan.
     #[error("these answers make no plan, so nothing was written: {0}")]
     Plan(#[from] PlanError),
@@ -60,10 +60,10 @@ impl InitError {
         };
         match self {
             Self::Path { path, source } => Self::Path { path: renamed(path), source },
-            Self::Faults(faults) => {
+            Self::ConfigFaults(faults) => {
                 let all = faults.iter().cloned();
                 let all = all.map(|fault| Fault { file: renamed(fault.file), ..fault });
-                Self::Faults(Faults::collect(all).unwrap_or(faults))
+                Self::ConfigFaults(ConfigFaults::collect(all).unwrap_or(faults))
             }
             other => other,
         }

@@ -3,21 +3,21 @@
 //! `landbridge init` calls it with options of the command line, or with answers from [`questions`].
 //! The same readers as those of `landbridge check` read all files before any of them appears.
 
+mod deployment_spec;
 mod error;
+pub(crate) mod init_options;
 mod operator_page;
-pub(crate) mod options;
 pub(crate) mod questions;
 mod region_folder;
-mod spec;
 
+pub(crate) use deployment_spec::{DeploymentSpec, FABRIC_FILE, SocketPlace};
 pub(crate) use error::InitError;
 pub(crate) use region_folder::RegionFolder;
-pub(crate) use spec::{DeploymentSpec, FABRIC_FILE, SocketPlace};
 
 use gateway::certs::{CertificateOptions, CertificateValidity, make_certificate_files};
 use gateway::config::FabricFile;
 use hier_collectives::plan::make_plan;
-use region_folder::{RegionFolderWriter, write_deployment_file};
+use region_folder::{RegionFolderWriter, write_region_folder_file};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -72,7 +72,7 @@ fn write_init_deployment(
     days: u32,
 ) -> Result<Vec<RegionFolder>, InitError> {
     let text = spec.fabric_text();
-    write_deployment_file(&draft.join(FABRIC_FILE), &text)?;
+    write_region_folder_file(&draft.join(FABRIC_FILE), &text)?;
     let file = FabricFile::load(&draft.join(FABRIC_FILE))?;
     let plan = make_plan(file.fabric())?;
     let authority = draft.join(AUTHORITY_FOLDER);

@@ -1,6 +1,6 @@
 //! The page for the operator of one region: what the folder holds, and the commands in their order.
 
-use super::spec::{DeployedRegion, DeploymentSpec, FABRIC_FILE, SocketPlace};
+use super::deployment_spec::{DeployedRegion, DeploymentSpec, FABRIC_FILE, SocketPlace};
 use hier_collectives::topology::Fabric;
 use std::fmt::Write as _;
 

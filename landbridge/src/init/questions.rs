@@ -1,8 +1,9 @@
 //! Questions at a terminal, for what the command line of `landbridge init` leaves out.
 
 use super::error::InitError;
-use super::options::{
-    LinkOption, PerRegionOption, RegionOption, parse_addresses_option, parse_name_option,
+use super::init_options::{
+    InitLinkOption, InitPerRegionOption, InitRegionOption, parse_init_addresses_option,
+    parse_init_name_option,
 };
 use std::io::{BufRead, Write};
 use std::num::NonZeroU32;
@@ -11,10 +12,10 @@ use units::{BitRate, Fraction, Span};
 /// Answers to the questions, in the form of options.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
-    pub regions: Vec<RegionOption>,
-    pub ranks: Vec<PerRegionOption<NonZeroU32>>,
-    pub port_rates: Vec<PerRegionOption<BitRate>>,
-    pub links: Vec<LinkOption>,
+    pub regions: Vec<InitRegionOption>,
+    pub ranks: Vec<InitPerRegionOption<NonZeroU32>>,
+    pub port_rates: Vec<InitPerRegionOption<BitRate>>,
+    pub links: Vec<InitLinkOption>,
 }
 
 /// Asks questions and reads a line for each answer.
@@ -37,7 +38,7 @@ impl<R: BufRead, W: Write> Questioner<R, W> {
         let mut answers = Answers::default();
         let names = self.ask("Names of the regions, such as `east west`", None, |text| {
             let names =
-                text.split([',', ' ']).filter(|word| !word.is_empty()).map(parse_name_option);
+                text.split([',', ' ']).filter(|word| !word.is_empty()).map(parse_init_name_option);
             match names.collect::<Result<Vec<_>, _>>()? {
                 names if names.is_empty() => Err("no name; write one for each region".to_owned()),
                 names => Ok(names),
@@ -49,14 +50,14 @@ impl<R: BufRead, W: Write> Questioner<R, W> {
                 "{name}: IP addresses of its gateways, at which other regions reach them; one for \
                  each host with trainers"
             );
-            let addresses = self.ask(&question, None, parse_addresses_option)?;
-            answers.regions.push(RegionOption { region: name.clone(), addresses });
+            let addresses = self.ask(&question, None, parse_init_addresses_option)?;
+            answers.regions.push(InitRegionOption { region: name.clone(), addresses });
             let question = format!("{name}: ranks (GPUs) at each gateway");
             let value = self.ask(&question, Some("8"), parse_question_answer)?;
-            answers.ranks.push(PerRegionOption { region: region.clone(), value });
+            answers.ranks.push(InitPerRegionOption { region: region.clone(), value });
             let question = format!("{name}: rate of each gateway's port to the WAN");
             let value = self.ask(&question, Some("10 Gbit/s"), parse_question_answer)?;
-            answers.port_rates.push(PerRegionOption { region, value });
+            answers.port_rates.push(InitPerRegionOption { region, value });
         }
         for (at, one) in names.iter().enumerate() {
             for other in &names[at + 1..] {
@@ -67,7 +68,11 @@ impl<R: BufRead, W: Write> Questioner<R, W> {
     }
 
     /// Asks for the link between two regions; `None` if there is none.
-    fn ask_for_link(&mut self, one: &str, other: &str) -> Result<Option<LinkOption>, InitError> {
+    fn ask_for_link(
+        &mut self,
+        one: &str,
+        other: &str,
+    ) -> Result<Option<InitLinkOption>, InitError> {
         let question =
             format!("{one} to {other}: round-trip time, such as `80 ms`; `none` without a link");
         let rtt: Option<Span> = self.ask(&question, None, |text| match text {
@@ -85,7 +90,7 @@ impl<R: BufRead, W: Write> Questioner<R, W> {
         let question = format!("{one} to {other}: random loss");
         let loss: Fraction = self.ask(&question, Some("0 %"), parse_question_answer)?;
         let loss = (loss != Fraction::default()).then_some(loss);
-        Ok(Some(LinkOption { link: format!("{one}-{other}"), rtt, rate, loss }))
+        Ok(Some(InitLinkOption { link: format!("{one}-{other}"), rtt, rate, loss }))
     }
 
     /// Asks one question until its answer can be parsed. An empty answer means `default`.

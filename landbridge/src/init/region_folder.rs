@@ -1,12 +1,12 @@
 //! The folder of one region: its config, its keys and tokens, its firewall rules and a page for its
 //! operator.
 
+use super::deployment_spec::{DeployedRegion, DeploymentSpec, FABRIC_FILE, SocketPlace};
 use super::error::InitError;
 use super::operator_page::operator_page;
-use super::spec::{DeployedRegion, DeploymentSpec, FABRIC_FILE, SocketPlace};
 use crate::firewall::{firewall_rules, nftables_script};
 use gateway::config::{FabricFile, RegionFile};
-use gateway::daemon::{memory_needed, reserved_memory_bytes};
+use gateway::daemon::{least_memory_budget, reserved_memory_budget};
 use hier_collectives::plan::Plan;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -51,9 +51,9 @@ impl RegionFolderWriter<'_> {
         let folder = self.draft.join(&region.name);
         let keys = folder.join("keys");
         std::fs::create_dir_all(&keys).map_err(InitError::path(&keys))?;
-        write_deployment_file(&folder.join(FABRIC_FILE), fabric_text)?;
+        write_region_folder_file(&folder.join(FABRIC_FILE), fabric_text)?;
         let config = folder.join(format!("{}.toml", region.name));
-        write_deployment_file(&config, &self.region_text(region))?;
+        write_region_folder_file(&config, &self.region_text(region))?;
         for name in self.key_files(region) {
             let (from, to) = (self.authority.join(&name), keys.join(&name));
             // The copy is readable by as few users as the original.
@@ -62,10 +62,13 @@ impl RegionFolderWriter<'_> {
         let read = RegionFile::load(&config)?;
         for gateway in read.gateways() {
             let rules = nftables_script(&firewall_rules(&read, gateway));
-            write_deployment_file(&folder.join(format!("firewall-{}.nft", gateway.name)), &rules)?;
+            write_region_folder_file(
+                &folder.join(format!("firewall-{}.nft", gateway.name)),
+                &rules,
+            )?;
         }
         let page = operator_page(self.spec, region, self.file.fabric());
-        write_deployment_file(&folder.join("README.md"), &page)?;
+        write_region_folder_file(&folder.join("README.md"), &page)?;
         let fabric = self.file.fabric();
         let ranks = fabric.regions().iter().find(|found| found.name == region.name);
         let ranks = ranks.map_or(0..0, |found| found.ranks.clone());
@@ -115,8 +118,8 @@ impl RegionFolderWriter<'_> {
             return GATEWAY_MEMORY_LEAST;
         };
         let counts = (self.spec.jobs.len(), self.file.count_lane_networks(id));
-        let reserved = reserved_memory_bytes(self.plan, self.file.fabric(), id, counts);
-        memory_needed(GATEWAY_MEMORY_LEAST, reserved).unwrap_or(GATEWAY_MEMORY_LEAST)
+        let reserved = reserved_memory_budget(self.plan, self.file.fabric(), id, counts);
+        least_memory_budget(GATEWAY_MEMORY_LEAST, reserved).unwrap_or(GATEWAY_MEMORY_LEAST)
     }
 
     /// Returns the names of the certificates, keys and tokens of a region.
@@ -130,6 +133,6 @@ impl RegionFolderWriter<'_> {
 }
 
 /// Writes a file of the deployment.
-pub(super) fn write_deployment_file(path: &Path, text: &str) -> Result<(), InitError> {
+pub(super) fn write_region_folder_file(path: &Path, text: &str) -> Result<(), InitError> {
     std::fs::write(path, text).map_err(InitError::path(path))
 }

@@ -2,7 +2,7 @@
 //! the report.
 
 use super::messages::RankTimes;
-use super::options::QuickstartOptions;
+use super::quickstart_options::QuickstartOptions;
 use super::report::{AllReduce, DirectionCounters, StageSeconds};
 use hier_collectives::bound;
 use hier_collectives::topology::Fabric;
@@ -73,7 +73,7 @@ pub(super) fn summarize_all_reduces(
     // Of an even number take the later of the two in the middle: the stages are then those of one
     // iteration and sum to its time.
     let median = order[order.len() / 2];
-    let bound = bound::all_reduce_bound(fabric, options.size).as_secs_f64();
+    let bound = bound::all_reduce_lower_bound(fabric, options.size).as_secs_f64();
     let sent = before.payload.iter().zip(after.payload).map(|(before, after)| after - before);
     AllReduce {
         bytes: options.size.get(),

@@ -2,11 +2,11 @@
 
 use super::error::QuickstartError;
 use super::messages::JOB_NAME;
-use super::options::QuickstartOptions;
+use super::quickstart_options::QuickstartOptions;
 use gateway::access::SOCKET_PATH_BYTES_MAX;
 use gateway::certs::{self, CertificateOptions, CertificateValidity};
-use gateway::config::{FabricFile, Fault, Faults};
-use gateway::loopback::ports;
+use gateway::config::{ConfigFaults, FabricFile, Fault};
+use gateway::loopback::port_block;
 use gateway::loopback::two_regions::{Region, TwoRegions};
 use hier_collectives::plan;
 use hier_collectives::topology::Fabric;
@@ -55,7 +55,8 @@ impl QuickstartDeployment {
             }
         }
         let block = || {
-            ports::free_port_block().map_err(QuickstartError::system("no free ports on loopback"))
+            port_block::free_port_block()
+                .map_err(QuickstartError::system("no free ports on loopback"))
         };
         let (east, west, relay, status) = (block()?, block()?, block()?, [block()?, block()?]);
         let (east_speeds, west_speeds) = {
@@ -114,7 +115,7 @@ pub(super) fn deployment_rank_speeds(options: &QuickstartOptions) -> Vec<f64> {
 }
 
 /// In each fault, names the option (`--rtt`) instead of the key of the generated fabric file.
-fn name_options_in_deployment_faults(faults: Faults) -> Faults {
+fn name_options_in_deployment_faults(faults: ConfigFaults) -> ConfigFaults {
     let option = |key: &str| match key.rsplit('.').next()? {
         "rtt" => Some("--rtt"),
         "loss" => Some("--loss"),
@@ -128,5 +129,5 @@ fn name_options_in_deployment_faults(faults: Faults) -> Faults {
         }
         None => fault,
     });
-    Faults::collect(named).unwrap_or(faults)
+    ConfigFaults::collect(named).unwrap_or(faults)
 }

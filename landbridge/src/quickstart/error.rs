@@ -1,10 +1,10 @@
 //! Errors of a quickstart.
 
-use super::rank::RankError;
+use super::rank_task::RankError;
 use gateway::access::SOCKET_PATH_BYTES_MAX;
 use gateway::certs::CertsError;
-use gateway::config::Faults;
-use gateway::limits::process::ProcessLimitRemedy;
+use gateway::config::ConfigFaults;
+use gateway::limits::process_limits::ProcessLimitRemedy;
 use std::io;
 use std::path::PathBuf;
 
@@ -38,7 +38,7 @@ pub(crate) enum QuickstartError {
     Certs(#[from] CertsError),
     /// The options make no valid fabric.
     #[error("these options make no valid fabric: {0}")]
-    Fabric(#[from] Faults),
+    Fabric(#[from] ConfigFaults),
     /// A process ended, or printed an unexpected line.
     #[error("{name}: {problem}\n{log}")]
     Process {

@@ -11,7 +11,7 @@ pub(crate) use summary::{LaneSummary, TraceSummary};
 
 use gateway::wan::link_trace::TraceRecord;
 use std::path::Path;
-use stdio::read_text_file_up_to;
+use stdio::read_input_text_up_to;
 
 /// 1 GiB: the longest trace that is read, that of a lane for about four days.
 const TRACE_BYTES_MAX: u64 = 1 << 30;
@@ -53,7 +53,7 @@ pub(crate) enum TraceError {
 /// Reads the records of a trace. A last line without an end is left out: the gateway still writes.
 pub(crate) fn read_trace(path: &Path) -> Result<Vec<TraceRecord>, TraceError> {
     let name = || path.display().to_string();
-    let text = read_text_file_up_to(path, TRACE_BYTES_MAX)
+    let text = read_input_text_up_to(path, TRACE_BYTES_MAX)
         .map_err(|source| TraceError::Unreadable { path: name(), source })?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let parse = |(index, line): (usize, &str)| {

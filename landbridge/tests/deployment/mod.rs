@@ -5,7 +5,7 @@ mod team;
 
 use gateway::client::AttachTlsGateway;
 use gateway::local::protocol::Token;
-use gateway::loopback::ports;
+use gateway::loopback::port_block;
 use gateway::loopback::two_regions::{Region, TwoRegions};
 use log::Log;
 use std::net::SocketAddr;
@@ -89,7 +89,7 @@ impl Drop for Deployment {
 
 /// Returns the first address of a block of free ports on loopback.
 fn free_address() -> SocketAddr {
-    ports::free_port_block().expect("free ports")
+    port_block::free_port_block().expect("free ports")
 }
 
 impl Deployment {

@@ -3,7 +3,7 @@
 use super::raw::{ARENA, ask, request};
 use super::{ELEMENTS, LAYOUT, ONE_AT_A_TIME, ROUNDS_AFTER, Team, round, running};
 use gateway::config::RegionFile;
-use gateway::local::protocol::LocalResponse;
+use gateway::local::protocol::ProtocolResponse;
 use gateway::memory::arena::Arena;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use std::collections::BTreeSet;
@@ -46,7 +46,9 @@ fn a_lack_of_descriptors_is_told_with_its_remedy() {
     let (_arena, memory) = Arena::create_memfd(ARENA).expect("memory");
     let attach = request(&deployment, "train", "train", 0);
     match runtime.block_on(ask(&deployment, &memory, &attach)) {
-        LocalResponse::Refused(refusal) => assert!(refusal.why.contains("ulimit -n"), "{refusal}"),
+        ProtocolResponse::Refused(refusal) => {
+            assert!(refusal.why.contains("ulimit -n"), "{refusal}")
+        }
         other => panic!("not refused: {other:?}"),
     }
     gateway.log.line_with("a trainer was refused: the arena did not arrive");

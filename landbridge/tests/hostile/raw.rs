@@ -4,11 +4,11 @@ use crate::deployment::Deployment;
 use gateway::access::TrustedSocketUsers;
 use gateway::client::AttachTlsGateway;
 use gateway::config::RegionFile;
-use gateway::local::listener::{TrainerStream, connect_unix_listener};
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, read_protocol_message,
+    Attach, LOCAL_VERSION, ProtocolRequest, ProtocolResponse, read_protocol_message,
     write_protocol_message,
 };
+use gateway::local::trainer_listener::{TrainerStream, connect_to_trainer_listener};
 use gateway::memory::arena::Arena;
 use hier_collectives::descriptor::{
     AgreedCounts, ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp,
@@ -47,7 +47,9 @@ impl Way {
             Self::Socket => {
                 let path = deployment.path(&format!("{region}.sock"));
                 let trusted = TrustedSocketUsers::new(None);
-                Box::new(connect_unix_listener(&path, memory, trusted).await.expect("connects"))
+                Box::new(
+                    connect_to_trainer_listener(&path, memory, trusted).await.expect("connects"),
+                )
             }
             Self::Tls => tls_way(deployment, region).connect_unattached().await.expect("connects"),
         }
@@ -97,11 +99,11 @@ pub fn request(deployment: &Deployment, job: &str, token_of: &str, rank: u32) ->
         rank: RankId(rank),
         arena_bytes: ARENA,
     };
-    LocalRequest::Attach(attach).encode()
+    ProtocolRequest::Attach(attach).encode()
 }
 
 /// Sends a descriptor of memory and a request. Returns the response.
-pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> LocalResponse {
+pub async fn ask(deployment: &Deployment, memory: &OwnedFd, request: &[u8]) -> ProtocolResponse {
     ask_by(Way::Socket, deployment, memory, request).await
 }
 
@@ -111,11 +113,11 @@ pub async fn ask_by(
     deployment: &Deployment,
     memory: &OwnedFd,
     request: &[u8],
-) -> LocalResponse {
+) -> ProtocolResponse {
     let mut stream = way.connect(deployment, "east", memory).await;
     write_protocol_message(&mut stream, request).await.expect("sent");
     let answer = read_protocol_message(&mut stream).await.expect("an answer");
-    LocalResponse::decode(&answer).expect("a response")
+    ProtocolResponse::decode(&answer).expect("a response")
 }
 
 /// Sends a request that the gateway must refuse. Returns its reason.
@@ -131,7 +133,7 @@ pub async fn refusal_by(
     request: &[u8],
 ) -> String {
     match ask_by(way, deployment, memory, request).await {
-        LocalResponse::Refused(refusal) => refusal.why,
+        ProtocolResponse::Refused(refusal) => refusal.why,
         other => panic!("not refused: {other:?}"),
     }
 }
@@ -151,7 +153,7 @@ impl RawClient {
         write_protocol_message(&mut stream, &request).await.expect("sent");
         let mut raw = Self { stream, arena, memory, epoch: Epoch(0), next: Sequence(0) };
         match raw.receive().await {
-            Some(LocalResponse::Attached { .. }) => raw,
+            Some(ProtocolResponse::Attached { .. }) => raw,
             other => panic!("not attached: {other:?}"),
         }
     }
@@ -182,13 +184,13 @@ impl RawClient {
     }
 
     /// Returns the next response; `None` once the gateway has closed the connection.
-    pub async fn receive(&mut self) -> Option<LocalResponse> {
+    pub async fn receive(&mut self) -> Option<ProtocolResponse> {
         let bytes = read_protocol_message(&mut self.stream).await.ok()?;
-        let response = LocalResponse::decode(&bytes).expect("a response");
-        if let LocalResponse::Event(RankEvent::EpochBegan { epoch, next, .. }) = response {
+        let response = ProtocolResponse::decode(&bytes).expect("a response");
+        if let ProtocolResponse::Event(RankEvent::EpochBegan { epoch, next, .. }) = response {
             (self.epoch, self.next) = (epoch, next);
         }
-        if let LocalResponse::ResultPiece { bytes, .. } = response {
+        if let ProtocolResponse::ResultPiece { bytes, .. } = response {
             self.stream.read_exact(&mut vec![0; bytes as usize]).await.ok()?;
         }
         Some(response)
@@ -198,7 +200,7 @@ impl RawClient {
     pub async fn refusal_at_end(&mut self) -> String {
         let mut last = String::new();
         while let Some(response) = self.receive().await {
-            if let LocalResponse::Refused(refusal) = response {
+            if let ProtocolResponse::Refused(refusal) = response {
                 last = refusal.why;
             }
         }
@@ -220,7 +222,7 @@ impl RawClient {
         self.next = Sequence(sequence.0 + 1);
         let (counts, timeout) = (Counts::Even, claim.timeout);
         let post = Post { epoch, sequence, descriptor, counts, weight: 1.0, timeout };
-        let request = LocalRequest::Post {
+        let request = ProtocolRequest::Post {
             post,
             contribution_offset: claim.contribution,
             result_offset: claim.result,
@@ -232,14 +234,15 @@ impl RawClient {
     pub async fn commit(&mut self, step: u64) -> std::io::Result<()> {
         let timeout = Span::from_secs(1);
         let commit = Commit { epoch: Epoch(0), step: Step(step), timeout };
-        write_protocol_message(&mut self.stream, &LocalRequest::Commit(commit).encode()).await
+        write_protocol_message(&mut self.stream, &ProtocolRequest::Commit(commit).encode()).await
     }
 
     /// Waits until the gateway has read all posts.
     pub async fn wait_until_read(&mut self) {
         self.commit(0).await.expect("sent");
-        let is_answer =
-            |response: &_| matches!(response, LocalResponse::Event(RankEvent::CommitFailed { .. }));
+        let is_answer = |response: &_| {
+            matches!(response, ProtocolResponse::Event(RankEvent::CommitFailed { .. }))
+        };
         while !is_answer(&self.receive().await.expect("not cut off")) {}
     }
 
@@ -247,8 +250,8 @@ impl RawClient {
     pub async fn outcome(&mut self) -> bool {
         loop {
             match self.receive().await.expect("not cut off") {
-                LocalResponse::Event(RankEvent::ContributionFree { .. }) => return true,
-                LocalResponse::Event(RankEvent::Failed { .. }) => return false,
+                ProtocolResponse::Event(RankEvent::ContributionFree { .. }) => return true,
+                ProtocolResponse::Event(RankEvent::Failed { .. }) => return false,
                 _ => {}
             }
         }

@@ -6,8 +6,8 @@ use super::raw::{
 use super::skipping::skip;
 use super::{Deployment, LAYOUT, Team, attack_and_compare, attack_beside};
 use gateway::access::TrustedSocketUsers;
-use gateway::local::listener::connect_unix_listener;
-use gateway::local::protocol::LocalResponse;
+use gateway::local::protocol::ProtocolResponse;
+use gateway::local::trainer_listener::connect_to_trainer_listener;
 use gateway::memory::arena::Arena;
 use gateway::memory::mem_slice::MemSlice;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -53,7 +53,7 @@ fn memory_that_can_shrink_or_vanish_is_refused() {
         assert!(why.contains("not sealed"), "{why}");
         // Refused attempts leave nothing: the rank and its memory budget are free.
         let (_arena, good) = Arena::create_memfd(ARENA).expect("memory");
-        assert!(matches!(ask(deployment, &good, &attach).await, LocalResponse::Attached { .. }));
+        assert!(matches!(ask(deployment, &good, &attach).await, ProtocolResponse::Attached { .. }));
     });
 }
 
@@ -358,7 +358,7 @@ fn part_of_a_connection_flood() {
 /// Opens a connection that attaches as nobody; `None` if it is closed already.
 async fn connect_silently(socket: &Path, memory: &OwnedFd, number: usize) -> Option<UnixStream> {
     let mut stream =
-        connect_unix_listener(socket, memory, TrustedSocketUsers::new(None)).await.ok()?;
+        connect_to_trainer_listener(socket, memory, TrustedSocketUsers::new(None)).await.ok()?;
     // Every other one sends half a message.
     if number.is_multiple_of(2) {
         stream.write_all(&[0, 0, 0, 60, 1]).await.ok()?;

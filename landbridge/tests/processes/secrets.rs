@@ -2,7 +2,7 @@
 
 use super::deployment::{Deployment, Layout, Team};
 use gateway::client::{AttachError, AttachOptions, Client, GatewayAddress};
-use gateway::loopback::ports;
+use gateway::loopback::port_block;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::FailureCode;
 use std::collections::BTreeMap;
@@ -157,7 +157,7 @@ fn packets_and_debug_logs_contain_no_secrets() {
 
 #[test]
 fn a_capture_of_clear_text_would_show_the_secret() {
-    let tapped = ports::free_port_block().expect("free ports").port();
+    let tapped = port_block::free_port_block().expect("free ports").port();
     let west = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let capture = Capture::default();
     tap(tapped, west.local_addr().expect("bound"), Arc::clone(&capture));

@@ -5,7 +5,7 @@ use super::skipping::skip;
 use gateway::access::{TrustedSocketUsers, own_user_account};
 use gateway::certs::{CertificateAuthority, CertificateValidity};
 use gateway::config::RegionFile;
-use gateway::local::listener::{ConnectError, connect_unix_listener};
+use gateway::local::trainer_listener::{ConnectError, connect_to_trainer_listener};
 use gateway::memory::arena::Arena;
 use rustix::process::Uid;
 use rustix::thread::set_thread_res_uid;
@@ -235,7 +235,7 @@ fn a_third_users_process_gets_no_arena() {
     let _listener = listening.join().expect("no panic");
     let (_, memory) = Arena::create_memfd(1 << 20).expect("memory");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let connect = |trusted| runtime.block_on(connect_unix_listener(&path, &memory, trusted));
+    let connect = |trusted| runtime.block_on(connect_to_trainer_listener(&path, &memory, trusted));
     let Err(ConnectError::Access(error)) = connect(TrustedSocketUsers::new(None)) else {
         panic!("a third user's process is not refused");
     };

@@ -4,7 +4,7 @@
 use super::deployment::{BINARY, Deployment};
 use super::outcome;
 use super::skipping::skip;
-use gateway::loopback::ports;
+use gateway::loopback::port_block;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -156,7 +156,7 @@ impl ThreeRegions {
 
 /// Returns the first of a block of free ports.
 fn free_port() -> u16 {
-    ports::free_port_block().expect("free ports").port()
+    port_block::free_port_block().expect("free ports").port()
 }
 
 /// Returns the address of a region in a lab, which numbers its sites by name.

@@ -14,8 +14,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .._memory.limits import describe_limit_error, is_limit, name_thread_limits
-from .._protocol.credential_file import check_regular_file
+from .._memory.host_limits import describe_host_limit_error, is_host_limit, name_host_limits_on_threads
+from .._protocol.credential_file import check_credential_file
 from ..errors import ConfigError, LimitReached
 
 #: The environment variable with the path of the ``landbridge`` program, in place of the one that
@@ -38,7 +38,7 @@ _ANSWER_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
 _READ_TIMEOUT_S = 60.0
 
 
-def find_program() -> str | None:
+def find_landbridge_program() -> str | None:
     """Returns the path of the ``landbridge`` program, or ``None`` where there is none.
 
     ``LANDBRIDGE_BIN`` names it, or else the wheel that this package came from holds it. A virtual
@@ -73,7 +73,7 @@ def read_config_by_program(path: Path) -> dict[str, Any]:
     """
     named = None
     try:
-        program = find_program()
+        program = find_landbridge_program()
         # The words for the program in errors.
         named = f"{_PROGRAM_VARIABLE}={program}" if os.environ.get(_PROGRAM_VARIABLE) else program
         if program is None:
@@ -83,7 +83,7 @@ def read_config_by_program(path: Path) -> dict[str, Any]:
                 "to its path"
             )
         if path.exists() and not path.is_dir():
-            check_regular_file(path)  # The program would wait at a pipe.
+            check_credential_file(path)  # The program would wait at a pipe.
         done = subprocess.run(
             # In one word, because a path may begin with a hyphen.
             [program, "config", f"--config={path}", "--json"],
@@ -94,8 +94,8 @@ def read_config_by_program(path: Path) -> dict[str, Any]:
     except ConfigError:
         raise
     except OSError as error:
-        if is_limit(error):
-            raise LimitReached(f"{path}: {describe_limit_error(error)}") from error
+        if is_host_limit(error):
+            raise LimitReached(f"{path}: {describe_host_limit_error(error)}") from error
         raise ConfigError(f"{path}: {named} cannot read it: {error}") from error
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise ConfigError(f"{path}: {named} cannot read it: {error}") from error
@@ -109,7 +109,7 @@ def read_config_by_program(path: Path) -> dict[str, Any]:
     if done.returncode < 0:
         # The system ends programs for which a limit on memory leaves no room.
         text = f"{path}: {named} was ended by signal {-done.returncode}"
-        raise LimitReached(f"{text}; limits of this process: {name_thread_limits()}")
+        raise LimitReached(f"{text}; limits of this process: {name_host_limits_on_threads()}")
     if done.returncode == _EXIT_CONFIG and said:
         raise ConfigError(said)
     if done.returncode > 0:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from .._arguments import is_boolean_argument
 from .._protocol.credential_file import read_credential_file
-from .._protocol.tls import TlsGateway
+from .._protocol.trainer_tls import TrainerTlsGateway
 from .._protocol.wire import TOKEN_BYTES
 from ..errors import ConfigError, argument_error
 from .program import read_config_by_program
@@ -72,7 +72,7 @@ class RegionFileGateway(NamedTuple):
     #: The name of the gateway; empty without a config.
     gateway: str = ""
     #: The gateway on another host, in place of the socket.
-    tls: TlsGateway | None = None
+    tls: TrainerTlsGateway | None = None
 
     @property
     def address(self) -> str:
@@ -142,7 +142,7 @@ def _choose_rank_in_region_file(
     return int(there[local_rank])
 
 
-def parse_bytes(quantity: int | str, name: str) -> int:
+def parse_region_file_bytes(quantity: int | str, name: str) -> int:
     """Returns the number of bytes of the argument ``name``: an integer, or a text such as
     ``"256 MiB"``.
 

@@ -18,10 +18,10 @@ from .._memory.arena import Arena
 from .._operation import Operation
 from .._protocol.attach import attach_rank
 from .._protocol.connection import Connection
-from .._protocol.remote import attach_remote_rank
-from .._protocol.socket_access import trusted_socket_users
+from .._protocol.remote import attach_over_remote_connection
+from .._protocol.socket_access import socket_access_users
 from .._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
-from .._quantities import TIMES, round_quantity
+from .._rounding import TIMES, round_quantity
 from .job_state import JobState
 
 _log = logging.getLogger("landbridge")
@@ -209,8 +209,8 @@ class GatewayAttachment:
         """Connects to the gateway on this host or on another one, and sends the request."""
         location = self._location
         if location.tls is not None:
-            return attach_remote_rank(location.tls, self._arena.view(), request, deadline)
-        trusted = trusted_socket_users(location.user)
+            return attach_over_remote_connection(location.tls, self._arena.view(), request, deadline)
+        trusted = socket_access_users(location.user)
         return attach_rank(location.socket, self._arena.fd, request, deadline, trusted)
 
 

@@ -23,7 +23,7 @@ from .._memory.array_list import ArrayList, adapt_array_or_list
 from .._memory.arrays import ArrayAdapter
 from .._operation import DEFAULT_TIMEOUT_S, Operation, OperationDelivery
 from .._protocol.collective_types import CollectiveKind, Dtype, Op
-from .poster import (
+from .collective_poster import (
     AgreedArray,
     CollectivePoster,
     check_posted_reduction,

@@ -16,15 +16,15 @@ from .._arguments import (
 from .._config.region_file import (
     RegionFileGateway,
     RankChoice,
-    parse_bytes,
+    parse_region_file_bytes,
     read_region_location,
     read_region_file_token,
 )
 from .._memory.arena import Arena
-from .._memory.limits import named_memory_limits
+from .._memory.host_limits import named_host_limits
 from .._operation import DEFAULT_TIMEOUT_S
-from .._protocol.tls import TlsGateway, load_tls_context, parse_tls_address
-from .._waiting import check_not_ending
+from .._protocol.trainer_tls import TrainerTlsGateway, load_trainer_tls_context, parse_trainer_tls_address
+from .._waiting import check_not_waiting_at_end
 from .group import Group
 
 #: 4,096 bytes, one page: the arena of a rank that uses the store alone, the shortest possible.
@@ -95,16 +95,16 @@ def connect(
         RanksTimedOut: A rank did not connect in time.
         Closed: The interpreter is ending.
     """
-    check_not_ending()
+    check_not_waiting_at_end()
     check_timeout_argument(timeout)
-    choice = _check_rank_choice(rank, region, local_rank)
-    nbytes = parse_bytes(arena, "arena")
-    _check_name("gateway", gateway)
-    _check_name("job", job)
-    remote = _check_remote_arguments(address, ca, token, identity)
+    choice = _check_connecting_rank_choice(rank, region, local_rank)
+    nbytes = parse_region_file_bytes(arena, "arena")
+    _check_connecting_name("gateway", gateway)
+    _check_connecting_name("job", job)
+    remote = _check_connecting_remote_arguments(address, ca, token, identity)
     config = None if config is None else check_path_argument("config", config)
-    with named_memory_limits():
-        location, number = _locate(remote, config, gateway, job, choice)
+    with named_host_limits():
+        location, number = _locate_connecting_rank(remote, config, gateway, job, choice)
         group = Group(location, number, Arena(nbytes))
         try:
             group._meet_all_ranks(time.monotonic() + timeout)
@@ -148,11 +148,11 @@ def connect_alone(
     Raises:
         LandbridgeError: As ``connect``.
     """
-    remote = _check_remote_arguments(address, None, None, None)
+    remote = _check_connecting_remote_arguments(address, None, None, None)
     config = check_path_argument("config", config)
-    nbytes = parse_bytes(arena, "arena")
-    with named_memory_limits():
-        location, number = _locate(remote, config, None, job, RankChoice(rank))
+    nbytes = parse_region_file_bytes(arena, "arena")
+    with named_host_limits():
+        location, number = _locate_connecting_rank(remote, config, None, job, RankChoice(rank))
         group = Group(location, number, Arena(nbytes))
         try:
             group._attachment.attach_alone(time.monotonic() + timeout)
@@ -162,14 +162,14 @@ def connect_alone(
     return group
 
 
-def _check_name(name: str, value: Any) -> None:
+def _check_connecting_name(name: str, value: Any) -> None:
     """Checks that the argument ``value`` may be a name in a config file, or is ``None``."""
     accepted = f"the name of a {name}, at most {_NAME_LETTERS_MAX} letters long"
     if value is not None and len(check_text_argument(name, value, accepted)) > _NAME_LETTERS_MAX:
         raise errors.argument_error(name, value, accepted)
 
 
-def _check_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
+def _check_connecting_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
     """Returns the rank that a caller asks for, by its number or by its region."""
     by_region = region is not None or local_rank is not None
     if (rank is not None) == by_region or (region is None) != (local_rank is None):
@@ -178,14 +178,14 @@ def _check_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
             "`rank`, or `region` and `local_rank`"
         )
     if not by_region:
-        return RankChoice(_check_rank_number("rank", rank, "a rank of the fabric, from 0 on"))
+        return RankChoice(_check_connecting_rank_number("rank", rank, "a rank of the fabric, from 0 on"))
     if not isinstance(region, str):
         raise errors.argument_error("region", region, "the name of a region")
     accepted = "a rank of the region by its number there, from 0 on"
-    return RankChoice(None, region, _check_rank_number("local_rank", local_rank, accepted))
+    return RankChoice(None, region, _check_connecting_rank_number("local_rank", local_rank, accepted))
 
 
-def _check_rank_number(name: str, value: Any, accepted: str) -> int:
+def _check_connecting_rank_number(name: str, value: Any, accepted: str) -> int:
     """Returns the argument ``value``, the number of a rank. How many ranks there are is not known
     yet."""
     return check_integer_argument(name, value, 1 << 32, accepted=accepted)
@@ -203,14 +203,14 @@ class _RemoteArguments(NamedTuple):
     identity: tuple[Path, Path] | None
 
 
-def _check_remote_arguments(address: Any, ca: Any, token: Any, identity: Any) -> _RemoteArguments:
+def _check_connecting_remote_arguments(address: Any, ca: Any, token: Any, identity: Any) -> _RemoteArguments:
     """Returns the arguments about a gateway on another host, none of which goes without address."""
-    place = None if address is None else parse_tls_address(address)
+    place = None if address is None else parse_trainer_tls_address(address)
     files: list[Path | None] = []
     for name, value in (("ca", ca), ("token", token), ("identity", identity)):
         if value is not None and address is None:
             text = "accepted with an address only: tls://HOST:PORT"
-            raise errors.ConfigError(f"{name} {errors.describe_argument(value)}: {text}")
+            raise errors.ConfigError(f"{name} {errors.describe_argument_in_error(value)}: {text}")
         if name != "identity":
             files.append(None if value is None else check_path_argument(name, value))
     pair = None
@@ -223,7 +223,7 @@ def _check_remote_arguments(address: Any, ca: Any, token: Any, identity: Any) ->
     return _RemoteArguments(address, place, files[0], files[1], pair)
 
 
-def _locate(
+def _locate_connecting_rank(
     remote: _RemoteArguments,
     config: Path | None,
     gateway: str | None,
@@ -247,6 +247,6 @@ def _locate(
     else:
         location, rank = RegionFileGateway(Path(), job, token, [], []), choice.rank
     ca = location.ca if remote.ca is None else remote.ca
-    tls = TlsGateway(host, port, ca, gateway or location.gateway or None, remote.identity)
-    load_tls_context(tls)  # Files at fault are told before anybody waits.
+    tls = TrainerTlsGateway(host, port, ca, gateway or location.gateway or None, remote.identity)
+    load_trainer_tls_context(tls)  # Files at fault are told before anybody waits.
     return location._replace(tls=tls, token=token or location.token), rank

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 from .. import errors
 from .._arguments import check_integer_argument, check_timeout_argument
-from .._batch_split import BatchSplit, batch_shares
+from .._batch_split import BatchSplit, batch_split_shares
 from .._config.region_file import RegionFileGateway
 from .._exchange_integers import exchange_integers
 from .._memory.arena import Arena
-from .._memory.limits import named_memory_limits
+from .._memory.host_limits import named_host_limits
 from .._operation import DEFAULT_TIMEOUT_S, StoreOperation
 from .._protocol.connection import Connection
 from .._protocol.wire import Request, StoreRequest
@@ -108,7 +108,7 @@ class Group(ParentGroup):
                 raise failure
             reason = f"given up after: {failure}"
         deadline = time.monotonic() + timeout
-        with self._posting, named_memory_limits():
+        with self._posting, named_host_limits():
             if self._state.is_epoch_agreed:
                 self._state.end_connection(self._state.connection, reason)
             self._meet_all_ranks(deadline)
@@ -227,7 +227,7 @@ class Group(ParentGroup):
         Raises:
             ConfigError: The ranks cannot hold the batch within their limits.
         """
-        return batch_shares(global_batch, self._known_speeds(), limits)
+        return batch_split_shares(global_batch, self._known_speeds(), limits)
 
     def batch_split(self, global_batch: int, limits: Sequence[int] | None = None) -> BatchSplit:
         """Returns a split that begins as ``batch_shares`` and follows speeds that drift.

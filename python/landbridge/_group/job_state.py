@@ -19,7 +19,7 @@ from .._protocol.wire import (
     WorldChanged,
     decode_wire_group_ranks,
 )
-from .state import GroupState, PostedCollective, epoch_end_words
+from .group_state import GroupState, PostedCollective, epoch_end_words
 
 
 class JobState(GroupState):

@@ -15,7 +15,7 @@ from .._arguments import (
     check_timeout_argument,
     is_boolean_argument,
 )
-from .._protocol import store as wire
+from .._protocol import store_encoding as wire
 
 #: 300 s: how long a request to the store waits by default. The stores of PyTorch have the same
 #: default.

@@ -14,7 +14,7 @@ from .._operation import DEFAULT_TIMEOUT_S
 from .._protocol.connection import Connection
 from .._protocol.wire import LeaveGroup, MakeGroup, Request, encode_wire_group_ranks
 from .job_state import JobState, JobSubgroupState
-from .sends import SendingGroup
+from .sending import SendingGroup
 
 #: 2^63: the bit of a group's place that marks a caller's tag. Without it the place counts the
 #: groups that ranks have made.

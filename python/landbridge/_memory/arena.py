@@ -15,9 +15,9 @@ import weakref
 from collections import deque
 from typing import Any
 
-from .._quantities import round_both, round_bytes
+from .._rounding import round_both, round_bytes
 from ..errors import ArenaFull, ConfigError, LimitReached
-from . import limits
+from . import host_limits
 from .allocator import SLOT_ALIGN_BYTES, SlotAllocator
 
 #: The flag by which ``mmap`` allocates every page at once. Python 3.9 lacks the constant, whose
@@ -122,7 +122,7 @@ class Arena:
 def _check_arena_limits(nbytes: int) -> None:
     """Raises ``ArenaFull`` if a limit of the system leaves no room for an arena of ``nbytes``
     bytes."""
-    limit = limits.tightest_limit()
+    limit = host_limits.tightest_host_limit()
     if limit is not None and nbytes > limit.arena_bytes:
         wanted, left = round_both(nbytes, limit.arena_bytes)
         raise ArenaFull(
@@ -136,8 +136,8 @@ def _create_arena_memfd() -> int:
     try:
         return os.memfd_create("landbridge", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     except OSError as error:
-        text = f"no descriptor for an arena: {limits.describe_limit_error(error)}"
-        if limits.is_descriptor_limit(error):
+        text = f"no descriptor for an arena: {host_limits.describe_host_limit_error(error)}"
+        if host_limits.is_host_descriptor_limit(error):
             raise LimitReached(text) from error
         raise ArenaFull(text) from error
 

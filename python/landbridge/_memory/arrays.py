@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Union
 
 from .._protocol.collective_types import Dtype
-from ..errors import UnsupportedArray, describe_argument
+from ..errors import UnsupportedArray, describe_argument_in_error
 from .arena import ArenaSlot
 from .plain_memory import (
-    check_plain_elements_disjoint,
-    check_plain_cpu_tensor,
-    check_writable_plain_tensor,
-    has_conj_or_neg_bit,
+    check_plain_memory_disjoint,
+    check_plain_cpu_memory,
+    check_writable_plain_memory,
+    plain_memory_conj_or_neg,
 )
 
 Shape = Union[int, Sequence[int]]
@@ -160,7 +160,7 @@ def array_nbytes(shape: Shape, dtype: Any) -> int:
     for a size that no system has."""
     nbytes = math.prod(_check_array_shape(shape)) * _parse_array_element(dtype).nbytes
     if nbytes >= 1 << 63:
-        text = f"shape {describe_argument(shape)}: accepted: shapes of less than 8 EiB"
+        text = f"shape {describe_argument_in_error(shape)}: accepted: shapes of less than 8 EiB"
         raise UnsupportedArray(text)
     return nbytes
 
@@ -194,7 +194,7 @@ def _parse_array_element(dtype: Any) -> ElementType:
     try:
         found = numpy.dtype(dtype)
     except (TypeError, ValueError) as error:
-        raise UnsupportedArray(f"{describe_argument(dtype)} is no dtype: {error}") from error
+        raise UnsupportedArray(f"{describe_argument_in_error(dtype)} is no dtype: {error}") from error
     return _numpy_array_element(found, None)
 
 
@@ -227,7 +227,7 @@ def _check_array_shape(shape: Shape) -> tuple[int, ...]:
     except TypeError:
         found = (-1,)
     if min(found, default=0) < 0:
-        text = f"shape {describe_argument(shape)}: accepted: whole numbers from 0"
+        text = f"shape {describe_argument_in_error(shape)}: accepted: whole numbers from 0"
         raise UnsupportedArray(text)
     return found
 
@@ -330,7 +330,7 @@ class _NumpyArrayAdapter(ArrayAdapter):
         """Raises ``UnsupportedArray`` when the array is read-only or its elements share memory."""
         if not self.array.flags.writeable:
             raise UnsupportedArray("a result needs a writable array")
-        check_plain_elements_disjoint(self.shape, self.array.strides, self.array.itemsize, "`out`")
+        check_plain_memory_disjoint(self.shape, self.array.strides, self.array.itemsize, "`out`")
 
     def copy_to_slot(self, slot: ArenaSlot) -> None:
         """Copies the elements of the NumPy array into a slot of the arena."""
@@ -398,7 +398,7 @@ class _TorchArrayAdapter(ArrayAdapter):
     def __init__(self, torch: Any, tensor: Any, dtype: Dtype | None) -> None:
         """Makes the adapter of a torch tensor. Raises ``UnsupportedArray`` for one that is no plain
         memory of the CPU, or has an unknown dtype."""
-        check_plain_cpu_tensor(torch, tensor, "the tensor")
+        check_plain_cpu_memory(torch, tensor, "the tensor")
         element = _torch_array_element(torch, tensor.dtype, dtype)
         plain = tensor.detach() if tensor.requires_grad else tensor
         super().__init__(plain, element, tensor.shape)
@@ -407,7 +407,7 @@ class _TorchArrayAdapter(ArrayAdapter):
     def address(self) -> int | None:
         """Returns the memory address of the tensor's elements, or ``None`` if they are not
         contiguous or stand there as their negatives."""
-        if not self.array.is_contiguous() or has_conj_or_neg_bit(self.array):
+        if not self.array.is_contiguous() or plain_memory_conj_or_neg(self.array):
             return None
         address: int = self.array.data_ptr()
         return address
@@ -415,7 +415,7 @@ class _TorchArrayAdapter(ArrayAdapter):
     def check_writable(self) -> None:
         """Raises ``UnsupportedArray`` when the tensor was made in inference mode and this thread is
         not in it, or its elements share memory."""
-        check_writable_plain_tensor(self._torch, self.array, "`out`")
+        check_writable_plain_memory(self._torch, self.array, "`out`")
 
     def copy_to_slot(self, slot: ArenaSlot) -> None:
         """Copies the elements of the tensor into a slot of the arena."""

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import UnsupportedArray
 
 
-def check_plain_tensor(torch: Any, tensor: Any, name: str) -> None:
+def check_plain_memory(torch: Any, tensor: Any, name: str) -> None:
     """Raises ``UnsupportedArray``, with the name and a remedy, unless the elements of a torch
     tensor are plain memory of this process, on any device."""
     obstacle = _plain_memory_obstacle(torch, tensor)
@@ -21,26 +21,26 @@ def check_plain_tensor(torch: Any, tensor: Any, name: str) -> None:
         raise UnsupportedArray(f"{name} {obstacle}")
 
 
-def check_plain_cpu_tensor(torch: Any, tensor: Any, name: str) -> None:
+def check_plain_cpu_memory(torch: Any, tensor: Any, name: str) -> None:
     """Raises ``UnsupportedArray``, with the name and a remedy, unless the elements of a torch
     tensor are plain memory that the CPU can read."""
-    check_plain_tensor(torch, tensor, name)
+    check_plain_memory(torch, tensor, name)
     if not tensor.is_cpu:
         text = f"is on {tensor.device}; accepted: dense tensors on the CPU; copy it there first"
         raise UnsupportedArray(f"{name} {text}")
 
 
-def check_writable_plain_tensor(torch: Any, tensor: Any, name: str) -> None:
+def check_writable_plain_memory(torch: Any, tensor: Any, name: str) -> None:
     """Raises ``UnsupportedArray``, with the name and a remedy, when a torch tensor cannot be
     overwritten: it was made in inference mode and this thread is not in it, or its elements share
     memory."""
     if tensor.is_inference() and not torch.is_inference_mode_enabled():
         text = "was made in inference mode and can be written only in it; use another tensor"
         raise UnsupportedArray(f"{name} {text}")
-    check_plain_elements_disjoint(tensor.shape, tensor.stride(), 1, name)
+    check_plain_memory_disjoint(tensor.shape, tensor.stride(), 1, name)
 
 
-def check_plain_elements_disjoint(
+def check_plain_memory_disjoint(
     shape: Sequence[int], strides: Sequence[int], itemsize: int, name: str
 ) -> None:
     """Raises ``UnsupportedArray``, with the name and a remedy, when two elements of an array may
@@ -57,7 +57,7 @@ def check_plain_elements_disjoint(
         inside += stride * (size - 1)
 
 
-def has_conj_or_neg_bit(tensor: Any) -> bool:
+def plain_memory_conj_or_neg(tensor: Any) -> bool:
     """Returns whether the memory of a torch tensor holds the conjugates or the negatives of its
     elements."""
     return bool(tensor.is_conj() or tensor.is_neg())
@@ -68,7 +68,7 @@ def _plain_memory_obstacle(torch: Any, tensor: Any) -> str | None:
     do; ``None`` where they are."""
     kind = type(tensor)
     if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
-        return _describe_wrapper(kind)
+        return _describe_plain_memory_wrapper(kind)
     if torch.nn.parameter.is_lazy(tensor):
         return "has no shape yet: run the module once before"
     if tensor.layout is not torch.strided:
@@ -90,12 +90,12 @@ def _plain_memory_obstacle(torch: Any, tensor: Any) -> str | None:
         return None
     if address == 0:
         return "has no memory: its storage was freed, as that of a sharded module between steps"
-    if storage.nbytes() < _end_in_storage(tensor):
+    if storage.nbytes() < _end_in_plain_memory(tensor):
         return "lies beyond the end of its storage, which was shrunk after it; use a new tensor"
     return None
 
 
-def _end_in_storage(tensor: Any) -> int:
+def _end_in_plain_memory(tensor: Any) -> int:
     """Returns the end of the last element of a torch tensor, in bytes from the start of its
     storage."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
@@ -103,7 +103,7 @@ def _end_in_storage(tensor: Any) -> int:
     return end
 
 
-def _describe_wrapper(kind: type[Any]) -> str:
+def _describe_plain_memory_wrapper(kind: type[Any]) -> str:
     """Returns why tensors of a subclass with operations of its own are no plain memory, and what to
     do."""
     # By name, because importing the class takes long where nobody uses it.

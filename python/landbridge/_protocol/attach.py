@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 
 from .. import errors
-from .._memory.limits import describe_limit_error
+from .._memory.host_limits import describe_host_limit_error
 from .connection import SOCKET_READ_BYTES, ConnectionChannel, Connection
 from .fields import DecodeError
 from .frames import FrameDecoder
 from .socket_access import (
-    TrustedUsers,
-    check_socket_folder,
-    check_socket_peer,
-    describe_denied_access,
+    SocketAccessUsers,
+    check_socket_access_folder,
+    check_socket_access_peer,
+    describe_denied_socket_access,
 )
 from .wire import (
     ATTACH_FIRST_BYTE,
@@ -35,7 +35,7 @@ FIRST_RESPONSE_TIMEOUT_S = 30.0
 
 
 def attach_rank(
-    path: Path, fd: int, request: Attach, deadline: float, trusted: TrustedUsers
+    path: Path, fd: int, request: Attach, deadline: float, trusted: SocketAccessUsers
 ) -> Connection:
     """Connects to a gateway's socket, and attaches a rank with its arena.
 
@@ -57,21 +57,21 @@ def attach_rank(
     try:
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError as error:
-        text = f"no socket for the gateway at {path}: {describe_limit_error(error)}"
+        text = f"no socket for the gateway at {path}: {describe_host_limit_error(error)}"
         raise errors.LimitReached(text) from error
     try:
         try:
             _limit_next_attach_call(connected, deadline)
             connected.connect(str(path))
         except PermissionError as error:
-            raise errors.NotPermitted(describe_denied_access(path), is_final=True) from error
+            raise errors.NotPermitted(describe_denied_socket_access(path), is_final=True) from error
         except OSError as error:
             # A third user's folder explains why nothing is there, and no gateway starts in it.
-            check_socket_folder(path, trusted)
+            check_socket_access_folder(path, trusted)
             text = f"no gateway answers at {path}: {error}; start it with `landbridge run`"
             raise errors.NoGateway(text, is_final=_is_impossible_attach_path(error)) from error
-        check_socket_folder(path, trusted)
-        check_socket_peer(path, connected, trusted)
+        check_socket_access_folder(path, trusted)
+        check_socket_access_peer(path, connected, trusted)
         frames = FrameDecoder()
         try:
             socket.send_fds(connected, [ATTACH_FIRST_BYTE], [fd])

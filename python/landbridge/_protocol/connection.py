@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from .._memory.limits import start_thread_within_limits
+from .._memory.host_limits import start_thread_within_host_limits
 from .._waiting import Latch
 from .fields import DecodeError
 from .frames import FrameDecoder
@@ -148,7 +148,7 @@ class Connection:
         reader = threading.Thread(
             target=self._run_reader_thread, name="landbridge-reader", daemon=True
         )
-        start_thread_within_limits(reader)
+        start_thread_within_host_limits(reader)
 
     def send(self, request: Request, place: GroupPlace | None = None) -> None:
         """Sends one request to the gateway, of a rank at a place of a group or of the job. Raises

@@ -6,9 +6,9 @@ import os
 import stat
 from pathlib import Path
 
-from .._memory.limits import describe_limit_error, is_limit
+from .._memory.host_limits import describe_host_limit_error, is_host_limit
 from ..errors import ConfigError, LimitReached, NotPermitted
-from .socket_access import describe_denied_access
+from .socket_access import describe_denied_socket_access
 
 #: 1 MiB: the longest certificate, key or token file that is read. The limit is chosen, far above
 #: any chain's length.
@@ -27,7 +27,7 @@ def read_credential_file(path: Path) -> bytes:
         LimitReached: This process has no descriptor or no memory left.
     """
     try:
-        check_regular_file(path)
+        check_credential_file(path)
         # A pipe that takes the place of the file now is not waited for either.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             content = file.read(_CREDENTIAL_BYTES_MAX + 1)
@@ -35,11 +35,11 @@ def read_credential_file(path: Path) -> bytes:
         raise
     except PermissionError as error:
         # The owner that counts is that of the file behind a link.
-        denied = describe_denied_access(Path(os.path.realpath(path)), "file", _DENIED_REMEDY)
+        denied = describe_denied_socket_access(Path(os.path.realpath(path)), "file", _DENIED_REMEDY)
         raise NotPermitted(denied, is_final=True) from error
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and is_limit(error):
-            raise LimitReached(f"{path}: {describe_limit_error(error)}") from error
+        if isinstance(error, OSError) and is_host_limit(error):
+            raise LimitReached(f"{path}: {describe_host_limit_error(error)}") from error
         text = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path}: cannot be read: {text}") from error
     if len(content) > _CREDENTIAL_BYTES_MAX:
@@ -47,7 +47,7 @@ def read_credential_file(path: Path) -> bytes:
     return content
 
 
-def check_regular_file(path: Path) -> None:
+def check_credential_file(path: Path) -> None:
     """Raises ``ConfigError`` unless a path leads to a regular file, without opening it: a pipe
     would wait for a writer. Raises ``OSError`` where nothing is there."""
     if not stat.S_ISREG(os.stat(path).st_mode):

@@ -14,7 +14,7 @@ from .attach import FIRST_RESPONSE_TIMEOUT_S, request_attach
 from .connection import ConnectionChannel, Connection, GroupPlace
 from .collective_types import CollectiveKind
 from .frames import FrameDecoder
-from .tls import TlsGateway, connect_tls, load_tls_context, trainer_tls_error
+from .trainer_tls import TrainerTlsGateway, connect_trainer_tls, load_trainer_tls_context, trainer_tls_error
 from .wire import (
     PIECE_MAX_BYTES,
     REQUESTS,
@@ -74,8 +74,8 @@ def _remote_contribution_elements(post: Post, place: GroupPlace) -> int:
     return post.elements
 
 
-def attach_remote_rank(
-    gateway: TlsGateway, arena: memoryview, request: Attach, deadline: float
+def attach_over_remote_connection(
+    gateway: TrainerTlsGateway, arena: memoryview, request: Attach, deadline: float
 ) -> Connection:
     """Connects to a gateway on another host, and attaches a rank.
 
@@ -93,10 +93,10 @@ def attach_remote_rank(
             certificate.
         Refused: The gateway refused the rank.
     """
-    context = load_tls_context(gateway)
+    context = load_trainer_tls_context(gateway)
     deadline = min(deadline, time.monotonic() + FIRST_RESPONSE_TIMEOUT_S)
     try:
-        connected = connect_tls(gateway, context, deadline)
+        connected = connect_trainer_tls(gateway, context, deadline)
     except errors.AttachError:
         raise
     except OSError as error:

@@ -27,7 +27,7 @@ _DENIED_SOCKET_REMEDY = (
 )
 
 
-class TrustedUsers(NamedTuple):
+class SocketAccessUsers(NamedTuple):
     """The users whom a trainer trusts with its token: its own, root, and the gateway's."""
 
     #: The number of the user of this process.
@@ -47,12 +47,12 @@ class TrustedUsers(NamedTuple):
         return ", ".join(map(_socket_user_label, users))
 
 
-def trusted_socket_users(gateway: int | None) -> TrustedUsers:
+def socket_access_users(gateway: int | None) -> SocketAccessUsers:
     """Returns the users that this process trusts with the socket of a gateway of this user."""
-    return TrustedUsers(os.geteuid(), gateway)
+    return SocketAccessUsers(os.geteuid(), gateway)
 
 
-def check_socket_folder(path: Path, trusted: TrustedUsers) -> None:
+def check_socket_access_folder(path: Path, trusted: SocketAccessUsers) -> None:
     """Checks that nobody but trusted users can replace the socket. A folder that cannot be examined
     passes, because ``connect`` says why.
 
@@ -97,7 +97,7 @@ def _open_socket_folder(folder: Path, found: os.stat_result) -> errors.Untrusted
     )
 
 
-def check_socket_peer(path: Path, connected: socket.socket, trusted: TrustedUsers) -> None:
+def check_socket_access_peer(path: Path, connected: socket.socket, trusted: SocketAccessUsers) -> None:
     """Checks that a trusted user's process listens at the other end.
 
     Raises:
@@ -115,7 +115,7 @@ def check_socket_peer(path: Path, connected: socket.socket, trusted: TrustedUser
         )
 
 
-def describe_denied_access(
+def describe_denied_socket_access(
     path: Path, wanted: str = "socket", remedy: str = _DENIED_SOCKET_REMEDY
 ) -> str:
     """Returns the text of an access that the system has refused to this user.

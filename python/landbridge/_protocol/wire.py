@@ -179,7 +179,7 @@ class ContributionPiece(NamedTuple):
 
 
 class StoreRequest(NamedTuple):
-    """Reads or changes the store of the job; ``store.py`` encodes what is asked."""
+    """Reads or changes the store of the job; ``store_encoding.py`` encodes what is asked."""
 
     number: U64
     timeout_ns: U64
@@ -307,7 +307,7 @@ class ResultPiece(NamedTuple):
 
 
 class StoreAnswered(NamedTuple):
-    """The store of the job has answered a request; ``store.py`` decodes the answer."""
+    """The store of the job has answered a request; ``store_encoding.py`` decodes the answer."""
 
     number: U64
     answer: Rest

@@ -15,7 +15,7 @@ only through their gateways.
 from ._c10d import init_process_group, register_backend
 from ._flat_gradients import FlatGrads
 from ._fsdp import fsdp_hook
-from ._all_reduce_hook import State, all_reduce_hook
+from ._hook_state import State, all_reduce_hook
 from ._module_sync import check_module, module_digest, sync_module
 from ._resume import resume
 from ._sampler import UnevenSampler

@@ -14,12 +14,12 @@ import torch
 from .._arguments import check_integer_argument, check_timeout_argument, check_weight_argument
 from .._group import Group, resolve_group
 from .._memory.arrays import parse_array_dtype
-from .._memory.plain_memory import check_plain_cpu_tensor
+from .._memory.plain_memory import check_plain_cpu_memory
 from .._operation import DEFAULT_TIMEOUT_S, Operation
-from ..errors import ConfigError, LandbridgeError, UnsupportedArray, disagreements_with
+from ..errors import ConfigError, LandbridgeError, UnsupportedArray, error_on_disagreement_with
 from ._local_ranks import LocalRanks
 from ._module_sync import check_module_argument
-from ._trained_parameters import describe_bucket
+from ._trained_parameters import describe_trained_bucket
 
 #: 25 MiB: the default for the most bytes of gradients that are averaged in one all-reduce.
 #: PyTorch's DDP has the same.
@@ -179,7 +179,7 @@ class FlatGrads:
             raise
         try:
             for bucket in self._buckets:
-                with disagreements_with(functools.partial(bucket.describe, self._module)):
+                with error_on_disagreement_with(functools.partial(bucket.describe, self._module)):
                     bucket.wait_for_averages()
         except LandbridgeError:
             self._next = 0
@@ -442,7 +442,7 @@ class _GradientBucket:
 
     def describe(self, module: torch.nn.Module) -> str:
         """Returns the bucket's parameters and the frozen ones of the module, for errors."""
-        return describe_bucket(self._names, self.parameters, module)
+        return describe_trained_bucket(self._names, self.parameters, module)
 
     def show_averages(self) -> None:
         """Makes the averages the gradients of the bucket's parameters."""
@@ -460,7 +460,7 @@ class _GradientBucket:
 def _check_flat_parameter(name: str, parameter: torch.Tensor) -> None:
     """Raises ``UnsupportedArray``, with the parameter's name, when its gradient cannot lie in the
     arena."""
-    check_plain_cpu_tensor(torch, parameter, f"parameter `{name}`")
+    check_plain_cpu_memory(torch, parameter, f"parameter `{name}`")
     try:
         parse_array_dtype(parameter.dtype)
     except UnsupportedArray as error:

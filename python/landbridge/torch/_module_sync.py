@@ -13,10 +13,10 @@ import torch
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._exchange_integers import exchange_integers
 from .._group import Group, resolve_group
-from .._memory.plain_memory import check_plain_tensor, check_writable_plain_tensor
+from .._memory.plain_memory import check_plain_memory, check_writable_plain_memory
 from .._operation import DEFAULT_TIMEOUT_S
-from ..errors import argument_error, disagreements_with
-from ._tensor_broadcast import BroadcastRoom, broadcast_tensors, flat_cpu_tensor
+from ..errors import argument_error, error_on_disagreement_with
+from ._tensor_broadcast import BroadcastRoom, broadcast_tensors, cpu_tensor_to_broadcast
 
 
 #: 16 parameters and buffers: the most that an error lists, so that it stays readable.
@@ -51,7 +51,7 @@ def sync_module(
     tensors = [tensor for _, tensor in _named_module_tensors(module)]
     room = BroadcastRoom(group, sum(tensor.nbytes for tensor in tensors))
     told, layout = [room.chunk_bytes], module_names_digest(module)
-    with disagreements_with(lambda: describe_module(module)):
+    with error_on_disagreement_with(lambda: describe_module(module)):
         (chunks,) = exchange_integers(group, told, layout=layout, timeout=timeout)
     room.agree_on_chunk(chunks)
     broadcast_tensors(tensors, group, root, room=room, timeout=timeout)
@@ -73,7 +73,7 @@ def check_module(module: torch.nn.Module, group: Group | None = None) -> int:
         RanksDisagree: Parameters or buffers differ. Every rank raises it.
     """
     digest, ranks = module_digest(module), resolve_group(group)
-    with disagreements_with(lambda: f"{describe_module(module)}; their values {digest:#x}"):
+    with error_on_disagreement_with(lambda: f"{describe_module(module)}; their values {digest:#x}"):
         ranks.barrier(layout=digest)
     return digest
 
@@ -84,7 +84,7 @@ def module_digest(module: torch.nn.Module) -> int:
     ``ConfigError`` for anything that is no module."""
     return _hash_module_tensors(
         _describe_module_tensors(module),
-        *(flat_cpu_tensor(tensor) for _, tensor in _named_module_tensors(module)),
+        *(cpu_tensor_to_broadcast(tensor) for _, tensor in _named_module_tensors(module)),
     )
 
 
@@ -100,14 +100,14 @@ def module_parameters_digest(module: torch.nn.Module) -> int:
     parameters = _check_named_module_tensors(
         "parameter", module_without_ddp(module).named_parameters()
     )
-    return _hash_module_tensors("", *(flat_cpu_tensor(parameter) for _, parameter in parameters))
+    return _hash_module_tensors("", *(cpu_tensor_to_broadcast(parameter) for _, parameter in parameters))
 
 
 def check_module_overwritable(module: torch.nn.Module) -> None:
     """Raises ``UnsupportedArray`` when a parameter or buffer of a module cannot be sent, or cannot
     be overwritten."""
     for name, tensor in _named_module_tensors(module):
-        check_writable_plain_tensor(torch, tensor, f"`{name}` of the module")
+        check_writable_plain_memory(torch, tensor, f"`{name}` of the module")
 
 
 def module_state(module: torch.nn.Module) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def _check_named_module_tensors(
     """Yields names and tensors. Raises ``UnsupportedArray``, with kind and name, for a tensor that
     is no plain memory."""
     for name, tensor in named:
-        check_plain_tensor(torch, tensor, f"{kind} `{name}` of the module")
+        check_plain_memory(torch, tensor, f"{kind} `{name}` of the module")
         yield name, tensor
 
 

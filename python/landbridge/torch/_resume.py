@@ -12,13 +12,13 @@ from .._arguments import check_integer_argument, check_timeout_argument
 from .._exchange_integers import exchange_integers
 from .._group import Group, check_group_argument
 from .._operation import DEFAULT_TIMEOUT_S
-from .._quantities import round_bytes
+from .._rounding import round_bytes
 from ..errors import (
     CollectiveFailed,
     RanksDisagree,
     StateNotTransferred,
     argument_error,
-    disagreements_with,
+    error_on_disagreement_with,
 )
 from ._module_sync import (
     check_module_overwritable,
@@ -120,7 +120,7 @@ def resume(
             digest = module_parameters_digest(module) if step else 0
             sendable, unsendable = _sendability_for_resume(parts, step)
             told = [step, digest, sendable if trouble is None else _HAS_FAILED, room.chunk_bytes]
-            with disagreements_with(lambda: _describe_parts(module, kinds)):
+            with error_on_disagreement_with(lambda: _describe_parts(module, kinds)):
                 rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
             ranks = _ResumeRanks(*rows)
             ranks.raise_failed_transfer(group.rank, trouble)

@@ -19,7 +19,7 @@ from ..errors import (
     LandbridgeError,
     RanksDisagree,
     argument_error,
-    disagreements_with,
+    error_on_disagreement_with,
 )
 from ._local_ranks import LocalRanks
 
@@ -160,7 +160,7 @@ class UnevenSampler:
         failure: LandbridgeError | None = None
         samples = self._known[0][self._rank]
         try:
-            with disagreements_with(self._describe):
+            with error_on_disagreement_with(self._describe):
                 changed = self._split.end_step(
                     computed_seconds, samples, layout=self._layout, timeout=timeout
                 )

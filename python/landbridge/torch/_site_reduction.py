@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from .. import errors
 from .._group import Group
-from .._memory.limits import start_thread_within_limits
+from .._memory.host_limits import start_thread_within_host_limits
 from .._operation import Operation
 from ._local_ranks import LocalRanks
 from ._trained_parameters import ParameterUses
@@ -114,7 +114,7 @@ class SiteReduction:
             ("gather", self._stages.run_gather_thread),
         ):
             thread = threading.Thread(target=run, name=f"landbridge-{name}", daemon=True)
-            start_thread_within_limits(thread)
+            start_thread_within_host_limits(thread)
 
     def set_weight(self, weight: float) -> None:
         """Sets the weight of this trainer, by a collective of the site."""

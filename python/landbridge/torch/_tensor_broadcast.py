@@ -15,9 +15,9 @@ import torch
 
 from .._group import Group
 from .._memory.arrays import array_over_slot
-from .._memory.plain_memory import has_conj_or_neg_bit
+from .._memory.plain_memory import plain_memory_conj_or_neg
 from .._operation import DEFAULT_TIMEOUT_S, Operation
-from .._quantities import round_bytes
+from .._rounding import round_bytes
 from ..errors import ArenaFull
 
 #: 1 MiB: the longest chunk, which is the part of the tensors that one broadcast carries. The size
@@ -64,7 +64,7 @@ class BroadcastRoom:
             if nbytes is not None:
                 most = min(most, max(-(-nbytes // chunk), 1))
             fewest = 1 if chunk == _CHUNK_BYTES_MIN else min(most, _BROADCASTS_IN_FLIGHT_MIN)
-            slots = _reserve_tensor_slots(group, 2 * most + 1, chunk)
+            slots = _reserve_tensor_broadcast_slots(group, 2 * most + 1, chunk)
             # One chunk stays free, for the small collectives beside the broadcasts.
             count = (len(slots) - 1) // 2
             if count >= fewest:
@@ -112,8 +112,8 @@ def broadcast_tensors(
     """
     is_root = group.rank == root
     in_flight: deque[_Broadcast] = deque()
-    flats = (_flatten_tensor(tensor, is_root) for tensor in tensors if tensor.numel())
-    for index, chunk in enumerate(_split_tensors_into_chunks(flats, room.agreed_bytes)):
+    flats = (_flatten_tensor_to_broadcast(tensor, is_root) for tensor in tensors if tensor.numel())
+    for index, chunk in enumerate(_split_tensor_broadcast_chunks(flats, room.agreed_bytes)):
         if len(in_flight) == len(room.pairs):
             in_flight.popleft().finish_broadcast()
         nbytes = sum(piece.content.numel() for piece in chunk)
@@ -127,7 +127,7 @@ def broadcast_tensors(
         last.finish_broadcast()
 
 
-def flat_cpu_tensor(tensor: torch.Tensor) -> torch.Tensor:
+def cpu_tensor_to_broadcast(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor in one dimension on the CPU, without a copy where it is contiguous there
     already."""
     values = tensor.detach().resolve_conj().resolve_neg()
@@ -174,7 +174,7 @@ class _Broadcast(NamedTuple):
         self.operation.wait_free()
 
 
-def _reserve_tensor_slots(group: Group, count: int, nbytes: int) -> list[torch.Tensor]:
+def _reserve_tensor_broadcast_slots(group: Group, count: int, nbytes: int) -> list[torch.Tensor]:
     """Returns up to ``count`` arrays of ``nbytes`` bytes in the arena, fewer where it is full."""
     slots: list[torch.Tensor] = []
     while len(slots) < count:
@@ -185,18 +185,18 @@ def _reserve_tensor_slots(group: Group, count: int, nbytes: int) -> list[torch.T
     return slots
 
 
-def _flatten_tensor(tensor: torch.Tensor, is_root: bool) -> _FlatTensor:
+def _flatten_tensor_to_broadcast(tensor: torch.Tensor, is_root: bool) -> _FlatTensor:
     """Returns a tensor's bytes to read, on the root, or the memory that gets them, on other
     ranks."""
     plain = tensor.detach()
     if is_root:
-        return _FlatTensor(flat_cpu_tensor(plain).view(torch.uint8), None)
-    if plain.is_cpu and plain.is_contiguous() and not has_conj_or_neg_bit(plain):
+        return _FlatTensor(cpu_tensor_to_broadcast(plain).view(torch.uint8), None)
+    if plain.is_cpu and plain.is_contiguous() and not plain_memory_conj_or_neg(plain):
         return _FlatTensor(plain.view(-1).view(torch.uint8), None)
     return _FlatTensor(torch.empty(plain.nbytes, dtype=torch.uint8), plain)
 
 
-def _split_tensors_into_chunks(
+def _split_tensor_broadcast_chunks(
     flats: Iterable[_FlatTensor], chunk_bytes: int
 ) -> Iterator[list[_Piece]]:
     """Yields the parts of tensors in each chunk. All chunks but the last are of ``chunk_bytes``

@@ -25,18 +25,18 @@ _DESCRIBED_MAX = 16
 _UNUSED_OPTIONS = ("find_unused_parameters", "static_graph")
 
 
-def describe_bucket(
+def describe_trained_bucket(
     names: Sequence[str], parameters: Sequence[torch.Tensor], module: torch.nn.Module | None
 ) -> str:
     """Returns what this rank averages by one collective, for ``RanksDisagree``: ranks compare it by
     a hash. ``names`` may be unknown, and so may the module, whose frozen parameters are listed."""
     shapes = [describe_parameter_shape(parameter) for parameter in parameters]
     each = [f"`{name}` {shape}" for name, shape in zip(names, shapes)] or shapes
-    text = f"the bucket of this rank has {_list_words(each)}"
+    text = f"the bucket of this rank has {_list_trained_words(each)}"
     if module is not None:
         every = module.named_parameters()
         frozen = [f"`{name}`" for name, parameter in every if not parameter.requires_grad]
-        text = f"{text}; frozen parameters of its module: {_list_words(frozen)}"
+        text = f"{text}; frozen parameters of its module: {_list_trained_words(frozen)}"
     return f"{text}; a layout is a hash of names, shapes, strides and frozen parameters"
 
 
@@ -51,7 +51,7 @@ def describe_parameter_shape(parameter: torch.Tensor) -> str:
     return f"{shape} with strides {tuple(moving)}"
 
 
-def _list_words(words: Sequence[str]) -> str:
+def _list_trained_words(words: Sequence[str]) -> str:
     """Returns words with commas, and only the number of those beyond ``_DESCRIBED_MAX``."""
     more = len(words) - _DESCRIBED_MAX
     text = ", ".join(words[:_DESCRIBED_MAX]) or "none"
@@ -182,7 +182,7 @@ class TrainedParameters:
         """Returns what a bucket with these parameters has, and what is frozen beside it."""
         wrapper = self._wrapper_with(id(parameters[0])) if parameters else None
         module = None if wrapper is None else wrapper.module
-        return describe_bucket(self._names_of(parameters), parameters, module)
+        return describe_trained_bucket(self._names_of(parameters), parameters, module)
 
     def _names_of(self, parameters: Sequence[torch.Tensor]) -> list[str]:
         """Returns the names of a bucket's parameters in their module; none where it is unknown."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from .._memory.plain_memory import check_plain_tensor
+from .._memory.plain_memory import check_plain_memory
 from ..errors import UnsupportedArray
 
 #: The first item of each tuple that ``_pack_state`` writes for a value that cannot be sent as it
@@ -115,7 +115,7 @@ def _check_state_tensor(tensor: torch.Tensor, way: str) -> None:
     """Raises ``UnpackableValue`` for a tensor that is no plain memory, or of a class that
     ``torch.load`` does not take."""
     try:
-        check_plain_tensor(torch, tensor, way or "it")
+        check_plain_memory(torch, tensor, way or "it")
     except UnsupportedArray as error:
         raise UnpackableValue(str(error)) from error
     kind = type(tensor)

@@ -9,7 +9,7 @@ from landbridge._batch_split import (
     BatchSplit,
     LocalBatchSplit,
     _hand_out_split_samples,
-    batch_shares,
+    batch_split_shares,
 )
 
 LINES = read_golden("batch_splits.jsonl")
@@ -22,9 +22,9 @@ def test_batches_are_split_as_in_the_gateway():
         case = (line["batch"], line["speeds"], line["limits"])
         if line["shares"] is None:
             with pytest.raises(landbridge.ConfigError):
-                batch_shares(*case)
+                batch_split_shares(*case)
         else:
-            assert batch_shares(*case) == line["shares"], case
+            assert batch_split_shares(*case) == line["shares"], case
     kinds = {(line["limits"] is None, line["shares"] is None) for line in SPLITS}
     assert len(kinds) == 4, "with limits and without, split and refused"
 
@@ -41,7 +41,7 @@ def test_each_sample_looks_at_few_ranks_of_many():
     assert (len(visited), sum(shares)) == (4 * ranks, 3 * ranks)
     speeds = [1.0 + rank % 97 / 31 for rank in range(ranks)]
     limits = [40 + rank % 13 for rank in range(ranks)]
-    shares = batch_shares(433_333, speeds, limits)
+    shares = batch_split_shares(433_333, speeds, limits)
     assert sum(shares) == 433_333
     assert all(share <= limit for share, limit in zip(shares, limits))
 
@@ -86,7 +86,7 @@ def test_splits_go_on_as_on_the_daemons_side(index):
 )
 def test_invalid_batches_are_refused(batch, speeds, limits, words):
     with pytest.raises(landbridge.ConfigError, match=words):
-        batch_shares(batch, speeds, limits)
+        batch_split_shares(batch, speeds, limits)
 
 
 def test_invalid_speeds_change_nothing():

@@ -11,7 +11,7 @@ import pytest
 
 import landbridge
 from conftest import DEADLINE_S, attached_groups, call_for_all, wait_until
-from landbridge._group import state as group_state
+from landbridge._group import group_state as group_state
 from landbridge._local_regions import LocalRegions
 
 numpy = pytest.importorskip("numpy")

@@ -8,7 +8,7 @@ import pytest
 import landbridge
 from conftest import call_for_all, exit_code_of_fork
 from landbridge._local_regions import LocalRegions, _find_local_port_block
-from landbridge._protocol.tls import TlsGateway, load_tls_context
+from landbridge._protocol.trainer_tls import TrainerTlsGateway, load_trainer_tls_context
 
 numpy = pytest.importorskip("numpy")
 
@@ -196,7 +196,7 @@ def test_a_ca_file_may_have_comments_and_other_blocks(serving, tmp_path):
     blocks = ("# CA of Zürich\n".encode(), (keys / "ca.key").read_bytes())
     mixed.write_bytes(b"\xff\n".join((*blocks, (keys / "ca.pem").read_bytes())))
     for ca in (keys / "ca.pem", mixed):
-        context = load_tls_context(TlsGateway("host", 1, ca))
+        context = load_trainer_tls_context(TrainerTlsGateway("host", 1, ca))
         assert len(context.get_ca_certs()) == 1
 
 

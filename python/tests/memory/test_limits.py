@@ -12,9 +12,9 @@ import pytest
 from landbridge import errors
 from landbridge._config import program, region_file
 from landbridge._local_regions import LocalRegions
-from landbridge._memory import arena, limits
+from landbridge._memory import arena, host_limits
 from landbridge._protocol import credential_file
-from landbridge._quantities import round_both
+from landbridge._rounding import round_both
 
 MIB = 1 << 20
 
@@ -32,7 +32,7 @@ HOST = {"proc/meminfo": "MemTotal: 4194304 kB\nMemAvailable: 2097152 kB\n"}
 
 def test_the_memory_of_the_host_is_a_limit(tmp_path):
     write_files(tmp_path, HOST)
-    limit = limits.tightest_limit(tmp_path)
+    limit = host_limits.tightest_host_limit(tmp_path)
     assert (limit.name, limit.available) == ("the host's memory", 2048 * MIB)
 
 
@@ -48,7 +48,7 @@ def test_a_version_2_cgroup_leaves_what_it_does_not_use(tmp_path, at):
         f"sys/fs/cgroup/{at}memory.stat": f"anon 5\ninactive_file {20 * MIB}\nactive_file 0\n",
     }
     write_files(tmp_path, {**HOST, **cgroup})
-    limit = limits.tightest_limit(tmp_path)
+    limit = host_limits.tightest_host_limit(tmp_path)
     assert limit.available == 120 * MIB, "the page cache can be reclaimed"
     assert limit.name.startswith(f"memory.max of cgroup /{at}".rstrip("/"))
 
@@ -61,7 +61,7 @@ def test_a_cgroup_that_is_slowed_has_a_limit_too(tmp_path):
         "sys/fs/cgroup/service/memory.current": f"{50 * MIB}\n",
     }
     write_files(tmp_path, {**HOST, **cgroup})
-    limit = limits.tightest_limit(tmp_path)
+    limit = host_limits.tightest_host_limit(tmp_path)
     assert (limit.name, limit.available) == (
         "memory.high of cgroup /service, which is 200 MiB",
         150 * MIB,
@@ -75,7 +75,7 @@ def test_limits_on_threads_are_named_with_their_values(tmp_path):
         "sys/fs/cgroup/pids/service/pids.current": "8\n",
     }
     write_files(tmp_path, cgroup)
-    named = limits.thread_limits(tmp_path)
+    named = host_limits.host_limits_on_threads(tmp_path)
     assert named[0].startswith("pids.max of cgroup /service is 9, of which 8 are in use"), named
 
 
@@ -88,31 +88,31 @@ def test_a_version_1_container_is_limited_by_its_visible_root(tmp_path):
         f"{folder}/memory.stat": f"total_inactive_file {MIB}\ntotal_active_file {MIB}\n",
     }
     write_files(tmp_path, {**HOST, **cgroup})
-    assert limits.tightest_limit(tmp_path).available == 52 * MIB
+    assert host_limits.tightest_host_limit(tmp_path).available == 52 * MIB
     write_files(tmp_path, {f"{folder}/memory.limit_in_bytes": "9223372036854771712"})
-    assert limits.tightest_limit(tmp_path).name == "the host's memory"
+    assert host_limits.tightest_host_limit(tmp_path).name == "the host's memory"
 
 
 def test_a_system_without_proc_has_limits_that_can_be_read(tmp_path):
-    assert limits.tightest_limit(tmp_path) is None
+    assert host_limits.tightest_host_limit(tmp_path) is None
     cgroup = {
         "sys/fs/cgroup/memory.max": f"{200 * MIB}",
         "sys/fs/cgroup/memory.current": f"{50 * MIB}",
     }
     write_files(tmp_path, cgroup)
-    assert limits.tightest_limit(tmp_path).available == 150 * MIB
+    assert host_limits.tightest_host_limit(tmp_path).available == 150 * MIB
 
 
 def test_an_arena_above_the_tightest_limit_names_it(monkeypatch):
-    limit = limits.MemoryLimit("memory.max of cgroup /x, which is 200", 100, "raise it")
-    monkeypatch.setattr(limits, "tightest_limit", lambda: limit)
+    limit = host_limits.HostMemoryLimit("memory.max of cgroup /x, which is 200", 100, "raise it")
+    monkeypatch.setattr(host_limits, "tightest_host_limit", lambda: limit)
     with pytest.raises(errors.ArenaFull, match="only 100 B are available by memory.max of cg"):
         arena.Arena(101)
 
 
 def test_a_limit_on_pages_counts_the_tables_of_an_arena():
     """The rule is that of Rust's client, in ``gateway/src/limits``."""
-    limit = limits.MemoryLimit("memory.max", (128 + 1 + 4) * MIB, "raise it", True)
+    limit = host_limits.HostMemoryLimit("memory.max", (128 + 1 + 4) * MIB, "raise it", True)
     assert limit.arena_bytes == 128 * MIB
     assert limit._replace(available=4 * MIB).arena_bytes == 0
     assert limit._replace(counts_pages=False).arena_bytes == limit.available
@@ -155,11 +155,11 @@ def test_a_refused_thread_names_the_limits():
     script = """
 import resource, threading
 import landbridge
-from landbridge._memory.limits import start_thread_within_limits
+from landbridge._memory.host_limits import start_thread_within_host_limits
 vm = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (vm + (1 << 20), vm + (1 << 20)))
 try:
-    start_thread_within_limits(threading.Thread(target=print, name="reader"))
+    start_thread_within_host_limits(threading.Thread(target=print, name="reader"))
 except landbridge.LimitReached as error:
     assert "no thread reader" in str(error) and "ulimit -v" in str(error), error
 else:
@@ -229,7 +229,7 @@ def cgroup():
     """A cgroup of 200 MiB that a process finds as its own."""
     made = Cgroup(200 * MIB)
     try:
-        inside = "from landbridge._memory import limits; print(limits.tightest_limit().name)"
+        inside = "from landbridge._memory import host_limits; print(host_limits.tightest_host_limit().name)"
         found = made.run(inside).stdout
         if made.folder.name not in found:
             pytest.skip(f"processes do not see their cgroup: {found}")
@@ -243,9 +243,9 @@ def test_an_arena_at_the_edge_of_a_cgroup_ends_nobody(below_kib, cgroup):
     """The arena ends so far below the memory that is available."""
     script = f"""
 import landbridge
-from landbridge._memory import arena, limits
+from landbridge._memory import arena, host_limits
 from landbridge._protocol import credential_file
-nbytes = limits.tightest_limit().available - ({below_kib} << 10)
+nbytes = host_limits.tightest_host_limit().available - ({below_kib} << 10)
 try:
     made = arena.Arena(nbytes)
 except landbridge.ArenaFull as error:
@@ -325,7 +325,7 @@ def test_a_refused_process_names_the_limits(monkeypatch, tmp_path):
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(program.subprocess, "run", refuse)
-    monkeypatch.setattr(limits, "thread_limits", lambda: ["ulimit -u is 3"])
+    monkeypatch.setattr(host_limits, "host_limits_on_threads", lambda: ["ulimit -u is 3"])
     monkeypatch.setenv("LANDBRIDGE_BIN", "/bin/true")
     with pytest.raises(errors.LimitReached, match="raise the limit that is met: ulimit -u is 3"):
         program.read_config_by_program(tmp_path / "east.toml")
@@ -344,6 +344,6 @@ def test_a_token_without_a_descriptor_is_a_limit(monkeypatch, tmp_path):
     def refuse(_):
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(credential_file, "check_regular_file", refuse)
+    monkeypatch.setattr(credential_file, "check_credential_file", refuse)
     with pytest.raises(errors.LimitReached, match="ulimit -n"):
         region_file.read_region_file_token(tmp_path / "train.token")

@@ -142,7 +142,7 @@ def test_a_program_on_the_path_may_be_named_without_folder(tmp_path, monkeypatch
     path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("LANDBRIDGE_BIN", "other-landbridge")
-    assert program.find_program() == "other-landbridge"
+    assert program.find_landbridge_program() == "other-landbridge"
     with pytest.raises(landbridge.ConfigError, match="ended with code 3"):
         landbridge.connect(config="east.toml", rank=0)
 
@@ -221,7 +221,7 @@ def certificate_of_a_ca(folder):
             'name = "one"\n[region.east]\nranks = 1\n[region.east.gateway.east-0]\n'
             'wan = "127.0.0.1:7400"\negress = "1 Gbit/s"\ningress = "1 Gbit/s"\n'
         )
-        words = [program.find_program(), "certs", "--fabric", str(fabric), "--out", str(keys)]
+        words = [program.find_landbridge_program(), "certs", "--fabric", str(fabric), "--out", str(keys)]
         assert os.spawnv(os.P_WAIT, words[0], words) == 0
         (keys / "ca.pem").chmod(0o644)
         keys.chmod(0o755)

@@ -13,7 +13,7 @@ import pytest
 import landbridge
 from landbridge._config import program, region_file
 from landbridge._config.region_file import RankChoice
-from landbridge._protocol.tls import TlsGateway, load_tls_context
+from landbridge._protocol.trainer_tls import TrainerTlsGateway, load_trainer_tls_context
 
 ROOT = Path(__file__).parents[3]
 REGION = """
@@ -165,7 +165,7 @@ def test_trainers_and_gateways_read_the_same_files(region, region_text, fabric_t
     """A trainer takes what ``landbridge check`` takes, and refuses the rest in its words."""
     for path, text in ((region, region_text), (region.parent / "fabric.toml", fabric_text)):
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    command = [program.find_program(), "check", str(region)]
+    command = [program.find_landbridge_program(), "check", str(region)]
     checked = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace")
     try:
         config = program.read_config_by_program(region)
@@ -218,7 +218,7 @@ def test_nobody_waits_for_a_file_that_is_no_regular_file(region, kind):
         path.write_bytes(b"0" * ((1 << 20) + 1))
     words = "train.token.*(not a regular file|longer than 1 MiB|No such file|does not exist)"
     assert_refused_at_once(lambda: read(region), words)
-    assert_refused_at_once(lambda: load_tls_context(TlsGateway("host", 1, path)), words)
+    assert_refused_at_once(lambda: load_trainer_tls_context(TrainerTlsGateway("host", 1, path)), words)
 
 
 def test_a_pipe_in_place_of_the_region_file_is_refused(tmp_path):
@@ -332,7 +332,7 @@ class Indexed:
     [(7, 7), (Indexed(), 9), ("256 MiB", 256 << 20), ("1.5KiB", 1536), ("2 GB", 2 * 10**9)],
 )
 def test_quantities_of_bytes(text, nbytes):
-    assert region_file.parse_bytes(text, "arena") == nbytes
+    assert region_file.parse_region_file_bytes(text, "arena") == nbytes
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_quantities_of_bytes(text, nbytes):
 )
 def test_invalid_quantities_are_refused(text):
     with pytest.raises(landbridge.ConfigError, match="accepted"):
-        region_file.parse_bytes(text, "arena")
+        region_file.parse_region_file_bytes(text, "arena")
 
 
 def test_the_readme_fits_the_fabric_that_it_deploys():
@@ -357,6 +357,6 @@ def test_the_readme_fits_the_fabric_that_it_deploys():
             name
         )
         (memory,) = re.findall(r'\[job\.train\][^[]*?memory = "([^"]+)"', path.read_text("utf-8"))
-        assert ranks * region_file.parse_bytes(arena, "arena") <= region_file.parse_bytes(
+        assert ranks * region_file.parse_region_file_bytes(arena, "arena") <= region_file.parse_region_file_bytes(
             memory, "arena"
         )

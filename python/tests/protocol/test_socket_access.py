@@ -10,10 +10,10 @@ import pytest
 import landbridge
 from landbridge._protocol import attach
 from landbridge._protocol.socket_access import (
-    TrustedUsers,
-    check_socket_folder,
-    describe_denied_access,
-    trusted_socket_users,
+    SocketAccessUsers,
+    check_socket_access_folder,
+    describe_denied_socket_access,
+    socket_access_users,
 )
 from landbridge._protocol.wire import LOCAL_PROTOCOL_VERSION, Attach
 
@@ -45,10 +45,10 @@ def attach_empty_arena(path, trusted):
 
 def test_a_third_users_process_gets_no_token(tmp_path, listener, monkeypatch):
     # The folder passes, since only the process runs as a third user.
-    monkeypatch.setattr(attach, "check_socket_folder", lambda path, trusted: None)
-    monkeypatch.setattr(TrustedUsers, "include", lambda self, user: user == self.own)
+    monkeypatch.setattr(attach, "check_socket_access_folder", lambda path, trusted: None)
+    monkeypatch.setattr(SocketAccessUsers, "include", lambda self, user: user == self.own)
     with pytest.raises(landbridge.UntrustedSocket, match="no token was sent"):
-        attach_empty_arena(tmp_path / "east.sock", TrustedUsers(THIRD_USER, None))
+        attach_empty_arena(tmp_path / "east.sock", SocketAccessUsers(THIRD_USER, None))
     accepted, _ = listener.accept()
     with accepted:
         accepted.settimeout(DEADLINE_S)
@@ -66,7 +66,7 @@ def test_the_own_users_process_gets_the_token(tmp_path, listener):
     thread = threading.Thread(target=receive_and_close)
     thread.start()
     with pytest.raises(landbridge.NoGateway, match="ended the connection"):
-        attach_empty_arena(tmp_path / "east.sock", trusted_socket_users(None))
+        attach_empty_arena(tmp_path / "east.sock", socket_access_users(None))
     thread.join()
     assert received and received[0]
 
@@ -74,12 +74,12 @@ def test_the_own_users_process_gets_the_token(tmp_path, listener):
 def test_a_folder_of_a_third_user_is_refused(tmp_path):
     if os.geteuid() == 0:
         os.chown(tmp_path, THIRD_USER, -1)
-        stranger = trusted_socket_users(None)
+        stranger = socket_access_users(None)
     else:
-        stranger = TrustedUsers(THIRD_USER, None)
+        stranger = SocketAccessUsers(THIRD_USER, None)
     with pytest.raises(landbridge.UntrustedSocket, match="belongs to user .*trusted are root"):
-        check_socket_folder(tmp_path / "east.sock", stranger)
-    check_socket_folder(tmp_path / "east.sock", TrustedUsers(os.geteuid(), tmp_path.stat().st_uid))
+        check_socket_access_folder(tmp_path / "east.sock", stranger)
+    check_socket_access_folder(tmp_path / "east.sock", SocketAccessUsers(os.geteuid(), tmp_path.stat().st_uid))
 
 
 def test_a_third_users_socket_folder_is_named(tmp_path, monkeypatch):
@@ -89,7 +89,7 @@ def test_a_third_users_socket_folder_is_named(tmp_path, monkeypatch):
     if os.geteuid() == 0:
         os.chown(folder, THIRD_USER, -1)
     else:
-        monkeypatch.setattr(TrustedUsers, "include", lambda self, user: user == 0)
+        monkeypatch.setattr(SocketAccessUsers, "include", lambda self, user: user == 0)
     owner = folder.stat().st_uid
     for is_there in (False, True):
         if is_there:
@@ -97,7 +97,7 @@ def test_a_third_users_socket_folder_is_named(tmp_path, monkeypatch):
             with socket.socket(socket.AF_UNIX) as bound:
                 bound.bind(str(folder / "east.sock"))
         with pytest.raises(landbridge.UntrustedSocket) as raised:
-            attach_empty_arena(folder / "east.sock", trusted_socket_users(None))
+            attach_empty_arena(folder / "east.sock", socket_access_users(None))
         text = str(raised.value)
         assert text.startswith(f"folder {folder} of the gateway's socket belongs to user ")
         assert str(owner) in text and "landbridge run" not in text
@@ -106,7 +106,7 @@ def test_a_third_users_socket_folder_is_named(tmp_path, monkeypatch):
 
 def test_an_empty_folder_of_a_trusted_user_awaits_a_gateway(tmp_path):
     with pytest.raises(landbridge.NoGateway, match="start it with `landbridge run`"):
-        attach_empty_arena(tmp_path / "east.sock", trusted_socket_users(None))
+        attach_empty_arena(tmp_path / "east.sock", socket_access_users(None))
 
 
 @pytest.mark.parametrize(
@@ -117,17 +117,17 @@ def test_a_folder_that_others_write_must_be_sticky(tmp_path, mode, is_good):
     folder.mkdir()
     folder.chmod(mode)
     if is_good:
-        return check_socket_folder(folder / "east.sock", trusted_socket_users(None))
+        return check_socket_access_folder(folder / "east.sock", socket_access_users(None))
     with pytest.raises(landbridge.UntrustedSocket, match="chmod go-w"):
-        check_socket_folder(folder / "east.sock", trusted_socket_users(None))
+        check_socket_access_folder(folder / "east.sock", socket_access_users(None))
 
 
 def test_a_denied_socket_names_its_user_and_group(tmp_path, listener):
     (tmp_path / "east.sock").chmod(0o600)
-    text = describe_denied_access(tmp_path / "east.sock")
+    text = describe_denied_socket_access(tmp_path / "east.sock")
     assert text.startswith(f"permission denied: socket {tmp_path}/east.sock belongs to user ")
     assert "group " in text and "mode 600" in text
-    hidden = describe_denied_access(tmp_path / "below" / "east.sock")
+    hidden = describe_denied_socket_access(tmp_path / "below" / "east.sock")
     assert f"folder {tmp_path} belongs to user" in hidden
 
 
@@ -142,5 +142,5 @@ def test_a_refused_connection_is_no_missing_gateway(tmp_path, listener, monkeypa
 
         monkeypatch.setattr(attach.socket, "socket", DeniedSocket)
     with pytest.raises(landbridge.NotPermitted, match="denied: socket .* mode") as raised:
-        attach_empty_arena(tmp_path / "east.sock", trusted_socket_users(None))
+        attach_empty_arena(tmp_path / "east.sock", socket_access_users(None))
     assert "landbridge run" not in str(raised.value)

@@ -27,7 +27,7 @@ from landbridge.torch import (  # noqa: E402
     resume,
     sync_module,
 )
-from landbridge.torch._all_reduce_hook import hook_bucket_layout_hash  # noqa: E402
+from landbridge.torch._hook_state import hook_bucket_layout_hash  # noqa: E402
 from landbridge.torch._trained_parameters import TrainedParameters  # noqa: E402
 
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from landbridge._batch_split import batch_shares  # noqa: E402
+from landbridge._batch_split import batch_split_shares  # noqa: E402
 from landbridge.torch import (  # noqa: E402
     FlatGrads,
     State,
@@ -236,7 +236,7 @@ def test_trainers_of_a_site_share_its_part_of_any_size(monkeypatch):
         monkeypatch.setattr(_local_ranks, "dist", FakeDistributed(size))
         speeds = [rng.uniform(1, 4) for _ in range(sites)]
         batch = rng.randint(sites * size * 4, 80)
-        split = batch_shares(batch, speeds)
+        split = batch_split_shares(batch, speeds)
         samples = batch * rng.randint(1, 4) + rng.randrange(batch)
         samplers = sites_of([split], size, samples, batch, seed=rng.randrange(9))
         steps = list(zip(*samplers))

@@ -2,7 +2,7 @@
 
 use gateway::client::{Client, Operation};
 use gateway::simulate::simulated_address;
-use hier_collectives::bound::payload_share;
+use hier_collectives::bound::payload_rate_fraction;
 use hier_collectives::descriptor::{Counts, Dtype, Pattern, ReduceOp, SlotElements};
 use hier_collectives::ids::{GatewayId, RankId, RegionId};
 use hier_collectives::topology::Fabric;
@@ -301,7 +301,7 @@ fn check_bytes(mesh: &Mesh, case: &BlockCase, ways: &[(usize, usize, &[usize], &
                 "{case:?}: {from} to {to}: {payload} of {must}"
             );
             // Control messages, acknowledgements of the other direction, and packets that are not full.
-            let full = (must as f64 / payload_share(lab.fabric.mtu())) as u64;
+            let full = (must as f64 / payload_rate_fraction(lab.fabric.mtu())) as u64;
             let back = case.crossing(&lab.fabric, beyond, behind);
             let most = full * 102 / 100 + back / 25 + (64 << 10);
             assert!(ip <= most, "{case:?}: {from} to {to}: {ip} IP bytes of {full}");

@@ -64,7 +64,7 @@ fn segments_that_come_again_are_counted() {
         let segments =
             |metrics: &gateway::observe::metrics::MetricsRegistry| metrics.segments.get();
         let in_place: u64 = all().map(segments).iter().sum();
-        let bytes = hier_collectives::plan::segment_bytes(&lab.fabric).get();
+        let bytes = hier_collectives::plan::segment_size_of_fabric(&lab.fabric).get();
         assert_eq!(in_place, 2 * (128 << 20) / bytes, "each is put in place once");
     });
 }

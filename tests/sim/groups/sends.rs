@@ -3,7 +3,7 @@
 use super::members::{Members, failure_of};
 use gateway::client::{Client, Operation, SendSpec};
 use gateway::simulate::simulated_address;
-use hier_collectives::bound::payload_share;
+use hier_collectives::bound::payload_rate_fraction;
 use hier_collectives::descriptor::{Dtype, ReduceOp, SlotElements};
 use hier_collectives::ids::{GatewayId, RankId, Tag};
 use hier_collectives::post::FailureCode;
@@ -207,7 +207,7 @@ fn a_send_crosses_its_link_once() {
                 let must = if *link == (0, 1) { must } else { 0 };
                 assert_eq!(payload, must, "{link:?}");
                 // Control messages, and acknowledgements on the way back.
-                let full = (must as f64 / payload_share(lab.fabric.mtu())) as u64;
+                let full = (must as f64 / payload_rate_fraction(lab.fabric.mtu())) as u64;
                 let back = if *link == (1, 0) { bytes / 25 } else { 0 };
                 let most = full * 102 / 100 + back + (16 << 10);
                 assert!(ip <= most, "{link:?}: {ip} IP bytes of {full}");

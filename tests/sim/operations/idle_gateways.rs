@@ -1,6 +1,6 @@
 //! Gateways without work: they hardly run, and still notice in time when a peer or a link is gone.
 
-use gateway::observe::problem_report::ProblemCause;
+use gateway::observe::problem_cause::ProblemCause;
 use gateway::observe::readiness::is_ready;
 use hier_collectives::ids::GatewayId;
 use scenarios::lab::mesh::Mesh;

@@ -3,7 +3,7 @@
 
 use gateway::client::AttachError;
 use gateway::local::job_spec::JobSpec;
-use gateway::observe::problem_report::ProblemCause;
+use gateway::observe::problem_cause::ProblemCause;
 use gateway::observe::readiness::is_ready;
 use gateway::observe::status::GatewayReport;
 use hier_collectives::ids::GatewayId;

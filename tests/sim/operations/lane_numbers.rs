@@ -1,7 +1,7 @@
 //! A link begins with one lane, adds lanes while they pay, and replaces a silent one.
 
 use gateway::client::{Client, Operation};
-use gateway::wan::link::lane_number::LaneReason;
+use gateway::wan::link::lane_number::LaneNumberReason;
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
@@ -63,9 +63,9 @@ async fn all_right(case: &Case, operations: &mut [Operation]) {
 fn a_link_begins_with_the_fewest_lanes() {
     let shape = Shape::new(1, 1);
     for (shape, number, reason) in [
-        (shape.clone(), 1, LaneReason::Pinned),
-        (Shape { lanes: 3, ..shape.clone() }, 3, LaneReason::Pinned),
-        (Shape { carriers: 2, ..shape }, 2, LaneReason::Addresses),
+        (shape.clone(), 1, LaneNumberReason::Pinned),
+        (Shape { lanes: 3, ..shape.clone() }, 3, LaneNumberReason::Pinned),
+        (Shape { carriers: 2, ..shape }, 2, LaneNumberReason::Addresses),
     ] {
         simulate(async {
             let lab = Lab::start(&shape, 1).await;
@@ -123,11 +123,11 @@ fn a_dead_path_of_the_only_lane_is_replaced_soon() {
         all_right(&case, &mut operations).await;
         let took = lab.host.now().since(begun).as_secs_f64();
         let predicted =
-            bound::all_reduce_bound(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
+            bound::all_reduce_lower_bound(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
         println!("{took:.3} s, {predicted:.3} s without the dead path");
         // Silence is known after a dead-path time, and who is silent after another.
         assert!(took <= 1.4 * predicted + 3.0, "{took} s, {predicted} s predicted");
-        let silent = LaneReason::SilentLane.text().to_owned();
+        let silent = LaneNumberReason::SilentLane.text().to_owned();
         assert_eq!(lanes(&lab, EAST).await, (2, 1, silent));
         let (first_bytes, again) = lab.sent_and_resent_bytes();
         assert_eq!(first_bytes, 2 * (256 << 20), "each byte is sent once first");

@@ -1,6 +1,6 @@
 //! Shut UDP ports and an MTU that does not fit are named at both ends, by status, log and metrics.
 
-use gateway::observe::problem_report::ProblemCause;
+use gateway::observe::problem_cause::ProblemCause;
 use gateway::observe::readiness::is_ready;
 use gateway::observe::status::PeerState;
 use hier_collectives::ids::GatewayId;

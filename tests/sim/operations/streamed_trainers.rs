@@ -1,11 +1,11 @@
 //! Trainers without shared memory, as those of other hosts: their bytes are sent in pieces.
 
 use gateway::client::{AttachOptions, Client, CollectiveSpec, GatewayAddress, Operation};
-use gateway::local::listener::TrainerStream;
 use gateway::local::protocol::{
-    Attach, LOCAL_VERSION, LocalRequest, LocalResponse, PIECE_BYTES_MAX, frame_protocol_message,
-    read_protocol_message, write_protocol_message,
+    Attach, LOCAL_VERSION, PIECE_BYTES_MAX, ProtocolRequest, ProtocolResponse,
+    frame_protocol_message, read_protocol_message, write_protocol_message,
 };
+use gateway::local::trainer_listener::TrainerStream;
 use hier_collectives::descriptor::{
     AgreedCounts, ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp,
 };
@@ -115,16 +115,16 @@ async fn attach_raw(lab: &Lab) -> (Box<dyn TrainerStream>, Epoch, Sequence) {
         rank: RankId(0),
         arena_bytes: ARENA,
     };
-    write_protocol_message(&mut stream, &LocalRequest::Attach(attach).encode())
+    write_protocol_message(&mut stream, &ProtocolRequest::Attach(attach).encode())
         .await
         .expect("sent");
     loop {
         let message = read_protocol_message(&mut stream).await.expect("an answer");
-        match LocalResponse::decode(&message).expect("a response") {
-            LocalResponse::Event(RankEvent::EpochBegan { epoch, next, .. }) => {
+        match ProtocolResponse::decode(&message).expect("a response") {
+            ProtocolResponse::Event(RankEvent::EpochBegan { epoch, next, .. }) => {
                 return (stream, epoch, next);
             }
-            LocalResponse::Refused(refusal) => panic!("{refusal}"),
+            ProtocolResponse::Refused(refusal) => panic!("{refusal}"),
             _ => {}
         }
     }
@@ -138,7 +138,7 @@ fn all_reduce_bytes(epoch: Epoch, sequence: Sequence) -> Vec<u8> {
         let offset = at as u64 * u64::from(PIECE_BYTES_MAX);
         let bytes = u32::try_from(piece.len()).expect("short");
         sent.extend(frame_protocol_message(
-            &LocalRequest::ContributionPiece { offset, bytes }.encode(),
+            &ProtocolRequest::ContributionPiece { offset, bytes }.encode(),
         ));
         sent.extend(piece);
     }
@@ -153,7 +153,7 @@ fn all_reduce_bytes(epoch: Epoch, sequence: Sequence) -> Vec<u8> {
     };
     let timeout = Span::from_secs(60);
     let post = Post { epoch, sequence, descriptor, counts: Counts::Even, weight: 1.0, timeout };
-    let request = LocalRequest::Post { post, contribution_offset: 0, result_offset: ARENA / 2 };
+    let request = ProtocolRequest::Post { post, contribution_offset: 0, result_offset: ARENA / 2 };
     sent.extend(frame_protocol_message(&request.encode()));
     sent
 }
@@ -175,17 +175,17 @@ async fn read_result(stream: &mut Box<dyn TrainerStream>) {
     let mut arrived = Vec::new();
     loop {
         let message = read_protocol_message(stream).await.expect("a message");
-        match LocalResponse::decode(&message).expect("a response") {
-            LocalResponse::ResultPiece { offset, bytes, .. } => {
+        match ProtocolResponse::decode(&message).expect("a response") {
+            ProtocolResponse::ResultPiece { offset, bytes, .. } => {
                 assert_eq!(offset, arrived.len() as u64, "in order");
                 let mut piece = vec![0; bytes as usize];
                 stream.read_exact(&mut piece).await.expect("whole");
                 arrived.extend(piece);
             }
-            LocalResponse::Event(RankEvent::ResultReady { .. }) => {
+            ProtocolResponse::Event(RankEvent::ResultReady { .. }) => {
                 assert_eq!(arrived, 3.0f32.to_le_bytes().repeat(ELEMENTS as usize));
             }
-            LocalResponse::Event(RankEvent::ContributionFree { .. }) => return,
+            ProtocolResponse::Event(RankEvent::ContributionFree { .. }) => return,
             other => panic!("{other:?}"),
         }
     }
@@ -258,7 +258,7 @@ fn pieces_out_of_place_end_the_connection_with_a_reason() {
                 Some(first) => first,
                 None => attach_raw(&lab).await,
             };
-            let request = LocalRequest::ContributionPiece { offset, bytes }.encode();
+            let request = ProtocolRequest::ContributionPiece { offset, bytes }.encode();
             write_protocol_message(&mut stream, &request).await.expect("sent");
             let why = refusal_at_end(&mut stream).await;
             assert!(why.contains(words), "{offset} {bytes}: {why}");
@@ -271,7 +271,7 @@ fn pieces_out_of_place_end_the_connection_with_a_reason() {
 async fn refusal_at_end(stream: &mut Box<dyn TrainerStream>) -> String {
     let mut last = String::new();
     while let Ok(message) = read_protocol_message(stream).await {
-        if let Ok(LocalResponse::Refused(refusal)) = LocalResponse::decode(&message) {
+        if let Ok(ProtocolResponse::Refused(refusal)) = ProtocolResponse::decode(&message) {
             last = refusal.why;
         }
     }

@@ -2,7 +2,7 @@
 //! they are used again once they are back.
 
 use gateway::client::Client;
-use gateway::observe::problem_report::ProblemCause;
+use gateway::observe::problem_cause::ProblemCause;
 use gateway::observe::readiness::is_ready;
 use gateway::observe::status::GatewayReport;
 use hier_collectives::descriptor::{Dtype, ReduceOp};

@@ -2,7 +2,7 @@
 
 use crate::trace::Trace;
 use gateway::client::{Client, Operation};
-use gateway::wan::connect::addresses::LaneAddresses;
+use gateway::wan::connect::lane_addresses::LaneAddresses;
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
@@ -58,17 +58,18 @@ fn a_killed_lane_costs_only_the_bytes_it_had_sent() {
             lab.gateways[usize::from(at.0)].close_lane(other, 2).await;
             let took = seconds(&lab, &case, &mut operations, begun).await;
             let predicted =
-                bound::all_reduce_bound(&lab.fabric, ByteCount::new(128 << 20)).as_secs_f64();
+                bound::all_reduce_lower_bound(&lab.fabric, ByteCount::new(128 << 20)).as_secs_f64();
             assert!(took <= 1.4 * predicted, "{took} s, {predicted} s predicted");
             let (first, again) = lab.sent_and_resent_bytes();
             println!("{took:.3} s, {predicted:.3} s predicted, {again} bytes again");
             assert_eq!(first, 2 * (128 << 20), "each byte is sent once first");
             // What a lane may hold that is not receipted: its part of two BDP, and a segment.
             let link = &lab.fabric.links()[0];
-            let held = 2 * (link.bdp().get() / 2 + 2 * plan::segment_bytes(&lab.fabric).get());
+            let held =
+                2 * (link.bdp().get() / 2 + 2 * plan::segment_size_of_fabric(&lab.fabric).get());
             assert!(again > 0 && again <= held, "{again} bytes again, {held} at most");
             let plan = plan::make_plan(&lab.fabric).expect("a plan");
-            let room = plan::unsolicited_window(&lab.fabric, EAST, WEST, &plan).get();
+            let room = plan::unsolicited_window_size(&lab.fabric, EAST, WEST, &plan).get();
             assert_eq!(trace.check(room, u64::from(shape.mtu)).bytes_again, again);
         });
     }
@@ -89,7 +90,7 @@ fn a_lane_with_a_dead_path_closes_alone() {
         }
         let took = seconds(&lab, &case, &mut operations, begun).await;
         let predicted =
-            bound::all_reduce_bound(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
+            bound::all_reduce_lower_bound(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
         // A quarter of the rate is gone with the path.
         assert!(took <= 1.4 * (4.0 / 3.0) * predicted, "{took} s, {predicted} s with all paths");
         let status = lab.status(EAST).await;
@@ -119,7 +120,7 @@ fn a_lane_survives_a_new_address_in_mid_segment() {
         lab.net.move_socket(east, elsewhere);
         let took = seconds(&lab, &case, &mut operations, begun).await;
         let predicted =
-            bound::all_reduce_bound(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
+            bound::all_reduce_lower_bound(&lab.fabric, ByteCount::new(256 << 20)).as_secs_f64();
         let (_, again) = lab.sent_and_resent_bytes();
         println!("{took:.3} s, {predicted:.3} s predicted, {again} bytes again");
         let bytes = |from, to| lab.net.counters(from, to).expect("a link").ip_bytes;
@@ -189,7 +190,7 @@ fn in_flight_never_exceeds_window_or_grants() {
             }
         });
         let plan = plan::make_plan(&fabric).expect("a plan");
-        let room = plan::unsolicited_window(&fabric, EAST, WEST, &plan).get();
+        let room = plan::unsolicited_window_size(&fabric, EAST, WEST, &plan).get();
         let checked = trace.check(room, u64::from(shape.mtu));
         println!("{checked:?}");
         assert!(checked.packets > 10_000 && checked.segments > 100, "{checked:?}");

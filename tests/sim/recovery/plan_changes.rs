@@ -127,7 +127,7 @@ fn halved(
         links[0].rate = mbit(50);
         let bytes = ByteCount::new(4 * case.elements);
         let [before, bound] = [(*lab.fabric).clone(), lab.fabric.with_links(links)]
-            .map(|fabric| bound::all_reduce_bound(&fabric, bytes).as_secs_f64());
+            .map(|fabric| bound::all_reduce_lower_bound(&fabric, bytes).as_secs_f64());
         // In one of them lanes may drain, to see the RTT without a queue.
         let last = run.seconds[run.seconds.len() - 5..].iter().sum::<f64>() / 5.0;
         println!(

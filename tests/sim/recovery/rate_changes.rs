@@ -178,7 +178,7 @@ fn halves_unsaid(rate: u64, rtt: Span, seed: u64, shape: Shape) {
 fn a_link_limited_to_a_ten_thousandth_stays_alive() {
     simulate(async {
         let lab = Lab::start(&Shape::with_long_packets(1, 1), 8).await;
-        let segment = plan::segment_bytes(&lab.fabric).get();
+        let segment = plan::segment_size_of_fabric(&lab.fabric).get();
         let (_clients, mut operations) = begin(&lab).await;
         lab.sleep(Span::from_ms(200)).await;
         let rate = BitRate::from_bits_per_second(100_000);

@@ -1,6 +1,6 @@
 //! Congestion controllers, chosen for each link, and rates by the time of day.
 
-use gateway::wan::link::policy::{ControllerPolicy, LinkPolicy};
+use gateway::wan::link::controller_policy::{ControllerPolicy, LinkPolicy};
 use gateway::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use scenarios::collectives::batch::{Case, Values, succeeds};

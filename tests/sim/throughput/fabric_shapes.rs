@@ -83,7 +83,7 @@ fn collective(
             forecast.links.iter().find(|load| (load.from, load.to) == (link.from, link.to));
         let planned = planned.expect("a link of the fabric").bytes.get();
         assert_eq!(link.payload.get(), planned, "{link:?}");
-        let full_packets = planned as f64 / bound::payload_share(fabric.mtu());
+        let full_packets = planned as f64 / bound::payload_rate_fraction(fabric.mtu());
         let off = link.counters.ip_bytes as f64 / full_packets - 1.0;
         assert!(planned == 0 || off.abs() < 0.02, "{off:.4} over plan: {link:?}");
         assert_eq!(link.counters.drops_queue, 0, "{link:?}");
@@ -319,7 +319,7 @@ fn all_owners_ports_are_filled_with_little_memory_for_partials() {
         seconds
     });
     let bytes = ByteCount::new(case.elements * case.dtype.size());
-    let eta = bound::all_reduce_bound(&fabric, bytes).as_secs_f64() / seconds;
+    let eta = bound::all_reduce_lower_bound(&fabric, bytes).as_secs_f64() / seconds;
     println!("{seconds:.4} s, eta {eta:.4}");
     assert!(eta >= 0.8, "eta {eta:.4}");
 }

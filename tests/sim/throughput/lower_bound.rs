@@ -25,7 +25,7 @@ fn eta(shape: &Shape, bytes: u64, seed: u64) -> (f64, u64) {
             operation.ready().await.expect("a result");
         }
         let seconds = lab.host.now().since(begin).as_secs_f64();
-        let bound = bound::all_reduce_bound(&lab.fabric, ByteCount::new(bytes)).as_secs_f64();
+        let bound = bound::all_reduce_lower_bound(&lab.fabric, ByteCount::new(bytes)).as_secs_f64();
         let sent = lab.gateways[0].peers.values().map(|peer| peer.metrics.sent_bytes.get()).sum();
         (bound / seconds, sent)
     })
@@ -65,7 +65,7 @@ fn tail_fec_is_off_where_it_gains_nothing() {
         [near.clone(), Shape { loss: more, true_loss: Some(loss), ..near }].map(|shape| {
             let fabric = shape.fabric();
             let plan = plan::make_plan(&fabric).expect("a plan");
-            let pays = plan.fec(&fabric.links()[0], fabric.mtu()).saves_time();
+            let pays = plan.tail_fec(&fabric.links()[0], fabric.mtu()).saves_time();
             let times = series::alone(&shape, 8 << 20, 100, 1);
             (pays, times.iter().sum::<f64>() / times.len() as f64)
         });

@@ -93,7 +93,7 @@ fn tail_fec_works_with_jumbo_packets() {
     for parts in [1000, 10_000] {
         let shape = Shape { mtu: 9000, loss: ppm(parts), ..Shape::new(1, 1) };
         let bound =
-            bound::all_reduce_bound(&shape.fabric(), ByteCount::new(64 << 20)).as_secs_f64();
+            bound::all_reduce_lower_bound(&shape.fabric(), ByteCount::new(64 << 20)).as_secs_f64();
         let times = series::alone(&shape, 64 << 20, 20, 1);
         let [median, slow] = [0.5, 0.9].map(|part| bound / series::quantile(&times, part));
         println!("{parts} ppm: eta {median:.3}, of the slowest tenth {slow:.3}");

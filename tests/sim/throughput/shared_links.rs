@@ -2,7 +2,7 @@
 
 use gateway::client::Client;
 use gateway::simulate::simulated_address;
-use gateway::wan::link::policy::{ControllerPolicy, LinkPolicy};
+use gateway::wan::link::controller_policy::{ControllerPolicy, LinkPolicy};
 use gateway::wan::link_trace::{LinkTrace, TraceRecord};
 use hier_collectives::bound;
 use hier_collectives::ids::GatewayId;
@@ -13,7 +13,8 @@ use scenarios::{EAST, JOB, Lab, Shape, WEST, mbit, ppm, simulate};
 use std::collections::VecDeque;
 use units::{BitRate, ByteCount, Span};
 use wan_sim::{
-    Conditions, CrossKind, CrossTraffic, EmulatedLink, LinkSpec, QueueSize, Script, jain_fairness,
+    Conditions, CrossKind, CrossTraffic, EmulatedLink, LinkSpec, QueueSize, Script,
+    jain_fairness_of_cross_reports,
 };
 
 /// A link whose gateways know only that their ports are ten times as fast.
@@ -34,7 +35,7 @@ fn bdps(shape: &Shape, count: u64) -> u64 {
 /// The part of the lower bound of the true link that an all-reduce takes.
 fn efficiency(shape: &Shape, bytes: u64, seconds: f64) -> f64 {
     let fabric = Shape { said_rate: None, ..shape.clone() }.fabric();
-    bound::all_reduce_bound(&fabric, ByteCount::new(bytes)).as_secs_f64() / seconds
+    bound::all_reduce_lower_bound(&fabric, ByteCount::new(bytes)).as_secs_f64() / seconds
 }
 
 async fn ranks(lab: &Lab, arena: u64) -> Vec<Client> {
@@ -244,7 +245,7 @@ fn a_link_is_shared_with_cubic_and_bbr() {
     for (kind, least) in [(CrossKind::Cubic, 0.75), (CrossKind::Bbr, 0.55)] {
         for queue in [1000, 4000] {
             let shares = beside(kind, 40, queue);
-            let jain = jain_fairness(&shares);
+            let jain = jain_fairness_of_cross_reports(&shares);
             println!("{kind:?} queue {queue}: {shares:.2?} Jain {jain:.2}");
             assert!(jain >= least, "{kind:?} queue {queue}: {shares:.2?}");
         }

@@ -79,7 +79,7 @@ pub fn all_reduce(
     let both_ways = way != Algorithm::OneWayRing || sites.len() < 3;
     let carried = ByteCount::new(size.get() * if both_ways { 1 } else { 2 });
     let fabric = deployment.fabric.clone();
-    let share = hier_collectives::bound::payload_share(fabric.mtu());
+    let share = hier_collectives::bound::payload_rate_fraction(fabric.mtu());
     let crosses =
         |from: GatewayId, to: GatewayId| site_of[usize::from(from.0)] != site_of[usize::from(to.0)];
     gateway::simulate::run_with_simulated_clock(async {

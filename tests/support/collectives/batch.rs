@@ -4,7 +4,7 @@ use crate::collectives::data;
 use gateway::client::{Client, DEFAULT_TIMEOUT, Operation};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::Failure;
-use hier_collectives::reduce::reduce_slices;
+use hier_collectives::reduce::dispatch_slices;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Case {
         let contributions = self.contributions(ranks);
         let inputs: Vec<(&[u8], f64)> = contributions.iter().map(|c| (&c[..], 1.0)).collect();
         let mut out = vec![0; contributions[0].len()];
-        reduce_slices(self.op, self.dtype, &mut out, &inputs).expect("fitting slices");
+        dispatch_slices(self.op, self.dtype, &mut out, &inputs).expect("fitting slices");
         out
     }
 

@@ -1,7 +1,7 @@
 //! Seeded contributions and the result they must give.
 
 use hier_collectives::descriptor::{Dtype, ReduceOp};
-use hier_collectives::reduce::reduce_slices;
+use hier_collectives::reduce::dispatch_slices;
 use std::sync::Arc;
 
 /// A random stream by splitmix64.
@@ -148,7 +148,7 @@ pub fn expected(
         [(alone, _)] => alone.to_vec(),
         _ => {
             let mut out = vec![0; inputs[0].0.len()];
-            reduce_slices(op, dtype, &mut out, inputs).expect("fitting slices");
+            dispatch_slices(op, dtype, &mut out, inputs).expect("fitting slices");
             out
         }
     };

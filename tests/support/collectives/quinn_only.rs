@@ -4,7 +4,7 @@
 use crate::lab::credentials::CredentialKind;
 use crate::{Shape, simulated_address};
 use bytes::Bytes;
-use gateway::wan::connect::tls::{Credentials, CredentialsError, gateway_dns_name};
+use gateway::wan::connect::tls::{Credentials, CredentialsError, gateway_identity_dns_name};
 use hier_collectives::ids::GatewayId;
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::{
@@ -135,7 +135,7 @@ pub fn simulated(
     let exchanged = async {
         let server = endpoint(west, Some(settings.server(&credentials[1])?), 1)?;
         let client = endpoint(east, None, 2)?;
-        let to = gateway_dns_name(&fabric.gateway(GatewayId(1)).name, fabric.name());
+        let to = gateway_identity_dns_name(&fabric.gateway(GatewayId(1)).name, fabric.name());
         let accepted = async { Ok(server.accept().await.ok_or(BareError::Short(0))?.await?) };
         let ends = tokio::try_join!(settings.dial(&client, &credentials[0], west, &to), accepted)?;
         let numbers = bytes.map(|bytes| usize::try_from(bytes / 4).unwrap_or(usize::MAX));

@@ -61,7 +61,7 @@ pub fn in_a_row(shape: &Shape, bytes: u64, count: u64, seed: u64) -> SeriesOutco
         }
         let took = lab.host.now().since(begin).as_secs_f64();
         let bound =
-            bound::all_reduce_bound(&lab.fabric, ByteCount::new(count * bytes)).as_secs_f64();
+            bound::all_reduce_lower_bound(&lab.fabric, ByteCount::new(count * bytes)).as_secs_f64();
         let peer = &lab.status(hier_collectives::ids::GatewayId(0)).await.peers[0];
         let peers = lab.gateways.iter().flat_map(|gateway| gateway.peers.values());
         let resent = peers.map(|peer| peer.metrics.resent_bytes.get()).sum();

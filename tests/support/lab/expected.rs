@@ -5,7 +5,7 @@ use hier_collectives::buffer_part;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{Plan, Tree};
-use hier_collectives::reduce::reduce_slices;
+use hier_collectives::reduce::dispatch_slices;
 use hier_collectives::topology::Fabric;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub fn expected(fabric: &Fabric, plan: &Plan, case: &Case) -> Vec<u8> {
     let contributions = case.contributions(fabric.world_size());
     let bytes = case.elements * case.dtype.size();
     let mut result = Vec::new();
-    let parts = plan.trees.iter().zip(buffer_part::divide_buffer(plan, bytes));
+    let parts = plan.trees.iter().zip(buffer_part::divide_into_buffer_parts(plan, bytes));
     for (tree, part) in parts.filter(|(tree, _)| tree.direction.has_partials()) {
         let range = part.range.start as usize..part.range.end as usize;
         let sums = Sums { fabric, tree, case, contributions: &contributions, range };
@@ -78,7 +78,7 @@ impl Sums<'_> {
         let mut out = vec![0; self.range.len()];
         let inputs: Vec<(&[u8], f64)> = inputs.iter().map(|(b, w)| (&b[..], *w)).collect();
         let (op, dtype): (ReduceOp, Dtype) = (self.case.op, self.case.dtype);
-        reduce_slices(op, dtype, &mut out, &inputs).expect("fitting slices");
+        dispatch_slices(op, dtype, &mut out, &inputs).expect("fitting slices");
         (out, weight)
     }
 }

@@ -3,7 +3,7 @@
 use super::jobs::{JOB, JOB_MEMORY, jobs_of};
 use super::running::Lab;
 use gateway::simulate::{FabricSetup, simulated_address, simulated_lan_address};
-use gateway::wan::link::policy::LinkPolicies;
+use gateway::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::{self, Fabric, FabricRegionSpec, QuorumSpec, WanPort};
 use std::collections::BTreeMap;

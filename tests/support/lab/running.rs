@@ -6,7 +6,7 @@ use super::shape::{Shape, carrier_address};
 use gateway::client::{AttachError, Client, DEFAULT_TIMEOUT};
 use gateway::observe::status::GatewayReport;
 use gateway::simulate::FabricSetup;
-use gateway::wan::connect::addresses::LaneAddresses;
+use gateway::wan::connect::lane_addresses::LaneAddresses;
 use gateway::wan::link_trace::LinkTrace;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;

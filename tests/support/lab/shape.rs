@@ -2,7 +2,7 @@
 
 use super::jobs::JOB;
 use gateway::simulate::simulated_address;
-use gateway::wan::link::policy::LinkPolicy;
+use gateway::wan::link::controller_policy::LinkPolicy;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{self, Fabric, FabricGatewaySpec, FabricRegionSpec, WanPort};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -88,7 +88,7 @@ fn absolute(path: &Path, module: &str) -> String {
 
 #[test]
 fn relative_imports_are_resolved_from_their_file() {
-    let path = PathBuf::from("python/landbridge/torch/_all_reduce_hook.py");
+    let path = PathBuf::from("python/landbridge/torch/_hook_state.py");
     let text = "from .. import errors\nfrom .._group import (\n    Group,  # one\n    Other,\n)\n";
     let found = imported(&Source { path, text: text.to_owned() });
     let named: Vec<String> =

@@ -60,7 +60,7 @@ fn times_alone(shape: &Shape) -> [f64; 2] {
     const BYTES: u64 = 64_000_000;
     let times = series::alone(shape, BYTES, 200, 1);
     let (median, late) = (series::quantile(&times, 0.5), series::quantile(&times, 0.99));
-    let bound = bound::all_reduce_bound(&shape.fabric(), ByteCount::new(BYTES));
+    let bound = bound::all_reduce_lower_bound(&shape.fabric(), ByteCount::new(BYTES));
     [late / median, late / bound.as_secs_f64()]
 }
 

@@ -3,7 +3,7 @@
 use crate::cell::{CUT_AFTER_S, Cell};
 use crate::row::{COMMON, Row};
 use gateway::client::Client;
-use gateway::wan::link::policy::{ControllerPolicy, LinkPolicy};
+use gateway::wan::link::controller_policy::{ControllerPolicy, LinkPolicy};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::post::Failure;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use wan_sim::FidelityReport;
-use wan_sim::lab::{Lab, LabError, namespace_name};
+use wan_sim::lab::{LabError, RunningLab, namespace_name};
 use wan_sim::topology::Topology;
 
 /// IP address of site `a`, in a lab and at one end of a plain cable.
@@ -22,7 +22,7 @@ const PREFIX: &str = "wsbench-";
 
 /// The path between the sites.
 pub enum World {
-    Lab { prefix: String, lab: Lab },
+    Lab { prefix: String, lab: RunningLab },
     Cable { prefix: String },
 }
 
@@ -45,7 +45,7 @@ impl World {
         fs::write(&file, text)?;
         let topology = Topology::load(&file).expect("a lab file");
         let prefix = prefix();
-        let lab = Lab::start(&topology, &prefix, None)?;
+        let lab = RunningLab::start(&topology, &prefix, None)?;
         Ok(Self::Lab { prefix, lab })
     }
 

@@ -1,6 +1,6 @@
 //! The commands, each in a module of its own.
 
-use super::exit::EXIT_INTERRUPTED;
+use super::exit_codes::EXIT_INTERRUPTED;
 use super::lab::{self, LabCommand};
 use super::relay::{self, RelayArgs};
 use super::show;
@@ -59,10 +59,10 @@ impl Command {
 }
 
 /// Runs a command of `wan-sim` until it ends or is interrupted. Returns the exit code.
-pub fn run_command(command: &Command) -> u8 {
+pub fn run_wan_sim_command(command: &Command) -> u8 {
     if !command.handles_interrupts() {
         // Without it an interrupt ends the process by its signal, which is no reason not to run.
-        let _ = stdio::ExitOnSignal::begin(EXIT_INTERRUPTED);
+        let _ = stdio::ExitOnTerminalSignal::begin(EXIT_INTERRUPTED);
     }
     match command {
         Command::Relay(args) => relay::run_relay(args),

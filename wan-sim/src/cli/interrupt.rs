@@ -12,7 +12,7 @@ pub(super) fn watch_interrupts() -> io::Result<UnixStream> {
     for number in [SIGINT, SIGTERM] {
         pipe::register(number, signal.try_clone()?)?;
     }
-    if !stdio::is_hangup_signal_ignored() {
+    if !stdio::is_terminal_hangup_ignored() {
         pipe::register(SIGHUP, signal)?;
     }
     Ok(interrupted)

@@ -1,7 +1,7 @@
 //! The commands that print: `replay`, `show`, `presets` and `capacity`.
 
-use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
-use super::output::print_output;
+use super::exit_codes::{EXIT_FAILED, EXIT_GOOD, EXIT_USAGE};
+use super::output::print_wan_sim_output;
 use crate::netem::Netem;
 use crate::recording::{ReplayError, replay};
 use crate::topology::{Topology, presets};
@@ -22,10 +22,13 @@ pub(super) fn show_replay(file: &Path) -> u8 {
                     "{name}: {packets} packets, {drops} dropped, every fate as recorded\n"
                 );
             }
-            print_output(&report, EXIT_GOOD)
+            print_wan_sim_output(&report, EXIT_GOOD)
         }
         Err(error) => {
-            stdio::print_message(format_args!("wan-sim replay: {}: {error}", file.display()));
+            stdio::print_stderr_message(format_args!(
+                "wan-sim replay: {}: {error}",
+                file.display()
+            ));
             match error {
                 ReplayError::Different { .. } => EXIT_FAILED,
                 ReplayError::Unreadable(_) | ReplayError::Malformed { .. } => EXIT_USAGE,
@@ -58,10 +61,10 @@ pub(super) fn show_topology(file: &Path) -> u8 {
                     }
                 }
             }
-            print_output(&report, EXIT_GOOD)
+            print_wan_sim_output(&report, EXIT_GOOD)
         }
         Err(error) => {
-            stdio::print_message(format_args!("wan-sim show: {error}"));
+            stdio::print_stderr_message(format_args!("wan-sim show: {error}"));
             EXIT_USAGE
         }
     }
@@ -104,9 +107,9 @@ fn show_script(script: &Script) -> String {
 /// Prints a recorded capacity, one delivery a line. Returns the exit code.
 pub(super) fn show_capacity(source: &CapacitySource, seed: u64) -> u8 {
     match source.load(Path::new(""), seed) {
-        Ok(recording) => print_output(&recording.to_string(), EXIT_GOOD),
+        Ok(recording) => print_wan_sim_output(&recording.to_string(), EXIT_GOOD),
         Err(error) => {
-            stdio::print_message(format_args!("wan-sim capacity: {error}"));
+            stdio::print_stderr_message(format_args!("wan-sim capacity: {error}"));
             EXIT_USAGE
         }
     }
@@ -122,5 +125,5 @@ pub(super) fn show_presets() -> u8 {
         report += &format!("{}: {words}\n", preset.name);
         report += &stdio::wrap_words(&provenance, stdio::output_columns());
     }
-    print_output(&report, EXIT_GOOD)
+    print_wan_sim_output(&report, EXIT_GOOD)
 }

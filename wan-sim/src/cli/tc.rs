@@ -1,13 +1,13 @@
 //! `wan-sim tc`.
 
-use super::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
-use super::output::print_output;
+use super::exit_codes::{EXIT_FAILED, EXIT_GOOD, EXIT_UNAVAILABLE, EXIT_USAGE};
+use super::output::print_wan_sim_output;
 use crate::tc::{
-    GSO_SEGMENTS_DEFAULT, HostCommands, TcError, ToolOutput, VerifyError, driver_segments_max,
-    gso_segments, render_tc_commands, tc_removal_commands, verify_shaping,
-    verify_that_queues_are_ours,
+    GSO_SEGMENTS_DEFAULT, HostCommands, TcError, ToolOutput, VerifyError, render_shaping_commands,
+    shaping_removal_commands, verified_driver_segments_max, verified_gso_segments,
+    verify_queues_are_ours, verify_shaping,
 };
-use crate::topology::{FileError, Topology, file_device_of_site};
+use crate::topology::{FileError, Topology, topology_file_device};
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -61,9 +61,9 @@ enum TcFailure {
 pub(super) fn run_tc(args: &TcArgs) -> u8 {
     match try_run_tc(args) {
         Ok(None) => EXIT_GOOD,
-        Ok(Some(report)) => print_output(&report, EXIT_GOOD),
+        Ok(Some(report)) => print_wan_sim_output(&report, EXIT_GOOD),
         Err(error) => {
-            stdio::print_message(format_args!("wan-sim tc: {error}"));
+            stdio::print_stderr_message(format_args!("wan-sim tc: {error}"));
             match error {
                 TcFailure::File(_)
                 | TcFailure::Tc(_)
@@ -83,10 +83,10 @@ pub(super) fn run_tc(args: &TcArgs) -> u8 {
 /// report; `None` after an action that reports nothing.
 fn try_run_tc(args: &TcArgs) -> Result<Option<String>, TcFailure> {
     if let (true, Some(site)) = (args.remove, &args.site) {
-        return remove_tc_shaping(args, site).map(|()| None).map_err(or_netem_unavailable);
+        return remove_tc(args, site).map(|()| None).map_err(tc_error_or_netem_unavailable);
     }
     let topology = Topology::load(&args.file)?;
-    let mut hosts = render_tc_commands(&topology, args.device.as_deref())?;
+    let mut hosts = render_shaping_commands(&topology, args.device.as_deref())?;
     if let Some(site) = &args.site {
         let known: Vec<_> = hosts.iter().map(|host| host.site.clone()).collect();
         hosts.retain(|host| host.site == *site);
@@ -98,26 +98,26 @@ fn try_run_tc(args: &TcArgs) -> Result<Option<String>, TcFailure> {
     for host in &hosts {
         if args.apply {
             probe_tc_netem()?;
-            apply_tc_commands(host)?;
+            apply_tc(host)?;
         } else if args.verify {
-            check_tc_shaping(host).map_err(or_netem_unavailable)?;
+            check_tc_here(host).map_err(tc_error_or_netem_unavailable)?;
             report = Some(format!("{}: {} shapes as the file says\n", host.site, host.device));
         } else {
-            report.get_or_insert_default().push_str(&describe_tc_commands(host));
+            report.get_or_insert_default().push_str(&describe_tc_output(host));
         }
     }
     Ok(report)
 }
 
 /// Returns the commands of a host as text, and as comments the commands that undo them.
-fn describe_tc_commands(host: &HostCommands) -> String {
+fn describe_tc_output(host: &HostCommands) -> String {
     let apply: String = host.apply.iter().map(|command| format!("{command}\n")).collect();
     let remove: String = host.remove.iter().map(|command| format!("#   {command}\n")).collect();
     format!("# On {}:\n{apply}# To undo it:\n{remove}", host.site)
 }
 
 /// Compares the shaping of this host with the commands of the file.
-fn check_tc_shaping(host: &HostCommands) -> Result<(), TcFailure> {
+fn check_tc_here(host: &HostCommands) -> Result<(), TcFailure> {
     let device = &host.device;
     let shown = ToolOutput {
         qdiscs: &read_tc_qdiscs(device)?,
@@ -129,12 +129,12 @@ fn check_tc_shaping(host: &HostCommands) -> Result<(), TcFailure> {
 }
 
 /// Runs all commands of a host, or none: a failure restores the device.
-fn apply_tc_commands(host: &HostCommands) -> Result<(), TcFailure> {
-    let before = gso_segments(&read_tc_ip_link(&host.device)?);
+fn apply_tc(host: &HostCommands) -> Result<(), TcFailure> {
+    let before = verified_gso_segments(&read_tc_ip_link(&host.device)?);
     for (done, command) in host.apply.iter().enumerate() {
         let Err(failed) = run_tc_command(command) else { continue };
         // The first makes the root that all others hang below.
-        return Err(match if done == 0 { Ok(()) } else { undo_tc_shaping(&host.device, before) } {
+        return Err(match if done == 0 { Ok(()) } else { undo_tc(&host.device, before) } {
             Ok(()) => failed,
             Err(undoing) => {
                 TcFailure::Left { failed: Box::new(failed), undoing: Box::new(undoing) }
@@ -146,8 +146,8 @@ fn apply_tc_commands(host: &HostCommands) -> Result<(), TcFailure> {
 
 /// Removes the root queue of `device`, and lets TCP make buffers of `segments` segments, by default
 /// [`GSO_SEGMENTS_DEFAULT`].
-fn undo_tc_shaping(device: &str, segments: Option<u32>) -> Result<(), TcFailure> {
-    let [root, whole] = tc_removal_commands(device, segments.unwrap_or(GSO_SEGMENTS_DEFAULT));
+fn undo_tc(device: &str, segments: Option<u32>) -> Result<(), TcFailure> {
+    let [root, whole] = shaping_removal_commands(device, segments.unwrap_or(GSO_SEGMENTS_DEFAULT));
     run_tc_command(&root).and(run_tc_command(&whole)).map(drop)
 }
 
@@ -165,15 +165,15 @@ fn read_tc_qdiscs(device: &str) -> Result<String, TcFailure> {
 ///
 /// The links of the file may have changed since, or be invalid by now. Only the device counts: the
 /// file's, or else `--device`.
-fn remove_tc_shaping(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
-    let named = file_device_of_site(&args.file, site);
+fn remove_tc(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
+    let named = topology_file_device(&args.file, site);
     let mut devices: Vec<_> = named.into_iter().chain(args.device.clone()).collect();
     devices.dedup();
     let mut failed = TcFailure::NoDevice(site.to_owned());
     for device in devices {
         match read_tc_qdiscs(&device) {
-            Ok(qdiscs) if verify_that_queues_are_ours(&qdiscs) => {
-                return undo_tc_shaping(&device, driver_segments_max(&read_tc_ip_link(&device)?));
+            Ok(qdiscs) if verify_queues_are_ours(&qdiscs) => {
+                return undo_tc(&device, verified_driver_segments_max(&read_tc_ip_link(&device)?));
             }
             Ok(_) => failed = TcFailure::NotApplied(device),
             Err(error) => failed = error,
@@ -183,7 +183,7 @@ fn remove_tc_shaping(args: &TcArgs, site: &str) -> Result<(), TcFailure> {
 }
 
 /// Replaces the error that nothing was applied by the reason why netem is unavailable, if it is.
-fn or_netem_unavailable(error: TcFailure) -> TcFailure {
+fn tc_error_or_netem_unavailable(error: TcFailure) -> TcFailure {
     match error {
         TcFailure::NotApplied(_) | TcFailure::Verify(VerifyError::NotApplied { .. }) => {
             probe_tc_netem().err().unwrap_or(error)

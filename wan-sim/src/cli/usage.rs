@@ -1,7 +1,7 @@
 //! The message for a wrong command line: one line, with what would be accepted.
 
-use super::exit::{EXIT_GOOD, EXIT_USAGE};
-use super::output::print_output;
+use super::exit_codes::{EXIT_GOOD, EXIT_USAGE};
+use super::output::print_wan_sim_output;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ const BESIDE_COLUMNS_MIN: u16 = 60;
 ///
 /// # Errors
 /// The command line is wrong, or asks for help: see [`explain_usage_error`].
-pub fn parse_command_line<C: Parser>() -> Result<C, clap::Error> {
+pub fn parse_arguments_or_usage<C: Parser>() -> Result<C, clap::Error> {
     let mut command = fit_usage_help(C::command(), stdio::help_columns());
     let matches = command.try_get_matches_from_mut(std::env::args_os())?;
     C::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
@@ -34,12 +34,12 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
         | ErrorKind::DisplayVersion
         | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             if !error.use_stderr() {
-                return print_output(
+                return print_wan_sim_output(
                     &render_usage_help(error, io::stdout().is_terminal()),
                     EXIT_GOOD,
                 );
             }
-            stdio::print_message(render_usage_help(error, io::stderr().is_terminal()));
+            stdio::print_stderr_message(render_usage_help(error, io::stderr().is_terminal()));
             return EXIT_USAGE;
         }
         _ => {}
@@ -64,7 +64,7 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
     }
     let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.into() };
     let escaped = line.chars().map(escaped).collect::<String>();
-    stdio::print_message(escaped.split_whitespace().collect::<Vec<_>>().join(" "));
+    stdio::print_stderr_message(escaped.split_whitespace().collect::<Vec<_>>().join(" "));
     EXIT_USAGE
 }
 

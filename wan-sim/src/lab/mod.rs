@@ -6,12 +6,12 @@
 
 mod error;
 mod frame;
-mod hosts;
-mod links;
+mod host_receipts;
+mod lab_links;
 mod namespace;
-mod pump;
 mod running_lab;
 mod segment_runs;
+mod site_pump;
 mod status;
 mod tun;
 
@@ -19,5 +19,5 @@ pub use error::{IP_COMMAND_MISSING, LabError};
 pub use namespace::{
     check_namespace_entry, list_namespaces, namespace_name, remove_orphan_namespaces,
 };
-pub use running_lab::Lab;
+pub use running_lab::RunningLab;
 pub use status::LinkStatus;

@@ -2,7 +2,7 @@
 
 use super::error::{IP_COMMAND_MISSING, LabError};
 use super::tun::Tun;
-use crate::topology::site_addresses;
+use crate::topology::topology_path_site_addresses;
 use rustix::event::Timespec;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
@@ -54,7 +54,7 @@ impl Namespace {
             _ => error.into(),
         })?;
         let on = |rest: &[&str]| run_ip_namespace_command(&[&["-n", &self.name], rest].concat());
-        let (v4, v6) = site_addresses(site);
+        let (v4, v6) = topology_path_site_addresses(site);
         on(&["addr", "add", &format!("{v4}/16"), "dev", DEVICE_NAME])?;
         on(&["addr", "add", &format!("{v6}/64"), "dev", DEVICE_NAME, "nodad"])?;
         on(&["link", "set", "lo", "up"])?;

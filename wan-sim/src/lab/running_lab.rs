@@ -1,16 +1,16 @@
 //! A lab at work: it makes the namespaces, starts a thread for each site, and removes all again.
 
 use super::error::LabError;
-use super::hosts::HostReceipts;
-use super::links::{LabLinks, build_lab_links};
+use super::host_receipts::HostReceipts;
+use super::lab_links::{LabLinks, build_lab_links};
 use super::namespace::{DEVICE_NAME, Namespace, namespace_name};
-use super::pump::{self, IngressPort, PumpedSite, SitePump};
+use super::site_pump::{self, PumpedSite, SitePump, SitePumpPort};
 use super::status::LinkStatus;
 use super::tun::Tun;
-use crate::clock::RunClock;
-use crate::lock::lock_ignoring_poison;
+use crate::mutex::lock_mutex;
 use crate::recording::Recorder;
-use crate::topology::{SITES_MAX, Topology, site_addresses};
+use crate::run_clock::RunClock;
+use crate::topology::{SITES_MAX, Topology, topology_path_site_addresses};
 use crate::{Fidelity, FidelityLimits, FidelityReport};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -22,12 +22,12 @@ use units::Span;
 
 /// A lab at work. Dropping it removes everything it made.
 #[derive(Debug)]
-pub struct Lab {
+pub struct RunningLab {
     sites: Vec<String>,
     shortest_round_trip: Span,
     clock: RunClock,
     states: Vec<Arc<Mutex<PumpedSite>>>,
-    ingress: Arc<Vec<Option<Mutex<IngressPort>>>>,
+    ingress: Arc<Vec<Option<Mutex<SitePumpPort>>>>,
     tuns: Arc<Vec<Tun>>,
     recorder: Option<Arc<Mutex<Recorder>>>,
     threads: Vec<JoinHandle<io::Result<()>>>,
@@ -36,7 +36,7 @@ pub struct Lab {
     namespaces: Vec<Namespace>,
 }
 
-impl Lab {
+impl RunningLab {
     /// Makes the namespaces, named `prefix` and the site, and starts the links.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Lab {
                 queued: BTreeMap::new(),
                 hosts: HostReceipts::new(topology.sites.len()),
                 sent: 0,
-                step: pump::pump_wake_up_step(lab.shortest_round_trip),
+                step: site_pump::site_pump_wake_up(lab.shortest_round_trip),
                 spare: Vec::new(),
             };
             let name = format!("wan-sim {}", topology.sites[site]);
@@ -104,7 +104,7 @@ impl Lab {
         let site = |site: usize| Some(self.sites[site].clone());
         let mut status = Vec::new();
         for (from, state) in self.states.iter().enumerate() {
-            let mut state = lock_ignoring_poison(state);
+            let mut state = lock_mutex(state);
             for (to, link) in state.links.iter_mut().enumerate() {
                 status.extend(link.as_mut().map(|link| link.status(now, site(from), site(to))));
             }
@@ -112,8 +112,7 @@ impl Lab {
         }
         for (to, port) in self.ingress.iter().enumerate() {
             status.extend(
-                port.as_ref()
-                    .map(|port| lock_ignoring_poison(port).port.status(now, None, site(to))),
+                port.as_ref().map(|port| lock_mutex(port).port.status(now, None, site(to))),
             );
         }
         status
@@ -122,7 +121,7 @@ impl Lab {
     /// Returns the fidelity report of the lab so far.
     pub fn fidelity(&self) -> FidelityReport {
         let mut all = Fidelity::default();
-        self.states.iter().for_each(|state| all.merge(&lock_ignoring_poison(state).fidelity));
+        self.states.iter().for_each(|state| all.merge(&lock_mutex(state).fidelity));
         all.record_drops(self.tuns.iter().map(|tun| tun.dropped_buffers(DEVICE_NAME)).sum());
         let limits = FidelityLimits::for_round_trip(self.shortest_round_trip);
         all.report(&limits, &self.clock.elapsed())
@@ -130,7 +129,7 @@ impl Lab {
 
     /// Returns the count of packets that were sent to where no link leads.
     pub fn unreachable_packets(&self) -> u64 {
-        self.states.iter().map(|state| lock_ignoring_poison(state).unreachable).sum()
+        self.states.iter().map(|state| lock_mutex(state).unreachable).sum()
     }
 
     /// Returns a descriptor for each site, which is readable once the site's thread has ended by
@@ -166,7 +165,7 @@ impl Lab {
     }
 }
 
-impl Drop for Lab {
+impl Drop for RunningLab {
     /// Stops the threads and removes the namespaces; ignores errors.
     fn drop(&mut self) {
         let _ = self.stop_threads();
@@ -177,7 +176,7 @@ impl Drop for Lab {
 fn running_lab_hosts_file(sites: &[String]) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost\n");
     for (site, name) in sites.iter().enumerate() {
-        let (v4, v6) = site_addresses(site);
+        let (v4, v6) = topology_path_site_addresses(site);
         text.push_str(&format!("{v4} {name}\n{v6} {name}\n"));
     }
     text

@@ -1,9 +1,9 @@
 //! The random draws of a link: one set for each packet, dropped or delivered.
 
 use super::delay::{DelayLine, DrawnDelay};
+use super::link_spec::LinkSpec;
 use super::loss::LossProcess;
 use super::packet_fate::DropReason;
-use super::spec::LinkSpec;
 use crate::random_stream::RandomStream;
 
 /// The random processes that a packet meets.

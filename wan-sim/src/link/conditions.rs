@@ -2,7 +2,7 @@
 
 use super::capacity::CapacityRecording;
 use super::cross::CrossTraffic;
-use super::spec::LinkSpec;
+use super::link_spec::LinkSpec;
 use std::sync::Arc;
 
 /// The part of a link beside the numbers of its [`LinkSpec`]. By default there is none.

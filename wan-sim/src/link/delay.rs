@@ -1,7 +1,7 @@
 //! The time that packets spend in flight: the delay line, which draws jitter and reordering.
 
 use super::jitter::{NORMAL_REACH_DEVIATIONS, Order, Shape};
-use super::spec::LinkSpec;
+use super::link_spec::LinkSpec;
 use crate::random_stream::RandomStream;
 use units::{Span, TimeNs};
 

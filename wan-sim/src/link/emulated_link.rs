@@ -2,14 +2,14 @@
 
 use super::conditions::Conditions;
 use super::cross::{CrossEngine, CrossPacket, CrossReport, CrossStep};
-use super::event::{EventLabel, EventSink, LinkEvent};
+use super::emulated_path::{EmulatedPath, Entry, Undecided};
+use super::link_event::{LinkEvent, LinkEventLabel, LinkEventSink};
+use super::link_spec::LinkSpec;
 use super::packet_fate::{
     Decided, DropReason, Fate, FateCounters, Moved, Packet, PacketFates, PacketFlow, PacketName,
     PacketOwner,
 };
-use super::path::{Entry, Path, Undecided};
 use super::script::{Change, Script};
-use super::spec::LinkSpec;
 use crate::random_stream::{RandomStream, mix_random_bits};
 use units::{ByteCount, TimeNs};
 
@@ -33,13 +33,13 @@ pub struct EmulatedLink {
     script: Script,
     duplicate: RandomStream,
     /// At least one.
-    paths: Vec<Path>,
+    paths: Vec<EmulatedPath>,
     /// The seed of the hash that puts flows on paths.
     path_seed: u64,
     cross: CrossEngine,
     /// Packets whose fate is decided and not taken yet.
     decided: Vec<Decided>,
-    events: EventSink,
+    events: LinkEventSink,
     counters: FateCounters,
 }
 
@@ -70,10 +70,10 @@ impl EmulatedLink {
     /// Makes an idle link with a script and with these conditions, which
     /// [`Conditions::check`] accepts.
     pub fn under(spec: LinkSpec, script: Script, conditions: &Conditions, seed: u64) -> Self {
-        let mut paths = vec![Path::new(spec, conditions.capacity.clone(), seed)];
+        let mut paths = vec![EmulatedPath::new(spec, conditions.capacity.clone(), seed)];
         for (index, parallel) in (1..).zip(&conditions.parallel) {
             let seed = RandomStream::new(seed, &format!("path {index}")).next_u64();
-            paths.push(Path::new(*parallel, None, seed));
+            paths.push(EmulatedPath::new(*parallel, None, seed));
         }
         Self {
             blackhole: false,
@@ -84,7 +84,7 @@ impl EmulatedLink {
             path_seed: RandomStream::new(seed, "paths").next_u64(),
             cross: CrossEngine::new(&conditions.cross, seed),
             decided: Vec::new(),
-            events: EventSink::default(),
+            events: LinkEventSink::default(),
             counters: FateCounters::default(),
         }
     }
@@ -125,7 +125,7 @@ impl EmulatedLink {
     /// yet; `None` when there is none.
     pub fn next_decision(&self) -> Option<TimeNs> {
         let taken = self.decided.first().map(|decided| decided.at);
-        let coming = self.paths.iter().filter_map(Path::next_decision);
+        let coming = self.paths.iter().filter_map(EmulatedPath::next_decision);
         coming.chain(taken).min()
     }
 
@@ -169,7 +169,7 @@ impl EmulatedLink {
 
     /// Calls `sink` with every packet that the link drops or marks from now on, in order of time.
     pub fn send_events_to(&mut self, sink: impl FnMut(&LinkEvent) + Send + 'static) {
-        self.events = EventSink::new(sink);
+        self.events = LinkEventSink::new(sink);
     }
 
     /// Returns the current properties of the link; of its first path where it has several.
@@ -210,7 +210,7 @@ impl EmulatedLink {
 
     /// Returns the most bytes of IP packets that ever waited at once, on the path where most did.
     pub fn queue_bytes_peak(&self) -> ByteCount {
-        let peaks = self.paths.iter().map(Path::queue_bytes_peak);
+        let peaks = self.paths.iter().map(EmulatedPath::queue_bytes_peak);
         ByteCount::new(peaks.max().unwrap_or_default())
     }
 
@@ -294,7 +294,7 @@ impl EmulatedLink {
 
     /// Emits the event of a packet that was dropped or marked.
     fn emit(&mut self, at: TimeNs, owner: PacketOwner, packet: Packet, fate: &Fate) {
-        let Some(label) = EventLabel::of(fate) else { return };
+        let Some(label) = LinkEventLabel::of(fate) else { return };
         let name = match owner {
             PacketOwner::Offered(name) => Some(name),
             PacketOwner::Cross(_) => None,

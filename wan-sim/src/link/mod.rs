@@ -6,21 +6,24 @@ mod conditions;
 mod cross;
 mod delay;
 mod emulated_link;
-mod event;
+mod emulated_path;
 mod jitter;
+mod link_event;
+mod link_spec;
 mod loss;
 mod packet_fate;
-mod path;
 mod queue;
 mod script;
-mod spec;
 
 pub use capacity::{CapacityError, CapacityRecording, DELIVERY_BYTES, SyntheticCapacity};
 pub use conditions::{Conditions, ConditionsError};
-pub use cross::{CrossKind, CrossReport, CrossTraffic, CrossTrafficError, jain_fairness};
+pub use cross::{
+    CrossKind, CrossReport, CrossTraffic, CrossTrafficError, jain_fairness_of_cross_reports,
+};
 pub use emulated_link::EmulatedLink;
-pub use event::{EventLabel, LinkEvent};
 pub use jitter::{Jitter, Order, Reorder, Shape};
+pub use link_event::{LinkEvent, LinkEventLabel};
+pub use link_spec::{DELAY_MAX, LinkSpec, SpecError};
 pub use loss::{GilbertElliott, Loss};
 pub use packet_fate::{
     Decided, Delivery, DropReason, Fate, FateCounters, MarkReason, Moved, Packet, PacketFates,
@@ -29,7 +32,6 @@ pub use packet_fate::{
 pub(crate) use queue::RED_WEIGHT_DEFAULT;
 pub use queue::{Codel, Discipline, Policer, QueueSize, Red};
 pub use script::{Change, Script};
-pub use spec::{DELAY_MAX, LinkSpec, SpecError};
 
 #[cfg(test)]
 mod tests;

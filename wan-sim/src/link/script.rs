@@ -1,6 +1,6 @@
 //! Changes of a link at stated times, and drops of stated packets.
 
-use super::spec::LinkSpec;
+use super::link_spec::LinkSpec;
 use std::collections::VecDeque;
 use units::{BitRate, TimeNs};
 

@@ -5,8 +5,8 @@
 
 mod error;
 mod netem_link;
+mod netem_parser;
 mod netem_words;
-mod parse;
 mod parse_value;
 mod print;
 

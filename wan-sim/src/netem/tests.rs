@@ -1,4 +1,4 @@
-use super::parse::ACCEPTED_WORDS;
+use super::netem_parser::ACCEPTED_WORDS;
 use super::*;
 use crate::{
     Codel, Discipline, GilbertElliott, Jitter, LinkSpec, Loss, Order, Policer, Red, Reorder, Shape,

@@ -1,6 +1,6 @@
 //! Datagrams that leave the relay in one send.
 
-use super::socket::Datagrams;
+use super::relay_socket::Datagrams;
 use crate::PacketName;
 use quinn_udp::EcnCodepoint;
 use units::{Span, TimeNs};

@@ -1,12 +1,12 @@
 //! Finds forwards whose packets would go round for ever: through one relay, or through several.
 //!
-//! [`super::Relay`] calls it once its listeners are bound. Each relay announces its forwards by the
+//! [`super::RunningRelay`] calls it once its listeners are bound. Each relay announces its forwards by the
 //! names of Unix sockets, which end with the process. The kernel lists those of one network
 //! namespace, as far as packets over loopback go. So of two relays that start at once at least one
 //! sees the other. Other programs that pass packets on are not seen.
 
 use super::forward::Forward;
-use super::socket::is_own_socket_address;
+use super::relay_socket::is_own_relay_socket;
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
@@ -40,7 +40,7 @@ fn loop_check_forwards_of_sockets(listed: &str) -> Vec<Forward> {
 
 /// Returns the listening address of the first forward of `own` that leads back to itself, alone or
 /// through `others`.
-pub(super) fn find_loop(own: &[Forward], others: &[Forward]) -> Option<SocketAddr> {
+pub(super) fn find_forward_loop(own: &[Forward], others: &[Forward]) -> Option<SocketAddr> {
     let all: Vec<&Forward> = own.iter().chain(others).collect();
     let leads_back = |start: &Forward| {
         let mut at = start;
@@ -69,7 +69,7 @@ fn loop_check_forward_takes(listen: SocketAddr, target: SocketAddr) -> bool {
     // `::ffff:127.0.0.1` is 127.0.0.1.
     let (at, to) = (listen.ip().to_canonical(), target.ip().to_canonical());
     let has_family = at.is_ipv6() || to.is_ipv4();
-    at == to || (at.is_unspecified() && has_family && is_own_socket_address(target.ip()))
+    at == to || (at.is_unspecified() && has_family && is_own_relay_socket(target.ip()))
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
             &["0.0.0.0:1=[::1]:1"],
             &["127.0.0.2:1=127.0.0.3:1"],
         ] {
-            assert_eq!(find_loop(&forwards(good), &[]), None, "{good:?}");
+            assert_eq!(find_forward_loop(&forwards(good), &[]), None, "{good:?}");
         }
         for bad in [
             &["127.0.0.1:1=127.0.0.1:1"][..],
@@ -102,7 +102,7 @@ mod tests {
             &["[::]:1=[::ffff:127.0.0.9]:1"],
             &["127.0.0.1:1=127.0.0.1:2", "127.0.0.1:2=127.0.0.1:1"],
         ] {
-            assert!(find_loop(&forwards(bad), &[]).is_some(), "{bad:?}");
+            assert!(find_forward_loop(&forwards(bad), &[]).is_some(), "{bad:?}");
         }
     }
 
@@ -110,11 +110,11 @@ mod tests {
     fn circles_through_other_relays_are_found() {
         let own = forwards(&["127.0.0.1:1=127.0.0.1:2"]);
         let back = forwards(&["127.0.0.1:2=127.0.0.1:3", "0.0.0.0:3=127.0.0.1:1"]);
-        assert_eq!(find_loop(&own, &back), Some(own[0].listen));
-        assert_eq!(find_loop(&own, &back[..1]), None);
+        assert_eq!(find_forward_loop(&own, &back), Some(own[0].listen));
+        assert_eq!(find_forward_loop(&own, &back[..1]), None);
         // Those of others alone are not this relay's.
         assert_eq!(
-            find_loop(
+            find_forward_loop(
                 &forwards(&["127.0.0.1:9=127.0.0.1:2"]),
                 &forwards(&["127.0.0.1:2=127.0.0.1:2"])
             ),

@@ -1,7 +1,7 @@
 //! The state that the relay's thread and its handle share, and the counters read from it.
 
-use crate::clock::RunClock;
 use crate::recording::Recorder;
+use crate::run_clock::RunClock;
 use crate::{
     Change, Decided, EmulatedLink, FateCounters, Fidelity, FidelityLimits, Moved, Packet,
     PacketFates,

@@ -1,13 +1,13 @@
 //! The handle of a running relay: it starts the thread, reads counters, and changes the links.
 
 use super::forward::{Forward, RelaySpec};
-use super::loop_check::{announce_loop_check_forwards, find_loop, loop_check_forwards};
-use super::pump::RelayPump;
+use super::loop_check::{announce_loop_check_forwards, find_forward_loop, loop_check_forwards};
+use super::relay_pump::RelayPump;
+use super::relay_socket::{RelaySocket, connect_relay_socket_to};
 use super::relay_state::{BACKWARD_LINK, FORWARD_LINK, OwnDrops, RelayCounters, RelayState};
-use super::socket::{RelaySocket, connect_socket_to};
-use crate::clock::RunClock;
-use crate::lock::lock_ignoring_poison;
+use crate::mutex::lock_mutex;
 use crate::recording::Recorder;
+use crate::run_clock::RunClock;
 use crate::{Change, EmulatedLink, Fidelity, FidelityLimits, FidelityReport, LinkSpec, Script};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -59,7 +59,7 @@ pub enum RelayError {
 }
 
 /// Returns whether one of our own listeners has an address, or all addresses, of this port.
-fn listens_already(listening: &[Listening], address: SocketAddr) -> bool {
+fn relay_listens_already(listening: &[Listening], address: SocketAddr) -> bool {
     let is_everywhere = |of: SocketAddr| of.ip().is_unspecified();
     listening.iter().map(|own| own.address).any(|own| {
         let overlaps = own.ip() == address.ip() || is_everywhere(own) || is_everywhere(address);
@@ -69,7 +69,7 @@ fn listens_already(listening: &[Listening], address: SocketAddr) -> bool {
 
 /// A relay at work on its own thread. Dropping it stops it.
 #[derive(Debug)]
-pub struct Relay {
+pub struct RunningRelay {
     shared: Arc<Mutex<RelayState>>,
     listening: Vec<Listening>,
     /// Sockets whose names tell other relays of the forwards.
@@ -88,7 +88,7 @@ pub struct Listening {
     pub receive_buffer_bytes: usize,
 }
 
-impl Relay {
+impl RunningRelay {
     /// Binds every listening address and starts relaying.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Relay {
     }
 
     /// Binds every listening address, starts relaying, and records all packets. The recording is
-    /// complete once [`Relay::stop`] returns without an error.
+    /// complete once [`RunningRelay::stop`] returns without an error.
     ///
     /// # Errors
     /// [`RelayError`]; nothing stays bound then.
@@ -123,7 +123,7 @@ impl Relay {
         for &Forward { listen, target } in &spec.forwards {
             let error = |source: io::Error| {
                 let is_taken = source.kind() == io::ErrorKind::AddrInUse;
-                match is_taken && listens_already(&listening, listen) {
+                match is_taken && relay_listens_already(&listening, listen) {
                     true => RelayError::ListenTwice(listen),
                     false => RelayError::Listen { address: listen, source },
                 }
@@ -141,7 +141,7 @@ impl Relay {
         bound.iter().try_for_each(|forward| check_relay_target(forward.target))?;
         // Announced first: of two relays that start at once one sees the other.
         let announced = announce_loop_check_forwards(&bound);
-        if let Some(listen) = find_loop(&bound, &loop_check_forwards()) {
+        if let Some(listen) = find_forward_loop(&bound, &loop_check_forwards()) {
             return Err(RelayError::Loop(listen));
         }
         let link = |link: LinkSpec, seed: u64| {
@@ -176,7 +176,7 @@ impl Relay {
 
     /// Returns the counters of both links and of the relay itself so far.
     pub fn counters(&self) -> RelayCounters {
-        let shared = lock_ignoring_poison(&self.shared);
+        let shared = lock_mutex(&self.shared);
         RelayCounters {
             forward: shared.links[FORWARD_LINK].counters(),
             backward: shared.links[BACKWARD_LINK].counters(),
@@ -186,14 +186,14 @@ impl Relay {
 
     /// Returns the fidelity report of the relay so far.
     pub fn fidelity(&self) -> FidelityReport {
-        let shared = lock_ignoring_poison(&self.shared);
+        let shared = lock_mutex(&self.shared);
         let limits = FidelityLimits::for_round_trip(shared.shortest_round_trip);
         shared.fidelity.report(&limits, &shared.clock.elapsed())
     }
 
     /// Returns the bytes that wait for the rate of the forward link and of the backward link.
     pub fn queue_bytes(&self) -> [ByteCount; 2] {
-        let mut shared = lock_ignoring_poison(&self.shared);
+        let mut shared = lock_mutex(&self.shared);
         let now = shared.clock.now();
         [FORWARD_LINK, BACKWARD_LINK].map(|direction| shared.links[direction].queue_bytes(now))
     }
@@ -201,7 +201,7 @@ impl Relay {
     /// Changes both links for packets that arrive from now on. A new rate also holds for packets
     /// that wait.
     pub fn set_links(&self, forward: LinkSpec, backward: LinkSpec) {
-        let mut shared = lock_ignoring_poison(&self.shared);
+        let mut shared = lock_mutex(&self.shared);
         shared.change_link(FORWARD_LINK, Change::Spec(forward));
         shared.change_link(BACKWARD_LINK, Change::Spec(backward));
         let round_trip = forward.delay() + backward.delay();
@@ -215,7 +215,7 @@ impl Relay {
     /// if not.
     pub fn set_blackhole(&self, cut: bool) {
         let change = if cut { Change::Cut } else { Change::Join };
-        let mut shared = lock_ignoring_poison(&self.shared);
+        let mut shared = lock_mutex(&self.shared);
         shared.change_link(FORWARD_LINK, change);
         shared.change_link(BACKWARD_LINK, change);
     }
@@ -226,7 +226,7 @@ impl Relay {
     /// The error that ended the thread before its time, or left the recording unfinished.
     pub fn stop(mut self) -> io::Result<RelayCounters> {
         self.stop_thread()?;
-        if let Some(recorder) = lock_ignoring_poison(&self.shared).recorder.take() {
+        if let Some(recorder) = lock_mutex(&self.shared).recorder.take() {
             recorder.finish()?;
         }
         Ok(self.counters())
@@ -245,7 +245,7 @@ impl Relay {
 
 /// Checks that packets can be sent to a target. None is sent.
 fn check_relay_target(address: SocketAddr) -> Result<(), RelayError> {
-    connect_socket_to(address).map_err(|source| match source.kind() {
+    connect_relay_socket_to(address).map_err(|source| match source.kind() {
         // A link-local address without its interface, and the broadcast address of a network.
         io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied => {
             RelayError::Target { address, source }
@@ -254,14 +254,14 @@ fn check_relay_target(address: SocketAddr) -> Result<(), RelayError> {
     })
 }
 
-impl AsFd for Relay {
+impl AsFd for RunningRelay {
     /// Returns a descriptor that is readable once the relay has ended by itself.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.life.as_fd()
     }
 }
 
-impl Drop for Relay {
+impl Drop for RunningRelay {
     /// Stops the thread and ignores its error; packets under way are lost.
     fn drop(&mut self) {
         let _ = self.stop_thread();

@@ -1,6 +1,6 @@
 //! The comparison of a host's shaping with the file.
 
-use super::commands::{CLASS_RATE, HostCommands};
+use super::shaping_commands::{CLASS_RATE, HostCommands};
 use crate::netem;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -81,7 +81,7 @@ pub fn verify_shaping(commands: &HostCommands, shown: &ToolOutput<'_>) -> Result
     verify_netems(commands, shown.qdiscs)?;
     verify_classes(commands, shown.classes)?;
     verify_filters(commands, shown.filters)?;
-    match gso_segments(shown.link) {
+    match verified_gso_segments(shown.link) {
         Some(segments) if segments > 1 => {
             Err(VerifyError::Whole { device: commands.device.clone(), segments })
         }
@@ -95,7 +95,7 @@ fn verify_root_queue(commands: &HostCommands, qdiscs: &str) -> Result<(), Verify
     let Some(words) = ours else {
         return Err(VerifyError::NotApplied { device: commands.device.clone() });
     };
-    match tc_value_after(words, "default") {
+    match verified_value_after(words, "default") {
         Some("0" | "0x0") => Ok(()),
         found => Err(VerifyError::Different {
             what: "the root queue".to_owned(),
@@ -122,7 +122,7 @@ fn verify_netems(commands: &HostCommands, qdiscs: &str) -> Result<(), VerifyErro
             return Err(VerifyError::Missing { what, device: device() });
         };
         let parent = format!("1:{class}");
-        if tc_value_after(words, "parent") != Some(&parent)
+        if verified_value_after(words, "parent") != Some(&parent)
             || !verify_netem_values(&parse_values_to_verify(wanted), &parse_values_to_verify(words))
         {
             let wanted = format!("parent {parent} {wanted}");
@@ -151,9 +151,11 @@ fn verify_classes(commands: &HostCommands, classes: &str) -> Result<(), VerifyEr
         let Some(words) = found.remove(&what["class ".len()..]) else {
             return Err(VerifyError::Missing { what, device: device() });
         };
-        let fast =
-            |word| tc_value_after(words, word).is_some_and(|rate| value_matches(CLASS_RATE, rate));
-        if tc_value_after(words, "leaf") != Some(handle) || !fast("rate") || !fast("ceil") {
+        let fast = |word| {
+            verified_value_after(words, word)
+                .is_some_and(|rate| verified_value_matches(CLASS_RATE, rate))
+        };
+        if verified_value_after(words, "leaf") != Some(handle) || !fast("rate") || !fast("ceil") {
             let wanted = format!("leaf {handle} rate {CLASS_RATE} ceil {CLASS_RATE}");
             return Err(VerifyError::Different { what, found: words.to_owned(), wanted });
         }
@@ -202,7 +204,8 @@ impl<'a> VerifiedFilter<'a> {
     fn parse_all(shown: &'a str) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for line in shown.lines().map(str::trim) {
-            let class = tc_value_after(line, "flowid").or_else(|| tc_value_after(line, "*flowid"));
+            let class = verified_value_after(line, "flowid")
+                .or_else(|| verified_value_after(line, "*flowid"));
             match (class, all.last_mut()) {
                 (Some(class), _) => all.push(Self { class, matches: Vec::new() }),
                 // A line before the first class belongs to a table.
@@ -219,8 +222,11 @@ impl<'a> VerifiedFilter<'a> {
     ///
     /// An address is at byte 16 of an IPv4 header, or from byte 24 of an IPv6 header.
     fn destination(&self) -> Option<IpAddr> {
-        let words: Vec<(u32, u32)> =
-            self.matches.iter().map(|line| parse_filter_match(line)).collect::<Option<_>>()?;
+        let words: Vec<(u32, u32)> = self
+            .matches
+            .iter()
+            .map(|line| parse_verified_filter_match(line))
+            .collect::<Option<_>>()?;
         match words[..] {
             [(16, v4)] => Some(IpAddr::V4(v4.into())),
             [(24, a), (28, b), (32, c), (36, d)] => {
@@ -242,31 +248,31 @@ impl std::fmt::Display for VerifiedFilter<'_> {
 
 /// Parses a line such as `match cb007103/ffffffff at 16` into the place in the header and the four
 /// bytes there.
-fn parse_filter_match(line: &str) -> Option<(u32, u32)> {
+fn parse_verified_filter_match(line: &str) -> Option<(u32, u32)> {
     let (value, at) = line.strip_prefix("match ")?.split_once("/ffffffff at ")?;
     Some((at.trim().parse().ok()?, u32::from_str_radix(value, 16).ok()?))
 }
 
 /// Whether the output of `tc qdisc show` has the queues that this program installs.
-pub fn verify_that_queues_are_ours(shown: &str) -> bool {
+pub fn verify_queues_are_ours(shown: &str) -> bool {
     let root = shown.lines().any(|line| line.trim().starts_with(ROOT_QUEUE_PREFIX));
     let netem = shown.lines().any(|line| line.trim().starts_with("qdisc netem 10: parent 1:1 "));
     root && netem
 }
 
 /// Returns the most segments in a buffer of TCP, from the output of `ip -d link show dev DEVICE`.
-pub fn gso_segments(link: &str) -> Option<u32> {
-    tc_value_after(link, "gso_max_segs")?.parse().ok()
+pub fn verified_gso_segments(link: &str) -> Option<u32> {
+    verified_value_after(link, "gso_max_segs")?.parse().ok()
 }
 
 /// Returns the most segments in a buffer that the driver of the device allows, from the output of
 /// `ip -d link show dev DEVICE`. `None` where the kernel does not report it.
-pub fn driver_segments_max(link: &str) -> Option<u32> {
-    tc_value_after(link, "tso_max_segs")?.parse().ok()
+pub fn verified_driver_segments_max(link: &str) -> Option<u32> {
+    verified_value_after(link, "tso_max_segs")?.parse().ok()
 }
 
 /// Returns the word that follows `name` in `text`.
-fn tc_value_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+fn verified_value_after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.split_whitespace().skip_while(|word| *word != name).nth(1)
 }
 
@@ -309,13 +315,15 @@ fn verify_netem_values(wanted: &NetemValues<'_>, found: &NetemValues<'_>) -> boo
     wanted.len() == found.len()
         && wanted.iter().zip(found).all(|((word, wanted), (other, found))| {
             let mut values = wanted.iter().zip(found);
-            word == other && wanted.len() == found.len() && values.all(|(w, f)| value_matches(w, f))
+            word == other
+                && wanted.len() == found.len()
+                && values.all(|(w, f)| verified_value_matches(w, f))
         })
 }
 
 /// Returns whether `tc` may have printed `wanted` as `found`: `tc` rounds times to three digits,
 /// cuts rates to four, and rounds probabilities to six.
-fn value_matches(wanted: &str, found: &str) -> bool {
+fn verified_value_matches(wanted: &str, found: &str) -> bool {
     if let (Some(wanted), Some(found)) =
         (netem::parse_netem_span_value(wanted), netem::parse_netem_span_value(found))
     {
@@ -328,7 +336,7 @@ fn value_matches(wanted: &str, found: &str) -> bool {
         return found <= wanted && (wanted - found).saturating_mul(1000) < wanted;
     }
     let ppb = |word: &str| word.parse::<Fraction>().ok().map(|chance| u64::from(chance.ppb()));
-    if let (Some(wanted), Some(found)) = (ppb(wanted), parse_percent_as_ppb(found)) {
+    if let (Some(wanted), Some(found)) = (ppb(wanted), parse_verified_percent(found)) {
         // The kernel keeps 32 bits of a probability.
         return wanted.abs_diff(found) <= wanted / 100_000 + 1;
     }
@@ -336,7 +344,7 @@ fn value_matches(wanted: &str, found: &str) -> bool {
 }
 
 /// Parses a probability in percent into parts per billion. `tc` prints small ones as `1e-05%`.
-fn parse_percent_as_ppb(word: &str) -> Option<u64> {
+fn parse_verified_percent(word: &str) -> Option<u64> {
     let percent: f64 = word.strip_suffix('%')?.parse().ok()?;
     (0.0..=100.0).contains(&percent).then(|| (percent * 1e7).round() as u64)
 }

@@ -28,23 +28,23 @@ pub(super) fn tc_words_of_netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'s
         return Err("netem has no policer: leave it out");
     }
     let mut words =
-        format!("limit {} delay {}", tc_limit_packets(spec, mtu)?, tc_time_word(spec.delay())?);
+        format!("limit {} delay {}", tc_words_limit(spec, mtu)?, tc_words_time(spec.delay())?);
     if jitters {
         let shape = if shape == Shape::Normal { "normal" } else { "uniform" };
         // Writing into a String cannot fail.
-        let _ = write!(words, " {}", tc_time_word(spread)?);
+        let _ = write!(words, " {}", tc_words_time(spread)?);
         if shape == "normal" {
             words.push_str(" distribution normal");
         }
     }
     match spec.loss() {
         Loss::Random(chance) if chance.ppb() > 0 => {
-            let _ = write!(words, " loss {}", tc_percent_word(chance));
+            let _ = write!(words, " loss {}", tc_words_percent(chance));
         }
         Loss::Random(_) => {}
         Loss::GilbertElliott(chain) => {
             let parts = [chain.to_bad, chain.to_good, chain.loss_in_bad, chain.loss_in_good];
-            let _ = write!(words, " loss gemodel {}", parts.map(tc_percent_word).join(" "));
+            let _ = write!(words, " loss gemodel {}", parts.map(tc_words_percent).join(" "));
         }
     }
     if spec.losses_marked() {
@@ -52,12 +52,12 @@ pub(super) fn tc_words_of_netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'s
     }
     for (word, chance) in [("duplicate", spec.duplicate()), ("corrupt", spec.corrupt())] {
         if chance.ppb() > 0 {
-            let _ = write!(words, " {word} {}", tc_percent_word(chance));
+            let _ = write!(words, " {word} {}", tc_words_percent(chance));
         }
     }
     if let Some(reorder) = spec.reorder() {
         let _ =
-            write!(words, " reorder {} gap {}", tc_percent_word(reorder.probability), reorder.gap);
+            write!(words, " reorder {} gap {}", tc_words_percent(reorder.probability), reorder.gap);
     }
     if let Some(rate) = spec.rate() {
         // Netem counts the Ethernet header with the packet; a rate here is of IP packets.
@@ -70,16 +70,16 @@ pub(super) fn tc_words_of_netem(spec: &LinkSpec, mtu: u16) -> Result<String, &'s
 /// Returns netem's limit, which counts waiting packets and packets in flight: the smaller of the
 /// link's own limit, and the packets that its rate puts on the path within its delay with those of
 /// its queue. The error says why no limit follows from the link, or that netem holds no such number.
-fn tc_limit_packets(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
+fn tc_words_limit(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     let own = spec.limit_packets().map(|limit| u64::from(limit.get()));
-    match (own, tc_packets_that_fill_link(spec, mtu)) {
+    match (own, tc_words_full_link(spec, mtu)) {
         (Some(own), room) => Ok(room.map_or(own, |room| room.min(own))),
         (None, room) => room,
     }
 }
 
 /// Returns the packets of `mtu` bytes that fill a link: its rate times its delay, and its queue.
-fn tc_packets_that_fill_link(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
+fn tc_words_full_link(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     let rate = spec.rate().ok_or("netem's limit follows from the rate: give a rate, or a limit")?;
     let longest = u128::from(spec.delay().ns() + spec.jitter().reach().ns());
     let pipe_bytes = u128::from(rate.bits_per_second()) * longest / (8 * 1_000_000_000);
@@ -92,7 +92,7 @@ fn tc_packets_that_fill_link(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static 
 }
 
 /// Formats a span in milliseconds or microseconds, as `tc` takes times.
-fn tc_time_word(span: Span) -> Result<String, &'static str> {
+fn tc_words_time(span: Span) -> Result<String, &'static str> {
     match span.ns() {
         ns if ns.is_multiple_of(1_000_000) => Ok(format!("{}ms", ns / 1_000_000)),
         ns if ns.is_multiple_of(1000) => Ok(format!("{}us", ns / 1000)),
@@ -101,7 +101,7 @@ fn tc_time_word(span: Span) -> Result<String, &'static str> {
 }
 
 /// Formats a probability in percent without a space, as `tc` takes probabilities.
-fn tc_percent_word(fraction: Fraction) -> String {
+fn tc_words_percent(fraction: Fraction) -> String {
     fraction.to_string().replace(' ', "")
 }
 

@@ -4,15 +4,15 @@
 //! well, and the rest of it is the gateway's. A lab file may name a fabric and add to its
 //! links what a fabric does not say.
 
-mod file;
 mod keys;
-mod link;
-mod path;
-mod port;
 mod preset;
+mod site_link;
+mod site_port;
+mod topology_file;
+mod topology_path;
 
-pub use file::{FileError, Host, Topology, file_device_of_site};
-pub use link::SiteLink;
-pub use path::{LinkPath, PathPlace, SITES_MAX, site_addresses};
-pub use port::SitePort;
 pub use preset::{Preset, presets};
+pub use site_link::SiteLink;
+pub use site_port::SitePort;
+pub use topology_file::{FileError, Host, Topology, topology_file_device};
+pub use topology_path::{PathPlace, SITES_MAX, TopologyPath, topology_path_site_addresses};

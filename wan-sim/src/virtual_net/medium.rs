@@ -1,8 +1,8 @@
 //! The medium between all sockets: the network's state, and the clock that it lives by.
 
 use super::net_clock::NetClock;
-use super::state::{Datagram, NetState};
-use crate::lock::lock_ignoring_poison;
+use super::net_state::{Datagram, NetState};
+use crate::mutex::lock_mutex;
 use bytes::Bytes;
 use quinn::udp::Transmit;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ impl Medium {
 
     /// Locks the state of the network.
     pub(super) fn lock_state(&self) -> MutexGuard<'_, NetState> {
-        lock_ignoring_poison(&self.state)
+        lock_mutex(&self.state)
     }
 
     /// Sends every segment of `transmit` from `source`, each with a fate of its own, and wakes the

@@ -9,10 +9,10 @@ mod error;
 mod medium;
 mod net;
 mod net_clock;
+mod net_state;
 #[cfg(feature = "topology")]
 mod sites;
-mod socket;
-mod state;
+mod virtual_socket;
 
 pub use error::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered};
 pub use net::VirtualNet;

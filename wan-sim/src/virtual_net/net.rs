@@ -3,8 +3,8 @@
 use super::error::{BindError, NoLink, Undelivered};
 use super::medium::Medium;
 use super::net_clock::NetClock;
-use super::socket::VirtualSocket;
-use super::state::{HostPort, Inbox};
+use super::net_state::{HostPort, Inbox};
+use super::virtual_socket::VirtualSocket;
 use crate::{
     CrossReport, EmulatedLink, FateCounters, LinkEvent, LinkSpec, TraceRecord, VirtualExecutor,
 };

@@ -1,7 +1,7 @@
 //! A lab or fabric file on the virtual network.
 
 use super::net::VirtualNet;
-use crate::topology::{PathPlace, Topology, site_addresses};
+use crate::topology::{PathPlace, Topology, topology_path_site_addresses};
 use std::net::IpAddr;
 
 impl VirtualNet {
@@ -10,7 +10,7 @@ impl VirtualNet {
     ///
     /// Equal arrivals meet equal fates here and in `wan-sim lab`.
     pub fn lay_out_sites(&self, topology: &Topology) -> Vec<IpAddr> {
-        let address = |site: usize| IpAddr::V4(site_addresses(site).0);
+        let address = |site: usize| IpAddr::V4(topology_path_site_addresses(site).0);
         let mut state = self.medium.lock_state();
         for path in topology.paths() {
             let link = path.build_link();

@@ -1,8 +1,8 @@
 //! The executor: it polls woken tasks in order, and moves the clock when none can go on.
 
-use super::clock::VirtualClock;
-use super::timer::SleepTimer;
-use crate::lock::lock_ignoring_poison;
+use super::sleep_timer::SleepTimer;
+use super::virtual_clock::VirtualClock;
+use crate::mutex::lock_mutex;
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -64,7 +64,7 @@ impl Wake for ExecutorWaker {
     fn wake(self: Arc<Self>) {
         if !self.woken.swap(true, Ordering::Relaxed) {
             let ready = Arc::clone(&self.ready);
-            lock_ignoring_poison(&ready).push_back(self);
+            lock_mutex(&ready).push_back(self);
         }
     }
 }
@@ -108,7 +108,7 @@ impl VirtualExecutor {
         let waker = Waker::from(Arc::clone(&wakeable));
         wakeable.wake();
         let done = loop {
-            let next = lock_ignoring_poison(&self.shared.ready).pop_front();
+            let next = lock_mutex(&self.shared.ready).pop_front();
             let Some(next) = next else {
                 if self.shared.clock.jump_to_next_timer() {
                     continue;
@@ -125,7 +125,7 @@ impl VirtualExecutor {
         };
         // Tasks may hold this very clock. Dropping a task may wake or begin another.
         loop {
-            let tasks = std::mem::take(&mut *lock_ignoring_poison(&self.shared.tasks));
+            let tasks = std::mem::take(&mut *lock_mutex(&self.shared.tasks));
             if tasks.is_empty() {
                 return done;
             }
@@ -137,7 +137,7 @@ impl VirtualExecutor {
         let task = self.shared.tasks_made.fetch_add(1, Ordering::Relaxed) + 1;
         let waker = Waker::from(self.new_wakeable(task));
         waker.wake_by_ref();
-        lock_ignoring_poison(&self.shared.tasks).insert(task, Task { future: Some(future), waker });
+        lock_mutex(&self.shared.tasks).insert(task, Task { future: Some(future), waker });
     }
 
     /// Makes the wake-up handle of the task with number `task`.
@@ -148,14 +148,14 @@ impl VirtualExecutor {
 
     /// Polls the task with number `id` once, and removes it when it is done.
     fn poll_task(&self, id: u64) {
-        let mut tasks = lock_ignoring_poison(&self.shared.tasks);
+        let mut tasks = lock_mutex(&self.shared.tasks);
         // It may have ended, and been woken once more.
         let Some(task) = tasks.get_mut(&id) else { return };
         let Some(mut future) = task.future.take() else { return };
         let waker = task.waker.clone();
         drop(tasks);
         let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
-        let mut tasks = lock_ignoring_poison(&self.shared.tasks);
+        let mut tasks = lock_mutex(&self.shared.tasks);
         match polled {
             Poll::Ready(()) => drop(tasks.remove(&id)),
             Poll::Pending => {

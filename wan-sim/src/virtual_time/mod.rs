@@ -5,12 +5,12 @@
 //! tokio's paused clock does the same in steps of a millisecond, which distorts short round
 //! trips and lets packets arrive in bursts.
 
-mod clock;
 mod executor;
-mod timer;
+mod sleep_timer;
+mod virtual_clock;
 
 pub use executor::{ExecutorStalled, VirtualExecutor};
-pub use timer::SleepTimer;
+pub use sleep_timer::SleepTimer;
 
 #[cfg(test)]
 mod tests;

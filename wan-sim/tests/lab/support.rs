@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use wan_sim::lab::{Lab, LabError, LinkStatus, namespace_name};
+use wan_sim::lab::{LabError, LinkStatus, RunningLab, namespace_name};
 use wan_sim::recording::Recorder;
 use wan_sim::topology::Topology;
 
@@ -33,8 +33,8 @@ pub fn prefix() -> String {
     format!("wstest-{}-{lab}-", std::process::id())
 }
 
-pub fn start(topology: &Topology, prefix: &str, recorder: Option<Recorder>) -> Option<Lab> {
-    match Lab::start(topology, prefix, recorder) {
+pub fn start(topology: &Topology, prefix: &str, recorder: Option<Recorder>) -> Option<RunningLab> {
+    match RunningLab::start(topology, prefix, recorder) {
         Ok(lab) => Some(lab),
         Err(error @ LabError::Unprivileged { .. }) => {
             skip(error);
@@ -71,7 +71,7 @@ pub fn receive(socket: &UdpSocket, packets: usize) {
     }
 }
 
-pub fn seen(lab: &Lab, from: &str) -> LinkStatus {
+pub fn seen(lab: &RunningLab, from: &str) -> LinkStatus {
     lab.status().into_iter().find(|link| link.from.as_deref() == Some(from)).unwrap()
 }
 

@@ -1,22 +1,22 @@
 //! `cargo xtask bench congestion`: links whose rate gateways do not know, in virtual time.
 
-use super::page::Page;
+use super::bench_page::BenchPage;
 use crate::command_line::{CommandFailure, CommandLine};
 use serde_json::Value;
 use std::path::Path;
 
 /// Runs `cargo xtask bench congestion`: measures all links of the matrix.
-pub(super) fn measure_congestion(root: &Path) -> Result<Page, CommandFailure> {
+pub(super) fn measure_congestion(root: &Path) -> Result<BenchPage, CommandFailure> {
     measure_congestion_matrix(root, &[])
 }
 
 /// Runs `cargo xtask bench congestion --quick`: measures the links whose transfers are small.
-pub(super) fn measure_congestion_quick(root: &Path) -> Result<Page, CommandFailure> {
+pub(super) fn measure_congestion_quick(root: &Path) -> Result<BenchPage, CommandFailure> {
     measure_congestion_matrix(root, &["--quick"])
 }
 
 /// Measures a matrix of links, and returns its page. Targets that are not met are named.
-fn measure_congestion_matrix(root: &Path, flags: &[&str]) -> Result<Page, CommandFailure> {
+fn measure_congestion_matrix(root: &Path, flags: &[&str]) -> Result<BenchPage, CommandFailure> {
     let words = ["run", "--quiet", "--package", "scenarios", "--bin", "congestion", "--", "--json"];
     let line = CommandLine::cargo(&[&words[..], flags].concat());
     let (status, text) = line.capture(root)?;
@@ -30,5 +30,5 @@ fn measure_congestion_matrix(root: &Path, flags: &[&str]) -> Result<Page, Comman
     }
     let missed = json["missed"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let missed = missed.map(str::to_owned).collect();
-    Ok(Page { title: "Links of unknown rate", text, json: Some(json), missed })
+    Ok(BenchPage { title: "Links of unknown rate", text, json: Some(json), missed })
 }

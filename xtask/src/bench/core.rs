@@ -1,12 +1,12 @@
 //! Benches of the collectives core: `cargo xtask bench plan`, `reduce` and `shape`.
 
-use super::page::Page;
+use super::bench_page::BenchPage;
 use crate::command_line::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// Runs `cargo xtask bench reduce`: times the reduction kernels beside a plain loop. Fails when the
 /// local reduction of eight ranks is slower than the bench asks for.
-pub(super) fn measure_core_reduce(root: &Path) -> Result<Page, CommandFailure> {
+pub(super) fn measure_core_reduce(root: &Path) -> Result<BenchPage, CommandFailure> {
     let line = CommandLine::cargo(&["bench", "-q", "-p", "hier-collectives", "--bench", "reduce"]);
     let (status, table) = line.capture(root)?;
     if !status.success() {
@@ -19,23 +19,23 @@ pub(super) fn measure_core_reduce(root: &Path) -> Result<Page, CommandFailure> {
          the bench fails.\n\n```text\n{}\n```\n",
         table.trim()
     );
-    Ok(Page::new("The reduction kernels", text))
+    Ok(BenchPage::new("The reduction kernels", text))
 }
 
 /// Runs `cargo xtask bench shape`: counts the WAN bytes of the hierarchy and of its controls.
-pub(super) fn measure_core_shape(root: &Path) -> Result<Page, CommandFailure> {
+pub(super) fn measure_core_shape(root: &Path) -> Result<BenchPage, CommandFailure> {
     let run = ["run", "--quiet", "--package", "scenarios", "--bin", "shape"];
     let line = CommandLine::cargo(&run);
     let (status, text) = line.capture(root)?;
     if !status.success() {
         return Err(line.failure(&status));
     }
-    Ok(Page::new("What the hierarchy saves", text))
+    Ok(BenchPage::new("What the hierarchy saves", text))
 }
 
 /// Runs `cargo xtask bench plan`: plans large fabrics by the clock, then proves thousands of
 /// schedules. Fails when either misses its target.
-pub(super) fn measure_core_plan(root: &Path) -> Result<Page, CommandFailure> {
+pub(super) fn measure_core_plan(root: &Path) -> Result<BenchPage, CommandFailure> {
     let line = CommandLine::cargo(&["bench", "-q", "-p", "hier-collectives", "--bench", "plan"]);
     let (status, table) = line.capture(root)?;
     if !status.success() {
@@ -60,7 +60,7 @@ pub(super) fn measure_core_plan(root: &Path) -> Result<Page, CommandFailure> {
         table.trim(),
         proved.join("\n")
     );
-    Ok(Page::new("Plans of large fabrics", text))
+    Ok(BenchPage::new("Plans of large fabrics", text))
 }
 
 /// The beginning of the lines in which the plan's tests print what they proved. The bench ignores

@@ -1,6 +1,6 @@
 //! `cargo xtask bench fuzz`: every target for ten minutes, with libFuzzer.
 
-use super::page::Page;
+use super::bench_page::BenchPage;
 use crate::command_line::{CommandFailure, CommandLine};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,13 +21,16 @@ struct FuzzRun {
 }
 
 /// Runs `cargo xtask bench fuzz`: builds and runs all fuzz targets.
-pub(super) fn measure_fuzz(root: &Path) -> Result<Page, CommandFailure> {
+pub(super) fn measure_fuzz(root: &Path) -> Result<BenchPage, CommandFailure> {
     measure_fuzz_targets(root, &[])
 }
 
 /// Builds and runs the named fuzz targets, or all if `wanted` is empty, as many at once as there
 /// are cores. The page keeps the rows of other targets.
-pub(super) fn measure_fuzz_targets(root: &Path, wanted: &[&str]) -> Result<Page, CommandFailure> {
+pub(super) fn measure_fuzz_targets(
+    root: &Path,
+    wanted: &[&str],
+) -> Result<BenchPage, CommandFailure> {
     CommandLine::cargo(&["fuzz", "build", "--sanitizer", "none"]).run_to_success(root)?;
     let list = CommandLine::cargo(&["fuzz", "list"]);
     let (status, targets) = list.capture(root)?;
@@ -55,11 +58,12 @@ pub(super) fn measure_fuzz_targets(root: &Path, wanted: &[&str]) -> Result<Page,
     });
     let runs: Result<Vec<FuzzRun>, CommandFailure> =
         runs.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
-    let commit = super::page::page_program_output("git", &["rev-parse", "--short", "HEAD"]);
+    let commit =
+        super::bench_page::bench_page_program_output("git", &["rev-parse", "--short", "HEAD"]);
     let mut rows: BTreeMap<String, String> = read_fuzz_page_rows(root).collect();
     rows.extend(runs?.iter().map(|run| (run.target.clone(), run.table_row(&commit))));
     rows.retain(|target, _| targets.lines().any(|line| line == target));
-    Ok(Page::new("Fuzzing", fuzz_table(&rows) + &earlier_fuzz_findings(root)))
+    Ok(BenchPage::new("Fuzzing", fuzz_table(&rows) + &earlier_fuzz_findings(root)))
 }
 
 /// Runs one fuzz target from its seeds for [`FUZZ_SECONDS`]. Repeats each finding to confirm it.

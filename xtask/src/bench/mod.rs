@@ -1,20 +1,20 @@
 //! `cargo xtask bench NAME`: figures for the documents, with where they come from.
 
+mod bench_page;
 mod congestion;
 mod core;
-mod efficiency;
-mod faults;
+mod efficiency_bench;
+mod faults_bench;
 mod fuzz;
-mod hostile;
+mod hostile_bench;
 mod network;
-mod page;
-mod quickstart;
-mod simulate;
-mod train;
+mod quickstart_bench;
+mod simulate_bench;
+mod train_bench;
 
 use crate::command_line::CommandFailure;
-use network::{cost, wan, wan_sim};
-use page::{Page, page_git_commit, page_machine_description};
+use bench_page::{BenchPage, bench_page_git_commit, bench_page_machine};
+use network::{cost, wan, wan_sim_bench};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ struct Bench {
     /// Path of its page below `docs/results`, without the extension.
     page: &'static str,
     /// Function that measures, given the root of the workspace.
-    measure: fn(&Path) -> Result<Page, CommandFailure>,
+    measure: fn(&Path) -> Result<BenchPage, CommandFailure>,
 }
 
 /// All benches of `cargo xtask bench`, each with its result page and the function that measures.
@@ -36,19 +36,27 @@ const BENCHES: [Bench; 15] = [
         page: "congestion/quick",
         measure: congestion::measure_congestion_quick,
     },
-    Bench { name: "efficiency", page: "efficiency", measure: efficiency::measure_efficiency },
-    Bench { name: "faults", page: "faults", measure: faults::measure_faults },
+    Bench {
+        name: "efficiency",
+        page: "efficiency",
+        measure: efficiency_bench::measure_efficiency_bench,
+    },
+    Bench { name: "faults", page: "faults", measure: faults_bench::measure_faults_bench },
     Bench { name: "fuzz", page: "fuzz", measure: fuzz::measure_fuzz },
-    Bench { name: "hostile", page: "hostile", measure: hostile::measure_hostile },
+    Bench { name: "hostile", page: "hostile", measure: hostile_bench::measure_hostile_bench },
     Bench { name: "plan", page: "plan", measure: core::measure_core_plan },
-    Bench { name: "quickstart", page: "quickstart", measure: quickstart::measure_quickstart },
+    Bench {
+        name: "quickstart",
+        page: "quickstart",
+        measure: quickstart_bench::measure_quickstart_bench,
+    },
     Bench { name: "reduce", page: "reduce", measure: core::measure_core_reduce },
     Bench { name: "shape", page: "shape", measure: core::measure_core_shape },
-    Bench { name: "simulate", page: "simulate", measure: simulate::measure_simulate },
-    Bench { name: "train", page: "train", measure: train::measure_train },
+    Bench { name: "simulate", page: "simulate", measure: simulate_bench::measure_simulate_bench },
+    Bench { name: "train", page: "train", measure: train_bench::measure_train_bench },
     Bench { name: "wan", page: "wan/whole", measure: wan::measure_wan },
     Bench { name: "wan --quick", page: "wan/quick", measure: wan::measure_wan_quick },
-    Bench { name: "wan-sim", page: "wan-sim", measure: wan_sim::measure_wan_sim },
+    Bench { name: "wan-sim", page: "wan-sim", measure: wan_sim_bench::measure_wan_sim_bench },
 ];
 
 /// Runs a bench and writes its page; `None` if no bench has that name.
@@ -67,11 +75,11 @@ pub fn bench_fuzz_targets(targets: &[&str]) -> ExitCode {
 fn run_bench_and_write_page(
     page_name: &str,
     name: &str,
-    measure: impl Fn(&Path) -> Result<Page, CommandFailure>,
+    measure: impl Fn(&Path) -> Result<BenchPage, CommandFailure>,
 ) -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
     // Read before the measurement, since files may change meanwhile.
-    let (command, commit) = (format!("cargo xtask bench {name}"), page_git_commit());
+    let (command, commit) = (format!("cargo xtask bench {name}"), bench_page_git_commit());
     let page = match measure(root) {
         Ok(page) => page,
         Err(failure) => {
@@ -79,7 +87,7 @@ fn run_bench_and_write_page(
             return ExitCode::FAILURE;
         }
     };
-    let machine = page_machine_description();
+    let machine = bench_page_machine();
     let text = format!(
         "# {}\n\nWritten by `{command}` at commit {commit}, on {machine}.\n\n{}",
         page.title, page.text,
@@ -109,7 +117,7 @@ fn run_bench_and_write_page(
 /// Runs a short version of the bench `train` and prints the figures; no page is written.
 pub fn show_train_bench_quick() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
-    match train::measure_train_quick(root) {
+    match train_bench::measure_train_bench_quick(root) {
         Ok(page) => {
             println!("{}", page.text);
             ExitCode::SUCCESS

@@ -1,9 +1,9 @@
 //! The packages that `cargo xtask package` made last: they unpack, and their programs run.
 
-use super::check::{check_scratch_folder, deploy_check_failure, skip_check};
+use super::deploy_check::{deploy_check_failure, deploy_check_scratch_folder, skip_deploy_check};
 use crate::command_line::{CommandFailure, CommandLine};
+use crate::installed_programs::is_program_installed;
 use crate::package::{package_architecture, packages_folder};
-use crate::programs::is_program_installed;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use serde_json::Value;
@@ -19,13 +19,13 @@ pub fn check_built_packages(
 ) -> Result<(), CommandFailure> {
     let dist = packages_folder(workspace);
     if !dist.join("SHA256SUMS").is_file() {
-        skip_check(tally, "packages: none; make them by `cargo xtask package`");
+        skip_deploy_check(tally, "packages: none; make them by `cargo xtask package`");
         return Ok(());
     }
     let sums = CommandLine::in_path(&["sha256sum", "--check", "--strict", "SHA256SUMS"]);
     sums.in_folder(&dist).run_to_success(&workspace.root)?;
     tally.passed += 1;
-    let scratch = check_scratch_folder(workspace, "packages")?;
+    let scratch = deploy_check_scratch_folder(workspace, "packages")?;
     if is_program_installed("dpkg-deb") {
         let package = find_built_package_file(&dist, ".deb")?;
         let inside = scratch.join("deb");
@@ -39,7 +39,7 @@ pub fn check_built_packages(
         compile_example_of_built_package(workspace, &inside)?;
         tally.passed += 3;
     } else {
-        skip_check(tally, "packages: no dpkg-deb unpacks the Debian package");
+        skip_deploy_check(tally, "packages: no dpkg-deb unpacks the Debian package");
     }
     let root = unpack_built_image(
         workspace,
@@ -52,7 +52,10 @@ pub fn check_built_packages(
         expect_built_package_version(workspace, &CommandLine::in_path(&run))?;
         tally.passed += 1;
     } else {
-        skip_check(tally, "packages: this user may not run the image's program in its own root");
+        skip_deploy_check(
+            tally,
+            "packages: this user may not run the image's program in its own root",
+        );
     }
     Ok(())
 }
@@ -80,7 +83,7 @@ fn compile_example_of_built_package(
 /// Unpacks the layer of an image as a runtime does: from the index over the manifest. Returns the
 /// folder of its files.
 fn unpack_built_image(workspace: &Workspace, archive: &str) -> Result<PathBuf, CommandFailure> {
-    let scratch = check_scratch_folder(workspace, "image")?;
+    let scratch = deploy_check_scratch_folder(workspace, "image")?;
     let (layout, files) = (scratch.join("layout"), scratch.join("files"));
     unpack_built_package(workspace, archive, &layout)?;
     unpack_built_package(workspace, &built_package_layer_path(&layout)?, &files)?;

@@ -1,9 +1,9 @@
 //! The Kubernetes manifests: rendered by kubectl, then judged by the schemas of the API, and by
 //! rules that a schema does not know.
 
-use super::check::{check_scratch_folder, deploy_check_failure, skip_check};
+use super::deploy_check::{deploy_check_failure, deploy_check_scratch_folder, skip_deploy_check};
 use crate::command_line::{CommandFailure, CommandLine};
-use crate::programs::is_program_installed;
+use crate::installed_programs::is_program_installed;
 use crate::python;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
@@ -42,10 +42,13 @@ const POD_LINES: [&str; 9] = [
 /// Renders all overlays and checks each.
 pub fn check_kubernetes(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
     if !is_program_installed("kubectl") {
-        skip_check(tally, "kubernetes: kubectl, which renders the manifests, is not installed");
+        skip_deploy_check(
+            tally,
+            "kubernetes: kubectl, which renders the manifests, is not installed",
+        );
         return Ok(());
     }
-    let scratch = check_scratch_folder(workspace, "kubernetes")?;
+    let scratch = deploy_check_scratch_folder(workspace, "kubernetes")?;
     let mut rendered = Vec::new();
     for (overlay, kinds) in OVERLAYS {
         let folder = format!("configs/deploy/kubernetes/{overlay}");
@@ -67,7 +70,10 @@ pub fn check_kubernetes(workspace: &Workspace, tally: &mut Tally) -> Result<(), 
     match python::install_python_tool(&workspace.root, SCHEMAS_PACKAGE, "kubernetes-validate") {
         Ok(validate) => validate_kubernetes_schemas(&workspace.root, &validate, &rendered, tally),
         Err(failure) => {
-            skip_check(tally, &format!("kubernetes: no schemas of the API: {}", failure.why));
+            skip_deploy_check(
+                tally,
+                &format!("kubernetes: no schemas of the API: {}", failure.why),
+            );
             Ok(())
         }
     }

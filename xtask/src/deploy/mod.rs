@@ -4,18 +4,18 @@
 //! skipped by name.
 
 mod built_packages;
-mod check;
+mod deploy_check;
 mod kubernetes;
 mod slurm;
 mod systemd;
 
 use crate::command_line::{CommandFailure, CommandLine};
-use crate::programs::is_program_installed;
-use crate::stages::stage_runner::{self, Stage, StageWork};
+use crate::installed_programs::is_program_installed;
+use crate::stages::stage_run::{self, Stage, StageWork};
 use crate::stages::test_stages::check_example_configs_stage;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use check::skip_check;
+use deploy_check::skip_deploy_check;
 use std::process::ExitCode;
 
 /// The stage of `cargo xtask deploy` that builds the program, which must accept all config files.
@@ -23,7 +23,7 @@ const FILES_STAGE: Stage = Stage {
     name: "files",
     purpose: "`landbridge check` accepts the config files; shells accept the scripts",
     seconds: 60,
-    work: StageWork::InTurn(check_deploy_files),
+    work: StageWork::InTurn(judge_deploy_files),
 };
 /// The stage of `cargo xtask deploy` that checks the systemd unit.
 const SYSTEMD_STAGE: Stage = Stage {
@@ -44,7 +44,7 @@ const COMPOSE_STAGE: Stage = Stage {
     name: "compose",
     purpose: "Docker Compose reads its file",
     seconds: 2,
-    work: StageWork::InTurn(check_compose),
+    work: StageWork::InTurn(check_deploy_compose),
 };
 /// The stage of `cargo xtask deploy` that runs the example job over two partitions of Slurm.
 const SLURM_STAGE: Stage = Stage {
@@ -65,11 +65,11 @@ const PACKAGES_STAGE: Stage = Stage {
 pub fn run_deploy() -> ExitCode {
     let stages =
         [FILES_STAGE, SYSTEMD_STAGE, KUBERNETES_STAGE, COMPOSE_STAGE, SLURM_STAGE, PACKAGES_STAGE];
-    stage_runner::run_stages("cargo xtask deploy", &Workspace::current(false), &stages)
+    stage_run::run_stages("cargo xtask deploy", &Workspace::current(false), &stages)
 }
 
 /// Builds the program, has it check all config files, and has the shells parse all scripts.
-fn check_deploy_files(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
+fn judge_deploy_files(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
     CommandLine::cargo(&["build", "--package", "landbridge"]).run_to_success(&workspace.root)?;
     check_example_configs_stage(workspace)?;
     tally.passed += 1;
@@ -83,13 +83,13 @@ fn check_deploy_files(workspace: &Workspace, tally: &mut Tally) -> Result<(), Co
 }
 
 /// Has Docker Compose read its file.
-fn check_compose(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
+fn check_deploy_compose(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
     let file = "configs/deploy/compose/compose.yaml";
     let version = CommandLine::in_path(&["docker", "compose", "version"]);
     let has_compose = is_program_installed("docker")
         && version.capture(&workspace.root).is_ok_and(|(status, _)| status.success());
     if !has_compose {
-        skip_check(tally, "compose: Docker Compose is not installed");
+        skip_deploy_check(tally, "compose: Docker Compose is not installed");
         return Ok(());
     }
     let words = ["docker", "compose", "--file", file, "--profile", "bench", "config", "--quiet"];

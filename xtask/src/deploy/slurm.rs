@@ -1,9 +1,9 @@
 //! The Slurm job over two partitions, on a cluster of this host's own: a real controller, and two
 //! nodes that are both this host.
 
-use super::check::{deploy_check_failure, is_root, skip_check};
+use super::deploy_check::{deploy_check_failure, is_deploy_check_root, skip_deploy_check};
 use crate::command_line::{CommandFailure, CommandLine};
-use crate::programs::is_program_installed;
+use crate::installed_programs::is_program_installed;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use std::net::TcpListener;
@@ -46,11 +46,11 @@ pub fn check_slurm(workspace: &Workspace, tally: &mut Tally) -> Result<(), Comma
     let missing: Vec<&str> =
         PROGRAMS.into_iter().filter(|program| !is_program_installed(program)).collect();
     if !missing.is_empty() {
-        skip_check(tally, &format!("slurm: not installed: {}", missing.join(", ")));
+        skip_deploy_check(tally, &format!("slurm: not installed: {}", missing.join(", ")));
         return Ok(());
     }
-    if !is_root(workspace) {
-        skip_check(tally, "slurm: daemons of a cluster take root");
+    if !is_deploy_check_root(workspace) {
+        skip_deploy_check(tally, "slurm: daemons of a cluster take root");
         return Ok(());
     }
     // The path of MUNGE's socket must be short, and its folder root's alone.

@@ -1,8 +1,10 @@
 //! The systemd unit, the user and the folder, judged by systemd's own programs.
 
-use super::check::{check_scratch_folder, deploy_check_failure, is_root, skip_check};
+use super::deploy_check::{
+    deploy_check_failure, deploy_check_scratch_folder, is_deploy_check_root, skip_deploy_check,
+};
 use crate::command_line::{CommandFailure, CommandLine};
-use crate::programs::is_program_installed;
+use crate::installed_programs::is_program_installed;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use std::path::Path;
@@ -13,7 +15,7 @@ const EXPOSURE_TENTHS_MAX: &str = "30";
 
 /// Verifies the unit, limits its exposure, and makes user and folder below a root of their own.
 pub fn check_systemd(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
-    let scratch = check_scratch_folder(workspace, "systemd")?;
+    let scratch = deploy_check_scratch_folder(workspace, "systemd")?;
     let source = workspace.root.join("configs/deploy/systemd");
     if is_program_installed("systemd-analyze") {
         let unit = scratch.join("landbridge@east.service");
@@ -30,18 +32,21 @@ pub fn check_systemd(workspace: &Workspace, tally: &mut Tally) -> Result<(), Com
         CommandLine::in_path(&words).run_to_success(&workspace.root)?;
         tally.passed += 2;
     } else {
-        skip_check(tally, "systemd: systemd-analyze is not installed");
+        skip_deploy_check(tally, "systemd: systemd-analyze is not installed");
     }
     if is_program_installed("systemd-sysusers")
         && is_program_installed("systemd-tmpfiles")
-        && is_root(workspace)
+        && is_deploy_check_root(workspace)
     {
         make_systemd_user_and_folder(workspace, &source, &scratch.join("root"))?;
         tally.passed += 1;
     } else {
-        skip_check(tally, "systemd: user and folder take root, systemd-sysusers and -tmpfiles");
+        skip_deploy_check(
+            tally,
+            "systemd: user and folder take root, systemd-sysusers and -tmpfiles",
+        );
     }
-    skip_check(tally, "systemd: no system is booted for the unit");
+    skip_deploy_check(tally, "systemd: no system is booted for the unit");
     Ok(())
 }
 

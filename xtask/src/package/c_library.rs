@@ -1,7 +1,7 @@
 //! The library for programs in C: built, named as programs ask for it, and described for pkg-config.
 
 use super::file_tree::{FileTree, READABLE, file_tree_failure};
-use super::program::{Program, ProgramBuildSettings};
+use super::program_build::{Program, ProgramBuildSettings};
 use crate::command_line::{CommandFailure, CommandLine};
 use std::path::{Path, PathBuf};
 
@@ -110,7 +110,7 @@ fn describe_c_library(prefix: &str, library: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::programs::is_program_installed;
+    use crate::installed_programs::is_program_installed;
     use std::process::Command;
 
     #[test]

@@ -1,8 +1,8 @@
 //! A Debian package: an ar archive of a version, a tar of control files and a tar of files.
 
 use super::archive::{ar_archive, gzip_archive, tar_archive};
-use super::checksum::md5_checksum;
 use super::file_tree::{EXECUTABLE, FileTree, READABLE};
+use super::package_checksum::md5_package_checksum;
 use crate::command_line::CommandFailure;
 
 /// The fields of a package's control file that depend on the build.
@@ -29,7 +29,7 @@ pub fn deb_package(
     let mut bytes = 0;
     for (path, content) in tree.files() {
         bytes += content.len();
-        sums += &format!("{}  {path}\n", md5_checksum(content)?);
+        sums += &format!("{}  {path}\n", md5_package_checksum(content)?);
     }
     let mut files = FileTree::default();
     files.add_file("control", READABLE, describe_deb_package(control, bytes.div_ceil(1024)));

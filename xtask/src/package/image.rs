@@ -4,8 +4,8 @@
 //! versions of `docker load` take it.
 
 use super::archive::{gzip_archive, tar_archive};
-use super::checksum::sha256_checksum;
 use super::file_tree::{FileTree, READABLE};
+use super::package_checksum::sha256_package_checksum;
 use super::source_time::SourceTime;
 use crate::command_line::CommandFailure;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ struct ImageBlobs {
 impl ImageBlobs {
     /// Adds a blob. Returns its descriptor.
     fn add(&mut self, media_type: &str, bytes: Vec<u8>) -> Result<Value, CommandFailure> {
-        let (digest, size) = (sha256_checksum(&bytes)?, bytes.len());
+        let (digest, size) = (sha256_package_checksum(&bytes)?, bytes.len());
         self.tree.add_file(&format!("blobs/sha256/{digest}"), READABLE, bytes);
         Ok(json!({"mediaType": media_type, "digest": format!("sha256:{digest}"), "size": size}))
     }
@@ -45,7 +45,7 @@ impl ImageBlobs {
 ///
 /// # Errors
 /// A digest cannot be made.
-pub fn oci_image_archive(
+pub fn package_oci_image(
     image: &ImageDescription<'_>,
     root: &FileTree,
 ) -> Result<Vec<u8>, CommandFailure> {
@@ -70,7 +70,7 @@ pub fn oci_image_archive(
             "StopSignal": "SIGTERM",
             "Labels": labels,
         },
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", sha256_checksum(&layer)?)]},
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", sha256_package_checksum(&layer)?)]},
         "history": [{"created": time.text, "created_by": "cargo xtask package"}],
     });
     let mut blobs = ImageBlobs::default();
@@ -119,7 +119,7 @@ mod tests {
         };
         let mut root = FileTree::default();
         root.add_file("usr/bin/landbridge", EXECUTABLE, text);
-        oci_image_archive(&image, &root).unwrap_or_else(|why| panic!("{}", why.why))
+        package_oci_image(&image, &root).unwrap_or_else(|why| panic!("{}", why.why))
     }
 
     /// Returns the files of a tar archive whose paths are short.
@@ -143,7 +143,7 @@ mod tests {
         let digest = descriptor["digest"].as_str().and_then(|text| text.strip_prefix("sha256:"));
         let digest = digest.expect("a digest");
         let bytes = files[&format!("blobs/sha256/{digest}")].clone();
-        assert_eq!(sha256_checksum(&bytes).ok().as_deref(), Some(digest));
+        assert_eq!(sha256_package_checksum(&bytes).ok().as_deref(), Some(digest));
         assert_eq!(descriptor["size"].as_u64(), u64::try_from(bytes.len()).ok());
         bytes
     }
@@ -160,7 +160,7 @@ mod tests {
         let mut plain = Vec::new();
         let mut decoder = flate2::read::GzDecoder::new(&*layer);
         std::io::Read::read_to_end(&mut decoder, &mut plain).expect("gzip");
-        let diff = format!("sha256:{}", sha256_checksum(&plain).unwrap_or_default());
+        let diff = format!("sha256:{}", sha256_package_checksum(&plain).unwrap_or_default());
         assert_eq!(config["rootfs"]["diff_ids"][0], diff);
         assert_eq!(untar(&plain)["usr/bin/landbridge"], b"text");
     }

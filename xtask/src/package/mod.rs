@@ -1,35 +1,35 @@
 //! `cargo xtask package`: wheel, Debian package, tarball, image and list of parts, with checksums.
 //!
 //! [`run_package`] builds the program, has it write its manual pages and completions, and lays out
-//! the files of each package ([`contents`]). The archives are written here, byte for byte the same
+//! the files of each package ([`package_contents`]). The archives are written here, byte for byte the same
 //! each time: they carry the time of the last commit, sorted entries and fixed owners.
 
 mod archive;
 mod c_library;
-mod checksum;
-mod contents;
 mod deb;
 mod file_tree;
 mod image;
-mod program;
+mod package_checksum;
+mod package_contents;
+mod program_build;
 mod sbom;
 mod source_time;
 
 use crate::command_line::{CommandFailure, CommandLine};
-use crate::programs::is_program_installed;
+use crate::installed_programs::is_program_installed;
 use crate::python;
 use crate::workspace::Workspace;
 use archive::{gzip_archive, tar_archive};
 use c_library::build_c_library;
-use checksum::sha256_checksum;
-use contents::{
-    GeneratedContents, c_tarball_contents, debian_contents, generate_contents, image_contents,
-    tarball_contents,
-};
 use deb::{DebControl, deb_package};
 use file_tree::file_tree_failure;
-use image::{ImageDescription, oci_image_archive};
-use program::{Program, ProgramBuildSettings};
+use image::{ImageDescription, package_oci_image};
+use package_checksum::sha256_package_checksum;
+use package_contents::{
+    GeneratedContents, c_tarball_package_contents, debian_package_contents,
+    generate_package_contents, image_package_contents, tarball_package_contents,
+};
+use program_build::{Program, ProgramBuildSettings};
 use source_time::SourceTime;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ fn make_packages(workspace: &Workspace, is_verified: bool) -> Result<PathBuf, Co
     println!();
     for (name, bytes) in &packages {
         write_package_file(&dist.join(name), bytes)?;
-        sums += &format!("{}  {name}\n", sha256_checksum(bytes)?);
+        sums += &format!("{}  {name}\n", sha256_package_checksum(bytes)?);
         println!("{:>12} bytes  {name}", bytes.len());
     }
     write_package_file(&dist.join("SHA256SUMS"), sums.as_bytes())?;
@@ -106,13 +106,13 @@ fn build_packages(
     let settings = ProgramBuildSettings { root, folder, time };
     let program = settings.build_program()?;
     let portable = settings.build_static_program()?;
-    let generated = generate_contents(root, &program, folder)?;
+    let generated = generate_package_contents(root, &program, folder)?;
     let metadata = sbom::sbom_cargo_metadata(root, &package_rust_target())?;
     let mut packages = Packages::new();
     let c_library = build_c_library(&settings)?;
     let architecture = package_architecture();
     let library = format!("{}-linux-gnu", std::env::consts::ARCH);
-    let files = debian_contents(root, &program, &generated, &c_library, &library)?;
+    let files = debian_package_contents(root, &program, &generated, &c_library, &library)?;
     let scripts = read_package_scripts(root)?;
     let depends = debian_package_depends(&[&program, &c_library.shared]);
     let control = DebControl { version: VERSION, architecture, depends: &depends };
@@ -123,7 +123,7 @@ fn build_packages(
         std::env::consts::ARCH,
         package_libc_name(&c_library.shared)
     );
-    let files = c_tarball_contents(root, &c_library)?;
+    let files = c_tarball_package_contents(root, &c_library)?;
     packages.insert(
         format!("{name}.tar.gz"),
         gzip_archive(&tar_archive(&files, &format!("{name}/"), time.seconds)),
@@ -146,13 +146,13 @@ fn add_portable_packages(
 ) -> Result<(), CommandFailure> {
     let libc = package_libc_name(program);
     let name = format!("landbridge-{VERSION}-{}-linux-{libc}", std::env::consts::ARCH);
-    let files = tarball_contents(root, program, generated)?;
+    let files = tarball_package_contents(root, program, generated)?;
     let tarball = gzip_archive(&tar_archive(&files, &format!("{name}/"), time.seconds));
     packages.insert(format!("{name}.tar.gz"), tarball);
     let architecture = package_architecture();
     let name = format!("landbridge:{VERSION}");
     let description = ImageDescription { name: &name, version: VERSION, architecture, time };
-    let image = oci_image_archive(&description, &image_contents(root, program)?)?;
+    let image = package_oci_image(&description, &image_package_contents(root, program)?)?;
     packages.insert(format!("landbridge-{VERSION}-oci-{architecture}.tar"), image);
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The list of a program's parts (SBOM) in SPDX 2.3, from what cargo knows.
 
-use super::checksum::sha256_checksum;
 use super::file_tree::file_tree_failure;
+use super::package_checksum::sha256_package_checksum;
 use super::source_time::SourceTime;
 use crate::command_line::{CommandFailure, CommandLine};
 use serde_json::{Value, json};
@@ -28,7 +28,8 @@ pub fn sbom_document(
 ) -> Result<String, CommandFailure> {
     let lock = root.join("Cargo.lock");
     let lock = std::fs::read(&lock).map_err(|error| file_tree_failure(&lock, &error))?;
-    let document = describe_sbom_parts(metadata, "landbridge", time, &sha256_checksum(&lock)?);
+    let document =
+        describe_sbom_parts(metadata, "landbridge", time, &sha256_package_checksum(&lock)?);
     Ok(format!("{document:#}\n"))
 }
 

@@ -1,11 +1,11 @@
 //! `cargo xtask test` and `cargo xtask check`, stage by stage.
 
-use super::stage_runner::{self, Stage, StageWork};
+use super::stage_run::{self, Stage, StageWork};
 use super::test_programs::{self, TEST_ARGUMENTS, TestProgram};
 use crate::command_line::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{core_purity, faults, programs, python, quickstart, simulate};
+use crate::{core_purity, faults, installed_programs, python, quickstart_check, simulate};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -119,7 +119,7 @@ const MUTANTS_STAGE: Stage = Stage {
     seconds: 170,
     work: StageWork::InTurn(|workspace, _| {
         // The tests have built it, all features included.
-        simulate::find_mutants_in_scenarios(
+        simulate::simulate_all_mutants(
             &workspace.root,
             &workspace.landbridge.with_file_name("simulate"),
         )
@@ -154,7 +154,7 @@ const QUICKSTART_STAGE: Stage = Stage {
     purpose: "`landbridge quickstart`, short",
     seconds: 15,
     work: StageWork::InTurn(|workspace, tally| {
-        quickstart::check_quickstart(&workspace.root, &workspace.landbridge, tally)
+        quickstart_check::check_quickstart(&workspace.root, &workspace.landbridge, tally)
     }),
 };
 /// The stage that kills and stops real processes in mid-collective.
@@ -248,7 +248,7 @@ pub fn run_all_test_stages(flags: &[&str]) -> Option<ExitCode> {
     let title =
         if may_install { format!("{name}, which installs missing system packages") } else { name };
     let stages = all_stages(is_long);
-    Some(stage_runner::run_stages(&title, &Workspace::current(may_install), &stages))
+    Some(stage_run::run_stages(&title, &Workspace::current(may_install), &stages))
 }
 
 /// Returns which of the `known` flags are given; `None` where another one is.
@@ -259,7 +259,7 @@ fn known_flags<const N: usize>(flags: &[&str], known: [&str; N]) -> Option<[bool
 
 /// Runs `cargo xtask check`.
 pub fn run_fast_test_stages() -> ExitCode {
-    stage_runner::run_stages("cargo xtask check", &Workspace::current(false), &FAST_STAGES)
+    stage_run::run_stages("cargo xtask check", &Workspace::current(false), &FAST_STAGES)
 }
 
 /// Runs `cargo xtask python`: the tests of the Python package, which need nothing that other stages
@@ -270,7 +270,7 @@ pub fn run_python_test_stages(flags: &[&str]) -> Option<ExitCode> {
     let tests = if is_newest { PYTHON_STAGE } else { LONG_PYTHON_STAGE };
     let stages = if is_built { vec![tests] } else { vec![WHEEL_STAGE, tests] };
     let title = [&["cargo xtask python"], flags].concat().join(" ");
-    Some(stage_runner::run_stages(&title, &Workspace::current(false), &stages))
+    Some(stage_run::run_stages(&title, &Workspace::current(false), &stages))
 }
 
 /// Returns the command line of the simulation's tests, with `arguments` for the test runner.
@@ -325,7 +325,7 @@ fn check_test_tools(workspace: &Workspace) -> Result<(), CommandFailure> {
         }
     }
     if missing.is_empty() {
-        programs::find_programs(workspace.may_install);
+        installed_programs::find_installed_programs(workspace.may_install);
         return Ok(());
     }
     let describe = |(tool, remedy): &(&str, &str)| format!("\n  {tool} (install: {remedy})");

@@ -1,11 +1,11 @@
 //! Calls that post collectives on blocks. Arguments stand in the order of NCCL.
 
 use super::{PostArguments, PostElements};
+use crate::attached_group::AttachedGroup;
 use crate::ffi::arguments::{dtype_argument, reduction_argument};
 use crate::ffi::report::{ErrorReport, report};
 use crate::ffi::types::CallOptions;
-use crate::group::AttachedGroup;
-use crate::operation::OperationHandle;
+use crate::operation_handle::OperationHandle;
 use hier_collectives::descriptor::{Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use std::ffi::{c_int, c_void};

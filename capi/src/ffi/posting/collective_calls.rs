@@ -1,13 +1,13 @@
 //! Calls that post commits and collectives on whole buffers. Arguments stand in the order of NCCL.
 
 use super::{PostArguments, PostElements, finish_posting_call};
+use crate::attached_group::AttachedGroup;
 use crate::ffi::arguments::{
     call_options_argument, dtype_argument, group_argument, reduction_argument,
 };
 use crate::ffi::report::{ErrorReport, report};
 use crate::ffi::types::CallOptions;
-use crate::group::AttachedGroup;
-use crate::operation::OperationHandle;
+use crate::operation_handle::OperationHandle;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use std::ffi::{c_int, c_void};

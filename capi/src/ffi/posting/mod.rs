@@ -9,10 +9,10 @@ use super::arguments::{
     write_output_argument,
 };
 use super::types::CallOptions;
+use crate::attached_group::AttachedGroup;
 use crate::call_error::CallError;
-use crate::group::AttachedGroup;
-use crate::operation::OperationHandle;
-use crate::rank_memory::RankBuffers;
+use crate::operation_handle::OperationHandle;
+use crate::rank_memory::RankMemoryBuffers;
 use crate::rank_poster::CollectiveCall;
 use crate::raw::ForeignMemory;
 use gateway::client::CollectiveSpec;
@@ -128,7 +128,7 @@ impl PostArguments {
             unsafe { ForeignMemory::new(contribution.cast_mut(), given_bytes, "contribution") };
         // SAFETY: as above.
         let wanted = unsafe { ForeignMemory::new(result, got_bytes, "result") };
-        let buffers = RankBuffers {
+        let buffers = RankMemoryBuffers {
             dtype,
             contribution_bytes: given_bytes as u64,
             result_bytes: got_bytes as u64,

@@ -1,15 +1,15 @@
 //! Calls that post one end of a send. Arguments stand in the order of NCCL.
 
 use super::finish_posting_call;
+use crate::attached_group::AttachedGroup;
 use crate::call_error::CallError;
 use crate::ffi::arguments::{
     call_options_argument, count_argument_bytes, dtype_argument, group_argument,
 };
 use crate::ffi::report::{ErrorReport, report};
 use crate::ffi::types::CallOptions;
-use crate::group::AttachedGroup;
-use crate::operation::OperationHandle;
-use crate::rank_memory::RankBuffers;
+use crate::operation_handle::OperationHandle;
+use crate::rank_memory::RankMemoryBuffers;
 use crate::rank_poster::{SendCall, SendCallEnd};
 use crate::raw::ForeignMemory;
 use gateway::client::SendSpec;
@@ -93,16 +93,13 @@ impl SendArguments {
         let group = unsafe { group_argument(group) }?;
         // SAFETY: as above.
         let (timeout, _) = unsafe { call_options_argument(options) }?;
-        let spec = SendSpec {
-            peer: send_peer_argument(peer, group)?,
-            tag: send_tag_argument(tag)?,
-            timeout,
-        };
+        let spec =
+            SendSpec { peer: send_call_peer(peer, group)?, tag: send_call_tag(tag)?, timeout };
         let bytes = count_argument_bytes(count as u64, dtype)?;
         let name = if end == SendCallEnd::Sender { "contribution" } else { "result" };
         // SAFETY: as above.
         let memory = unsafe { ForeignMemory::new(buffer, bytes, name) }?;
-        let mut buffers = RankBuffers::empty(dtype);
+        let mut buffers = RankMemoryBuffers::empty(dtype);
         match end {
             SendCallEnd::Sender => {
                 (buffers.contribution, buffers.contribution_bytes) = (memory, bytes as u64);
@@ -121,7 +118,7 @@ impl SendArguments {
 ///
 /// # Errors
 /// The group has no such rank, or it is this one.
-fn send_peer_argument(peer: u32, group: &AttachedGroup) -> Result<RankId, CallError> {
+fn send_call_peer(peer: u32, group: &AttachedGroup) -> Result<RankId, CallError> {
     let info = group.info();
     if peer >= info.size {
         let last = info.size - 1;
@@ -135,7 +132,7 @@ fn send_peer_argument(peer: u32, group: &AttachedGroup) -> Result<RankId, CallEr
 }
 
 /// Returns the tag of a send; an error above 65535.
-fn send_tag_argument(tag: u32) -> Result<Tag, CallError> {
+fn send_call_tag(tag: u32) -> Result<Tag, CallError> {
     let invalid = |_| CallError::invalid(format!("tag {tag}: accepted: 0 to {}", u16::MAX));
     u16::try_from(tag).map(Tag).map_err(invalid)
 }

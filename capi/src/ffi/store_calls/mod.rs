@@ -2,15 +2,15 @@
 //!
 //! Arguments are checked and copied before a request is sent, and so are the places of its answer.
 
-pub(super) mod key_calls;
+pub(super) mod key_value_calls;
 pub(super) mod queue_calls;
-pub(super) mod value_calls;
+pub(super) mod returned_value_calls;
 
 use super::arguments::{
     OutputArgument, check_pointer_argument, group_argument, text_argument, timeout_argument,
 };
+use crate::attached_group::AttachedGroup;
 use crate::call_error::CallError;
-use crate::group::AttachedGroup;
 use crate::store_values::StoreValues;
 use gateway::client::{Store, StoreError};
 use hier_collectives::store::StoreRequestError;
@@ -23,7 +23,7 @@ use std::ptr;
 ///
 /// # Safety
 /// `group` is NULL, or comes from the library and is not closed before the call ends.
-unsafe fn ask_store<T: Send + 'static, F>(
+unsafe fn run_store_call<T: Send + 'static, F>(
     group: *mut AttachedGroup,
     timeout_s: c_double,
     request: impl FnOnce(Store) -> F,
@@ -121,6 +121,6 @@ unsafe fn store_value_argument(
 }
 
 /// Borrows the texts of keys in the form that the client in Rust takes.
-fn store_key_texts(keys: &[String]) -> Vec<&str> {
+fn store_key_argument_texts(keys: &[String]) -> Vec<&str> {
     keys.iter().map(String::as_str).collect()
 }

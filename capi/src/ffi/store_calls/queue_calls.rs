@@ -1,9 +1,9 @@
 //! Calls about the queues of a store.
 
-use super::{StoreValuesArgument, ask_store, store_key_argument, store_value_argument};
+use super::{StoreValuesArgument, run_store_call, store_key_argument, store_value_argument};
+use crate::attached_group::AttachedGroup;
 use crate::ffi::arguments::OutputArgument;
 use crate::ffi::report::{ErrorReport, report};
-use crate::group::AttachedGroup;
 use crate::store_values::StoreValues;
 use std::ffi::{c_char, c_double, c_int, c_void};
 
@@ -21,20 +21,19 @@ pub unsafe extern "C" fn landbridge_store_queue_push(
     length: *mut i64,
     error: *mut ErrorReport,
 ) -> c_int {
-    let call =
-        || {
-            // SAFETY: the caller's promise, for each pointer.
-            unsafe {
-                let length = OutputArgument::optional(length, "length")?;
-                let key = store_key_argument(key, "key")?;
-                let item = store_value_argument(item, bytes, "item")?;
-                let request = ask_store(group, timeout_s, |store| async move {
-                    store.queue_push(&key, &item).await
-                });
-                length.write(request?);
-                Ok(())
-            }
-        };
+    let call = || {
+        // SAFETY: the caller's promise, for each pointer.
+        unsafe {
+            let length = OutputArgument::optional(length, "length")?;
+            let key = store_key_argument(key, "key")?;
+            let item = store_value_argument(item, bytes, "item")?;
+            let request = run_store_call(group, timeout_s, |store| async move {
+                store.queue_push(&key, &item).await
+            });
+            length.write(request?);
+            Ok(())
+        }
+    };
     // SAFETY: as above.
     unsafe { report(error, call) }
 }
@@ -57,7 +56,11 @@ pub unsafe extern "C" fn landbridge_store_queue_pop(
             let values = StoreValuesArgument::new(values)?;
             let key = store_key_argument(key, "key")?;
             let request =
-                ask_store(group, timeout_s, |store| async move { store.queue_pop(&key).await });
+                run_store_call(
+                    group,
+                    timeout_s,
+                    |store| async move { store.queue_pop(&key).await },
+                );
             values.write(vec![request?]);
             Ok(())
         }
@@ -78,17 +81,19 @@ pub unsafe extern "C" fn landbridge_store_queue_try_pop(
     values: *mut *mut StoreValues,
     error: *mut ErrorReport,
 ) -> c_int {
-    let call = || {
-        // SAFETY: the caller's promise, for each pointer.
-        unsafe {
-            let values = StoreValuesArgument::new(values)?;
-            let key = store_key_argument(key, "key")?;
-            let request =
-                ask_store(group, timeout_s, |store| async move { store.queue_try_pop(&key).await });
-            values.write(request?.into_iter().collect());
-            Ok(())
-        }
-    };
+    let call =
+        || {
+            // SAFETY: the caller's promise, for each pointer.
+            unsafe {
+                let values = StoreValuesArgument::new(values)?;
+                let key = store_key_argument(key, "key")?;
+                let request = run_store_call(group, timeout_s, |store| async move {
+                    store.queue_try_pop(&key).await
+                });
+                values.write(request?.into_iter().collect());
+                Ok(())
+            }
+        };
     // SAFETY: as above.
     unsafe { report(error, call) }
 }
@@ -110,7 +115,7 @@ pub unsafe extern "C" fn landbridge_store_queue_len(
         unsafe {
             let length = OutputArgument::new(length, "length")?;
             let key = store_key_argument(key, "key")?;
-            length.write(ask_store(group, timeout_s, |store| async move {
+            length.write(run_store_call(group, timeout_s, |store| async move {
                 store.queue_len(&key).await
             })?);
             Ok(())

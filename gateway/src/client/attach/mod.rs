@@ -1,35 +1,36 @@
 //! Attaching a rank to its gateway, with retries while the gateway starts.
 
-pub(super) mod handover;
-mod tls;
+pub(super) mod arena_handover;
+mod tls_gateway;
 
-pub use handover::GatewayAddress;
-pub use tls::{AttachTlsGateway, NoTlsAddress, TlsAddress};
+pub use arena_handover::GatewayAddress;
+pub use tls_gateway::{AttachTlsGateway, NoTlsAddress, TlsAddress};
 
-use super::arena_slots::SlotAllocator;
+use super::arena_buffer::ArenaBufferAllocator;
 use super::client_handle::Client;
 use super::collective::DEFAULT_TIMEOUT;
 use super::connection::request_queue::RequestQueue;
 use super::connection::{
-    Connection, ConnectionState, read_connection_events, write_connection_requests,
+    ClientConnection, ClientConnectionState, read_client_connection_events,
+    write_client_connection_requests,
 };
 use crate::access::{SocketAccessError, TrustedSocketUsers};
 use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupNumber;
-use crate::local::listener::{ConnectError, TrainerStream};
 use crate::local::protocol::{
-    self, LOCAL_VERSION, LocalRequest, LocalResponse, STORE_REQUESTS_MAX, Token,
+    self, LOCAL_VERSION, ProtocolRequest, ProtocolResponse, STORE_REQUESTS_MAX, Token,
     read_protocol_message, write_protocol_message,
 };
 use crate::local::refusal::{Refusal, RefusalReason};
+use crate::local::trainer_listener::{ConnectError, TrainerStream};
 use crate::memory::arena::ArenaError;
 use crate::wan::connect::tls::CredentialsError;
-use handover::{ArenaHandover, HandoverError};
+use arena_handover::{ArenaHandover, HandoverError};
 use hier_collectives::ids::RankId;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
-use tls::trainer_tls_distrust;
+use tls_gateway::tls_gateway_distrust;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -72,7 +73,7 @@ pub struct AttachOptions {
 /// The arena of a rank, which outlives its connections.
 struct RankArena {
     handover: Arc<ArenaHandover>,
-    slots: Arc<Mutex<SlotAllocator>>,
+    slots: Arc<Mutex<ArenaBufferAllocator>>,
 }
 
 /// Why a rank is not attached.
@@ -193,7 +194,7 @@ impl Client {
         options: AttachOptions,
     ) -> Result<Self, AttachError> {
         let handover = Arc::new(ArenaHandover::new(gateway, options.arena_bytes)?);
-        let slots = Arc::new(Mutex::new(SlotAllocator::new(options.arena_bytes)));
+        let slots = Arc::new(Mutex::new(ArenaBufferAllocator::new(options.arena_bytes)));
         Self::attach_arena(&RankArena { handover, slots }, options).await
     }
 
@@ -208,7 +209,7 @@ impl Client {
     /// [`AttachError`]: the rank is not attached. Another call may try again.
     pub async fn attach_again(&self, options: AttachOptions) -> Result<Self, AttachError> {
         self.connection.give_up("the rank attaches again");
-        let Connection { handover, slots, .. } = &*self.connection;
+        let ClientConnection { handover, slots, .. } = &*self.connection;
         let (handover, slots) = (Arc::clone(handover), Arc::clone(slots));
         Self::attach_arena(&RankArena { handover, slots }, options).await
     }
@@ -287,7 +288,7 @@ async fn send_attach_request(
     stream: &mut Box<dyn TrainerStream>,
     options: &AttachOptions,
 ) -> Result<u32, AttachError> {
-    let request = LocalRequest::Attach(protocol::Attach {
+    let request = ProtocolRequest::Attach(protocol::Attach {
         version: LOCAL_VERSION,
         job: options.job.clone(),
         token: options.token,
@@ -295,7 +296,7 @@ async fn send_attach_request(
         arena_bytes: options.arena_bytes,
     });
     // In TLS 1.3 a client hears only now that its certificate was refused.
-    let lost = |error: io::Error| match trainer_tls_distrust(&error) {
+    let lost = |error: io::Error| match tls_gateway_distrust(&error) {
         Some(why) => AttachError::Untrusted(why),
         None => AttachError::Lost(error.to_string()),
     };
@@ -303,12 +304,12 @@ async fn send_attach_request(
     // A gateway that has closed the connection may have said why.
     let answer = match (read_protocol_message(stream).await, sent) {
         (Ok(answer), _) => answer,
-        (Err(error), _) if trainer_tls_distrust(&error).is_some() => return Err(lost(error)),
+        (Err(error), _) if tls_gateway_distrust(&error).is_some() => return Err(lost(error)),
         (_, Err(error)) | (Err(error), Ok(())) => return Err(lost(error)),
     };
-    match LocalResponse::decode(&answer) {
-        Ok(LocalResponse::Attached { world_size, .. }) => Ok(world_size),
-        Ok(LocalResponse::Refused(refusal)) => Err(AttachError::Refused(refusal)),
+    match ProtocolResponse::decode(&answer) {
+        Ok(ProtocolResponse::Attached { world_size, .. }) => Ok(world_size),
+        Ok(ProtocolResponse::Refused(refusal)) => Err(AttachError::Refused(refusal)),
         other => {
             let why = format!("unexpected answer: {other:?}");
             Err(AttachError::Refused(Refusal::new(RefusalReason::BadRequest, why)))
@@ -322,16 +323,16 @@ fn start_attached_connection(
     arena: &RankArena,
     options: &AttachOptions,
     world_size: u32,
-) -> Arc<Connection> {
+) -> Arc<ClientConnection> {
     let (requests, queued) = RequestQueue::open();
     let (over, listening) = (CancellationToken::new(), CancellationToken::new());
-    let connection = Arc::new(Connection {
+    let connection = Arc::new(ClientConnection {
         rank: options.rank,
         world_size,
         slots: Arc::clone(&arena.slots),
         handover: Arc::clone(&arena.handover),
         requests,
-        state: Mutex::new(ConnectionState::of_rank(options.rank)),
+        state: Mutex::new(ClientConnectionState::of_rank(options.rank)),
         store_places: Arc::new(Semaphore::new(STORE_REQUESTS_MAX)),
         pair_making: tokio::sync::Mutex::default(),
         changed: Notify::new(),
@@ -341,8 +342,8 @@ fn start_attached_connection(
         _stop_listening: listening.clone().drop_guard(),
     });
     let (reader, writer) = tokio::io::split(stream);
-    let write = write_connection_requests(Arc::downgrade(&connection), writer, queued);
-    let read = read_connection_events(Arc::downgrade(&connection), reader);
+    let write = write_client_connection_requests(Arc::downgrade(&connection), writer, queued);
+    let read = read_client_connection_events(Arc::downgrade(&connection), reader);
     tokio::spawn(over.run_until_cancelled_owned(write));
     tokio::spawn(listening.run_until_cancelled_owned(read));
     connection
@@ -361,7 +362,7 @@ mod tests {
     /// Answers one connection after the other, each with the next of these lists of responses.
     fn answer_in_turn(
         path: &Path,
-        answers: Vec<Vec<LocalResponse>>,
+        answers: Vec<Vec<ProtocolResponse>>,
     ) -> tokio::task::JoinHandle<()> {
         let listener = UnixListener::bind(path).expect("listens");
         tokio::spawn(async move {
@@ -381,7 +382,7 @@ mod tests {
     }
 
     /// Attaches to a gateway that answers in turn, within a minute.
-    async fn attach_to(answers: Vec<Vec<LocalResponse>>) -> Result<Client, AttachError> {
+    async fn attach_to(answers: Vec<Vec<ProtocolResponse>>) -> Result<Client, AttachError> {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("socket");
         let answering = answer_in_turn(&path, answers);
@@ -393,12 +394,12 @@ mod tests {
     }
 
     /// The answers of a gateway that takes the rank into its first epoch.
-    fn welcome() -> Vec<LocalResponse> {
+    fn welcome() -> Vec<ProtocolResponse> {
         let (version, fabric) = (LOCAL_VERSION, "two".to_owned());
         let (epoch, next) = (Epoch(1), Sequence(0));
         vec![
-            LocalResponse::Attached { version, world_size: 2, fabric },
-            LocalResponse::Event(RankEvent::EpochBegan {
+            ProtocolResponse::Attached { version, world_size: 2, fabric },
+            ProtocolResponse::Event(RankEvent::EpochBegan {
                 epoch,
                 next,
                 committed: None,
@@ -411,7 +412,7 @@ mod tests {
     async fn refusals_that_pass_are_tried_again() {
         let temporary = RefusalReason::ALL.into_iter().filter(|reason| reason.is_temporary());
         for reason in temporary {
-            let refused = vec![LocalResponse::Refused(Refusal::new(reason, "for this test"))];
+            let refused = vec![ProtocolResponse::Refused(Refusal::new(reason, "for this test"))];
             let client = attach_to(vec![refused, welcome()]).await.expect("attaches");
             assert_eq!(client.epoch(), Epoch(1), "{reason:?}");
         }
@@ -421,7 +422,7 @@ mod tests {
     async fn refusals_that_last_end_the_attempt_at_once() {
         let lasting = RefusalReason::ALL.into_iter().filter(|reason| !reason.is_temporary());
         for reason in lasting {
-            let refused = vec![LocalResponse::Refused(Refusal::new(reason, "for this test"))];
+            let refused = vec![ProtocolResponse::Refused(Refusal::new(reason, "for this test"))];
             let error = attach_to(vec![refused, welcome()]).await.expect_err("refused for good");
             let is_it = |refusal: &Refusal| refusal.reason == reason;
             assert!(matches!(&error, AttachError::Refused(refusal) if is_it(refusal)), "{error}");

@@ -1,6 +1,6 @@
 //! One rank's place in a group, which its client's handles share.
 
-use super::Connection;
+use super::ClientConnection;
 use crate::events::GroupNumber;
 use hier_collectives::ids::RankId;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ pub(in crate::client) struct GroupHandle {
     /// The groups of two in which this rank and another one send to each other, by the other one's
     /// number in the job.
     pub pairs: Mutex<BTreeMap<RankId, Arc<Self>>>,
-    pub connection: Weak<Connection>,
+    pub connection: Weak<ClientConnection>,
 }
 
 impl GroupHandle {
     /// Makes the handle by which a rank that has attached takes part in its job.
-    pub fn of_job(connection: &Arc<Connection>) -> Self {
+    pub fn of_job(connection: &Arc<ClientConnection>) -> Self {
         Self {
             number: GroupNumber::JOB,
             ranks: None,

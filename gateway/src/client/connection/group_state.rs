@@ -7,7 +7,7 @@ use crate::client::tensor::Tensor;
 use crate::events::GroupPlace;
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Failure, FailureCode, RankEvent, Timing};
-use hier_collectives::send_series::SendSeries;
+use hier_collectives::sequence::SendSeries;
 use std::collections::{BTreeMap, VecDeque};
 use tokio::sync::oneshot;
 
@@ -118,7 +118,7 @@ impl GroupState {
     /// Returns the number of the next send of a series; `None` stands for all other collectives.
     pub fn next_in(&self, series: Option<SendSeries>) -> Sequence {
         let Some(series) = series else { return self.next };
-        let first = || series.number_at(self.first.0);
+        let first = || series.sequence_at(self.first.0);
         self.next_by_series.get(&series).copied().unwrap_or_else(first)
     }
 

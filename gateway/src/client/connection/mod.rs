@@ -1,30 +1,30 @@
 //! The connection of a rank to its gateway: requests out, events in, and the state they share.
 //!
-//! [`write_connection_requests`] takes requests from a queue (`request_queue`); a caller that posts
-//! waits while it is full. [`read_connection_events`] completes operations, commits and requests to
+//! [`write_client_connection_requests`] takes requests from a queue (`request_queue`); a caller that posts
+//! waits while it is full. [`read_client_connection_events`] completes operations, commits and requests to
 //! the store.
 
 pub(super) mod group_handle;
 pub(super) mod group_state;
 pub(super) mod request_queue;
 
-use super::arena_slots::SlotAllocator;
-use super::attach::handover::ArenaHandover;
+use super::arena_buffer::ArenaBufferAllocator;
+use super::attach::arena_handover::ArenaHandover;
 use crate::events::GroupNumber;
-use crate::local::listener::{TrainerStream, Transport};
 use crate::local::protocol::{
-    LocalRequest, LocalResponse, read_protocol_message, write_protocol_message,
+    ProtocolRequest, ProtocolResponse, read_protocol_message, write_protocol_message,
 };
 use crate::local::remote::pieces::{
     PieceReceiver, append_contribution_piece, is_contribution_sent_in_pieces, piece_ranges,
 };
+use crate::local::trainer_listener::{TrainerStream, Transport};
 use crate::lock::lock_ignoring_poison;
 use crate::memory::mem_slice::MemSlice;
 use group_state::GroupState;
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::post::{Failure, FailureCode, RankEvent};
 use hier_collectives::store::StoreAnswer;
-use request_queue::{QueuedRequests, RequestQueue};
+use request_queue::{RequestQueue, RequestQueueReader};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -33,15 +33,15 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// An attached rank's connection, shared by all clones of its client.
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     pub rank: RankId,
     pub world_size: u32,
     /// The arena, and the way by which another connection hands it over.
     pub handover: Arc<ArenaHandover>,
-    pub slots: Arc<Mutex<SlotAllocator>>,
+    pub slots: Arc<Mutex<ArenaBufferAllocator>>,
     /// Requests to the gateway, in the order of their numbers: senders hold `state` meanwhile.
     pub requests: RequestQueue,
-    pub state: Mutex<ConnectionState>,
+    pub state: Mutex<ClientConnectionState>,
     /// Room for requests to the store.
     pub store_places: Arc<Semaphore>,
     /// Held while a call makes a group of two ranks for their sends.
@@ -60,7 +60,7 @@ pub(super) struct Connection {
 
 /// The groups that a rank is in, the job itself among them, and its requests to the job's store.
 #[derive(Debug)]
-pub(super) struct ConnectionState {
+pub(super) struct ClientConnectionState {
     groups: BTreeMap<GroupNumber, GroupState>,
     /// The highest number of a group so far.
     last_number: GroupNumber,
@@ -79,7 +79,7 @@ pub(super) struct PendingStoreRequest {
     pub _place: OwnedSemaphorePermit,
 }
 
-impl ConnectionState {
+impl ClientConnectionState {
     /// Makes the state of an attached rank, which is in no group but its job.
     pub fn of_rank(rank: RankId) -> Self {
         let groups = BTreeMap::from([(GroupNumber::JOB, GroupState::of_rank(rank))]);
@@ -124,24 +124,24 @@ impl ConnectionState {
 
     /// Returns the failure of a request that comes after the end of the connection.
     pub fn disconnect_failure(&self) -> Failure {
-        lost_connection_failure(self.ended.as_deref().unwrap_or("the connection ended"))
+        lost_client_connection_failure(self.ended.as_deref().unwrap_or("the connection ended"))
     }
 }
 
-impl Connection {
+impl ClientConnection {
     /// Locks the state of groups and of requests to the store. Hold the lock for a moment only.
-    pub fn lock_state(&self) -> MutexGuard<'_, ConnectionState> {
+    pub fn lock_state(&self) -> MutexGuard<'_, ClientConnectionState> {
         lock_ignoring_poison(&self.state)
     }
 
     /// Returns the bytes that have to be sent before a request, and their offset in the arena; `None`
     /// where the gateway has them or reads none.
-    fn contribution_to_send(&self, request: &LocalRequest) -> Option<(MemSlice, u64)> {
+    fn contribution_to_send(&self, request: &ProtocolRequest) -> Option<(MemSlice, u64)> {
         let (number, request) = match request {
-            LocalRequest::InGroup(number, request) => (*number, &**request),
+            ProtocolRequest::InGroup(number, request) => (*number, &**request),
             request => (GroupNumber::JOB, request),
         };
-        let LocalRequest::Post { post, contribution_offset, .. } = request else { return None };
+        let ProtocolRequest::Post { post, contribution_offset, .. } = request else { return None };
         let state = self.lock_state();
         let group = state.groups.get(&number)?;
         if self.handover.transport() == Transport::Shared
@@ -208,7 +208,7 @@ impl Connection {
     }
 
     /// Leaves a group that is to be left, if nothing of it is under way.
-    fn leave_if_idle(&self, number: GroupNumber, state: &mut ConnectionState) {
+    fn leave_if_idle(&self, number: GroupNumber, state: &mut ClientConnectionState) {
         let is_idle = |group: &GroupState| {
             group.is_leaving && group.operations.is_empty() && group.commits.is_empty()
         };
@@ -230,7 +230,7 @@ impl Connection {
         self.over.cancel();
         let mut state = self.lock_state();
         state.ended.get_or_insert_with(|| why.to_owned());
-        let failure = lost_connection_failure(why);
+        let failure = lost_client_connection_failure(why);
         state.groups.values_mut().for_each(|group| group.end_with_connection(&failure));
         // Their callers see that no answer comes any more.
         state.store_requests.clear();
@@ -241,22 +241,22 @@ impl Connection {
 }
 
 /// Makes the failure of a collective or commit whose gateway cannot be reached any more.
-pub(super) fn lost_connection_failure(why: &str) -> Failure {
+pub(super) fn lost_client_connection_failure(why: &str) -> Failure {
     Failure::new(FailureCode::GatewayLost, format!("{why}; contribution intact"))
 }
 
 /// Writes the queued requests to the gateway, as a task, until the connection ends. The bytes that
 /// a request needs are written before it.
-pub(super) async fn write_connection_requests(
-    connection: Weak<Connection>,
+pub(super) async fn write_client_connection_requests(
+    connection: Weak<ClientConnection>,
     mut writer: WriteHalf<Box<dyn TrainerStream>>,
-    mut requests: QueuedRequests,
+    mut requests: RequestQueueReader,
 ) {
     while let Some(request) = requests.next().await {
         let bytes = connection.upgrade().and_then(|of| of.contribution_to_send(&request));
         let written = async {
             if let Some((contribution, offset)) = bytes {
-                send_contribution_over_connection(&mut writer, &contribution, offset).await?;
+                send_client_connection_contribution(&mut writer, &contribution, offset).await?;
             }
             write_protocol_message(&mut writer, &request.encode()).await
         };
@@ -269,7 +269,7 @@ pub(super) async fn write_connection_requests(
 }
 
 /// Sends the bytes of a contribution, of which one piece at a time is held beside the arena.
-async fn send_contribution_over_connection(
+async fn send_client_connection_contribution(
     writer: &mut WriteHalf<Box<dyn TrainerStream>>,
     contribution: &MemSlice,
     slot_offset: u64,
@@ -284,25 +284,25 @@ async fn send_contribution_over_connection(
 }
 
 /// Reads the gateway's events and applies them, as a task, until the connection ends.
-pub(super) async fn read_connection_events(
-    connection: Weak<Connection>,
+pub(super) async fn read_client_connection_events(
+    connection: Weak<ClientConnection>,
     mut reader: ReadHalf<Box<dyn TrainerStream>>,
 ) {
     let mut pieces = PieceReceiver::new();
     let ended = |error: io::Error| format!("connection to the gateway ended: {error}");
     let why = loop {
         let response = match read_protocol_message(&mut reader).await {
-            Ok(bytes) => LocalResponse::decode(&bytes),
+            Ok(bytes) => ProtocolResponse::decode(&bytes),
             Err(error) => break ended(error),
         };
         let Some(connection) = connection.upgrade() else { return };
         let (number, response) = match response {
-            Ok(LocalResponse::InGroup(number, response)) => (number, Ok(*response)),
+            Ok(ProtocolResponse::InGroup(number, response)) => (number, Ok(*response)),
             response => (GroupNumber::JOB, response),
         };
         match response {
-            Ok(LocalResponse::Event(event)) => connection.handle_event(number, event),
-            Ok(LocalResponse::ResultPiece { sequence, offset, bytes }) => {
+            Ok(ProtocolResponse::Event(event)) => connection.handle_event(number, event),
+            Ok(ProtocolResponse::ResultPiece { sequence, offset, bytes }) => {
                 if !connection.expects_result((number, sequence), offset, bytes) {
                     break format!("the gateway sent bytes for no result of collective {sequence}");
                 }
@@ -313,8 +313,8 @@ pub(super) async fn read_connection_events(
                     break ended(error);
                 }
             }
-            Ok(LocalResponse::Refused(refusal)) => break refusal.why,
-            Ok(LocalResponse::Attached { .. } | LocalResponse::InGroup(..)) => {
+            Ok(ProtocolResponse::Refused(refusal)) => break refusal.why,
+            Ok(ProtocolResponse::Attached { .. } | ProtocolResponse::InGroup(..)) => {
                 break "the gateway attached this rank twice".to_owned();
             }
             Err(error) => break format!("malformed message from the gateway: {error}"),

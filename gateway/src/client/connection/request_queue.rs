@@ -4,7 +4,7 @@
 //! a handle that is dropped cannot wait.
 
 use crate::events::GroupNumber;
-use crate::local::protocol::LocalRequest;
+use crate::local::protocol::ProtocolRequest;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -19,17 +19,17 @@ pub(in crate::client) struct RequestQueue {
 }
 
 /// The writer's end of the queue.
-pub(in crate::client) struct QueuedRequests(mpsc::UnboundedReceiver<QueuedRequest>);
+pub(in crate::client) struct RequestQueueReader(mpsc::UnboundedReceiver<QueuedRequest>);
 
 /// A place in the queue for one request.
-pub(in crate::client) struct RequestPlace<'q> {
+pub(in crate::client) struct RequestQueuePlace<'q> {
     queue: &'q mpsc::UnboundedSender<QueuedRequest>,
     place: OwnedSemaphorePermit,
 }
 
 /// A request that waits, with its place; departures have none.
 struct QueuedRequest {
-    request: LocalRequest,
+    request: ProtocolRequest,
     _place: Option<OwnedSemaphorePermit>,
 }
 
@@ -39,43 +39,43 @@ pub(in crate::client) struct QueueClosed;
 
 impl RequestQueue {
     /// Makes an empty queue of requests to the gateway; returns its sending and its receiving end.
-    pub fn open() -> (Self, QueuedRequests) {
+    pub fn open() -> (Self, RequestQueueReader) {
         let (queue, queued) = mpsc::unbounded_channel();
         let places = Arc::new(Semaphore::new(CLIENT_REQUESTS_MAX));
-        (Self { queue, places }, QueuedRequests(queued))
+        (Self { queue, places }, RequestQueueReader(queued))
     }
 
     /// Waits until the queue has room for one more request, and reserves that place.
     ///
     /// # Errors
     /// [`QueueClosed`]: the writer has ended.
-    pub async fn reserve(&self) -> Result<RequestPlace<'_>, QueueClosed> {
+    pub async fn reserve(&self) -> Result<RequestQueuePlace<'_>, QueueClosed> {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| QueueClosed)?;
         if self.queue.is_closed() {
             return Err(QueueClosed);
         }
-        Ok(RequestPlace { queue: &self.queue, place })
+        Ok(RequestQueuePlace { queue: &self.queue, place })
     }
 
     /// Queues the message that the rank leaves a group, behind all requests about that group.
     pub fn leave_group(&self, number: GroupNumber) {
-        let request = LocalRequest::LeaveGroup(number);
+        let request = ProtocolRequest::LeaveGroup(number);
         // The writer may be gone, and with it the attachment.
         let _ = self.queue.send(QueuedRequest { request, _place: None });
     }
 }
 
-impl RequestPlace<'_> {
+impl RequestQueuePlace<'_> {
     /// Queues a request in the place that was reserved for it.
-    pub fn send(self, request: LocalRequest) {
+    pub fn send(self, request: ProtocolRequest) {
         // As above.
         let _ = self.queue.send(QueuedRequest { request, _place: Some(self.place) });
     }
 }
 
-impl QueuedRequests {
+impl RequestQueueReader {
     /// Takes the next request, whose place is free then; `None` once nobody can queue another.
-    pub async fn next(&mut self) -> Option<LocalRequest> {
+    pub async fn next(&mut self) -> Option<ProtocolRequest> {
         self.0.recv().await.map(|queued| queued.request)
     }
 }

@@ -1,6 +1,6 @@
 //! A gateway's table of a fabric file, before the fabric is checked.
 
-use crate::wan::connect::addresses::LaneAddresses;
+use crate::wan::connect::lane_addresses::LaneAddresses;
 use hier_collectives::topology::WanPort;
 
 /// Addresses at which one gateway's lanes are reached.

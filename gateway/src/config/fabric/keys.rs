@@ -1,9 +1,9 @@
 //! Tables and keys of a fabric file.
 
+use crate::config::config_value::{LaneCount, Name, PeerAddress, RandomLoss, RankCount, Speeds};
 use crate::config::key::KeyNeed::{Optional, Required, RequiredIf};
 use crate::config::key::{Key, TableKeys};
-use crate::config::values::{LaneCount, Name, PeerAddress, RandomLoss, RankCount, Speeds};
-use crate::wan::link::policy::ControllerPolicy;
+use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::topology::QuorumSpec;
 use units::{BitRate, Span};

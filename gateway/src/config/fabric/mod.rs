@@ -1,9 +1,9 @@
 //! The fabric file, `fabric.toml`: regions, gateways and links, the same in every region.
 
-mod check;
 mod entry;
-mod file;
+mod fabric_check;
+mod fabric_file;
+mod fabric_tables;
 pub(super) mod keys;
-mod tables;
 
-pub use file::FabricFile;
+pub use fabric_file::FabricFile;

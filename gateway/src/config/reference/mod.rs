@@ -4,8 +4,8 @@
 //! `cargo run -p gateway --example configuration` prints it, and a test compares it with the
 //! page in `docs/`.
 
+use super::config_value::{LANES_MAX, ValueType};
 use super::key::{KeyDescription, KeyNeed, TableKeys};
-use super::values::{LANES_MAX, ValueType};
 use super::{fabric, region};
 use std::fmt::{self, Write};
 

@@ -1,10 +1,10 @@
 //! Tables and keys of a region file.
 
 use crate::access::Account;
+use crate::config::config_value::{BindAddress, LaneBindAddress, MemorySize};
 use crate::config::key::KeyNeed::{Optional, Required};
 use crate::config::key::{Key, TableKeys};
-use crate::config::values::{BindAddress, LaneBindAddress, MemorySize};
-use crate::local::socket::SocketMode;
+use crate::local::socket::GatewaySocketMode;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -88,7 +88,7 @@ pub(super) const GATEWAY_GROUP: Key<Account> = Key::new(
 );
 
 /// Key `mode` of a gateway: the users whose processes may use its socket.
-pub(super) const SOCKET_MODE: Key<SocketMode> = Key::new(
+pub(super) const SOCKET_MODE: Key<GatewaySocketMode> = Key::new(
     "mode",
     Optional("0660 with `group`, else 0600"),
     "\"0666\"",

@@ -1,10 +1,10 @@
 //! The region file, such as `east.toml`: the gateways of one region on their hosts, and jobs.
 
-mod file;
 pub(super) mod keys;
-mod lane_peers;
-mod tables;
+mod lane_peer;
+mod region_file;
+mod region_tables;
 
-pub use file::{GatewayChoiceError, RegionFile};
-pub use lane_peers::LanePeer;
-pub use tables::{GatewayConfig, JobConfig};
+pub use lane_peer::LanePeer;
+pub use region_file::{GatewayChoiceError, RegionFile};
+pub use region_tables::{GatewayConfig, JobConfig};

@@ -1,13 +1,13 @@
 //! Example files, and their faults after changes.
 
-use crate::config::{FabricFile, Fault, Faults, RegionFile};
+use crate::config::{ConfigFaults, FabricFile, Fault, RegionFile};
 use std::path::Path;
 
 pub(super) const FABRIC: &str = include_str!("../../../../configs/two-region/fabric.toml");
 
 pub(super) const EAST: &str = include_str!("../../../../configs/two-region/east.toml");
 
-pub(super) fn fabric(text: &str) -> Result<FabricFile, Faults> {
+pub(super) fn fabric(text: &str) -> Result<FabricFile, ConfigFaults> {
     FabricFile::parse(Path::new("fabric.toml"), text)
 }
 
@@ -25,7 +25,7 @@ pub(super) fn keys(faults: &[Fault]) -> Vec<&str> {
     faults.iter().map(|fault| fault.key.as_str()).collect()
 }
 
-pub(super) fn region_in(directory: &Path, text: &str) -> Result<RegionFile, Faults> {
+pub(super) fn region_in(directory: &Path, text: &str) -> Result<RegionFile, ConfigFaults> {
     let east = directory.join("east.toml");
     std::fs::write(directory.join("fabric.toml"), FABRIC).expect("a temporary file");
     std::fs::write(&east, text).expect("a temporary file");

@@ -1,6 +1,6 @@
 use super::common::*;
 use crate::config::{Fault, RegionFile};
-use crate::wan::link::policy::ControllerPolicy;
+use crate::wan::link::controller_policy::ControllerPolicy;
 use hier_collectives::ids::RegionId;
 use hier_collectives::plan;
 

@@ -1,6 +1,6 @@
+use crate::config::config_value::{FromConfigValue, MemorySize};
 use crate::config::key::{KeyDescription, TableKeys};
 use crate::config::reference::{FABRIC_EXAMPLE, REGION_EXAMPLE, reference_page};
-use crate::config::values::{FromValue, MemorySize};
 use crate::config::{FabricFile, RegionFile, fabric, region};
 use std::path::Path;
 use toml::de::DeTable;

@@ -1,6 +1,6 @@
 use super::common::*;
 use crate::config::{Fault, GatewayChoiceError, LanePeer, RegionFile};
-use crate::local::socket::SocketMode;
+use crate::local::socket::GatewaySocketMode;
 
 #[test]
 fn a_region_file_resolves_its_paths() {
@@ -68,7 +68,7 @@ fn keys_for_other_hosts_and_users_fit_together() {
     let gateway = file.gateway(None).expect("the only one");
     assert_eq!(gateway.attach, "0.0.0.0:7480".parse().ok());
     assert_eq!(gateway.trainers_ca, Some(directory.path().join("keys/t.pem")));
-    assert_eq!(gateway.mode, Some(SocketMode::All));
+    assert_eq!(gateway.mode, Some(GatewaySocketMode::All));
     assert_eq!(faults("mode = \"0600\""), [""; 0]);
     assert_eq!(faults("mode = \"0660\"\ngroup = \"0\""), [""; 0]);
     for mode in

@@ -30,14 +30,14 @@ struct LinkOutage {
 
 /// A line of the log about a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum OutageLine {
+pub(crate) enum LinkOutageLine {
     /// A link is down; a warning unless one was given for it less than ten minutes ago.
     Down { link: String, text: String, is_warning: bool },
     /// A link is up again.
     Up { link: String, text: String },
 }
 
-impl OutageLine {
+impl LinkOutageLine {
     /// Returns the name of the link that the line is about.
     pub fn link(&self) -> &str {
         match self {
@@ -60,31 +60,34 @@ impl LinkOutages {
         graph: &MeshGraph,
         why: &str,
         now: TimeNs,
-    ) -> Vec<OutageLine> {
-        let found = links_down(fabric, graph);
+    ) -> Vec<LinkOutageLine> {
+        let found = links_with_outage(fabric, graph);
         // A link that is awaited again, since a gateway on the way round it was lost, is not up.
-        let awaited = links_of(fabric, graph.pairs_awaited());
+        let awaited = links_of_outages(fabric, graph.pairs_awaited());
         let is_up = |ends: &OutageEnds| !found.contains_key(ends) && !awaited.contains_key(ends);
         let mut lines = Vec::new();
         for (ends, outage) in self.down.extract_if(.., |ends, _| is_up(ends)) {
             let (link, lasted) =
-                (outage_link_name(fabric, ends), now.since(outage.since).rounded());
+                (link_outage_name(fabric, ends), now.since(outage.since).rounded());
             let text = format!("link {link} is up again after {lasted}; plans use it again");
-            lines.push(OutageLine::Up { link, text });
+            lines.push(LinkOutageLine::Up { link, text });
         }
         for (ends, pair) in found {
             if self.down.contains_key(&ends) {
                 continue;
             }
-            let link = outage_link_name(fabric, ends);
+            let link = link_outage_name(fabric, ends);
             let is_warning = self.warnings.is_due(WarningCause::Link, &link, now);
-            let way = match (way_round_outage(fabric, graph, pair), graph.fabric_in_use(fabric)) {
-                (_, None) => "data cannot go round it, and no epoch begins".to_owned(),
-                (Some(relay), _) => format!("data and control go round it by way of {relay}"),
-                (None, _) => "data and control go round it by way of several gateways".to_owned(),
-            };
+            let way =
+                match (way_round_link_outage(fabric, graph, pair), graph.fabric_in_use(fabric)) {
+                    (_, None) => "data cannot go round it, and no epoch begins".to_owned(),
+                    (Some(relay), _) => format!("data and control go round it by way of {relay}"),
+                    (None, _) => {
+                        "data and control go round it by way of several gateways".to_owned()
+                    }
+                };
             let text = format!("link {link} is down ({why}): {way}");
-            lines.push(OutageLine::Down { link, text, is_warning });
+            lines.push(LinkOutageLine::Down { link, text, is_warning });
             self.down.insert(ends, LinkOutage { since: now, why: why.to_owned() });
         }
         lines
@@ -98,25 +101,25 @@ impl LinkOutages {
         graph: &MeshGraph,
         now: TimeNs,
     ) -> Vec<LinkOutageReport> {
-        let found = links_down(fabric, graph);
+        let found = links_with_outage(fabric, graph);
         let report = |(ends, outage): (&OutageEnds, &LinkOutage)| LinkOutageReport {
             between: [ends.0, ends.1].map(|region| fabric.region(region).name.clone()),
             seconds: now.since(outage.since).as_secs_f64(),
             why: outage.why.clone(),
-            way_round: found.get(ends).and_then(|pair| way_round_outage(fabric, graph, *pair)),
+            way_round: found.get(ends).and_then(|pair| way_round_link_outage(fabric, graph, *pair)),
         };
         self.down.iter().map(report).collect()
     }
 }
 
 /// Returns the links with a connection that is down, each with the first such connection.
-fn links_down(fabric: &Fabric, graph: &MeshGraph) -> BTreeMap<OutageEnds, GatewayPair> {
-    links_of(fabric, graph.pairs_down())
+fn links_with_outage(fabric: &Fabric, graph: &MeshGraph) -> BTreeMap<OutageEnds, GatewayPair> {
+    links_of_outages(fabric, graph.pairs_down())
 }
 
 /// Returns the links between regions that have one of these connections, each with the first of its
 /// connections.
-fn links_of(
+fn links_of_outages(
     fabric: &Fabric,
     pairs: impl Iterator<Item = GatewayPair>,
 ) -> BTreeMap<OutageEnds, GatewayPair> {
@@ -131,13 +134,13 @@ fn links_of(
 }
 
 /// Returns the name of a link, such as `east-west`.
-fn outage_link_name(fabric: &Fabric, (a, b): OutageEnds) -> String {
+fn link_outage_name(fabric: &Fabric, (a, b): OutageEnds) -> String {
     [a, b].map(|region| fabric.region(region).name.clone()).join("-")
 }
 
 /// Returns the name of the first gateway with connections to both of two others, by way of which
 /// they reach each other; `None` if there is none.
-fn way_round_outage(
+fn way_round_link_outage(
     fabric: &Fabric,
     graph: &MeshGraph,
     (one, other): GatewayPair,
@@ -193,7 +196,7 @@ mod tests {
         let (fabric, mut outages) = (mesh(), LinkOutages::new(Warnings::default()));
         let (whole, cut) = (without(&fabric, &[]), without(&fabric, &[(0, 2)]));
         assert_eq!(outages.follow(&fabric, &whole, "", second(0)), []);
-        let down = |is_warning| OutageLine::Down {
+        let down = |is_warning| LinkOutageLine::Down {
             link: "east-west".to_owned(),
             text:
                 "link east-west is down (silent for 8 s): data and control go round it by way of \
@@ -212,7 +215,7 @@ mod tests {
         };
         assert_eq!(reports, [expected]);
         let up = "link east-west is up again after 20 s; plans use it again".to_owned();
-        let up = OutageLine::Up { link: "east-west".to_owned(), text: up };
+        let up = LinkOutageLine::Up { link: "east-west".to_owned(), text: up };
         assert_eq!(outages.follow(&fabric, &whole, "", second(29)), [up]);
         assert_eq!(outages.reports(&fabric, &whole, second(30)), []);
         // Within ten minutes of the first warning, and after them.
@@ -243,7 +246,7 @@ mod tests {
         let lines = outages.follow(&fabric, &cut, "silent", second(0));
         assert_eq!(lines.len(), 2);
         for line in lines {
-            let OutageLine::Down { text, is_warning, .. } = line else { panic!("{line:?}") };
+            let LinkOutageLine::Down { text, is_warning, .. } = line else { panic!("{line:?}") };
             assert!(is_warning && text.contains("data cannot go round it"), "{text}");
         }
     }

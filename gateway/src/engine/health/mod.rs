@@ -3,6 +3,6 @@
 //!
 //! The event loop calls it once a second, and when a check of a path is done or connections change.
 
+mod engine_path_checks;
 pub(super) mod link_outages;
-mod path_checks;
 pub(super) mod problem_log;

@@ -1,6 +1,6 @@
 //! Decides which problems of the gateway are logged: those that last, since many end by themselves.
 
-use crate::observe::problem_report::{ProblemCause, ProblemReport};
+use crate::observe::problem_cause::{ProblemCause, ProblemReport};
 use crate::warnings::{WarningCause, Warnings};
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};

@@ -1,15 +1,15 @@
 //! The groups of a job that its ranks make at run time.
 //!
 //! The event loop hands a job what its ranks and other gateways say about groups. A group is a session
-//! over the part of the fabric that has its ranks (`group`). It begins its epoch once all gateways of
+//! over the part of the fabric that has its ranks (`group_session`). It begins its epoch once all gateways of
 //! it know of it, whether or not their ranks have made it: one round trip.
 
 use super::Job;
 use super::engine_shared::EngineShared;
-use super::group::JobGroup;
-use super::membership::{
+use super::group_membership::{
     GroupMaking, GroupMembership, PeerChange, PeerMember, membership_group_id,
 };
+use super::group_session::GroupSession;
 use crate::events::{GROUPS_MAX, GroupNumber, GroupPlace};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
 use hier_collectives::plan::{self, Plan};
@@ -113,7 +113,7 @@ impl Job {
     ///
     /// # Errors
     /// [`PeerError::NotYours`]: the group has no rank of that gateway.
-    pub fn handle_peer_member(
+    pub fn handle_group_member(
         &mut self,
         from: GatewayId,
         (id, facts): (GroupId, GroupFacts),
@@ -126,7 +126,7 @@ impl Job {
             return Err(PeerError::NotYours("the facts of a group"));
         }
         if self.groups.contains_key(&id) {
-            self.note_peer_member(from, id, said, now);
+            self.note_peer_in_group(from, id, said, now);
         } else if said.takes_part {
             self.join_peer_group(from, (id, facts), said, shared, now);
         }
@@ -155,14 +155,14 @@ impl Job {
     }
 
     /// Notes what another gateway says about a group that is known here.
-    fn note_peer_member(&mut self, from: GatewayId, id: GroupId, said: PeerMember, now: TimeNs) {
+    fn note_peer_in_group(&mut self, from: GatewayId, id: GroupId, said: PeerMember, now: TimeNs) {
         let Some(group) = self.group_mut(id) else { return };
         let Some(member) = group.member(from) else { return };
         let Some(membership) = &mut group.membership else { return };
         let change = membership.note_peer(from, said);
         match change {
             // Messages to it may have come before it knew of the group.
-            PeerChange::First => group.session.handle_lane_lost(member),
+            PeerChange::First => group.session.handle_connection_lane_lost(member),
             PeerChange::MadeAgain => group.session.handle_peer_made_again(member, now),
             PeerChange::Same => {}
         }
@@ -283,7 +283,7 @@ impl Job {
         let left = left.map(|(rank, _)| *rank).collect();
         let membership = Some(GroupMembership::new(facts, boot, left));
         let mapped = self.metrics.mapped.clone();
-        let group = JobGroup::of_session(self.world.id, id, config, membership, mapped);
+        let group = GroupSession::of_session(self.world.id, id, config, membership, mapped);
         self.groups.insert(id, group);
         self.touched.insert(id);
         self.share_memory_among_groups();
@@ -315,7 +315,7 @@ impl Job {
         shared: &EngineShared,
         now: TimeNs,
     ) {
-        let graph = Arc::clone(shared.peers.graph());
+        let graph = Arc::clone(shared.peers.connection_graph());
         let Some(group) = self.group_mut(id) else { return };
         if group.has_begun {
             if began {

@@ -6,7 +6,7 @@
 
 use super::Job;
 use super::engine_shared::EngineShared;
-use super::group::JobGroup;
+use super::group_session::GroupSession;
 use hier_collectives::ids::{GatewayId, GroupId, RankId};
 use hier_collectives::membership::Term;
 use hier_collectives::mesh::MeshGraph;
@@ -20,7 +20,7 @@ use units::{ByteCount, TimeNs};
 
 impl Job {
     /// Returns the world in force, or the last one.
-    pub fn current_world(&self) -> &JobGroup {
+    pub fn current_world(&self) -> &GroupSession {
         self.terms.current.and_then(|id| self.terms.parts.get(&id)).unwrap_or(&self.world)
     }
 
@@ -102,7 +102,7 @@ impl Job {
     pub(super) fn for_each_world_of_rank(
         &mut self,
         rank: RankId,
-        handle: impl Fn(&mut JobGroup, RankId),
+        handle: impl Fn(&mut GroupSession, RankId),
     ) {
         self.touched.extend(self.terms.parts.keys().copied());
         for world in self.terms.parts.values_mut().chain([&mut self.world]) {
@@ -115,7 +115,7 @@ impl Job {
     /// Removes a world of some ranks that is not in force and has finished what was under way.
     pub(super) fn free_part_if_over(&mut self, id: GroupId) {
         let is_current = self.terms.current == Some(id);
-        let is_over = |part: &JobGroup| part.session.is_idle();
+        let is_over = |part: &GroupSession| part.session.is_idle();
         if is_current || !self.terms.parts.get(&id).is_some_and(is_over) {
             return;
         }
@@ -130,7 +130,7 @@ impl Job {
     }
 
     /// Makes the world of a term without some regions; `None` if the regions left make none.
-    fn make_term_world(&mut self, term: &Term, shared: &EngineShared) -> Option<JobGroup> {
+    fn make_term_world(&mut self, term: &Term, shared: &EngineShared) -> Option<GroupSession> {
         let whole = self.world.session.fabric();
         let of_regions = term.regions.iter().flat_map(|id| whole.region(*id).ranks.clone());
         let ranks: Vec<RankId> = of_regions.map(RankId).collect();
@@ -161,7 +161,7 @@ impl Job {
             unsolicited_max: ByteCount::new(u64::MAX),
         };
         let id = term_world_id(self.world.id, term);
-        Some(JobGroup::of_session(self.world.id, id, config, None, self.metrics.mapped.clone()))
+        Some(GroupSession::of_session(self.world.id, id, config, None, self.metrics.mapped.clone()))
     }
 }
 

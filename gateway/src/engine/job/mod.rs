@@ -3,19 +3,19 @@
 //!
 //! The job itself is the group of all its ranks; `groups` has those that ranks make at run time. The
 //! event loop hands a job its events, and then lets it perform the actions of sessions and store
-//! (`actions`). `report` logs and counts what happens, `work_totals` sums what the job has done,
+//! (`job_actions`). `report` logs and counts what happens, `work_totals` sums what the job has done,
 //! `awaited_epoch` knows which ranks have to hear what their job waits for, and `job_terms` has the
 //! ranks that the job goes on with when regions are lost.
 
-mod actions;
 mod awaited_epoch;
 mod counted_groups;
 pub(super) mod engine_shared;
-pub(super) mod group;
+pub(super) mod group_membership;
 mod group_plans;
+pub(super) mod group_session;
 mod groups;
+mod job_actions;
 pub(super) mod job_terms;
-pub(super) mod membership;
 pub(super) mod report;
 
 use super::attached_ranks::AttachedRanks;
@@ -27,15 +27,15 @@ use crate::observe::metrics::{JobMetrics, MetricsRegistry};
 use crate::warnings::Warnings;
 use awaited_epoch::AwaitedEpoch;
 use engine_shared::EngineShared;
-use group::JobGroup;
+use group_membership::GroupMaking;
 use group_plans::GroupPlans;
+use group_session::GroupSession;
 use hier_collectives::ids::{BootId, Epoch, GatewayId, GroupId, RankId, Sequence};
 use hier_collectives::post::{Failure, RankEvent};
 use hier_collectives::session::PeerError;
 use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message};
-use membership::GroupMaking;
 use report::incidents::Incidents;
 use report::work_totals::WorkTotals;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -55,11 +55,11 @@ pub(super) struct Job {
     /// The keys that all its ranks share.
     pub store: JobStore,
     /// The group of all its ranks.
-    pub world: JobGroup,
+    pub world: GroupSession,
     /// The groups of the ranks that it goes on with when regions are lost.
     terms: TermWorlds,
     /// The groups that its ranks have made.
-    groups: BTreeMap<GroupId, JobGroup>,
+    groups: BTreeMap<GroupId, GroupSession>,
     /// Groups whose sessions may ask for actions.
     touched: BTreeSet<GroupId>,
     /// When the sessions of groups want to be called.
@@ -144,7 +144,7 @@ impl Job {
             facts,
             boot,
             store: JobStore::new(Arc::clone(fabric), me, boot),
-            world: JobGroup::of_session(id, id, config, None, metrics.mapped.clone()),
+            world: GroupSession::of_session(id, id, config, None, metrics.mapped.clone()),
             terms: TermWorlds::default(),
             groups: BTreeMap::new(),
             touched: BTreeSet::new(),
@@ -208,13 +208,13 @@ impl Job {
     }
 
     /// Returns a group of the job, and notes that actions of its session are to be performed.
-    pub fn group_mut(&mut self, id: GroupId) -> Option<&mut JobGroup> {
+    pub fn group_mut(&mut self, id: GroupId) -> Option<&mut GroupSession> {
         self.touched.insert(id);
         self.untouched_group(id)
     }
 
     /// Returns a group of the job without noting that its session may have actions.
-    fn untouched_group(&mut self, id: GroupId) -> Option<&mut JobGroup> {
+    fn untouched_group(&mut self, id: GroupId) -> Option<&mut GroupSession> {
         if id == self.world.id {
             return Some(&mut self.world);
         }
@@ -223,7 +223,7 @@ impl Job {
 
     /// Calls `handle` with every group, and notes that actions of their sessions are to be
     /// performed.
-    pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut JobGroup)) {
+    pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut GroupSession)) {
         self.touched.extend(self.groups.keys());
         self.touched.extend(self.terms.parts().map(|part| part.id));
         handle(&mut self.world);

@@ -14,12 +14,12 @@ use units::TimeNs;
 
 impl Peers {
     /// Returns the graph of all gateways and of the connections between them that are up.
-    pub fn graph(&self) -> &Arc<MeshGraph> {
+    pub fn connection_graph(&self) -> &Arc<MeshGraph> {
         self.connections.graph()
     }
 
     /// Returns whether another gateway can be reached, directly or by way of others.
-    pub fn is_reachable(&self, gateway: GatewayId) -> bool {
+    pub fn has_connection_route(&self, gateway: GatewayId) -> bool {
         self.connections.routes().reaches(gateway)
     }
 
@@ -37,7 +37,7 @@ impl Peers {
     }
 
     /// Records that this gateway dropped a message that it was to pass on to another one.
-    pub fn handle_messages_lost(&mut self, now: TimeNs) {
+    pub fn note_message_dropped(&mut self, now: TimeNs) {
         self.connections.handle_messages_lost(now);
     }
 
@@ -93,7 +93,7 @@ impl Peers {
 
     /// Returns whether the addresses of a message from a peer are those of other gateways, or of
     /// this one as the recipient.
-    pub fn has_known_addresses(&self, envelope: Envelope) -> bool {
+    pub fn has_known_message_addresses(&self, envelope: Envelope) -> bool {
         let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
         known(envelope.from) && envelope.from != self.me && known(envelope.to)
     }

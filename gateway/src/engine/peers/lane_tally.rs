@@ -1,7 +1,7 @@
 //! The measurements of one lane from sample to sample: traffic, load of its thread, silence.
 
 use crate::wan::congestion::SharedLaneView;
-use crate::wan::congestion::telemetry::TelemetryThreadTime;
+use crate::wan::congestion::lane_telemetry::TelemetryThreadTime;
 use crate::wan::link::link_traffic::LinkTraffic;
 use crate::wan::{LaneHandle, LaneMeasurement};
 use units::{Span, TimeNs};

@@ -15,9 +15,9 @@
 use super::{LaneProblem, Peer, Peers};
 use crate::events::ConnectionId;
 use crate::wan::LaneHandle;
-use crate::wan::connect::liveness::dead_path_time;
+use crate::wan::connect::liveness::liveness_dead_path_time;
 use crate::wan::link::lane_number::LaneSample;
-use crate::wan::link::link_message::{LaneWishMessage, LinkMessage};
+use crate::wan::link::link_message::{LinkLaneWishMessage, LinkMessage};
 use hier_collectives::ids::GatewayId;
 use tracing::info;
 use units::{Span, TimeNs};
@@ -25,7 +25,7 @@ use units::{Span, TimeNs};
 impl Peers {
     /// Records how many lanes a peer wants, which decides with this gateway's wish how many are in
     /// use.
-    pub fn handle_lane_wish(&mut self, from: GatewayId, wish: LaneWishMessage) {
+    pub fn handle_lane_wish(&mut self, from: GatewayId, wish: LinkLaneWishMessage) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.number.note_wish(wish);
         }
@@ -34,7 +34,7 @@ impl Peers {
     /// Tells a peer how many lanes this gateway wants.
     pub fn send_lane_wish(&mut self, to: GatewayId) {
         if let Some(peer) = self.peers.get_mut(&to) {
-            peer.send_wish();
+            peer.tell_lane_wish();
         }
     }
 
@@ -61,7 +61,7 @@ impl Peers {
             }
             peer.link.set_lanes_up(peer.lanes_up());
             if peer.wish_told != peer.number.wish().number {
-                peer.send_wish();
+                peer.tell_lane_wish();
             }
             if peer.retire_lanes() {
                 moved.push(*id);
@@ -82,7 +82,7 @@ impl Peers {
 
 impl Peer {
     /// Stores the reason why a lane in use is not up, for the status.
-    pub(super) fn note_problem(&mut self, lane: u16, problem: LaneProblem) {
+    pub(super) fn note_lane_problem(&mut self, lane: u16, problem: LaneProblem) {
         if lane < self.number.in_use() {
             self.problems.insert(lane, problem);
             self.last_problem_lane = lane;
@@ -107,7 +107,7 @@ impl Peer {
     }
 
     /// Tells the peer how many lanes this gateway wants, if a lane is up.
-    fn send_wish(&mut self) {
+    fn tell_lane_wish(&mut self) {
         let wish = self.number.wish();
         if let Some(handle) = self.control_lane() {
             handle.send_link_message(&LinkMessage::Lanes(wish));
@@ -170,7 +170,7 @@ impl Peer {
 
     /// Returns the silence after which the path of a lane counts as dead.
     fn lane_dead_path_time(&self, handle: &LaneHandle) -> Span {
-        dead_path_time(handle.smoothed_rtt(), self.link.link.rtt)
+        liveness_dead_path_time(handle.smoothed_rtt(), self.link.link.rtt)
     }
 
     /// Hands the state of the lanes at `now` to the peer's lane number, which may change how many

@@ -18,19 +18,19 @@ use crate::events::ConnectionId;
 use crate::memory::mem_slice::MemSlice;
 use crate::observe::status::SharedLanesReport;
 use crate::wan::link::capacity::LinkCapacity;
+use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::lane_number::LaneNumber;
-use crate::wan::link::link_message::{LinkMessage, RateOverrideMessage};
+use crate::wan::link::link_message::{LinkMessage, LinkRateOverrideMessage};
 use crate::wan::link::link_traffic::LinkTraffic;
 use crate::wan::link::loss_alarm::LossAlarm;
-use crate::wan::link::policy::ControllerPolicy;
-use crate::wan::stream::send_queue::NewSegment;
+use crate::wan::stream::segment_queue::NewSegment;
 use crate::wan::{LaneHandle, LanePeerSeen, PeerLink};
 use congestion_model::LossCounts;
-use hier_collectives::fec::TailParity;
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
 use hier_collectives::mesh::MeshTable;
 use hier_collectives::plan::Plan;
 use hier_collectives::session::SegmentPriority;
+use hier_collectives::tail_fec::TailParity;
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use lane_tally::LaneTally;
@@ -278,7 +278,7 @@ impl Peers {
         peer.lanes.remove(&lane);
         let control_messages = peer.control.uses_connection(connection);
         peer.select_control_connection();
-        peer.note_problem(lane, LaneProblem { why: why.to_owned(), is_unanswered: true });
+        peer.note_lane_problem(lane, LaneProblem { why: why.to_owned(), is_unanswered: true });
         let bytes = peer.link.send_queue.requeue_connection(connection);
         if peer.lanes.is_empty() {
             peer.link.send_queue.clear();
@@ -325,7 +325,7 @@ impl Peers {
                 problem.why
             );
         }
-        peer.note_problem(lane, problem);
+        peer.note_lane_problem(lane, problem);
     }
 
     /// Returns the names of a gateway and of its region, for the log.
@@ -339,7 +339,7 @@ impl Peers {
         if let Some(peer) = self.peers.get_mut(&id)
             && !peer.lanes.contains_key(&lane)
         {
-            peer.note_problem(lane, LaneProblem { why, is_unanswered: false });
+            peer.note_lane_problem(lane, LaneProblem { why, is_unanswered: false });
         }
     }
 
@@ -359,7 +359,7 @@ impl Peers {
     }
 
     /// Sends a peer the limit that an operator here has set on a link.
-    pub fn send_rate_override(&self, to: GatewayId, message: RateOverrideMessage) {
+    pub fn send_rate_override(&self, to: GatewayId, message: LinkRateOverrideMessage) {
         if let Some(handle) = self.peers.get(&to).and_then(Peer::control_lane) {
             handle.send_link_message(&LinkMessage::Rate(message));
         }
@@ -402,7 +402,7 @@ impl Peers {
             lanes_reason: peer.number.reason().text(),
             rtt: peer.lanes.values().next().map(LaneHandle::smoothed_rtt),
             problem: peer.shown_path_problem(),
-            remedy: peer.remedy(),
+            remedy: peer.shown_path_remedy(),
             silent_ports: peer.path.silent_ports(),
             path_mtu: peer.path.mtu(),
             mtu: peer.lanes.values().map(LaneHandle::mtu).min(),
@@ -411,7 +411,7 @@ impl Peers {
             lost_packets: peer.link.metrics.lost_packets.get(),
             loss: peer.loss_alarm.loss_ratio(),
             loss_alarm: peer.loss_alarm.is_active(),
-            shared: peer.shared_lanes_report(),
+            shared: peer.shared_traffic_report(),
         }
     }
 }

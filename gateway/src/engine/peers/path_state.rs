@@ -2,7 +2,7 @@
 //!
 //! A check costs a few dozen datagrams, so it is made only while lanes are missing.
 
-use crate::wan::connect::path_probe::path_check::{PathFault, PathFindings};
+use crate::wan::connect::path_probe::path_check::{PathCheckFault, PathCheckFindings};
 use units::{Span, TimeNs};
 
 /// 10 s, or [`PATH_CHECK_DELAY_ROUNDS`] if that is longer: lanes that are missing for so long have
@@ -27,7 +27,7 @@ pub(super) struct PathState {
     due: Option<TimeNs>,
     /// Whether a check is under way.
     is_checking: bool,
-    findings: Option<PathFindings>,
+    findings: Option<PathCheckFindings>,
 }
 
 impl PathState {
@@ -55,7 +55,7 @@ impl PathState {
 
     /// Stores the findings of the check that just ended; `None` says that the check was not
     /// possible.
-    pub fn note_findings(&mut self, findings: Option<PathFindings>) {
+    pub fn note_findings(&mut self, findings: Option<PathCheckFindings>) {
         self.is_checking = false;
         if self.missing_since.is_some() {
             self.findings = findings;
@@ -64,11 +64,11 @@ impl PathState {
 
     /// Returns why lanes cannot connect over the path, as last checked; `lanes_up` is the number of
     /// lanes that are up.
-    pub fn faults(&self, lanes_up: usize, pinned_mtu: Option<u16>) -> Vec<PathFault> {
+    pub fn faults(&self, lanes_up: usize, pinned_mtu: Option<u16>) -> Vec<PathCheckFault> {
         let Some(findings) = &self.findings else { return Vec::new() };
         let mut faults = findings.faults(pinned_mtu);
         // A peer behind NAT answers only where it has connected from.
-        faults.retain(|fault| lanes_up == 0 || !matches!(fault, PathFault::Silent { .. }));
+        faults.retain(|fault| lanes_up == 0 || !matches!(fault, PathCheckFault::Silent { .. }));
         faults
     }
 
@@ -95,9 +95,9 @@ mod tests {
     }
 
     /// Returns the result of a check in which one port of four answered.
-    fn one_of_four() -> PathFindings {
+    fn one_of_four() -> PathCheckFindings {
         let port = |number: u16| SocketAddr::from(([10, 0, 0, 2], 7400 + number));
-        PathFindings {
+        PathCheckFindings {
             answering: vec![port(0)],
             silent: vec![port(1), port(2), port(3)],
             rtt: Some(Span::from_ms(80)),
@@ -135,8 +135,8 @@ mod tests {
             (0..200).filter(|number| path.note_lanes(true, second(*number))).collect();
         assert_eq!(due, [120], "ten round trips");
         let tried = one_of_four().silent;
-        path.note_findings(Some(PathFindings { silent: tried.clone(), ..Default::default() }));
-        assert_eq!(path.faults(0, None), [PathFault::Silent { tried }]);
+        path.note_findings(Some(PathCheckFindings { silent: tried.clone(), ..Default::default() }));
+        assert_eq!(path.faults(0, None), [PathCheckFault::Silent { tried }]);
         assert!(path.faults(1, None).is_empty());
     }
 }

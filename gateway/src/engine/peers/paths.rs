@@ -1,7 +1,9 @@
 //! Has the paths to peers with missing lanes checked, and tells why lanes are missing.
 
 use super::{Peer, Peers};
-use crate::wan::connect::path_probe::path_check::{CheckedPaths, PathFault, PathFindings};
+use crate::wan::connect::path_probe::path_check::{
+    CheckedPaths, PathCheckFault, PathCheckFindings,
+};
 use hier_collectives::ids::GatewayId;
 use units::TimeNs;
 
@@ -19,7 +21,7 @@ impl Peers {
     }
 
     /// Stores the results of a check of the path to a peer; `None` if it was not possible.
-    pub fn handle_path_checked(&mut self, id: GatewayId, findings: Option<PathFindings>) {
+    pub fn handle_path_checked(&mut self, id: GatewayId, findings: Option<PathCheckFindings>) {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.path.note_findings(findings);
         }
@@ -33,23 +35,23 @@ impl Peer {
         if faults.is_empty() {
             return self.lane_problem().map(|problem| problem.why.clone());
         }
-        Some(faults.iter().map(PathFault::to_string).collect::<Vec<_>>().join("; "))
+        Some(faults.iter().map(PathCheckFault::to_string).collect::<Vec<_>>().join("; "))
     }
 
     /// Returns the action that makes missing lanes come up, if the problem shown is one of the
     /// path.
-    pub(super) fn remedy(&self) -> Option<String> {
+    pub(super) fn shown_path_remedy(&self) -> Option<String> {
         let remedies: Vec<String> =
-            self.shown_path_faults().iter().map(PathFault::remedy).collect();
+            self.shown_path_faults().iter().map(PathCheckFault::remedy).collect();
         (!remedies.is_empty()).then(|| remedies.join("; "))
     }
 
     /// Returns the faults of the path, as last checked. A path on which nothing answers says less
     /// than the error of a peer that has answered.
-    fn shown_path_faults(&self) -> Vec<PathFault> {
+    fn shown_path_faults(&self) -> Vec<PathCheckFault> {
         let mut faults = self.path.faults(self.lanes.len(), self.link.pinned_mtu);
         if self.lane_problem().is_some_and(|problem| !problem.is_unanswered) {
-            faults.retain(|fault| !matches!(fault, PathFault::Silent { .. }));
+            faults.retain(|fault| !matches!(fault, PathCheckFault::Silent { .. }));
         }
         faults
     }

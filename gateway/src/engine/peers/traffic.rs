@@ -13,7 +13,7 @@ use congestion_model::{FoundPath, Rivals};
 use hier_collectives::ids::{GatewayId, GroupId, RegionId};
 use hier_collectives::plan::{self, Plan};
 use tracing::info;
-use units::{BitRate, Span, TimeNs, rounded_percent};
+use units::{BitRate, Span, TimeNs, rounded_decimal_percent};
 
 /// 1,200 bytes, a packet: a lane on which no more is in flight, and no more has passed either way
 /// since the last sample, is idle. Keep-alives and acknowledgements of a second stay below it.
@@ -45,17 +45,17 @@ impl Peers {
     /// Samples the counters of all lanes, and hands them to the capacity estimates and the lane
     /// numbers. Returns whether more than keep-alives passes to or from any peer or waits, or a
     /// lane is silent.
-    pub fn sample_links(&mut self, now: TimeNs) -> bool {
+    pub fn sample_all_traffic(&mut self, now: TimeNs) -> bool {
         let mut is_busy = false;
         for peer in self.peers.values_mut() {
-            is_busy |= peer.sample_lane_traffic(now);
+            is_busy |= peer.sample_peer_traffic(now);
             peer.judge_lanes(now);
         }
         is_busy
     }
 
     /// Returns the capacity estimates of this gateway's pairs over the link to a region.
-    pub fn link_capacities(&self, to: RegionId) -> impl Iterator<Item = &LinkCapacity> {
+    pub fn traffic_link_capacities(&self, to: RegionId) -> impl Iterator<Item = &LinkCapacity> {
         let there = move |id: &GatewayId| self.fabric.gateway(*id).region == to;
         let peers = self.peers.iter().filter(move |(id, _)| there(id));
         peers.filter_map(|(_, peer)| peer.capacity.as_ref())
@@ -68,9 +68,9 @@ impl Peers {
     }
 
     /// Updates the gauges of all peers, and logs loss alarms that begin or end.
-    pub fn update_gauges(&mut self, warnings: &Warnings, now: TimeNs) {
+    pub fn update_traffic_gauges(&mut self, warnings: &Warnings, now: TimeNs) {
         for (id, peer) in &mut self.peers {
-            let change = peer.update_gauges();
+            let change = peer.update_traffic_gauges();
             if let Some(change) = change {
                 let gateway = self.fabric.gateway(*id);
                 let region = &self.fabric.region(gateway.region).name;
@@ -85,7 +85,7 @@ impl Peers {
 impl Peer {
     /// Adds the traffic of all lanes since the last sample, and hands it to the capacity estimate.
     /// Returns whether more than keep-alives passes or waits, or a lane is silent.
-    fn sample_lane_traffic(&mut self, now: TimeNs) -> bool {
+    fn sample_peer_traffic(&mut self, now: TimeNs) -> bool {
         let (mut least_rtt, mut is_busy) = (None, self.link.send_queue.has_waiting());
         let mut found_bits = 0.0;
         for handle in self.lanes.values().chain(self.finished.values()) {
@@ -153,7 +153,7 @@ impl Peer {
     }
 
     /// Returns the state of the lanes on a shared link; `None` on others, and while no lane is up.
-    pub(super) fn shared_lanes_report(&self) -> Option<SharedLanesReport> {
+    pub(super) fn shared_traffic_report(&self) -> Option<SharedLanesReport> {
         let lanes = || {
             self.lanes.values().filter_map(|handle| {
                 let shared = self.tallies.get(&handle.id)?.shared?;
@@ -177,7 +177,7 @@ impl Peer {
     }
 
     /// Updates the gauges of this peer; returns whether the loss alarm began or ended.
-    fn update_gauges(&mut self) -> Option<AlarmChange> {
+    fn update_traffic_gauges(&mut self) -> Option<AlarmChange> {
         let before = std::mem::replace(&mut self.total_in_gauges, self.total);
         let packets = LossSample {
             sent: self.total.sent_packets - before.sent_packets,
@@ -209,7 +209,7 @@ fn log_traffic_loss_alarm(
 ) {
     let link: &PeerLink = &peer.link;
     let (LossSample { sent, lost }, expected) = (peer.loss_alarm.recent_packets(), link.link.loss);
-    let loss = rounded_percent(peer.loss_alarm.loss_ratio());
+    let loss = rounded_decimal_percent(peer.loss_alarm.loss_ratio());
     link.metrics.loss_alarm.set(i64::from(change == AlarmChange::Begun));
     match change {
         AlarmChange::Begun => {

@@ -40,7 +40,7 @@ impl Engine {
 
     /// Hands changed connections to the agreement, before the sessions see them.
     pub(in crate::engine) fn follow_term_connections(&mut self, why: &str, now: TimeNs) {
-        let graph = Arc::clone(self.shared.peers.graph());
+        let graph = Arc::clone(self.shared.peers.connection_graph());
         if let Some(terms) = &mut self.terms {
             terms.handle_connections(&graph, why, now);
             self.follow_terms(why, now);
@@ -70,7 +70,7 @@ impl Engine {
 
     /// Lets all jobs leave their term. Without a failure they fail as their sessions say.
     fn leave_term(&mut self, failure: Option<Failure>, why: &str, now: TimeNs) {
-        let graph = Arc::clone(self.shared.peers.graph());
+        let graph = Arc::clone(self.shared.peers.connection_graph());
         let text = failure.as_ref().map_or("the quorum is lost", |failure| &failure.text);
         let is_due = self.metrics.warnings.is_due(WarningCause::Epoch, "term", now);
         warn_if_due!(is_due, "the term ends: {text}");
@@ -94,7 +94,7 @@ impl Engine {
         let (number, count, all) =
             (term.id.number, term.regions.len(), self.fabric.regions().len());
         info!(term = number, "term {number}: {count} of {all} regions go on: {names}");
-        let graph = Arc::clone(self.shared.peers.graph());
+        let graph = Arc::clone(self.shared.peers.connection_graph());
         for job in self.jobs.values_mut() {
             job.enter_term(term, &graph, &self.shared, now);
             job.perform_actions(&self.shared);

@@ -1,6 +1,6 @@
 //! The worlds of a job: one in force, and those before that have work under way.
 
-use crate::engine::job::group::JobGroup;
+use crate::engine::job::group_session::GroupSession;
 use hier_collectives::ids::GroupId;
 use hier_collectives::session::SessionProgress;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(in crate::engine) struct TermWorlds {
     /// Those that are in force or have work under way.
-    pub parts: BTreeMap<GroupId, JobGroup>,
+    pub parts: BTreeMap<GroupId, GroupSession>,
     /// The part that is in force; `None` while the world of all ranks is, or none.
     pub current: Option<GroupId>,
     /// How far the worlds came that have ended.
@@ -18,22 +18,22 @@ pub(in crate::engine) struct TermWorlds {
 
 impl TermWorlds {
     /// Returns the world of some ranks with this id.
-    pub fn part(&self, id: GroupId) -> Option<&JobGroup> {
+    pub fn part(&self, id: GroupId) -> Option<&GroupSession> {
         self.parts.get(&id)
     }
 
     /// Returns the world of some ranks with this id, to change it.
-    pub fn part_mut(&mut self, id: GroupId) -> Option<&mut JobGroup> {
+    pub fn part_mut(&mut self, id: GroupId) -> Option<&mut GroupSession> {
         self.parts.get_mut(&id)
     }
 
     /// Iterates over the worlds of some ranks.
-    pub fn parts(&self) -> impl Iterator<Item = &JobGroup> {
+    pub fn parts(&self) -> impl Iterator<Item = &GroupSession> {
         self.parts.values()
     }
 
     /// Iterates over the worlds of some ranks, to change them.
-    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut JobGroup> {
+    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut GroupSession> {
         self.parts.values_mut()
     }
 }

@@ -16,7 +16,7 @@ use hier_collectives::descriptor::{Counts, Descriptor};
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Failure, Post, RankEvent, Timing};
 use hier_collectives::store::{StoreRequest, read_request_answer, write_request_answer};
-use hier_collectives::wire::{read_group_ranks, write_group_ranks};
+use hier_collectives::wire::{read_group_facts_ranks, write_group_facts_ranks};
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
@@ -38,7 +38,7 @@ pub const PIECE_BYTES_MAX: u32 = 1 << 18;
 
 /// A message from a trainer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum LocalRequest {
+pub enum ProtocolRequest {
     /// The first message: attach as a rank.
     Attach(Attach),
     /// Start a collective.
@@ -75,7 +75,7 @@ pub enum LocalRequest {
     /// Leave a group, in which nothing of this rank is under way.
     LeaveGroup(GroupNumber),
     /// A post or commit in a group.
-    InGroup(GroupNumber, Box<LocalRequest>),
+    InGroup(GroupNumber, Box<ProtocolRequest>),
 }
 
 /// A group that a rank makes.
@@ -108,7 +108,7 @@ pub struct Attach {
 
 /// A message to a trainer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum LocalResponse {
+pub enum ProtocolResponse {
     /// The trainer is attached.
     Attached {
         /// [`LOCAL_VERSION`] of the gateway.
@@ -132,10 +132,10 @@ pub enum LocalResponse {
         bytes: u32,
     },
     /// An event or a piece of a group.
-    InGroup(GroupNumber, Box<LocalResponse>),
+    InGroup(GroupNumber, Box<ProtocolResponse>),
 }
 
-impl LocalRequest {
+impl ProtocolRequest {
     /// Returns the request as one about the trainer's group `number`.
     pub fn in_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
@@ -179,7 +179,7 @@ impl LocalRequest {
             Self::MakeGroup(MakeGroup { number, parent, place, ranks }) => {
                 out.push(6);
                 [number.0, parent.0, *place].into_iter().for_each(|n| write_u64(&mut out, n));
-                write_group_ranks(ranks, &mut out);
+                write_group_facts_ranks(ranks, &mut out);
             }
             Self::LeaveGroup(number) => {
                 out.push(7);
@@ -211,7 +211,7 @@ impl LocalRequest {
                 number: GroupNumber(reader.read_u64()?),
                 parent: GroupNumber(reader.read_u64()?),
                 place: reader.read_u64()?,
-                ranks: read_group_ranks(&mut reader)?,
+                ranks: read_group_facts_ranks(&mut reader)?,
             }),
             7 => Self::LeaveGroup(GroupNumber(reader.read_u64()?)),
             8 => {
@@ -248,7 +248,7 @@ impl LocalRequest {
     }
 }
 
-impl LocalRequest {
+impl ProtocolRequest {
     /// Reads the fields of a trainer's commit: epoch, step and timeout.
     fn read_commit(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         Ok(Self::Commit(Commit {
@@ -319,7 +319,7 @@ fn write_protocol_event(event: &RankEvent, out: &mut Vec<u8>) {
         }
         RankEvent::WorldChanged { ranks } => {
             out.push(13);
-            write_group_ranks(ranks, out);
+            write_group_facts_ranks(ranks, out);
         }
         RankEvent::Disbanded { failure } => {
             out.push(12);
@@ -328,7 +328,7 @@ fn write_protocol_event(event: &RankEvent, out: &mut Vec<u8>) {
     }
 }
 
-impl LocalResponse {
+impl ProtocolResponse {
     /// Returns the response as one about the trainer's group `number`.
     pub fn of_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
@@ -413,7 +413,7 @@ impl LocalResponse {
                 };
                 Self::Event(RankEvent::ResultReady { sequence, timing })
             }
-            13 => Self::Event(RankEvent::WorldChanged { ranks: read_group_ranks(reader)? }),
+            13 => Self::Event(RankEvent::WorldChanged { ranks: read_group_facts_ranks(reader)? }),
             5 => {
                 let sequence = Sequence(reader.read_u64()?);
                 Self::Event(RankEvent::ContributionFree { sequence })

@@ -11,7 +11,7 @@ use std::sync::Arc;
 fn a_tokens_debug_form_shows_no_byte() {
     let (version, job, rank) = (LOCAL_VERSION, "train".to_owned(), RankId(0));
     let attach = Attach { version, job, token: Token([137; 32]), rank, arena_bytes: 1 };
-    let shown = format!("{:?}", LocalRequest::Attach(attach));
+    let shown = format!("{:?}", ProtocolRequest::Attach(attach));
     assert!(shown.contains("train") && !shown.contains("137"), "{shown}");
 }
 
@@ -43,10 +43,10 @@ proptest! {
         let descriptor =
             Descriptor { op, dtype, elements, layout_hash, shape, pattern, counts: agreed };
         let request = match kind {
-            0 => LocalRequest::Attach(Attach {
+            0 => ProtocolRequest::Attach(Attach {
                 version: LOCAL_VERSION, job, token: Token(token), rank: RankId(rank), arena_bytes: n[4],
             }),
-            1 => LocalRequest::Post {
+            1 => ProtocolRequest::Post {
                 post: Post {
                     epoch: Epoch(n[4]),
                     sequence: Sequence(n[5]),
@@ -58,32 +58,32 @@ proptest! {
                 contribution_offset: n[7],
                 result_offset: n[0],
             },
-            2 => LocalRequest::Commit(Commit {
+            2 => ProtocolRequest::Commit(Commit {
                 epoch: Epoch(n[0]),
                 step: Step(n[1]),
                 timeout: Span::from_ns(n[2]),
             }),
-            3 => LocalRequest::ContributionPiece {
+            3 => ProtocolRequest::ContributionPiece {
                 offset: n[0],
                 bytes: 1 + rank % PIECE_BYTES_MAX,
             },
-            4 => LocalRequest::MakeGroup(MakeGroup {
+            4 => ProtocolRequest::MakeGroup(MakeGroup {
                 number: GroupNumber(n[0]),
                 parent: GroupNumber(n[1]),
                 place: n[2],
                 ranks: (0..1 + rank % 9).map(|more| RankId(7 * more)).collect(),
             }),
-            5 => LocalRequest::LeaveGroup(GroupNumber(n[0])),
+            5 => ProtocolRequest::LeaveGroup(GroupNumber(n[0])),
             6 => {
                 let (epoch, step) = (Epoch(n[0]), Step(n[1]));
                 let commit = Commit { epoch, step, timeout: Span::from_ns(n[2]) };
-                LocalRequest::InGroup(GroupNumber(n[3]), Box::new(LocalRequest::Commit(commit)))
+                ProtocolRequest::InGroup(GroupNumber(n[3]), Box::new(ProtocolRequest::Commit(commit)))
             }
-            _ => LocalRequest::Detach,
+            _ => ProtocolRequest::Detach,
         };
         let bytes = request.encode();
         prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
-        prop_assert_eq!(LocalRequest::decode(&bytes), Ok(request));
+        prop_assert_eq!(ProtocolRequest::decode(&bytes), Ok(request));
     }
 
     #[test]
@@ -96,60 +96,60 @@ proptest! {
             ready: TimeNs::from_ns(n[4]),
         };
         let response = match kind {
-            0 => LocalResponse::Attached { version: 1, world_size: 4, fabric: text },
+            0 => ProtocolResponse::Attached { version: 1, world_size: 4, fabric: text },
             1 => {
                 let reason = RefusalReason::ALL[n[1] as usize % RefusalReason::ALL.len()];
-                LocalResponse::Refused(Refusal::new(reason, text))
+                ProtocolResponse::Refused(Refusal::new(reason, text))
             }
             2 => {
                 let committed = (n[2] % 2 == 0).then_some(Step(n[3]));
                 let (epoch, next) = (Epoch(n[1]), sequence);
                 let failure = Failure::new(FailureCode::Disagreement, text);
                 let ended = (n[4] % 2 == 0).then_some(failure);
-                LocalResponse::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
+                ProtocolResponse::Event(RankEvent::EpochBegan { epoch, next, committed, ended })
             }
-            3 => LocalResponse::Event(RankEvent::ResultReady { sequence, timing }),
-            4 => LocalResponse::Event(RankEvent::ContributionFree { sequence }),
-            5 => LocalResponse::Event(RankEvent::Committed { step: Step(n[1]) }),
+            3 => ProtocolResponse::Event(RankEvent::ResultReady { sequence, timing }),
+            4 => ProtocolResponse::Event(RankEvent::ContributionFree { sequence }),
+            5 => ProtocolResponse::Event(RankEvent::Committed { step: Step(n[1]) }),
             8 => {
                 let bytes = 1 + n[2] as u32 % PIECE_BYTES_MAX;
-                LocalResponse::ResultPiece { sequence, offset: n[1], bytes }
+                ProtocolResponse::ResultPiece { sequence, offset: n[1], bytes }
             }
             7 => {
                 let why = Failure::truncate_text(text);
-                LocalResponse::Event(RankEvent::EpochAwaited { why })
+                ProtocolResponse::Event(RankEvent::EpochAwaited { why })
             }
             6 => {
                 let failure = Failure::new(FailureCode::RegionLost, text);
-                LocalResponse::Event(RankEvent::CommitFailed { step: Step(n[1]), failure })
+                ProtocolResponse::Event(RankEvent::CommitFailed { step: Step(n[1]), failure })
             }
             9 => {
                 let failure = Failure::new(FailureCode::Disagreement, text);
-                let disbanded = LocalResponse::Event(RankEvent::Disbanded { failure });
-                LocalResponse::InGroup(GroupNumber(n[1]), Box::new(disbanded))
+                let disbanded = ProtocolResponse::Event(RankEvent::Disbanded { failure });
+                ProtocolResponse::InGroup(GroupNumber(n[1]), Box::new(disbanded))
             }
             _ => {
                 let failure = Failure::new(FailureCode::Stalled, text);
-                LocalResponse::Event(RankEvent::Failed { sequence, failure })
+                ProtocolResponse::Event(RankEvent::Failed { sequence, failure })
             }
         };
         let bytes = response.encode();
         prop_assert!(bytes.len() <= MESSAGE_BYTES_MAX);
-        prop_assert_eq!(LocalResponse::decode(&bytes), Ok(response));
+        prop_assert_eq!(ProtocolResponse::decode(&bytes), Ok(response));
     }
 
     #[test]
     fn pieces_of_other_lengths_are_refused(offset: u64, more in PIECE_BYTES_MAX + 1..) {
         for bytes in [0, more] {
-            let request = LocalRequest::ContributionPiece { offset, bytes };
-            prop_assert!(LocalRequest::decode(&request.encode()).is_err());
-            let response = LocalResponse::ResultPiece { sequence: Sequence(1), offset, bytes };
-            prop_assert!(LocalResponse::decode(&response.encode()).is_err());
+            let request = ProtocolRequest::ContributionPiece { offset, bytes };
+            prop_assert!(ProtocolRequest::decode(&request.encode()).is_err());
+            let response = ProtocolResponse::ResultPiece { sequence: Sequence(1), offset, bytes };
+            prop_assert!(ProtocolResponse::decode(&response.encode()).is_err());
         }
     }
 
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = (LocalRequest::decode(&bytes), LocalResponse::decode(&bytes));
+        let _ = (ProtocolRequest::decode(&bytes), ProtocolResponse::decode(&bytes));
     }
 }

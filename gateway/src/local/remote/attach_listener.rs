@@ -4,8 +4,8 @@
 //! A handshake is part of the time in which a connection must attach, and holds an admission slot.
 
 use crate::host::BoxFuture;
-use crate::local::listener::{
-    AcceptedConnection, ConnectionSource, IncomingConnection, ListenerArena, TrainerListener,
+use crate::local::trainer_listener::{
+    AcceptedConnection, ConnectionSource, IncomingConnection, TrainerListener, TrainerListenerArena,
 };
 use crate::lock::lock_ignoring_poison;
 use crate::wan::connect::tls::{ATTACH_ALPN, Credentials, CredentialsError, TrustAnchors};
@@ -57,12 +57,12 @@ pub enum AttachListenError {
 
 /// A listening TCP socket, before it belongs to an executor.
 #[derive(Debug)]
-pub struct AttachSocket {
+pub struct AttachListenerSocket {
     socket: std::net::TcpListener,
     trainers: Option<TrustAnchors>,
 }
 
-impl AttachSocket {
+impl AttachListenerSocket {
     /// Binds the address, and checks that the certificates can be used.
     ///
     /// # Errors
@@ -83,16 +83,16 @@ impl AttachSocket {
     pub fn listen(
         self,
         credentials: watch::Receiver<Arc<Credentials>>,
-    ) -> io::Result<TlsTrainerListener> {
+    ) -> io::Result<TlsAttachListener> {
         let socket = Arc::new(TcpListener::from_std(self.socket)?);
         let trainers = self.trainers;
         let acceptor = RenewedAcceptor { credentials, trainers, settings: Mutex::new(None) };
-        Ok(TlsTrainerListener { socket, acceptor: Arc::new(acceptor) })
+        Ok(TlsAttachListener { socket, acceptor: Arc::new(acceptor) })
     }
 }
 
 /// A listener for trainers on other hosts.
-pub struct TlsTrainerListener {
+pub struct TlsAttachListener {
     socket: Arc<TcpListener>,
     acceptor: Arc<RenewedAcceptor>,
 }
@@ -121,7 +121,7 @@ impl RenewedAcceptor {
     }
 }
 
-impl TrainerListener for TlsTrainerListener {
+impl TrainerListener for TlsAttachListener {
     /// Waits for the next TCP connection. Its handshake is that of TLS.
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
         let (socket, acceptor) = (Arc::clone(&self.socket), Arc::clone(&self.acceptor));
@@ -130,16 +130,16 @@ impl TrainerListener for TlsTrainerListener {
             // Certificates may have been renewed while it waited.
             let acceptor = acceptor.current_acceptor()?;
             let handshake = Box::pin(async move {
-                prepare_attach_socket(&stream)?;
+                prepare_attach_listener_stream(&stream)?;
                 let stream = acceptor.accept(stream).await?;
                 if stream.get_ref().1.alpn_protocol() != Some(ATTACH_ALPN) {
                     let text = "a client that does not ask for the protocol of trainers";
                     return Err(io::Error::new(io::ErrorKind::InvalidData, text));
                 }
-                let memory = Some(ListenerArena::Streamed);
+                let memory = Some(TrainerListenerArena::Streamed);
                 Ok(AcceptedConnection { stream: Box::new(stream) as _, memory })
             });
-            Ok(IncomingConnection { source: source_of_attach_peer(peer.ip()), handshake })
+            Ok(IncomingConnection { source: attach_listener_peer_source(peer.ip()), handshake })
         })
     }
 }
@@ -149,7 +149,7 @@ impl TrainerListener for TlsTrainerListener {
 ///
 /// # Errors
 /// The connection is gone.
-pub fn prepare_attach_socket(stream: &TcpStream) -> io::Result<()> {
+pub fn prepare_attach_listener_stream(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = stream.as_fd();
     sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
@@ -160,7 +160,7 @@ pub fn prepare_attach_socket(stream: &TcpStream) -> io::Result<()> {
 
 /// Returns the host for whose connections a new one counts in the admission. A whole IPv6 network
 /// of 64 bits is one host.
-fn source_of_attach_peer(peer: IpAddr) -> ConnectionSource {
+fn attach_listener_peer_source(peer: IpAddr) -> ConnectionSource {
     /// A mask of the first 64 of the 128 bits of an IPv6 address. Those bits tell networks apart,
     /// and one host may have all addresses of a network.
     const NETWORK: u128 = !(u64::MAX as u128);
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn addresses_of_one_network_are_one_source() {
-        let source = |text: &str| source_of_attach_peer(text.parse().expect("an address"));
+        let source = |text: &str| attach_listener_peer_source(text.parse().expect("an address"));
         assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
         assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
         assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));

@@ -2,7 +2,7 @@
 //!
 //! [`attach_listener`] accepts their connections at the address `attach` of the region file. [`pieces`] cuts
 //! contributions and results, for both ends. Above the transport these trainers are served like those
-//! of this host, by [`super::server`] and `super::trainer`.
+//! of this host, by [`super::local_server`] and `super::trainer`.
 
 pub mod attach_listener;
 pub mod pieces;

@@ -5,7 +5,7 @@
 
 use crate::events::GroupNumber;
 use crate::local::protocol::{
-    LocalRequest, LocalResponse, PIECE_BYTES_MAX, frame_protocol_message,
+    PIECE_BYTES_MAX, ProtocolRequest, ProtocolResponse, frame_protocol_message,
 };
 use crate::memory::mem_slice::MemSlice;
 use hier_collectives::descriptor::Pattern;
@@ -42,7 +42,7 @@ pub fn append_contribution_piece(
     range: Range<u64>,
 ) {
     let (offset, bytes) = (slot_offset + range.start, piece_bytes(&range));
-    let frame = LocalRequest::ContributionPiece { offset, bytes }.encode();
+    let frame = ProtocolRequest::ContributionPiece { offset, bytes }.encode();
     append_piece(out, &frame, &contribution.slice(range));
 }
 
@@ -55,7 +55,7 @@ pub fn append_result_piece(
     range: Range<u64>,
 ) {
     let (offset, bytes) = (range.start, piece_bytes(&range));
-    let piece = LocalResponse::ResultPiece { sequence, offset, bytes };
+    let piece = ProtocolResponse::ResultPiece { sequence, offset, bytes };
     append_piece(out, &piece.of_group(number).encode(), &result.slice(range));
 }
 
@@ -143,8 +143,8 @@ mod tests {
         let (mut receiver, mut arrived) = (PieceReceiver::new(), 0);
         while arrived < to.len() {
             let message = read_protocol_message(&mut stream).await?;
-            let Ok(LocalRequest::ContributionPiece { offset, bytes }) =
-                LocalRequest::decode(&message)
+            let Ok(ProtocolRequest::ContributionPiece { offset, bytes }) =
+                ProtocolRequest::decode(&message)
             else {
                 panic!("another request")
             };

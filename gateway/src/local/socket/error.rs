@@ -1,7 +1,7 @@
 //! Why a gateway cannot listen at its socket.
 
 use crate::access::{SocketAccessError, group_account_label};
-use crate::limits::process::ProcessLimitRemedy;
+use crate::limits::process_limits::ProcessLimitRemedy;
 use std::io;
 use std::path::PathBuf;
 

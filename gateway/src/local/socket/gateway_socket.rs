@@ -1,10 +1,10 @@
 //! The socket file of a gateway: made atomically, looked after, and removed if it is still its own.
 
 use super::error::ListenError;
-use super::lock::{LockFileId, SocketLock};
+use super::socket_lock::{SocketLock, SocketLockFileId};
 use crate::access::{
-    SOCKET_PATH_BYTES_MAX, TrustedSocketUsers, check_socket_folder, own_user_account,
-    socket_folder, user_account_label,
+    SOCKET_PATH_BYTES_MAX, TrustedSocketUsers, check_trusted_socket_folder, own_user_account,
+    trusted_socket_folder, user_account_label,
 };
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ const BACKLOG: i32 = 1024;
 
 /// The users whose processes may connect to a gateway's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SocketMode {
+pub enum GatewaySocketMode {
     /// The gateway's user and root.
     User,
     /// Members of the socket's group as well.
@@ -30,7 +30,7 @@ pub enum SocketMode {
     All,
 }
 
-impl SocketMode {
+impl GatewaySocketMode {
     /// Returns the permission bits of the socket.
     fn of_socket(self) -> u32 {
         match self {
@@ -52,19 +52,20 @@ impl SocketMode {
 
 /// The settings of a gateway's socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SocketSpec {
+pub struct GatewaySocketSpec {
     /// Its path.
     pub path: PathBuf,
     /// The group to which the socket belongs; without it, that of the process.
     pub group: Option<u32>,
     /// The users who may connect.
-    pub mode: SocketMode,
+    pub mode: GatewaySocketMode,
 }
 
-impl SocketSpec {
+impl GatewaySocketSpec {
     /// Makes the settings of a socket. Without `mode`, members of `group` may connect if there is one.
-    pub fn new(path: PathBuf, group: Option<u32>, mode: Option<SocketMode>) -> Self {
-        let default = if group.is_some() { SocketMode::Group } else { SocketMode::User };
+    pub fn new(path: PathBuf, group: Option<u32>, mode: Option<GatewaySocketMode>) -> Self {
+        let default =
+            if group.is_some() { GatewaySocketMode::Group } else { GatewaySocketMode::User };
         Self { path, group, mode: mode.unwrap_or(default) }
     }
 }
@@ -80,9 +81,9 @@ pub(super) enum SocketFile {
 
 /// A listening socket, its file and the lock on both.
 pub(super) struct GatewaySocket {
-    spec: SocketSpec,
+    spec: GatewaySocketSpec,
     lock: SocketLock,
-    file: LockFileId,
+    file: SocketLockFileId,
     pub listener: UnixListener,
 }
 
@@ -92,11 +93,11 @@ impl GatewaySocket {
     ///
     /// # Errors
     /// [`ListenError`]: nothing was changed, but for the folder and the lock file.
-    pub fn open(spec: SocketSpec) -> Result<Self, ListenError> {
-        make_socket_folder(&spec)?;
-        check_socket_folder(&spec.path, TrustedSocketUsers::new(None))?;
+    pub fn open(spec: GatewaySocketSpec) -> Result<Self, ListenError> {
+        make_gateway_socket_folder(&spec)?;
+        check_trusted_socket_folder(&spec.path, TrustedSocketUsers::new(None))?;
         let lock = SocketLock::acquire(&spec.path)?;
-        let (file, listener) = make_socket(&spec, &lock)?;
+        let (file, listener) = make_gateway_socket(&spec, &lock)?;
         Ok(Self { spec, lock, file, listener })
     }
 
@@ -106,12 +107,12 @@ impl GatewaySocket {
     /// # Errors
     /// [`ListenError`]: trainers cannot attach meanwhile.
     pub fn restore(&mut self) -> Result<SocketFile, ListenError> {
-        let is_there = LockFileId::at(&self.spec.path) == Some(self.file);
+        let is_there = SocketLockFileId::at(&self.spec.path) == Some(self.file);
         if is_there && self.lock.is_in_place() {
             return Ok(SocketFile::InPlace);
         }
-        make_socket_folder(&self.spec)?;
-        check_socket_folder(&self.spec.path, TrustedSocketUsers::new(None))?;
+        make_gateway_socket_folder(&self.spec)?;
+        check_trusted_socket_folder(&self.spec.path, TrustedSocketUsers::new(None))?;
         if !self.lock.is_in_place() {
             let lock = SocketLock::acquire(&self.spec.path)?;
             lock.record(self.file.inode)?;
@@ -120,7 +121,7 @@ impl GatewaySocket {
         if is_there {
             return Ok(SocketFile::InPlace);
         }
-        (self.file, self.listener) = make_socket(&self.spec, &self.lock)?;
+        (self.file, self.listener) = make_gateway_socket(&self.spec, &self.lock)?;
         Ok(SocketFile::MadeAgain)
     }
 
@@ -134,7 +135,7 @@ impl Drop for GatewaySocket {
     /// Removes socket file and lock file where they are still this gateway's own. The socket file
     /// proves that by itself, so a lock file that somebody removed leaves no socket behind.
     fn drop(&mut self) {
-        if LockFileId::at(&self.spec.path) == Some(self.file) {
+        if SocketLockFileId::at(&self.spec.path) == Some(self.file) {
             // A file that stays is one that a gateway has left: the next one replaces it.
             let _ = std::fs::remove_file(&self.spec.path);
         }
@@ -144,8 +145,8 @@ impl Drop for GatewaySocket {
 
 /// Makes the folder of a socket if it is not there: for the gateway's user alone, or for its group or
 /// everybody to enter.
-fn make_socket_folder(spec: &SocketSpec) -> Result<(), ListenError> {
-    let folder = socket_folder(&spec.path);
+fn make_gateway_socket_folder(spec: &GatewaySocketSpec) -> Result<(), ListenError> {
+    let folder = trusted_socket_folder(&spec.path);
     if folder.is_dir() {
         return Ok(());
     }
@@ -158,14 +159,14 @@ fn make_socket_folder(spec: &SocketSpec) -> Result<(), ListenError> {
         made => made.map_err(at_fault)?,
     }
     if let Some(group) = spec.group {
-        give_socket_to_group(folder, group)?;
+        give_gateway_socket_to_group(folder, group)?;
     }
     let mode = Permissions::from_mode(spec.mode.of_folder());
     std::fs::set_permissions(folder, mode).map_err(at_fault)
 }
 
 /// Makes `group` the group of a file or folder of this user, so that its members may use it.
-fn give_socket_to_group(path: &Path, group: u32) -> Result<(), ListenError> {
+fn give_gateway_socket_to_group(path: &Path, group: u32) -> Result<(), ListenError> {
     chown(path, None, Some(group)).map_err(|source| ListenError::Group {
         path: path.to_owned(),
         group,
@@ -174,12 +175,12 @@ fn give_socket_to_group(path: &Path, group: u32) -> Result<(), ListenError> {
 }
 
 /// Makes a listening socket and its file, and records the file in the lock.
-fn make_socket(
-    spec: &SocketSpec,
+fn make_gateway_socket(
+    spec: &GatewaySocketSpec,
     lock: &SocketLock,
-) -> Result<(LockFileId, UnixListener), ListenError> {
-    remove_stale_socket(&spec.path, lock)?;
-    let temporary = temporary_socket_path(&spec.path);
+) -> Result<(SocketLockFileId, UnixListener), ListenError> {
+    remove_stale_gateway_socket(&spec.path, lock)?;
+    let temporary = temporary_gateway_socket_path(&spec.path);
     // The holder of the lock may remove the socket that an earlier one left half made.
     let remove_temporary = || {
         let found = std::fs::symlink_metadata(&temporary);
@@ -190,7 +191,7 @@ fn make_socket(
         }
     };
     remove_temporary();
-    let made = bind_socket(spec, lock, &temporary);
+    let made = bind_gateway_socket(spec, lock, &temporary);
     if made.is_err() {
         remove_temporary();
     }
@@ -203,7 +204,7 @@ fn make_socket(
 
 /// Returns the name under which a socket is made before it gets its own; its own where the other
 /// would be too long.
-fn temporary_socket_path(socket: &Path) -> PathBuf {
+fn temporary_gateway_socket_path(socket: &Path) -> PathBuf {
     let name = socket.file_name().unwrap_or_default().to_string_lossy();
     let temporary = socket.with_file_name(format!(".{name}.new"));
     let fits = temporary.as_os_str().len() <= SOCKET_PATH_BYTES_MAX;
@@ -213,11 +214,11 @@ fn temporary_socket_path(socket: &Path) -> PathBuf {
 /// Binds a socket at `temporary` with the mode and group that it shall have, makes it listen, and
 /// only then gives the file its name. So a program that finds the file can connect, unless mode and
 /// group forbid it.
-fn bind_socket(
-    spec: &SocketSpec,
+fn bind_gateway_socket(
+    spec: &GatewaySocketSpec,
     lock: &SocketLock,
     temporary: &Path,
-) -> Result<(LockFileId, OwnedFd), ListenError> {
+) -> Result<(SocketLockFileId, OwnedFd), ListenError> {
     let refused = |error: Errno| match error {
         Errno::EXIST | Errno::ADDRINUSE => ListenError::Taken {
             socket: spec.path.clone(),
@@ -225,26 +226,26 @@ fn bind_socket(
         },
         error => ListenError::File { path: spec.path.clone(), source: error.into() },
     };
-    let socket = unix_stream_socket().map_err(refused)?;
+    let socket = new_gateway_stream_socket().map_err(refused)?;
     let address = SocketAddrUnix::new(temporary).map_err(refused)?;
     rustix::net::bind(&socket, &address).map_err(refused)?;
     if let Some(group) = spec.group {
-        give_socket_to_group(temporary, group)?;
+        give_gateway_socket_to_group(temporary, group)?;
     }
     std::fs::set_permissions(temporary, Permissions::from_mode(spec.mode.of_socket()))
         .map_err(|source| ListenError::File { path: temporary.to_owned(), source })?;
-    let file = LockFileId::at(temporary).ok_or(Errno::NOENT).map_err(refused)?;
+    let file = SocketLockFileId::at(temporary).ok_or(Errno::NOENT).map_err(refused)?;
     // Recorded before anybody can see the file: a gateway that is killed leaves none unknown.
     lock.record(file.inode)?;
     rustix::net::listen(&socket, BACKLOG).map_err(refused)?;
     if temporary != spec.path {
-        rename_socket_to_free_path(temporary, &spec.path).map_err(refused)?;
+        rename_gateway_socket_if_free(temporary, &spec.path).map_err(refused)?;
     }
     Ok((file, socket))
 }
 
 /// Renames the file of a socket; fails where the new path is taken.
-fn rename_socket_to_free_path(from: &Path, to: &Path) -> rustix::io::Result<()> {
+fn rename_gateway_socket_if_free(from: &Path, to: &Path) -> rustix::io::Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         // This file system cannot refuse: the path was free a moment ago.
         Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(CWD, from, CWD, to),
@@ -253,7 +254,7 @@ fn rename_socket_to_free_path(from: &Path, to: &Path) -> rustix::io::Result<()> 
 }
 
 /// Makes an unbound stream socket that never blocks.
-fn unix_stream_socket() -> rustix::io::Result<OwnedFd> {
+fn new_gateway_stream_socket() -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
@@ -263,10 +264,10 @@ fn unix_stream_socket() -> rustix::io::Result<OwnedFd> {
 ///
 /// # Errors
 /// [`ListenError::Held`]: a gateway listens there. Any other: a start would fail with it.
-pub fn check_socket_path(path: &Path) -> Result<(), ListenError> {
+pub fn check_gateway_socket_path(path: &Path) -> Result<(), ListenError> {
     let lock = SocketLock::acquire_existing(path)?;
     let recorded = lock.as_ref().and_then(SocketLock::recorded_inode);
-    judge_socket_file(path, recorded).map(|_| ())
+    judge_gateway_socket_file(path, recorded).map(|_| ())
 }
 
 /// A path at which a gateway may make its socket.
@@ -283,8 +284,8 @@ enum SocketPath {
 ///
 /// # Errors
 /// [`ListenError::Taken`]: another file is there.
-fn remove_stale_socket(path: &Path, lock: &SocketLock) -> Result<(), ListenError> {
-    match judge_socket_file(path, lock.recorded_inode())? {
+fn remove_stale_gateway_socket(path: &Path, lock: &SocketLock) -> Result<(), ListenError> {
+    match judge_gateway_socket_file(path, lock.recorded_inode())? {
         SocketPath::Free => Ok(()),
         SocketPath::Stale => std::fs::remove_file(path)
             .map_err(|source| ListenError::File { path: path.to_owned(), source }),
@@ -295,7 +296,10 @@ fn remove_stale_socket(path: &Path, lock: &SocketLock) -> Result<(), ListenError
 ///
 /// # Errors
 /// [`ListenError::Taken`]: a file is there that no gateway of this user has left.
-fn judge_socket_file(path: &Path, recorded: Option<u64>) -> Result<SocketPath, ListenError> {
+fn judge_gateway_socket_file(
+    path: &Path,
+    recorded: Option<u64>,
+) -> Result<SocketPath, ListenError> {
     let at_fault = |source| ListenError::File { path: path.to_owned(), source };
     let found = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(SocketPath::Free),
@@ -306,7 +310,7 @@ fn judge_socket_file(path: &Path, recorded: Option<u64>) -> Result<SocketPath, L
     } else if found.uid() != own_user_account() {
         format!("a socket of user {} is there", user_account_label(found.uid()))
     } else {
-        match connect_socket_without_waiting(path) {
+        match connect_gateway_socket_without_waiting(path) {
             Err(Errno::CONNREFUSED) if recorded == Some(found.ino()) => {
                 return Ok(SocketPath::Stale);
             }
@@ -326,7 +330,7 @@ fn judge_socket_file(path: &Path, recorded: Option<u64>) -> Result<SocketPath, L
 }
 
 /// Connects to a socket and hangs up. A listener whose backlog is full gives `EAGAIN`.
-fn connect_socket_without_waiting(path: &Path) -> rustix::io::Result<()> {
-    let socket = unix_stream_socket()?;
+fn connect_gateway_socket_without_waiting(path: &Path) -> rustix::io::Result<()> {
+    let socket = new_gateway_stream_socket()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)
 }

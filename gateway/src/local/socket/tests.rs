@@ -1,10 +1,13 @@
 //! Sockets in a temporary folder, with other programs in the way.
 
 use super::gateway_socket::GatewaySocket;
-use super::lock::socket_lock_path;
-use super::{ListenError, SocketMode, SocketSpec, UnixSocketListener, check_socket_path};
+use super::socket_lock::socket_lock_path;
+use super::{
+    GatewaySocketMode, GatewaySocketSpec, ListenError, UnixSocketListener,
+    check_gateway_socket_path,
+};
 use crate::access::SocketAccessError;
-use crate::local::listener::TrainerListener;
+use crate::local::trainer_listener::TrainerListener;
 use crate::warnings::Warnings;
 use std::fs::Permissions;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -22,8 +25,8 @@ fn place() -> (TempDir, PathBuf) {
 }
 
 /// The settings of a socket for this user alone.
-fn spec(path: &Path) -> SocketSpec {
-    SocketSpec::new(path.to_owned(), None, None)
+fn spec(path: &Path) -> GatewaySocketSpec {
+    GatewaySocketSpec::new(path.to_owned(), None, None)
 }
 
 /// Opens the socket within a runtime, which is then left.
@@ -68,7 +71,7 @@ async fn a_socket_is_for_its_user_alone_and_vanishes() {
 async fn a_socket_of_a_group_admits_its_members() {
     let (folder, path) = place();
     let group = std::fs::metadata(folder.path()).expect("there").gid();
-    let spec = SocketSpec::new(path.clone(), Some(group), None);
+    let spec = GatewaySocketSpec::new(path.clone(), Some(group), None);
     let _socket = GatewaySocket::open(spec).expect("free");
     let found = std::fs::symlink_metadata(&path).expect("there");
     assert_eq!((found.mode() & 0o777, found.gid()), (0o660, group));
@@ -78,7 +81,7 @@ async fn a_socket_of_a_group_admits_its_members() {
 async fn a_socket_of_mode_0666_admits_every_user() {
     let (folder, _) = place();
     let path = folder.path().join("run/east.sock");
-    let spec = SocketSpec::new(path.clone(), None, Some(SocketMode::All));
+    let spec = GatewaySocketSpec::new(path.clone(), None, Some(GatewaySocketMode::All));
     let _socket = GatewaySocket::open(spec).expect("free");
     let mode = |path: &Path| std::fs::symlink_metadata(path).expect("there").mode() & 0o777;
     assert_eq!((mode(&path), mode(path.parent().expect("a folder"))), (0o666, 0o755));
@@ -238,14 +241,14 @@ async fn a_socket_without_its_lock_file_vanishes_with_its_gateway() {
 #[tokio::test]
 async fn a_path_is_judged_as_a_start_would() {
     let (folder, path) = place();
-    check_socket_path(&path).expect("free");
+    check_gateway_socket_path(&path).expect("free");
     assert!(!socket_lock_path(&path).exists(), "nothing is made");
     let socket = open(&path).expect("free");
-    let held = check_socket_path(&path).expect_err("in use");
+    let held = check_gateway_socket_path(&path).expect_err("in use");
     assert!(matches!(held, ListenError::Held { .. }), "{held}");
     drop(socket);
     leave_behind(&path);
-    check_socket_path(&path).expect("a gateway left it");
+    check_gateway_socket_path(&path).expect("a gateway left it");
     assert!(path.exists(), "nothing is removed");
     std::fs::remove_file(socket_lock_path(&path)).expect("there");
     let obstacles = [
@@ -265,7 +268,7 @@ async fn a_path_is_judged_as_a_start_would() {
             "folder" => std::fs::create_dir(&at).expect("free"),
             _ => std::os::unix::fs::symlink("/dev/null", &at).expect("free"),
         }
-        let judged = check_socket_path(&path).expect_err("taken").to_string();
+        let judged = check_gateway_socket_path(&path).expect_err("taken").to_string();
         assert_eq!(open(&path).err().expect("taken").to_string(), judged);
         assert!(judged.starts_with("cannot listen at"), "{judged}");
     }

@@ -1,11 +1,11 @@
 //! Accepts connections at a gateway's socket, and looks after its file.
 
 use super::error::ListenError;
-use super::gateway_socket::{GatewaySocket, SocketFile, SocketSpec};
+use super::gateway_socket::{GatewaySocket, GatewaySocketSpec, SocketFile};
 use crate::host::{BoxFuture, Host, RealHost};
-use crate::local::listener::{
+use crate::local::trainer_listener::{
     AcceptedConnection, ConnectionSource, IncomingConnection, TrainerListener,
-    receive_listener_descriptor,
+    receive_trainer_listener_descriptor,
 };
 use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
@@ -41,7 +41,7 @@ impl UnixSocketListener {
     ///
     /// # Errors
     /// Another gateway or file has the path, or others could replace the socket there.
-    pub fn open(spec: SocketSpec, warnings: Warnings) -> Result<Self, ListenError> {
+    pub fn open(spec: GatewaySocketSpec, warnings: Warnings) -> Result<Self, ListenError> {
         let socket = GatewaySocket::open(spec)?;
         let (sender, problem) = watch::channel(None);
         let next_check = Instant::now() + FILE_CHECK_INTERVAL;
@@ -64,7 +64,7 @@ impl TrainerListener for UnixSocketListener {
             let stream = socket.lock().await.accept().await?;
             let source = ConnectionSource::User(stream.peer_cred()?.uid());
             let handshake = Box::pin(async move {
-                let memory = receive_listener_descriptor(&stream).await?;
+                let memory = receive_trainer_listener_descriptor(&stream).await?;
                 Ok(AcceptedConnection { stream: Box::new(stream) as _, memory })
             });
             Ok(IncomingConnection { source, handshake })

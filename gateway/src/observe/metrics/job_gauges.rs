@@ -7,7 +7,7 @@ use super::bounded_label::BoundedLabel;
 use super::exposition::{
     DescribedMetric, DescribedSample, MetricDescription, encode_exposition_samples,
 };
-use super::job::JobMetrics;
+use super::job_metrics::JobMetrics;
 use crate::lock::lock_ignoring_poison;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -25,16 +25,16 @@ pub(super) struct JobTable {
 
 /// Writes the gauges of all jobs at each scrape.
 #[derive(Debug, Clone)]
-pub(super) struct JobCollector(pub Arc<Mutex<JobTable>>);
+pub(super) struct JobGaugeCollector(pub Arc<Mutex<JobTable>>);
 
-impl JobCollector {
+impl JobGaugeCollector {
     /// Iterates over the metrics that the collector writes.
     pub fn described() -> impl Iterator<Item = DescribedMetric> {
         JOB_GAUGES.iter().map(|gauge| gauge.metric())
     }
 }
 
-impl Collector for JobCollector {
+impl Collector for JobGaugeCollector {
     /// Writes all gauges, those of jobs with one label as one.
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let table = lock_ignoring_poison(&self.0);

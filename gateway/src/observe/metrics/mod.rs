@@ -6,17 +6,17 @@
 
 mod bounded_label;
 mod exposition;
-mod job;
 mod job_counters;
 mod job_gauges;
+mod job_metrics;
 mod labels;
+mod metrics_page;
 mod network;
-mod page;
-mod process;
+mod process_metrics;
 mod registry;
 
 pub use exposition::{DescribedMetric, MetricDescription};
-pub use job::JobMetrics;
+pub use job_metrics::JobMetrics;
+pub use metrics_page::metrics_page;
 pub use network::{LaneMetrics, PeerMetrics, PeerPlace, RealGauge};
-pub use page::metrics_page;
 pub use registry::MetricsRegistry;

@@ -2,16 +2,17 @@
 
 use super::bounded_label::{BoundedLabel, JOB_LABELS_MAX};
 use super::exposition::{DescribedMetric, MetricDescription, MetricsExposition};
-use super::job::JobMetrics;
 use super::job_counters::JobCounters;
-use super::job_gauges::{JobCollector, JobTable};
+use super::job_gauges::{JobGaugeCollector, JobTable};
+use super::job_metrics::JobMetrics;
 use super::labels::{BuildLabel, CauseLabel, CertificateLabel, DropLabel, discard_label};
 use super::network::{
-    LaneFamilies, LaneMetrics, LinkFamilies, PeerFamilies, PeerMetrics, PeerPlace, RealGauge,
+    LaneMetricFamilies, LaneMetrics, LinkMetricFamilies, PeerMetricFamilies, PeerMetrics,
+    PeerPlace, RealGauge,
 };
-use super::process::ProcessCollector;
+use super::process_metrics::ProcessCollector;
 use crate::lock::lock_ignoring_poison;
-use crate::observe::problem_report::ProblemCause;
+use crate::observe::problem_cause::ProblemCause;
 use crate::observe::readiness::is_ready;
 use crate::observe::status::GatewayReport;
 use crate::wan::connect::tls::CertificateExpiry;
@@ -39,9 +40,9 @@ pub struct MetricsRegistry {
     problems: Family<CauseLabel, Gauge>,
     dropped_segments: Family<DropLabel, Counter>,
     certificate_expiry: Family<CertificateLabel, RealGauge>,
-    peers: PeerFamilies,
-    links: LinkFamilies,
-    lanes: LaneFamilies,
+    peers: PeerMetricFamilies,
+    links: LinkMetricFamilies,
+    lanes: LaneMetricFamilies,
     job_counters: JobCounters,
     jobs: Arc<Mutex<JobTable>>,
 }
@@ -67,9 +68,9 @@ impl MetricsRegistry {
             problems: Family::default(),
             dropped_segments: Family::default(),
             certificate_expiry: Family::default(),
-            peers: PeerFamilies::default(),
-            links: LinkFamilies::default(),
-            lanes: LaneFamilies::default(),
+            peers: PeerMetricFamilies::default(),
+            links: LinkMetricFamilies::default(),
+            lanes: LaneMetricFamilies::default(),
             job_counters: JobCounters::new(),
             jobs: Arc::new(Mutex::new(jobs)),
         };
@@ -166,8 +167,8 @@ impl MetricsRegistry {
         self.register_files_and_segments();
         let exposition = &mut self.exposition;
         self.job_counters.register(exposition);
-        let jobs = JobCollector(Arc::clone(&self.jobs));
-        exposition.add_collected(JobCollector::described(), jobs);
+        let jobs = JobGaugeCollector(Arc::clone(&self.jobs));
+        exposition.add_collected(JobGaugeCollector::described(), jobs);
         self.peers.register(exposition);
         self.links.register(exposition);
         self.lanes.register(exposition);
@@ -188,7 +189,7 @@ impl MetricsRegistry {
             advice: "All gateways of a deployment should run one version",
         };
         exposition.add(description, build);
-        let ready = single_metric(
+        let ready = single_registry_metric(
             "landbridge_ready",
             "1 while collectives can run: every job has an epoch, and none drains; else 0",
             "0 for more than a minute: see `landbridge status`",
@@ -202,7 +203,7 @@ impl MetricsRegistry {
             advice: "`landbridge status` has each problem with what to do",
         };
         exposition.add(problems, self.problems.clone());
-        let differences = single_metric(
+        let differences = single_registry_metric(
             "landbridge_job_differences",
             "Differences between the jobs of this gateway and those of others",
             "Make the `[job]` tables of all region files equal: `landbridge status` names them",
@@ -223,7 +224,7 @@ impl MetricsRegistry {
                      files to the gateway, which reads them within 30 s",
         };
         exposition.add(expiry, self.certificate_expiry.clone());
-        let lost = single_metric(
+        let lost = single_registry_metric(
             "landbridge_lost_log_lines",
             "Log lines lost, because they could not be written or nobody read them. The log states \
              how many lines are missing",
@@ -239,7 +240,7 @@ impl MetricsRegistry {
             advice: "Where it grows, the log has what to do",
         };
         exposition.add(warnings, self.warnings.counts());
-        let segments = single_metric(
+        let segments = single_registry_metric(
             "landbridge_segments",
             "Segments that arrived and were used",
             "None: `landbridge_dropped_segments_total` compares with it",
@@ -258,7 +259,7 @@ impl MetricsRegistry {
 }
 
 /// Describes a metric of the whole gateway, without labels and unit.
-const fn single_metric(
+const fn single_registry_metric(
     name: &'static str,
     meaning: &'static str,
     advice: &'static str,

@@ -1,6 +1,6 @@
 use super::server::example;
 use crate::observe::history::{History, HistorySample};
-use crate::observe::problem_report::{ProblemCause, ProblemReport};
+use crate::observe::problem_cause::{ProblemCause, ProblemReport};
 use crate::observe::status::GatewayReport;
 use crate::observe::versioned::Versioned;
 

@@ -1,5 +1,5 @@
 use crate::observe::metrics::{MetricsRegistry, PeerPlace, metrics_page};
-use crate::observe::problem_report::ProblemCause;
+use crate::observe::problem_cause::ProblemCause;
 use crate::observe::readiness::judge_readiness;
 use crate::observe::status::{LinkReport, StragglerReport};
 use crate::observe::tests::server::example;

@@ -1,15 +1,15 @@
 use super::server::{example, example_fabric};
 use crate::observe::history::History;
-use crate::observe::problem_report::{ProblemCause, ProblemReport};
+use crate::observe::problem_cause::{ProblemCause, ProblemReport};
 use crate::observe::status::*;
 use serde_json::Value;
 
 /// The parts of the page's script.
 const SCRIPTS: [&str; 4] = [
-    include_str!("../page/model.js"),
-    include_str!("../page/tables.js"),
-    include_str!("../page/pictures.js"),
-    include_str!("../page/main.js"),
+    include_str!("../status_page/model.js"),
+    include_str!("../status_page/tables.js"),
+    include_str!("../status_page/pictures.js"),
+    include_str!("../status_page/main.js"),
 ];
 
 /// Returns a report with one of each thing that a report can hold.

@@ -1,5 +1,5 @@
 use super::server::example;
-use crate::observe::problem_report::ProblemCause;
+use crate::observe::problem_cause::ProblemCause;
 use crate::observe::readiness::{describe_unready_epoch, is_ready, judge_readiness};
 use crate::observe::status::{
     DrainReport, GatewayReport, JobDifference, JobDifferenceKind, LinkOutageReport, PeerState,

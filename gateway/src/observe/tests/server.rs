@@ -1,9 +1,9 @@
 use crate::observe::engine_status_request::{EngineStatusHandle, StatusError, StatusRequest};
-use crate::observe::fabric::FabricReport;
+use crate::observe::fabric_report::FabricReport;
 use crate::observe::fetch_status::{FetchError, fetch_status};
+use crate::observe::http_server::{AnswerSources, run_http_server};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::readiness::judge_readiness;
-use crate::observe::server::{AnswerSources, run_http_server};
 use crate::observe::status::*;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{

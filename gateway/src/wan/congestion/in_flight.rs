@@ -18,7 +18,7 @@
 //! The controller (inside quinn), the sender, the tuner and the liveness monitor share it; all run
 //! on the lane's thread. A wait ends with the packet that ends its reason, and sets no timer.
 
-use super::window::LaneWindows;
+use super::lane_windows::LaneWindows;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 use units::Span;

@@ -6,10 +6,10 @@
 
 use super::in_flight::InFlight;
 use super::lane_path::LanePath;
+use super::lane_telemetry::LaneTelemetry;
 use super::link_share_controller::{LinkShareController, WindowGate};
 use super::shared_lane::SharedLane;
-use super::telemetry::LaneTelemetry;
-use crate::wan::link::policy::ControllerPolicy;
+use crate::wan::link::controller_policy::ControllerPolicy;
 use quinn::Connection;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{
@@ -57,7 +57,7 @@ pub(crate) fn change_lane_controller(
     now: Instant,
 ) {
     telemetry.in_flight.set_windows(&path.initial_windows());
-    telemetry.set_shared(shared_lane(kind, path, telemetry.mtu(), now));
+    telemetry.set_shared(lane_controller_model(kind, path, telemetry.mtu(), now));
     let next = make_lane_controller(
         kind,
         path,
@@ -80,7 +80,7 @@ impl ControllerFactory for LaneControllerFactory {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
         let telemetry = LaneTelemetry::new(mtu);
         telemetry.in_flight.set_windows(&self.path.initial_windows());
-        telemetry.set_shared(shared_lane(self.kind, &self.path, mtu, now));
+        telemetry.set_shared(lane_controller_model(self.kind, &self.path, mtu, now));
         let start = ControllerStart { now, mtu };
         let inner = make_lane_controller(self.kind, &self.path, &telemetry.in_flight, start);
         Box::new(LaneController { inner, telemetry: Arc::new(telemetry) })
@@ -94,7 +94,7 @@ struct ControllerStart {
 }
 
 /// Makes the model of a lane that begins at `now`; `None` unless its link is shared.
-fn shared_lane(
+fn lane_controller_model(
     kind: ControllerPolicy,
     path: &LanePath,
     mtu: u16,

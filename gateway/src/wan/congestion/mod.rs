@@ -10,25 +10,25 @@
 //!   quinn -> LaneController (lane_controller.rs) -> LinkShareController (link_share_controller.rs)
 //!              | counts ACKs, min RTT                | loss beyond the configured loss
 //!              v                                     v
-//!            LaneTelemetry (telemetry.rs)          InFlight::note_excess_loss (in_flight.rs)
+//!            LaneTelemetry (lane_telemetry.rs)          InFlight::note_excess_loss (in_flight.rs)
 //!                                                 -> tuner -> Pacer::charge_debt (pacing/pacer.rs)
 //!
-//! every write (sender task, stream/sender.rs)                                          TWO GATES
+//! every write (sender task, stream/segment_sender.rs)                                          TWO GATES
 //!   segment -> Pacer::take_tokens (pacing/pacer.rs)     gate 1: rate limit, in order of the pulls
 //!           -> InFlight::wait_for_space (in_flight.rs)  gate 2: congestion window, above QUIC
-//!           -> LaneTelemetry::wait_for_pace (telemetry.rs)      after congestion: the lane's pace
+//!           -> LaneTelemetry::wait_for_pace (lane_telemetry.rs)      after congestion: the lane's pace
 //!           -> quinn stream
 //!
-//! every round trip with traffic (tuner task of a lane, tuner.rs)
+//! every round trip with traffic (tuner task of a lane, lane_tuner.rs)
 //!   LaneCounters -> DeliveryRate::end_round (delivery_rate.rs)                         LOOP 1: lane rate
 //!                     -> rate, gain, pace, ECN fraction, loss
 //!   min RTT      -> MinRtt::end_round (min_rtt.rs)                                     LOOP 2: min RTT
 //!                     -> min RTT, draining
-//!   LanePath::windows (window.rs)
+//!   LanePath::windows (lane_windows.rs)
 //!     congestion window = max(rate x (gain x min RTT + slack), 256 KiB)
 //!                         x ECN fraction x (0.75 while draining)
 //!
-//! every 100 ms with traffic (engine task, engine/link_control.rs)                      LOOP 3: link
+//! every 100 ms with traffic (engine task, engine/engine_links.rs)                      LOOP 3: link
 //!   LinkTraffic of all lanes, min RTT -> LinkCapacity::observe (link/capacity/)
 //!                     -> limit, reduced capacity, min RTT, inflated RTT, random loss
 //!   LinkLimits::effective_limit (link/link_limits.rs): operator, schedule, fabric
@@ -70,13 +70,13 @@ pub(crate) mod delivery_rate;
 pub(crate) mod in_flight;
 pub(crate) mod lane_controller;
 pub(crate) mod lane_path;
+pub(crate) mod lane_telemetry;
+pub(crate) mod lane_tuner;
+pub(crate) mod lane_windows;
 pub(crate) mod link_share_controller;
 pub(crate) mod min_rtt_filter;
 mod path_memory;
 mod shared_lane;
-pub(crate) mod telemetry;
-pub(crate) mod tuner;
-pub(crate) mod window;
 
 pub use path_memory::PathMemory;
 pub use shared_lane::SharedLaneView;

@@ -1,7 +1,7 @@
 //! A lane of a shared link: the [`LaneModel`] in quinn's times, and what its lanes have found so far.
 //!
 //! The congestion controller feeds it (`lane_controller.rs`), on the lane's thread. Its window goes to
-//! [`InFlight`](super::in_flight::InFlight), its pacing rate to the lane's pace (`telemetry.rs`). The
+//! [`InFlight`](super::in_flight::InFlight), its pacing rate to the lane's pace (`lane_telemetry.rs`). The
 //! engine reads its state for plans, status and metrics.
 
 use super::lane_path::LanePath;

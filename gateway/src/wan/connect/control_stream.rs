@@ -29,7 +29,7 @@ pub(super) fn prioritize_control_stream(stream: &SendStream) {
 }
 
 /// Encodes a control message as a frame: its length in 4 bytes, then `message`.
-pub(super) fn frame_control_message(message: &[u8]) -> Vec<u8> {
+pub(super) fn frame_control_stream_message(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes(), message].concat()
 }
@@ -39,7 +39,7 @@ pub(super) fn frame_control_message(message: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// The message has more than `max_bytes` bytes, or the stream breaks off.
-pub(super) async fn read_control_frame(
+pub(super) async fn read_control_stream_frame(
     stream: &mut RecvStream,
     max_bytes: usize,
 ) -> Result<Option<Vec<u8>>, String> {
@@ -63,17 +63,17 @@ pub(super) async fn read_control_frame(
 ///
 /// # Errors
 /// The reason: the stream broke off, or a message is too long or malformed.
-pub(super) async fn read_control_messages(
+pub(super) async fn read_control_stream_messages(
     events: &EventSender,
     from: GatewayId,
     id: ConnectionId,
     mut stream: RecvStream,
 ) -> Result<(), String> {
     loop {
-        let frame = read_control_frame(&mut stream, MAX_MESSAGE_BYTES).await?;
+        let frame = read_control_stream_frame(&mut stream, MAX_MESSAGE_BYTES).await?;
         let is_last = frame.is_none();
         let event = match frame {
-            Some(bytes) => decode_control_event(&bytes, from, id)
+            Some(bytes) => decode_control_stream_event(&bytes, from, id)
                 .map_err(|error| format!("malformed control message: {error}"))?,
             None => Event::LaneFinished { peer: from, id },
         };
@@ -87,7 +87,7 @@ pub(super) async fn read_control_messages(
 
 /// Decodes a control message of peer `from` into the engine's event. It is a link message, or an
 /// envelope with a message of a job.
-fn decode_control_event(
+fn decode_control_stream_event(
     bytes: &[u8],
     from: GatewayId,
     id: ConnectionId,
@@ -104,7 +104,7 @@ fn decode_control_event(
 ///
 /// # Errors
 /// The stream broke off, or the engine has dropped the lane's handle.
-pub(super) async fn write_control_messages(
+pub(super) async fn write_control_stream_messages(
     mut stream: SendStream,
     mut queue: mpsc::Receiver<LaneControlOutput>,
 ) -> Result<(), String> {
@@ -114,7 +114,7 @@ pub(super) async fn write_control_messages(
         for output in outputs.drain(..) {
             match output {
                 LaneControlOutput::Message(message) => {
-                    frames.extend(frame_control_message(&message.bytes))
+                    frames.extend(frame_control_stream_message(&message.bytes))
                 }
                 LaneControlOutput::Finish => is_last = true,
             }

@@ -3,7 +3,9 @@
 //! It runs in the connection's task, before the engine knows the lane. A hello is the first frame of the
 //! control stream.
 
-use super::control_stream::{frame_control_message, prioritize_control_stream, read_control_frame};
+use super::control_stream::{
+    frame_control_stream_message, prioritize_control_stream, read_control_stream_frame,
+};
 use super::tls;
 use crate::wan::lane_handle::LanePeerSeen;
 use crate::wan::lane_spec::LaneSpec;
@@ -62,7 +64,7 @@ pub(super) enum HelloRefusal {
 
 /// Sends a hello, and checks the peer's within [`handshake_timeout`]. `dialled` is the peer that we
 /// dialled; `None` on an accepted connection.
-pub(super) async fn exchange_hellos(
+pub(super) async fn exchange_handshake_hellos(
     spec: &LaneSpec,
     lane: u16,
     connection: &Connection,
@@ -73,7 +75,7 @@ pub(super) async fn exchange_hellos(
     let patience = handshake_timeout(rtt.unwrap_or(spec.longest_rtt()));
     tokio::select! {
         biased;
-        met = exchange_hellos_without_limit(spec, lane, connection, dialled) => met,
+        met = exchange_handshake_hellos_unlimited(spec, lane, connection, dialled) => met,
         () = spec.host.sleep_until(spec.host.now() + patience) => {
             Err(HelloRefusal::NoHello(format!("timed out after {patience}")))
         }
@@ -82,7 +84,7 @@ pub(super) async fn exchange_hellos(
 
 /// Opens the control streams, sends a hello, and checks the peer's hello and certificate. It waits
 /// without a limit.
-async fn exchange_hellos_without_limit(
+async fn exchange_handshake_hellos_unlimited(
     spec: &LaneSpec,
     lane: u16,
     connection: &Connection,
@@ -99,11 +101,12 @@ async fn exchange_hellos_without_limit(
         boot: spec.boot,
         lane,
     };
-    let framed = frame_control_message(&hello.encode());
+    let framed = frame_control_stream_message(&hello.encode());
     control_out.write_all(&framed).await.map_err(|error| no_hello(error.to_string()))?;
     let accepted = connection.accept_uni().await;
     let mut control_in = accepted.map_err(|error| no_hello(error.to_string()))?;
-    let frame = read_control_frame(&mut control_in, Hello::MAX_BYTES).await.map_err(no_hello)?;
+    let frame =
+        read_control_stream_frame(&mut control_in, Hello::MAX_BYTES).await.map_err(no_hello)?;
     let bytes = frame.ok_or_else(|| no_hello("the stream ended".to_owned()))?;
     let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;
     let peer = check_handshake_hello(spec, lane, &hello, dialled)?;

@@ -2,16 +2,18 @@
 //! shared by the connections to all peers.
 //!
 //! The daemon calls [`start_lane_endpoints`]. The thread of each lane runs an accept loop, and tasks for dialling
-//! (`dial.rs`) and for each connection (`connection.rs`). Both ends of a connection authenticate.
+//! (`dialler.rs`) and for each connection (`lane_connection.rs`). Both ends of a connection authenticate.
 //! A connection without a checked hello holds a slot of a bounded admission control. When all slots are
 //! taken, the oldest of the source with most slots is evicted.
 
-use super::connection::{ConnectionOrigin, EstablishedConnection, PendingSlot, serve_connection};
-use super::dial::Dialler;
-use super::gathering_socket::gather_packets;
+use super::dialler::Dialler;
 use super::handshake::handshake_timeout;
+use super::lane_connection::{
+    ConnectionOrigin, EstablishedConnection, PendingSlot, serve_lane_connection,
+};
+use super::packet_gathering::make_gathering_socket;
 use super::packet_size::{ACCEPTED_PACKET_BYTES_MIN, PacketSizes};
-use super::quic_config::{lane_endpoint_config, lane_transport_config};
+use super::quic_config::{quic_endpoint_config, quic_transport_config};
 use super::tls;
 use crate::admission::AdmissionControl;
 use crate::events::Event;
@@ -47,7 +49,7 @@ const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum LaneError {
     /// The socket cannot be bound.
-    #[error("cannot listen on {address} (UDP): {source}; {}", unbound_lane_remedy(source))]
+    #[error("cannot listen on {address} (UDP): {source}; {}", unbound_lane_endpoint_remedy(source))]
     Bind {
         /// The address.
         address: SocketAddr,
@@ -66,7 +68,7 @@ pub enum LaneError {
 }
 
 /// Returns the remedy where a lane's address cannot be bound.
-fn unbound_lane_remedy(source: &std::io::Error) -> &'static str {
+fn unbound_lane_endpoint_remedy(source: &std::io::Error) -> &'static str {
     match source.kind() {
         ErrorKind::AddrInUse => {
             "end the other program that uses it, or give this gateway other ports"
@@ -95,7 +97,7 @@ pub async fn start_lane_endpoints(spec: Arc<LaneSpec>) -> Result<(), LaneError> 
                 match bind_lane_endpoint(&lane_spec, lane, &sizes) {
                     Ok(endpoint) => {
                         let _ = up.send(Ok(()));
-                        run_lane(lane_spec, lane, endpoint, sizes).await;
+                        run_lane_endpoint(lane_spec, lane, endpoint, sizes).await;
                     }
                     Err(error) => {
                         let _ = up.send(Err(error));
@@ -135,17 +137,17 @@ fn bind_lane_endpoint(
     let datagram = sizes.longest_packet_bytes();
     let runtime = spec.host.quic_runtime();
     let metrics = spec.metrics.lane_metrics(lane, address);
-    let socket = gather_packets(socket, &*runtime, datagram, spec.one_by_one, metrics);
-    let mut config = lane_endpoint_config(&spec.credentials.borrow(), address);
+    let socket = make_gathering_socket(socket, &*runtime, datagram, spec.one_by_one, metrics);
+    let mut config = quic_endpoint_config(&spec.credentials.borrow(), address);
     config.rng_seed(Some(spec.host.random_bytes()));
     let accepted = datagram.max(ACCEPTED_PACKET_BYTES_MIN);
     config.max_udp_payload_size(accepted).expect("at most 65,507");
-    let server = lane_server_config(spec, sizes)?;
+    let server = lane_endpoint_server_config(spec, sizes)?;
     quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime).map_err(error)
 }
 
 /// Makes the QUIC settings of the connections that a lane accepts, with the present credentials.
-fn lane_server_config(
+fn lane_endpoint_server_config(
     spec: &LaneSpec,
     sizes: &PacketSizes,
 ) -> Result<quinn::ServerConfig, tls::CredentialsError> {
@@ -159,18 +161,18 @@ fn lane_server_config(
     // A peer at an unknown address may be at the end of the longest link. Once its hello is checked,
     // windows and controller are those of its own link.
     if let Some(peer) = spec.peers.values().max_by_key(|peer| peer.link.bdp()) {
-        server.transport_config(lane_peer_transport_config(spec, peer, sizes));
+        server.transport_config(lane_endpoint_transport_config(spec, peer, sizes));
     }
     Ok(server)
 }
 
 /// Makes the transport settings of a lane to one peer, with the windows of its link.
-fn lane_peer_transport_config(
+fn lane_endpoint_transport_config(
     spec: &LaneSpec,
     peer: &PeerLink,
     sizes: &PacketSizes,
 ) -> Arc<quinn::TransportConfig> {
-    Arc::new(lane_transport_config(&spec.lane_path(peer), peer.controller, sizes.for_peer(peer)))
+    Arc::new(quic_transport_config(&spec.lane_path(peer), peer.controller, sizes.for_peer(peer)))
 }
 
 /// The connections that a lane has accepted and not identified yet.
@@ -182,7 +184,12 @@ struct PendingConnections {
 
 /// Runs a lane until shutdown: dials the peers with greater ids, and accepts connections of the
 /// others.
-async fn run_lane(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, sizes: PacketSizes) {
+async fn run_lane_endpoint(
+    spec: Arc<LaneSpec>,
+    lane: u16,
+    endpoint: quinn::Endpoint,
+    sizes: PacketSizes,
+) {
     let _shutdown_with_lane = spec.shutdown.clone().drop_guard();
     for peer in spec.peers.values().filter(|peer| spec.me < peer.id) {
         let dialler = Dialler {
@@ -197,12 +204,12 @@ async fn run_lane(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, siz
     let slots = AdmissionControl::new(PENDING_CONNECTIONS_MAX);
     let pending = Arc::new(PendingConnections { slots, refusals: LogThrottle::default() });
     let mut credentials = spec.credentials.clone();
-    let Ok(mut config) = lane_server_config(&spec, &sizes) else { return };
+    let Ok(mut config) = lane_endpoint_server_config(&spec, &sizes) else { return };
     loop {
         tokio::select! {
             biased;
             () = spec.shutdown.cancelled() => break,
-            Ok(()) = credentials.changed() => match lane_server_config(&spec, &sizes) {
+            Ok(()) = credentials.changed() => match lane_endpoint_server_config(&spec, &sizes) {
                 Ok(server) => {
                     config = server.clone();
                     endpoint.set_server_config(Some(server));
@@ -222,11 +229,11 @@ async fn run_lane(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, siz
                 let Some(incoming) = incoming else { break };
                 let from = incoming.remote_address();
                 let mut config = config.clone();
-                let known = known_lane_peer_transport_config(&spec, lane, from, &sizes);
+                let known = lane_endpoint_config_for_peer(&spec, lane, from, &sizes);
                 if let Some(transport) = known {
                     config.transport_config(transport);
                 }
-                accept_lane_connection(&spec, lane, incoming, Arc::new(config), &pending);
+                accept_at_lane_endpoint(&spec, lane, incoming, Arc::new(config), &pending);
             }
         }
     }
@@ -236,18 +243,18 @@ async fn run_lane(spec: Arc<LaneSpec>, lane: u16, endpoint: quinn::Endpoint, siz
 
 /// Returns the transport settings for the peer whose lane has the address `from`, if there is one.
 /// Before the hello, only the address identifies the peer.
-fn known_lane_peer_transport_config(
+fn lane_endpoint_config_for_peer(
     spec: &LaneSpec,
     lane: u16,
     from: SocketAddr,
     sizes: &PacketSizes,
 ) -> Option<Arc<quinn::TransportConfig>> {
     let peer = spec.peers.values().find(|peer| peer.addresses.of_lane(lane) == from)?;
-    Some(lane_peer_transport_config(spec, peer, sizes))
+    Some(lane_endpoint_transport_config(spec, peer, sizes))
 }
 
 /// Accepts an incoming connection, or asks its address to prove itself first (QUIC's Retry).
-fn accept_lane_connection(
+fn accept_at_lane_endpoint(
     spec: &Arc<LaneSpec>,
     lane: u16,
     incoming: quinn::Incoming,
@@ -269,7 +276,7 @@ fn accept_lane_connection(
         Ok(connecting) => {
             let (spec, pending) = (Arc::clone(spec), Arc::clone(pending));
             let host = Arc::clone(&spec.host);
-            host.spawn(Box::pin(complete_lane_handshake_and_serve(
+            host.spawn(Box::pin(serve_accepted_at_lane_endpoint(
                 spec, lane, connecting, slot, pending,
             )));
         }
@@ -278,7 +285,7 @@ fn accept_lane_connection(
 }
 
 /// The reason why an accepted connection has not completed its handshake.
-enum EndpointHandshakeFailure {
+enum LaneEndpointFailure {
     /// The dialler closed it, as a gateway does that ends or that has another connection by then.
     Withdrawn,
     /// Either side refused the other, the connection lost its slot, or the handshake took too long.
@@ -286,7 +293,7 @@ enum EndpointHandshakeFailure {
     Refused(String),
 }
 
-impl From<quinn::ConnectionError> for EndpointHandshakeFailure {
+impl From<quinn::ConnectionError> for LaneEndpointFailure {
     /// Converts the error of a connection. A dialler that gave up by itself is told from every
     /// other error.
     fn from(error: quinn::ConnectionError) -> Self {
@@ -299,7 +306,7 @@ impl From<quinn::ConnectionError> for EndpointHandshakeFailure {
 
 /// Completes the TLS handshake of an accepted connection within the handshake timeout, and serves
 /// the connection to its end. Logs a refusal.
-async fn complete_lane_handshake_and_serve(
+async fn serve_accepted_at_lane_endpoint(
     spec: Arc<LaneSpec>,
     lane: u16,
     connecting: quinn::Connecting,
@@ -311,24 +318,24 @@ async fn complete_lane_handshake_and_serve(
     let patience = handshake_timeout(spec.longest_rtt());
     let connected = tokio::select! {
         biased;
-        connected = connecting => connected.map_err(EndpointHandshakeFailure::from),
-        () = slot.wait_for_revocation() => Err(EndpointHandshakeFailure::Refused(
+        connected = connecting => connected.map_err(LaneEndpointFailure::from),
+        () = slot.wait_for_revocation() => Err(LaneEndpointFailure::Refused(
             "too many connections are in their handshake".to_owned(),
         )),
         () = spec.host.sleep_until(spec.host.now() + patience) => {
-            Err(EndpointHandshakeFailure::Refused(format!("no handshake within {patience}")))
+            Err(LaneEndpointFailure::Refused(format!("no handshake within {patience}")))
         }
     };
     match connected {
         Ok(connection) => {
             let origin = ConnectionOrigin::Accepted(slot);
             let established = EstablishedConnection { spec, lane, connection, origin };
-            serve_connection(established, &pending.refusals).await;
+            serve_lane_connection(established, &pending.refusals).await;
         }
-        Err(EndpointHandshakeFailure::Withdrawn) => {
+        Err(LaneEndpointFailure::Withdrawn) => {
             debug!("lane {lane}: {from} gave up its connection during the handshake");
         }
-        Err(EndpointHandshakeFailure::Refused(why)) => {
+        Err(LaneEndpointFailure::Refused(why)) => {
             if let Some(suppressed) = pending.refusals.permit(spec.host.now()) {
                 // One of a gateway is a problem of its peer, which is warned of if it lasts.
                 info!(

@@ -41,11 +41,11 @@ impl PacketSizes {
         let own = spec.listen.of_lane(lane).ip();
         let to = |peer: &PeerLink| {
             if spec.mtu_pinned {
-                return PacketSize::Pinned { bytes: udp_payload_size(spec.fabric.mtu(), own) };
+                return PacketSize::Pinned { bytes: udp_packet_size(spec.fabric.mtu(), own) };
             }
             let sent = spec.host.mtu_towards(own, peer.addresses.of_lane(lane));
             let mtu = sent.map_or(spec.fabric.mtu(), |mtu| mtu.min(DISCOVERED_MTU_MAX));
-            PacketSize::Discovered { bytes_max: udp_payload_size(mtu, own) }
+            PacketSize::Discovered { bytes_max: udp_packet_size(mtu, own) }
         };
         Self(spec.peers.iter().map(|(id, peer)| (*id, to(peer))).collect())
     }
@@ -66,7 +66,7 @@ impl PacketSizes {
 
 /// Returns the bytes of UDP payload in an IP packet of `mtu` bytes from `address`, at least
 /// [`UDP_PAYLOAD_BYTES_MIN`] and at most [`UDP_PAYLOAD_BYTES_MAX`].
-fn udp_payload_size(mtu: u16, address: IpAddr) -> u16 {
+fn udp_packet_size(mtu: u16, address: IpAddr) -> u16 {
     let headers = if address.is_ipv4() { 28 } else { 48 };
     mtu.saturating_sub(headers).clamp(UDP_PAYLOAD_BYTES_MIN, UDP_PAYLOAD_BYTES_MAX)
 }

@@ -6,7 +6,7 @@ use super::packet_size::PacketSize;
 use super::tls::Credentials;
 use crate::wan::congestion::lane_controller::LaneControllerFactory;
 use crate::wan::congestion::lane_path::LanePath;
-use crate::wan::link::policy::ControllerPolicy;
+use crate::wan::link::controller_policy::ControllerPolicy;
 use quinn::{
     AckFrequencyConfig, ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
     TransportConfig, VarInt,
@@ -36,7 +36,7 @@ const MTU_SEARCH_DELAY_AFTER_BLACK_HOLE: Duration = Duration::from_secs(10);
 /// file. Each lane has keys of its own: with common ones, a stranger could make one lane reset the
 /// connections of another (RFC 9000, section 21.11).
 /// Tested by `either_gateway_is_back_soon_after_its_restart`.
-pub(super) fn lane_endpoint_config(
+pub(super) fn quic_endpoint_config(
     credentials: &Credentials,
     address: SocketAddr,
 ) -> EndpointConfig {
@@ -53,7 +53,7 @@ pub(super) fn lane_endpoint_config(
 }
 
 /// Makes the QUIC transport settings of one lane of a link.
-pub(super) fn lane_transport_config(
+pub(super) fn quic_transport_config(
     path: &LanePath,
     controller: ControllerPolicy,
     packets: PacketSize,

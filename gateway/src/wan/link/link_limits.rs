@@ -4,11 +4,13 @@
 //!
 //! An operator at either end may override the limit; the gateways of both regions share the overrides,
 //! since they share the link. The engine task owns this state: it applies the limits to the pacers
-//! and sends significant changes of a link to the first gateway (`engine/link_control.rs`).
+//! and sends significant changes of a link to the first gateway (`engine/engine_links.rs`).
 
 use crate::events::{RateChange, RateError};
-use crate::wan::link::link_message::RateOverrideMessage;
-use crate::wan::link::policy::{ControllerPolicy, LINK_RATE_MIN_BITS_PER_S, LinkPolicies};
+use crate::wan::link::controller_policy::{
+    ControllerPolicy, LINK_RATE_MIN_BITS_PER_S, LinkPolicies,
+};
+use crate::wan::link::link_message::LinkRateOverrideMessage;
 use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::{Fabric, Link, LinkState};
@@ -56,7 +58,7 @@ struct LimitedLink {
     /// Whether its rate is not promised: its lanes find it.
     is_shared: bool,
     /// The overrides, by the gateway whose operator set them.
-    overrides: BTreeMap<GatewayId, RateOverrideMessage>,
+    overrides: BTreeMap<GatewayId, LinkRateOverrideMessage>,
     /// The state that was last reported.
     reported: LinkState,
     /// The link's RTT while it is inflated.
@@ -110,7 +112,7 @@ impl LinkLimits {
         let ends = (link.a, link.b);
         let overrides = &mut self.links.get_mut(&ends).expect("found above").overrides;
         let number = overrides.get(&self.me).map_or(0, |before| before.number) + 1;
-        overrides.insert(self.me, RateOverrideMessage { ends, number, rate: change.rate });
+        overrides.insert(self.me, LinkRateOverrideMessage { ends, number, rate: change.rate });
         Ok(ends)
     }
 
@@ -120,7 +122,7 @@ impl LinkLimits {
     pub fn receive_override(
         &mut self,
         from: GatewayId,
-        change: RateOverrideMessage,
+        change: LinkRateOverrideMessage,
     ) -> Option<String> {
         let region = self.fabric.gateway(from).region;
         let link = self.links.get_mut(&change.ends)?;
@@ -147,7 +149,7 @@ impl LinkLimits {
 
     /// Returns the rate limits of operators at this gateway, withdrawn ones too, on the links that
     /// the region of `peer` has as well.
-    pub fn overrides_for(&self, peer: GatewayId) -> impl Iterator<Item = RateOverrideMessage> {
+    pub fn overrides_for(&self, peer: GatewayId) -> impl Iterator<Item = LinkRateOverrideMessage> {
         let region = self.fabric.gateway(peer).region;
         let shared = self.links.iter().filter(move |((a, b), _)| *a == region || *b == region);
         shared.filter_map(|(_, link)| link.overrides.get(&self.me).copied())
@@ -191,8 +193,8 @@ impl LinkLimits {
         let recovered = measured.rate == link.rate && reported.rate != link.rate;
         let (rate, before) = (measured.rate.bits_per_second(), reported.rate.bits_per_second());
         let significant = recovered
-            || link_values_differ(rate, before, REPORTED_RATE_CHANGE_FRACTION)
-            || link_rtts_differ(measured.rtt, reported.rtt)
+            || link_limit_values_differ(rate, before, REPORTED_RATE_CHANGE_FRACTION)
+            || link_limit_rtts_differ(measured.rtt, reported.rtt)
             || loss_change > REPORTED_LOSS_CHANGE_MIN;
         if !significant || !measured.is_valid() {
             return None;
@@ -206,7 +208,8 @@ impl LinkLimits {
     pub fn current_rtt(&mut self, ends: LinkEnds, inflated: Option<Span>) -> Option<Span> {
         let link = self.links.get_mut(&ends)?;
         let before = link.inflated_rtt;
-        let is_jitter = |before: &Span| inflated.is_some_and(|now| !link_rtts_differ(*before, now));
+        let is_jitter =
+            |before: &Span| inflated.is_some_and(|now| !link_limit_rtts_differ(*before, now));
         link.inflated_rtt = before.filter(is_jitter).or(inflated);
         link.inflated_rtt.max(Some(link.reported.rtt))
     }
@@ -226,21 +229,21 @@ impl LinkLimits {
 }
 
 /// Returns whether two values differ by more than `fraction` of the larger.
-fn link_values_differ(one: u64, other: u64, fraction: f64) -> bool {
+fn link_limit_values_differ(one: u64, other: u64, fraction: f64) -> bool {
     one.abs_diff(other) as f64 > fraction * one.max(other) as f64
 }
 
 /// Returns whether two RTTs of a link differ by more than jitter: 20 % and 2 ms.
-fn link_rtts_differ(one: Span, other: Span) -> bool {
+fn link_limit_rtts_differ(one: Span, other: Span) -> bool {
     let (one, other) = (one.ns(), other.ns());
-    link_values_differ(one, other, REPORTED_RTT_CHANGE_FRACTION)
+    link_limit_values_differ(one, other, REPORTED_RTT_CHANGE_FRACTION)
         && one.abs_diff(other) > REPORTED_RTT_CHANGE_MIN.ns()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wan::link::policy::LinkPolicy;
+    use crate::wan::link::controller_policy::LinkPolicy;
     use hier_collectives::topology::{
         FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
     };
@@ -282,8 +285,8 @@ mod tests {
         limits.set_override(&RateChange { link: link.to_owned(), rate }).map(drop)
     }
 
-    fn change(number: u64, rate: Option<BitRate>) -> RateOverrideMessage {
-        RateOverrideMessage { ends: ENDS, number, rate }
+    fn change(number: u64, rate: Option<BitRate>) -> LinkRateOverrideMessage {
+        LinkRateOverrideMessage { ends: ENDS, number, rate }
     }
 
     #[test]
@@ -316,8 +319,10 @@ mod tests {
         set(&mut limits, "east-west", Some(mbit(200))).expect("a link");
         let shared: Vec<_> = limits.overrides_for(EAST_TOO).collect();
         assert_eq!(shared, [change(1, Some(mbit(200)))]);
-        let unknown =
-            RateOverrideMessage { ends: (RegionId(0), RegionId(7)), ..change(9, Some(mbit(1))) };
+        let unknown = LinkRateOverrideMessage {
+            ends: (RegionId(0), RegionId(7)),
+            ..change(9, Some(mbit(1)))
+        };
         let received = limits.receive_override(WEST, unknown);
         assert_eq!((received, effective(&limits, 0)), (None, mbit(200)));
         limits.forget_peer(EAST_TOO);

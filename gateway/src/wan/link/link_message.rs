@@ -3,7 +3,7 @@
 //! The engine task makes and handles them. They travel in a lane's control stream, beside the
 //! messages of jobs (`wan/connect/control_stream.rs`).
 
-use super::policy::LINK_RATE_MIN_BITS_PER_S;
+use super::controller_policy::LINK_RATE_MIN_BITS_PER_S;
 use hier_collectives::codec::{DecodeError, FieldReader, write_u16, write_u64};
 use hier_collectives::ids::{GroupId, RegionId};
 use hier_collectives::mesh::MeshReport;
@@ -17,19 +17,19 @@ pub const LINK_GROUP: GroupId = GroupId(0);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkMessage {
     /// An operator's rate limit of a link.
-    Rate(RateOverrideMessage),
+    Rate(LinkRateOverrideMessage),
     /// The sender's control messages use this connection from here on, until another connection has
     /// a higher generation.
     ControlGeneration(u64),
     /// The connections of the sender, or of another gateway whose report it passes on.
     Connections(MeshReport),
     /// The number of lanes that the sender wants to the receiver.
-    Lanes(LaneWishMessage),
+    Lanes(LinkLaneWishMessage),
 }
 
 /// An operator's rate limit of a link. The sender repeats it when a lane comes up or is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RateOverrideMessage {
+pub struct LinkRateOverrideMessage {
     /// The regions at the link's ends, in number order.
     pub ends: (RegionId, RegionId),
     /// The number of the change. It grows, so that an old change that arrives late has no effect.
@@ -41,7 +41,7 @@ pub struct RateOverrideMessage {
 /// The number of lanes that a gateway wants to a peer. The gateway repeats it when a lane comes up
 /// or is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LaneWishMessage {
+pub struct LinkLaneWishMessage {
     /// The number of the change. It grows, so that an old wish that arrives late has no effect.
     pub number: u64,
     /// The lanes that the gateway wants, at least 1.
@@ -87,17 +87,17 @@ impl LinkMessage {
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader(bytes);
         let message = match reader.read_u8()? {
-            RATE_TAG => Self::Rate(RateOverrideMessage::decode_fields(&mut reader)?),
+            RATE_TAG => Self::Rate(LinkRateOverrideMessage::decode_fields(&mut reader)?),
             CONTROL_GENERATION_TAG => Self::ControlGeneration(reader.read_u64()?),
             CONNECTIONS_TAG => Self::Connections(MeshReport::read_from(&mut reader)?),
-            LANES_TAG => Self::Lanes(LaneWishMessage::decode_fields(&mut reader)?),
+            LANES_TAG => Self::Lanes(LinkLaneWishMessage::decode_fields(&mut reader)?),
             _ => return Err(DecodeError::Unknown("link message")),
         };
         reader.check_end(message)
     }
 }
 
-impl RateOverrideMessage {
+impl LinkRateOverrideMessage {
     /// Decodes the ends, number and rate of an operator's limit.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl RateOverrideMessage {
     }
 }
 
-impl LaneWishMessage {
+impl LinkLaneWishMessage {
     /// Decodes number, wanted and most lanes of a wish.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ mod tests {
             some: bool,
         ) {
             let rate = some.then(|| BitRate::from_bits_per_second(bits));
-            let change = RateOverrideMessage { ends: (RegionId(a), RegionId(a + 1)), number, rate };
+            let change = LinkRateOverrideMessage { ends: (RegionId(a), RegionId(a + 1)), number, rate };
             let gateways = [a, a + 1, a + 2].map(GatewayId);
             let [gateway, up, down] = gateways;
             let (number_below, up, down) = (number >> 2, vec![up], vec![down]);
@@ -168,7 +168,7 @@ mod tests {
                 LinkMessage::Rate(change),
                 LinkMessage::ControlGeneration(number),
                 LinkMessage::Connections(report),
-                LinkMessage::Lanes(LaneWishMessage { number, wanted: a + 1, most: a + 7 }),
+                LinkMessage::Lanes(LinkLaneWishMessage { number, wanted: a + 1, most: a + 7 }),
             ] {
                 prop_assert_eq!(LinkMessage::decode(&message.encode()), Ok(message));
             }

@@ -7,17 +7,17 @@
 //! | `link_limits.rs` | `LinkLimits` | who limits the link: fabric, schedule or operator; which changes are reported |
 //! | `loss_alarm.rs` | `LossAlarm` | whether loss is significantly above the configured loss |
 //! | `link_message.rs` | `LinkMessage` | messages of gateways about links and lanes |
-//! | `policy.rs` | `LinkPolicy` | a link's schedule and congestion controller, as configured |
+//! | `controller_policy.rs` | `LinkPolicy` | a link's schedule and congestion controller, as configured |
 //! | `rate_schedule.rs` | `RateSchedule` | rates by the time of day |
 //! | `traffic.rs` | `LinkTraffic` | packet and byte counters |
 //!
 //! All of it is plain state of the engine task: no thread, no lock, no timer of its own.
 
 pub mod capacity;
+pub mod controller_policy;
 pub mod lane_number;
 pub(crate) mod link_limits;
 pub mod link_message;
 pub mod link_traffic;
 pub(crate) mod loss_alarm;
-pub mod policy;
 pub mod rate_schedule;

@@ -7,8 +7,8 @@
 //! | `token_bucket.rs` | `TokenBucket` | tokens, bursts and the loss debt |
 //!
 //! The engine task sets the limit (`wan/link/link_limits.rs` and `wan/link/capacity` decide it).
-//! The sender tasks of all lanes wait for tokens (`wan/stream/sender.rs`). The tuner task of a lane
-//! charges retransmissions that the limit does not allow for (`wan/congestion/tuner.rs`).
+//! The sender tasks of all lanes wait for tokens (`wan/stream/segment_sender.rs`). The tuner task of a lane
+//! charges retransmissions that the limit does not allow for (`wan/congestion/lane_tuner.rs`).
 
 pub(crate) mod pacer;
 pub mod pair_pacer;

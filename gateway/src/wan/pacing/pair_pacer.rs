@@ -46,8 +46,8 @@ impl PairPacer {
         lanes: NonZeroU16,
     ) -> Self {
         let setting = PacerSetting { share, limit: link.rate, lanes };
-        let rate = paced_payload_bytes_per_second(&setting, &link, mtu);
-        let pacer = Pacer::new(host, rate, pacer_queue_span(&link), lanes);
+        let rate = pair_pacer_payload_rate(&setting, &link, mtu);
+        let pacer = Pacer::new(host, rate, pair_pacer_queue_span(&link), lanes);
         Self { link, mtu, setting: Mutex::new(setting), pacer }
     }
 
@@ -83,7 +83,7 @@ impl PairPacer {
         let before = *setting;
         change(&mut setting);
         if *setting != before {
-            let rate = paced_payload_bytes_per_second(&setting, &self.link, self.mtu);
+            let rate = pair_pacer_payload_rate(&setting, &self.link, self.mtu);
             self.pacer.set_rate(rate, setting.lanes);
         }
     }
@@ -96,14 +96,14 @@ impl PairPacer {
 
 /// Returns the queue that the pacer assumes a link has, in time at the link's rate: a round trip,
 /// and at least [`LINK_QUEUE_MIN`].
-fn pacer_queue_span(link: &Link) -> Span {
+fn pair_pacer_queue_span(link: &Link) -> Span {
     link.rtt.max(LINK_QUEUE_MIN)
 }
 
 /// Returns the rate of the pair's pacer: the payload bytes in the pair's share of the link's limit,
 /// without packet headers and expected retransmissions.
-fn paced_payload_bytes_per_second(setting: &PacerSetting, link: &Link, mtu: u16) -> f64 {
-    plan::pair_payload_rate(setting.share.rate_over(setting.limit), link.loss.as_f64(), mtu)
+fn pair_pacer_payload_rate(setting: &PacerSetting, link: &Link, mtu: u16) -> f64 {
+    plan::pair_share_payload_rate(setting.share.rate_over(setting.limit), link.loss.as_f64(), mtu)
 }
 
 #[cfg(test)]
@@ -129,7 +129,8 @@ mod tests {
             let rate = BitRate::from_bits_per_second(mbit * 1_000_000);
             let rtt = Span::from_ns(rtt_us * 1000);
             let fabric = fabric(rate, rtt);
-            let (bytes, queue) = (rate.bytes_per_second(), pacer_queue_span(&fabric.links()[0]));
+            let (bytes, queue) =
+                (rate.bytes_per_second(), pair_pacer_queue_span(&fabric.links()[0]));
             let lanes = NonZeroU16::new(lanes).expect("some");
             let bucket = TokenBucket::new(&host, bytes, queue, lanes);
             let cells = bucket.drain_cells();
@@ -153,10 +154,10 @@ mod tests {
                 let share = PairShare::unshared(rate);
                 let setting = PacerSetting { share, limit: rate, lanes };
                 let link = &fabric.links()[0];
-                let limit = paced_payload_bytes_per_second(&setting, link, fabric.mtu());
-                let queue = pacer_queue_span(link);
+                let limit = pair_pacer_payload_rate(&setting, link, fabric.mtu());
+                let queue = pair_pacer_queue_span(link);
                 let cell = Pacer::new(Arc::clone(&host), limit, queue, lanes).cell_bytes();
-                let cells = plan::segment_bytes(&fabric).get().div_ceil(cell);
+                let cells = plan::segment_size_of_fabric(&fabric).get().div_ceil(cell);
                 assert!(cells <= 128, "{mbit} Mbit/s, {rtt_ms} ms: {cells} cells");
             }
         }

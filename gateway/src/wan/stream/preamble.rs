@@ -4,8 +4,8 @@
 //! preamble stands at the begin of the stream, and again after 16 KiB, in another packet. One copy is
 //! enough.
 //!
-//! The sender writes both copies (`wan/stream/sender.rs`). The receiver of a stream gathers chunks until
-//! one copy is complete, and passes on the payload that came before it (`wan/stream/receiver.rs`). All
+//! The sender writes both copies (`wan/stream/segment_sender.rs`). The receiver of a stream gathers chunks until
+//! one copy is complete, and passes on the payload that came before it (`wan/stream/segment_receiver.rs`). All
 //! streams of a connection share a bound on bytes without a preamble.
 
 use bytes::Bytes;
@@ -167,7 +167,7 @@ impl<'h> GatheredPreamble<'h> {
         let mut complete = None;
         for (begin, copy) in PREAMBLE_OFFSETS.into_iter().zip(&mut self.copies) {
             let (first, part) =
-                stream_chunk_part_within(&chunk, begin, begin + PREAMBLE_BYTES as u64);
+                preamble_chunk_part_within(&chunk, begin, begin + PREAMBLE_BYTES as u64);
             let at = (first - begin) as usize;
             copy.bytes[at..at + part.len()].copy_from_slice(&part);
             copy.arrived += part.len();
@@ -182,14 +182,14 @@ impl<'h> GatheredPreamble<'h> {
 pub(super) fn chunks_without_preamble(chunk: Chunk) -> impl Iterator<Item = PayloadChunk> {
     let ends = [SECOND_PREAMBLE_OFFSET, u64::MAX];
     PREAMBLE_OFFSETS.into_iter().zip(ends).zip(1..).filter_map(move |((begin, end), copies)| {
-        let (first, bytes) = stream_chunk_part_within(&chunk, begin + PREAMBLE_BYTES as u64, end);
+        let (first, bytes) = preamble_chunk_part_within(&chunk, begin + PREAMBLE_BYTES as u64, end);
         let offset = first - copies * PREAMBLE_BYTES as u64;
         (!bytes.is_empty()).then_some(PayloadChunk { offset, bytes })
     })
 }
 
 /// Returns the part of a chunk within `begin..end` of the stream, and the offset of its first byte.
-fn stream_chunk_part_within(chunk: &Chunk, begin: u64, end: u64) -> (u64, Bytes) {
+fn preamble_chunk_part_within(chunk: &Chunk, begin: u64, end: u64) -> (u64, Bytes) {
     let length = chunk.bytes.len() as u64;
     let from = begin.saturating_sub(chunk.offset).min(length);
     let to = end.saturating_sub(chunk.offset).min(length).max(from);

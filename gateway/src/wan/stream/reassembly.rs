@@ -2,7 +2,7 @@
 //!
 //! QUIC cuts a stream at any byte, so elements arrive in pieces. Whole elements are reduced straight
 //! from the datagram; the pieces of a split element wait here for each other. The receiver task of a
-//! stream owns it (`wan/stream/receiver.rs`).
+//! stream owns it (`wan/stream/segment_receiver.rs`).
 
 use crate::events::SegmentPlacement;
 use crate::memory::mem_slice::{MemSlice, SliceOperand};

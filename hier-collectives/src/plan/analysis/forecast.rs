@@ -8,10 +8,10 @@ use crate::bound::{self, payload_rate};
 use crate::descriptor::{Descriptor, KnownCounts, Pattern};
 use crate::ids::{GatewayId, RegionId};
 use crate::operation::{Operation, OperationPhases};
-use crate::parts::{BlockRanks, OperationPart, PartSource, whole_buffer_parts};
+use crate::parts::{BlockRanks, OperationPart, OperationPartSource, operation_parts_of_buffer};
 use crate::plan::plan_data::Plan;
 use crate::plan::tree::Tree;
-use crate::plan::window_size::result_window;
+use crate::plan::window_size::result_window_size;
 use crate::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use units::{BitRate, ByteCount, Span};
@@ -84,7 +84,7 @@ impl Plan {
             predicted: forecast_span_from_seconds(forecast_seconds(
                 fabric, &parts, &flows, &shares,
             )),
-            bound: bound::operation_bound(fabric, operation, ByteCount::new(size)),
+            bound: bound::operation_lower_bound(fabric, operation, ByteCount::new(size)),
             links: forecast_link_loads(fabric, &flows),
             gateways: self.forecast_gateway_loads(fabric, &parts, &flows),
         }
@@ -100,12 +100,19 @@ impl Plan {
         bytes: u64,
     ) -> Vec<OperationPart<'a>> {
         if !operation.uses_owner_trees() {
-            return whole_buffer_parts(self, operation, bytes, BlockRanks::All, BlockRanks::All);
+            return operation_parts_of_buffer(
+                self,
+                operation,
+                bytes,
+                BlockRanks::All,
+                BlockRanks::All,
+            );
         }
         let descriptor = Descriptor::of_bytes(Pattern::of_operation(operation, fabric), bytes);
         let counts = KnownCounts::default();
         let (descriptor, counts) = (&descriptor, &counts);
-        PartSource { plan: self, owner_trees, fabric, descriptor, counts, only: None }.parts()
+        OperationPartSource { plan: self, owner_trees, fabric, descriptor, counts, only: None }
+            .parts()
     }
 
     /// Predicts the seconds of an all-reduce of `bytes` bytes, where pairs of gateways are limited
@@ -116,8 +123,13 @@ impl Plan {
         bytes: u64,
         shares: &PairShares,
     ) -> f64 {
-        let parts =
-            whole_buffer_parts(self, Operation::AllReduce, bytes, BlockRanks::All, BlockRanks::All);
+        let parts = operation_parts_of_buffer(
+            self,
+            Operation::AllReduce,
+            bytes,
+            BlockRanks::All,
+            BlockRanks::All,
+        );
         forecast_seconds(fabric, &parts, &payload_flows(&parts), shares)
     }
 
@@ -154,7 +166,7 @@ impl Plan {
             }
         }
         for ((holder, sender), bytes) in waiting {
-            let window = result_window(fabric, holder, sender, self).get();
+            let window = result_window_size(fabric, holder, sender, self).get();
             more(&mut loads[usize::from(holder.0)].held, window.min(bytes));
         }
         loads

@@ -3,7 +3,7 @@
 //! Every file here reads a plan and changes none.
 
 pub(crate) mod forecast;
-pub(crate) mod memory;
+pub(crate) mod memory_bound;
 mod ownership;
 pub(crate) mod pair_shares;
 mod payload_flows;

@@ -7,7 +7,7 @@ use super::payload_flows::{PayloadFlows, payload_flows};
 use crate::bound::payload_rate;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
-use crate::parts::{BlockRanks, whole_buffer_parts};
+use crate::parts::{BlockRanks, operation_parts_of_buffer};
 use crate::plan::plan_data::Plan;
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
@@ -37,12 +37,12 @@ pub struct PairShare {
     /// Payload that the plan sends over all pairs of the link in this direction.
     link_flow: u64,
     /// Part of the link's rate that the pair may take.
-    link_part: PairRateRatio,
+    link_part: PairShareRatio,
 }
 
 /// The fraction `part / whole` of a rate. A part of 0 means that no share is set: all of the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct PairRateRatio {
+struct PairShareRatio {
     part: u64,
     whole: u64,
 }
@@ -50,7 +50,7 @@ struct PairRateRatio {
 /// Shares keyed by (sender, receiver).
 pub type PairShares = BTreeMap<(GatewayId, GatewayId), PairShare>;
 
-impl PairRateRatio {
+impl PairShareRatio {
     /// Returns this fraction of `rate`, and at least 1 bit/s; all of `rate` where no share is set.
     fn apply_to(self, rate: BitRate) -> BitRate {
         if self.part == 0 {
@@ -71,7 +71,7 @@ impl PairRateRatio {
 impl PairShare {
     /// Returns the share of a pair of gateways that shares neither port nor link: all of `rate`.
     pub const fn unshared(rate: BitRate) -> Self {
-        Self { ports: rate, flow: 1, link_flow: 1, link_part: PairRateRatio { part: 1, whole: 1 } }
+        Self { ports: rate, flow: 1, link_flow: 1, link_part: PairShareRatio { part: 1, whole: 1 } }
     }
 
     /// Returns the rate of the pair, IP headers counted, over a link that is limited to `link`.
@@ -124,7 +124,7 @@ pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -
     for plan in plans {
         separate |= plan.has_separate_trees();
         let operation = Operation::AllReduce;
-        let parts = whole_buffer_parts(
+        let parts = operation_parts_of_buffer(
             plan,
             operation,
             NOMINAL_BUFFER_BYTES,
@@ -169,11 +169,11 @@ fn pair_shares_of_flows(flows: &PayloadFlows, fabric: &Fabric) -> PairShares {
             let ((Some(sender), Some(receiver)), true) = (ports, linked) else { continue };
             let flow = flows.get(&(from, to)).copied().unwrap_or(0);
             let part_of =
-                |all: Option<&u64>| PairRateRatio { part: flow, whole: all.map_or(1, |all| *all) };
+                |all: Option<&u64>| PairShareRatio { part: flow, whole: all.map_or(1, |all| *all) };
             let egress = part_of(outs.get(&from)).apply_to(sender.egress);
             let ingress = part_of(ins.get(&to)).apply_to(receiver.ingress);
             let link_flow = links.get(&(region(from), region(to))).copied().unwrap_or(0);
-            let link_part = PairRateRatio { part: flow, whole: link_flow };
+            let link_part = PairShareRatio { part: flow, whole: link_flow };
             let share = PairShare { ports: egress.min(ingress), flow, link_flow, link_part };
             shares.insert((from, to), share);
         }
@@ -184,7 +184,7 @@ fn pair_shares_of_flows(flows: &PayloadFlows, fabric: &Fabric) -> PairShares {
 /// Returns the first-sent payload bytes per second that a pair of gateways may send at `rate`.
 ///
 /// It is the payload rate without what is lost, less [`RATE_RESERVE`].
-pub fn pair_payload_rate(rate: BitRate, loss: f64, mtu: u16) -> f64 {
+pub fn pair_share_payload_rate(rate: BitRate, loss: f64, mtu: u16) -> f64 {
     payload_rate(rate, mtu) * (1.0 - loss) * (1.0 - RATE_RESERVE)
 }
 
@@ -227,7 +227,7 @@ mod tests {
             ports: mbit(ports),
             flow,
             link_flow,
-            link_part: PairRateRatio { part: flow, whole: link_flow },
+            link_part: PairShareRatio { part: flow, whole: link_flow },
         };
         let (sliver, bulk, none) = (rate(10, 2, 100), rate(490, 98, 100), rate(500, 0, 0));
         let rerooted = rate(250, 1, 2);
@@ -236,7 +236,7 @@ mod tests {
             sliver.or_rerooted(rerooted),
             PairShare {
                 ports: mbit(250),
-                link_part: PairRateRatio { part: 1, whole: 2 },
+                link_part: PairShareRatio { part: 1, whole: 2 },
                 ..sliver
             }
         );

@@ -5,11 +5,11 @@
 //! there, wherever its root is. Partials are therefore packed by ingress and results by egress, and
 //! any tree of one packing fits any tree of the other.
 
-use super::direct::direct_exchange_packing;
+use super::direct_exchange::direct_exchange_packing;
 use super::gateway_tree::GatewayTreePair;
 use super::packing;
 use super::region_tree::RegionTree;
-use crate::plan::capacity::{Capacity, PortDirection};
+use crate::plan::fabric_capacity::{FabricCapacity, PortDirection};
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const BUFFER_PART_MIN: f64 = 1e-6;
 /// Makes pairs of trees for ports with unequal rates in and out, each with its fraction of a
 /// buffer.
 pub(crate) fn asymmetric_tree_pairs(fabric: &Fabric) -> Vec<(GatewayTreePair, f64)> {
-    let capacity = Capacity::of_fabric(fabric, PortDirection::Both);
+    let capacity = FabricCapacity::of_fabric(fabric, PortDirection::Both);
     let mut partials = asymmetric_tree_fractions(fabric, PortDirection::Ingress);
     let mut results = asymmetric_tree_fractions(fabric, PortDirection::Egress);
     let mut pairs = Vec::new();
@@ -61,7 +61,7 @@ fn asymmetric_tree_fractions(
     fabric: &Fabric,
     direction: PortDirection,
 ) -> BTreeMap<RegionTree, f64> {
-    let capacity = Capacity::of_fabric(fabric, direction);
+    let capacity = FabricCapacity::of_fabric(fabric, direction);
     let owners =
         Some(&capacity).filter(|capacity| capacity.is_complete()).and_then(direct_exchange_packing);
     let packing = owners.unwrap_or_else(|| packing::pack_any_trees(&capacity));

@@ -5,7 +5,7 @@
 
 use crate::ids::GatewayId;
 use crate::plan::plan_data::{Plan, PlanAlgorithm};
-use crate::plan::segment_size::segment_bytes;
+use crate::plan::segment_size::segment_size_of_fabric;
 use crate::plan::tree::{Tree, TreeDirection};
 use crate::topology::Fabric;
 use units::ByteCount;
@@ -61,7 +61,7 @@ fn baseline_plan(
     reason: &str,
     trees: Vec<Tree>,
 ) -> Plan {
-    let (reason, segment) = (reason.to_owned(), segment_bytes(fabric));
+    let (reason, segment) = (reason.to_owned(), segment_size_of_fabric(fabric));
     Plan { algorithm, reason, segment, express_bytes: ByteCount::default(), trees }
 }
 

@@ -4,11 +4,11 @@
 //! has chosen the trees for large buffers.
 
 use super::gateway_tree;
-use super::region_tree::{RegionTree, RootedTree, grow_region_tree};
+use super::region_tree::{RegionTree, RootedRegionTree, grow_region_tree};
 use crate::plan::analysis::pair_shares::PairShares;
-use crate::plan::capacity::{Capacity, PortDirection};
+use crate::plan::fabric_capacity::{FabricCapacity, PortDirection};
 use crate::plan::plan_data::{Plan, PlanAlgorithm};
-use crate::plan::window_size::unsolicited_window;
+use crate::plan::window_size::unsolicited_window_size;
 use crate::size_class::{MEDIUM_BYTES, SizeClass};
 use crate::topology::Fabric;
 use units::ByteCount;
@@ -50,8 +50,8 @@ pub(crate) fn add_express_tree(fabric: &Fabric, plan: &mut Plan) {
     let sizes = std::iter::once(0)
         .chain((0..=SIZE_DOUBLINGS).map(|doublings| SIZE_STEP_BYTES << doublings));
     let sizes: Vec<(u64, f64)> = sizes.map(|bytes| (bytes, bulk(bytes))).collect();
-    let mut best: Option<(f64, usize, RootedTree)> = None;
-    for rooted in express_candidates(&Capacity::of_fabric(fabric, PortDirection::Both)) {
+    let mut best: Option<(f64, usize, RootedRegionTree)> = None;
+    for rooted in express_candidates(&FabricCapacity::of_fabric(fabric, PortDirection::Both)) {
         let candidate = ExpressCandidate::new(fabric, &shares, plan, &rooted);
         let saved = sizes.iter().map(|(bytes, bulk)| candidate.saved_fraction(*bytes, *bulk));
         let saved: Vec<f64> = saved.collect();
@@ -89,7 +89,12 @@ struct ExpressCandidate<'f> {
 
 impl<'f> ExpressCandidate<'f> {
     /// Makes a candidate of the region tree `rooted` beside the plan `bulk` for large buffers.
-    fn new(fabric: &'f Fabric, shares: &'f PairShares, bulk: &Plan, rooted: &RootedTree) -> Self {
+    fn new(
+        fabric: &'f Fabric,
+        shares: &'f PairShares,
+        bulk: &Plan,
+        rooted: &RootedRegionTree,
+    ) -> Self {
         let plan = Plan {
             algorithm: bulk.algorithm,
             reason: String::new(),
@@ -132,8 +137,8 @@ fn bisect_express_buffer_size(mut low: u64, mut high: u64, holds: impl Fn(u64) -
 
 /// Returns the candidates for the express tree: all regions as roots, and each region as the hub of
 /// its shortest paths.
-fn express_candidates(capacity: &Capacity) -> impl Iterator<Item = RootedTree> {
-    let all_roots = capacity.is_complete().then(|| RootedTree::all_roots(capacity));
+fn express_candidates(capacity: &FabricCapacity) -> impl Iterator<Item = RootedRegionTree> {
+    let all_roots = capacity.is_complete().then(|| RootedRegionTree::all_roots(capacity));
     let nearest =
         (0..capacity.region_count()).map(|root| grow_region_tree(capacity, root, |_, _| 0.0, 1.0));
     let mut trees: Vec<RegionTree> = nearest.collect();
@@ -143,7 +148,7 @@ fn express_candidates(capacity: &Capacity) -> impl Iterator<Item = RootedTree> {
 }
 
 /// Returns the sentence that the express tree adds to the plan's reason.
-fn express_reason(fabric: &Fabric, rooted: &RootedTree, limit: ByteCount) -> String {
+fn express_reason(fabric: &Fabric, rooted: &RootedRegionTree, limit: ByteCount) -> String {
     let names: Vec<&str> =
         rooted.roots.iter().map(|region| fabric.regions()[*region].name.as_str()).collect();
     let how = match names[..] {
@@ -174,7 +179,8 @@ impl Plan {
         let region = |id| fabric.gateway(id).region;
         let edges = self.trees.iter().find(|tree| tree.is_express())?.edges();
         let far = edges.filter(|(one, other)| region(*one) != region(*other));
-        let windows = far.map(|(one, other)| unsolicited_window(fabric, one, other, self).get());
+        let windows =
+            far.map(|(one, other)| unsolicited_window_size(fabric, one, other, self).get());
         let largest = |window| {
             let medium = SizeClass::Medium.usable_window(window).min(MEDIUM_BYTES);
             SizeClass::Large.usable_window(window).max(medium)

@@ -1,8 +1,8 @@
 //! Trees over gateways, made of trees over regions.
 
-use super::region_tree::RootedTree;
+use super::region_tree::RootedRegionTree;
 use crate::ids::GatewayId;
-use crate::plan::capacity::{capacity_of_slower_direction, capacity_region_id};
+use crate::plan::fabric_capacity::{fabric_capacity_both_ways, fabric_capacity_region};
 use crate::plan::tree::{Tree, TreeDirection};
 use crate::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Clone)]
 pub(crate) struct GatewayTreePair {
     /// The tree for partials; without `results` for both.
-    pub partials: RootedTree,
+    pub partials: RootedRegionTree,
     /// The separate tree for results.
-    pub results: Option<RootedTree>,
+    pub results: Option<RootedRegionTree>,
 }
 
 impl GatewayTreePair {
     /// Makes a pair that has one tree for both partials and results.
-    pub fn common(rooted: RootedTree) -> Self {
+    pub fn common(rooted: RootedRegionTree) -> Self {
         Self { partials: rooted, results: None }
     }
 
@@ -61,7 +61,7 @@ pub(crate) fn assign_gateway_trees_by_share(
     trees: &[(GatewayTreePair, u64)],
 ) -> Vec<Tree> {
     let runs: Vec<Vec<(u64, GatewayId)>> = (0..fabric.regions().len())
-        .map(|region| tree_gateway_runs(fabric, region, trees))
+        .map(|region| gateway_tree_runs(fabric, region, trees))
         .collect();
     let mut cuts: BTreeSet<u64> = runs.iter().flatten().map(|(start, _)| *start).collect();
     let mut spread = Vec::new();
@@ -76,8 +76,9 @@ pub(crate) fn assign_gateway_trees_by_share(
                 runs[region][before.max(1) - 1].1
             };
             let share = piece[1] - piece[0];
-            let tree =
-                |rooted, direction| tree_on_gateways(fabric, rooted, share, direction, serving);
+            let tree = |rooted, direction| {
+                gateway_tree_of_regions(fabric, rooted, share, direction, serving)
+            };
             match results {
                 None => spread.push(tree(partials, TreeDirection::Both)),
                 Some(results) => spread.extend([
@@ -93,12 +94,12 @@ pub(crate) fn assign_gateway_trees_by_share(
 
 /// Returns the express tree over `rooted`: in each region the gateway with the fastest port serves
 /// it.
-pub(crate) fn gateway_tree_on_fastest_ports(fabric: &Fabric, rooted: &RootedTree) -> Tree {
+pub(crate) fn gateway_tree_on_fastest_ports(fabric: &Fabric, rooted: &RootedRegionTree) -> Tree {
     let fastest = |region: usize| {
-        let ports = tree_gateway_ports(fabric, region);
+        let ports = gateway_tree_ports(fabric, region);
         ports.iter().rev().max_by_key(|(_, rate)| *rate).map_or(GatewayId(0), |(id, _)| *id)
     };
-    tree_on_gateways(fabric, rooted, 0, TreeDirection::Both, fastest)
+    gateway_tree_of_regions(fabric, rooted, 0, TreeDirection::Both, fastest)
 }
 
 /// Returns the trees of a single region: every gateway owns an equal share.
@@ -113,10 +114,10 @@ pub(crate) fn gateway_trees_of_one_region(fabric: &Fabric) -> Vec<Tree> {
 
 /// Returns a region's gateways with a port, each with the port's bits per second in its slower
 /// direction.
-fn tree_gateway_ports(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
-    let gateways = fabric.region(capacity_region_id(region)).gateways.clone().map(GatewayId);
+fn gateway_tree_ports(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
+    let gateways = fabric.region(fabric_capacity_region(region)).gateways.clone().map(GatewayId);
     let port = |id: GatewayId| {
-        Some((id, capacity_of_slower_direction(fabric.gateway(id).wan?).bits_per_second()))
+        Some((id, fabric_capacity_both_ways(fabric.gateway(id).wan?).bits_per_second()))
     };
     gateways.filter_map(port).collect()
 }
@@ -125,12 +126,12 @@ fn tree_gateway_ports(fabric: &Fabric, region: usize) -> Vec<(GatewayId, u64)> {
 /// consecutive shares.
 ///
 /// Returns the first share that each gateway serves.
-fn tree_gateway_runs(
+fn gateway_tree_runs(
     fabric: &Fabric,
     region: usize,
     trees: &[(GatewayTreePair, u64)],
 ) -> Vec<(u64, GatewayId)> {
-    let ports = tree_gateway_ports(fabric, region);
+    let ports = gateway_tree_ports(fabric, region);
     let all_ports: u128 = ports.iter().map(|(_, rate)| u128::from(*rate)).sum();
     let load = |(pair, share): &(GatewayTreePair, u64)| u128::from(pair.degree(region) * share);
     let all_load: u128 = trees.iter().map(load).sum();
@@ -154,9 +155,9 @@ fn tree_gateway_runs(
 
 /// Turns a tree over regions into a tree over gateways; `serving` names the gateway that serves a
 /// region.
-fn tree_on_gateways(
+fn gateway_tree_of_regions(
     fabric: &Fabric,
-    rooted: &RootedTree,
+    rooted: &RootedRegionTree,
     share: u64,
     direction: TreeDirection,
     serving: impl Fn(usize) -> GatewayId,
@@ -164,7 +165,7 @@ fn tree_on_gateways(
     let mut parents = BTreeMap::new();
     for region in 0..fabric.regions().len() {
         let server = serving(region);
-        let others = fabric.region(capacity_region_id(region)).gateways.clone().map(GatewayId);
+        let others = fabric.region(fabric_capacity_region(region)).gateways.clone().map(GatewayId);
         parents.extend(others.filter(|id| *id != server).map(|id| (id, server)));
         if let Some(parent) = rooted.parents[region] {
             parents.insert(server, serving(parent));
@@ -175,7 +176,7 @@ fn tree_on_gateways(
 }
 
 /// Turns trees over regions, with their rates, into trees over gateways, with whole shares.
-pub(crate) fn assign_trees_to_gateways(
+pub(crate) fn assign_gateway_trees(
     fabric: &Fabric,
     trees: Vec<(GatewayTreePair, f64)>,
 ) -> Vec<Tree> {

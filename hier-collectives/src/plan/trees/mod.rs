@@ -2,7 +2,7 @@
 
 pub(super) mod asymmetric;
 pub mod baseline;
-pub(super) mod direct;
+pub(super) mod direct_exchange;
 pub mod express;
 pub(super) mod gateway_tree;
 mod owner_tree;

@@ -6,7 +6,7 @@
 //! no other trees carry noticeably more.
 
 use super::region_tree::{RegionTree, grow_region_tree};
-use crate::plan::capacity::Capacity;
+use crate::plan::fabric_capacity::FabricCapacity;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ pub(crate) struct Packing {
 }
 
 /// Packs trees of any shape, found by pricing or, for many constraints, spread by load.
-pub(crate) fn pack_any_trees(capacity: &Capacity) -> Packing {
+pub(crate) fn pack_any_trees(capacity: &FabricCapacity) -> Packing {
     let constraints = PackingConstraints::of_capacity(capacity);
     let (pool, limit) = if constraints.constraint_count() > PRICED_CONSTRAINTS_MAX {
         (constraints.spread_trees_by_load(), constraints.unit)
@@ -63,7 +63,7 @@ pub(crate) fn pack_any_trees(capacity: &Capacity) -> Packing {
 }
 
 /// Packs the trees of `pool` only.
-pub(crate) fn pack_pool(capacity: &Capacity, pool: Vec<RegionTree>) -> Packing {
+pub(crate) fn pack_pool(capacity: &FabricCapacity, pool: Vec<RegionTree>) -> Packing {
     let constraints = PackingConstraints::of_capacity(capacity);
     let limit = constraints.unit;
     constraints.solve_tree_rates(pool, limit)
@@ -71,7 +71,7 @@ pub(crate) fn pack_pool(capacity: &Capacity, pool: Vec<RegionTree>) -> Packing {
 
 /// The ports and pairs that can be bottlenecks; rates are relative to `unit`.
 struct PackingConstraints<'a> {
-    capacity: &'a Capacity,
+    capacity: &'a FabricCapacity,
     /// A rate that no packing exceeds, in payload bytes per second.
     unit: f64,
     /// Regions whose ports can be bottlenecks.
@@ -89,7 +89,7 @@ struct PackingPrices {
 
 impl<'a> PackingConstraints<'a> {
     /// Finds the ports and pairs that can be bottlenecks of a packing.
-    fn of_capacity(capacity: &'a Capacity) -> Self {
+    fn of_capacity(capacity: &'a FabricCapacity) -> Self {
         let (ports, pairs) = (capacity.narrow_ports(), capacity.narrow_pairs());
         Self { capacity, unit: capacity.rate_upper_bound(), ports, pairs }
     }

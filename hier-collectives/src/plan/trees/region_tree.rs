@@ -1,6 +1,6 @@
 //! Spanning trees over regions, before each region's gateway is chosen.
 
-use crate::plan::capacity::Capacity;
+use crate::plan::fabric_capacity::FabricCapacity;
 
 /// An undirected spanning tree: its edges in ascending order, each with its lower region first.
 ///
@@ -11,7 +11,7 @@ pub(crate) struct RegionTree(Vec<(usize, usize)>);
 
 /// A spanning tree with its root set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct RootedTree {
+pub(crate) struct RootedRegionTree {
     /// The root set: the regions at the top, ascending.
     pub roots: Vec<usize>,
     /// Each region's parent; `None` for the root set.
@@ -56,17 +56,17 @@ impl RegionTree {
     }
 
     /// Returns the tree with region `top` as its root.
-    pub fn rooted_at(&self, top: usize, capacity: &Capacity) -> RootedTree {
+    pub fn rooted_at(&self, top: usize, capacity: &FabricCapacity) -> RootedRegionTree {
         let (parents, depths) = self.parents_and_depths(top, capacity);
         let deepest = depths.into_iter().max().unwrap_or(0);
-        RootedTree { roots: vec![top], parents, latency_ns: 2 * deepest }
+        RootedRegionTree { roots: vec![top], parents, latency_ns: 2 * deepest }
     }
 
     /// Returns the tree with the root set that has results soonest.
     ///
     /// The root is the region at the middle of the longest path. It is a root set of two regions
     /// where that saves a tenth of the latency.
-    pub fn rooted_at_center(&self, capacity: &Capacity) -> RootedTree {
+    pub fn rooted_at_center(&self, capacity: &FabricCapacity) -> RootedRegionTree {
         let farthest = |from: usize| {
             let (parents, depths) = self.parents_and_depths(from, capacity);
             let end = (0..depths.len()).max_by_key(|region| depths[*region]).unwrap_or(from);
@@ -97,7 +97,7 @@ impl RegionTree {
     fn parents_and_depths(
         &self,
         top: usize,
-        capacity: &Capacity,
+        capacity: &FabricCapacity,
     ) -> (Vec<Option<usize>>, Vec<u64>) {
         let regions = self.0.len() + 1;
         let mut next = vec![Vec::new(); regions];
@@ -125,7 +125,7 @@ impl RegionTree {
 /// `bias` is a price for each nanosecond of delay from the root. It keeps the tree shallow where
 /// edges cost nearly the same.
 pub(crate) fn grow_region_tree(
-    capacity: &Capacity,
+    capacity: &FabricCapacity,
     root: usize,
     price: impl Fn(usize, usize) -> f64,
     bias: f64,
@@ -159,9 +159,9 @@ pub(crate) fn grow_region_tree(
     RegionTree::new(edges)
 }
 
-impl RootedTree {
+impl RootedRegionTree {
     /// Makes the tree without parents: all regions are roots and exchange with each other.
-    pub fn all_roots(capacity: &Capacity) -> Self {
+    pub fn all_roots(capacity: &FabricCapacity) -> Self {
         let regions = capacity.region_count();
         let delays = capacity.all_pairs().map(|(a, b)| capacity.delay_ns(a, b));
         Self {

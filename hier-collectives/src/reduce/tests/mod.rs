@@ -1,6 +1,6 @@
 use super::dispatch::dispatch_dtype;
-use super::element::{Bf16, Element, F16};
-use super::fold::{Reduction, folds_by_wide_vectors};
+use super::element::{Bf16Element, Element, F16Element};
+use super::fold::{FoldPass, folds_by_wide_vectors};
 use super::*;
 use crate::descriptor::{Dtype, ReduceOp};
 use half::{bf16, f16};
@@ -91,7 +91,7 @@ impl Case {
         let offset = self.offsets[operands.len()];
         let bytes = range.len() * size;
         let mut out = vec![0x5a; offset + bytes + 16];
-        let reduction = Reduction {
+        let reduction = FoldPass {
             out: out[offset..].as_mut_ptr(),
             operands: &operands,
             start: 0,
@@ -279,7 +279,7 @@ proptest! {
             operands.iter().map(|(x, weight)| (x.to_le_bytes(), *weight)).collect();
         let columns: Vec<(&[u8], f64)> = columns.iter().map(|(x, w)| (&x[..], *w)).collect();
         let mut out = [0; 8];
-        reduce_slices(ReduceOp::Avg, Dtype::F64, &mut out, &columns).unwrap();
+        dispatch_slices(ReduceOp::Avg, Dtype::F64, &mut out, &columns).unwrap();
         let mean = f64::from_le_bytes(out);
         let least = operands.iter().map(|(x, _)| *x).fold(f64::INFINITY, f64::min);
         let greatest = operands.iter().map(|(x, _)| *x).fold(f64::NEG_INFINITY, f64::max);
@@ -295,7 +295,7 @@ fn one(op: ReduceOp, dtype: Dtype, column: &[(u64, f64)]) -> u64 {
         column.iter().map(|(bits, weight)| (bits.to_le_bytes(), *weight)).collect();
     let operands: Vec<(&[u8], f64)> = operands.iter().map(|(x, w)| (&x[..size], *w)).collect();
     let mut out = [0; 8];
-    reduce_slices(op, dtype, &mut out[..size], &operands).unwrap();
+    dispatch_slices(op, dtype, &mut out[..size], &operands).unwrap();
     u64::from_le_bytes(out)
 }
 
@@ -394,17 +394,17 @@ fn an_undefined_reduction_is_refused_and_leaves_the_output() {
     let mut out = [7; 8];
     for op in ReduceOp::ALL {
         for dtype in Dtype::ALL.into_iter().filter(|dtype| !op.accepts(*dtype)) {
-            let refused = reduce_slices(op, dtype, &mut out, &[(&[0; 8], 1.0)]);
+            let refused = dispatch_slices(op, dtype, &mut out, &[(&[0; 8], 1.0)]);
             let why = refused.expect_err("undefined").to_string();
             assert!(why.starts_with(&format!("{op} is not defined on {dtype}; ")), "{why}");
         }
     }
-    assert_eq!(reduce_slices(op, dtype, &mut out, &[]), Err(ReduceError::NoOperand));
-    let ragged = reduce_slices(op, dtype, &mut out[..7], &[(&[0; 7], 1.0)]);
+    assert_eq!(dispatch_slices(op, dtype, &mut out, &[]), Err(ReduceError::NoOperand));
+    let ragged = dispatch_slices(op, dtype, &mut out[..7], &[(&[0; 7], 1.0)]);
     assert_eq!(ragged, Err(ReduceError::Ragged { bytes: 7, dtype }));
-    let short = reduce_slices(op, dtype, &mut out, &[(&[0; 8], 1.0), (&[0; 4], 1.0)]);
+    let short = dispatch_slices(op, dtype, &mut out, &[(&[0; 8], 1.0), (&[0; 4], 1.0)]);
     assert_eq!(short, Err(ReduceError::Length { index: 1, got: 4, want: 8 }));
-    let weight = reduce_slices(ReduceOp::Avg, Dtype::F32, &mut out, &[(&[0; 8], -1.0)]);
+    let weight = dispatch_slices(ReduceOp::Avg, Dtype::F32, &mut out, &[(&[0; 8], -1.0)]);
     assert_eq!(weight, Err(ReduceError::Weight { index: 0, weight: -1.0 }));
     assert_eq!(out, [7; 8]);
 }
@@ -426,19 +426,19 @@ where
 #[test]
 fn half_conversions_equal_those_of_the_half_crate() {
     for bits in 0..=u16::MAX {
-        let (ours, theirs) = (F16::decode(bits), f16::from_bits(bits).to_f32());
+        let (ours, theirs) = (F16Element::decode(bits), f16::from_bits(bits).to_f32());
         assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{bits}");
-        let (ours, theirs) = (Bf16::decode(bits), bf16::from_bits(bits).to_f32());
+        let (ours, theirs) = (Bf16Element::decode(bits), bf16::from_bits(bits).to_f32());
         assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{bits}");
     }
     for value in near_every(f16::from_bits) {
         let expected = if value.is_nan() { 0x7e00 } else { f16::from_f32(value).to_bits() };
-        assert_eq!(F16::encode(value), expected, "{value:e}");
+        assert_eq!(F16Element::encode(value), expected, "{value:e}");
     }
     for value in near_every(bf16::from_bits) {
         let expected = if value.is_nan() { 0x7fc0 } else { bf16::from_f32(value).to_bits() };
-        assert_eq!(Bf16::encode(value), expected, "{value:e}");
+        assert_eq!(Bf16Element::encode(value), expected, "{value:e}");
         let expected = if value.is_nan() { 0x7e00 } else { f16::from_f32(value).to_bits() };
-        assert_eq!(F16::encode(value), expected, "{value:e}");
+        assert_eq!(F16Element::encode(value), expected, "{value:e}");
     }
 }

@@ -5,7 +5,7 @@ mod buffer;
 mod handle;
 mod peer_error;
 
-use crate::fec::TailParity;
+use crate::tail_fec::TailParity;
 pub use arrival::{ArrivalPlace, Discard};
 pub use buffer::{Buffer, BufferView, ReduceInput};
 pub use handle::{LeaseId, ScratchId, TaskId};

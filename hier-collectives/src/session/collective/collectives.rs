@@ -1,9 +1,9 @@
 //! All collectives of a job that are under way, and the local ranks that post them.
 
+use super::live_collective::{LiveCollective, Phase};
 use super::local_rank::LocalRank;
 use super::overreach::{COLLECTIVES_AHEAD_MAX, Overreach};
 use super::recent_collectives::RecentCollectives;
-use super::state::{Collective, Phase};
 use crate::descriptor::{Descriptor, KnownCounts};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, FailureCode, Post, RankEvent, Timing};
@@ -23,7 +23,7 @@ pub(in crate::session) type ReceivedSegments = Vec<(GatewayId, TreeIndex, u32)>;
 /// The collectives of a job on one gateway: posts, agreement, and outcomes.
 #[derive(Debug)]
 pub(in crate::session) struct Collectives {
-    pub(super) live: BTreeMap<Sequence, Collective>,
+    pub(super) live: BTreeMap<Sequence, LiveCollective>,
     /// Failures of this epoch, the last [`COLLECTIVES_AHEAD_MAX`], for peers that were not ready
     /// yet or whose lane lost the message.
     pub(super) failures: RecentCollectives<Failure>,
@@ -62,12 +62,12 @@ impl Collectives {
     }
 
     /// Returns a collective that is under way; none once it is forgotten.
-    pub fn get(&self, sequence: Sequence) -> Option<&Collective> {
+    pub fn get(&self, sequence: Sequence) -> Option<&LiveCollective> {
         self.live.get(&sequence)
     }
 
     /// Iterates over the collectives under way, oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Sequence, &Collective)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Sequence, &LiveCollective)> {
         self.live.iter().map(|(sequence, collective)| (*sequence, collective))
     }
 
@@ -88,7 +88,7 @@ impl Collectives {
 
     /// Iterates over collectives that have not started: some local rank has not posted, or a plan
     /// change holds them back.
-    pub fn waiting(&self) -> impl Iterator<Item = (Sequence, &Collective)> {
+    pub fn waiting(&self) -> impl Iterator<Item = (Sequence, &LiveCollective)> {
         self.iter().filter(|(_, collective)| collective.phase == Phase::Waiting)
     }
 
@@ -182,7 +182,7 @@ impl Collectives {
 
     /// Whether a collective of this epoch has its result on every local rank.
     pub fn has_result(&self, sequence: Sequence) -> bool {
-        let ready = |c: &Collective| c.phase == Phase::Ready;
+        let ready = |c: &LiveCollective| c.phase == Phase::Ready;
         self.finished.facts().contains_key(&sequence) || self.live.get(&sequence).is_some_and(ready)
     }
 
@@ -197,7 +197,7 @@ impl Collectives {
         sequence: Sequence,
         current: &EpochState,
     ) -> Result<bool, PeerError> {
-        let of_another = |c: &Collective| !current.is_current(c.epoch);
+        let of_another = |c: &LiveCollective| !current.is_current(c.epoch);
         let oldest = self.oldest_unposted_like(sequence);
         let is_finished = sequence < oldest && !self.live.contains_key(&sequence);
         if !current.is_current(epoch)
@@ -214,8 +214,8 @@ impl Collectives {
     }
 
     /// Returns a collective, created in `epoch` if nothing was known of it before.
-    pub fn collective_or_new(&mut self, sequence: Sequence, epoch: Epoch) -> &mut Collective {
-        self.live.entry(sequence).or_insert_with(|| Collective::new(epoch))
+    pub fn collective_or_new(&mut self, sequence: Sequence, epoch: Epoch) -> &mut LiveCollective {
+        self.live.entry(sequence).or_insert_with(|| LiveCollective::new(epoch))
     }
 
     /// Marks a rank as attached. Returns whether the rank has posted in this epoch, which must then
@@ -458,13 +458,17 @@ impl Collectives {
     }
 
     /// Returns the local ranks that have not posted a collective.
-    pub fn awaited_local_ranks(&self, collective: &Collective) -> Vec<RankId> {
+    pub fn awaited_local_ranks(&self, collective: &LiveCollective) -> Vec<RankId> {
         let missing = self.ranks.keys().filter(|rank| !collective.posts.contains_key(rank));
         missing.copied().collect()
     }
 
     /// Returns the other gateways some of whose ranks are not known to have posted a collective.
-    pub fn awaited_gateways(&self, collective: &Collective, epoch: &EpochState) -> Vec<GatewayId> {
+    pub fn awaited_gateways(
+        &self,
+        collective: &LiveCollective,
+        epoch: &EpochState,
+    ) -> Vec<GatewayId> {
         let fabric = epoch.local().fabric();
         let has_ranks = |peer: &GatewayId| !fabric.gateway(*peer).ranks.is_empty();
         let peers = epoch.members().peer_ids().filter(has_ranks);
@@ -472,7 +476,11 @@ impl Collectives {
     }
 
     /// Returns the ranks of other gateways that are not known to have posted a collective.
-    pub fn awaited_remote_ranks(&self, collective: &Collective, epoch: &EpochState) -> Vec<RankId> {
+    pub fn awaited_remote_ranks(
+        &self,
+        collective: &LiveCollective,
+        epoch: &EpochState,
+    ) -> Vec<RankId> {
         let fabric = epoch.local().fabric();
         let gateways = self.awaited_gateways(collective, epoch).into_iter();
         let ranks = gateways.flat_map(|id| fabric.gateway(id).ranks.clone()).map(RankId);

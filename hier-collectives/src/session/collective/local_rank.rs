@@ -2,7 +2,7 @@
 
 use super::overreach::TAGS_MAX;
 use crate::ids::Sequence;
-use crate::send_series::SendSeries;
+use crate::sequence::SendSeries;
 use std::collections::BTreeMap;
 
 /// A rank of this gateway.
@@ -30,7 +30,7 @@ impl LocalRank {
     /// Returns the sequence that the rank posts next in the series of `sequence`.
     pub fn next_like(&self, sequence: Sequence) -> Sequence {
         let Some(series) = sequence.series() else { return self.next };
-        let first = || series.number_at(self.first.0);
+        let first = || series.sequence_at(self.first.0);
         self.next_by_series.get(&series).copied().unwrap_or_else(first)
     }
 

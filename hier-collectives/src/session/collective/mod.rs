@@ -5,13 +5,13 @@
 //! move.
 
 pub(super) mod check_post;
-mod collective_outcomes;
+mod collective_failures;
 pub(super) mod collectives;
 pub(super) mod commits;
-pub(super) mod deadline;
+pub(super) mod deadlines;
+pub(super) mod live_collective;
 pub(super) mod local_rank;
 pub(super) mod overreach;
 mod proposals;
 mod recent_collectives;
 pub(super) mod sequence_ranges;
-pub(super) mod state;

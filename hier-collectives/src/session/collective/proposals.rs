@@ -4,7 +4,7 @@
 //! proposes such a failure to the first one and stops the collective; ranks hear the decision.
 
 use super::collectives::Collectives;
-use super::state::Phase;
+use super::live_collective::Phase;
 use crate::ids::{Epoch, Sequence};
 use crate::post::Failure;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ impl Collectives {
 
     /// Returns the failure of a collective whose epoch ends: that of the epoch. A proposed failure
     /// stays, unless posts ended the epoch too.
-    pub fn failure_at_epoch_end(&self, sequence: Sequence, end: &Failure) -> Failure {
+    pub fn proposed_failure_at_end(&self, sequence: Sequence, end: &Failure) -> Failure {
         let proposed = self.proposals.get(&sequence).filter(|_| !end.code.is_fault_of_posts());
         proposed.unwrap_or(end).clone()
     }

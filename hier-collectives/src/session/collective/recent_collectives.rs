@@ -49,12 +49,12 @@ impl<T> RecentCollectives<T> {
 mod tests {
     use super::*;
     use crate::ids::{RankId, Tag};
-    use crate::send_series::SendSeries;
+    use crate::sequence::SendSeries;
 
     #[test]
     fn the_oldest_goes_first_whatever_its_number() {
         let mut recent = RecentCollectives::default();
-        let numbered = |place| SendSeries { from: RankId(1), tag: Tag(9) }.number_at(place);
+        let numbered = |place| SendSeries { from: RankId(1), tag: Tag(9) }.sequence_at(place);
         recent.insert(numbered(0), ());
         (0..COLLECTIVES_AHEAD_MAX).for_each(|place| recent.insert(Sequence(place), ()));
         assert!(!recent.facts().contains_key(&numbered(0)), "it came first");

@@ -1,9 +1,9 @@
 //! Connections that are cut: whether the epoch can go on without them, and the plan that goes round
 //! them.
 
+use super::epoch_membership::{FIRST_GATEWAY, RouteChange};
 use super::epoch_state::EpochState;
 use super::link_reports;
-use super::membership::{FIRST_GATEWAY, RouteChange};
 use crate::ids::{GatewayId, Sequence};
 use crate::mesh::{DOWN_AFTER_MIN, GatewayPair};
 use crate::plan::{Plan, Tree};
@@ -56,7 +56,7 @@ impl EpochState {
         let fabric = self.local.fabric();
         let segment = self.next_plan.segment;
         let mut plan = Plan { segment, ..plan }.with_express_limit(fabric);
-        plan.reason += &link_reports::link_changes_text(&before, reported, fabric);
+        plan.reason += &link_reports::link_report_changes_text(&before, reported, fabric);
         self.next_plan = plan;
     }
 

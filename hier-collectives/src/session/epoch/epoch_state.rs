@@ -1,8 +1,8 @@
 //! The state of a gateway's epoch, and the events that begin and end epochs.
 
 use super::drain::DrainCutoff;
+use super::epoch_membership::{EpochMembership, EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::link_reports::LinkReports;
-use super::membership::{EpochStart, FIRST_GATEWAY, JoinRequest, Membership};
 use super::plan_schedule::PlanSchedule;
 use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, TreeIndex};
@@ -31,7 +31,7 @@ pub(in crate::session) struct EpochState {
     pub(super) own_plan: Plan,
     /// The plan of the epochs that this gateway opens, if it is the first by name.
     pub(super) next_plan: Plan,
-    pub(super) members: Membership,
+    pub(super) members: EpochMembership,
     /// The number of the last epoch this gateway was in.
     pub(super) number: Epoch,
     /// Present while the epoch lives.
@@ -76,7 +76,7 @@ impl EpochState {
         let SessionConfig { fabric, me, gateways, boot, plan, last_epoch, .. } = config;
         let local = LocalGateway::new(fabric, me);
         Self {
-            members: Membership::new(local.fabric(), local.id(), gateways),
+            members: EpochMembership::new(local.fabric(), local.id(), gateways),
             links: LinkReports::new(local.fabric()),
             local,
             boot,
@@ -108,12 +108,12 @@ impl EpochState {
     }
 
     /// Returns the other gateways, with their reachability and requests.
-    pub fn members(&self) -> &Membership {
+    pub fn members(&self) -> &EpochMembership {
         &self.members
     }
 
     /// Returns the other gateways, to record their events.
-    pub fn members_mut(&mut self) -> &mut Membership {
+    pub fn members_mut(&mut self) -> &mut EpochMembership {
         &mut self.members
     }
 
@@ -260,7 +260,7 @@ impl EpochState {
             next,
             algorithm: plan.algorithm.name(),
             reason: plan.reason.clone(),
-            plan_hash: plan.hash(),
+            plan_hash: plan.encoding_hash(),
         }));
         let plans = PlanSchedule::new(plan, &self.local);
         self.active = Some(ActiveEpoch { plans, boots, first: next, closing: None });

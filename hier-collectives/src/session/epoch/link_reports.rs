@@ -118,7 +118,7 @@ impl LinkReports {
 
     /// Whether the newest plan was made for the links that are `in_use`, and for no others.
     pub fn is_planned_for(&self, in_use: &Fabric) -> bool {
-        reports_join_same_regions(&self.planned_for, in_use.links())
+        link_reports_join_regions(&self.planned_for, in_use.links())
     }
 
     /// Whether some link of a fabric is reported to differ much from it.
@@ -162,7 +162,7 @@ impl LinkReports {
 
 /// Whether a plan's predicted time is below that of the plan in force by [`PLAN_GAIN_FRACTION`],
 /// over links as reported.
-pub(in crate::session) fn is_plan_faster_by_reports(
+pub(in crate::session) fn link_reports_make_plan_faster(
     plan: &Plan,
     in_force: &Plan,
     reported: &Fabric,
@@ -175,25 +175,25 @@ pub(in crate::session) fn is_plan_faster_by_reports(
 }
 
 /// Whether two lists of links join the same regions.
-pub(in crate::session) fn reports_join_same_regions(one: &[Link], other: &[Link]) -> bool {
+pub(in crate::session) fn link_reports_join_regions(one: &[Link], other: &[Link]) -> bool {
     one.len() == other.len()
-        && one.iter().zip(other).all(|(one, other)| reported_ends_are_same(one, other))
+        && one.iter().zip(other).all(|(one, other)| link_report_ends_are_same(one, other))
 }
 
 /// Whether some link joins regions that no link of `before` joins.
 pub(in crate::session) fn is_any_reported_link_back(before: &[Link], now: &[Link]) -> bool {
-    now.iter().any(|link| !before.iter().any(|known| reported_ends_are_same(known, link)))
+    now.iter().any(|link| !before.iter().any(|known| link_report_ends_are_same(known, link)))
 }
 
 /// Returns the links of a fabric, those that are reported with their reported values.
-pub(in crate::session) fn whole_reported_fabric(fabric: &Fabric, reported: &Fabric) -> Fabric {
+pub(in crate::session) fn fabric_of_link_reports(fabric: &Fabric, reported: &Fabric) -> Fabric {
     let links = fabric.links().iter();
     fabric.with_links(links.map(|l| reported.link(l.a, l.b).unwrap_or(l).clone()).collect())
 }
 
 /// Describes the links that changed since the plan before, and the links of `fabric` that the plan
 /// goes round, as an addition to a plan's reason.
-pub(in crate::session) fn link_changes_text(
+pub(in crate::session) fn link_report_changes_text(
     before: &[Link],
     reported: &Fabric,
     fabric: &Fabric,
@@ -203,7 +203,7 @@ pub(in crate::session) fn link_changes_text(
         let Some(is) = reported.link(link.a, link.b) else {
             return Some(format!("; link {a}-{b} is down"));
         };
-        let was = before.iter().find(|was| reported_ends_are_same(was, is));
+        let was = before.iter().find(|was| link_report_ends_are_same(was, is));
         match was {
             None => Some(format!("; link {a}-{b} is up again")),
             Some(was) if reported_link_differs(was, is, LINK_CHANGE_FRACTION) => {
@@ -218,12 +218,12 @@ pub(in crate::session) fn link_changes_text(
 /// Whether two lists of links join other regions, or some link differs in capacity or RTT by more
 /// than a fraction.
 fn any_link_report_differs(before: &[Link], now: &[Link], fraction: f64) -> bool {
-    !reports_join_same_regions(before, now)
+    !link_reports_join_regions(before, now)
         || before.iter().zip(now).any(|(before, now)| reported_link_differs(before, now, fraction))
 }
 
 /// Whether two links join the same regions.
-fn reported_ends_are_same(one: &Link, other: &Link) -> bool {
+fn link_report_ends_are_same(one: &Link, other: &Link) -> bool {
     (one.a, one.b) == (other.a, other.b)
 }
 

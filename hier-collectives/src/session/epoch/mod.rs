@@ -6,8 +6,8 @@
 
 mod cuts;
 pub(super) mod drain;
+pub(super) mod epoch_membership;
 pub(super) mod epoch_state;
 pub(super) mod link_reports;
-pub(super) mod membership;
 pub(super) mod plan_schedule;
 mod replanning;

@@ -6,7 +6,7 @@
 //! the old plan everywhere, and those from it on follow the new one. Until then, messages about a
 //! collective that is held back may be meant for a plan that is not known here yet.
 
-use super::membership::FIRST_GATEWAY;
+use super::epoch_membership::FIRST_GATEWAY;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
 use crate::plan::{self, Plan, Tree, plan_trees_limit};
 use crate::session::action::PeerError;
@@ -78,7 +78,7 @@ impl PlanSchedule {
     /// Creates the schedule of an epoch that begins with this plan.
     pub fn new(plan: Plan, local: &LocalGateway) -> Self {
         Self {
-            relay_window: plan::relay_memory_bytes(local.fabric(), local.id(), &plan),
+            relay_window: plan::relay_memory_bound(local.fabric(), local.id(), &plan),
             current: FollowedPlan::new(plan, local),
             earlier: Vec::new(),
             changes: 0,
@@ -219,7 +219,7 @@ impl PlanSchedule {
     /// `oldest` is the oldest live one.
     pub fn switch_plan(&mut self, switch: PlanSwitch, oldest: Sequence, local: &LocalGateway) {
         let PlanSwitch { from, plan } = switch;
-        self.relay_window = plan::relay_memory_bytes(local.fabric(), local.id(), &plan);
+        self.relay_window = plan::relay_memory_bound(local.fabric(), local.id(), &plan);
         let followed = std::mem::replace(&mut self.current, FollowedPlan::new(plan, local));
         // A plan under which nothing could begin is of no collective: so there are never more
         // plans than collectives that may be live.

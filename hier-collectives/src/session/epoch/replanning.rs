@@ -1,8 +1,8 @@
 //! Changes of the plan: links that are measured, a plan that is made anew, and the switch to it.
 
+use super::epoch_membership::FIRST_GATEWAY;
 use super::epoch_state::EpochState;
 use super::link_reports;
-use super::membership::FIRST_GATEWAY;
 use super::plan_schedule::PlanSwitch;
 use crate::ids::{GatewayId, RegionId, Sequence};
 use crate::plan::Plan;
@@ -17,7 +17,7 @@ impl EpochState {
     /// Keeps a better plan for later epochs. The first gateway also begins to change the present
     /// epoch's plan, from `oldest` on. Segments keep their size. Returns the switch when no other
     /// gateway is awaited.
-    pub fn propose_replanned(
+    pub fn propose_replanning(
         &mut self,
         plan: Plan,
         oldest: Sequence,
@@ -34,7 +34,7 @@ impl EpochState {
         }
         let change = active.plans.begin_change(plan, oldest)?;
         actions.broadcast(self.ready_peers(), &Message::Pause { epoch: self.number, change });
-        self.note_paused(FIRST_GATEWAY, change, oldest, actions)
+        self.note_replanning_paused(FIRST_GATEWAY, change, oldest, actions)
     }
 
     /// Handles Pause, with which the first gateway begins a change of the plan. Holds back this
@@ -43,7 +43,7 @@ impl EpochState {
     ///
     /// # Errors
     /// [`PeerError::NotYours`]: the sender is not the first gateway.
-    pub fn handle_pause(
+    pub fn handle_replanning_pause(
         &mut self,
         from: GatewayId,
         change: u32,
@@ -64,7 +64,7 @@ impl EpochState {
     ///
     /// # Errors
     /// [`PeerError::NotYours`]: this gateway makes no plans.
-    pub fn handle_paused(
+    pub fn handle_replanning_paused(
         &mut self,
         from: GatewayId,
         change: u32,
@@ -74,7 +74,7 @@ impl EpochState {
         if self.me() != FIRST_GATEWAY {
             return Err(PeerError::NotYours("paused"));
         }
-        Ok(self.note_paused(from, change, held, actions))
+        Ok(self.note_replanning_paused(from, change, held, actions))
     }
 
     /// Checks a change that the first gateway completed. Returns the switch to make; none if the
@@ -82,7 +82,7 @@ impl EpochState {
     ///
     /// # Errors
     /// [`PeerError`]: the sender may not change plans, or the plan is invalid.
-    pub fn handle_change(
+    pub fn handle_replanning_change(
         &self,
         from: GatewayId,
         change: u32,
@@ -98,7 +98,7 @@ impl EpochState {
 
     /// Records that a member holds back collectives from `held` on. Once all members do, sends
     /// Change to the peers and returns the switch.
-    fn note_paused(
+    fn note_replanning_paused(
         &mut self,
         member: GatewayId,
         change: u32,
@@ -115,7 +115,7 @@ impl EpochState {
 
     /// Logs the plan of a switch and puts the plan in force. `oldest`, the oldest live collective,
     /// tells which earlier plans are still needed.
-    pub fn log_and_switch_plan(
+    pub fn log_and_switch_replanned(
         &mut self,
         switch: PlanSwitch,
         oldest: Option<Sequence>,
@@ -127,7 +127,7 @@ impl EpochState {
             from: *from,
             algorithm: plan.algorithm.name(),
             reason: plan.reason.clone(),
-            plan_hash: plan.hash(),
+            plan_hash: plan.encoding_hash(),
         }));
         let oldest = oldest.unwrap_or(*from);
         active.plans.switch_plan(switch, oldest, &self.local);
@@ -138,7 +138,7 @@ impl EpochState {
 impl EpochState {
     /// Records this gateway's measurement of the link to another region, and sends it to the first
     /// gateway when it changed.
-    pub fn handle_link(&mut self, to: RegionId, state: LinkState, actions: &mut ActionQueue) {
+    pub fn replan_by_link(&mut self, to: RegionId, state: LinkState, actions: &mut ActionQueue) {
         let me = self.me();
         if !self.links.record_report(me, to, state) || me == FIRST_GATEWAY {
             return;
@@ -152,7 +152,7 @@ impl EpochState {
     ///
     /// # Errors
     /// [`PeerError::NotYours`]: this gateway makes no plans, or the peer has no such link.
-    pub fn handle_link_report(
+    pub fn replan_by_link_report(
         &mut self,
         from: GatewayId,
         to: RegionId,
@@ -187,19 +187,19 @@ impl EpochState {
         self.links.end_planning();
         let (in_force, fabric) = (self.active.as_ref()?.plans.plan(), self.local.fabric());
         let in_use = self.members.graph().fabric_in_use(fabric)?;
-        if !link_reports::reports_join_same_regions(in_use.links(), reported.links()) {
+        if !link_reports::link_reports_join_regions(in_use.links(), reported.links()) {
             // Connections have changed while it was made; another is asked for.
             return None;
         }
         let before = self.links.replace_planned_links(reported.links());
         let mut plan = Plan { segment: in_force.segment, ..plan? }.with_express_limit(fabric);
-        let whole = link_reports::whole_reported_fabric(fabric, reported);
+        let whole = link_reports::fabric_of_link_reports(fabric, reported);
         if !link_reports::is_any_reported_link_back(&before, reported.links())
-            && !link_reports::is_plan_faster_by_reports(&plan, in_force, &whole)
+            && !link_reports::link_reports_make_plan_faster(&plan, in_force, &whole)
         {
             return None;
         }
-        plan.reason += &link_reports::link_changes_text(&before, reported, fabric);
+        plan.reason += &link_reports::link_report_changes_text(&before, reported, fabric);
         Some(plan)
     }
 }

@@ -156,7 +156,7 @@ fn commit_reports_lost_with_their_lane_are_repeated() {
     }
     world.messages.clear();
     for (one, other) in [(EAST, WEST), (WEST, EAST)] {
-        world.session(one).handle_lane_lost(other);
+        world.session(one).handle_connection_lane_lost(other);
     }
     world.run();
     for rank in 0..RANKS {

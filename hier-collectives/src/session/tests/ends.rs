@@ -297,7 +297,7 @@ fn repeats_after_a_lost_lane_stay_bounded() {
     }
     assert_eq!(receipts(&world), 0);
     for (one, other) in [(EAST, WEST), (WEST, EAST)] {
-        world.session(one).handle_lane_lost(other);
+        world.session(one).handle_connection_lane_lost(other);
         world.collect(one);
     }
     assert_eq!(receipts(&world), 1, "for 625 segments");

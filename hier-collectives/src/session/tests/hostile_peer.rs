@@ -6,7 +6,7 @@ use crate::ids::*;
 use crate::mesh::*;
 use crate::plan::*;
 use crate::post::*;
-use crate::send_series::SendSeries;
+use crate::sequence::SendSeries;
 use crate::session::collective::overreach;
 use crate::session::*;
 use crate::topology::*;
@@ -101,7 +101,7 @@ impl Victim {
             0 => Sequence(self.number()),
             1 => {
                 let (from, tag) = (RankId(self.dice.roll(2) as u32), Tag(self.dice.roll(3) as u16));
-                SendSeries { from, tag }.number_at(self.number())
+                SendSeries { from, tag }.sequence_at(self.number())
             }
             more => Sequence((next + more as u64).saturating_sub(4)),
         }

@@ -15,7 +15,7 @@ fn a_failure_lost_with_its_lane_is_repeated() {
     world.collect(first);
     world.messages.clear();
     for (one, other) in [(first, second), (second, first)] {
-        world.session(one).handle_lane_lost(other);
+        world.session(one).handle_connection_lane_lost(other);
     }
     world.run();
     world.post(RankId(2), 0, 100);
@@ -39,7 +39,7 @@ fn an_end_reaches_a_peer_that_missed_it() {
             world.collect(first);
             world.messages.clear();
             for (one, other) in [(first, second), (second, first)] {
-                world.session(one).handle_lane_lost(other);
+                world.session(one).handle_connection_lane_lost(other);
             }
         } else {
             // The first gateway enters a new epoch, and leaves it before the other's Ready.
@@ -125,7 +125,7 @@ fn receipts_lost_with_their_lane_are_repeated() {
     assert_eq!(world.count(1, |e| matches!(e, RankEvent::ContributionFree { .. })), 1);
     assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 0);
     for (one, other) in [(first, second), (second, first)] {
-        world.session(one).handle_lane_lost(other);
+        world.session(one).handle_connection_lane_lost(other);
     }
     world.run();
     assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 1);
@@ -151,11 +151,11 @@ fn receipts_are_repeated_when_one_end_notices_late() {
         }
     };
     deaf(&mut world);
-    world.session(first).handle_lane_lost(second);
+    world.session(first).handle_connection_lane_lost(second);
     world.collect(first);
     deaf(&mut world);
     assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 0);
-    world.session(second).handle_lane_lost(first);
+    world.session(second).handle_connection_lane_lost(first);
     world.run();
     assert_eq!(world.count(0, |e| matches!(e, RankEvent::ContributionFree { .. })), 1);
     world.assert_clean();

@@ -5,7 +5,7 @@ use crate::ids::*;
 use crate::mesh::*;
 use crate::plan::*;
 use crate::post::*;
-use crate::session::collective::state::Phase;
+use crate::session::collective::live_collective::Phase;
 use crate::session::*;
 use crate::topology::*;
 use crate::wire::*;
@@ -37,7 +37,7 @@ fn collective(world: &mut World, sequence: u64) -> (usize, u64) {
         world.post(RankId(rank), sequence, 20);
     }
     world.run();
-    let hash = |session: &Session| session.plan().expect("an epoch").hash();
+    let hash = |session: &Session| session.plan().expect("an epoch").encoding_hash();
     let hashes: Vec<u64> = world.sessions.iter().map(hash).collect();
     let distinct: BTreeSet<u64> = hashes.iter().copied().collect();
     (distinct.len(), hashes[0])
@@ -127,7 +127,7 @@ fn a_plan_change_lost_with_its_lane_is_repeated() {
     change(&mut world, &plans[1]);
     world.messages.get_mut(&(first, other)).expect("spoken to").clear();
     for (me, peer) in [(first, other), (other, first)] {
-        world.session(me).handle_lane_lost(peer);
+        world.session(me).handle_connection_lane_lost(peer);
         world.collect(me);
     }
     world.run();
@@ -274,7 +274,7 @@ fn a_session_that_begins_late_meets_its_peers() {
     early.handle_connections(&graph, "start", now);
     assert!(!take_messages(&mut early).is_empty(), "which nobody took");
     late.handle_start(now);
-    late.handle_late_start(&graph, now);
+    late.handle_connections_before_start(&graph, now);
     for (_, message) in take_messages(&mut late) {
         early.handle_message(first, message, now).expect("fair");
     }

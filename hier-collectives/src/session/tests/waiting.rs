@@ -92,7 +92,7 @@ fn nothing_moving_after_the_last_post_is_a_stall() {
     assert!(wait > Span::from_ms(9_990) && wait <= least, "{wait}");
     world.now = world.now + Span::from_secs(9);
     for (one, other) in [(0, 1), (1, 0)] {
-        world.session(GatewayId(one)).handle_lane_lost(GatewayId(other));
+        world.session(GatewayId(one)).handle_connection_lane_lost(GatewayId(other));
         world.collect(GatewayId(one));
     }
     while world.messages.values().any(|queue| !queue.is_empty()) && world.step() {

@@ -323,7 +323,7 @@ impl World {
             let under_way = self.messages.get(&pair).map_or(0, VecDeque::len);
             let arrive = self.dice.roll(under_way + 1);
             self.messages.entry(pair).or_default().truncate(arrive);
-            self.session(pair.0).handle_lane_lost(pair.1);
+            self.session(pair.0).handle_connection_lane_lost(pair.1);
             self.collect(pair.0);
         }
     }
@@ -404,8 +404,8 @@ impl World {
                 let (from, header) = (stream.from, stream.header);
                 self.streams.push(Stream { arrival: None, from, to, header, ..stream });
                 self.session(to).handle_arrival_end(lease, false, now);
-                self.session(from).handle_lane_lost(to);
-                self.session(to).handle_lane_lost(from);
+                self.session(from).handle_connection_lane_lost(to);
+                self.session(to).handle_connection_lane_lost(from);
                 self.collect(from);
             }
             Some(arrival) => {
@@ -490,7 +490,7 @@ impl World {
     pub(super) fn assert_clean(&self) {
         for (id, session) in self.sessions.iter().enumerate() {
             assert!(session.collectives.is_empty(), "gateway {id}: {:?}", session.collectives);
-            session.transfer.assert_at_rest();
+            session.transfer.inspect_at_rest();
             let left = self.memory[id].keys().filter(|b| matches!(b, Buffer::Scratch(_)));
             assert_eq!(left.count(), 0, "scratch left over");
             for (buffer, data) in &self.memory[id] {
@@ -546,7 +546,7 @@ fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount
     for peer in session.epoch.members().peer_ids() {
         let exists = |buffer: &Buffer| memory.contains_key(buffer);
         let bytes = session.transfer.inspect_scratch_bytes_from(peer, exists);
-        let window = result_window(fabric, me, peer, plan).get();
+        let window = result_window_size(fabric, me, peer, plan).get();
         let rounded_up = plan.trees.len().max(session.transfer.inspect_most_parts()) as u64;
         let most = window + rounded_up * plan.segment.get();
         assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");
@@ -555,7 +555,7 @@ fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount
     let plans = || plans.earlier_plans().iter().map(|earlier| &earlier.followed.plan).chain([plan]);
     let memory_of = |plan: &Plan| plan.memory_bound(fabric, me, partials);
     let most = plans().map(|plan| memory_of(plan).relayed.get()).max().unwrap_or(0);
-    let relayed = session.transfer.relayed_bytes();
+    let relayed = session.transfer.inspect_relayed_bytes();
     assert!(relayed <= most, "{me} holds {relayed} bytes of subtrees, above {most}");
     let scratch = memory.iter().filter(|(buffer, _)| matches!(buffer, Buffer::Scratch(_)));
     let held: u64 = scratch.map(|(_, data)| 8 * data.len() as u64).sum();

@@ -1,7 +1,7 @@
 //! Credit: grants to peers and to this gateway as a relay, and grants and receipts from peers.
 
-use super::flow::TransferFlow;
 use super::part::{SegmentPayload, TransferPart};
+use super::transfer_flow::TransferFlow;
 use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::plan::{self, TreeUpstream};
@@ -47,7 +47,7 @@ impl Transfer {
         let window = if to == me {
             plans.relay_window()
         } else {
-            plan::result_window(cx.epoch.local().fabric(), me, to, plan)
+            plan::result_window_size(cx.epoch.local().fabric(), me, to, plan)
         };
         let window = GrantWindow::new(to, me, window.get() / plan.segment.get());
         let mut opened = Vec::new();
@@ -132,7 +132,7 @@ impl Transfer {
         if hands_up {
             self.handle_result_in_place(key, cx);
         } else if is_held {
-            self.release_partials_if_result_done(key, cx);
+            self.release_partials_after_task(key, cx);
         }
         relay.filter(|_| is_held)
     }
@@ -260,7 +260,7 @@ mod tests {
     };
     use crate::parts::{Block, BlockRanks, OperationPart};
     use crate::plan::{OperationPhases, Plan, PlanAlgorithm, Tree, TreeDirection};
-    use crate::session::transfer::flow::{FlowStage, TransferWork};
+    use crate::session::transfer::transfer_flow::{FlowStage, TransferFlowWork};
     use crate::testing::SplitMix64;
     use std::borrow::Cow;
     use units::ByteCount;
@@ -296,7 +296,7 @@ mod tests {
             counts: AgreedCounts::Even,
         };
         let (counts_known, weights) = (KnownCounts::default(), BTreeMap::new());
-        let work = TransferWork { descriptor, counts: counts_known, weights };
+        let work = TransferFlowWork { descriptor, counts: counts_known, weights };
         let parts = counts.iter().map(part).collect();
         let stage = FlowStage::Moving;
         TransferFlow { stage, work: Some(work), parts, ..TransferFlow::default() }

@@ -1,6 +1,6 @@
 //! Views of the transfer for tests.
 
-use super::flow::TransferFlow;
+use super::transfer_flow::TransferFlow;
 use super::transfer_state::Transfer;
 use super::unsolicited::UnsolicitedWindow;
 use crate::ids::GatewayId;
@@ -9,7 +9,7 @@ use crate::session::epoch::epoch_state::EpochState;
 
 impl Transfer {
     /// Asserts that no memory, task, lease or window is in use.
-    pub fn assert_at_rest(&self) {
+    pub fn inspect_at_rest(&self) {
         assert!(self.flows.is_empty(), "{:?}", self.flows);
         assert!(self.partial_bytes.iter().all(|bytes| *bytes == 0));
         assert!(self.handles.are_free(), "{:?}", self.handles);
@@ -54,7 +54,7 @@ impl Transfer {
 
     /// Returns the bytes that this gateway relays: partials that it reduced from those of its children
     /// in the tree and sent to its parent.
-    pub fn relayed_bytes(&self) -> u64 {
+    pub fn inspect_relayed_bytes(&self) -> u64 {
         let of_flow = |flow: &TransferFlow| -> u64 {
             let own = usize::from(flow.has_partials());
             let parts = flow.parts.iter().filter(|part| part.needs_partial_task());

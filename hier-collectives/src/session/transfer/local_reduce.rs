@@ -1,7 +1,7 @@
 //! Local reductions: local contributions become local partials, in order.
 
-use super::flow::{FlowStage, TransferFlow};
 use super::part::TransferPart;
+use super::transfer_flow::{FlowStage, TransferFlow};
 use super::transfer_state::{ReduceTask, Transfer};
 use crate::ids::{SegmentIndex, Sequence, TreeIndex};
 use crate::session::action::{Action, ReduceInput};

@@ -1,7 +1,7 @@
 //! Missing segments and receipts, in words.
 
-use super::flow::TransferFlow;
 use super::part::TransferPart;
+use super::transfer_flow::TransferFlow;
 use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::local_gateway::LocalGateway;
@@ -41,7 +41,7 @@ impl Transfer {
 }
 
 /// Iterates over the parts of a collective with their trees.
-fn parts_by_tree(flow: &TransferFlow) -> impl Iterator<Item = (TreeIndex, &TransferPart)> {
+fn missing_parts_by_tree(flow: &TransferFlow) -> impl Iterator<Item = (TreeIndex, &TransferPart)> {
     (0..).map(TreeIndex).zip(&flow.parts)
 }
 
@@ -52,7 +52,7 @@ fn missing_segments(
     peer: GatewayId,
     me: GatewayId,
 ) -> impl Iterator<Item = MissingSegment> {
-    parts_by_tree(flow).filter(move |(_, part)| part.expects_from(peer, me)).flat_map(
+    missing_parts_by_tree(flow).filter(move |(_, part)| part.expects_from(peer, me)).flat_map(
         move |(tree, part)| {
             let landed = move |index: u32| {
                 let key = (peer, tree, SegmentIndex(index));
@@ -65,7 +65,7 @@ fn missing_segments(
 
 /// Iterates over the segments that were sent to a peer and have no receipt from it.
 fn missing_receipts(flow: &TransferFlow, peer: GatewayId) -> impl Iterator<Item = MissingSegment> {
-    let to = parts_by_tree(flow)
+    let to = missing_parts_by_tree(flow)
         .filter_map(move |(tree, part)| Some((tree, part, part.out.get(&peer)?)));
     to.flat_map(|(tree, part, out)| {
         missing_in_part(tree, part, move |index| out.due.contains(&index))

@@ -5,16 +5,16 @@
 //! what arrived, and the getters of [`transfer_state::Transfer`] whether a collective is delivered
 //! or at rest.
 
-pub(super) mod flow;
 mod grants;
 #[cfg(test)]
 mod inspect;
 mod local_reduce;
 mod missing;
 mod part;
-mod progress;
 mod receive;
+mod segment_tasks;
 pub(super) mod send;
 mod start;
+pub(super) mod transfer_flow;
 pub(super) mod transfer_state;
 mod unsolicited;

@@ -1,8 +1,8 @@
 //! Segments in: the place for their bytes, and the next step once they are whole.
 
-use super::flow::{FlowStage, TransferFlow, TransferWork, flow_expects_segment};
-use super::part::{IncomingSegment, TransferPart};
+use super::part::{IncomingSegmentState, TransferPart};
 use super::send::send_receipt;
+use super::transfer_flow::{FlowStage, TransferFlow, TransferFlowWork, flow_expects_segment};
 use super::transfer_state::Transfer;
 use super::unsolicited::UnsolicitedBound;
 use crate::descriptor::AgreedCounts;
@@ -69,11 +69,11 @@ impl Transfer {
         let shape = (header.bytes, header.digest, header.parity > 0);
         let (bytes, digest, parity) = shape;
         let incoming = match flow.incoming.entry((from, key.tree, key.segment)) {
-            Entry::Vacant(entry) => entry.insert(IncomingSegment {
+            Entry::Vacant(entry) => entry.insert(IncomingSegmentState {
                 bytes,
                 digest,
                 parity,
-                ..IncomingSegment::default()
+                ..IncomingSegmentState::default()
             }),
             // The first header may have reserved memory, and parity decides where it goes.
             Entry::Occupied(entry) if entry.get().shape() != shape => return Err(no_such),
@@ -110,7 +110,7 @@ impl Transfer {
         let local = part
             .filter(|part| part.streaming_peer(epoch.me()) == Some(from))
             .and_then(|part| part.streaming_operand(key.segment.0));
-        let result = |part: &TransferPart, work: &TransferWork| {
+        let result = |part: &TransferPart, work: &TransferFlowWork| {
             work.result_view(part, key.segment.0, key.sequence)
         };
         let arrival = match (part, local, work) {
@@ -208,7 +208,7 @@ impl Transfer {
 fn received_stream_operand(
     local: &ReduceInput,
     result: BufferView,
-    incoming: &mut IncomingSegment,
+    incoming: &mut IncomingSegmentState,
 ) -> ReduceInput {
     let again = std::mem::replace(&mut incoming.tried, true);
     if again && mutant::is_mutant_active(Mutant::Accumulate) {
@@ -222,7 +222,7 @@ fn received_stream_operand(
 fn received_stream_operand(
     local: &ReduceInput,
     _: BufferView,
-    _: &mut IncomingSegment,
+    _: &mut IncomingSegmentState,
 ) -> ReduceInput {
     local.clone()
 }

@@ -1,17 +1,17 @@
 //! Segments out: each within its grant or the peer's unsolicited window.
 
-use super::flow::{FlowStage, TransferWork};
 use super::part::{SegmentPayload, TransferPart};
+use super::transfer_flow::{FlowStage, TransferFlowWork};
 use super::transfer_state::Transfer;
 use super::unsolicited::{UnsolicitedBound, UnsolicitedWindow};
-use crate::fec::TailParity;
-use crate::fec::fec_parity_shards;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::action::{Action, ReduceInput, SegmentPriority};
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
 use crate::session::epoch::epoch_state::EpochState;
 use crate::size_class::SizeClass;
+use crate::tail_fec::TailParity;
+use crate::tail_fec::tail_fec_parity_shards;
 use crate::wire::Message;
 use crate::wire::{SegmentHeader, SegmentKey};
 use units::{Fraction, TimeNs};
@@ -129,7 +129,7 @@ impl SendTailProtection {
         if self.last != Some(sequence) || left > self.bytes {
             return TailParity::default();
         }
-        TailParity { parity: fec_parity_shards(bytes, self.loss, self.mtu), room: self.bytes }
+        TailParity { parity: tail_fec_parity_shards(bytes, self.loss, self.mtu), room: self.bytes }
     }
 }
 
@@ -144,7 +144,7 @@ fn next_segment_to_send(
     part: &TransferPart,
     to: GatewayId,
     sequence: Sequence,
-    work: &TransferWork,
+    work: &TransferFlowWork,
 ) -> Option<(u32, ReduceInput)> {
     let outbound = part.out.get(&to)?;
     let segment = part.segments.get(outbound.next as usize)?;

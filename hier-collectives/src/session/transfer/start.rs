@@ -1,6 +1,6 @@
 //! The start of a collective's transfer, once every local rank has posted.
 
-use super::flow::{FlowStage, TransferWork, flow_parts_of_collective};
+use super::transfer_flow::{FlowStage, TransferFlowWork, flow_parts_of_collective};
 use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::action::Action;
@@ -18,7 +18,7 @@ impl Transfer {
     pub fn start_collective(
         &mut self,
         sequence: Sequence,
-        work: TransferWork,
+        work: TransferFlowWork,
         cx: &mut Context<'_>,
     ) -> Result<(), GatewayId> {
         let parts = flow_parts_of_collective(cx.epoch, sequence, &work.descriptor, &work.counts);
@@ -28,7 +28,7 @@ impl Transfer {
         flow.stage = FlowStage::Moving;
         flow.work = Some(work);
         (flow.wan_begin, flow.wan_end) = (TimeNs::default(), TimeNs::default());
-        self.drop_segments_of_other_digest(sequence, digest, cx.actions);
+        self.drop_other_segments_at_start(sequence, digest, cx.actions);
         if let Some(from) = self.flow_or_new(sequence).sender_of_invalid_segment(cx.epoch.me()) {
             return Err(from);
         }
@@ -60,12 +60,12 @@ impl Transfer {
                 begun.push(SegmentKey { sequence, tree, segment: SegmentIndex(index) });
             }
         }
-        begun.into_iter().for_each(|key| self.place_result(key, cx));
+        begun.into_iter().for_each(|key| self.place_task_result(key, cx));
     }
 
     /// Forgets segments that came before the local posts under another descriptor. The peer's
     /// announcement, which fails the collective, is on its way.
-    fn drop_segments_of_other_digest(
+    fn drop_other_segments_at_start(
         &mut self,
         sequence: Sequence,
         digest: u64,

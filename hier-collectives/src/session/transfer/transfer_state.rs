@@ -1,6 +1,6 @@
 //! The state of all transfers of a job on this gateway.
 
-use super::flow::{FlowStage, TransferFlow};
+use super::transfer_flow::{FlowStage, TransferFlow};
 use super::unsolicited::UnsolicitedUse;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
 use crate::mutant::{self, Mutant};

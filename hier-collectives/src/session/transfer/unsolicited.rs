@@ -48,9 +48,9 @@ impl UnsolicitedWindow {
     /// Returns the window over a link under the plan in force; empty outside an epoch.
     fn over_link(epoch: &EpochState, link: Option<&Link>) -> Self {
         let Some(plan) = epoch.plan() else { return Self::default() };
-        let repair = link.map(|link| plan.fec(link, epoch.local().fabric().mtu()));
+        let repair = link.map(|link| plan.tail_fec(link, epoch.local().fabric().mtu()));
         let tail_bytes = repair.map_or(0, |repair| repair.tail_bytes());
-        let bytes = plan::unsolicited_window_bytes(link, plan).min(epoch.unsolicited_max());
+        let bytes = plan::unsolicited_window_size_bytes(link, plan).min(epoch.unsolicited_max());
         Self { bytes: bytes.get(), tail_bytes }
     }
 }

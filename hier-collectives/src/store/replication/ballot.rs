@@ -14,7 +14,7 @@ pub struct StoreBallot {
 
 /// A state of a store. Equal versions are equal states, and the greater one is the later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct StoreVersion {
+pub struct StoreBallotVersion {
     /// The ballot under which the state was made.
     pub ballot: StoreBallot,
     /// The number of entries in it.
@@ -38,7 +38,7 @@ impl StoreBallot {
     }
 }
 
-impl StoreVersion {
+impl StoreBallotVersion {
     /// Appends the version to the message `out`: ballot, index.
     pub(super) fn write_to(self, out: &mut Vec<u8>) {
         self.ballot.write_to(out);

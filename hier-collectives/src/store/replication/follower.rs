@@ -1,6 +1,6 @@
 //! Another gateway, as the leader of a store knows it.
 
-use super::ballot::StoreVersion;
+use super::ballot::StoreBallotVersion;
 use crate::ids::BootId;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) enum FollowerPhase {
         /// Its start.
         boot: BootId,
         /// Its state.
-        held: Option<StoreVersion>,
+        held: Option<StoreBallotVersion>,
     },
     /// It was offered the leader's state.
     Offered {
@@ -65,7 +65,7 @@ impl StoreFollower {
 
     /// Returns the version of the state that the gateway holds, once it has promised. `None` before
     /// that, and for a gateway without a state.
-    pub fn promised_state(&self) -> Option<StoreVersion> {
+    pub fn promised_state(&self) -> Option<StoreBallotVersion> {
         match &self.phase {
             FollowerPhase::Promised { held, .. } => *held,
             _ => None,

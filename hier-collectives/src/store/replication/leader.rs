@@ -6,10 +6,10 @@
 //! Preparing, Leading --a gateway knows a greater ballot--> Preparing
 //! ```
 
-use super::ballot::{StoreBallot, StoreVersion};
+use super::ballot::{StoreBallot, StoreBallotVersion};
 use super::follower::{FollowerPhase, StoreFollower};
-use super::message::{StoreMessage, StoreViolation};
-use super::replica::{StoreReplica, replica_snapshot_piece};
+use super::store_message::{StoreMessage, StoreViolation};
+use super::store_replica::{StoreReplica, store_replica_snapshot_piece};
 use crate::ids::{BootId, GatewayId};
 use crate::store::limits::{COMMAND_WINDOW, COMMAND_WINDOW_BYTES, KNOWN_NUMBER_MAX};
 use crate::store::state::{StoreEntry, StoreState};
@@ -27,7 +27,7 @@ pub struct StoreLeader {
     phase: LeaderPhase,
     followers: BTreeMap<GatewayId, StoreFollower>,
     /// The version that the state had before this ballot.
-    content: Option<StoreVersion>,
+    content: Option<StoreBallotVersion>,
     /// The entries that some gateway may lack, up to the last.
     log: VecDeque<StoreEntry>,
     /// The bytes of the entries in the log.
@@ -50,7 +50,7 @@ pub struct StorePromise {
     /// The greatest ballot that the gateway knows.
     pub promised: StoreBallot,
     /// The state that the gateway holds.
-    pub held: Option<StoreVersion>,
+    pub held: Option<StoreBallotVersion>,
 }
 
 /// The work of the leader.
@@ -219,7 +219,7 @@ impl StoreLeader {
         }
         let last = replica.version().map_or(0, |version| version.index);
         match held.filter(|held| held.ballot == self.ballot && held.index <= last) {
-            Some(StoreVersion { index, .. }) => {
+            Some(StoreBallotVersion { index, .. }) => {
                 self.follow(from, boot, index, replica);
                 self.advance_commit(replica);
             }
@@ -233,11 +233,11 @@ impl StoreLeader {
         &mut self,
         from: GatewayId,
         boot: BootId,
-        version: StoreVersion,
+        version: StoreBallotVersion,
         replica: &mut StoreReplica,
     ) {
         let last = replica.version().map_or(0, |version| version.index);
-        let StoreVersion { ballot, index } = version;
+        let StoreBallotVersion { ballot, index } = version;
         if self.phase != LeaderPhase::Leading || ballot != self.ballot || index > last {
             return;
         }
@@ -256,14 +256,14 @@ impl StoreLeader {
     }
 
     /// Sends a piece of the snapshot that a gateway was offered.
-    pub fn handle_fetch(&mut self, from: GatewayId, version: StoreVersion, offset: u32) {
+    pub fn handle_fetch(&mut self, from: GatewayId, version: StoreBallotVersion, offset: u32) {
         let Some(follower) = self.followers.get(&from) else { return };
         let FollowerPhase::Offered { boot, index, snapshot: Some(snapshot) } = &follower.phase
         else {
             return;
         };
-        if version == (StoreVersion { ballot: self.ballot, index: *index })
-            && let Some(piece) = replica_snapshot_piece(snapshot, *boot, version, offset)
+        if version == (StoreBallotVersion { ballot: self.ballot, index: *index })
+            && let Some(piece) = store_replica_snapshot_piece(snapshot, *boot, version, offset)
         {
             self.messages.push((from, piece));
         }
@@ -278,7 +278,7 @@ impl StoreLeader {
     pub fn handle_piece(
         &mut self,
         from: GatewayId,
-        version: StoreVersion,
+        version: StoreBallotVersion,
         place: (u32, u32),
         bytes: &[u8],
         replica: &mut StoreReplica,
@@ -338,7 +338,7 @@ impl StoreLeader {
     fn lead(&mut self, replica: &mut StoreReplica) {
         self.content = replica.version();
         let index = self.content.map_or(0, |content| content.index);
-        let version = StoreVersion { ballot: self.ballot, index };
+        let version = StoreBallotVersion { ballot: self.ballot, index };
         match self.content {
             Some(_) => replica.relabel(version),
             None => replica.install(StoreState::default(), version),
@@ -360,7 +360,7 @@ impl StoreLeader {
         &mut self,
         to: GatewayId,
         boot: BootId,
-        held: Option<StoreVersion>,
+        held: Option<StoreBallotVersion>,
         replica: &StoreReplica,
     ) {
         let (Some(version), Some(state)) = (replica.version(), replica.state()) else { return };
@@ -372,10 +372,11 @@ impl StoreLeader {
         let index = known.unwrap_or(version.index);
         if known.is_none() {
             // Entries were added to the content unless the numbers are equal.
-            let is_content = |held: StoreVersion| Some(held) == self.content && held.index == index;
+            let is_content =
+                |held: StoreBallotVersion| Some(held) == self.content && held.index == index;
             let snapshot = (!held.is_some_and(is_content)).then(|| match &self.snapshot {
                 Some((of, snapshot)) if *of == index => Arc::clone(snapshot),
-                _ => Arc::new(state.encode()),
+                _ => Arc::new(state.encode_snapshot()),
             });
             if let Some(snapshot) = &snapshot {
                 self.snapshot = Some((index, Arc::clone(snapshot)));
@@ -384,7 +385,7 @@ impl StoreLeader {
         }
         let has_content = matches!(follower.phase, FollowerPhase::Offered { snapshot: None, .. });
         let content = self.content.filter(|_| has_content);
-        let version = StoreVersion { index, ..version };
+        let version = StoreBallotVersion { index, ..version };
         self.messages.push((to, StoreMessage::Offer { to: boot, version, content }));
     }
 
@@ -408,7 +409,7 @@ impl StoreLeader {
         let first = version.index + 1 - self.log.len() as u64;
         let known = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
         for (index, entry) in (first..).zip(&self.log).skip(known) {
-            let version = StoreVersion { index, ..version };
+            let version = StoreBallotVersion { index, ..version };
             let (commit, entry) = (committed.index, entry.clone());
             self.messages.push((to, StoreMessage::Append { to: boot, version, commit, entry }));
         }

@@ -3,12 +3,12 @@
 mod ballot;
 mod follower;
 mod leader;
-mod message;
-mod message_encoding;
-mod replica;
 mod snapshot_receiver;
+mod store_message;
+mod store_message_encoding;
+mod store_replica;
 
-pub use ballot::{StoreBallot, StoreVersion};
+pub use ballot::{StoreBallot, StoreBallotVersion};
 pub use leader::{STORE_LEADER, StoreLeader, StorePromise};
-pub use message::{StoreMessage, StoreViolation};
-pub use replica::StoreReplica;
+pub use store_message::{StoreMessage, StoreViolation};
+pub use store_replica::StoreReplica;

@@ -1,14 +1,14 @@
 //! Fetches a snapshot piece by piece, in any order and as often as pieces are lost.
 
-use super::ballot::StoreVersion;
-use super::message::StoreViolation;
+use super::ballot::StoreBallotVersion;
+use super::store_message::StoreViolation;
 use crate::store::limits::{PIECE_BYTES, PIECES_ASKED_MAX};
 
 /// A snapshot that is arriving.
 #[derive(Debug)]
 pub(super) struct SnapshotReceiver {
     /// The version of the state.
-    pub version: StoreVersion,
+    pub version: StoreBallotVersion,
     /// The bytes; empty until the first piece has told the length.
     bytes: Vec<u8>,
     /// Which pieces have arrived; only the first is known of until it has told the length.
@@ -26,13 +26,13 @@ enum PieceState {
 }
 
 /// Returns the offset of a piece.
-fn snapshot_piece_offset(index: usize) -> u32 {
+fn snapshot_receiver_piece_offset(index: usize) -> u32 {
     u32::try_from(index * PIECE_BYTES).unwrap_or(u32::MAX)
 }
 
 impl SnapshotReceiver {
     /// Begins to receive the snapshot of a version.
-    pub fn new(version: StoreVersion) -> Self {
+    pub fn new(version: StoreBallotVersion) -> Self {
         Self { version, bytes: Vec::new(), pieces: vec![PieceState::Missing], total: None }
     }
 
@@ -43,7 +43,7 @@ impl SnapshotReceiver {
         let missing = missing.filter(|(_, piece)| **piece == PieceState::Missing);
         let next = missing.take(PIECES_ASKED_MAX.saturating_sub(asked)).map(|(index, piece)| {
             *piece = PieceState::Asked;
-            snapshot_piece_offset(index)
+            snapshot_receiver_piece_offset(index)
         });
         next.collect()
     }

@@ -2,9 +2,9 @@
 //!
 //! Equal commands in equal order make equal states, so it knows no time and no gateway of its own.
 
-mod executed;
-mod keys;
+mod executed_commands;
 mod snapshot;
+mod store_keys;
 mod store_state;
 
 pub use store_state::{StoreEntry, StoreState};

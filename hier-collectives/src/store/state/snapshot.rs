@@ -1,7 +1,7 @@
 //! The snapshot of a store: its whole state as bytes, equal for equal states.
 
-use super::executed::{ExecutedCommands, OriginCommands, executed_outcome_bytes};
-use super::keys::{KeySlot, StoreKeys};
+use super::executed_commands::{ExecutedCommands, OriginCommands, executed_command_bytes};
+use super::store_keys::{StoreKeySlot, StoreKeys};
 use super::store_state::StoreState;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
 use crate::ids::{BootId, GatewayId};
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 impl StoreState {
     /// Returns the snapshot of the state.
-    pub fn encode(&self) -> Vec<u8> {
+    pub fn encode_snapshot(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let slots = self.keys.slots();
@@ -47,7 +47,7 @@ impl StoreState {
     ///
     /// # Errors
     /// [`DecodeError`] when the bytes are no snapshot within the limits.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+    pub fn decode_snapshot(bytes: &[u8]) -> Result<Self, DecodeError> {
         if bytes.len() > SNAPSHOT_BYTES_MAX {
             return Err(DecodeError::Invalid("snapshot"));
         }
@@ -75,7 +75,7 @@ fn read_snapshot_keys(reader: &mut FieldReader<'_>) -> Result<StoreKeys, DecodeE
                 return Err(DecodeError::Invalid("queue"));
             }
         }
-        let slot = KeySlot { value, queue };
+        let slot = StoreKeySlot { value, queue };
         if slot.is_vacant() {
             return Err(DecodeError::Invalid("key"));
         }
@@ -107,7 +107,7 @@ fn read_snapshot_commands(reader: &mut FieldReader<'_>) -> Result<ExecutedComman
         if executed.origins.last_key_value().is_some_and(|(last, _)| origin <= *last) {
             return Err(DecodeError::Invalid("order of gateways"));
         }
-        executed.bytes += outcomes.values().map(executed_outcome_bytes).sum::<u64>();
+        executed.bytes += outcomes.values().map(executed_command_bytes).sum::<u64>();
         executed.origins.insert(origin, OriginCommands { boot, below, outcomes });
     }
     Ok(executed)

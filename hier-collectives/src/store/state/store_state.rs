@@ -1,7 +1,7 @@
 //! The whole state of a store, and the entries of the order that change it.
 
-use super::executed::ExecutedCommands;
-use super::keys::StoreKeys;
+use super::executed_commands::ExecutedCommands;
+use super::store_keys::StoreKeys;
 use crate::ids::{BootId, GatewayId};
 use crate::store::request::{StoreCommand, StoreOutcome, StoreQuery};
 

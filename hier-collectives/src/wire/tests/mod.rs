@@ -5,12 +5,12 @@ use crate::codec::DecodeError;
 use crate::descriptor::{
     AgreedCounts, ArrayShape, DIMENSIONS_MAX, Descriptor, Dtype, Pattern, ReduceOp,
 };
-use crate::fec::fec_parity_max;
 use crate::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
 use crate::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
 use crate::post::{Committed, Failure, FailureCode};
+use crate::tail_fec::tail_fec_parity_max;
 use crate::topology::LinkState;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -199,7 +199,7 @@ proptest! {
         epoch: u64, key in keys(), bytes: u32, digest: u64, weight in 0.0..1e300f64,
         parity: u16,
     ) {
-        let parity = parity.min(fec_parity_max(u64::from(bytes)));
+        let parity = parity.min(tail_fec_parity_max(u64::from(bytes)));
         let header = SegmentHeader { epoch: Epoch(epoch), key, bytes, digest, weight, parity };
         prop_assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
     }

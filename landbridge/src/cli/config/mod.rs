@@ -3,11 +3,11 @@
 //! The Python client has no reader of its own. It runs `landbridge config --json`, so that both
 //! languages take the same files with the same meaning, or refuse them in the same words.
 
-mod check;
+mod config_check;
 mod region_argument;
 
-pub(super) use check::CheckCommand;
-pub(super) use region_argument::{GatewayArguments, RegionArgument};
+pub(super) use config_check::ConfigCheckCommand;
+pub(super) use region_argument::{RegionArgument, RegionGatewayArguments};
 
 use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
@@ -87,7 +87,7 @@ impl ConfigCommand {
     /// Runs `landbridge config`: prints what a trainer needs of a region file.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let region = self.region.load_region()?;
-        let found = config_for_trainers(&region)?;
+        let found = trainer_config(&region)?;
         if self.json {
             print_json(&found)?;
         } else {
@@ -101,17 +101,18 @@ impl ConfigCommand {
 ///
 /// # Errors
 /// A path is not UTF-8, so that JSON cannot hold it.
-fn config_for_trainers(file: &RegionFile) -> Result<TrainerConfig, CommandError> {
+fn trainer_config(file: &RegionFile) -> Result<TrainerConfig, CommandError> {
     let fabric = file.fabric().fabric();
     let gateways = file.gateways().map(|gateway| {
         let (name, user) = (gateway.name.clone(), gateway.user.as_ref().map(ToString::to_string));
-        let (socket, ca) = (utf8_config_path(&gateway.socket)?, utf8_config_path(&gateway.ca)?);
+        let (socket, ca) =
+            (utf8_trainer_config_path(&gateway.socket)?, utf8_trainer_config_path(&gateway.ca)?);
         let attach = gateway.attach.map(|address| address.to_string());
         Ok(TrainerGateway { gateway: name, socket, user, attach, ca })
     });
     let jobs = file.jobs().map(|job| {
         let name = job.name.clone();
-        utf8_config_path(&job.token).map(|token| TrainerJob { job: name, token })
+        utf8_trainer_config_path(&job.token).map(|token| TrainerJob { job: name, token })
     });
     let gateways = gateways.collect::<Result<Vec<_>, CommandError>>()?;
     let jobs = jobs.collect::<Result<Vec<_>, CommandError>>()?;
@@ -138,7 +139,7 @@ fn config_for_trainers(file: &RegionFile) -> Result<TrainerConfig, CommandError>
 ///
 /// # Errors
 /// The path is not UTF-8.
-fn utf8_config_path(path: &Path) -> Result<String, CommandError> {
+fn utf8_trainer_config_path(path: &Path) -> Result<String, CommandError> {
     let text = path.to_str().map(ToOwned::to_owned);
     text.ok_or_else(|| {
         CommandError::Usage(format!("{}: not UTF-8; accepted: a path in UTF-8", path.display()))

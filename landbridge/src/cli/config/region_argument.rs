@@ -22,13 +22,13 @@ const DEFAULT_REGION_FILE: &str = "/etc/landbridge/region.toml";
 pub(in crate::cli) struct RegionArgument {
     /// The region file; without it /etc/landbridge/region.toml
     #[arg(long, value_name = "FILE", env = CONFIG_VARIABLE, hide_env_values = true,
-          value_parser = OsStringValueParser::new().try_map(parse_region_path))]
+          value_parser = OsStringValueParser::new().try_map(parse_region_argument_path))]
     config: Option<PathBuf>,
 }
 
 /// Flags that name a region file and a gateway of it.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct GatewayArguments {
+pub(in crate::cli) struct RegionGatewayArguments {
     #[command(flatten)]
     region: RegionArgument,
     /// The gateway, if the file has several
@@ -37,7 +37,7 @@ pub(in crate::cli) struct GatewayArguments {
 }
 
 /// Parses the path of a region file. An empty one is no path: a variable of a script may be empty.
-fn parse_region_path(text: OsString) -> Result<PathBuf, String> {
+fn parse_region_argument_path(text: OsString) -> Result<PathBuf, String> {
     if text.is_empty() {
         return Err(format!("it is empty; name a file, or unset {CONFIG_VARIABLE}"));
     }
@@ -66,7 +66,7 @@ impl RegionArgument {
     }
 }
 
-impl GatewayArguments {
+impl RegionGatewayArguments {
     /// Loads the region file, as [`RegionArgument::load_region`] does.
     ///
     /// # Errors
@@ -108,9 +108,9 @@ mod tests {
 
     #[test]
     fn an_empty_path_is_no_region_file() {
-        let error = parse_region_path(OsString::new()).expect_err("no path");
+        let error = parse_region_argument_path(OsString::new()).expect_err("no path");
         assert_eq!(error, "it is empty; name a file, or unset LANDBRIDGE_CONFIG");
-        assert_eq!(parse_region_path("a.toml".into()), Ok(PathBuf::from("a.toml")));
+        assert_eq!(parse_region_argument_path("a.toml".into()), Ok(PathBuf::from("a.toml")));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! `landbridge doctor`: prints the findings of [`crate::doctor`].
 
-use crate::cli::config::GatewayArguments;
+use crate::cli::config::RegionGatewayArguments;
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::exit::Exit;
 use crate::cli::output::print::{print_json, print_text};
 use crate::cli::output::table::render_table;
-use crate::doctor::{Finding, FindingVerdict, examine_gateway};
+use crate::doctor::{Finding, FindingVerdict, diagnose_whole_gateway};
 use clap::Args;
 use gateway::host::current_thread_runtime;
 use serde::Serialize;
@@ -21,7 +21,7 @@ use serde::Serialize;
 #[command(after_help = "Example: landbridge doctor --config configs/two-region/east.toml")]
 pub(in crate::cli) struct DoctorCommand {
     #[command(flatten)]
-    gateway: GatewayArguments,
+    gateway: RegionGatewayArguments,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -40,7 +40,7 @@ impl DoctorCommand {
         let region = self.gateway.load_region()?;
         let gateway = self.gateway.choose(&region)?;
         let runtime = current_thread_runtime()?;
-        let findings = runtime.block_on(examine_gateway(&region, gateway));
+        let findings = runtime.block_on(diagnose_whole_gateway(&region, gateway));
         let ok = findings.iter().all(|finding| finding.verdict != FindingVerdict::Failed);
         if self.json {
             print_json(&DoctorReport { ok, gateway: &gateway.name, findings: &findings })?;

@@ -8,9 +8,9 @@ use crate::trace::TraceError;
 use gateway::access::{AccountError, SecretFileError, SocketAccessError};
 use gateway::certs::CertsError;
 use gateway::client::AttachError;
-use gateway::config::{Faults, GatewayChoiceError};
+use gateway::config::{ConfigFaults, GatewayChoiceError};
 use gateway::daemon::StartError;
-use gateway::limits::process::ProcessLimitRemedy;
+use gateway::limits::process_limits::ProcessLimitRemedy;
 use gateway::local::operator::OperatorError;
 use gateway::local::remote::attach_listener::AttachListenError;
 use gateway::local::socket::ListenError;
@@ -26,7 +26,7 @@ use stdio::UnwrittenReport;
 pub(crate) enum CommandError {
     /// Config files have faults.
     #[error(transparent)]
-    Config(#[from] Faults),
+    Config(#[from] ConfigFaults),
     /// The region file has no such gateway, or several and none was chosen.
     #[error(transparent)]
     Gateway(#[from] GatewayChoiceError),

@@ -44,6 +44,6 @@ impl Termination for Exit {
 
 /// Makes a write above the limit on the size of files (`ulimit -f`) fail like one on a full disk. The
 /// kernel would end the process by SIGXFSZ.
-pub(crate) fn fail_writes_above_file_limit() -> std::io::Result<()> {
+pub(crate) fn ignore_fatal_file_size_signal() -> std::io::Result<()> {
     signal_hook::flag::register(SIGXFSZ, Arc::default()).map(|_| ())
 }

@@ -24,9 +24,9 @@ const TARGET: &str = "landbridge";
 const OWN_MODULES: [&str; 2] = ["gateway", "landbridge"];
 
 /// Writes each event as one JSON object, with the time of its clock.
-pub(super) struct JsonLines<T>(pub T);
+pub(super) struct JsonLogLines<T>(pub T);
 
-impl<S, N, T> FormatEvent<S, N> for JsonLines<T>
+impl<S, N, T> FormatEvent<S, N> for JsonLogLines<T>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -39,15 +39,15 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut fields = JsonEventFields::default();
+        let mut fields = JsonLogFields::default();
         event.record(&mut fields);
         let metadata = event.metadata();
         let module = metadata.target();
         let crate_name = module.split("::").next().unwrap_or_default();
         let is_own = OWN_MODULES.contains(&crate_name);
-        let line = JsonLine {
-            time: json_time_text(&self.0)?,
-            level: json_level_name(*metadata.level()),
+        let line = JsonLogLine {
+            time: json_log_time(&self.0)?,
+            level: json_log_level(*metadata.level()),
             target: if is_own { TARGET } else { crate_name },
             module: Some(module),
             message: &fields.message,
@@ -59,10 +59,10 @@ where
 
 /// Returns a line for a text that is no event: an error message of the program, a panic, or the
 /// notice that lines are missing.
-pub(super) fn own_json_line(text: &str) -> String {
-    let line = JsonLine {
-        time: json_time_text(&SystemTime).unwrap_or_default(),
-        level: json_level_name(Level::ERROR),
+pub(super) fn own_json_log_line(text: &str) -> String {
+    let line = JsonLogLine {
+        time: json_log_time(&SystemTime).unwrap_or_default(),
+        level: json_log_level(Level::ERROR),
         target: TARGET,
         module: None,
         message: text,
@@ -73,7 +73,7 @@ pub(super) fn own_json_line(text: &str) -> String {
 
 /// One line of the log.
 #[derive(Serialize)]
-struct JsonLine<'a> {
+struct JsonLogLine<'a> {
     time: String,
     level: &'static str,
     target: &'a str,
@@ -84,7 +84,7 @@ struct JsonLine<'a> {
     fields: &'a BTreeMap<&'static str, Value>,
 }
 
-impl JsonLine<'_> {
+impl JsonLogLine<'_> {
     /// Returns the log line as one JSON object, without a line break.
     fn to_json(&self) -> String {
         serde_json::to_string(self).expect("texts and numbers have a form in JSON")
@@ -93,12 +93,12 @@ impl JsonLine<'_> {
 
 /// The fields of one event.
 #[derive(Default)]
-struct JsonEventFields {
+struct JsonLogFields {
     message: String,
     others: BTreeMap<&'static str, Value>,
 }
 
-impl JsonEventFields {
+impl JsonLogFields {
     /// Keeps a field. The message is a text of its own.
     fn keep(&mut self, field: &Field, value: Value) {
         match (field.name(), value) {
@@ -110,7 +110,7 @@ impl JsonEventFields {
     }
 }
 
-impl Visit for JsonEventFields {
+impl Visit for JsonLogFields {
     /// Keeps a real number; one that JSON cannot hold is null.
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.keep(field, value.into());
@@ -143,14 +143,14 @@ impl Visit for JsonEventFields {
 }
 
 /// Returns the time of a clock as a text.
-fn json_time_text(clock: &impl FormatTime) -> Result<String, fmt::Error> {
+fn json_log_time(clock: &impl FormatTime) -> Result<String, fmt::Error> {
     let mut text = String::new();
     clock.format_time(&mut Writer::new(&mut text))?;
     Ok(text.trim_end().to_owned())
 }
 
 /// Returns the name of a level in JSON, which LANDBRIDGE_LOG takes too.
-fn json_level_name(level: Level) -> &'static str {
+fn json_log_level(level: Level) -> &'static str {
     match level {
         Level::ERROR => "error",
         Level::WARN => "warn",
@@ -202,7 +202,7 @@ pub(super) mod tests {
         let writer = lines.clone();
         let log = tracing_subscriber::fmt()
             .with_writer(move || writer.clone())
-            .event_format(JsonLines(NoonOfTest));
+            .event_format(JsonLogLines(NoonOfTest));
         tracing::subscriber::with_default(log.finish(), events);
         lines.text()
     }
@@ -248,7 +248,7 @@ pub(super) mod tests {
 
     #[test]
     fn messages_without_an_event_are_objects_too() {
-        let line: Value = serde_json::from_str(&own_json_line("a\n\"b\"")).expect("JSON");
+        let line: Value = serde_json::from_str(&own_json_log_line("a\n\"b\"")).expect("JSON");
         assert_eq!(line["message"], "a\n\"b\"");
         assert_eq!((&line["level"], &line["target"]), (&"error".into(), &"landbridge".into()));
         assert!(line["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");

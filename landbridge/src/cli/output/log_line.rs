@@ -5,9 +5,9 @@ use std::io::{self, Write};
 
 /// Writer that takes each event as one write and writes it as one line: control characters inside
 /// are escaped.
-pub(super) struct OneLine<W>(pub W);
+pub(super) struct LogLineWriter<W>(pub W);
 
-impl<W: Write> Write for OneLine<W> {
+impl<W: Write> Write for LogLineWriter<W> {
     /// Writes one log event as one line, with control characters escaped.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let (text, end) = match event.strip_suffix(b"\n") {
@@ -65,7 +65,7 @@ mod tests {
     fn a_quoted_line_break_adds_no_line() {
         let buffer = Buffer::default();
         let writer = buffer.clone();
-        let log = tracing_subscriber::fmt().with_writer(move || OneLine(writer.clone()));
+        let log = tracing_subscriber::fmt().with_writer(move || LogLineWriter(writer.clone()));
         tracing::subscriber::with_default(log.finish(), || {
             let reason = "closed by peer: x\r\n2026-01-01 ERROR job train: lost\u{1b}[2J\n";
             tracing::warn!("refused a connection: {reason}");

@@ -3,10 +3,10 @@
 //! Lines go through the queue of [`stdio`], so that no thread waits for whoever reads the log.
 
 use super::command_error::CommandError;
-use super::json_log::{JsonLines, own_json_line};
-use super::log_line::OneLine;
+use super::json_log::{JsonLogLines, own_json_log_line};
+use super::log_line::LogLineWriter;
 use super::sentence_fields::SentenceFields;
-use gateway::limits::threads::explain_thread_refusal;
+use gateway::limits::thread_limits::explain_thread_limits;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
@@ -57,20 +57,20 @@ pub(crate) fn log_to_stderr(count_lost: impl Fn(u64) + Send + 'static) -> Result
             "{FORMAT_VARIABLE}={text:?}: not a log format; accepted: text, json"
         ))
     })?;
-    let queue = stdio::stderr_queue().map_err(|error| explain_thread_refusal("stderr", error))?;
+    let queue = stdio::stderr_queue().map_err(|error| explain_thread_limits("stderr", error))?;
     queue.observe_losses(count_lost);
     // The subscriber would print its own errors by `eprintln!`, which panics.
     let lines = tracing_subscriber::fmt::layer()
         .log_internal_errors(false)
-        .with_writer(move || OneLine(LoggingQueueWriter(queue)));
+        .with_writer(move || LogLineWriter(LoggingQueueWriter(queue)));
     match format {
         LogFormat::Text => {
             let lines = lines.fmt_fields(SentenceFields);
             tracing_subscriber::registry().with(lines).with(filter).init();
         }
         LogFormat::Json => {
-            queue.set_own_format(own_json_line);
-            let lines = lines.event_format(JsonLines(SystemTime));
+            queue.set_own_format(own_json_log_line);
+            let lines = lines.event_format(JsonLogLines(SystemTime));
             tracing_subscriber::registry().with(lines).with(filter).init();
         }
     }
@@ -105,7 +105,7 @@ fn log_panic(queue: &'static LineQueue, format: LogFormat, panic: &PanicHookInfo
     match format {
         LogFormat::Text => {
             // Never fails.
-            let _ = OneLine(LoggingQueueWriter(queue)).write(line.as_bytes());
+            let _ = LogLineWriter(LoggingQueueWriter(queue)).write(line.as_bytes());
             if let Some(trace) = trace {
                 queue.offer(trace.as_bytes());
             }

@@ -1,8 +1,8 @@
 //! Shared by all commands: exit codes, printing, tables, logs, and the tie to a parent process.
 
-pub(super) mod abort;
 pub(super) mod command_error;
 pub(super) mod exit;
+pub(super) mod fatal_signals;
 mod json_log;
 mod log_line;
 pub(super) mod logging;

@@ -17,7 +17,7 @@ pub(crate) fn print_text(text: &str) -> Result<(), CommandError> {
 /// # Errors
 /// Those of [`print_text`].
 pub(crate) fn print_verbatim(text: &str) -> Result<(), CommandError> {
-    Ok(stdio::write_report(text)?)
+    Ok(stdio::write_stdout_report(text)?)
 }
 
 /// Prints a report as one JSON object on one line of stdout, with the version of its keys.

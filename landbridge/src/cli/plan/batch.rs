@@ -9,7 +9,7 @@ use gateway::config::FabricFile;
 use hier_collectives::batch::batch_shares_within;
 use serde::Serialize;
 use std::path::PathBuf;
-use units::rounded_number;
+use units::rounded_decimal;
 
 /// Split a global batch into whole samples, so that ranks of unequal speed finish together.
 ///
@@ -26,7 +26,7 @@ pub(super) struct BatchCommand {
     global_batch: u64,
     /// Most samples that fit into a rank's memory: one number for all ranks, or one for each
     #[arg(long, value_name = "N,...", value_delimiter = ',',
-          value_parser = parse_samples_per_rank)]
+          value_parser = parse_batch_samples_per_rank)]
     max_per_rank: Vec<u64>,
     /// Print one JSON object
     #[arg(long)]
@@ -34,7 +34,7 @@ pub(super) struct BatchCommand {
 }
 
 /// Parses one of the numbers of `--max-per-rank`, which are joined by commas.
-fn parse_samples_per_rank(text: &str) -> Result<u64, String> {
+fn parse_batch_samples_per_rank(text: &str) -> Result<u64, String> {
     let accepted = "accepted: whole numbers of samples, joined by commas, such as 64,64,32";
     text.parse().map_err(|_| format!("`{text}` is not a number of samples; {accepted}"))
 }
@@ -120,7 +120,7 @@ fn describe_batch_split(split: &BatchSplit) -> String {
         "{}the slowest rank takes {} times as long as with divisible samples, {} times as long as \
          with an even split\n",
         render_table(["rank", "region", "speed", "samples"], &rows),
-        rounded_number(split.makespan_over_ideal),
-        rounded_number(split.makespan_over_even)
+        rounded_decimal(split.makespan_over_ideal),
+        rounded_decimal(split.makespan_over_even)
     )
 }

@@ -9,7 +9,7 @@ use gateway::simulate::{StepLink, TrainingStep};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::fmt;
-use units::{BitRate, ByteCount, Span, rounded_number};
+use units::{BitRate, ByteCount, Span, rounded_decimal};
 
 /// Simulate what distance costs a training step of a named model over two regions: T(0)/T(d).
 ///
@@ -307,7 +307,7 @@ impl fmt::Display for EfficiencyReport {
             f,
             "simulated   sizes and rates are divided by {} and times kept, so S/BDP and comp/comm \
              are unchanged; timers fire up to 1 ms late; seed {}\n",
-            rounded_number(self.scale),
+            rounded_decimal(self.scale),
             self.seed
         )?;
         let rows = self.cells.iter().map(|point| {
@@ -315,8 +315,8 @@ impl fmt::Display for EfficiencyReport {
                 format!("{} km", point.km),
                 format!("{}:1", point.convergence),
                 BitRate::from_bits_per_second(point.link_bits_per_second.round() as u64).rounded(),
-                rounded_number(point.gradients_over_bdp),
-                rounded_number(point.compute_over_communication),
+                rounded_decimal(point.gradients_over_bdp),
+                rounded_decimal(point.compute_over_communication),
                 Span::from_secs_f64(point.seconds).rounded(),
                 format!("{:.4}", point.efficiency),
             ]

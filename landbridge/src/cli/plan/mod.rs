@@ -1,10 +1,10 @@
 //! `landbridge plan`: the plan of a fabric in numbers, drawn or simulated, and its subcommands.
 
 mod batch;
-mod collective;
 mod efficiency;
-mod report;
-mod simulate;
+mod plan_report;
+mod planned_collective;
+mod simulated_plan;
 mod svg;
 mod traffic;
 
@@ -12,13 +12,13 @@ use crate::cli::output::command_error::CommandError;
 use crate::cli::output::exit::Exit;
 use crate::cli::output::print::{print_json, print_text};
 use clap::{Args, Subcommand, ValueEnum};
-use collective::Collective;
 use gateway::config::FabricFile;
 use hier_collectives::descriptor::Dtype;
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::{self, Operation};
 use hier_collectives::topology::{Fabric, GroupFabric};
-use report::PlanReport;
+use plan_report::PlanReport;
+use planned_collective::PlannedCollective;
 use std::borrow::Cow;
 use std::path::PathBuf;
 use units::ByteCount;
@@ -125,13 +125,14 @@ impl ShowPlanArgs {
         let fabric = &*fabric;
         let size = self.chosen_size(fabric, operation)?;
         let plan = plan::make_plan(fabric).map_err(gateway::daemon::StartError::from)?;
-        let collective = Collective { operation, size, dtype: self.dtype };
+        let collective = PlannedCollective { operation, size, dtype: self.dtype };
         let mut report = PlanReport::new(fabric, &plan, collective);
         if self.simulate {
-            report.simulated = Some(simulate::simulate_plan(fabric, &plan, collective, self.seed)?);
+            report.simulated =
+                Some(simulated_plan::simulate_plan(fabric, &plan, collective, self.seed)?);
         }
         if let Some(path) = &self.svg {
-            let picture = svg::draw_plan_svg(fabric, &plan.rooted_for(operation), &report);
+            let picture = svg::draw_plan_svg(fabric, &plan.rerooted_for(operation), &report);
             std::fs::write(path, picture)
                 .map_err(|source| CommandError::Path { path: path.clone(), source })?;
         }

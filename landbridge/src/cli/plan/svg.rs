@@ -1,12 +1,12 @@
 //! A plan as a picture: regions on a circle, links as wide as they are busy, the largest trees.
 
-use super::report::PlanReport;
+use super::plan_report::PlanReport;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{Plan, Tree, TreeDirection};
 use hier_collectives::topology::Fabric;
 use std::f64::consts::TAU;
 use std::fmt::Write;
-use units::{ByteCount, rounded_percent};
+use units::{ByteCount, rounded_decimal_percent};
 
 /// Draws a plan as SVG. Names need no escaping: they consist of letters, digits and hyphens.
 pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String {
@@ -86,7 +86,7 @@ fn draw_svg_links(
              <title>{} to {}: {size}, busy {}</title></path>",
             link.from,
             link.to,
-            rounded_percent(busy)
+            rounded_decimal_percent(busy)
         )
         .expect("a string takes it");
         if labelled && link.bytes > 0 {
@@ -121,7 +121,7 @@ fn draw_svg_regions(
             "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"#234\"/>\n\
              <text x=\"{text_x:.1}\" y=\"{text_y:.1}\">{} {}</text>",
             region.name,
-            rounded_percent(owned)
+            rounded_decimal_percent(owned)
         )
         .expect("a string takes it");
     }
@@ -160,7 +160,7 @@ fn draw_svg_tree(
     }
     let with_partials = plan.trees.iter().filter(|tree| tree.direction.has_partials());
     let total: u64 = with_partials.map(|tree| tree.share).sum();
-    let part = rounded_percent(tree.share as f64 / total as f64);
+    let part = rounded_decimal_percent(tree.share as f64 / total as f64);
     let label = match tree.direction {
         _ if tree.is_express() => format!("up to {}", plan.express_bytes.rounded()),
         TreeDirection::Both => part,

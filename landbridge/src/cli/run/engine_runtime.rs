@@ -4,7 +4,7 @@
 //! `run` calls it. Tokio's own runtime of several threads panics where the system gives no thread.
 
 use gateway::host::current_thread_runtime;
-use gateway::limits::threads::spawn_thread;
+use gateway::limits::thread_limits::spawn_thread_within_limits;
 use std::io;
 use tokio::sync::oneshot;
 
@@ -13,11 +13,11 @@ use tokio::sync::oneshot;
 ///
 /// # Errors
 /// The system gives no thread or no descriptors.
-pub(super) fn block_on_beside_engine<T>(future: impl Future<Output = T>) -> io::Result<T> {
+pub(super) fn block_on_with_engine_runtime<T>(future: impl Future<Output = T>) -> io::Result<T> {
     let runtime = current_thread_runtime()?;
     let handle = runtime.handle().clone();
     let (stop, stopped) = oneshot::channel::<()>();
-    let engine = spawn_thread("engine", move || {
+    let engine = spawn_thread_within_limits("engine", move || {
         // The sender never sends: it is dropped.
         let _ = runtime.block_on(stopped);
     })?;
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn tasks_and_timers_run_beside_the_future() {
-        let output = block_on_beside_engine(async {
+        let output = block_on_with_engine_runtime(async {
             let here = std::thread::current().id();
             tokio::time::sleep(Duration::from_millis(1)).await;
             let there = tokio::spawn(async { std::thread::current().id() }).await;

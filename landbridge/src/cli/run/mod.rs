@@ -5,31 +5,31 @@
 //! tells systemd that the gateway is ready, alive or stopping.
 
 mod engine_runtime;
-mod limits;
 mod reload;
-mod secrets;
+mod run_secrets;
 mod service_manager;
 mod stop;
 mod stray_signals;
+mod system_limits;
 mod trace_file;
 
-use crate::cli::config::GatewayArguments;
+use crate::cli::config::RegionGatewayArguments;
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::exit::Exit;
 use crate::cli::output::logging::{LOG_TARGET, log_to_stderr};
 use crate::cli::output::parent::exit_with_parent;
 use clap::Args;
-use engine_runtime::block_on_beside_engine;
+use engine_runtime::block_on_with_engine_runtime;
 use gateway::access::{own_user_account, user_account_label};
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, StartError};
 use gateway::host::RealHost;
 use gateway::local::remote::attach_listener::AttachSpec;
-use gateway::local::socket::{SocketSpec, UnixSocketListener};
+use gateway::local::socket::{GatewaySocketSpec, UnixSocketListener};
 use gateway::observe::engine_status_request::EngineStatusHandle;
-use gateway::observe::fabric::FabricReport;
+use gateway::observe::fabric_report::FabricReport;
+use gateway::observe::http_server::{AnswerSources, run_http_server};
 use gateway::observe::metrics::MetricsRegistry;
-use gateway::observe::server::{AnswerSources, run_http_server};
 use hier_collectives::plan;
 use reload::FilesToReload;
 use service_manager::ServiceManager;
@@ -37,7 +37,7 @@ use signal_hook::consts::SIGXCPU;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use stdio::ExitOnSignal;
+use stdio::ExitOnTerminalSignal;
 use stray_signals::StraySignals;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -59,7 +59,7 @@ const DRAIN_TIMEOUT: Span = Span::from_secs(25);
 #[command(after_help = "Example: landbridge run --config configs/two-region/east.toml")]
 pub(super) struct RunCommand {
     #[command(flatten)]
-    gateway: GatewayArguments,
+    gateway: RegionGatewayArguments,
     /// End when the parent process ends
     #[arg(long, hide = true)]
     exit_with_parent: bool,
@@ -75,7 +75,7 @@ pub(super) struct RunCommand {
 impl RunCommand {
     /// Runs `landbridge run`: reads the files and runs the gateway until a signal stops it. Until the
     /// gateway handles signals itself, `interrupts` end the process.
-    pub(super) fn run(self, interrupts: ExitOnSignal) -> Result<Exit, CommandError> {
+    pub(super) fn run(self, interrupts: ExitOnTerminalSignal) -> Result<Exit, CommandError> {
         if self.exit_with_parent {
             exit_with_parent()?;
         }
@@ -86,12 +86,12 @@ impl RunCommand {
         })?;
         let region = self.gateway.load_region()?;
         let config = self.gateway.choose(&region)?;
-        limits::check_system_limits(&region, config, &metrics.warnings)?;
+        system_limits::check_system_limits(&region, config, &metrics.warnings)?;
         // Read before they are loaded, so that a change in between is noticed.
-        let credentials = secrets::read_secret_credential_files(config);
-        let socket = socket_spec(config)?;
-        secrets::check_secret_token_files(&region, config)?;
-        let mut spec = gateway_spec(&region, config)?;
+        let credentials = run_secrets::read_run_secret_files(config);
+        let socket = run_command_socket_spec(config)?;
+        run_secrets::check_run_secret_tokens(&region, config)?;
+        let mut spec = run_command_gateway_spec(&region, config)?;
         let files = FilesToReload {
             region: &region,
             config,
@@ -109,7 +109,7 @@ impl RunCommand {
             ObservabilitySpec { metrics: Arc::clone(&metrics), status_requests, trace };
         let observed = (observability, status);
         let ended =
-            block_on_beside_engine(run_gateway(files, spec, (socket, observed), interrupts));
+            block_on_with_engine_runtime(run_gateway(files, spec, (socket, observed), interrupts));
         if let Some(file) = file {
             file.finish();
         }
@@ -122,8 +122,8 @@ impl RunCommand {
 async fn run_gateway(
     files: FilesToReload<'_>,
     spec: GatewaySpec,
-    (socket, (observability, status)): (SocketSpec, (ObservabilitySpec, EngineStatusHandle)),
-    interrupts: ExitOnSignal,
+    (socket, (observability, status)): (GatewaySocketSpec, (ObservabilitySpec, EngineStatusHandle)),
+    interrupts: ExitOnTerminalSignal,
 ) -> Result<Exit, CommandError> {
     let (config, metrics) = (files.config, Arc::clone(&observability.metrics));
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -188,7 +188,7 @@ async fn run_gateway(
 
 /// Returns the settings of the gateway's socket, if this process runs as the user that the region
 /// file names.
-fn socket_spec(config: &GatewayConfig) -> Result<SocketSpec, CommandError> {
+fn run_command_socket_spec(config: &GatewayConfig) -> Result<GatewaySocketSpec, CommandError> {
     if let Some(user) = config.user_id()?.filter(|user| *user != own_user_account()) {
         let (own, user) = (user_account_label(own_user_account()), user_account_label(user));
         let text = format!(
@@ -198,12 +198,15 @@ fn socket_spec(config: &GatewayConfig) -> Result<SocketSpec, CommandError> {
         );
         return Err(CommandError::Usage(text));
     }
-    Ok(SocketSpec::new(config.socket.clone(), config.group_id()?, config.mode))
+    Ok(GatewaySocketSpec::new(config.socket.clone(), config.group_id()?, config.mode))
 }
 
 /// Returns the specification of a gateway, with credentials and tokens loaded and the fabric
 /// planned.
-fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySpec, CommandError> {
+fn run_command_gateway_spec(
+    region: &RegionFile,
+    config: &GatewayConfig,
+) -> Result<GatewaySpec, CommandError> {
     let file = region.fabric();
     let fabric = Arc::new(file.fabric().clone());
     let wan = |id| Some((id, file.lane_addresses(id)?.clone()));
@@ -220,12 +223,12 @@ fn gateway_spec(region: &RegionFile, config: &GatewayConfig) -> Result<GatewaySp
         addresses: fabric.gateway_ids().filter_map(wan).collect(),
         mtu_pinned: file.mtu_pinned(),
         lan_addresses: fabric.gateway_ids().filter_map(lan).collect(),
-        credentials: secrets::load_secret_credentials(config, fabric.name())?,
+        credentials: run_secrets::load_run_secret_credentials(config, fabric.name())?,
         attach: config.attach.map(|address| {
             let trainers_ca = config.trainers_ca.clone();
             AttachSpec { address, trainers_ca }
         }),
-        jobs: region.jobs().map(secrets::load_job_spec_with_secret).collect::<Result<_, _>>()?,
+        jobs: region.jobs().map(run_secrets::load_run_job_secret).collect::<Result<_, _>>()?,
         memory: config.memory,
         plan: plan::make_plan(&fabric).map_err(StartError::from)?,
         policies: file.policies().clone(),

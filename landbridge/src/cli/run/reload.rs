@@ -3,8 +3,8 @@
 //! `run` follows them: on SIGHUP the region file with its jobs and tokens, and the certificates;
 //! without a signal the certificates alone, every 30 s. Nothing is taken up of a file with faults.
 
-use super::secrets;
-use super::secrets::{CredentialFiles, load_job_spec_with_secret, read_secret_credential_files};
+use super::run_secrets;
+use super::run_secrets::{CredentialFiles, load_run_job_secret, read_run_secret_files};
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
 use gateway::config::{GatewayConfig, RegionFile};
@@ -68,7 +68,7 @@ pub(super) async fn reload_changed_files(
         if signalled {
             reload_jobs(gateway, &mut files).await;
         }
-        let found = read_secret_credential_files(files.config);
+        let found = read_run_secret_files(files.config);
         let has_changed = found != files.credentials || signalled;
         files.credentials = found;
         // Files that have not changed are judged too: a certificate ends, or begins to be valid.
@@ -96,7 +96,7 @@ fn reload_certificates(
     is_renewal: bool,
 ) -> Result<(), String> {
     let fabric = files.region.fabric().fabric().name();
-    let credentials = secrets::load_secret_credentials(files.config, fabric)
+    let credentials = run_secrets::load_run_secret_credentials(files.config, fabric)
         .map_err(|error| error.to_string())?;
     if is_renewal {
         gateway.renew_credentials(credentials);
@@ -110,8 +110,8 @@ fn reload_certificates(
 async fn reload_jobs(gateway: &Gateway, files: &mut FilesToReload<'_>) {
     let path = files.region.path();
     let read = RegionFile::load(path).map_err(CommandError::from).and_then(|region| {
-        secrets::check_secret_token_files(&region, files.config)?;
-        let jobs = region.jobs().map(load_job_spec_with_secret).collect::<Result<Vec<_>, _>>()?;
+        run_secrets::check_run_secret_tokens(&region, files.config)?;
+        let jobs = region.jobs().map(load_run_job_secret).collect::<Result<Vec<_>, _>>()?;
         Ok((region, jobs))
     });
     let (region, jobs) = match read {

@@ -6,7 +6,7 @@
 use crate::cli::output::exit::Exit;
 use crate::cli::output::logging::LOG_TARGET;
 use gateway::host::current_thread_runtime;
-use gateway::limits::threads::spawn_thread;
+use gateway::limits::thread_limits::spawn_thread_within_limits;
 use std::convert::Infallible;
 use std::io;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(super) fn spawn_stop_watchdog(drain: Span) -> io::Result<()> {
     let terminate = signal(SignalKind::terminate())?;
     drop(inside);
     let body = move || runtime.block_on(exit_after_stop_signal(drain, interrupt, terminate));
-    spawn_thread("stop", body).map(|_| ())
+    spawn_thread_within_limits("stop", body).map(|_| ())
 }
 
 /// Waits for SIGTERM or SIGINT, then for the time that the gateway has to stop, and ends the

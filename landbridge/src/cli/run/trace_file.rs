@@ -4,7 +4,7 @@
 
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
-use gateway::limits::threads::spawn_thread;
+use gateway::limits::thread_limits::spawn_thread_within_limits;
 use gateway::wan::link_trace::{LinkTrace, LinkTraceReader};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -33,7 +33,7 @@ impl TraceFile {
         let (trace, mut reader) = LinkTrace::with_reader();
         let is_ending = Arc::new(AtomicBool::new(false));
         let (ending, name) = (Arc::clone(&is_ending), path.display().to_string());
-        let writer = spawn_thread("trace", move || {
+        let writer = spawn_thread_within_limits("trace", move || {
             if let Err(error) = write_trace_file(&mut reader, &mut file, &ending) {
                 warn!(target: LOG_TARGET, "the trace ends, since {name} cannot be written: {error}");
             }

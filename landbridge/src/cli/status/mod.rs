@@ -1,18 +1,18 @@
 //! `landbridge status`: a running gateway's status as tables, once or each second.
 
 mod overview;
-mod tables;
+mod status_tables;
 mod watch;
 
-pub(super) use tables::{LINK_TABLE_HEADER, link_table_row};
+pub(super) use status_tables::{LINK_TABLE_HEADER, link_status_table_row};
 
-use super::config::GatewayArguments;
+use super::config::RegionGatewayArguments;
 use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
 use crate::cli::output::command_error::CommandError;
 use clap::Args;
 use gateway::observe::fetch_status::fetch_status;
-use tables::describe_status_tables;
+use status_tables::describe_status_tables;
 use watch::watch_status;
 
 /// Show the state of a running gateway: peers, links, ranks, collectives, commits, and the ranks
@@ -23,7 +23,7 @@ use watch::watch_status;
 #[command(after_help = "Example: landbridge status --config configs/two-region/east.toml")]
 pub(super) struct StatusCommand {
     #[command(flatten)]
-    gateway: GatewayArguments,
+    gateway: RegionGatewayArguments,
     /// Show an overview with loads and rates each second, until interrupted
     #[arg(long)]
     watch: bool,

@@ -3,13 +3,13 @@
 //! It shows what the status page shows, in a terminal. Long lists are cut, with the number of what
 //! is left out.
 
-use super::tables::{describe_status_readiness, rounded_table_seconds};
+use super::status_tables::{describe_status_readiness, rounded_status_table_seconds};
 use crate::cli::output::table::render_table;
 use gateway::observe::status::{
     CollectiveReport, CollectiveState, GatewayReport, JobReport, LinkReport, PeerReport,
 };
 use std::collections::BTreeMap;
-use units::{BitRate, ByteCount, rounded_percent};
+use units::{BitRate, ByteCount, rounded_decimal_percent};
 
 /// 10 rows: the most of each table of the overview. Four tables and the problems then about fill a
 /// terminal.
@@ -104,9 +104,9 @@ fn link_overview_row(
         shown(rounded_overview_rate(out)),
         shown(rounded_overview_rate(inward)),
         BitRate::from_bits_per_second(limit).rounded(),
-        shown(rounded_percent(used)),
-        rtt.map_or("-".to_owned(), |rtt| rounded_table_seconds(rtt / 1e3)),
-        loss.map_or("-".to_owned(), rounded_percent),
+        shown(rounded_decimal_percent(used)),
+        rtt.map_or("-".to_owned(), |rtt| rounded_status_table_seconds(rtt / 1e3)),
+        loss.map_or("-".to_owned(), rounded_decimal_percent),
     ]
 }
 
@@ -128,11 +128,13 @@ fn job_overview_row(
     let efficiency = earlier.and_then(|(totals, _)| {
         let taken = job.totals.seconds - totals.seconds;
         let bound = job.totals.bound_seconds - totals.bound_seconds;
-        (taken > 0.0).then(|| rounded_percent(bound / taken))
+        (taken > 0.0).then(|| rounded_decimal_percent(bound / taken))
     });
     let state = match (&job.draining, job.epoch, &job.straggler) {
         _ if job.removed => "REMOVED".to_owned(),
-        (Some(drain), ..) => format!("EXITS WITHIN {}", rounded_table_seconds(drain.seconds_left)),
+        (Some(drain), ..) => {
+            format!("EXITS WITHIN {}", rounded_status_table_seconds(drain.seconds_left))
+        }
         (_, None, _) => "NO EPOCH".to_owned(),
         (_, _, Some(straggler)) => format!("waits for {} {}", straggler.kind, straggler.name),
         _ => "in its epoch".to_owned(),
@@ -172,7 +174,7 @@ fn describe_collectives_overview<'a>(now: &'a GatewayReport) -> String {
             ByteCount::new(collective.bytes).rounded(),
             state.to_owned(),
             overview_awaited_ranks(&collective.awaited),
-            rounded_table_seconds(collective.seconds),
+            rounded_status_table_seconds(collective.seconds),
         ]
     };
     let rows: Vec<_> = all.iter().take(ROWS_SHOWN_MAX).map(row).collect();

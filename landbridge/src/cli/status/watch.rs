@@ -54,7 +54,7 @@ async fn watch_each_second(address: SocketAddr, json: bool) -> CommandError {
             Err(error) => {
                 reports.clear();
                 if json {
-                    stdio::print_message(&error);
+                    stdio::print_stderr_message(&error);
                     Ok(())
                 } else {
                     screen.show(&format!("{error}\n"))

@@ -1,6 +1,6 @@
 //! Answers and options, and the files that follow from them.
 
-use super::options::{LinkOption, PerRegionOption, RegionOption};
+use super::init_options::{InitLinkOption, InitPerRegionOption, InitRegionOption};
 use super::questions::{Answers, Questioner};
 use super::*;
 use gateway::config::RegionFile;
@@ -125,20 +125,20 @@ fn answers_that_end_early_are_an_error() {
 
 #[test]
 fn options_of_a_region_win_over_those_of_all() {
-    let all: Vec<PerRegionOption<NonZeroU32>> =
+    let all: Vec<InitPerRegionOption<NonZeroU32>> =
         ["east=8", "4", "west=2", "6"].map(|text| text.parse().expect("an option")).to_vec();
-    let of = |region| PerRegionOption::value_for(&all, region).map(NonZeroU32::get);
+    let of = |region| InitPerRegionOption::value_for(&all, region).map(NonZeroU32::get);
     assert_eq!([of("east"), of("west"), of("north")], [Some(8), Some(2), Some(6)]);
-    assert_eq!(PerRegionOption::<NonZeroU32>::value_for(&[], "east"), None);
+    assert_eq!(InitPerRegionOption::<NonZeroU32>::value_for(&[], "east"), None);
 }
 
 #[test]
 fn options_for_no_region_or_a_missing_value_are_named() {
-    let regions: Vec<RegionOption> =
+    let regions: Vec<InitRegionOption> =
         ["east=192.0.2.10", "west=192.0.2.11"].map(|text| text.parse().expect("valid")).to_vec();
-    let ranks: Vec<PerRegionOption<NonZeroU32>> = vec!["8".parse().expect("valid")];
-    let rates: Vec<PerRegionOption<BitRate>> = vec!["east=1Gbit/s".parse().expect("valid")];
-    let error = |regions: &[RegionOption], ranks: &[_], rates: &[_]| {
+    let ranks: Vec<InitPerRegionOption<NonZeroU32>> = vec!["8".parse().expect("valid")];
+    let rates: Vec<InitPerRegionOption<BitRate>> = vec!["east=1Gbit/s".parse().expect("valid")];
+    let error = |regions: &[InitRegionOption], ranks: &[_], rates: &[_]| {
         let made = DeploymentSpec::regions_from_options(regions, ranks, rates);
         made.expect_err("refused").to_string()
     };
@@ -152,7 +152,7 @@ fn options_for_no_region_or_a_missing_value_are_named() {
 
 #[test]
 fn links_have_a_round_trip_a_rate_and_a_loss() {
-    let parse = |text: &str| text.parse::<LinkOption>();
+    let parse = |text: &str| text.parse::<InitLinkOption>();
     let link = parse("east-west=80ms,10Gbit/s,0.1%").expect("valid");
     assert_eq!((link.link.as_str(), link.rtt), ("east-west", Span::from_ms(80)));
     assert_eq!(link.rate, Some(BitRate::from_bits_per_second(10_000_000_000)));
@@ -167,7 +167,7 @@ fn links_have_a_round_trip_a_rate_and_a_loss() {
 
 #[test]
 fn gateways_of_one_host_have_status_ports_of_their_own() {
-    let regions: Vec<RegionOption> = ["east=127.0.0.1:7400", "west=127.0.0.1:7500,127.0.0.2"]
+    let regions: Vec<InitRegionOption> = ["east=127.0.0.1:7400", "west=127.0.0.1:7500,127.0.0.2"]
         .map(|text| text.parse().expect("valid"))
         .to_vec();
     let made = DeploymentSpec::regions_from_options(

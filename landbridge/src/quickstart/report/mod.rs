@@ -1,18 +1,18 @@
 //! The report of a quickstart: JSON, a table, and checks that must pass.
 //!
-//! The runner fills it in. [`binomial`] has the limits of random loss, [`fidelity`] judges whether
+//! The runner fills it in. [`binomial`] has the limits of random loss, [`run_fidelity`] judges whether
 //! the times are those of the link, by [`processor_times`].
 
 mod binomial;
-pub(super) mod fidelity;
 pub(super) mod processor_times;
+pub(super) mod run_fidelity;
 
 use binomial::central_binomial_interval;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use fidelity::RunFidelity;
+use run_fidelity::QuickstartRunFidelity;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
-use units::{BitRate, ByteCount, Span, rounded_percent};
+use units::{BitRate, ByteCount, Span, rounded_decimal_percent};
 
 /// 1e-5: the largest accepted difference of a model weight from training in one process. It is far
 /// above rounding, and far below the effect of wrong averages.
@@ -49,7 +49,7 @@ pub(crate) struct QuickstartReport {
     /// The link that the relay emulated.
     pub link: LinkConditions,
     /// Whether the times are those of the link; a busy machine makes them void.
-    pub fidelity: RunFidelity,
+    pub fidelity: QuickstartRunFidelity,
 }
 
 /// The timed all-reduces.
@@ -135,14 +135,15 @@ pub(crate) struct ReportCheck {
 /// # Panics
 /// When the loss of the link is not between 0 and 1.
 pub(crate) fn check_quickstart_report(report: &QuickstartReport) -> Vec<ReportCheck> {
-    let mut checks = vec![check_report_weights(report), check_report_reference_distance(report)];
+    let mut checks =
+        vec![check_quickstart_report_weights(report), check_quickstart_report_distance(report)];
     checks.extend(
-        report_relay_directions(report)
-            .map(|(name, counted)| check_report_relay_bytes(report, name, counted)),
+        quickstart_report_directions(report)
+            .map(|(name, counted)| check_quickstart_report_bytes(report, name, counted)),
     );
     checks.extend(
-        report_relay_directions(report)
-            .map(|(name, counted)| check_report_relay_drops(report, name, counted)),
+        quickstart_report_directions(report)
+            .map(|(name, counted)| check_quickstart_report_drops(report, name, counted)),
     );
     checks
 }
@@ -157,9 +158,9 @@ pub(crate) fn render_quickstart_report(
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns);
     table.set_header(["", "", "check"]);
-    add_training_report_rows(&mut table, report);
-    add_all_reduce_report_rows(&mut table, report);
-    add_relay_report_rows(&mut table, report);
+    quickstart_report_training_rows(&mut table, report);
+    quickstart_report_all_reduce_rows(&mut table, report);
+    quickstart_report_relay_rows(&mut table, report);
     for check in checks {
         let verdict = if check.passed { "pass" } else { "FAIL" };
         table.add_row([check.claim.as_str(), &check.found, verdict]);
@@ -172,7 +173,7 @@ pub(crate) fn render_quickstart_report(
 }
 
 /// Checks that the weights and results of all ranks have the same bits.
-fn check_report_weights(report: &QuickstartReport) -> ReportCheck {
+fn check_quickstart_report_weights(report: &QuickstartReport) -> ReportCheck {
     let found = if report.identical { "identical" } else { "different" };
     ReportCheck {
         claim: "final weights bit-identical on all ranks".to_owned(),
@@ -182,7 +183,7 @@ fn check_report_weights(report: &QuickstartReport) -> ReportCheck {
 }
 
 /// Checks that the final weights are near those of the training in one process.
-fn check_report_reference_distance(report: &QuickstartReport) -> ReportCheck {
+fn check_quickstart_report_distance(report: &QuickstartReport) -> ReportCheck {
     ReportCheck {
         claim: format!("within {REFERENCE_MAX_ABS_DIFF:e} of the one-process reference"),
         found: format!("{:.1e}", report.reference_max_abs_diff),
@@ -192,7 +193,7 @@ fn check_report_reference_distance(report: &QuickstartReport) -> ReportCheck {
 }
 
 /// Checks the IP bytes that the relay counted in one direction against the payload of the gateways.
-fn check_report_relay_bytes(
+fn check_quickstart_report_bytes(
     report: &QuickstartReport,
     name: &str,
     counted: &DirectionCounters,
@@ -211,7 +212,7 @@ fn check_report_relay_bytes(
 
 /// Checks the random drops of the relay in one direction. The relay draws once for each packet,
 /// before its queue, so the drops are binomially distributed.
-fn check_report_relay_drops(
+fn check_quickstart_report_drops(
     report: &QuickstartReport,
     name: &str,
     counted: &DirectionCounters,
@@ -225,7 +226,7 @@ fn check_report_relay_drops(
 }
 
 /// Returns the name and the counters of each direction of the relay.
-fn report_relay_directions(
+fn quickstart_report_directions(
     report: &QuickstartReport,
 ) -> impl Iterator<Item = (&'static str, &DirectionCounters)> {
     let RelayCounters { east_west, west_east } = &report.relay;
@@ -233,23 +234,23 @@ fn report_relay_directions(
 }
 
 /// Adds steps, shares of the batch, loss and accuracy to the report's table.
-fn add_training_report_rows(table: &mut Table, report: &QuickstartReport) {
+fn quickstart_report_training_rows(table: &mut Table, report: &QuickstartReport) {
     let shares: Vec<String> = report.batch_shares.iter().map(u64::to_string).collect();
     table.add_row(["training steps", &report.steps.to_string()]);
     table.add_row(["samples of each batch, by rank", &shares.join(", ")]);
     table.add_row(["loss, last batch", &format!("{:.4}", report.loss)]);
-    table.add_row(["test accuracy", &rounded_percent(report.accuracy)]);
+    table.add_row(["test accuracy", &rounded_decimal_percent(report.accuracy)]);
 }
 
 /// Adds the link and the times, goodput and stages of the all-reduces to the report's table.
-fn add_all_reduce_report_rows(table: &mut Table, report: &QuickstartReport) {
+fn quickstart_report_all_reduce_rows(table: &mut Table, report: &QuickstartReport) {
     let all_reduce = &report.allreduce;
     let LinkConditions { rtt_ms, rate_bits_per_second, loss } = report.link;
     let time = |seconds: f64| Span::from_secs_f64(seconds).rounded();
     let rate = |bits: f64| BitRate::from_bits_per_second(bits.round() as u64).rounded();
     let size = |bytes: u64| ByteCount::new(bytes).rounded();
     let (rtt, bandwidth) = (time(rtt_ms / 1e3), rate(rate_bits_per_second));
-    let link = format!("RTT {rtt}, {bandwidth}\nloss {}", rounded_percent(loss));
+    let link = format!("RTT {rtt}, {bandwidth}\nloss {}", rounded_decimal_percent(loss));
     let times = format!("{} all-reduces of", all_reduce.iterations);
     let median = all_reduce.seconds_median;
     table.add_row(["link", &link]);
@@ -260,7 +261,7 @@ fn add_all_reduce_report_rows(table: &mut Table, report: &QuickstartReport) {
     table.add_row(["goodput", &rate(all_reduce.goodput_bits_per_second)]);
     let StageSeconds { local_reduce, wan, deliver } = all_reduce.stage_seconds;
     for (stage, seconds) in [("local reduce", local_reduce), ("WAN", wan), ("deliver", deliver)] {
-        let found = format!("{} ({})", time(seconds), rounded_percent(seconds / median));
+        let found = format!("{} ({})", time(seconds), rounded_decimal_percent(seconds / median));
         table.add_row([&format!("time in {stage}"), &found]);
     }
     let payload = size(all_reduce.wan_payload_bytes_per_direction);
@@ -268,8 +269,8 @@ fn add_all_reduce_report_rows(table: &mut Table, report: &QuickstartReport) {
 }
 
 /// Adds the bytes, packets and drops of each direction of the relay to the table.
-fn add_relay_report_rows(table: &mut Table, report: &QuickstartReport) {
-    for (name, counted) in report_relay_directions(report) {
+fn quickstart_report_relay_rows(table: &mut Table, report: &QuickstartReport) {
+    for (name, counted) in quickstart_report_directions(report) {
         let DirectionCounters { ip_bytes, packets, drops_loss, drops_queue } = *counted;
         let found = format!(
             "{}\n{packets} packets\n{drops_loss} lost at random\n{drops_queue} in a full queue",
@@ -312,7 +313,7 @@ mod tests {
             },
             relay: RelayCounters { east_west: counted, west_east: counted },
             link: LinkConditions { rtt_ms: 80.0, rate_bits_per_second: 5e8, loss: 0.001 },
-            fidelity: RunFidelity {
+            fidelity: QuickstartRunFidelity {
                 lateness_p999_seconds: 0.0004,
                 machine_busy: Some(0.75),
                 busy_by_others: Some(0.125),

@@ -138,7 +138,7 @@ fn descend_gradient_in_parallel(parameters: &mut [f64], velocity: &mut [f64], gr
 
 #[cfg(test)]
 mod tests {
-    use super::super::reference::{self, difference_from_reference};
+    use super::super::reference_training::{self, difference_from_reference_training};
     use super::*;
     use std::convert::Infallible;
     use std::pin::pin;
@@ -219,8 +219,9 @@ mod tests {
         for rank in &ranks[1..] {
             assert_eq!(rank, &ranks[0], "bit-identical");
         }
-        let reference = reference::train_reference(&digits, STEPS_DEFAULT);
-        let difference = difference_from_reference(&ranks[0].parameters, &reference.parameters);
+        let reference = reference_training::run_reference_training(&digits, STEPS_DEFAULT);
+        let difference =
+            difference_from_reference_training(&ranks[0].parameters, &reference.parameters);
         let accuracy = mlp::mlp_accuracy(&ranks[0].parameters, &digits.test);
         println!("difference {difference:e}, accuracy {accuracy}, loss {}", ranks[0].loss);
         assert!(difference < 1e-6, "{difference:e}");
@@ -233,9 +234,10 @@ mod tests {
         let digits = Digits::load();
         let steps = 5;
         let unweighted = train_all(&digits, &SHARES, steps, |_| 1.0);
-        let reference = reference::train_reference(&digits, NonZeroU32::new(steps).unwrap());
+        let reference =
+            reference_training::run_reference_training(&digits, NonZeroU32::new(steps).unwrap());
         let difference =
-            difference_from_reference(&unweighted[0].parameters, &reference.parameters);
+            difference_from_reference_training(&unweighted[0].parameters, &reference.parameters);
         assert!(difference > 1e-4, "{difference:e}");
     }
 

@@ -6,7 +6,7 @@
 //! would diverge.
 
 use super::digits::{CLASSES, DigitSample, PIXELS};
-use super::matmul::{Matrix, multiply_matrices};
+use super::matrix::{Matrix, multiply_matrices};
 use super::rng::Rng;
 
 /// 502,666 elements: the length of the parameter vector, with weights and biases of all layers.

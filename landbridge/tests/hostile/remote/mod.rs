@@ -4,7 +4,8 @@ use super::raw::{ARENA, RawClient, Way, request, tls_way};
 use super::{Deployment, LAYOUT, Team, attack_beside};
 use gateway::config::RegionFile;
 use gateway::local::protocol::{
-    LocalRequest, LocalResponse, PIECE_BYTES_MAX, frame_protocol_message, read_protocol_message,
+    PIECE_BYTES_MAX, ProtocolRequest, ProtocolResponse, frame_protocol_message,
+    read_protocol_message,
 };
 use gateway::memory::arena::Arena;
 use std::net::SocketAddr;
@@ -71,15 +72,15 @@ fn bytes_that_are_no_tls_end_their_connection_only() {
 fn messages_before_and_instead_of_an_attach_are_refused() {
     attack_beside("other first messages over TLS", async |deployment| {
         let way = tls_way(deployment, "east");
-        let piece = LocalRequest::ContributionPiece { offset: 0, bytes: 8 }.encode();
+        let piece = ProtocolRequest::ContributionPiece { offset: 0, bytes: 8 }.encode();
         let operator = br#"{"hold":{"link":"east-west","bits_per_second":1}}"#;
-        for first in [piece, LocalRequest::Detach.encode(), operator.to_vec(), vec![]] {
+        for first in [piece, ProtocolRequest::Detach.encode(), operator.to_vec(), vec![]] {
             let mut stream = way.connect_unattached().await.expect("connects");
             stream.write_all(&frame_protocol_message(&first)).await.expect("sent");
             stream.flush().await.expect("sent");
             let answer = read_protocol_message(&mut stream).await.expect("an answer");
-            let answer = LocalResponse::decode(&answer);
-            assert!(matches!(answer, Ok(LocalResponse::Refused(_))), "{answer:?}");
+            let answer = ProtocolResponse::decode(&answer);
+            assert!(matches!(answer, Ok(ProtocolResponse::Refused(_))), "{answer:?}");
         }
         // A message that is announced longer than any.
         let mut stream = way.connect_unattached().await.expect("connects");
@@ -95,8 +96,9 @@ fn pieces_that_stop_or_stray_end_their_connection_only() {
         for (offset, bytes) in [(ARENA, 1), (u64::MAX, 1), (ARENA - 1, 2), (0, PIECE_BYTES_MAX + 1)]
         {
             let mut raw = RawClient::attach_by(Way::Tls, deployment, 0).await;
-            let frame =
-                frame_protocol_message(&LocalRequest::ContributionPiece { offset, bytes }.encode());
+            let frame = frame_protocol_message(
+                &ProtocolRequest::ContributionPiece { offset, bytes }.encode(),
+            );
             raw.stream.write_all(&frame).await.expect("sent");
             raw.stream.flush().await.expect("sent");
             let why = raw.refusal_at_end().await;
@@ -105,12 +107,13 @@ fn pieces_that_stop_or_stray_end_their_connection_only() {
         }
         // Shared memory is no place for pieces.
         let mut local = RawClient::attach(deployment, 0).await;
-        let piece = LocalRequest::ContributionPiece { offset: 0, bytes: 8 }.encode();
+        let piece = ProtocolRequest::ContributionPiece { offset: 0, bytes: 8 }.encode();
         local.stream.write_all(&frame_protocol_message(&piece)).await.expect("sent");
         assert!(local.refusal_at_end().await.contains("the arena is shared"));
         // Pieces without end fill no more than the arena; one stops in its middle.
         let mut raw = RawClient::attach_by(Way::Tls, deployment, 0).await;
-        let piece = LocalRequest::ContributionPiece { offset: 0, bytes: PIECE_BYTES_MAX }.encode();
+        let piece =
+            ProtocolRequest::ContributionPiece { offset: 0, bytes: PIECE_BYTES_MAX }.encode();
         let whole = [frame_protocol_message(&piece), vec![0xa5; PIECE_BYTES_MAX as usize]].concat();
         for _ in 0..200 {
             raw.stream.write_all(&whole).await.expect("taken");

@@ -1,7 +1,7 @@
 //! Gateways without work hardly run.
 
 use crate::deployment::Deployment;
-use gateway::loopback::ports;
+use gateway::loopback::port_block;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const TOLERANCE: f64 = 1.25;
 
 /// Returns the first of a block of free ports.
 fn free_port() -> u16 {
-    ports::free_port_block().expect("free ports").port()
+    port_block::free_port_block().expect("free ports").port()
 }
 
 /// Starts a gateway in each of five regions, all pairs of which are linked.

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 use units::{Fraction, Span};
 use wan_sim::LinkSpec;
-use wan_sim::relay::{Forward, Relay, RelaySpec};
+use wan_sim::relay::{Forward, RelaySpec, RunningRelay};
 
 /// All-reduces posted before the first one is waited for.
 const COLLECTIVES: u32 = 8;
@@ -53,7 +53,7 @@ const FAR: LinkUnderTest = LinkUnderTest { rate: "1 Gbit/s", rtt: "80 ms", loss:
 
 impl LinkUnderTest {
     /// Starts a relay from the lanes' ports at `at` to those at `west`; `None` if they are equal.
-    fn relay(&self, at: u16, west: u16) -> Option<Relay> {
+    fn relay(&self, at: u16, west: u16) -> Option<RunningRelay> {
         let loss: Fraction = self.loss.parse().expect("a loss");
         let rtt: Span = self.rtt.parse().expect("a time");
         let delay = Span::from_ns(rtt.ns() / 2);
@@ -69,7 +69,7 @@ impl LinkUnderTest {
             conditions: Default::default(),
             seed: 1,
         };
-        (at != west).then(|| Relay::start(&spec).expect("a relay"))
+        (at != west).then(|| RunningRelay::start(&spec).expect("a relay"))
     }
 }
 

@@ -16,7 +16,7 @@ from torch._C import _distributed_c10d as c10d
 from ... import errors
 from .collectives import C10dCollectives
 from .exchange import Exchange
-from .world import World, attached_world_number, is_inside_site, join_world
+from .world import World, attached_world_number, is_world_inside_site, join_world
 
 #: The name of the backend in ``init_process_group``.
 BACKEND_NAME = "landbridge"
@@ -171,7 +171,7 @@ def _create_backend(options: Any, _: Any) -> Any:
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     size = options.group_size if is_default else dist.get_world_size()
     rank, timeout = ranks[options.group_rank], options.timeout
-    if is_inside_site(ranks, rank, size):
+    if is_world_inside_site(ranks, rank, size):
         # The store may have the addresses of a group of the same name that was destroyed.
         store = c10d.PrefixStore(f"landbridge-{attached_world_number()}", options.store)
         return dist.ProcessGroupGloo(store, options.group_rank, options.group_size, timeout=timeout)

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from ... import errors
-from ..._group.poster import hash_posted_layout
+from ..._group.collective_poster import hash_posted_layout
 from ..._operation import Operation
 from .exchange import BeginPiece, Exchange
 from .exchange_work import ExchangeWork
-from .flat_tensors import FlatTensor, flat_block_pieces, split_flat_blocks
+from .flat_tensors import FlatTensor, flat_tensor_block_pieces, split_flat_tensor_blocks
 from .send_exchange import SendPlace
 
 #: The name that ``Group`` has for each reduction of c10d.
@@ -130,7 +130,7 @@ class C10dCollectives:
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
             for result, source in zip(results, sources):
-                blocks = split_flat_blocks(result.flat, [source.flat.numel()] * self._world_size)
+                blocks = split_flat_tensor_blocks(result.flat, [source.flat.numel()] * self._world_size)
                 self._post_all_gather(blocks, source.flat, self._options(opts, [source]), post)
 
         return self._exchange.start_call(results, post_all, inputs)
@@ -158,7 +158,7 @@ class C10dCollectives:
     ) -> ExchangeWork:
         """Reduces and scatters several tensors as ``reduce_scatter_single`` does one."""
         sources = [
-            split_flat_blocks(
+            split_flat_tensor_blocks(
                 _read_for_collective(source, opts).flat, [output.numel()] * self._world_size
             )
             for output, source in zip(outputs, inputs)
@@ -179,7 +179,7 @@ class C10dCollectives:
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
             step, options = self._block_step(source.flat), self._options(opts, [source])
-            for begin, (mine,) in flat_block_pieces([source.flat], step):
+            for begin, (mine,) in flat_tensor_block_pieces([source.flat], step):
                 out = [block.flat[begin : begin + step] for block in blocks] or None
                 post(functools.partial(group.gather_async, mine, root, out=out, **options))
 
@@ -201,7 +201,7 @@ class C10dCollectives:
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
             step, options = self._block_step(result.flat), self._options(opts, [result])
-            for begin, (out,) in flat_block_pieces([result.flat], step):
+            for begin, (out,) in flat_tensor_block_pieces([result.flat], step):
                 given = [block[begin : begin + step] for block in blocks] or out
                 post(functools.partial(group.scatter_async, given, root, out=out, **options))
 
@@ -235,8 +235,8 @@ class C10dCollectives:
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the exchange, whose pieces no rank could count alone."""
-            blocks = split_flat_blocks(result.flat, received)
-            shares = split_flat_blocks(given.flat, sent)
+            blocks = split_flat_tensor_blocks(result.flat, received)
+            shares = split_flat_tensor_blocks(given.flat, sent)
             self._post_all_to_all(blocks, shares, opts, post, _collective_row_hash(source, output))
 
         return self._exchange.start_call([result], post_all, [source, output])
@@ -317,7 +317,7 @@ class C10dCollectives:
                     post(functools.partial(begin, whole, out=whole, **options))
                     continue
                 options = self._options(opts, [flat])
-                for _, (piece,) in flat_block_pieces([flat.flat], step):
+                for _, (piece,) in flat_tensor_block_pieces([flat.flat], step):
                     post(functools.partial(begin, piece, out=piece, flat=True, **options))
 
         return self._exchange.start_call(flats, post_all, tensors)
@@ -333,7 +333,7 @@ class C10dCollectives:
             """Posts the pieces of each tensor."""
             for result, blocks in zip(results, sources):
                 step, options = self._block_step(result.flat), self._options(opts, [result])
-                for begin, given in flat_block_pieces(blocks, step):
+                for begin, given in flat_tensor_block_pieces(blocks, step):
                     out = result.flat[begin : begin + step]
                     start = group.reduce_scatter_async
                     post(functools.partial(start, given, op, out=out, **options))
@@ -349,7 +349,7 @@ class C10dCollectives:
     ) -> None:
         """Posts the pieces of an all-gather."""
         group, step = self._exchange.group, self._block_step(source)
-        for begin, out in flat_block_pieces(blocks, step):
+        for begin, out in flat_tensor_block_pieces(blocks, step):
             mine = source[begin : begin + step]
             # The list of results says how long each block is.
             post(functools.partial(group.all_gather_async, mine, out=out, **options))

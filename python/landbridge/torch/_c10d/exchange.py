@@ -19,9 +19,9 @@ import torch
 
 from ... import errors
 from ..._group.subgroup import ParentGroup
-from ..._memory.limits import start_thread_within_limits
+from ..._memory.host_limits import start_thread_within_host_limits
 from ..._operation import Operation
-from ..._waiting import check_not_ending
+from ..._waiting import check_not_waiting_at_end
 from .arena_room import ArenaRoom, wait_for_arena_piece
 from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor
@@ -89,7 +89,7 @@ class Exchange:
         self._sends = SendExchange(group, room, self._threads)
         room.add_group(self)
         for thread in self._threads:
-            start_thread_within_limits(thread)
+            start_thread_within_host_limits(thread)
 
     def start_call(
         self, outputs: Sequence[FlatTensor], plan: Plan, passed: Sequence[torch.Tensor] = ()
@@ -104,7 +104,7 @@ class Exchange:
         Raises:
             Closed: The process group was destroyed, or the interpreter is ending.
         """
-        check_not_ending()
+        check_not_waiting_at_end()
         work = ExchangeWork(outputs, self._threads, passed)
         is_inference = any(output.tensor.is_inference() for output in outputs)
         with self._lock:
@@ -119,7 +119,7 @@ class Exchange:
 
     def start_send(self, place: SendPlace, tensor: FlatTensor, timeout_s: float) -> ExchangeWork:
         """Starts a send or a receive as ``SendExchange.start_send``, beside the collectives."""
-        check_not_ending()
+        check_not_waiting_at_end()
         work = self._sends.start_send(place, tensor, timeout_s)
         if self._batch is not None:
             self._batch.append(work)

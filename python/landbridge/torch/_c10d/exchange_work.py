@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import Work
 
 from ... import errors
 from ..._waiting import Latch
-from .flat_tensors import FlatTensor, describe_tensors
+from .flat_tensors import FlatTensor, describe_flat_tensors
 
 
 class ExchangeWork(Work):
@@ -114,7 +114,7 @@ class ExchangeWork(Work):
                 failure = self._copy_results()
             elif isinstance(failure, errors.RanksDisagree) and self._passed:
                 # Pieces of flat tensors were posted, of which the caller knows nothing.
-                failure.here = describe_tensors(self._passed)
+                failure.here = describe_flat_tensors(self._passed)
             self._passed = ()
             self._failure = failure
             if failure is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..._memory.plain_memory import check_plain_elements_disjoint, check_plain_tensor
+from ..._memory.plain_memory import check_plain_memory_disjoint, check_plain_memory
 
 
 #: 8 tensors: the most of one call that an error lists, so that it stays readable.
@@ -41,9 +41,9 @@ class FlatTensor:
                 written though its elements share memory.
         """
         name = "the tensor of a collective"
-        check_plain_tensor(torch, tensor, name)
+        check_plain_memory(torch, tensor, name)
         if is_written:
-            check_plain_elements_disjoint(tensor.shape, tensor.stride(), 1, name)
+            check_plain_memory_disjoint(tensor.shape, tensor.stride(), 1, name)
         self.tensor = tensor.detach()
         self._is_written = is_written
         plain = self.tensor
@@ -56,7 +56,7 @@ class FlatTensor:
         else:
             self.flat = torch.empty(plain.numel(), dtype=plain.dtype)
             # Kernels that read the old elements must end before others are written.
-            _await_flat_device(plain)
+            _await_flat_tensor_device(plain)
 
     def copy_back(self) -> None:
         """Copies the elements to the tensor if it is to be written, and waits until they are
@@ -65,13 +65,13 @@ class FlatTensor:
             return
         with torch.inference_mode(self.tensor.is_inference()):
             self.tensor.copy_(self.flat.view(self.tensor.shape))
-        _await_flat_device(self.tensor)
+        _await_flat_tensor_device(self.tensor)
 
 
-def describe_tensors(tensors: Sequence[torch.Tensor]) -> str:
+def describe_flat_tensors(tensors: Sequence[torch.Tensor]) -> str:
     """Returns dtypes and shapes of the tensors that this rank passed to a call of c10d, for
     ``RanksDisagree``."""
-    listed = [_describe_tensor(tensor) for tensor in tensors[:_DESCRIBED_MAX]]
+    listed = [_describe_flat_tensor(tensor) for tensor in tensors[:_DESCRIBED_MAX]]
     if len(tensors) > _DESCRIBED_MAX:
         listed.append(f"{len(tensors) - _DESCRIBED_MAX} more")
     noun = "tensor" if len(tensors) == 1 else "tensors"
@@ -79,7 +79,7 @@ def describe_tensors(tensors: Sequence[torch.Tensor]) -> str:
     return f"{words}; layouts and digests are hashes of dtypes and shapes"
 
 
-def _describe_tensor(tensor: torch.Tensor) -> str:
+def _describe_flat_tensor(tensor: torch.Tensor) -> str:
     """Returns dtype and shape of a tensor as its owner knows them. PyTorch hands a complex tensor
     over as a view of its pairs of real numbers."""
     words = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
@@ -90,12 +90,12 @@ def _describe_tensor(tensor: torch.Tensor) -> str:
     return words
 
 
-def split_flat_blocks(flat: torch.Tensor, lengths: Sequence[int]) -> list[torch.Tensor]:
+def split_flat_tensor_blocks(flat: torch.Tensor, lengths: Sequence[int]) -> list[torch.Tensor]:
     """Returns the parts of a flat tensor that have these lengths, one behind the other."""
     return list(torch.split(flat, list(lengths)))
 
 
-def flat_block_pieces(
+def flat_tensor_block_pieces(
     blocks: Sequence[torch.Tensor], step: int
 ) -> Iterator[tuple[int, list[torch.Tensor]]]:
     """Yields pieces of at most ``step`` elements of each of some flat tensors, with the place where
@@ -104,7 +104,7 @@ def flat_block_pieces(
         yield begin, [block[begin : begin + step] for block in blocks]
 
 
-def _await_flat_device(tensor: torch.Tensor) -> None:
+def _await_flat_tensor_device(tensor: torch.Tensor) -> None:
     """Waits until the device of a tensor has done everything that was asked of it."""
     if not tensor.is_cpu:
         torch.accelerator.synchronize(tensor.device)

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import torch
 
 from ... import errors
-from ..._group.poster import hash_posted_layout
+from ..._group.collective_poster import hash_posted_layout
 from ..._group.subgroup import ParentGroup
-from ..._memory.limits import start_thread_within_limits
+from ..._memory.host_limits import start_thread_within_host_limits
 from ..._operation import Operation
 from .arena_room import ArenaRoom, wait_for_arena_piece
 from .exchange_work import ExchangeWork
@@ -261,7 +261,7 @@ class SendExchange:
     def _start_thread(self, name: str, run: Callable[[], None]) -> None:
         """Starts a thread of the group. Raises ``LimitReached``."""
         thread = threading.Thread(target=run, name=name, daemon=True)
-        start_thread_within_limits(thread)
+        start_thread_within_host_limits(thread)
         self._threads.append(thread)
 
     def _run_post_thread(self, peer: int) -> None:

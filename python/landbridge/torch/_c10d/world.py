@@ -232,7 +232,7 @@ def attached_world_number() -> int:
         return _worlds[0].number if _worlds else 0
 
 
-def is_inside_site(ranks: Sequence[int], rank: int, size: int) -> bool:
+def is_world_inside_site(ranks: Sequence[int], rank: int, size: int) -> bool:
     """Returns whether all of some ranks are in one region.
 
     Args:

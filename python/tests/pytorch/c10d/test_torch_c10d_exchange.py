@@ -18,7 +18,7 @@ import torch.distributed as dist  # noqa: E402
 from landbridge.torch._c10d.arena_room import ArenaRoom, choose_arena_piece_bytes  # noqa: E402
 from landbridge.torch._c10d.collectives import C10dCollectives  # noqa: E402
 from landbridge.torch._c10d.exchange import Exchange  # noqa: E402
-from landbridge.torch._c10d.flat_tensors import describe_tensors  # noqa: E402
+from landbridge.torch._c10d.flat_tensors import describe_flat_tensors  # noqa: E402
 
 
 class Member(C10dCollectives):
@@ -167,9 +167,9 @@ def test_a_complex_tensor_is_named_as_it_was_passed(members):
 def test_a_real_view_of_a_complex_tensor_keeps_its_name():
     parts = torch.ones(3, 2, dtype=torch.complex64)
     for tensor in (parts.real, parts.imag, parts, torch.ones(3, 2)):
-        words = describe_tensors([tensor])
+        words = describe_flat_tensors([tensor])
         assert f"the tensor {tensor.dtype} of shape (3, 2); layouts" in words
-    assert describe_tensors([parts] * 20).count("complex64") == 8
+    assert describe_flat_tensors([parts] * 20).count("complex64") == 8
 
 
 #: Tensors of two numbers that hold other bits in their memory than their elements have.

@@ -13,7 +13,7 @@ import torch.distributed as dist  # noqa: E402
 from landbridge.torch import init_process_group, register_backend  # noqa: E402
 from landbridge.torch._c10d.launch import LaunchPlace  # noqa: E402
 from landbridge.torch._c10d.site_store import SiteStoreAddress  # noqa: E402
-from landbridge.torch._c10d.world import is_inside_site  # noqa: E402
+from landbridge.torch._c10d.world import is_world_inside_site  # noqa: E402
 
 #: A fabric of two ranks in east and two in west, as the region file of west shows it.
 FABRIC = {
@@ -76,16 +76,16 @@ def test_a_region_file_of_no_site_is_refused():
 def test_a_world_that_does_not_fit_the_fabric_is_refused(regions, monkeypatch):
     monkeypatch.delenv("LANDBRIDGE_CONFIG", raising=False)
     with pytest.raises(landbridge.ConfigError, match="set LANDBRIDGE_CONFIG"):
-        is_inside_site([0, 1], 0, 3)
+        is_world_inside_site([0, 1], 0, 3)
     with pytest.raises(landbridge.ConfigError, match="set LANDBRIDGE_CONFIG"):
         init_process_group()
     monkeypatch.setenv("LANDBRIDGE_CONFIG", str(regions.region_file("west")))
     with pytest.raises(landbridge.ConfigError, match="a world of 2 ranks, and the fabric of .* 3"):
-        is_inside_site([0, 1], 0, 2)
+        is_world_inside_site([0, 1], 0, 2)
     with pytest.raises(landbridge.ConfigError, match="calls this process rank 1, .* one of 2"):
-        is_inside_site([0, 1, 2], 1, 3)
-    assert not is_inside_site([0, 1, 2], 2, 3)
-    assert is_inside_site([0, 1], 2, 3)
+        is_world_inside_site([0, 1, 2], 1, 3)
+    assert not is_world_inside_site([0, 1, 2], 2, 3)
+    assert is_world_inside_site([0, 1], 2, 3)
 
 
 def test_the_name_is_registered_once_and_never_taken_over(monkeypatch):

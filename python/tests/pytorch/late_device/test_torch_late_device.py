@@ -23,8 +23,8 @@ MUTANTS = {
         "plain.resolve_conj().resolve_neg().cpu()",
         "torch.empty(plain.shape, dtype=plain.dtype).copy_(plain, non_blocking=True)",
     ),
-    "before a result": ("            _await_flat_device(plain)\n", ""),
-    "after a result": ("        _await_flat_device(self.tensor)\n", ""),
+    "before a result": ("            _await_flat_tensor_device(plain)\n", ""),
+    "after a result": ("        _await_flat_tensor_device(self.tensor)\n", ""),
 }
 
 pytestmark = pytest.mark.skipif(

@@ -19,10 +19,10 @@ use gateway::daemon::{Gateway, ObservabilitySpec};
 use gateway::host::{Host, VirtualHost};
 use gateway::observe::engine_status_request::EngineStatusHandle;
 use gateway::observe::metrics::MetricsRegistry;
-use gateway::simulate::virtual_gateway_spec;
-use hier_collectives::fec::Fec;
+use gateway::simulate::virtual_deployment_gateway_spec;
 use hier_collectives::ids::{Epoch, GatewayId};
 use hier_collectives::plan;
+use hier_collectives::tail_fec::TailFec;
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -152,7 +152,7 @@ impl Deployment {
         let segment = load.segment.get();
         let link = &self.fabric.links()[0];
         let early = link.bdp().get().max(4 * segment);
-        let tail = Fec::for_link(link, shape.mtu, segment).tail_bytes();
+        let tail = TailFec::for_link(link, shape.mtu, segment).tail_bytes();
         let partials = (shape.memory.get() / shape.jobs.len() as u64).max(segment);
         let limit = partials + 2 * (early + tail);
         for (name, slot) in GATEWAYS.iter().zip(lock(&self.gateways).iter()) {
@@ -288,7 +288,8 @@ impl Deployment {
         // Exactly what their ranks need: what a rank that is gone still held would be missed.
         let arenas = self.scenario.load.arena().get() * u64::from(here.end - here.start);
         setup.jobs = jobs_of(&self.scenario.shape.jobs, ByteCount::new(arenas));
-        let spec = virtual_gateway_spec(&setup, id, CredentialKind::Valid.of(&self.fabric, id));
+        let spec =
+            virtual_deployment_gateway_spec(&setup, id, CredentialKind::Valid.of(&self.fabric, id));
         let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&process.host);
         let observed = ObservabilitySpec {
             metrics: Arc::clone(&metrics),

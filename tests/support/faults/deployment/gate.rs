@@ -2,9 +2,9 @@
 //! while the rank's process is stopped.
 
 use gateway::host::BoxFuture;
-use gateway::local::listener::{
-    self, AcceptedConnection, InProcessListener, IncomingConnection, ListenerConnector,
-    TrainerListener, TrainerStream,
+use gateway::local::trainer_listener::{
+    self, AcceptedConnection, InProcessTrainerListener, IncomingConnection, TrainerListener,
+    TrainerListenerConnector, TrainerStream,
 };
 use std::io;
 use std::pin::Pin;
@@ -45,13 +45,13 @@ impl Gate {
 
 /// A listener with a gate for each rank.
 pub(in crate::faults) struct GatedDoor {
-    ways: Vec<(InProcessListener, Arc<Gate>)>,
+    ways: Vec<(InProcessTrainerListener, Arc<Gate>)>,
 }
 
 /// A listener with these gates, and the connectors that lead to them.
-pub(in crate::faults) fn door(gates: Vec<Arc<Gate>>) -> (GatedDoor, Vec<ListenerConnector>) {
+pub(in crate::faults) fn door(gates: Vec<Arc<Gate>>) -> (GatedDoor, Vec<TrainerListenerConnector>) {
     let (doors, knockers): (Vec<_>, Vec<_>) =
-        gates.iter().map(|_| listener::in_process_listener()).unzip();
+        gates.iter().map(|_| trainer_listener::in_process_trainer_listener()).unzip();
     (GatedDoor { ways: doors.into_iter().zip(gates).collect() }, knockers)
 }
 

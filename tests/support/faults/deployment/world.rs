@@ -9,7 +9,7 @@ use crate::faults::spec::scenario::Scenario;
 use crate::faults::timeline::Timeline;
 use gateway::daemon::Gateway;
 use gateway::host::{Host, VirtualHost};
-use gateway::local::listener::ListenerConnector;
+use gateway::local::trainer_listener::TrainerListenerConnector;
 use gateway::observe::engine_status_request::EngineStatusHandle;
 use gateway::observe::metrics::MetricsRegistry;
 use hier_collectives::ids::RankId;
@@ -49,7 +49,7 @@ pub(super) struct Running {
     pub(super) process: Process,
     /// The gateway; `None` while it drains.
     pub(super) gateway: Option<Gateway>,
-    pub(super) knockers: BTreeMap<(usize, u32), ListenerConnector>,
+    pub(super) knockers: BTreeMap<(usize, u32), TrainerListenerConnector>,
     /// Kept alive, since the engine listens for questions.
     pub(super) _status: EngineStatusHandle,
 }
@@ -126,7 +126,11 @@ impl World {
     }
 
     /// The connector to the gateway of a rank, while it runs.
-    pub(in crate::faults) fn knocker(&self, job: usize, rank: u32) -> Option<ListenerConnector> {
+    pub(in crate::faults) fn knocker(
+        &self,
+        job: usize,
+        rank: u32,
+    ) -> Option<TrainerListenerConnector> {
         let id = self.fabric.gateway_of(RankId(rank)).expect("a rank of the fabric");
         let gateways = lock(&self.gateways);
         let running = gateways[usize::from(id.0)].running.as_ref()?;

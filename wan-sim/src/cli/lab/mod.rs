@@ -1,10 +1,10 @@
 //! `wan-sim lab`: labs of network namespaces, each known by its file.
 
 mod args;
-mod commands;
-mod failure;
-mod home;
+mod lab_commands;
+mod lab_failure;
+mod lab_home;
 mod up;
 
 pub use args::LabCommand;
-pub(super) use commands::run_lab_command;
+pub(super) use lab_commands::run_lab_command;

@@ -1,14 +1,14 @@
 //! `wan-sim lab up`.
 
 use super::args::UpArgs;
-use super::failure::LabFailure;
-use super::home::LabHome;
-use crate::cli::exit::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED};
+use super::lab_failure::LabFailure;
+use super::lab_home::LabHome;
+use crate::cli::exit_codes::{EXIT_FAILED, EXIT_GOOD, EXIT_INTERRUPTED};
 use crate::cli::interrupt::watch_interrupts;
 use crate::cli::json::{JSON_VERSION, counters_json, fidelity_json};
-use crate::cli::output::print_output;
-use crate::cli::progress::{self, LinkProgress, ProgressLine};
-use crate::lab::{Lab, LinkStatus, remove_orphan_namespaces};
+use crate::cli::output::print_wan_sim_output;
+use crate::cli::progress_line::{self, LinkProgress, ProgressLine};
+use crate::lab::{LinkStatus, RunningLab, remove_orphan_namespaces};
 use crate::recording::Recorder;
 use crate::topology::Topology;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -40,10 +40,10 @@ pub(super) fn bring_lab_up_in_background(args: &UpArgs) -> Result<u8, LabFailure
     }
     if line.starts_with("ready") {
         starting.keep_as_report()?;
-        return Ok(print_output(&line, EXIT_GOOD));
+        return Ok(print_wan_sim_output(&line, EXIT_GOOD));
     }
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
-    stdio::print_message(starting.into_error_text());
+    stdio::print_stderr_message(starting.into_error_text());
     home.remove_folder();
     Ok(code.unwrap_or(EXIT_FAILED))
 }
@@ -65,17 +65,19 @@ pub(super) fn bring_lab_up_in_foreground(args: &UpArgs) -> Result<u8, LabFailure
         }
     };
     for name in remove_orphan_namespaces(home.namespace_prefix())? {
-        stdio::print_message(format_args!("wan-sim lab: removed {name}, which was left behind"));
+        stdio::print_stderr_message(format_args!(
+            "wan-sim lab: removed {name}, which was left behind"
+        ));
     }
-    let lab = Lab::start(&topology, home.namespace_prefix(), recorder)?;
+    let lab = RunningLab::start(&topology, home.namespace_prefix(), recorder)?;
     let first = lab.status();
     home.write_status(&lab_up_status_json(&lab, &first))?;
-    stdio::write_report(&format!("ready: {}", topology.sites.join(", ")))
+    stdio::write_stdout_report(&format!("ready: {}", topology.sites.join(", ")))
         .map_err(io::Error::from)?;
     let code = keep_lab_up(&lab, &home, &interrupted, first)?;
     let last = lab_up_status_json(&lab, &lab.status());
     // The process that started this lab reads the report from its standard error.
-    stdio::print_message(lab.fidelity());
+    stdio::print_stderr_message(lab.fidelity());
     stdio::flush_stderr();
     if lock.inherited {
         home.write_status(&last)?;
@@ -85,13 +87,13 @@ pub(super) fn bring_lab_up_in_foreground(args: &UpArgs) -> Result<u8, LabFailure
         home.remove_folder();
     }
     // The lab is gone by now, whether the report can be written or not.
-    Ok(if args.json { print_output(&last, code) } else { code })
+    Ok(if args.json { print_wan_sim_output(&last, code) } else { code })
 }
 
 /// Writes the status file and shows progress, once a second, until the lab is interrupted or fails.
 /// Returns the exit code.
 fn keep_lab_up(
-    lab: &Lab,
+    lab: &RunningLab,
     home: &LabHome,
     interrupted: &UnixStream,
     first: Vec<LinkStatus>,
@@ -99,7 +101,7 @@ fn keep_lab_up(
     let mut progress =
         ProgressLine::is_wanted().then(|| ProgressLine::starting_at(lab_up_links_progress(first)));
     let mut is_status_written = true;
-    let every = Timespec { tv_sec: progress::PROGRESS_INTERVAL_S, tv_nsec: 0 };
+    let every = Timespec { tv_sec: progress_line::PROGRESS_INTERVAL_S, tv_nsec: 0 };
     let code = loop {
         let mut fds = vec![PollFd::new(interrupted, PollFlags::IN)];
         let ends: Vec<_> = lab.thread_ends().collect();
@@ -120,7 +122,7 @@ fn keep_lab_up(
         // A full disk must not end the lab. The first of several failures in a row is told.
         let written = home.write_status(&lab_up_status_json(lab, &now));
         if let (Err(error), true) = (&written, is_status_written) {
-            stdio::print_message(format_args!(
+            stdio::print_stderr_message(format_args!(
                 "wan-sim lab: the status file cannot be written, so `lab status` shows an old \
                  state: {error}"
             ));
@@ -137,7 +139,7 @@ fn keep_lab_up(
 }
 
 /// Returns the status of the lab as one line of JSON: counters of `links`, and fidelity.
-fn lab_up_status_json(lab: &Lab, links: &[LinkStatus]) -> String {
+fn lab_up_status_json(lab: &RunningLab, links: &[LinkStatus]) -> String {
     let links: Vec<Value> = links
         .iter()
         .map(|link| {

@@ -1,10 +1,10 @@
 //! `wan-sim relay`: a UDP relay until it is interrupted.
 
-mod args;
-mod control;
-mod report;
-mod run;
-mod settings;
+mod relay_args;
+mod relay_control;
+mod relay_report;
+mod relay_run;
+mod relay_settings;
 
-pub use args::RelayArgs;
-pub(super) use run::run_relay;
+pub use relay_args::RelayArgs;
+pub(super) use relay_run::run_relay;

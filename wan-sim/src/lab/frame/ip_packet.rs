@@ -1,7 +1,7 @@
 //! The damage of a link to one IP packet: a mark, a flipped bit.
 
-use super::checksum::renew_ipv4_checksum;
-use super::header::IPV6_HEADER_BYTES;
+use super::ip_checksum::renew_ipv4_checksum;
+use super::virtio_header::IPV6_HEADER_BYTES;
 
 /// Sets the ECN CE mark in the IP header.
 pub(super) fn mark_ip_packet_ecn_ce(packet: &mut [u8]) {

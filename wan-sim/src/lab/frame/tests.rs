@@ -1,8 +1,8 @@
-use super::checksum::{
-    checksum_sum, complete_checksum, fold_checksum, pseudo_header_checksum, read_checksum_word,
-    renew_ipv4_checksum, write_checksum_word,
+use super::ip_checksum::{
+    complete_ip_checksum, fold_ip_checksum, ip_checksum_sum, pseudo_header_ip_checksum,
+    read_ip_checksum_word, renew_ipv4_checksum, write_ip_checksum_word,
 };
-use super::header::{
+use super::virtio_header::{
     GSO_ECN, GSO_TCP4, GSO_TCP6, GSO_UDP, IPPROTO_TCP, IPPROTO_UDP, NEEDS_CHECKSUM, TCP_CWR,
     TCP_FIN, TCP_PSH, VirtioHeader,
 };
@@ -18,31 +18,31 @@ fn buffer(v6: bool, udp: bool, payload: &[u8], segment_bytes: u16) -> Vec<u8> {
     if v6 {
         packet[0] = 0x60;
         packet[1] = 0x20; // ECT(0)
-        write_checksum_word(&mut packet, 4, (len - 40) as u16);
+        write_ip_checksum_word(&mut packet, 4, (len - 40) as u16);
         packet[8..40].iter_mut().zip(1..).for_each(|(byte, i)| *byte = i);
     } else {
         packet[0] = 0x45;
         packet[1] = 2; // ECT(0)
-        write_checksum_word(&mut packet, 2, len as u16);
-        write_checksum_word(&mut packet, 4, 0xfffe);
+        write_ip_checksum_word(&mut packet, 2, len as u16);
+        write_ip_checksum_word(&mut packet, 4, 0xfffe);
         packet[12..20].copy_from_slice(&[10, 77, 0, 1, 10, 77, 0, 2]);
         renew_ipv4_checksum(&mut packet);
     }
     if udp {
-        write_checksum_word(&mut packet, start + 4, (len - start) as u16);
+        write_ip_checksum_word(&mut packet, start + 4, (len - start) as u16);
     } else {
         packet[start + 4..start + 8].copy_from_slice(&0xffff_fff0u32.to_be_bytes());
         packet[start + 12] = 8 << 4;
         packet[start + 13] = 0x10 | TCP_FIN | TCP_PSH | TCP_CWR;
     }
     packet[start + transport..].copy_from_slice(payload);
-    let sum = fold_checksum(pseudo_header_checksum(
+    let sum = fold_ip_checksum(pseudo_header_ip_checksum(
         &packet,
         if udp { IPPROTO_UDP } else { IPPROTO_TCP },
         len - start,
     ));
     let checksum_offset = if udp { 6 } else { 16 };
-    write_checksum_word(&mut packet, start + checksum_offset, sum);
+    write_ip_checksum_word(&mut packet, start + checksum_offset, sum);
     let gso_type = match (udp, v6) {
         (true, _) => GSO_UDP,
         (false, false) => GSO_TCP4 | GSO_ECN,
@@ -66,19 +66,23 @@ fn check(buffer: &[u8]) -> Vec<u8> {
     let v6 = packet[0] >> 4 == 6;
     let start = if v6 { 40 } else { 20 };
     if v6 {
-        assert_eq!(usize::from(read_checksum_word(&packet, 4)), packet.len() - 40);
+        assert_eq!(usize::from(read_ip_checksum_word(&packet, 4)), packet.len() - 40);
     } else {
-        assert_eq!(usize::from(read_checksum_word(&packet, 2)), packet.len());
-        assert_eq!(fold_checksum(checksum_sum(&packet[..20])), 0xffff, "IPv4 header checksum");
+        assert_eq!(usize::from(read_ip_checksum_word(&packet, 2)), packet.len());
+        assert_eq!(
+            fold_ip_checksum(ip_checksum_sum(&packet[..20])),
+            0xffff,
+            "IPv4 header checksum"
+        );
     }
-    complete_checksum(&mut packet, header);
+    complete_ip_checksum(&mut packet, header);
     let udp = header.checksum_offset == 6;
-    let whole = pseudo_header_checksum(
+    let whole = pseudo_header_ip_checksum(
         &packet,
         if udp { IPPROTO_UDP } else { IPPROTO_TCP },
         packet.len() - start,
-    ) + checksum_sum(&packet[start..]);
-    assert_eq!(fold_checksum(whole), 0xffff, "transport checksum");
+    ) + ip_checksum_sum(&packet[start..]);
+    assert_eq!(fold_ip_checksum(whole), 0xffff, "transport checksum");
     packet
 }
 
@@ -111,7 +115,7 @@ proptest! {
         let start = if v6 { 40 } else { 20 };
         if !v6 && run != (0..n) {
             let expected = 0xfffeu16.wrapping_add(run.start as u16);
-            prop_assert_eq!(read_checksum_word(&packet, 4), expected);
+            prop_assert_eq!(read_ip_checksum_word(&packet, 4), expected);
         }
         if !udp {
             let sequence: [u8; 4] = packet[start + 4..start + 8].try_into().unwrap();
@@ -140,7 +144,7 @@ proptest! {
         let bad = frame.emit_run(1..2, FrameDamage { marked: false, corrupt_bit: Some(bit) });
         let mut good_packet = good[VIRTIO_HEADER_BYTES..].to_vec();
         let header = VirtioHeader::from_bytes(good[..VIRTIO_HEADER_BYTES].try_into().unwrap());
-        complete_checksum(&mut good_packet, header);
+        complete_ip_checksum(&mut good_packet, header);
         let flipped: u32 = good_packet
             .iter()
             .zip(&bad[VIRTIO_HEADER_BYTES..])

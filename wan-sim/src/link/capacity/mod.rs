@@ -1,9 +1,9 @@
 //! Recorded capacity: when a link delivered how much, as text and from a generator.
 
-mod recording;
-mod synthetic;
-mod use_of_recording;
+mod capacity_recording;
+mod recording_use;
+mod synthetic_capacity;
 
-pub use recording::{CapacityError, CapacityRecording, DELIVERY_BYTES};
-pub use synthetic::SyntheticCapacity;
-pub(super) use use_of_recording::RecordingUse;
+pub use capacity_recording::{CapacityError, CapacityRecording, DELIVERY_BYTES};
+pub(super) use recording_use::RecordingUse;
+pub use synthetic_capacity::SyntheticCapacity;

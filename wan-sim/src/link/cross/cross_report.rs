@@ -1,7 +1,7 @@
 //! The figures of cross traffic: delivered bytes over time, and how equal shares are.
 
 use super::super::packet_fate::PacketFlow;
-use super::traffic::CrossTraffic;
+use super::cross_traffic::CrossTraffic;
 use units::{Span, TimeNs};
 
 /// The figures of one flow of cross traffic.
@@ -45,7 +45,7 @@ impl CrossReport {
 
 /// Returns Jain's index of fairness: 1 where all shares are equal, 1/n where one has all. Returns 1
 /// where there are no shares, or all are zero.
-pub fn jain_fairness(shares: &[f64]) -> f64 {
+pub fn jain_fairness_of_cross_reports(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     if squares > 0.0 { sum * sum / (shares.len() as f64 * squares) } else { 1.0 }

@@ -5,15 +5,15 @@
 
 mod ack_sample;
 mod bbr;
-mod controller;
+mod cross_controller;
+mod cross_engine;
 mod cross_report;
+mod cross_traffic;
 mod cubic;
-mod engine;
 mod new_reno;
 mod on_off;
-mod traffic;
 mod window_flow;
 
-pub use cross_report::{CrossReport, jain_fairness};
-pub(super) use engine::{CrossEngine, CrossPacket, CrossStep};
-pub use traffic::{CrossKind, CrossTraffic, CrossTrafficError};
+pub(super) use cross_engine::{CrossEngine, CrossPacket, CrossStep};
+pub use cross_report::{CrossReport, jain_fairness_of_cross_reports};
+pub use cross_traffic::{CrossKind, CrossTraffic, CrossTrafficError};

@@ -1,14 +1,14 @@
 //! A sender with a window: it counts what is in flight, finds losses and measures rates.
 
 use super::ack_sample::AckSample;
-use super::controller::Controller;
+use super::cross_controller::CrossController;
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
 
 /// A sender that always has data, and sends as its controller lets it.
 #[derive(Debug)]
 pub(super) struct WindowFlow {
-    controller: Controller,
+    controller: CrossController,
     start: TimeNs,
     next_number: u64,
     in_flight: BTreeMap<u64, Sent>,
@@ -49,7 +49,7 @@ struct RoundTrip {
 
 impl WindowFlow {
     /// Makes a sender that starts at `start`.
-    pub(super) fn new(controller: Controller, start: TimeNs) -> Self {
+    pub(super) fn new(controller: CrossController, start: TimeNs) -> Self {
         Self {
             controller,
             start,

@@ -2,8 +2,8 @@
 
 use super::super::capacity::{CapacityRecording, RecordingUse};
 use super::super::delay::DelayedArrival;
+use super::super::link_spec::LinkSpec;
 use super::super::packet_fate::PacketOwner;
-use super::super::spec::LinkSpec;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use units::{BitRate, TimeNs};

@@ -49,7 +49,7 @@ fn two_flows_of_a_kind_share_fairly() {
     for (kind, seed) in kinds.into_iter().flat_map(|kind| (1..=3).map(move |seed| (kind, seed))) {
         let mut link = seeded_link_with(&[kind; 2], BDP_BYTES, seed);
         let shares = delivered(&mut link, 0, 60);
-        let jain = jain_fairness(&shares);
+        let jain = jain_fairness_of_cross_reports(&shares);
         let total = shares.iter().sum::<f64>() / capacity(60);
         assert!(jain >= 0.9, "{kind:?}: {jain} {shares:?}");
         assert!(total >= 0.9, "{kind:?}: {total}");
@@ -206,7 +206,7 @@ fn conditions_that_cannot_be_are_refused() {
 
 #[test]
 fn jains_index_is_one_for_equal_shares() {
-    assert_eq!(jain_fairness(&[2.0, 2.0, 2.0]), 1.0);
-    assert_eq!(jain_fairness(&[1.0, 0.0, 0.0, 0.0]), 0.25);
-    assert_eq!(jain_fairness(&[]), 1.0);
+    assert_eq!(jain_fairness_of_cross_reports(&[2.0, 2.0, 2.0]), 1.0);
+    assert_eq!(jain_fairness_of_cross_reports(&[1.0, 0.0, 0.0, 0.0]), 0.25);
+    assert_eq!(jain_fairness_of_cross_reports(&[]), 1.0);
 }

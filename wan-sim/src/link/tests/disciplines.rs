@@ -175,7 +175,7 @@ fn codel_marks_where_packets_allow() {
     assert_eq!((counters.drops(), counters.marked_codel), (0, marks));
     assert!(marks > 5, "{marks}");
     let labels: Vec<_> = events.lock().unwrap().iter().map(|event| event.label).collect();
-    assert_eq!(labels, vec![EventLabel::Marked(MarkReason::Codel); marks as usize]);
+    assert_eq!(labels, vec![LinkEventLabel::Marked(MarkReason::Codel); marks as usize]);
 }
 
 /// Collects the events of a link.

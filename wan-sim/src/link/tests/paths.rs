@@ -66,7 +66,7 @@ fn labels_tell_bursts_from_single_losses() {
     let counters = link.counters();
     let events = events.lock().unwrap();
     let count = |reason| {
-        let label = EventLabel::Dropped(reason);
+        let label = LinkEventLabel::Dropped(reason);
         events.iter().filter(|event| event.label == label).count() as u64
     };
     assert_eq!(count(DropReason::Burst), counters.drops_burst);

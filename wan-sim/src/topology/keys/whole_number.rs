@@ -5,45 +5,45 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 /// Reads the key `gap` of reordering: every so many packets, from 1, one is sent at once.
-pub(in crate::topology) fn deserialize_gap<'de, D: Deserializer<'de>>(
+pub(in crate::topology) fn deserialize_whole_gap<'de, D: Deserializer<'de>>(
     file: D,
 ) -> Result<Option<NonZeroU32>, D::Error> {
     Ok(NonZeroU32::new(deserialize_whole_number(file, "gap", 1, u32::MAX)?))
 }
 
 /// Reads the key `limit_packets`, from 1.
-pub(in crate::topology) fn deserialize_limit_packets<'de, D: Deserializer<'de>>(
+pub(in crate::topology) fn deserialize_whole_limit_packets<'de, D: Deserializer<'de>>(
     file: D,
 ) -> Result<Option<NonZeroU32>, D::Error> {
     Ok(NonZeroU32::new(deserialize_whole_number(file, "limit_packets", 1, u32::MAX)?))
 }
 
 /// Reads the key `overhead_bytes`, from 0 to 65,535.
-pub(in crate::topology) fn deserialize_overhead_bytes<'de, D: Deserializer<'de>>(
+pub(in crate::topology) fn deserialize_whole_overhead_bytes<'de, D: Deserializer<'de>>(
     file: D,
 ) -> Result<Option<u16>, D::Error> {
     deserialize_whole_number(file, "overhead_bytes", 0, u16::MAX).map(Some)
 }
 
 /// Reads the key `mtu`: bytes of the longest IP packet, from [`MTU_BYTES_MIN`] to 65,535.
-pub(in crate::topology) fn deserialize_mtu<'de, D: Deserializer<'de>>(
+pub(in crate::topology) fn deserialize_whole_mtu<'de, D: Deserializer<'de>>(
     file: D,
 ) -> Result<Option<u16>, D::Error> {
     deserialize_whole_number(file, "mtu", MTU_BYTES_MIN, u16::MAX).map(Some)
 }
 
 /// Reads the key `seed` of the random draws, from 0 to [`TOML_INTEGER_MAX`].
-pub(in crate::topology) fn deserialize_seed<'de, D: Deserializer<'de>>(
+pub(in crate::topology) fn deserialize_whole_seed<'de, D: Deserializer<'de>>(
     file: D,
 ) -> Result<Option<u64>, D::Error> {
     deserialize_whole_number(file, "seed", 0, TOML_INTEGER_MAX).map(Some)
 }
 
 /// Reads the key `drops`: numbers of packets to drop, from 0.
-pub(in crate::topology) fn deserialize_drops<'de, D: Deserializer<'de>>(
+pub(in crate::topology) fn deserialize_whole_drops<'de, D: Deserializer<'de>>(
     file: D,
 ) -> Result<Option<Vec<u64>>, D::Error> {
-    file.deserialize_any(PacketNumbers).map(Some)
+    file.deserialize_any(WholePacketNumbers).map(Some)
 }
 
 /// Reads a whole number from `least` to `most`; an error names `key` and this range.
@@ -96,9 +96,9 @@ impl Visitor<'_> for WholeNumber {
 }
 
 /// The visitor for a list of packet numbers.
-struct PacketNumbers;
+struct WholePacketNumbers;
 
-impl<'de> Visitor<'de> for PacketNumbers {
+impl<'de> Visitor<'de> for WholePacketNumbers {
     type Value = Vec<u64>;
 
     /// Says that a list of packet numbers is accepted, for errors.

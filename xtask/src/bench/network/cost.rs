@@ -1,7 +1,7 @@
 //! `cargo xtask bench cost`: what moving a byte costs, beside controls.
 
 use super::network_bench_command;
-use crate::bench::page::Page;
+use crate::bench::bench_page::BenchPage;
 use crate::command_line::{CommandFailure, CommandLine};
 use crate::workspace;
 use serde_json::Value;
@@ -14,7 +14,7 @@ pub(in crate::bench) fn measure_cost(
     root: &Path,
     quick: bool,
     before: Option<&str>,
-) -> Result<Page, CommandFailure> {
+) -> Result<BenchPage, CommandFailure> {
     let name = if quick { "quick" } else { "whole" };
     let results = root.join("docs/results/cost");
     let scratch = workspace::workspace_target_folder().join("cost.json");
@@ -55,7 +55,7 @@ pub(in crate::bench) fn measure_cost(
         "{CONDITIONS}The same as JSON: [{name}.json]({name}.json).\n\n\
          ![CPU-s/GB]({name}.svg)\n\n{tables}"
     );
-    Ok(Page { json: Some(json), missed, ..Page::new("What a byte costs", text) })
+    Ok(BenchPage { json: Some(json), missed, ..BenchPage::new("What a byte costs", text) })
 }
 
 /// Runs the program `cost` with `flags` and its output shown; no page is written.

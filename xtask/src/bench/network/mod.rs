@@ -2,7 +2,7 @@
 
 pub(super) mod cost;
 pub(super) mod wan;
-pub(super) mod wan_sim;
+pub(super) mod wan_sim_bench;
 
 use crate::command_line::{CommandFailure, CommandLine};
 use crate::workspace;

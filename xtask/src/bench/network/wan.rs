@@ -1,7 +1,7 @@
 //! `cargo xtask bench wan`: the long-haul leg against its bound, its controls and its peers.
 
 use super::network_bench_command;
-use crate::bench::page::Page;
+use crate::bench::bench_page::BenchPage;
 use crate::command_line::CommandFailure;
 use serde_json::Value;
 use std::path::Path;
@@ -9,18 +9,18 @@ use std::process::ExitCode;
 
 /// Runs `cargo xtask bench wan`: all rows, to `whole.md`, `whole.json` and `whole.svg` in
 /// `docs/results/wan`.
-pub(in crate::bench) fn measure_wan(root: &Path) -> Result<Page, CommandFailure> {
+pub(in crate::bench) fn measure_wan(root: &Path) -> Result<BenchPage, CommandFailure> {
     measure_wan_page(root, "whole", &[])
 }
 
 /// Runs `cargo xtask bench wan --quick`: a few rows, to `quick.md`, `quick.json` and `quick.svg` in
 /// `docs/results/wan`.
-pub(in crate::bench) fn measure_wan_quick(root: &Path) -> Result<Page, CommandFailure> {
+pub(in crate::bench) fn measure_wan_quick(root: &Path) -> Result<BenchPage, CommandFailure> {
     measure_wan_page(root, "quick", &["--quick"])
 }
 
 /// Runs the program `wan` with `flags` and returns its page; the picture goes to `NAME.svg`.
-fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, CommandFailure> {
+fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<BenchPage, CommandFailure> {
     let results = root.join("docs/results/wan");
     let svg = results.join(format!("{name}.svg")).display().to_string();
     let scratch = crate::workspace::workspace_target_folder().join("wan.json");
@@ -56,7 +56,7 @@ fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<Page, Com
          and shown as cut. \
          The same as JSON: [{name}.json]({name}.json).\n\n![eta against RTT]({name}.svg)\n\n{tables}"
     );
-    Ok(Page { json: Some(json), missed, ..Page::new("The long haul", text) })
+    Ok(BenchPage { json: Some(json), missed, ..BenchPage::new("The long haul", text) })
 }
 
 /// Runs the bench program `wan` with `flags` and its output shown; no page is written.

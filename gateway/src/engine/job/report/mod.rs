@@ -15,7 +15,7 @@ use hier_collectives::session::{CollectiveStatus, SessionNote};
 use std::collections::BTreeSet;
 use tracing::{debug, info};
 use units::{ByteCount, Span, TimeNs};
-use work_totals::WorkEfficiency;
+use work_totals::WorkTotalsEntry;
 
 /// 10 s: the time after which a wait for posts of other ranks is logged, and again each time the
 /// wait has doubled. The value is chosen.
@@ -40,7 +40,7 @@ impl Job {
         match &note {
             SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
             SessionNote::Completed { sequence, pattern, bytes, took, .. } => {
-                rated = WorkEfficiency::of_collective(bound, *pattern, *bytes, *took);
+                rated = WorkTotalsEntry::of_collective(bound, *pattern, *bytes, *took);
                 self.totals.add_completed(*bytes, rated);
                 let plan = self.world.session.plan();
                 let costly = self.stragglers.handle_completed(*sequence, plan, *bytes, now);
@@ -84,7 +84,7 @@ impl Job {
                     op,
                     bytes,
                     took,
-                    rated.map(WorkEfficiency::efficiency),
+                    rated.map(WorkTotalsEntry::efficiency),
                 );
                 debug!(
                     job = %name,
@@ -212,7 +212,7 @@ impl Job {
         let posting = |c: &&CollectiveStatus| c.state != "failed";
         // Ranks post in order, so a late rank is late for the oldest collective.
         let oldest = status.collectives.iter().filter(posting).find_map(|c| {
-            let ranks = awaited_ranks_to_report(c);
+            let ranks = awaited_ranks_in_job_report(c);
             (!ranks.is_empty()).then_some((c, ranks))
         });
         let awaited = oldest.as_ref().map(|(_, ranks)| ranks.clone()).unwrap_or_default();
@@ -261,6 +261,6 @@ impl Job {
 }
 
 /// Returns the ranks that a collective waits for, as far as this gateway knows.
-pub(crate) fn awaited_ranks_to_report(collective: &CollectiveStatus) -> BTreeSet<RankId> {
+pub(crate) fn awaited_ranks_in_job_report(collective: &CollectiveStatus) -> BTreeSet<RankId> {
     collective.awaited_local_ranks.iter().chain(&collective.awaited_remote_ranks).copied().collect()
 }

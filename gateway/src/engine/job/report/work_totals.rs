@@ -20,7 +20,7 @@ pub(in crate::engine) struct WorkTotals {
 
 /// The time of a collective, and the least time that it could take.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::engine) struct WorkEfficiency {
+pub(in crate::engine) struct WorkTotalsEntry {
     took: Span,
     least: Span,
 }
@@ -33,10 +33,10 @@ impl WorkTotals {
 
     /// Adds a completed collective of `bytes` bytes to the sums; `rated` has its times if its
     /// efficiency counts.
-    pub fn add_completed(&mut self, bytes: u64, rated: Option<WorkEfficiency>) {
+    pub fn add_completed(&mut self, bytes: u64, rated: Option<WorkTotalsEntry>) {
         self.report.completed += 1;
         self.report.bytes = self.report.bytes.saturating_add(bytes);
-        if let Some(WorkEfficiency { took, least }) = rated {
+        if let Some(WorkTotalsEntry { took, least }) = rated {
             self.report.seconds += took.as_secs_f64();
             self.report.bound_seconds += least.as_secs_f64();
         }
@@ -48,7 +48,7 @@ impl WorkTotals {
     }
 }
 
-impl WorkEfficiency {
+impl WorkTotalsEntry {
     /// Rates a collective that `took` the time from the last local post to the last local result.
     /// Returns `None` unless it is an all-reduce of many bytes between regions, whose `bound` is
     /// known.
@@ -101,7 +101,7 @@ mod tests {
         let (bytes, took) = (64 << 20, Span::from_secs(1));
         for _ in 0..2 {
             let rated =
-                WorkEfficiency::of_collective(Some(&bound), Pattern::AllReduce, bytes, took);
+                WorkTotalsEntry::of_collective(Some(&bound), Pattern::AllReduce, bytes, took);
             totals.add_completed(bytes, rated);
         }
         totals.add_failed();
@@ -115,7 +115,7 @@ mod tests {
     fn only_large_all_reduces_have_an_efficiency() {
         let bound = bound();
         let rate = |bound, pattern, bytes, seconds| {
-            WorkEfficiency::of_collective(bound, pattern, bytes, Span::from_secs(seconds))
+            WorkTotalsEntry::of_collective(bound, pattern, bytes, Span::from_secs(seconds))
         };
         let rated = rate(Some(&bound), Pattern::AllReduce, RATED_BYTES_MIN, 2).expect("rated");
         let least = bound.span(ByteCount::new(RATED_BYTES_MIN)).as_secs_f64();

@@ -1,12 +1,12 @@
 //! The metrics of the network: peers, links, and lanes with their UDP sockets.
 
-mod lane;
-mod link;
-mod peer;
+mod lane_metrics;
+mod link_metrics;
+mod peer_metrics;
 
-pub use lane::LaneMetrics;
-pub use peer::{PeerMetrics, PeerPlace, RealGauge};
+pub use lane_metrics::LaneMetrics;
+pub use peer_metrics::{PeerMetrics, PeerPlace, RealGauge};
 
-pub(super) use lane::LaneFamilies;
-pub(super) use link::LinkFamilies;
-pub(super) use peer::{PeerFamilies, RealCounter};
+pub(super) use lane_metrics::LaneMetricFamilies;
+pub(super) use link_metrics::LinkMetricFamilies;
+pub(super) use peer_metrics::{PeerMetricFamilies, RealCounter};

@@ -38,8 +38,8 @@
 
 use crate::host::Host;
 use crate::wan::congestion::lane_controller::lane_controller_telemetry;
-use crate::wan::congestion::telemetry::LaneTelemetry;
-use crate::wan::congestion::telemetry::smoothed_rtt;
+use crate::wan::congestion::lane_telemetry::LaneTelemetry;
+use crate::wan::congestion::lane_telemetry::telemetry_smoothed_rtt;
 use bytes::Bytes;
 use quinn::{Connection, FrameStats};
 use std::future::Future;
@@ -120,13 +120,13 @@ fn liveness_round(smoothed: Span, rtt: Span) -> Span {
 
 /// Returns the silence after which the path of a lane counts as dead while others are heard. The
 /// arguments are its smoothed RTT and the round trip of the link by the fabric.
-pub(crate) fn dead_path_time(smoothed: Span, rtt: Span) -> Span {
-    dead_path_silence(liveness_round(smoothed, rtt))
+pub(crate) fn liveness_dead_path_time(smoothed: Span, rtt: Span) -> Span {
+    liveness_dead_path_silence(liveness_round(smoothed, rtt))
 }
 
 /// Returns the silence after which the path of a lane counts as dead, by the round trip that the
 /// liveness monitor assumes.
-fn dead_path_silence(round: Span) -> Span {
+fn liveness_dead_path_silence(round: Span) -> Span {
     Span::from_ns(round.ns().saturating_mul(DEAD_PATH_ROUNDS)).max(DEAD_PATH_SILENCE_MIN)
 }
 
@@ -245,7 +245,7 @@ pub(super) async fn monitor_liveness(
             return "the connection has no congestion controller of this gateway".to_owned();
         };
         follow_liveness_path(&mut path, &telemetry);
-        let round = liveness_round(smoothed_rtt(connection), rtt);
+        let round = liveness_round(telemetry_smoothed_rtt(connection), rtt);
         let stats = connection.stats();
         let view = LivenessSample {
             at: host.now(),
@@ -426,7 +426,7 @@ impl LaneLiveness {
     /// Returns whether the lane was silent for so long, while others were heard, that its path is
     /// dead.
     fn is_path_dead(&self, round: Span) -> bool {
-        self.alone > dead_path_silence(round)
+        self.alone > liveness_dead_path_silence(round)
     }
 
     /// Returns whether the liveness monitor looks at the lane only when bytes go in flight, or none

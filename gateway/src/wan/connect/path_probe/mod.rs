@@ -1,7 +1,7 @@
 //! A probe of the path to a peer: handshake time, RTT, MTU, and the rate of some meaningless bytes.
 //!
-//! `landbridge doctor` calls [`measure_path`]. The peer's lane answers with [`answer_path_probe`]
-//! (`connection.rs`). The connection has an ALPN protocol of its own and carries no collective.
+//! `landbridge doctor` calls [`measure_path_by_probe`]. The peer's lane answers with [`answer_path_probe`]
+//! (`lane_connection.rs`). The connection has an ALPN protocol of its own and carries no collective.
 //! [`path_check`] needs no connection, and finds out why there is none.
 
 mod mtu_search;
@@ -57,7 +57,7 @@ pub struct PathMeasurement {
 
 /// The reason why a path could not be measured.
 #[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
+pub enum PathProbeError {
     /// No datagram came back, or too few.
     #[error("no answer within {} s", .0.as_secs())]
     NoAnswer(Duration),
@@ -69,8 +69,8 @@ pub enum ProbeError {
     Local(String),
 }
 
-impl From<CredentialsError> for ProbeError {
-    /// Converts an error of this gateway's own credentials into [`ProbeError::Local`] with its
+impl From<CredentialsError> for PathProbeError {
+    /// Converts an error of this gateway's own credentials into [`PathProbeError::Local`] with its
     /// text.
     fn from(error: CredentialsError) -> Self {
         Self::Local(error.to_string())
@@ -94,7 +94,7 @@ pub async fn answer_path_probe(connection: Connection) {
             let Ok(stream) = connection.accept_uni().await else {
                 return;
             };
-            readers.spawn(discard_probe_stream(stream, Arc::clone(&budget)));
+            readers.spawn(discard_path_probe_stream(stream, Arc::clone(&budget)));
         }
         while readers.join_next().await.is_some() {}
         connection.closed().await;
@@ -107,7 +107,7 @@ pub async fn answer_path_probe(connection: Connection) {
 }
 
 /// Reads a stream of a path probe to its end, or until the connection's budget of bytes is spent.
-async fn discard_probe_stream(mut stream: quinn::RecvStream, budget: Arc<AtomicU64>) {
+async fn discard_path_probe_stream(mut stream: quinn::RecvStream, budget: Arc<AtomicU64>) {
     while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
         let length = u64::try_from(chunk.bytes.len()).unwrap_or(u64::MAX);
         let spend = |rest: u64| rest.checked_sub(length);
@@ -121,33 +121,35 @@ async fn discard_probe_stream(mut stream: quinn::RecvStream, budget: Arc<AtomicU
 /// configured rate, from 256 KiB to 32 MiB.
 ///
 /// # Errors
-/// [`ProbeError`]: the connection failed.
-pub async fn measure_path(
+/// [`PathProbeError`]: the connection failed.
+pub async fn measure_path_by_probe(
     endpoint: &Endpoint,
     credentials: &Credentials,
     target: ProbeTarget<'_>,
     want: ExpectedPath,
-) -> Result<PathMeasurement, ProbeError> {
+) -> Result<PathMeasurement, PathProbeError> {
     let window = Arc::new(AtomicU64::new(PROBE_INITIAL_WINDOW_BYTES));
     let ProbeTarget { address, dns_name } = target;
-    let headers = path_check::ip_udp_header_bytes(address.ip());
+    let headers = path_check::packet_size_of_headers(address.ip());
     let mut config = ClientConfig::new(credentials.probe_client_config()?);
-    config.transport_config(probe_transport_config(&window, want, headers));
+    config.transport_config(path_probe_transport_config(&window, want, headers));
     let ten_round_trips = want.rtt.duration() * PROBE_ROUND_TRIPS;
     let patience = PROBE_HANDSHAKE_TIMEOUT_MIN.max(ten_round_trips);
     let started = Instant::now();
     let connecting = endpoint
         .connect_with(config, address, dns_name)
-        .map_err(|error| ProbeError::Local(error.to_string()))?;
+        .map_err(|error| PathProbeError::Local(error.to_string()))?;
     let connection = match timeout(patience, connecting).await {
         Ok(Ok(connection)) => connection,
-        Err(_) | Ok(Err(ConnectionError::TimedOut)) => return Err(ProbeError::NoAnswer(patience)),
-        Ok(Err(error)) => return Err(ProbeError::Refused(error)),
+        Err(_) | Ok(Err(ConnectionError::TimedOut)) => {
+            return Err(PathProbeError::NoAnswer(patience));
+        }
+        Ok(Err(error)) => return Err(PathProbeError::Refused(error)),
     };
     let handshake = started.elapsed();
-    let mtu = wait_for_probe_mtu(&connection, want.mtu - headers).await + headers;
+    let mtu = wait_for_path_probe_mtu(&connection, want.mtu - headers).await + headers;
     if let Some(error) = connection.close_reason() {
-        return Err(ProbeError::Refused(error));
+        return Err(PathProbeError::Refused(error));
     }
     let rtt = connection.rtt();
     let bytes_per_second = want.rate.bytes_per_second();
@@ -165,7 +167,7 @@ pub async fn measure_path(
             let seconds = took.saturating_sub(rtt).as_secs_f64().max(1e-6);
             Some(BitRate::from_bits_per_second((size as f64 * 8.0 / seconds) as u64))
         }
-        Ok(Err(error)) => return Err(ProbeError::Refused(error)),
+        Ok(Err(error)) => return Err(PathProbeError::Refused(error)),
         Err(_) => None,
     };
     connection.close(VarInt::from_u32(0), b"probe over");
@@ -174,7 +176,7 @@ pub async fn measure_path(
 
 /// Makes the transport settings of a path probe. `window` is its congestion window in bytes;
 /// `headers` counts the bytes of IP and UDP headers.
-fn probe_transport_config(
+fn path_probe_transport_config(
     window: &Arc<AtomicU64>,
     want: ExpectedPath,
     headers: u16,
@@ -187,13 +189,13 @@ fn probe_transport_config(
         .initial_rtt(want.rtt.duration().max(Duration::from_millis(1)))
         .keep_alive_interval(Some(PROBE_KEEP_ALIVE_INTERVAL))
         .send_window(u64::from(PROBE_BYTES_MAX))
-        .congestion_controller_factory(Arc::new(ProbeWindowFactory(Arc::clone(window))));
+        .congestion_controller_factory(Arc::new(PathProbeWindowFactory(Arc::clone(window))));
     Arc::new(transport)
 }
 
 /// Waits until MTU discovery has found the wanted datagram size, or no larger one for a while.
 /// Returns the size found in bytes.
-async fn wait_for_probe_mtu(connection: &Connection, wanted: u16) -> u16 {
+async fn wait_for_path_probe_mtu(connection: &Connection, wanted: u16) -> u16 {
     let patience = (connection.rtt() * 12).max(Duration::from_secs(1));
     let (mut found, mut since) = (0, Instant::now());
     loop {
@@ -240,19 +242,19 @@ async fn send_path_probe_bytes(
 /// A congestion window that fills the configured link whatever is lost: the probe measures the
 /// link, and not a congestion controller.
 #[derive(Debug, Clone)]
-struct ProbeWindow(Arc<AtomicU64>);
+struct PathProbeWindow(Arc<AtomicU64>);
 
 /// Makes the congestion controllers of a path probe, with a shared window in bytes.
-struct ProbeWindowFactory(Arc<AtomicU64>);
+struct PathProbeWindowFactory(Arc<AtomicU64>);
 
-impl ControllerFactory for ProbeWindowFactory {
+impl ControllerFactory for PathProbeWindowFactory {
     /// Makes the congestion controller of a path probe, with the window that all its paths share.
     fn build(self: Arc<Self>, _now: Instant, _mtu: u16) -> Box<dyn Controller> {
-        Box::new(ProbeWindow(Arc::clone(&self.0)))
+        Box::new(PathProbeWindow(Arc::clone(&self.0)))
     }
 }
 
-impl Controller for ProbeWindow {
+impl Controller for PathProbeWindow {
     /// Does nothing: a path probe keeps its window whatever is lost.
     fn on_congestion_event(
         &mut self,

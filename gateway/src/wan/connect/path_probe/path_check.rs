@@ -34,7 +34,7 @@ pub struct CheckedPaths {
 
 /// The results of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PathFindings {
+pub struct PathCheckFindings {
     /// Ports of the peer that answered.
     pub answering: Vec<SocketAddr>,
     /// Ports of the peer that did not answer.
@@ -48,7 +48,7 @@ pub struct PathFindings {
 
 /// The reason why a path keeps lanes from connecting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PathFault {
+pub enum PathCheckFault {
     /// Packets of the MTU that the fabric gives do not get through.
     TooNarrow {
         /// The longest IP packet that gets through, in bytes.
@@ -70,28 +70,28 @@ pub enum PathFault {
     },
 }
 
-impl PathFindings {
+impl PathCheckFindings {
     /// Returns why lanes cannot connect over the path, worst first. `pinned` is the MTU that the
     /// fabric gives for all paths; without one, lanes find what gets through.
-    pub fn faults(&self, pinned: Option<u16>) -> Vec<PathFault> {
+    pub fn faults(&self, pinned: Option<u16>) -> Vec<PathCheckFault> {
         if self.answering.is_empty() {
-            return vec![PathFault::Silent { tried: self.silent.clone() }];
+            return vec![PathCheckFault::Silent { tried: self.silent.clone() }];
         }
         let mut faults = Vec::new();
         if let (Some(carried), Some(pinned)) = (self.mtu, pinned)
             && carried < pinned
         {
-            faults.push(PathFault::TooNarrow { carried, pinned });
+            faults.push(PathCheckFault::TooNarrow { carried, pinned });
         }
         if !self.silent.is_empty() {
             let tried = self.silent.len() + self.answering.len();
-            faults.push(PathFault::PortsShut { silent: self.silent.clone(), tried });
+            faults.push(PathCheckFault::PortsShut { silent: self.silent.clone(), tried });
         }
         faults
     }
 }
 
-impl PathFault {
+impl PathCheckFault {
     /// Returns what an operator has to do about the fault, as text.
     pub fn remedy(&self) -> String {
         match self {
@@ -117,7 +117,7 @@ impl PathFault {
     }
 }
 
-impl fmt::Display for PathFault {
+impl fmt::Display for PathCheckFault {
     /// Prints what was found, for the status, logs and the doctor.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -127,11 +127,11 @@ impl fmt::Display for PathFault {
                  {pinned}"
             ),
             Self::PortsShut { silent, tried } => {
-                let (count, ports) = (silent.len(), describe_path_ports(silent));
+                let (count, ports) = (silent.len(), describe_path_check_ports(silent));
                 write!(f, "{count} of {tried} UDP ports do not answer: {ports}")
             }
             Self::Silent { tried } => {
-                write!(f, "no UDP port answers: {}", describe_path_ports(tried))
+                write!(f, "no UDP port answers: {}", describe_path_check_ports(tried))
             }
         }
     }
@@ -142,8 +142,8 @@ impl fmt::Display for PathFault {
 ///
 /// # Errors
 /// An address of `paths` is not one of this host, or the system receives nothing.
-pub async fn check_path(host: &dyn Host, paths: &CheckedPaths) -> io::Result<PathFindings> {
-    let mut findings = PathFindings::default();
+pub async fn check_path(host: &dyn Host, paths: &CheckedPaths) -> io::Result<PathCheckFindings> {
+    let mut findings = PathCheckFindings::default();
     let own: BTreeSet<IpAddr> = paths.lanes.iter().map(|(own, _)| *own).collect();
     for own in own {
         let prober = VersionProber::bind(host, own, paths.rtt)?;
@@ -162,7 +162,7 @@ pub async fn check_path(host: &dyn Host, paths: &CheckedPaths) -> io::Result<Pat
             findings.rtt = Some(findings.rtt.map_or(rtt, |least| least.min(rtt)));
             // All ports of one address share the path.
             if searched.insert(to.ip()) {
-                let mtu = search_path_mtu(&prober, to, paths.mtu).await?;
+                let mtu = check_path_mtu(&prober, to, paths.mtu).await?;
                 findings.mtu = Some(findings.mtu.map_or(mtu, |least| least.min(mtu)));
             }
         }
@@ -171,12 +171,12 @@ pub async fn check_path(host: &dyn Host, paths: &CheckedPaths) -> io::Result<Pat
 }
 
 /// Searches the longest IP packet of at most `wanted` bytes that gets to a port that answers.
-async fn search_path_mtu(
+async fn check_path_mtu(
     prober: &VersionProber<'_>,
     to: SocketAddr,
     wanted: u16,
 ) -> io::Result<u16> {
-    let headers = ip_udp_header_bytes(to.ip());
+    let headers = packet_size_of_headers(to.ip());
     let mut search = MtuSearch::new(SERVER_ANSWERS_BYTES_MIN, wanted.saturating_sub(headers));
     loop {
         let lengths = search.next_lengths();
@@ -190,25 +190,25 @@ async fn search_path_mtu(
 }
 
 /// Returns the bytes of IP and UDP headers in a packet to `address`.
-pub fn ip_udp_header_bytes(address: IpAddr) -> u16 {
+pub fn packet_size_of_headers(address: IpAddr) -> u16 {
     if address.is_ipv4() { IPV4_UDP_HEADER_BYTES } else { IPV6_UDP_HEADER_BYTES }
 }
 
 /// Returns UDP ports as text, such as `7401-7403, 7405 of 192.0.2.1`, several addresses after each
 /// other.
-pub fn describe_path_ports(ports: &[SocketAddr]) -> String {
+pub fn describe_path_check_ports(ports: &[SocketAddr]) -> String {
     let mut by_address: BTreeMap<IpAddr, BTreeSet<u16>> = BTreeMap::new();
     for port in ports {
         by_address.entry(port.ip()).or_default().insert(port.port());
     }
     let texts = by_address
         .iter()
-        .map(|(ip, ports)| format!("{} of {ip}", describe_path_port_numbers(ports)));
+        .map(|(ip, ports)| format!("{} of {ip}", describe_path_check_port_numbers(ports)));
     texts.collect::<Vec<_>>().join("; ")
 }
 
 /// Returns port numbers as text, runs of them as ranges: `7401-7403, 7405`.
-pub fn describe_path_port_numbers(ports: &BTreeSet<u16>) -> String {
+pub fn describe_path_check_port_numbers(ports: &BTreeSet<u16>) -> String {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for port in ports {
         match runs.last_mut() {
@@ -259,7 +259,7 @@ mod tests {
 
     /// Checks the way to four lanes, of which those in `open` have a server. It carries packets of
     /// `path_mtu` bytes and loses a part of them.
-    fn check(open: &[u16], path_mtu: u32, wanted: u16, loss: Fraction) -> PathFindings {
+    fn check(open: &[u16], path_mtu: u32, wanted: u16, loss: Fraction) -> PathCheckFindings {
         let server = server_config();
         let found = run_with_simulated_clock(async {
             let net = VirtualNet::new();
@@ -290,7 +290,10 @@ mod tests {
         assert_eq!(found.silent, [lane(1), lane(3)]);
         assert_eq!(found.mtu, Some(1500));
         let faults = found.faults(Some(1500));
-        assert_eq!(faults, [PathFault::PortsShut { silent: vec![lane(1), lane(3)], tried: 4 }]);
+        assert_eq!(
+            faults,
+            [PathCheckFault::PortsShut { silent: vec![lane(1), lane(3)], tried: 4 }]
+        );
         let text = faults[0].to_string();
         assert_eq!(text, "2 of 4 UDP ports do not answer: 7401, 7403 of 10.0.0.2");
     }
@@ -300,7 +303,7 @@ mod tests {
         for path_mtu in [1228, 1400, 1420, 1499] {
             let found = check(&[0, 1, 2, 3], path_mtu.into(), 1500, Fraction::default());
             assert_eq!((found.silent.len(), found.mtu), (0, Some(path_mtu)));
-            let too_narrow = PathFault::TooNarrow { carried: path_mtu, pinned: 1500 };
+            let too_narrow = PathCheckFault::TooNarrow { carried: path_mtu, pinned: 1500 };
             assert_eq!(found.faults(Some(1500)), std::slice::from_ref(&too_narrow));
             assert!(found.faults(None).is_empty(), "lanes find out");
             let (remedy, stated) = (too_narrow.remedy(), format!("set `mtu` to {path_mtu} in"));
@@ -316,7 +319,7 @@ mod tests {
             assert_eq!((found.rtt, found.mtu), (None, None));
             let tried: Vec<SocketAddr> = (0..4).map(lane).collect();
             let faults = found.faults(Some(1500));
-            assert_eq!(faults, [PathFault::Silent { tried }]);
+            assert_eq!(faults, [PathCheckFault::Silent { tried }]);
             assert_eq!(faults[0].to_string(), "no UDP port answers: 7400-7403 of 10.0.0.2");
         }
     }
@@ -334,9 +337,9 @@ mod tests {
         let ports: Vec<SocketAddr> = [0, 1, 2, 5].map(lane).to_vec();
         let other = SocketAddr::from(([10, 9, 0, 2], 9));
         let all = [ports, vec![other]].concat();
-        assert_eq!(describe_path_ports(&all), "7400-7402, 7405 of 10.0.0.2; 9 of 10.9.0.2");
+        assert_eq!(describe_path_check_ports(&all), "7400-7402, 7405 of 10.0.0.2; 9 of 10.9.0.2");
         assert_eq!(
-            describe_path_port_numbers(&BTreeSet::from([u16::MAX - 1, u16::MAX])),
+            describe_path_check_port_numbers(&BTreeSet::from([u16::MAX - 1, u16::MAX])),
             "65534-65535"
         );
     }

@@ -71,7 +71,7 @@ impl<'h> VersionProber<'h> {
     /// # Errors
     /// The system receives nothing on the socket.
     pub async fn send_probes(&self, probes: &[VersionProbe]) -> io::Result<Vec<Option<Span>>> {
-        let mut round = ProbeRound {
+        let mut round = VersionProbeRound {
             nonce: self.host.random_bytes(),
             sent: Vec::new(),
             answers: vec![None; probes.len()],
@@ -94,7 +94,7 @@ impl<'h> VersionProber<'h> {
 
     /// Sends one probe. A datagram that the interface cannot send counts as lost.
     async fn send_probe(&self, probe: VersionProbe, id: [u8; ID_BYTES]) -> io::Result<()> {
-        let contents = encode_probe(id, probe.payload_bytes);
+        let contents = encode_version_probe(id, probe.payload_bytes);
         let transmit = Transmit {
             destination: probe.to,
             ecn: None,
@@ -113,7 +113,11 @@ impl<'h> VersionProber<'h> {
     }
 
     /// Receives answers until `deadline`, or until every probe of the round has one.
-    async fn receive_answers(&self, round: &mut ProbeRound, deadline: TimeNs) -> io::Result<()> {
+    async fn receive_answers(
+        &self,
+        round: &mut VersionProbeRound,
+        deadline: TimeNs,
+    ) -> io::Result<()> {
         let mut buffer = vec![0; ANSWER_BUFFER_BYTES];
         let mut timeout = self.host.sleep_until(deadline);
         while round.answers.iter().any(Option::is_none) {
@@ -124,7 +128,7 @@ impl<'h> VersionProber<'h> {
             };
             let now = self.host.now();
             for datagram in buffer[..received.len].chunks(received.stride.max(1)) {
-                if let Some(id) = decode_probe_answer(datagram) {
+                if let Some(id) = decode_version_probe_answer(datagram) {
                     round.note_answer(id, now);
                 }
             }
@@ -146,7 +150,7 @@ impl<'h> VersionProber<'h> {
 }
 
 /// The probes that are under way, and the answers so far.
-struct ProbeRound {
+struct VersionProbeRound {
     /// Random bytes, of which the first are in all ids: only who received a probe can answer it.
     nonce: [u8; 32],
     /// Time of each try.
@@ -154,7 +158,7 @@ struct ProbeRound {
     answers: Vec<Option<Span>>,
 }
 
-impl ProbeRound {
+impl VersionProbeRound {
     /// Returns the id of the probe `index` in a try: five random bytes, the try, the index.
     fn id(&self, attempt: u8, index: u16) -> [u8; ID_BYTES] {
         let [a, b, c, d, e, ..] = self.nonce;
@@ -178,7 +182,7 @@ impl ProbeRound {
 }
 
 /// Returns the datagram of a probe: a long header, padded with zeros to `payload_bytes`.
-fn encode_probe(id: [u8; ID_BYTES], payload_bytes: u16) -> Vec<u8> {
+fn encode_version_probe(id: [u8; ID_BYTES], payload_bytes: u16) -> Vec<u8> {
     let version = PROBE_VERSION.to_be_bytes();
     let length = [ID_BYTES as u8];
     let mut datagram = [&[LONG_HEADER][..], &version, &length, &id, &length, &id].concat();
@@ -187,7 +191,7 @@ fn encode_probe(id: [u8; ID_BYTES], payload_bytes: u16) -> Vec<u8> {
 }
 
 /// Returns the id in a Version Negotiation packet; `None` for any other datagram.
-fn decode_probe_answer(datagram: &[u8]) -> Option<[u8; ID_BYTES]> {
+fn decode_version_probe_answer(datagram: &[u8]) -> Option<[u8; ID_BYTES]> {
     let (first, rest) = datagram.split_first()?;
     let rest = rest.strip_prefix(&[0_u8; 4])?;
     let (length, rest) = rest.split_first()?;
@@ -203,7 +207,7 @@ mod tests {
     #[test]
     fn a_probe_has_the_length_to_try() {
         for payload_bytes in [1200, 1472, 8972] {
-            let datagram = encode_probe([7; ID_BYTES], payload_bytes);
+            let datagram = encode_version_probe([7; ID_BYTES], payload_bytes);
             assert_eq!(datagram.len(), usize::from(payload_bytes));
             assert_eq!(datagram[..6], [0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
         }
@@ -212,10 +216,11 @@ mod tests {
     #[test]
     fn only_answers_of_the_round_count() {
         let start = TimeNs::from_ns(5);
-        let mut round = ProbeRound { nonce: [9; 32], sent: vec![start], answers: vec![None, None] };
+        let mut round =
+            VersionProbeRound { nonce: [9; 32], sent: vec![start], answers: vec![None, None] };
         let (id, later) = (round.id(0, 1), start + Span::from_ms(80));
         let answer = [&[0xff, 0, 0, 0, 0, 8][..], &id, &[8], &id, &[0, 0, 0, 1]].concat();
-        assert_eq!(decode_probe_answer(&answer), Some(id));
+        assert_eq!(decode_version_probe_answer(&answer), Some(id));
         let mut other = id;
         other[0] ^= 1;
         for strange in [other, round.id(1, 1), round.id(0, 2)] {
@@ -230,7 +235,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_datagram_panics(datagram: Vec<u8>) {
-            let _ = decode_probe_answer(&datagram);
+            let _ = decode_version_probe_answer(&datagram);
         }
     }
 }

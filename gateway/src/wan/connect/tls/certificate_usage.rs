@@ -15,7 +15,7 @@ const JUDGED_EXTENSIONS: [u64; 6] = [15, 17, 19, 30, 31, 37];
 /// object; `None` where no reason is found.
 pub(super) fn certificate_usage_problem(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
-    if let Some(oid) = unjudged_critical_extension(&parsed) {
+    if let Some(oid) = unjudged_certificate_usage_extension(&parsed) {
         return Some(format!("has the critical extension {oid}, which gateways do not know"));
     }
     if parsed.is_ca() {
@@ -32,7 +32,7 @@ pub(super) fn certificate_usage_problem(certificate: &CertificateDer<'_>) -> Opt
 }
 
 /// Returns the OID of a critical extension for which TLS refuses a certificate.
-fn unjudged_critical_extension(certificate: &X509Certificate<'_>) -> Option<String> {
+fn unjudged_certificate_usage_extension(certificate: &X509Certificate<'_>) -> Option<String> {
     let judged = JUDGED_EXTENSIONS.map(|number| format!("2.5.29.{number}"));
     let mut critical = certificate.extensions().iter().filter(|extension| extension.critical);
     critical.find_map(|extension| {

@@ -2,7 +2,7 @@
 
 use super::certificate_usage::certificate_usage_problem;
 use super::cipher_suites::{cpu_has_aes, tls_cipher_provider};
-use crate::access::read_credential_file;
+use crate::access::read_credential_bytes;
 use ::ring::hmac;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::RootCertStore;
@@ -117,7 +117,7 @@ impl Credentials {
             own: chain.first().and_then(credential_expires_at),
             ca: authorities.iter().filter_map(credential_expires_at).max(),
         };
-        let roots = root_credentials_store(ca, authorities)?;
+        let roots = root_store_of_trust_anchors(ca, authorities)?;
         let files = CredentialFiles { certificate: certificate.to_owned(), ca: ca.to_owned() };
         let usage_problem = chain.first().and_then(certificate_usage_problem);
         let credentials = Self { chain, key: key_der, roots, expiry, files };
@@ -151,12 +151,12 @@ impl Credentials {
     }
 
     /// Makes the TLS settings of the dialling side, which gives the wanted
-    /// [`gateway_dns_name`](super::gateway_dns_name) to `connect`.
+    /// [`gateway_identity_dns_name`](super::gateway_identity_dns_name) to `connect`.
     ///
     /// # Errors
     /// TLS refuses the certificate or the key.
     pub fn client_config(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
-        self.dialler_config(GATEWAY_ALPN, cpu_has_aes()).map(quic_tls_client_config)
+        self.dialler_config(GATEWAY_ALPN, cpu_has_aes()).map(client_config_of_credentials)
     }
 
     /// Makes the TLS settings of a path probe's dialling side.
@@ -164,7 +164,7 @@ impl Credentials {
     /// # Errors
     /// TLS refuses the certificate or the key.
     pub fn probe_client_config(&self) -> Result<Arc<QuicClientConfig>, CredentialsError> {
-        self.dialler_config(PROBE_ALPN, cpu_has_aes()).map(quic_tls_client_config)
+        self.dialler_config(PROBE_ALPN, cpu_has_aes()).map(client_config_of_credentials)
     }
 
     /// Makes rustls's settings of the accepting side. `has_aes`: the CPU has AES instructions, so
@@ -230,7 +230,7 @@ impl Credentials {
     ///
     /// # Errors
     /// The reason why a peer would refuse it at that time.
-    pub(super) fn check_own_signature(&self) -> Result<(), rustls::Error> {
+    pub(super) fn check_own_certificate_signature(&self) -> Result<(), rustls::Error> {
         let now = UnixTime::now().as_secs();
         let validity = self.chain.first().and_then(credential_validity);
         let at = validity.map_or(now, |(from, until)| {
@@ -322,7 +322,7 @@ impl TrustAnchors {
     /// # Errors
     /// The file is missing, is not PEM, or holds something else.
     pub fn load(file: &Path) -> Result<Self, CredentialsError> {
-        let roots = root_credentials_store(file, read_credentials_chain(file)?)?;
+        let roots = root_store_of_trust_anchors(file, read_credentials_chain(file)?)?;
         Ok(Self { file: file.to_owned(), roots })
     }
 
@@ -336,7 +336,7 @@ impl TrustAnchors {
 }
 
 /// Collects certificates of CAs, which are in `file`, in the form in which rustls trusts them.
-fn root_credentials_store(
+fn root_store_of_trust_anchors(
     file: &Path,
     authorities: Vec<CertificateDer<'static>>,
 ) -> Result<Arc<RootCertStore>, CredentialsError> {
@@ -389,7 +389,7 @@ fn credential_validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
 }
 
 /// Converts rustls's settings of a dialling side to those of quinn.
-fn quic_tls_client_config(config: rustls::ClientConfig) -> Arc<QuicClientConfig> {
+fn client_config_of_credentials(config: rustls::ClientConfig) -> Arc<QuicClientConfig> {
     Arc::new(QuicClientConfig::try_from(config).expect("both suites are offered"))
 }
 
@@ -406,7 +406,7 @@ fn read_credentials_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, C
 
 /// Reads the bytes of a PEM file with certificates or a key.
 fn read_credentials_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
-    read_credential_file(file).map_err(|error| unreadable_credentials(file, &error))
+    read_credential_bytes(file).map_err(|error| unreadable_credentials(file, &error))
 }
 
 /// Makes the error about a certificate or key file that cannot be read.

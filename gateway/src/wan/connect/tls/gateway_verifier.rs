@@ -9,7 +9,7 @@ use super::cipher_suites::tls_cipher_provider;
 use super::credentials::{
     ATTACH_ALPN, CredentialsError, TrustAnchors, read_tls_credentials, refused_credentials,
 };
-use super::identity::{identity_dns_names, proves_gateway_identity};
+use super::gateway_identity::{gateway_identity_dns_names, proves_gateway_identity};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// A file is missing or is not PEM, or the key does not fit the certificate.
-pub fn attach_client_config(
+pub fn gateway_verifier_client_config(
     ca: &Path,
     gateway: Option<&str>,
     identity: Option<(&Path, &Path)>,
@@ -97,7 +97,7 @@ impl ServerCertVerifier for GatewayVerifier {
             Some(gateway) => format!("gateway `{gateway}`"),
             None => "a gateway".to_owned(),
         };
-        let other = OtherName { proven: identity_dns_names(end_entity), wanted };
+        let other = OtherName { proven: gateway_identity_dns_names(end_entity), wanted };
         Err(CertificateError::Other(OtherError(Arc::new(other))).into())
     }
 

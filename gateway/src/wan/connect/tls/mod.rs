@@ -3,14 +3,14 @@
 //! A gateway's certificate has the DNS name `GATEWAY.FABRIC.landbridge`. The dialling side asks for the
 //! name that it wants. The accepting side takes any certificate of the CA, and checks with
 //! [`check_gateway_identity`] the name that the dialler's hello claims. A trainer on another host
-//! may be without a certificate: [`attach_client_config`] makes its settings.
+//! may be without a certificate: [`gateway_verifier_client_config`] makes its settings.
 
 mod alert;
 mod certificate_usage;
 mod cipher_suites;
 mod credentials;
+mod gateway_identity;
 mod gateway_verifier;
-mod identity;
 mod own_certificate;
 #[cfg(test)]
 mod tests;
@@ -21,6 +21,8 @@ pub use credentials::{
     ATTACH_ALPN, CertificateExpiry, Credentials, CredentialsError, TrustAnchors,
     credentials_file_expiry,
 };
-pub use gateway_verifier::attach_client_config;
-pub use identity::{IdentityError, check_gateway_identity, gateway_dns_name, identity_dns_names};
+pub use gateway_identity::{
+    IdentityError, check_gateway_identity, gateway_identity_dns_name, gateway_identity_dns_names,
+};
+pub use gateway_verifier::gateway_verifier_client_config;
 pub use own_certificate::{OwnCertificateError, OwnCertificateFault};

@@ -1,12 +1,12 @@
 //! The judgement that peers will pass on a gateway's own certificate.
 //!
 //! `landbridge run` refuses a certificate with a fault whenever it loads files, and reports one that
-//! ends while it runs. The doctor asks [`Credentials::check_own_issue`] and
-//! [`Credentials::check_own_name`] one by one.
+//! ends while it runs. The doctor asks [`Credentials::check_own_certificate_issue`] and
+//! [`Credentials::check_own_certificate_name`] one by one.
 
 use super::certificate_usage::certificate_usage_problem;
 use super::credentials::Credentials;
-use super::identity::{check_gateway_identity, identity_dns_names};
+use super::gateway_identity::{check_gateway_identity, gateway_identity_dns_names};
 use rustls::CertificateError;
 use std::path::PathBuf;
 
@@ -81,8 +81,12 @@ impl Credentials {
     ///
     /// # Errors
     /// The reason why they will not.
-    pub fn check_as_gateway(&self, gateway: &str, fabric: &str) -> Result<(), OwnCertificateError> {
-        let judged = self.check_own_name(gateway, fabric).and_then(|()| {
+    pub fn check_own_certificate_as_gateway(
+        &self,
+        gateway: &str,
+        fabric: &str,
+    ) -> Result<(), OwnCertificateError> {
+        let judged = self.check_own_certificate_name(gateway, fabric).and_then(|()| {
             self.check_own_certificate().map_err(|error| self.own_certificate_fault(&error))
         });
         judged.map_err(|fault| OwnCertificateError {
@@ -95,11 +99,15 @@ impl Credentials {
     ///
     /// # Errors
     /// It is another gateway's.
-    pub fn check_own_name(&self, gateway: &str, fabric: &str) -> Result<(), OwnCertificateFault> {
+    pub fn check_own_certificate_name(
+        &self,
+        gateway: &str,
+        fabric: &str,
+    ) -> Result<(), OwnCertificateFault> {
         let chain = self.certificate_chain();
         check_gateway_identity(chain, gateway, fabric).map_err(|_| {
             OwnCertificateFault::OtherGateway {
-                proven: chain.first().map(identity_dns_names).unwrap_or_default(),
+                proven: chain.first().map(gateway_identity_dns_names).unwrap_or_default(),
                 gateway: gateway.to_owned(),
                 fabric: fabric.to_owned(),
             }
@@ -111,8 +119,8 @@ impl Credentials {
     ///
     /// # Errors
     /// The reason why a peer would refuse it while it is valid.
-    pub fn check_own_issue(&self) -> Result<(), OwnCertificateFault> {
-        self.check_own_signature().map_err(|error| self.own_certificate_fault(&error))
+    pub fn check_own_certificate_issue(&self) -> Result<(), OwnCertificateFault> {
+        self.check_own_certificate_signature().map_err(|error| self.own_certificate_fault(&error))
     }
 
     /// Returns the fault for which TLS refuses the own certificate.
@@ -162,7 +170,7 @@ mod tests {
             std::fs::write(file, text).expect("ours");
         }
         let credentials = Credentials::load(&files[0], &files[1], &files[2])?;
-        Ok(credentials.check_as_gateway("east-0", "two-region")?)
+        Ok(credentials.check_own_certificate_as_gateway("east-0", "two-region")?)
     }
 
     /// Why a certificate is refused, with the judgement on it where its files can be loaded.

@@ -1,8 +1,8 @@
 //! [`LinkCapacity`] estimates what a link delivers. The module above has the drawing of its states.
 
 use crate::wan::congestion::delivery_rate::CONGESTION_LOSS_FRACTION;
+use crate::wan::link::controller_policy::LINK_RATE_MIN_BITS_PER_S;
 use crate::wan::link::link_traffic::LinkTraffic;
-use crate::wan::link::policy::LINK_RATE_MIN_BITS_PER_S;
 use hier_collectives::plan::PairShare;
 use hier_collectives::topology::Link;
 use std::collections::VecDeque;
@@ -247,12 +247,12 @@ impl LinkCapacity {
     /// the capacity is the configured rate, and where lanes limit themselves.
     pub fn rate_limit(&self) -> Option<BitRate> {
         let limit = self.probed.or(self.reduced).filter(|_| !self.is_found_by_lanes);
-        limit.map(capacity_bit_rate)
+        limit.map(link_capacity_bit_rate)
     }
 
     /// Returns the measured capacity of the link; `None` while it is the configured rate.
     pub fn reduced_rate(&self) -> Option<BitRate> {
-        self.reduced.map(capacity_bit_rate)
+        self.reduced.map(link_capacity_bit_rate)
     }
 
     /// Returns the link's min RTT of the last spans; `None` before one was measured.
@@ -320,7 +320,7 @@ impl LinkCapacity {
                 self.evaluate_span(&sample, limit.bits_per_second() as f64, now);
             }
         }
-        remember_capacity_span(&mut self.rtts, min_rtt);
+        remember_link_capacity_span(&mut self.rtts, min_rtt);
     }
 
     /// Adds a long RTT to the run of inflated spans if the span had 64 packets; any short RTT ends
@@ -378,7 +378,10 @@ impl LinkCapacity {
     /// Adds the loss of a span to the random loss, unless most was lost.
     fn note_loss(&mut self, sample: &SpanSample) {
         if sample.lost_packets < sample.sent_packets / 2 {
-            remember_capacity_span(&mut self.losses, (sample.sent_packets, sample.lost_packets));
+            remember_link_capacity_span(
+                &mut self.losses,
+                (sample.sent_packets, sample.lost_packets),
+            );
         }
     }
 
@@ -505,12 +508,12 @@ impl LinkCapacity {
 }
 
 /// Converts a capacity from bits per second to a rate, which is at least the least rate of a link.
-fn capacity_bit_rate(bits_per_second: f64) -> BitRate {
+fn link_capacity_bit_rate(bits_per_second: f64) -> BitRate {
     BitRate::from_bits_per_second((bits_per_second as u64).max(LINK_RATE_MIN_BITS_PER_S))
 }
 
 /// Appends the value of a span to its history, which keeps the last 50.
-fn remember_capacity_span<T>(history: &mut VecDeque<T>, newest: T) {
+fn remember_link_capacity_span<T>(history: &mut VecDeque<T>, newest: T) {
     history.push_back(newest);
     if history.len() > LINK_HISTORY_SPANS {
         history.pop_front();

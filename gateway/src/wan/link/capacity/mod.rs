@@ -8,7 +8,7 @@
 //! since spare capacity shows only under load.
 //!
 //! The engine task feeds each estimator every 100 ms, each second while nothing passes, and applies its
-//! limit (`engine/link_control.rs`).
+//! limit (`engine/engine_links.rs`).
 //! Samples are *spans* of at least 100 ms and two round trips. The states below are implied by the
 //! fields of [`LinkCapacity`], whose names are in parentheses.
 //!

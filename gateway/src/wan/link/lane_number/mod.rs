@@ -32,7 +32,7 @@
 //!
 //! The peer's side of a link can be the one whose core is full, so both ends judge by themselves.
 
-use super::link_message::LaneWishMessage;
+use super::link_message::LinkLaneWishMessage;
 use std::collections::VecDeque;
 use units::{Span, TimeNs};
 
@@ -97,7 +97,7 @@ pub struct LaneNumberTerms {
     /// The fewest, at least 1.
     pub least: u16,
     /// The reason for the fewest.
-    pub least_reason: LaneReason,
+    pub least_reason: LaneNumberReason,
     /// The most, for which ports and memory are reserved; at least `least`.
     pub most: u16,
     /// Whether this gateway dials the lanes.
@@ -108,7 +108,7 @@ pub struct LaneNumberTerms {
 
 /// The reason for a number of lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LaneReason {
+pub enum LaneNumberReason {
     /// The fewest that the fabric allows.
     Pinned,
     /// One for each configured address.
@@ -162,9 +162,9 @@ pub(crate) struct LaneNumber {
     /// The lanes above the least number, in the order of their addition.
     extras: Vec<ExtraLane>,
     /// The reason for the wanted number.
-    reason: LaneReason,
+    reason: LaneNumberReason,
     /// The last wish of the peer, since the connection came up.
-    peer: Option<LaneWishMessage>,
+    peer: Option<LinkLaneWishMessage>,
     /// The number of this gateway's changes so far.
     changes: u64,
     /// The number in use that the measurements are of.
@@ -198,7 +198,7 @@ pub(crate) struct LaneNumber {
 /// A lane above the least number.
 #[derive(Debug, Clone, Copy)]
 struct ExtraLane {
-    reason: LaneReason,
+    reason: LaneNumberReason,
     /// The rate that passed without it, in bytes per second both ways.
     before: f64,
     is_trial: bool,
@@ -218,7 +218,7 @@ struct SpanRates {
     waiting: bool,
 }
 
-impl LaneReason {
+impl LaneNumberReason {
     /// Returns the reason as the log and the status give it.
     pub const fn text(self) -> &'static str {
         match self {
@@ -266,13 +266,13 @@ impl LaneNumber {
     }
 
     /// Returns the wish of this gateway, to be told to the peer.
-    pub fn wish(&self) -> LaneWishMessage {
-        LaneWishMessage { number: self.changes, wanted: self.wanted(), most: self.terms.most }
+    pub fn wish(&self) -> LinkLaneWishMessage {
+        LinkLaneWishMessage { number: self.changes, wanted: self.wanted(), most: self.terms.most }
     }
 
     /// Returns the reason for the number of lanes in use.
-    pub fn reason(&self) -> LaneReason {
-        if self.in_use() > self.wanted() { LaneReason::Peer } else { self.reason }
+    pub fn reason(&self) -> LaneNumberReason {
+        if self.in_use() > self.wanted() { LaneNumberReason::Peer } else { self.reason }
     }
 
     /// Returns whether a lane that was added is on trial now.
@@ -282,11 +282,11 @@ impl LaneNumber {
 
     /// Returns whether a lane is being tried because another path may carry more.
     pub fn is_trying_path(&self) -> bool {
-        self.is_trying() && self.reason == LaneReason::MorePaths
+        self.is_trying() && self.reason == LaneNumberReason::MorePaths
     }
 
     /// Stores a newer wish of the peer than the last one; ignores all others.
-    pub fn note_wish(&mut self, wish: LaneWishMessage) {
+    pub fn note_wish(&mut self, wish: LinkLaneWishMessage) {
         if self.peer.is_none_or(|last| wish.number > last.number) {
             self.peer = Some(wish);
         }
@@ -348,7 +348,7 @@ impl LaneNumber {
     /// Wants one more lane because another one is silent, unless the most lanes are wanted already.
     fn add_substitute(&mut self, now: TimeNs) {
         if self.wanted() < self.terms.most {
-            let reason = LaneReason::SilentLane;
+            let reason = LaneNumberReason::SilentLane;
             self.push_extra(ExtraLane {
                 reason,
                 before: 0.0,
@@ -370,7 +370,7 @@ impl LaneNumber {
     /// before.
     fn take_last(&mut self) {
         self.extras.pop();
-        self.reason = self.extras.last().map_or(LaneReason::EarnsNothing, |lane| lane.reason);
+        self.reason = self.extras.last().map_or(LaneNumberReason::EarnsNothing, |lane| lane.reason);
     }
 
     /// Removes the last extra lane, and allows the next trial after the present pause.
@@ -395,7 +395,7 @@ impl LaneNumber {
     fn follow_absence(&mut self, now: TimeNs) {
         self.peer = None;
         let since = *self.absent_since.get_or_insert(now);
-        if self.extras.iter().any(|lane| lane.reason != LaneReason::SilentLane) {
+        if self.extras.iter().any(|lane| lane.reason != LaneNumberReason::SilentLane) {
             self.extras.clear();
             self.reason = self.terms.least_reason;
         }
@@ -412,7 +412,7 @@ impl LaneNumber {
     fn follow_silence(&mut self, sample: &LaneSample) {
         let from_last = self.extras.iter().rev();
         let substitutes =
-            from_last.take_while(|lane| lane.reason == LaneReason::SilentLane).count();
+            from_last.take_while(|lane| lane.reason == LaneNumberReason::SilentLane).count();
         let patience = sample.dead_path_time.ns().max(1);
         if self.terms.dials && sample.silence.ns() / patience >= 1 << substitutes {
             self.add_substitute(sample.now);
@@ -433,7 +433,7 @@ impl LaneNumber {
     /// Removes the last extra lane if it did not come up or has earned nothing for long.
     fn take_unneeded(&mut self, sample: &LaneSample) {
         let Some(last) = self.extras.last().copied() else { return };
-        if last.reason == LaneReason::SilentLane {
+        if last.reason == LaneNumberReason::SilentLane {
             return;
         }
         let patience = self.rounds(LANE_UP_ROUNDS, LANE_UP_TIME_MIN);
@@ -471,14 +471,14 @@ impl LaneNumber {
         let all_up = sample.up >= self.in_use();
         let Some(last) = self.extras.last_mut() else { return };
         let counts = rates.carried > 0.0 && 2.0 * rates.carried >= last.before;
-        if last.reason == LaneReason::SilentLane || !all_up || !counts {
+        if last.reason == LaneNumberReason::SilentLane || !all_up || !counts {
             return;
         }
         self.judged.push(rates.carried);
         if self.judged.len() < JUDGED_SPANS {
             return;
         }
-        let typical = median_lane_rate(self.judged.drain(..));
+        let typical = lane_number_median_rate(self.judged.drain(..));
         let gain = if last.is_trial { TRIAL_GAIN } else { KEPT_GAIN };
         if typical >= gain * last.before {
             (last.earned_at, last.is_trial) = (sample.now, false);
@@ -512,9 +512,9 @@ impl LaneNumber {
         self.full_spans = if is_full { self.full_spans + 1 } else { 0 };
         self.unfilled_spans = if is_unfilled { self.unfilled_spans + 1 } else { 0 };
         let reason = if self.full_spans as usize >= JUDGED_SPANS {
-            LaneReason::CoreFull
+            LaneNumberReason::CoreFull
         } else if self.unfilled_spans >= UNFILLED_SPANS {
-            LaneReason::MorePaths
+            LaneNumberReason::MorePaths
         } else {
             return;
         };
@@ -524,12 +524,12 @@ impl LaneNumber {
     /// Begins the trial of one lane more than are in use. Does nothing while a trial is under way,
     /// lanes are missing or silent, a lane of the peer is on trial, the most are in use, or the
     /// pause after the last lane is not over.
-    fn begin_trial(&mut self, reason: LaneReason, sample: &LaneSample) {
+    fn begin_trial(&mut self, reason: LaneNumberReason, sample: &LaneSample) {
         let in_use = self.in_use();
         let busy = self
             .extras
             .last()
-            .is_some_and(|lane| lane.is_trial || lane.reason == LaneReason::SilentLane);
+            .is_some_and(|lane| lane.is_trial || lane.reason == LaneNumberReason::SilentLane);
         let all_up = sample.up >= in_use;
         let waits_for_peer =
             in_use > self.wanted() && sample.now.since(self.measured_since) < PEER_TRIAL_TIME;
@@ -537,7 +537,7 @@ impl LaneNumber {
         if busy || waits_for_peer || !all_up || at_most || sample.now < self.retry_at {
             return;
         }
-        let (before, now) = (median_lane_rate(self.demand.iter().copied()), sample.now);
+        let (before, now) = (lane_number_median_rate(self.demand.iter().copied()), sample.now);
         let lane = ExtraLane { reason, before, is_trial: false, added_at: now, earned_at: now };
         // Lanes that only the peer wanted so far have to earn their place here too.
         while self.wanted() < in_use {
@@ -548,7 +548,7 @@ impl LaneNumber {
 }
 
 /// Returns the median of some rates of lanes, in bytes per second; 0 without any.
-fn median_lane_rate(rates: impl Iterator<Item = f64>) -> f64 {
+fn lane_number_median_rate(rates: impl Iterator<Item = f64>) -> f64 {
     let mut rates: Vec<f64> = rates.collect();
     rates.sort_by(f64::total_cmp);
     rates.get(rates.len() / 2).copied().unwrap_or(0.0)

@@ -214,7 +214,7 @@ fn a_proposal_lost_with_its_lane_is_repeated() {
         }
         world.messages.clear();
         for (one, other) in [(EAST, WEST), (WEST, EAST)] {
-            world.session(one).handle_lane_lost(other);
+            world.session(one).handle_connection_lane_lost(other);
         }
         world.run();
         world.post(RankId(0), 0, 100);

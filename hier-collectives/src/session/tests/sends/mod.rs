@@ -6,13 +6,13 @@ use super::world::*;
 use crate::descriptor::*;
 use crate::ids::*;
 use crate::post::*;
-use crate::send_series::SendSeries;
+use crate::sequence::SendSeries;
 use proptest::prelude::*;
 use units::Span;
 
 /// The number of a send.
 fn send(from: u32, tag: u16, place: u64) -> Sequence {
-    SendSeries { from: RankId(from), tag: Tag(tag) }.number_at(place)
+    SendSeries { from: RankId(from), tag: Tag(tag) }.sequence_at(place)
 }
 
 /// Two ranks, on one gateway or on two.

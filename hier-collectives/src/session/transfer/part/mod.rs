@@ -1,10 +1,12 @@
 //! The state of one part of a collective, segment by segment.
 
 mod block_table;
-mod segment;
+mod segment_state;
 
 use block_table::BlockTable;
-pub(super) use segment::{IncomingSegment, OutboundSegments, SegmentPayload, SegmentState};
+pub(super) use segment_state::{
+    IncomingSegmentState, OutboundSegments, SegmentPayload, SegmentState,
+};
 
 use crate::ids::{GatewayId, RankId, Sequence};
 use crate::parts::{BlockRanks, OperationPart};

@@ -1,6 +1,6 @@
 //! Both ends prove their names, or the handshake fails.
 
-use super::super::{check_gateway_identity, gateway_dns_name};
+use super::super::{check_gateway_identity, gateway_identity_dns_name};
 use super::*;
 use quinn::{ClientConfig, Connection, Endpoint, ServerConfig};
 use rustls::pki_types::CertificateDer;
@@ -19,7 +19,8 @@ async fn meet(
     let config = ClientConfig::new(dialler.client_config().expect("TLS"));
     let address = server.local_addr().expect("bound");
     let dial = async {
-        let connecting = client.connect_with(config, address, &gateway_dns_name(wanted, FABRIC));
+        let connecting =
+            client.connect_with(config, address, &gateway_identity_dns_name(wanted, FABRIC));
         let connection = connecting.expect("a valid name").await.map_err(|e| e.to_string())?;
         // A client's handshake ends before the server has checked its certificate.
         match connection.accept_uni().await {

@@ -1,7 +1,7 @@
 //! The cipher follows the CPUs of both ends.
 
 use super::super::credentials::GATEWAY_ALPN;
-use super::super::gateway_dns_name;
+use super::super::gateway_identity_dns_name;
 use super::*;
 use crate::wan::connect::tls::cipher_suites::tls_cipher_provider;
 use rustls::pki_types::ServerName;
@@ -18,7 +18,7 @@ fn agreed(dialler_has_aes: bool, acceptor_has_aes: bool) -> CipherSuite {
         west.acceptor_config(acceptor_has_aes),
     );
     let (client, server) = (Arc::new(client.expect("TLS")), Arc::new(server.expect("TLS")));
-    let name = ServerName::try_from(gateway_dns_name("west-0", FABRIC)).expect("a name");
+    let name = ServerName::try_from(gateway_identity_dns_name("west-0", FABRIC)).expect("a name");
     let client = quic::ClientConnection::new(client, quic::Version::V1, name, vec![]);
     let server = quic::ServerConnection::new(server, quic::Version::V1, vec![]);
     let mut client = quic::Connection::Client(client.expect("TLS"));

@@ -23,7 +23,7 @@ struct Pair {
     ends: [End; 2],
     lanes: BTreeMap<u16, Connection>,
     /// Wishes under way to each end, in any order.
-    wishes: [Vec<LaneWishMessage>; 2],
+    wishes: [Vec<LinkLaneWishMessage>; 2],
     told: [u64; 2],
 }
 
@@ -163,10 +163,10 @@ fn the_larger_wish_that_both_can_have_is_in_use() {
     assert_eq!(pair.ends.each_ref().map(|end| end.number.in_use()), [2, 1]);
     // The first wish of a gateway is the number with which it begins.
     (0..2).for_each(|_| pair.step(&Step::Wish { end: 1, which: 0 }));
-    assert_eq!(pair.ends[1].state(), (2, LaneReason::Peer));
-    pair.ends[0].number.note_wish(LaneWishMessage { number: 5, wanted: 3, most: 3 });
-    pair.ends[0].number.note_wish(LaneWishMessage { number: 4, wanted: 1, most: 3 });
-    assert_eq!(pair.ends[0].state(), (3, LaneReason::Peer), "an old wish has no effect");
-    pair.ends[0].number.note_wish(LaneWishMessage { number: 6, wanted: 1, most: 1 });
+    assert_eq!(pair.ends[1].state(), (2, LaneNumberReason::Peer));
+    pair.ends[0].number.note_wish(LinkLaneWishMessage { number: 5, wanted: 3, most: 3 });
+    pair.ends[0].number.note_wish(LinkLaneWishMessage { number: 4, wanted: 1, most: 3 });
+    assert_eq!(pair.ends[0].state(), (3, LaneNumberReason::Peer), "an old wish has no effect");
+    pair.ends[0].number.note_wish(LinkLaneWishMessage { number: 6, wanted: 1, most: 1 });
     assert_eq!(pair.ends[0].number.in_use(), 1, "the peer can have no more");
 }

@@ -9,7 +9,7 @@ const MB: f64 = 1e6;
 
 /// Returns the bounds of lanes with an RTT of 80 ms, at the end that dials.
 fn terms(least: u16, most: u16) -> LaneNumberTerms {
-    let (least_reason, rtt) = (LaneReason::Pinned, Span::from_ms(80));
+    let (least_reason, rtt) = (LaneNumberReason::Pinned, Span::from_ms(80));
     LaneNumberTerms { least, least_reason, most, dials: true, rtt }
 }
 
@@ -65,7 +65,7 @@ impl End {
         (self.sample.waiting, self.sample.busiest) = (true, busiest);
     }
 
-    fn state(&self) -> (u16, LaneReason) {
+    fn state(&self) -> (u16, LaneNumberReason) {
         (self.number.in_use(), self.number.reason())
     }
 }
@@ -75,10 +75,10 @@ fn one_lane_stays_while_the_link_is_filled() {
     let mut end = End::new(terms(1, 4));
     end.demand(0.8);
     end.pass(3000, |_| 95.0 * MB);
-    assert_eq!(end.state(), (1, LaneReason::Pinned));
+    assert_eq!(end.state(), (1, LaneNumberReason::Pinned));
     assert_eq!(
         end.number.wish(),
-        LaneWishMessage { number: 1, wanted: 1, most: 4 },
+        LinkLaneWishMessage { number: 1, wanted: 1, most: 4 },
         "nothing to tell"
     );
 }
@@ -90,9 +90,9 @@ fn a_lane_that_makes_more_pass_is_kept() {
     end.pass(10, |lanes| 30.0 * MB * f64::from(lanes));
     assert_eq!(end.state().0, 1, "one span was the first");
     end.pass(1, |lanes| 30.0 * MB * f64::from(lanes));
-    assert_eq!(end.state(), (2, LaneReason::CoreFull));
+    assert_eq!(end.state(), (2, LaneNumberReason::CoreFull));
     end.pass(200, |lanes| 30.0 * MB * f64::from(lanes.min(3)));
-    assert_eq!(end.state(), (3, LaneReason::CoreFull), "the fourth was tried in vain");
+    assert_eq!(end.state(), (3, LaneNumberReason::CoreFull), "the fourth was tried in vain");
     end.sample.busiest = 0.6;
     end.pass(1000, |lanes| 30.0 * MB * f64::from(lanes.min(3)));
     assert_eq!(end.state().0, 3, "each earns its place");
@@ -114,7 +114,7 @@ fn a_lane_that_is_not_needed_is_taken_away() {
     }
     assert!(end.state().0 > 1, "it earns its place in each step");
     end.pass(1000, |_| 10.0 * MB);
-    assert_eq!(end.state(), (1, LaneReason::EarnsNothing));
+    assert_eq!(end.state(), (1, LaneNumberReason::EarnsNothing));
 }
 
 #[test]
@@ -143,10 +143,10 @@ fn an_unfilled_link_has_another_path_tried() {
     end.pass(45, |lanes| 40.0 * MB * f64::from(lanes.min(2)));
     assert_eq!(end.state().0, 1, "congestion is over sooner");
     end.pass(10, |lanes| 40.0 * MB * f64::from(lanes.min(2)));
-    assert_eq!(end.state(), (2, LaneReason::MorePaths));
+    assert_eq!(end.state(), (2, LaneNumberReason::MorePaths));
     assert!(end.number.is_trying_path());
     end.pass(100, |lanes| 40.0 * MB * f64::from(lanes.min(2)));
-    assert_eq!(end.state(), (2, LaneReason::MorePaths), "the link is filled");
+    assert_eq!(end.state(), (2, LaneNumberReason::MorePaths), "the link is filled");
     assert!(!end.number.is_trying_path());
     let mut region = End::new(terms(1, 4));
     region.demand(0.3);
@@ -162,7 +162,7 @@ fn a_core_that_others_fill_is_no_reason() {
     end.pass(1000, |_| 0.5 * MB);
     assert_eq!(end.state().0, 1);
     end.pass(20, |_| 50.0 * MB);
-    assert_eq!(end.state(), (2, LaneReason::CoreFull), "the receiver's core fills too");
+    assert_eq!(end.state(), (2, LaneNumberReason::CoreFull), "the receiver's core fills too");
 }
 
 #[test]
@@ -174,23 +174,23 @@ fn a_silent_only_lane_is_replaced_at_once() {
         end.pass(1, |_| 0.0);
         end.state()
     };
-    assert_eq!(silent_for(&mut end, 600), (1, LaneReason::Pinned));
-    assert_eq!(silent_for(&mut end, 700), (2, LaneReason::SilentLane));
+    assert_eq!(silent_for(&mut end, 600), (1, LaneNumberReason::Pinned));
+    assert_eq!(silent_for(&mut end, 700), (2, LaneNumberReason::SilentLane));
     assert_eq!(silent_for(&mut end, 1200).0, 2, "it has to be dialled first");
     assert_eq!(silent_for(&mut end, 1300).0, 3);
     assert_eq!(silent_for(&mut end, 0).0, 2, "the only lane was heard before others came up");
-    assert_eq!(silent_for(&mut end, 0), (1, LaneReason::EarnsNothing));
+    assert_eq!(silent_for(&mut end, 0), (1, LaneNumberReason::EarnsNothing));
     assert_eq!(silent_for(&mut end, 700).0, 2);
     (end.sample.silence, end.up_max, end.dead) = (Span::ZERO, 3, 1);
     end.pass(600, |_| 50.0 * MB);
-    assert_eq!(end.state(), (2, LaneReason::SilentLane), "the first path is dead");
+    assert_eq!(end.state(), (2, LaneNumberReason::SilentLane), "the first path is dead");
     end.dead = 0;
     end.pass(45, |_| 50.0 * MB);
     assert_eq!(end.state().0, 2);
     end.pass(10, |_| 50.0 * MB);
-    assert_eq!(end.state(), (1, LaneReason::EarnsNothing));
+    assert_eq!(end.state(), (1, LaneNumberReason::EarnsNothing));
     let mut acceptor = End::new(LaneNumberTerms { dials: false, ..terms(1, 4) });
-    assert_eq!(silent_for(&mut acceptor, 5000), (1, LaneReason::Pinned), "it cannot dial");
+    assert_eq!(silent_for(&mut acceptor, 5000), (1, LaneNumberReason::Pinned), "it cannot dial");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_lane_that_does_not_come_up_is_given_up() {
     end.pass(20, |_| 50.0 * MB);
     assert_eq!(end.state().0, 2);
     end.pass(100, |_| 50.0 * MB);
-    assert_eq!(end.state(), (1, LaneReason::EarnsNothing));
+    assert_eq!(end.state(), (1, LaneNumberReason::EarnsNothing));
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn the_number_stays_between_least_and_most() {
     let mut end = End::new(terms(4, 4));
     end.demand(1.0);
     end.pass(1000, |_| 50.0 * MB);
-    assert_eq!(end.state(), (4, LaneReason::Pinned));
+    assert_eq!(end.state(), (4, LaneNumberReason::Pinned));
     end.sample.waiting = false;
     end.pass(1000, |_| 0.0);
     assert_eq!(end.state().0, 4);
@@ -235,11 +235,11 @@ fn the_number_stays_between_least_and_most() {
 fn a_trial_of_the_peer_is_awaited() {
     let mut end = End::new(terms(1, 4));
     end.demand(1.0);
-    end.number.note_wish(LaneWishMessage { number: 2, wanted: 2, most: 4 });
+    end.number.note_wish(LinkLaneWishMessage { number: 2, wanted: 2, most: 4 });
     end.pass(99, |lanes| 30.0 * MB * f64::from(lanes));
-    assert_eq!(end.state(), (2, LaneReason::Peer));
+    assert_eq!(end.state(), (2, LaneNumberReason::Peer));
     end.pass(10, |lanes| 30.0 * MB * f64::from(lanes));
-    assert_eq!(end.state(), (3, LaneReason::CoreFull), "two still fill the core here");
+    assert_eq!(end.state(), (3, LaneNumberReason::CoreFull), "two still fill the core here");
 }
 
 /// The trial of a second lane was over while the path of the first had died.
@@ -248,7 +248,7 @@ fn the_only_lane_that_is_up_is_in_use() {
     let mut end = End::new(terms(1, 4));
     (end.up_max, end.dead) = (2, 1);
     end.pass(2, |_| 50.0 * MB);
-    assert_eq!(end.state(), (2, LaneReason::SilentLane));
+    assert_eq!(end.state(), (2, LaneNumberReason::SilentLane));
     end.pass(1000, |_| 50.0 * MB);
     assert_eq!(end.state().0, 2);
 }

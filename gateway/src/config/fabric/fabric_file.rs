@@ -1,0 +1,173 @@
+//! A checked fabric file, and the addresses at which its gateways reach each other.
+
+use super::entry::GatewayAddresses;
+use super::fabric_tables::{FabricTables, read_fabric_tables};
+use super::keys;
+use crate::config::config_faults::ConfigFaults;
+use crate::config::config_source::{self, ConfigSource};
+use crate::config::section::read_root_section;
+use crate::wan::connect::lane_addresses::LaneAddresses;
+use crate::wan::link::controller_policy::LinkPolicies;
+use hier_collectives::ids::GatewayId;
+use hier_collectives::topology::{Fabric, Quorum};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// A fabric, the addresses of its gateways, and the policies of its links.
+#[derive(Debug, Clone)]
+pub struct FabricFile {
+    path: PathBuf,
+    fabric: Fabric,
+    addresses: Vec<GatewayAddresses>,
+    mtu_pinned: bool,
+    policies: LinkPolicies,
+    /// The spelling of each value, by key path, to name the keys that another reading changes.
+    spelled_values: BTreeMap<String, String>,
+}
+
+/// Two readings are equal where they have one path and one meaning, however values are spelled.
+impl PartialEq for FabricFile {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { path, fabric, addresses, mtu_pinned, policies, spelled_values: _ } = self;
+        (path, fabric, addresses) == (&other.path, &other.fabric, &other.addresses)
+            && (mtu_pinned, policies) == (&other.mtu_pinned, &other.policies)
+    }
+}
+
+impl FabricFile {
+    /// Reads and checks a fabric file.
+    ///
+    /// # Errors
+    /// Every fault of the file.
+    pub fn load(path: &Path) -> Result<Self, ConfigFaults> {
+        let text = config_source::read_config_source(path)?;
+        Self::parse(path, &text)
+    }
+
+    /// Checks the text of a fabric file; `path` names the file in faults.
+    ///
+    /// # Errors
+    /// Every fault of the text.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigFaults> {
+        let has_key = |key| config_source::config_source_has_root_key(text, key);
+        if has_key("fabric") && has_key("gateway") {
+            return Err(ConfigFaults::file_of_other_kind(path, "region", "fabric"));
+        }
+        let source = ConfigSource::new(path, text);
+        let FabricTables { fabric, mut addresses, mtu_pinned, policies } =
+            read_root_section(&source, &keys::FABRIC_FILE_TABLE, read_fabric_tables)?;
+        let of_gateway = |id| addresses.remove(&fabric.gateway(id).name).unwrap_or_default();
+        let addresses = fabric.gateway_ids().map(of_gateway).collect();
+        let (path, spelled_values) = (path.to_owned(), source.spelled_values());
+        Ok(Self { path, fabric, addresses, mtu_pinned, policies, spelled_values })
+    }
+
+    /// Returns the key paths whose values differ between two readings, such as
+    /// `link.east-west.rate`; none where both readings have one meaning.
+    pub fn changed_keys(&self, other: &Self) -> Vec<String> {
+        if self == other {
+            return Vec::new();
+        }
+        let (old, new) = (&self.spelled_values, &other.spelled_values);
+        let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+        keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).cloned().collect()
+    }
+
+    /// Returns the path of the file that the fabric was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the fabric that the file describes, valid by construction.
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// Returns the WAN address of a gateway's first lane; `None` without a WAN port.
+    pub fn address(&self, gateway: GatewayId) -> Option<SocketAddr> {
+        self.lane_addresses(gateway).map(LaneAddresses::first)
+    }
+
+    /// Returns the WAN addresses of a gateway's lanes; `None` without a WAN port.
+    pub fn lane_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
+        self.addresses.get(usize::from(gateway.0))?.wan.as_ref()
+    }
+
+    /// Returns the LAN addresses at which the other gateways of its region reach a gateway's lanes,
+    /// if given.
+    pub fn lan_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
+        self.addresses.get(usize::from(gateway.0))?.lan.as_ref()
+    }
+
+    /// Returns the address at which gateway `one` reaches the first lane of gateway `other` in its
+    /// region: `lan` when both gateways have one, else `wan` when both have one.
+    pub fn address_within_region(&self, one: GatewayId, other: GatewayId) -> Option<SocketAddr> {
+        let lan = self.lan_addresses(other).filter(|_| self.lan_addresses(one).is_some());
+        let port = || self.lane_addresses(other).filter(|_| self.lane_addresses(one).is_some());
+        lan.or_else(port).map(LaneAddresses::first)
+    }
+
+    /// Counts the networks on which a gateway has lanes, from 0 to 2: the WAN and the LAN, each
+    /// when the gateway has a peer there.
+    pub fn count_lane_networks(&self, me: GatewayId) -> usize {
+        let fabric = &self.fabric;
+        let on_both = |of: &dyn Fn(GatewayId) -> bool, other| of(me) && of(other);
+        let (at_port, on_lan) =
+            (|id| self.lane_addresses(id).is_some(), |id| self.lan_addresses(id).is_some());
+        let region = |id| fabric.gateway(id).region;
+        let over_lan = |id| region(id) == region(me) && on_both(&on_lan, id);
+        let over_port = |id| {
+            let joined = region(id) == region(me) || fabric.link(region(me), region(id)).is_some();
+            joined && on_both(&at_port, id) && !over_lan(id)
+        };
+        let others = || fabric.gateway_ids().filter(|id| *id != me);
+        usize::from(others().any(over_port)) + usize::from(others().any(over_lan))
+    }
+
+    /// Returns whether the file gives the MTU. Otherwise lanes probe for the largest packet that
+    /// arrives.
+    pub fn mtu_pinned(&self) -> bool {
+        self.mtu_pinned
+    }
+
+    /// Returns the rate schedules and congestion controllers of the links.
+    pub fn policies(&self) -> &LinkPolicies {
+        &self.policies
+    }
+
+    /// Returns the SHA-256 of the parts on which all gateways must agree: the fabric's name and
+    /// MTU, names of regions and gateways, ranks, which gateways have a WAN port, which regions are
+    /// linked, and the quorum. Addresses and rates may differ. The text is that of docs/protocol.md section 1.
+    pub fn identity(&self) -> [u8; 32] {
+        let mut text =
+            format!("landbridge fabric 1\n{} {}\n", self.fabric.name(), self.fabric.mtu());
+        for region in self.fabric.regions() {
+            text.push_str(&format!("region {}\n", region.name));
+            for id in region.gateways.clone().map(GatewayId) {
+                let gateway = self.fabric.gateway(id);
+                let (ranks, wan) = (&gateway.ranks, gateway.wan.is_some());
+                let line = format!("{} {} {} {wan}\n", gateway.name, ranks.start, ranks.end);
+                text.push_str(&line);
+            }
+        }
+        for link in self.fabric.links() {
+            let ends = [link.a, link.b].map(|end| &*self.fabric.region(end).name);
+            text.push_str(&format!("link {} {}\n", ends[0], ends[1]));
+        }
+        match self.fabric.quorum() {
+            // Fabrics without the key keep the identity that they had before there was one.
+            Quorum::All => {}
+            Quorum::Count(least) => text.push_str(&format!("quorum {least}\n")),
+            Quorum::Named(named) => {
+                for id in named {
+                    text.push_str(&format!("quorum {}\n", self.fabric.region(*id).name));
+                }
+            }
+        }
+        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        bytes
+    }
+}

@@ -1,0 +1,114 @@
+//! A checked region file: the gateways of one region on their hosts, and the jobs they serve.
+
+use super::keys;
+use super::region_tables::{GatewayConfig, JobConfig, RegionTables, read_region_tables};
+use crate::config::config_faults::ConfigFaults;
+use crate::config::config_source::{self, ConfigSource};
+use crate::config::fabric::FabricFile;
+use crate::config::section::read_root_section;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use units::ByteCount;
+
+/// One region's gateways and jobs, with the fabric.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RegionFile {
+    path: PathBuf,
+    fabric: FabricFile,
+    gateways: BTreeMap<String, GatewayConfig>,
+    jobs: BTreeMap<String, JobConfig>,
+}
+
+impl RegionFile {
+    /// Reads and checks a region file and the fabric that it names.
+    ///
+    /// # Errors
+    /// Every fault of both files.
+    pub fn load(path: &Path) -> Result<Self, ConfigFaults> {
+        let text = config_source::read_config_source(path)?;
+        Self::parse(path, &text)
+    }
+
+    /// Checks the text of a region file; relative paths in it start at the folder of `path`.
+    ///
+    /// # Errors
+    /// Every fault of the text and of the fabric that it names.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigFaults> {
+        if config_source::config_source_has_root_key(text, "region") {
+            return Err(ConfigFaults::file_of_other_kind(path, "fabric", "region"));
+        }
+        let source = ConfigSource::new(path, text);
+        let RegionTables { fabric, gateways, jobs } =
+            read_root_section(&source, &keys::REGION_FILE_TABLE, read_region_tables)?;
+        Ok(Self { path: path.to_owned(), fabric, gateways, jobs })
+    }
+
+    /// Returns the path of the file that the region was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the fabric file that the region file names, read and checked.
+    pub fn fabric(&self) -> &FabricFile {
+        &self.fabric
+    }
+
+    /// Iterates over the gateways of this file, in name order; at least one, all of one region.
+    pub fn gateways(&self) -> impl Iterator<Item = &GatewayConfig> {
+        self.gateways.values()
+    }
+
+    /// Iterates over the jobs that may attach, in name order; at least one.
+    pub fn jobs(&self) -> impl Iterator<Item = &JobConfig> {
+        self.jobs.values()
+    }
+
+    /// Returns the memory that the arenas of all jobs may take at a gateway.
+    pub fn arenas_memory(&self) -> ByteCount {
+        let jobs = self.jobs().map(|job| job.memory.get());
+        ByteCount::new(jobs.fold(0, u64::saturating_add))
+    }
+
+    /// Returns the gateway named `name`, or the only one of the file when `name` is `None`.
+    ///
+    /// # Errors
+    /// There is no such gateway, or there are several and `name` is `None`.
+    pub fn gateway(&self, name: Option<&str>) -> Result<&GatewayConfig, GatewayChoiceError> {
+        let names = || self.gateways.keys().cloned().collect::<Vec<_>>().join(", ");
+        let file = || self.path.clone();
+        match name {
+            Some(name) => self.gateways.get(name).ok_or_else(|| GatewayChoiceError::Unknown {
+                file: file(),
+                name: name.to_owned(),
+                known: names(),
+            }),
+            None => match self.gateways.values().collect::<Vec<_>>().as_slice() {
+                [only] => Ok(only),
+                _ => Err(GatewayChoiceError::Several { file: file(), known: names() }),
+            },
+        }
+    }
+}
+
+/// Why no gateway of a region file was chosen. The caller's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GatewayChoiceError {
+    /// A name that the file does not have.
+    #[error("{} has no gateway `{name}`; it has: {known}", file.display())]
+    Unknown {
+        /// The region file.
+        file: PathBuf,
+        /// The name given.
+        name: String,
+        /// The names it has.
+        known: String,
+    },
+    /// No name where the file has several.
+    #[error("{} has several gateways; choose one with --gateway: {known}", file.display())]
+    Several {
+        /// The region file.
+        file: PathBuf,
+        /// The names it has.
+        known: String,
+    },
+}

@@ -1,0 +1,115 @@
+//! Jobs that come, go or change while the gateway runs, here and at other gateways.
+//!
+//! The event loop calls it when the daemon has read the region file again, and for messages of
+//! other gateways about their jobs. Each gateway introduces its jobs to all others, so that each
+//! knows in which jobs their files differ.
+
+use super::engine_task::Engine;
+use super::job::Job;
+use super::peer_jobs::{DifferingJob, PeerJob};
+use crate::events::{JobSession, JobsUpdate};
+use crate::observe::status::JobDifference;
+use hier_collectives::ids::{BootId, GatewayId, GroupId};
+use hier_collectives::session::PeerError;
+use hier_collectives::wire::{JobFacts, Message};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tracing::info;
+use units::TimeNs;
+
+impl Engine {
+    /// Replaces the jobs by those of the region file, unless the gateway drains. A new job gets a
+    /// session, and those that stay get their new shares of memory and links. A removed job keeps
+    /// its session without ranks.
+    pub(super) fn update_jobs(&mut self, update: JobsUpdate, now: TimeNs) {
+        let JobsUpdate { jobs, restart_needed } = update;
+        if self.draining.is_some() {
+            return info!("the jobs of the region file are not taken up: the gateway shuts down");
+        }
+        let listed: BTreeSet<GroupId> = jobs.iter().map(|job| GroupId::of_job(&job.name)).collect();
+        for job in self.jobs.values_mut() {
+            job.removed = !listed.contains(&job.id());
+        }
+        for job in jobs {
+            match self.jobs.get_mut(&GroupId::of_job(&job.name)) {
+                Some(known) => {
+                    known.facts = job.facts;
+                    known.set_share(job.config.partials, job.config.one_in);
+                }
+                None => self.add_job(job, now),
+            }
+        }
+        self.restart_needed = restart_needed;
+        self.introduce_jobs();
+    }
+
+    /// Records that another gateway serves a job, and answers if this one does not.
+    ///
+    /// # Errors
+    /// [`PeerError::NotYours`]: the name is not that of the group.
+    pub(super) fn handle_job_change(
+        &mut self,
+        from: GatewayId,
+        boot: BootId,
+        group: GroupId,
+        facts: JobFacts,
+    ) -> Result<(), PeerError> {
+        if facts.group() != group {
+            return Err(PeerError::NotYours("the name of another job"));
+        }
+        self.peer_jobs.note_job(from, boot, group, PeerJob::Served(facts));
+        if self.jobs.get(&group).is_none_or(|job| job.removed) {
+            let answer = Message::Unserved { boot: self.boot };
+            self.shared.peers.send_job_message(from, group, &answer);
+        }
+        Ok(())
+    }
+
+    /// Returns the jobs in whose region files this gateway differs from others that it can reach,
+    /// for the status.
+    pub(super) fn job_differences(&self) -> Vec<JobDifference> {
+        let served = self.jobs.values().filter(|job| !job.removed);
+        let own = served.map(|job| (job.id(), &job.facts)).collect();
+        let found = self.peer_jobs.differences(&own).into_iter();
+        let found =
+            found.filter(|differing| self.shared.peers.has_connection_route(differing.gateway));
+        let named = found.map(|DifferingJob { gateway, job, kind }| {
+            let gateway = self.fabric.gateway(gateway).name.clone();
+            JobDifference { job, gateway, kind }
+        });
+        named.collect()
+    }
+
+    /// Tells all other gateways which jobs this one serves, and which it serves no more.
+    fn introduce_jobs(&self) {
+        let others = self.fabric.gateway_ids().filter(|id| *id != self.me);
+        for to in others {
+            for job in self.jobs.values() {
+                self.shared.peers.send_job_message(to, job.id(), &job.introduction());
+            }
+        }
+    }
+
+    /// Begins the session of a new job, which meets the gateways that are reached by now.
+    fn add_job(&mut self, job: JobSession, now: TimeNs) {
+        let mut job = Job::of_session(job, &self.fabric, self.me, &self.metrics);
+        info!(job = %job.name, "job {}: added", job.name);
+        let graph = Arc::clone(self.shared.peers.connection_graph());
+        match &self.terms {
+            None => {
+                job.world.session.handle_start(now);
+                job.world.session.handle_connections_before_start(&graph, now);
+            }
+            Some(terms) => {
+                job.await_first_term();
+                if let Some(term) = terms.term() {
+                    job.enter_term(term, &graph, &self.shared, now);
+                }
+            }
+        }
+        job.store.handle_connections(now);
+        job.stragglers.set_connections(&graph);
+        job.perform_actions(&self.shared);
+        self.jobs.insert(job.id(), job);
+    }
+}

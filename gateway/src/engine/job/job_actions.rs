@@ -1,0 +1,104 @@
+//! Performs the actions that the sessions of a job's groups and its store ask for.
+//!
+//! Messages and segments go to peers, events to trainers' tasks. Long reductions and copies run on
+//! the compute threads, short ones here. Plans over measured links are made on a blocking thread.
+//! Each of them reports back with an event (`group_session`). Actions that concern the whole job are done
+//! here.
+
+use super::Job;
+use super::engine_shared::EngineShared;
+use super::group_session::JobAction;
+use hier_collectives::ids::{GatewayId, GroupId};
+use hier_collectives::post::RankEvent;
+use hier_collectives::session::SessionNote;
+use hier_collectives::store::{StoreAction, StoreCaller};
+use hier_collectives::wire::Message;
+
+impl Job {
+    /// Performs every action that the store and the sessions of the job and of its touched groups
+    /// ask for, and frees groups that all have left.
+    pub fn perform_actions(&mut self, shared: &EngineShared) {
+        self.touched.insert(self.world.id);
+        while let Some(id) = self.touched.pop_first() {
+            while self.perform_next_action(id, shared) {}
+            self.free_group_if_left(id, shared.host.now());
+            self.free_part_if_over(id);
+            self.note_deadline(id);
+        }
+        self.perform_store_actions(shared);
+    }
+
+    /// Performs every action that the job's store asks for: messages to gateways, answers to ranks.
+    fn perform_store_actions(&mut self, shared: &EngineShared) {
+        while let Some(action) = self.store.poll_action() {
+            match action {
+                StoreAction::Message { to, message } => {
+                    let message = Message::Store(Box::new(message));
+                    shared.peers.send_job_message(to, self.world.id, &message);
+                }
+                StoreAction::Answer { caller, answer } => {
+                    let StoreCaller { attachment, number } = caller;
+                    let event = RankEvent::StoreAnswered { number, answer };
+                    self.ranks.notify_attachment(attachment, event);
+                }
+            }
+        }
+    }
+
+    /// Performs the next action of a group's session; returns whether there was one.
+    fn perform_next_action(&mut self, id: GroupId, shared: &EngineShared) -> bool {
+        let Some(group) = self.untouched_group(id) else { return false };
+        let action = group.session.poll_action();
+        let is_any = action.is_some();
+        let of_job = action.and_then(|action| group.perform_action(action, shared));
+        let now = group.buffers.scratch_bytes();
+        let before = std::mem::replace(&mut group.counted_scratch_bytes, now);
+        self.scratch_bytes = self.scratch_bytes + now - before;
+        self.metrics.set_scratch_bytes(self.scratch_bytes);
+        match of_job {
+            Some(JobAction::Introduce(to)) => self.introduce_group(id, to, shared),
+            Some(JobAction::Notify(rank, event)) => self.ranks.notify(rank, id, event),
+            Some(JobAction::Note(note)) => self.perform_session_note_action(id, note, shared),
+            None => {}
+        }
+        is_any
+    }
+
+    /// Sends gateway `to` the messages by which it learns of a group of this job, or that this
+    /// gateway serves the job.
+    pub(super) fn introduce_group(&self, id: GroupId, to: GatewayId, shared: &EngineShared) {
+        let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
+        let (of, messages) = match membership {
+            Some(membership) => (id, membership.introduction()),
+            None => (self.world.id, vec![self.introduction()]),
+        };
+        for message in messages {
+            shared.peers.send_group_message(to, (self.world.id, of), &message);
+        }
+    }
+
+    /// Acts on a fact that a group's session noted: ends counted groups, divides link rates by a
+    /// new plan, and logs.
+    fn perform_session_note_action(
+        &mut self,
+        id: GroupId,
+        note: SessionNote,
+        shared: &EngineShared,
+    ) {
+        let now = shared.host.now();
+        if matches!(note, SessionNote::EpochBegan { .. } | SessionNote::EpochEnded { .. }) {
+            self.end_counted_groups(id, shared, now);
+        }
+        if !self.is_world(id) {
+            return self.report_group_note(id, note, now);
+        }
+        let another =
+            matches!(note, SessionNote::EpochBegan { .. } | SessionNote::PlanChanged { .. });
+        // The world of some ranks keeps the division that the plan of all has made.
+        if let Some(plan) = self.world.session.plan().filter(|_| another && id == self.world.id) {
+            shared.peers.divide_traffic_rates(id, plan);
+        }
+        let bound = shared.bound.get().filter(|_| id == self.world.id);
+        self.report_note(note, bound, now);
+    }
+}

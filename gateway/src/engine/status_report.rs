@@ -1,0 +1,209 @@
+//! The engine's status, for the status server and `landbridge status`.
+
+use super::engine_task::Engine;
+use super::job::Job;
+use super::job::report::awaited_ranks_in_job_report;
+use crate::observe::readiness::judge_readiness;
+use crate::observe::status::{
+    CollectiveReport, CollectiveState, CommitReport, DrainReport, EpochPlanReport, GatewayReport,
+    JobReport, LinkReport, PeerReport, PeerState, RankReport,
+};
+use crate::wan::link::capacity::LinkCapacity;
+use hier_collectives::ids::{GatewayId, RankId, RegionId};
+use hier_collectives::session::{self, SessionStatus};
+use hier_collectives::topology::Link;
+use std::collections::{BTreeMap, BTreeSet};
+use units::{BitRate, TimeNs};
+
+impl Engine {
+    /// Returns the status of the gateway at this moment, with all peers, links and jobs.
+    pub(super) fn gateway_status_report(&self) -> GatewayReport {
+        let me = self.fabric.gateway(self.me);
+        let sessions: Vec<_> = self.jobs.values().map(|job| job.current_world().status()).collect();
+        let ready = |id| {
+            let in_all = |s: &SessionStatus| s.peers.iter().any(|p| p.gateway == id && p.ready);
+            let mut served = self.jobs.values().zip(&sessions).filter(|(job, _)| !job.removed);
+            served.all(|(_, status)| in_all(status))
+        };
+        let peers = self.shared.peers.peer_ids();
+        let mut jobs: Vec<JobReport> = self
+            .jobs
+            .values()
+            .zip(&sessions)
+            .map(|(job, status)| self.job_status_report(job, status))
+            .collect();
+        jobs.sort_by(|a, b| a.job.cmp(&b.job));
+        let ours = self.fabric.links().iter();
+        let ours = ours.filter(|link| link.a == me.region || link.b == me.region);
+        let mut report = GatewayReport {
+            gateway: me.name.clone(),
+            region: self.fabric.region(me.region).name.clone(),
+            program_version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: self.shared.host.now().since(self.started).as_secs_f64(),
+            fabric: self.fabric.name().to_owned(),
+            fabric_identity: self.identity.iter().map(|byte| format!("{byte:02x}")).collect(),
+            problems: Vec::new(),
+            attach: None,
+            peers: peers.map(|id| self.peer_status_report(id, ready(id))).collect(),
+            links: ours.map(|link| self.link_status_report(link)).collect(),
+            links_down: self.outages.reports(
+                &self.fabric,
+                self.shared.peers.connection_graph(),
+                self.shared.host.now(),
+            ),
+            jobs,
+            job_differences: self.job_differences(),
+            lost_log_lines: self.metrics.lost_log_lines.get(),
+            socket_problem: None,
+            restart_needed: self.restart_needed.clone(),
+            file_faults: self.file_faults.values().flatten().cloned().collect(),
+        };
+        report.problems = judge_readiness(&report);
+        report
+    }
+
+    /// Returns the state of a peer and its lanes; `ready` says whether all jobs have it in their
+    /// epoch.
+    fn peer_status_report(&self, id: GatewayId, ready: bool) -> PeerReport {
+        let view = self.shared.peers.peer_view(id);
+        let state = match (view.lanes_up, ready) {
+            (0, _) => PeerState::Connecting,
+            (_, false) => PeerState::Meeting,
+            (up, true) if up == view.lanes => PeerState::Up,
+            (_, true) => PeerState::Degraded,
+        };
+        let gateway = self.fabric.gateway(id);
+        PeerReport {
+            gateway: gateway.name.clone(),
+            region: self.fabric.region(gateway.region).name.clone(),
+            state,
+            lanes_up: view.lanes_up,
+            lanes: view.lanes,
+            lanes_most: view.lanes_most,
+            lanes_reason: view.lanes_reason.to_owned(),
+            rtt_ms: view.rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
+            sent_bytes: view.sent_bytes,
+            received_bytes: view.received_bytes,
+            lost_packets: view.lost_packets,
+            loss: view.loss,
+            loss_alarm: view.loss_alarm,
+            problem: view.problem,
+            remedy: view.remedy,
+            silent_ports: view.silent_ports,
+            path_mtu: view.path_mtu,
+            mtu: view.mtu,
+            shared: view.shared,
+        }
+    }
+
+    /// Returns a link of this region as configured, limited and measured.
+    pub(super) fn link_status_report(&self, link: &Link) -> LinkReport {
+        let limits = self.links.effective_limit((link.a, link.b), self.shared.host.unix_seconds());
+        let here = self.fabric.gateway(self.me).region;
+        let there = if link.a == here { link.b } else { link.a };
+        let measured = self
+            .shared
+            .peers
+            .traffic_link_capacities(there)
+            .filter_map(LinkCapacity::reduced_rate)
+            .min();
+        let effective = limits.as_ref().map_or(link.rate, |limits| limits.effective);
+        let effective = measured.map_or(effective, |measured| measured.min(effective));
+        let scheduled = limits.as_ref().and_then(|limits| limits.scheduled);
+        let operator = limits.and_then(|limits| limits.operator);
+        LinkReport {
+            between: [link.a, link.b].map(|region| self.fabric.region(region).name.clone()),
+            rate_bits_per_second: link.rate.bits_per_second(),
+            scheduled_bits_per_second: scheduled.map(BitRate::bits_per_second),
+            operator_bits_per_second: operator.map(|(rate, _)| rate.bits_per_second()),
+            operator_gateway: operator.map(|(_, at)| self.fabric.gateway(at).name.clone()),
+            measured_bits_per_second: measured.map(BitRate::bits_per_second),
+            effective_bits_per_second: effective.bits_per_second(),
+            rtt_ms: link.rtt.as_secs_f64() * 1000.0,
+            loss: link.loss.as_f64(),
+        }
+    }
+
+    /// Returns the state of a job: epoch, plan, ranks, collectives and commits.
+    fn job_status_report(&self, job: &Job, session: &SessionStatus) -> JobReport {
+        let now = self.shared.host.now();
+        let shown = session.collectives.iter().filter(|c| c.state != "failed");
+        let speeds: BTreeMap<RankId, f64> = job.stragglers.detection.speeds().collect();
+        let rank = |(rank, attached): &(RankId, bool)| RankReport {
+            rank: rank.0,
+            attached: *attached,
+            samples_per_second: speeds.get(rank).copied(),
+        };
+        JobReport {
+            job: job.name.clone(),
+            epoch: session.plan.is_some().then_some(session.epoch.0),
+            plan: session.plan.as_ref().map(|plan| EpochPlanReport {
+                algorithm: plan.algorithm.name().to_owned(),
+                reason: plan.reason.clone(),
+                hash: format!("{:016x}", plan.encoding_hash()),
+            }),
+            ranks: session.ranks.iter().map(rank).collect(),
+            straggler: job.stragglers.current_straggler(now),
+            completed_seconds_ago: job.stragglers.seconds_since_completed(now),
+            totals: job.totals.report(),
+            incidents: job.incidents.report(now),
+            groups: job.group_count() as u64,
+            collectives: shown.filter_map(|c| collective_status_report(c, now)).collect(),
+            commits: session
+                .commits
+                .iter()
+                .map(|commit| self.commit_status_report(commit, now))
+                .collect(),
+            removed: job.removed,
+            draining: session.draining.as_ref().map(|drain| drain_status_report(drain, now)),
+        }
+    }
+
+    /// Returns the status of a commit that has no answer yet.
+    fn commit_status_report(&self, commit: &session::CommitStatus, now: TimeNs) -> CommitReport {
+        let region = |id: &GatewayId| self.fabric.gateway(*id).region;
+        let regions: BTreeSet<RegionId> = commit.awaited_gateways.iter().map(region).collect();
+        CommitReport {
+            rank: commit.rank.0,
+            step: commit.step.0,
+            awaited: regions.into_iter().map(|id| self.fabric.region(id).name.clone()).collect(),
+            seconds: now.since(commit.begun).as_secs_f64(),
+        }
+    }
+}
+
+/// Reports a session's drain for the status: what the gateway still finishes, and the time left.
+fn drain_status_report(drain: &session::DrainStatus, now: TimeNs) -> DrainReport {
+    DrainReport {
+        seconds_left: drain.until.since(now).as_secs_f64(),
+        collectives: drain.collectives.iter().map(|sequence| sequence.0).collect(),
+        uncommitted: drain.uncommitted.iter().map(|rank| rank.0).collect(),
+    }
+}
+
+/// Returns the state of a collective under way; `None` while its operation is unknown.
+fn collective_status_report(
+    collective: &session::CollectiveStatus,
+    now: TimeNs,
+) -> Option<CollectiveReport> {
+    let descriptor = collective.descriptor?;
+    let mut awaited: Vec<u32> =
+        awaited_ranks_in_job_report(collective).iter().map(|rank| rank.0).collect();
+    let state = match collective.state {
+        "running" if awaited.is_empty() => CollectiveState::Running,
+        "ready" => CollectiveState::Settling,
+        _ => CollectiveState::Awaiting,
+    };
+    if state == CollectiveState::Settling {
+        awaited.clear();
+    }
+    Some(CollectiveReport {
+        sequence: collective.sequence.0,
+        op: descriptor.name().to_owned(),
+        dtype: descriptor.dtype.to_string(),
+        bytes: descriptor.bytes(),
+        state,
+        awaited,
+        seconds: now.since(collective.begun).as_secs_f64(),
+    })
+}

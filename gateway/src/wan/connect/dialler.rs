@@ -1,0 +1,257 @@
+//! Dialling: of two gateways the first by name dials the other's lanes, again after each failure.
+//!
+//! Each lane that the two may have gets a task, on the lane's thread, until shutdown. The task waits
+//! without cost while its lane is not in use. Attempts of which nothing is heard go on without a pause, however
+//! long a peer is away, so that it is met about a second after its return.
+
+use super::handshake::handshake_timeout;
+use super::lane_connection::{ConnectionOrigin, EstablishedConnection, serve_lane_connection};
+use super::packet_size::PacketSize;
+use super::quic_config::quic_transport_config;
+use super::tls;
+use crate::events::Event;
+use crate::log_throttle::LogThrottle;
+use crate::wan::lane_spec::LaneSpec;
+use crate::wan::peer_link::PeerLink;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use units::Span;
+
+/// 1 s, or [`DIAL_REPEAT_ROUNDS`] if that is longer: while nothing is heard of a peer, a lane dials it
+/// anew so often. QUIC doubles the time between the packets of one attempt, so an attempt alone finds
+/// a peer that starts again after up to half of its own age.
+/// Tested by `gateways_are_back_soon_after_ten_minutes`.
+const DIAL_REPEAT_MIN: Span = Span::from_secs(1);
+/// 2 round trips of the link: time enough for the answer to an attempt before the next.
+const DIAL_REPEAT_ROUNDS: u64 = 2;
+/// 2 s without any answer: a lane says that it hears nothing. Gateways that are started one after the
+/// other are connected sooner.
+const SILENCE_TOLD_AFTER: Span = Span::from_secs(2);
+/// 100 ms: the first pause between attempts to connect a lane to a peer, a chosen value; each next
+/// pause is twice as long.
+/// Tested by `only_a_lane_that_stood_resets_the_backoff`.
+const DIAL_BACKOFF_MIN: Span = Span::from_ms(100);
+/// 5 s: the longest pause between attempts to connect a lane to a peer, a chosen value. A
+/// connection with an accepted hello that lasted longer resets the pause.
+const DIAL_BACKOFF_MAX: Span = Span::from_secs(5);
+
+/// A lane's connection to one peer, to be dialled while the lane is in use.
+pub(super) struct Dialler {
+    pub spec: Arc<LaneSpec>,
+    pub lane: u16,
+    pub endpoint: quinn::Endpoint,
+    pub peer: Arc<PeerLink>,
+    pub packets: PacketSize,
+}
+
+impl Dialler {
+    /// Dials the peer and serves the connection, again and again until shutdown, while the lane is
+    /// in use.
+    pub async fn dial_until_shutdown(self) {
+        let Self { spec, lane, peer, .. } = &self;
+        let mut lanes = peer.lanes.subscribe();
+        let mut backoff = DialBackoff::default();
+        let refusals = LogThrottle::default();
+        loop {
+            let needed = async { lanes.wait_for(|in_use| lane < in_use).await.map(|_| ()) };
+            tokio::select! {
+                biased;
+                () = spec.shutdown.cancelled() => return,
+                _ = needed => {}
+            }
+            let began = spec.host.now();
+            let answer = self.dial_until_answered().await;
+            let answered = spec.host.now();
+            if answered.since(began) > DIAL_BACKOFF_MAX {
+                // The peer was away, and may be another by now.
+                backoff = DialBackoff::default();
+            }
+            let connected = match answer {
+                Ok(answered) => self.complete_handshake(answered).await,
+                Err(why) => Err(why),
+            };
+            let met = match connected {
+                Ok(connection) => {
+                    let (spec, lane) = (Arc::clone(spec), *lane);
+                    let origin = ConnectionOrigin::Dialled(peer.id);
+                    let established = EstablishedConnection { spec, lane, connection, origin };
+                    serve_lane_connection(established, &refusals).await
+                }
+                Err(why) => {
+                    if !self.report_failure(why, false).await {
+                        return;
+                    }
+                    false
+                }
+            };
+            let pause = backoff.next_pause(met, spec.host.now().since(answered));
+            tokio::select! {
+                biased;
+                () = spec.shutdown.cancelled() => return,
+                () = spec.host.sleep_until(spec.host.now() + pause) => {}
+            }
+        }
+    }
+
+    /// Dials the peer until one of its packets comes, which may refuse the connection. Two attempts
+    /// are under way at most: a short one, which meets a peer soon after its start, and a long one,
+    /// in time for a busy peer.
+    ///
+    /// # Errors
+    /// This side cannot dial, or need not.
+    async fn dial_until_answered(&self) -> Result<Answered, String> {
+        let Self { spec, lane, peer, .. } = self;
+        let mut lanes = peer.lanes.subscribe();
+        let mut needless =
+            pin!(async { lanes.wait_for(|in_use| lane >= in_use).await.map(|_| ()) });
+        let (repeat, patience) =
+            (dial_repeat_interval(peer.link.rtt), handshake_timeout(peer.link.rtt));
+        let mut long = self.begin_attempt()?;
+        let began = spec.host.now();
+        let mut long_since = began;
+        let mut short: Option<Attempt> = None;
+        loop {
+            let answered_short = async {
+                match &mut short {
+                    Some(short) => short.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                answered = &mut long => return Ok(answered),
+                answered = answered_short => return Ok(answered),
+                () = spec.host.sleep_until(spec.host.now() + repeat) => {}
+                _ = &mut needless => return Err("the lane is not in use".to_owned()),
+                () = spec.shutdown.cancelled() => return Err("shutting down".to_owned()),
+            }
+            let now = spec.host.now();
+            if now.since(began) >= SILENCE_TOLD_AFTER {
+                self.report_failure(format!("{}: no answer", self.address()), true).await;
+            }
+            if now.since(long_since) >= patience {
+                (long, long_since) = (self.begin_attempt()?, now);
+            }
+            short = Some(self.begin_attempt()?);
+        }
+    }
+
+    /// Returns the UDP address of the peer's lane to which this one connects.
+    fn address(&self) -> SocketAddr {
+        self.peer.addresses.of_lane(self.lane)
+    }
+
+    /// Sends the first packet to the peer. The attempt ends with the first packet of the peer.
+    /// Dropping it gives the attempt up.
+    ///
+    /// # Errors
+    /// The reason: this side cannot dial.
+    fn begin_attempt(&self) -> Result<Attempt, String> {
+        let Self { spec, peer, .. } = self;
+        let address = self.address();
+        let credentials = Arc::clone(&spec.credentials.borrow());
+        let crypto = credentials.client_config().map_err(|error| error.to_string())?;
+        let mut config = quinn::ClientConfig::new(crypto);
+        let transport = quic_transport_config(&spec.lane_path(peer), peer.controller, self.packets);
+        config.transport_config(Arc::new(transport));
+        let server_name =
+            tls::gateway_identity_dns_name(&spec.fabric.gateway(peer.id).name, spec.fabric.name());
+        let mut connecting = self
+            .endpoint
+            .connect_with(config, address, &server_name)
+            .map_err(|error| format!("{address}: {error}"))?;
+        Ok(Box::pin(async move {
+            // An attempt that is refused has its reason in the handshake's result.
+            let _ = connecting.handshake_data().await;
+            Answered(connecting)
+        }))
+    }
+
+    /// Completes the TLS handshake of a dial attempt that the peer has answered.
+    ///
+    /// # Errors
+    /// The reason, with the address, at most [`handshake_timeout`] after the call.
+    async fn complete_handshake(
+        &self,
+        Answered(connecting): Answered,
+    ) -> Result<quinn::Connection, String> {
+        let (spec, address) = (&self.spec, self.address());
+        let patience = handshake_timeout(self.peer.link.rtt);
+        tokio::select! {
+            biased;
+            result = connecting => result
+                .map_err(|error| format!("{address}: {}", tls::explain_connection_alert(&error))),
+            () = spec.host.sleep_until(spec.host.now() + patience) => {
+                Err(format!("{address}: no handshake within {patience}"))
+            }
+            () = spec.shutdown.cancelled() => Err("shutting down".to_owned()),
+        }
+    }
+
+    /// Tells the engine why the lane is not up. `is_unanswered` means that nothing was heard of the
+    /// peer. Returns whether there is an engine.
+    async fn report_failure(&self, why: String, is_unanswered: bool) -> bool {
+        let event = Event::DialFailed { peer: self.peer.id, lane: self.lane, why, is_unanswered };
+        self.spec.events.send(event).await.is_ok()
+    }
+}
+
+/// A connection that waits for the first packet of the peer.
+type Attempt = Pin<Box<dyn Future<Output = Answered> + Send>>;
+
+/// A connection whose handshake goes on, since the peer has answered, or has failed.
+struct Answered(quinn::Connecting);
+
+/// Returns how often a lane dials a peer of which nothing is heard, over a link with this round trip.
+fn dial_repeat_interval(rtt: Span) -> Span {
+    Span::from_ns(rtt.ns().saturating_mul(DIAL_REPEAT_ROUNDS)).max(DIAL_REPEAT_MIN)
+}
+
+/// The pauses between dials: each twice as long as the one before, until a lane has stood for a while.
+#[derive(Debug, Default)]
+struct DialBackoff {
+    last: Span,
+}
+
+impl DialBackoff {
+    /// Returns the pause before the next dial. It doubles from [`DIAL_BACKOFF_MIN`] to
+    /// [`DIAL_BACKOFF_MAX`], and begins again after a connection that stood. The last dial and its
+    /// connection took `lived` together; `met` says whether the peer's hello was accepted.
+    fn next_pause(&mut self, met: bool, lived: Span) -> Span {
+        let stood = met && lived > DIAL_BACKOFF_MAX;
+        let next = if stood { DIAL_BACKOFF_MIN } else { self.last + self.last };
+        self.last = next.max(DIAL_BACKOFF_MIN).min(DIAL_BACKOFF_MAX);
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dials_without_answer_follow_the_round_trip() {
+        let seconds = |rtt: Span| dial_repeat_interval(rtt).ns() / 1_000_000_000;
+        assert_eq!([80, 400, 12_000].map(|ms| seconds(Span::from_ms(ms))), [1, 1, 24]);
+    }
+
+    #[test]
+    fn only_a_lane_that_stood_resets_the_backoff() {
+        let mut backoff = DialBackoff::default();
+        let pauses = |backoff: &mut DialBackoff, met, lived, count: usize| -> Vec<u64> {
+            (0..count).map(|_| backoff.next_pause(met, lived).ns() / 1_000_000).collect()
+        };
+        let dial_timeout = handshake_timeout(Span::from_ms(80));
+        let growing = [100, 200, 400, 800, 1600, 3200, 5000, 5000];
+        // A handshake that never ends.
+        assert_eq!(pauses(&mut backoff, false, dial_timeout, 8), growing);
+        // A peer that answers and never sends a hello, or that refuses us at once.
+        assert_eq!(pauses(&mut backoff, false, dial_timeout, 1), [5000]);
+        assert_eq!(pauses(&mut backoff, false, Span::from_ms(40), 1), [5000]);
+        // A peer that dies as soon as it is met.
+        assert_eq!(pauses(&mut backoff, true, Span::from_ms(40), 1), [5000]);
+        assert_eq!(pauses(&mut backoff, true, Span::from_secs(3600), 1), [100]);
+        assert_eq!(pauses(&mut backoff, false, dial_timeout, 2), [200, 400]);
+    }
+}

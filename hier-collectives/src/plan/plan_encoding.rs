@@ -1,0 +1,92 @@
+//! The wire form of a plan, and the hash that names it.
+
+use super::plan_data::{Plan, PlanAlgorithm};
+use super::tree::{Tree, TreeDirection};
+use crate::codec::{DecodeError, FieldReader, fnv1a_hash, write_text, write_u16, write_u64};
+use crate::ids::GatewayId;
+use crate::wire::MAX_MESSAGE_BYTES;
+use std::collections::BTreeMap;
+use units::ByteCount;
+
+/// Returns the largest encoded plan, in bytes, that fits a message beside one boot id for each
+/// gateway.
+pub(super) fn plan_encoding_bytes_max(gateways: usize) -> usize {
+    MAX_MESSAGE_BYTES - PLAN_MESSAGE_OTHER_BYTES - 8 * gateways
+}
+
+/// 64 bytes: an upper bound for the fields other than plan and boot ids, all of fixed length, in
+/// the message that carries a plan.
+const PLAN_MESSAGE_OTHER_BYTES: usize = 64;
+
+impl Plan {
+    /// Returns the FNV-1a hash of the plan's wire form without its reason.
+    ///
+    /// Plans of equal hashes give equal bits, run after run.
+    pub fn encoding_hash(&self) -> u64 {
+        fnv1a_hash(&plan_encoding(&Self { reason: String::new(), ..self.clone() }))
+    }
+
+    /// Appends the plan to the message `out`: algorithm, segment, express limit, reason, trees.
+    pub(crate) fn write_encoding(&self, out: &mut Vec<u8>) {
+        out.push(self.algorithm as u8);
+        write_u64(out, self.segment.get());
+        write_u64(out, self.express_bytes.get());
+        write_text(out, &self.reason);
+        write_u16(out, u16::try_from(self.trees.len()).unwrap_or(u16::MAX));
+        for tree in &self.trees {
+            write_u64(out, tree.share);
+            out.push(tree.direction as u8);
+            write_u16(out, u16::try_from(tree.roots.len()).unwrap_or(u16::MAX));
+            tree.roots.iter().for_each(|id| write_u16(out, id.0));
+            write_u16(out, u16::try_from(tree.parents.len()).unwrap_or(u16::MAX));
+            for (child, parent) in &tree.parents {
+                write_u16(out, child.0);
+                write_u16(out, parent.0);
+            }
+        }
+    }
+
+    /// Reads a plan: algorithm, segment, express limit, reason, trees.
+    pub(crate) fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let algorithm =
+            PlanAlgorithm::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("algorithm"))?;
+        let segment = ByteCount::new(reader.read_u64()?);
+        let express_bytes = ByteCount::new(reader.read_u64()?);
+        let reason = reader.read_text()?;
+        let count = reader.read_u16()?;
+        let trees = (0..count).map(|_| Tree::read_encoding(reader)).collect::<Result<_, _>>()?;
+        Ok(Self { algorithm, reason, segment, express_bytes, trees })
+    }
+}
+
+impl Tree {
+    /// Reads one tree of a plan: share, direction, roots, and the parent of each other gateway.
+    fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let share = reader.read_u64()?;
+        let direction =
+            TreeDirection::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("tree"))?;
+        let roots = usize::from(reader.read_u16()?);
+        let mut fields = FieldReader(reader.read_bytes(roots * 2)?);
+        let roots =
+            (0..roots).map(|_| fields.read_u16().map(GatewayId)).collect::<Result<_, _>>()?;
+        let count = usize::from(reader.read_u16()?);
+        let mut fields = FieldReader(reader.read_bytes(count * 4)?);
+        let mut parents = BTreeMap::new();
+        for _ in 0..count {
+            let (child, parent) = (GatewayId(fields.read_u16()?), GatewayId(fields.read_u16()?));
+            // Ascending, so that a plan has one wire form and one hash.
+            if parents.last_key_value().is_some_and(|(last, _)| *last >= child) {
+                return Err(DecodeError::Invalid("order of parents"));
+            }
+            parents.insert(child, parent);
+        }
+        Ok(Self { share, direction, roots, parents })
+    }
+}
+
+/// Returns the wire form of a plan.
+pub(super) fn plan_encoding(plan: &Plan) -> Vec<u8> {
+    let mut out = Vec::new();
+    plan.write_encoding(&mut out);
+    out
+}

@@ -1,0 +1,98 @@
+//! Numbers of sends: the sends of a rank to another with one tag are a series, in an order of its own.
+//!
+//! A send and its receive are one collective of a group of two ranks. Its number has the series in the
+//! high bits and the place in the series in the low ones. So both ranks know the number without a
+//! word, and no send waits for one with another tag. All other collectives of a group are in one
+//! order, and their numbers are places.
+
+use crate::ids::{RankId, Sequence, Tag};
+use std::fmt;
+
+/// 44 bits of the number of a send: its place in its series; the tag stands above. A series of a
+/// million sends a second lasts for half a year.
+const PLACE_BITS: u32 = 44;
+/// 60: the bit in the number of a send that names the sender by its rank, 0 or 1, in the group of
+/// two. It stands above the 16 bits of the tag.
+const SENDER_SHIFT: u32 = PLACE_BITS + 16;
+/// Bit 61 of a collective's number, which is set for a send. It is below the two bits that no
+/// number uses.
+const SEND: u64 = 1 << 61;
+
+/// The sends from one of two ranks to the other with one tag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SendSeries {
+    /// The rank that sends: 0 or 1, by its number in the group of the two.
+    pub from: RankId,
+    /// The tag.
+    pub tag: Tag,
+}
+
+impl SendSeries {
+    /// Returns the number of the send at a place of the series, counted as collectives are.
+    pub fn sequence_at(self, place: u64) -> Sequence {
+        let from = u64::from(self.from.0 & 1) << SENDER_SHIFT;
+        Sequence(
+            SEND | from | u64::from(self.tag.0) << PLACE_BITS | place & ((1 << PLACE_BITS) - 1),
+        )
+    }
+}
+
+impl Sequence {
+    /// 2^44 places: above the place of any collective in its series, and above the first collective
+    /// of any epoch.
+    pub const PLACES: u64 = 1 << PLACE_BITS;
+
+    /// Returns the series of a send; `None` for other collectives, which are in one order.
+    pub fn series(self) -> Option<SendSeries> {
+        let (from, tag) = (self.0 >> SENDER_SHIFT & 1, self.0 >> PLACE_BITS);
+        let (from, tag) = (RankId(u32::from(from == 1)), Tag((tag & 0xffff) as u16));
+        (self.0 & !(SEND - 1) == SEND).then_some(SendSeries { from, tag })
+    }
+
+    /// Returns the place in the series, or among the collectives that are in one order.
+    pub fn place(self) -> u64 {
+        if self.series().is_some() { self.0 % Self::PLACES } else { self.0 }
+    }
+
+    /// Returns the number of the collective behind this one, in its series if it is a send.
+    #[must_use]
+    pub fn following(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Sequence {
+    /// Prints the place, and the tag of a send: `3`, `3 with tag 7`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.series() {
+            None => self.0.fmt(f),
+            Some(series) => write!(f, "{} with tag {}", self.place(), series.tag),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_number_names_series_and_place(from in 0u32..2, tag: u16, place in 0..Sequence::PLACES) {
+            let series = SendSeries { from: RankId(from), tag: Tag(tag) };
+            let number = series.sequence_at(place);
+            prop_assert_eq!((number.series(), number.place()), (Some(series), place));
+            prop_assert!(number.0 < 1 << 62);
+            prop_assert_eq!(number.to_string(), format!("{place} with tag {tag}"));
+            let other = Sequence(place);
+            prop_assert_eq!((other.series(), other.place()), (None, place));
+        }
+
+        #[test]
+        fn numbers_of_peers_have_at_most_one_series(number: u64) {
+            if let Some(series) = Sequence(number).series() {
+                prop_assert_eq!(series.sequence_at(Sequence(number).place()), Sequence(number));
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Deadlines: for posts the posters' timeouts, for progress a multiple of the link's round trip.
+
+use super::live_collective::{LiveCollective, Phase};
+use crate::ids::Sequence;
+use crate::post::{Failure, FailureCode};
+use crate::session::context::Context;
+use crate::session::epoch::epoch_state::EpochState;
+use crate::wire::Message;
+use std::num::NonZeroU64;
+use units::{Span, TimeNs};
+
+/// 10 s: the least time without progress that is a stall and fails a collective, on any link.
+/// Longer than an outage of 5 s with its detection, shorter than QUIC's idle timeout of 15 s. So
+/// the failure can name the segments that are missing.
+/// Tested by `nothing_moving_after_the_last_post_is_a_stall`.
+const STALL_MIN: Span = Span::from_secs(10);
+/// 10 round trips of the slowest link: a part of the stall deadline, max(10 RTT + 20 segments,
+/// [`STALL_MIN`]). The number is chosen, for several losses of one packet.
+const STALL_ROUND_TRIPS: u64 = 10;
+/// 20 segments: the stall deadline includes the time to send so many at the job's share of the
+/// slowest link's rate. The number is chosen, so that a slow link is not taken for a dead one.
+const STALL_SEGMENTS: u64 = 20;
+/// 1 s: the interval between two progress reports of a gateway to its peers while a collective
+/// lasts longer. It is a tenth of the least stall deadline, `STALL_MIN`.
+/// Tested by `arriving_bytes_defer_a_stall_everywhere`.
+pub const PROGRESS_REPORT_INTERVAL: Span = Span::from_secs(1);
+/// 16 peers: each 16 peers add one [`PROGRESS_REPORT_INTERVAL`] to the time between two progress
+/// reports of a gateway, since all gateways report to all.
+const PEERS_PER_INTERVAL_STEP: u64 = 16;
+/// 3: with many peers the time between two progress reports of a gateway is up to three times
+/// [`PROGRESS_REPORT_INTERVAL`], so that three reports fit into the least stall deadline.
+const PROGRESS_INTERVAL_FACTOR_MAX: u64 = 3;
+
+/// The progress of other gateways, and the deadlines that follow from progress.
+#[derive(Debug)]
+pub(in crate::session) struct Deadlines {
+    /// The job's share of a link while all jobs use it is 1 / `one_in`.
+    one_in: NonZeroU64,
+    /// The time when another gateway last reported progress.
+    elsewhere: TimeNs,
+    /// The time when this gateway last reported progress.
+    reported: Option<TimeNs>,
+}
+
+impl Deadlines {
+    /// Creates the deadlines of a job whose share of a link is 1 / `one_in` while all jobs use that
+    /// link.
+    pub fn new(one_in: NonZeroU64) -> Self {
+        Self { one_in, elsewhere: TimeNs::default(), reported: None }
+    }
+
+    /// Sets the job's share of a link to 1 / `one_in`.
+    pub fn set_share(&mut self, one_in: NonZeroU64) {
+        self.one_in = one_in;
+    }
+
+    /// Records that another gateway reported progress, which defers the stall deadline.
+    pub fn note_remote_progress(&mut self, now: TimeNs) {
+        self.elsewhere = now;
+    }
+
+    /// Sends a progress report (Moving) to all peers in the epoch, at most once per interval.
+    pub fn report_progress(&mut self, cx: &mut Context<'_>) {
+        let peers = cx.epoch.members().peer_count() as u64;
+        let factor = (1 + peers / PEERS_PER_INTERVAL_STEP).min(PROGRESS_INTERVAL_FACTOR_MAX);
+        let every = Span::from_ns(PROGRESS_REPORT_INTERVAL.ns() * factor);
+        if self.reported.is_some_and(|reported| cx.now < reported + every) {
+            return;
+        }
+        self.reported = Some(cx.now);
+        let message = Message::Moving { epoch: cx.epoch.number() };
+        cx.actions.broadcast(cx.epoch.ready_peers(), &message);
+    }
+
+    /// Returns the time at which a collective fails: by stall once all ranks have posted, before
+    /// that by the posters' timeouts. `moved` is the time of the last progress on this gateway.
+    pub fn deadline_of(
+        &self,
+        collective: &LiveCollective,
+        moved: TimeNs,
+        epoch: &EpochState,
+    ) -> Option<TimeNs> {
+        match (collective.phase, collective.all_posted_at) {
+            (Phase::Leaving | Phase::Failing | Phase::Failed, _) => None,
+            (_, Some(all_posted_at)) => {
+                Some(moved.max(self.elsewhere).max(all_posted_at) + self.stall_span(epoch))
+            }
+            (_, None) => collective.expiry,
+        }
+    }
+
+    /// Returns the stall deadline: the time without progress, after the last post, that fails a
+    /// collective.
+    fn stall_span(&self, epoch: &EpochState) -> Span {
+        let segment = epoch.plan().map_or(0, |plan| plan.segment.get());
+        let links = epoch.local().fabric().links().iter();
+        let spans = links.map(|link| {
+            let bits = u128::from(segment * STALL_SEGMENTS) * 8 * 1_000_000_000;
+            let bits = bits * u128::from(self.one_in.get());
+            let segments = bits / u128::from(link.rate.bits_per_second().max(1));
+            STALL_ROUND_TRIPS * link.rtt.ns() + u64::try_from(segments).unwrap_or(u64::MAX / 2)
+        });
+        Span::from_ns(spans.max().unwrap_or(0)).max(STALL_MIN)
+    }
+
+    /// Builds the failure of a collective that reached its stall deadline. `missing` names the
+    /// segments and receipts that did not come.
+    pub fn stall_failure(
+        &self,
+        sequence: Sequence,
+        collective: &LiveCollective,
+        missing: &[String],
+        epoch: &EpochState,
+    ) -> Failure {
+        let span = self.stall_span(epoch);
+        let text = match missing {
+            [] => "work of this gateway itself".to_owned(),
+            missing => missing.join("; "),
+        };
+        let text = format!(
+            "collective {sequence}: everybody posted, but nothing moved for {span}, the deadline \
+             ({STALL_ROUND_TRIPS} round trips and {STALL_SEGMENTS} segments at the job's part of \
+             the link, at least \
+             {STALL_MIN}); missing on gateway {}: {text}; {}, see the link",
+            epoch.local().own_name(),
+            collective.buffer_state_text()
+        );
+        Failure::new(FailureCode::Stalled, text)
+    }
+}
+
+/// Builds the failure of a collective that some ranks, named in `awaited`, did not post within the
+/// posters' timeout.
+pub(in crate::session) fn deadline_failure(
+    sequence: Sequence,
+    collective: &LiveCollective,
+    awaited: &[String],
+) -> Failure {
+    let text = format!(
+        "collective {sequence}: the timeout passed waiting for {}; {}",
+        awaited.join(", "),
+        collective.buffer_state_text()
+    );
+    Failure::new(FailureCode::TimedOut, text)
+}

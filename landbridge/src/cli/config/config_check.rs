@@ -1,0 +1,233 @@
+//! `landbridge check`: faults of config files.
+
+use crate::cli::output::command_error::CommandError;
+use crate::cli::output::exit::Exit;
+use crate::cli::output::print::{print_json, print_text};
+use crate::cli::output::table::render_table;
+use clap::Args;
+use gateway::access::{TrustedSocketUsers, check_trusted_socket_folder};
+use gateway::config::{ConfigFaults, ConfigFile, FabricFile, Fault, GatewayConfig, RegionFile};
+use gateway::daemon::{least_memory_budget, process_memory_budget_needs, reserved_memory_budget};
+use gateway::limits::memory_limits::{MemoryLimitNeeds, memory_limit_below_needs};
+use hier_collectives::plan::{self, Plan};
+use hier_collectives::topology::{Fabric, Quorum};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// Check fabric and region files. Their content tells which is which.
+///
+/// Reports every fault of every file with its line, key and value, and the values that would be
+/// accepted. It does not check certificates and addresses: see `landbridge doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge check configs/two-region/*.toml")]
+pub(in crate::cli) struct ConfigCheckCommand {
+    /// Fabric or region files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct CheckReport {
+    ok: bool,
+    files: Vec<CheckedFile>,
+    faults: Vec<Fault>,
+}
+
+#[derive(Serialize)]
+struct CheckedFile {
+    #[serde(serialize_with = "gateway::observe::versioned::serialize_versioned_path")]
+    file: PathBuf,
+    kind: &'static str,
+    summary: String,
+}
+
+impl ConfigCheckCommand {
+    /// Runs `landbridge check`: lists the files with a summary each, and all their faults.
+    pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
+        let (mut files, mut faults) = (Vec::new(), Vec::new());
+        for file in self.files {
+            let (kind, summary) = match load_and_check_config_plan(&file) {
+                Ok((ConfigFile::Fabric(fabric), _)) => {
+                    ("fabric", describe_config_check_fabric(&fabric))
+                }
+                Ok((ConfigFile::Region(region), plan)) => {
+                    ("region", describe_config_check_region(&region, &plan))
+                }
+                Err(found) => {
+                    let count = found.iter().count();
+                    faults.extend(found);
+                    let plural = if count == 1 { "" } else { "s" };
+                    ("FAULTY", format!("{count} fault{plural}"))
+                }
+            };
+            files.push(CheckedFile { file, kind, summary });
+        }
+        // A fabric is read by itself and by each region that names it: report each fault once.
+        let faults = ConfigFaults::collect(faults);
+        if self.json {
+            let listed = faults.iter().flat_map(ConfigFaults::iter).cloned().collect();
+            print_json(&CheckReport { ok: faults.is_none(), files, faults: listed })?;
+        } else {
+            let row = |checked: &CheckedFile| {
+                let file = checked.file.display().to_string();
+                [file, checked.kind.to_owned(), checked.summary.clone()]
+            };
+            let rows: Vec<_> = files.iter().map(row).collect();
+            print_text(&render_table(["file", "kind", "summary"], &rows))?;
+        }
+        match faults {
+            None => Ok(Exit::Good),
+            Some(_) if self.json => Ok(Exit::Usage),
+            Some(faults) => Err(faults.into()),
+        }
+    }
+}
+
+/// Loads a config file and plans its fabric: no gateway starts without a plan.
+fn load_and_check_config_plan(path: &Path) -> Result<(ConfigFile, Plan), ConfigFaults> {
+    let file = ConfigFile::load(path)?;
+    let fabric = match &file {
+        ConfigFile::Fabric(fabric) => fabric,
+        ConfigFile::Region(region) => region.fabric(),
+    };
+    match plan::make_plan(fabric.fabric()) {
+        Ok(plan) => Ok((file, plan)),
+        Err(error) => Err(ConfigFaults::no_plan(path, &error)),
+    }
+}
+
+/// Returns the summary of a fabric file: counts of regions, gateways, ranks and links, the ranks of
+/// each region, and the identity.
+fn describe_config_check_fabric(file: &FabricFile) -> String {
+    let fabric = file.fabric();
+    let identity = file.identity();
+    let count = |number: usize, word: &str| {
+        format!("{number} {word}{}", if number == 1 { "" } else { "s" })
+    };
+    let ranks = usize::try_from(fabric.world_size()).unwrap_or(usize::MAX);
+    format!(
+        "{}: {}, {}, {}, {}; {}; {}; identity {:02x}{:02x}{:02x}{:02x}",
+        fabric.name(),
+        count(fabric.regions().len(), "region"),
+        count(fabric.gateways().len(), "gateway"),
+        count(ranks, "rank"),
+        count(fabric.links().len(), "link"),
+        describe_config_check_ranks(fabric),
+        describe_checked_quorum(fabric),
+        identity[0],
+        identity[1],
+        identity[2],
+        identity[3],
+    )
+}
+
+/// Returns what the regions do when some of them are lost, or the fabric is partitioned.
+fn describe_checked_quorum(fabric: &Fabric) -> String {
+    let count = fabric.regions().len();
+    match fabric.quorum() {
+        Quorum::All if count == 1 => "one region".to_owned(),
+        Quorum::All => "quorum: all regions, none goes on without the others".to_owned(),
+        Quorum::Count(least) => {
+            let losses = count - usize::from(*least);
+            let plural = if losses == 1 { "" } else { "s" };
+            format!(
+                "quorum: {least} of {count} regions, which go on after the loss of up to {losses} \
+                 region{plural}; of the parts of a partition, the one with {least} or more goes on"
+            )
+        }
+        Quorum::Named(named) => {
+            let names: Vec<&str> = named.iter().map(|id| &*fabric.region(*id).name).collect();
+            let names = names.join(", ");
+            format!(
+                "quorum: {names}, with or without the others; of the parts of a partition, the one \
+                 with {names} goes on"
+            )
+        }
+    }
+}
+
+/// Returns the ranks of each region, such as `ranks: east 0-2, west 3`. A region whose name sorts
+/// first renumbers the ranks of all others.
+fn describe_config_check_ranks(fabric: &Fabric) -> String {
+    let ranks = fabric.regions().iter().map(|region| match region.ranks.len() {
+        1 => format!("{} {}", region.name, region.ranks.start),
+        _ => format!("{} {}-{}", region.name, region.ranks.start, region.ranks.end - 1),
+    });
+    format!("ranks: {}", ranks.collect::<Vec<_>>().join(", "))
+}
+
+/// Returns the summary of a region file: gateways, jobs, and the memory that windows and lanes
+/// reserve.
+fn describe_config_check_region(file: &RegionFile, plan: &Plan) -> String {
+    let gateways: Vec<String> = file
+        .gateways()
+        .map(|gateway| {
+            let ranks = &file.fabric().fabric().gateway(gateway.id).ranks;
+            let ranks = match ranks.len() {
+                1 => format!("rank {}", ranks.start),
+                _ => format!("ranks {}-{}", ranks.start, ranks.end - 1),
+            };
+            let attach = gateway.attach.map(|at| format!(", other hosts at tls://{at}"));
+            format!("{} ({ranks}{})", gateway.name, attach.unwrap_or_default())
+        })
+        .collect();
+    let jobs: Vec<&str> = file.jobs().map(|job| job.name.as_str()).collect();
+    let fabric = file.fabric().fabric();
+    let windows_and_lanes = |gateway: &GatewayConfig| {
+        reserved_memory_budget(
+            plan,
+            fabric,
+            gateway.id,
+            (jobs.len(), file.fabric().count_lane_networks(gateway.id)),
+        )
+    };
+    let most = file.gateways().map(windows_and_lanes).max().unwrap_or_default().rounded();
+    let short = |gateway: &GatewayConfig| {
+        let wanted = least_memory_budget(gateway.memory, windows_and_lanes(gateway))?;
+        let GatewayConfig { name, memory, .. } = gateway;
+        Some(format!(
+            "; WARNING: {name}: `memory` of {memory} is too small to bound its use: set at least {}",
+            wanted.rounded()
+        ))
+    };
+    let unsafe_folder = |gateway: &GatewayConfig| {
+        // The gateway's host may have users that this one lacks.
+        let trusted = TrustedSocketUsers::new(gateway.user_id().ok().flatten());
+        let error = check_trusted_socket_folder(&gateway.socket, trusted).err()?;
+        Some(format!("; WARNING: {}: {error}", gateway.name))
+    };
+    let above_limit = |gateway: &GatewayConfig| {
+        let networks = file.fabric().count_lane_networks(gateway.id);
+        let needs =
+            process_memory_budget_needs(gateway.memory, file.arenas_memory(), fabric, networks);
+        let GatewayConfig { name, memory, .. } = gateway;
+        if let Some(short) = memory_limit_below_needs(&needs) {
+            let remedy = short.remedy_for(*memory);
+            return Some(format!(
+                "; WARNING: {name}: `memory` of {memory} does not fit this host: {short}; {remedy}"
+            ));
+        }
+        // Gateway and trainers share one host.
+        let resident = needs.resident.saturating_add(file.arenas_memory().get());
+        let short = memory_limit_below_needs(&MemoryLimitNeeds { resident, ..needs })?;
+        let jobs = file.arenas_memory().rounded();
+        Some(format!(
+            "; WARNING: {name}: `memory` of all jobs, {jobs}, does not fit this host: {short}; lower \
+             `memory` of jobs"
+        ))
+    };
+    let short = file.gateways().filter_map(short);
+    let above_limit = file.gateways().filter_map(above_limit);
+    let warnings = short.chain(above_limit).chain(file.gateways().filter_map(unsafe_folder));
+    let warnings: String = warnings.collect();
+    format!(
+        "{} of {}; jobs: {}; receive windows and lanes take up to {most} of each gateway's \
+         `memory`, partial sums the rest and at least half{warnings}",
+        gateways.join(", "),
+        fabric.name(),
+        jobs.join(", ")
+    )
+}

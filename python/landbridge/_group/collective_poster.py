@@ -1,0 +1,387 @@
+"""Posting collectives: slots in the arena, numbers, and the order of posts.
+
+``Group`` calls it in the trainer's threads. One lock keeps posts in order; posts wait here while
+the arena has no room or the gateway has enough collectives under way.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import math
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .. import errors
+from .._arguments import CollectiveOptions, PassedArguments, check_collective_arguments
+from .._memory.arena import Arena, ArenaSlot, arena_ranges_overlap
+from .._memory.arrays import ArrayAdapter, adapt_array, check_reducible_array
+from .._operation import Operation, OperationDelivery
+from .._protocol.connection import Connection
+from .._protocol.collective_types import CollectiveKind, Dtype, Op
+from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
+from .._rounding import round_bytes
+from .._waiting import Latch, check_not_waiting_at_end, check_not_waiting_after_fork, check_not_waiting_in_callback
+from .group_state import GroupState, PostedCollective, SlotRange
+
+#: 256 collectives: the most of one rank that may be under way at once; docs/protocol.md section 5.
+POSTS_MAX = 256
+
+#: Offset and length in bytes of the arena slots of a collective without data, such as a barrier.
+_EMPTY_SLOT = (0, 0)
+
+
+class AgreedArray(NamedTuple):
+    """The part of a post that describes an array, on which ranks must agree."""
+
+    dtype: Dtype
+    elements: int
+    shape: tuple[int, ...]
+    layout: int
+    #: Lists of the elements of blocks; see ``Post``.
+    counts: tuple[tuple[int, ...], ...]
+    #: All of this as the caller passed it.
+    passed: PassedArguments
+
+
+class CollectivePoster:
+    """The base of ``Group``: a rank that posts collectives from its arena."""
+
+    def __init__(
+        self, rank: int, world_size: int, arena: Arena, state: GroupState, posting: threading.RLock
+    ) -> None:
+        """Prepares posts.
+
+        Args:
+            rank: The number of this rank in the group.
+            world_size: The number of ranks of the group.
+            arena: The memory of all groups of this rank.
+            state: The state of the group.
+            posting: The lock that keeps the posts of all groups of this rank in order.
+        """
+        #: The number of this rank.
+        self.rank = rank
+        self._world_size = world_size
+        self._arena = arena
+        self._owner = os.getpid()
+        self._posting = posting
+        # Whether the posting thread will wait for the collective itself, so that no other thread
+        # need read for it.
+        self._is_awaited = False
+        self._state = state
+        # Each raises an error where this rank's last step is not the other ranks' step.
+        self._step_checks: list[weakref.WeakMethod[Callable[[], None]]] = []
+
+    def _add_step_check(self, check: Callable[[], None]) -> None:
+        """Adds a method that ``commit`` and ``Group.finish`` call first, while its object lives."""
+        alive = [known for known in self._step_checks if known() is not None]
+        self._step_checks = [*alive, weakref.WeakMethod(check)]
+
+    def _check_steps(self) -> None:
+        """Raises the ``ConfigError`` of a step whose averages were never awaited."""
+        for reference in self._step_checks:
+            check = reference()
+            if check is not None:
+                check()
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks of the group."""
+        return self._world_size
+
+    def _check_arguments(self, kind: CollectiveKind, **given: Any) -> CollectiveOptions:
+        """Returns the arguments of a collective as ``check_collective_arguments``. Its root is a
+        rank of this group. Raises as ``_check_may_wait`` too, before any array is looked at."""
+        self._check_may_wait()
+        return check_collective_arguments(kind, ranks=self._world_size, **given)
+
+    def _start_and_wait(self, begin: Callable[[], Operation]) -> Any:
+        """Starts a collective by calling ``begin``, and waits in this thread until its result is
+        ready and its memory is free. Returns the result.
+
+        The caller gets no operation to wait for free memory, so that is waited for as well.
+        """
+        with self._posting:
+            self._is_awaited = True
+            try:
+                operation = begin()
+            finally:
+                self._is_awaited = False
+        result = operation.wait()
+        if operation.lies_in_arena:
+            operation.wait_free()
+        return result
+
+    def _start_collective(
+        self, options: CollectiveOptions, array: Any, out: Any, dtype: str | None
+    ) -> Operation:
+        """Posts a collective with data, and returns the operation to wait for.
+
+        Args:
+            options: Its arguments other than arrays.
+            array: The contribution.
+            out: The array for the result, or ``None`` for a new one.
+            dtype: The element type of arrays whose library has no name for it.
+        """
+        named = None if dtype is None else Dtype.from_name(dtype)
+        source = adapt_array(array, named)
+        target = None if out is None else adapt_array(out, named)
+        if target is not None:
+            check_posted_result_array(target, source)
+        check_posted_reduction(source, options)
+        is_root = self.rank == options.root
+        # A post always names two slots. The gateway ignores one that the collective does not use.
+        contributes = is_root or options.kind != CollectiveKind.BROADCAST
+        gets_result = is_root or options.kind != CollectiveKind.REDUCE
+        with self._posting:
+            self._state.check_usable()
+            contribution, held = self._place_contribution(source, contributes)
+            given = (contribution, source.nbytes)
+            result, slot = self._place_result(source, target if gets_result else None, given)
+            slots = (given, (result, source.nbytes))
+            self._await_post_room(slots)
+            in_arena = None if isinstance(held[0], ArenaSlot) else source
+            wanted = None if target is None else (out, target)
+            delivery = OperationDelivery(source, wanted, slot, in_arena) if gets_result else None
+            operation = Operation(delivery, self)
+            operation.lies_in_arena = in_arena is not None or slot is None
+            # The entry also holds the array that `out` is a view of.
+            held = (*held, slot, target and target.array)
+            self._post_collective(operation, slots, held, posted_agreed_array(source, options))
+        return operation
+
+    def _start_barrier(self, options: CollectiveOptions) -> Operation:
+        """Posts a collective without data, and returns the operation to wait for."""
+        nothing = adapt_array(b"")
+        with self._posting:
+            operation = Operation(None, self)
+            slots = (_EMPTY_SLOT, _EMPTY_SLOT)
+            self._await_post_room(slots)
+            self._post_collective(operation, slots, (), posted_agreed_array(nothing, options))
+        return operation
+
+    def _place_contribution(
+        self, source: ArrayAdapter, contributes: bool
+    ) -> tuple[int, tuple[Any, ...]]:
+        """Returns the arena's offset of a contribution, and the objects that keep its memory. An
+        array outside the arena gets a slot and waits for room in the arena. It is copied there if
+        it ``contributes``; the slot's content has no meaning otherwise."""
+        offset = self._arena_offset_of(source)
+        if offset is not None:
+            return offset, (source.array,)
+        slot = self._reserve_slot(source.nbytes)
+        if contributes:
+            # If the connection ended meanwhile, a gateway that still runs may be sending from this
+            # memory. No new connection begins before this thread has posted.
+            self._state.check_usable()
+            source.copy_to_slot(slot)
+        return slot.offset, (slot,)
+
+    def _place_result(
+        self, like: ArrayAdapter, target: ArrayAdapter | None, given: SlotRange
+    ) -> tuple[int, ArenaSlot | None]:
+        """Returns the arena's offset of a result, and its slot unless the gateway writes into the
+        caller's array.
+
+        Args:
+            like: An array of the result's size.
+            target: The caller's array for the result, if there is one.
+            given: The slot of the contribution.
+        """
+        offset = None if target is None else self._arena_offset_of(target)
+        if offset is not None and not arena_ranges_overlap((offset, like.nbytes), given):
+            return offset, None
+        slot = self._reserve_slot(like.nbytes)
+        return slot.offset, slot
+
+    def _arena_offset_of(self, adapter: ArrayAdapter) -> int | None:
+        """Returns the offset of an array that lies in the arena and can serve as a slot, or
+        ``None``."""
+        address = adapter.address() if adapter.nbytes else None
+        return None if address is None else self._arena.offset_of(address, adapter.nbytes)
+
+    def _reserve_slot(self, nbytes: int) -> ArenaSlot:
+        """Returns a slot of ``nbytes`` bytes. Waits for slots of collectives under way when the
+        arena has no room.
+
+        Raises:
+            ArenaFull: The arena has no room, and no collective will free any.
+        """
+        slot: list[ArenaSlot] = []
+
+        def try_allocate() -> bool:
+            """Allocates the slot if there is room. Returns whether waiting is over."""
+            taken = self._arena.allocate_slot(nbytes)
+            if taken is not None:
+                slot.append(taken)
+            return taken is not None or self._state.is_idle
+
+        self._state.wait_until(try_allocate, None)
+        if not slot:
+            # A failure's traceback and its frames form a cycle that may hold arrays.
+            gc.collect()
+            self._state.wait_until(try_allocate, None)
+        if not slot:
+            used, total = self._arena.used_bytes, self._arena.nbytes
+            raise errors.ArenaFull(
+                f"no room for {round_bytes(nbytes)} in the arena: {round_bytes(used)} of "
+                f"{round_bytes(total)} are in use by arrays and results not fetched; connect with "
+                "a larger `arena`"
+            )
+        return slot[0]
+
+    def _await_post_room(self, slots: tuple[SlotRange, SlotRange]) -> None:
+        """Waits until the gateway takes another post with these slots: fewer than ``POSTS_MAX`` are
+        under way and none uses the slots."""
+        state = self._state
+        if state.is_idle:
+            return
+
+        def has_room() -> bool:
+            """Returns whether the gateway takes another post now."""
+            taken = [entry.slots for entry in state.posted_collectives()]
+            return len(taken) < POSTS_MAX and not any(
+                _posted_slots_conflict(other, slots) for other in taken
+            )
+
+        state.wait_until(has_room, None)
+
+    def _post_collective(
+        self,
+        operation: Operation,
+        slots: tuple[SlotRange, SlotRange],
+        held: tuple[Any, ...],
+        agreed: AgreedArray,
+        series: int | None = None,
+    ) -> None:
+        """Numbers a collective, or a send of a series, and sends its post to the gateway. ``held``
+        is what keeps the memory of its slots."""
+        options = agreed.passed.options
+        entry = PostedCollective(operation, slots, held, agreed.passed)
+
+        def register_post() -> tuple[Connection, Request]:
+            """Registers the collective, and returns the connection and the post to send."""
+            connection, epoch, sequence = self._state.register_collective(entry, series)
+            return connection, Post(
+                epoch=epoch,
+                sequence=sequence,
+                op=options.op,
+                dtype=agreed.dtype,
+                elements=agreed.elements,
+                layout_hash=agreed.layout,
+                operation=options.kind,
+                root=options.root,
+                shape=agreed.shape,
+                weight=options.weight,
+                timeout_ns=options.timeout_ns,
+                contribution_offset=entry.slots[0][0],
+                result_offset=entry.slots[1][0],
+                counts=agreed.counts,
+            )
+
+        self._register_and_send(register_post)
+
+    def _register_and_send(self, register: Callable[[], tuple[Connection, Request]]) -> None:
+        """Calls ``register`` for a connection and a request, and sends the request. Ends the
+        connection if sending fails or is interrupted."""
+        state = self._state
+        connection = state.connection
+        try:
+            connection, request = register()
+            for number in state.take_departures():
+                connection.send(LeaveGroup(number))
+            connection.send(request, state.place)
+            if not self._is_awaited:
+                connection.wake_reader()
+        except errors.LandbridgeError:
+            raise  # Nothing was registered. Some of these errors are an `OSError` as well.
+        except OSError as error:
+            # The operation or commit that was registered fails with this reason.
+            state.end_connection(connection, f"connection to the gateway ended: {error}")
+        except BaseException:
+            # Half a message may be sent, or a number registered without its post.
+            state.end_connection(connection, "a post was interrupted")
+            raise
+
+    def _read_until(self, latch: Latch, timeout_s: float | None) -> None:
+        """Reads messages until ``latch`` opens; see ``_operation.OperationReader``."""
+        self._state.read_until(latch, timeout_s)
+
+    def _check_may_wait(self) -> None:
+        """Raises ``InCallback``, ``ForkedProcess`` or ``Closed`` where the caller must not post or
+        wait."""
+        check_not_waiting_at_end()
+        check_not_waiting_in_callback()
+        check_not_waiting_after_fork(self._owner)
+        self._state.check_not_in_signal_handler()
+
+    def _reset_after_fork(self) -> None:
+        """Makes the group unusable, but safe to drop, in a forked process."""
+        self._posting = threading.RLock()
+        self._arena.reset_lock_after_fork()
+        self._state.reset_after_fork()
+
+
+def check_posted_result_array(target: ArrayAdapter, result: ArrayAdapter) -> None:
+    """Raises ``UnsupportedArray`` unless an array can take a result."""
+    target.check_writable()
+    got, want = target.describe(), result.describe()
+    if got != want:
+        raise errors.UnsupportedArray(f"`out` is {got}, the result {want}; they must be alike")
+
+
+def check_posted_reduction(source: ArrayAdapter, options: CollectiveOptions) -> None:
+    """Raises ``UnsupportedArray`` when a reduction is not defined on the elements of an array."""
+    if not options.kind.is_reduced:
+        return
+    check_reducible_array(source.element)
+    if options.op == Op.AVG and not source.dtype.is_float:
+        text = f"there is no average of {source.dtype.label}; use op='sum', or floats"
+        raise errors.UnsupportedArray(text)
+    if not options.op.accepts(source.dtype):
+        text = f"{options.op.name.lower()} is not defined on {source.dtype.label}"
+        raise errors.UnsupportedArray(f"{text}; use integers or bool")
+
+
+def posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
+    """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
+    of the layout hash."""
+    shape, layout = source.agreed_shape, hash_moved_element(options.layout, source)
+    element = source.element
+    passed = PassedArguments(options, element.label, element.opaque_bytes, source.shape)
+    elements = math.prod(shape)
+    if options.flat:
+        shape = (elements,)
+    elif len(shape) > SHAPE_MAX_DIMENSIONS:
+        layout, shape = hash_posted_layout(layout, shape), (elements,)
+    return AgreedArray(source.dtype, elements, shape, layout, (), passed)
+
+
+def hash_moved_element(layout: int, source: ArrayAdapter) -> int:
+    """Returns a layout hash that stands for another one and for the type of elements that are only
+    moved: they all travel as bytes. The hash stays as it is for types that the gateway knows."""
+    element = source.element
+    return hash_posted_layout(layout, element.label) if element.opaque_bytes else layout
+
+
+def hash_posted_layout(layout: int, fact: tuple[int, ...] | str) -> int:
+    """Returns the layout hash that ranks compare for a post. It combines the caller's layout hash
+    with ``fact``: a shape, or the label of an element type."""
+    digest = hashlib.blake2b(f"{layout} {fact}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
+
+
+def _posted_slots_conflict(
+    one: tuple[SlotRange, SlotRange], other: tuple[SlotRange, SlotRange]
+) -> bool:
+    """Returns whether one collective writes memory that the other reads or writes. Each has a slot
+    for its contribution and one for its result; both may read."""
+    (given, result), (contribution, out) = one, other
+    return (
+        arena_ranges_overlap(result, contribution)
+        or arena_ranges_overlap(result, out)
+        or arena_ranges_overlap(given, out)
+    )
