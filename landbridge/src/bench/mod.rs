@@ -1,6 +1,6 @@
 //! `landbridge bench`: ranks of benchmarks, from the command line.
 //!
-//! [`rank_bench`] runs and times one rank. [`reference_element`](mod@reference) has the contributions and the
+//! [`rank_bench`] runs and times one rank. [`reference_element`] has the contributions and the
 //! reduction to compare with. [`waiting`] says what keeps a rank from going on.
 
 mod rank_bench;
