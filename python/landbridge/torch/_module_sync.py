@@ -55,37 +55,55 @@ def sync_module(
         (chunks,) = exchange_integers(group, told, layout=layout, timeout=timeout)
     room.agree_on_chunk(chunks)
     broadcast_tensors(tensors, group, root, room=room, timeout=timeout)
-    group.barrier(timeout, layout=module_digest(module))
+    group.barrier(timeout, layout=module_digest(module, buffers=True))
 
 
-def check_module(module: torch.nn.Module, group: Group | None = None) -> int:
-    """Raises ``RanksDisagree`` unless the module's parameters and buffers are equal on all ranks.
+def check_module(
+    module: torch.nn.Module, group: Group | None = None, *, buffers: bool = False
+) -> int:
+    """Raises ``RanksDisagree`` unless the module's parameters are equal on all ranks.
 
     Args:
         module: The module, with or without DDP around it.
         group: The ranks. The default is the only group of this process.
+        buffers: Whether the values of buffers are compared too. Those of each rank are its own
+            where nothing brings them together, such as the running means of ``BatchNorm``.
 
     Returns:
         The digest of the module, as ``module_digest``.
 
     Raises:
         UnsupportedArray, ConfigError: As ``module_digest``.
-        RanksDisagree: Parameters or buffers differ. Every rank raises it.
+        RanksDisagree: Parameters differ, or buffers where they are compared, or the names, shapes
+            or dtypes of either. Every rank raises it.
     """
-    digest, ranks = module_digest(module), resolve_group(group)
-    with error_on_disagreement_with(lambda: f"{describe_module(module)}; their values {digest:#x}"):
+    digest, ranks = module_digest(module, buffers=buffers), resolve_group(group)
+    compared = "parameters and buffers" if buffers else "parameters"
+    with error_on_disagreement_with(
+        lambda: f"{describe_module(module)}; the values of its {compared} {digest:#x}"
+    ):
         ranks.barrier(layout=digest)
     return digest
 
 
-def module_digest(module: torch.nn.Module) -> int:
-    """Returns 64 bits of BLAKE2b over names, shapes, dtypes and bytes of a module's parameters and
-    buffers. Raises ``UnsupportedArray`` for a kind of tensor that is no plain memory, and
-    ``ConfigError`` for anything that is no module."""
-    return _hash_module_tensors(
-        _describe_module_tensors(module),
-        *(cpu_tensor_to_broadcast(tensor) for _, tensor in _named_module_tensors(module)),
-    )
+def module_digest(module: torch.nn.Module, *, buffers: bool = False) -> int:
+    """Returns 64 bits of BLAKE2b over a module: names, shapes and dtypes of its parameters and
+    buffers, and the bytes of its parameters.
+
+    Args:
+        module: The module, with or without DDP around it.
+        buffers: Whether the bytes of buffers count too. They may differ between ranks whose weights
+            are equal, as the running means of ``BatchNorm`` do.
+
+    Raises:
+        UnsupportedArray: A parameter or buffer is no plain memory.
+        ConfigError: ``module`` is no module, or ``buffers`` neither ``True`` nor ``False``.
+    """
+    if not isinstance(buffers, bool):
+        raise argument_error("buffers", buffers, "True or False")
+    every = _named_module_tensors(module) if buffers else _named_module_parameters(module)
+    names = _describe_module_tensors(module)
+    return _hash_module_tensors(names, *(cpu_tensor_to_broadcast(tensor) for _, tensor in every))
 
 
 def module_names_digest(module: torch.nn.Module, *more: str) -> int:
@@ -97,9 +115,7 @@ def module_names_digest(module: torch.nn.Module, *more: str) -> int:
 def module_parameters_digest(module: torch.nn.Module) -> int:
     """Returns a digest of a module's parameters without its buffers, which may differ by rank, such
     as running means."""
-    parameters = _check_named_module_tensors(
-        "parameter", module_without_ddp(module).named_parameters()
-    )
+    parameters = _named_module_parameters(module)
     return _hash_module_tensors("", *(cpu_tensor_to_broadcast(parameter) for _, parameter in parameters))
 
 
@@ -182,10 +198,14 @@ def _hash_module_tensors(names: str, *parts: torch.Tensor) -> int:
 def _named_module_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the name and the tensor of each parameter and buffer of a module. Raises
     ``UnsupportedArray`` for one that is no plain memory."""
-    yield from _check_named_module_tensors(
-        "parameter", module_without_ddp(module).named_parameters()
-    )
+    yield from _named_module_parameters(module)
     yield from _check_named_module_tensors("buffer", module_without_ddp(module).named_buffers())
+
+
+def _named_module_parameters(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields the name and the tensor of each parameter of a module. Raises as
+    ``_named_module_tensors``."""
+    return _check_named_module_tensors("parameter", module_without_ddp(module).named_parameters())
 
 
 def _check_named_module_tensors(

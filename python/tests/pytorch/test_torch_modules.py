@@ -18,6 +18,7 @@ from landbridge.torch import (  # noqa: E402
     FlatGrads,
     State,
     check_module,
+    module_digest,
     resume,
     sync_module,
 )
@@ -40,12 +41,33 @@ def test_parameters_and_buffers_become_those_of_the_root(groups):
         with pytest.raises(landbridge.RanksDisagree, match="layout"):
             check_module(module, group)
         sync_module(module, group, root=1)
-        assert check_module(module, group)
+        assert check_module(module, group, buffers=True)
         return [t.clone() for t in module.state_dict().values()]
 
     first, second = call_for_all(groups, modules)
     assert all(torch.equal(a, b) for a, b in zip(first, second))
     assert first[0].tolist() == [True, True] and first[2][-1] == 1 and len(first) == 10
+
+
+def test_ranks_with_their_own_running_means_finish_together(groups):
+    def run(group):
+        torch.manual_seed(0)
+        module = torch.nn.Sequential(torch.nn.BatchNorm1d(3))
+        sync_module(module, group)
+        module(torch.full((4, 3), group.rank + 1.0))
+        assert check_module(module, group) == module_digest(module)
+        assert group.finish(layout=module_digest(module))
+        with pytest.raises(landbridge.RanksDisagree, match="values of its parameters and buffers"):
+            check_module(module, group, buffers=True)
+        group.recover()
+        with torch.no_grad():
+            module[0].weight += group.rank
+        with pytest.raises(landbridge.RanksDisagree, match="the values of its parameters 0x"):
+            check_module(module, group)
+        with pytest.raises(landbridge.ConfigError, match="buffers 1: accepted: True or False"):
+            module_digest(module, buffers=1)
+
+    call_for_all(groups, run)
 
 
 def test_modules_of_different_shape_raise_before_they_are_overwritten(groups):
