@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import logging
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +30,7 @@ from ._module_sync import (
     module_state,
     module_names_digest,
     module_parameters_digest,
+    module_without_ddp,
     sync_module,
 )
 from ._tensor_broadcast import BroadcastRoom, broadcast_tensors
@@ -35,10 +39,15 @@ from ._training_state import (
     check_training_state,
     decode_training_state,
     encode_training_state,
+    list_state_values,
 )
+
+_log = logging.getLogger("landbridge")
 
 #: The methods of everything that ``resume`` brings up to date beside the module.
 _STATE_METHODS = ("state_dict", "load_state_dict")
+#: The attributes by which optimizers and schedulers are known, also those of other libraries.
+_COMPARED_ATTRIBUTES = ("param_groups", "get_last_lr")
 #: 0: the word by which a rank tells all others that its state can be sent.
 _IS_SENDABLE = 0
 #: 1: the word by which a rank tells all others that its state cannot be sent, so that nobody waits
@@ -65,6 +74,10 @@ def resume(
     non-persistent ones, and of others what ``state_dict`` returns. If no rank has finished a step,
     all get the parameters and buffers of rank 0.
 
+    Ranks at the same step must have equal states of optimizers and schedulers too, and equal
+    parameters of other modules, which at step 0 all get from rank 0. Anything else in ``others``
+    may be each rank's own, such as a sampler or a generator of random numbers.
+
     It recovers from failures that happen meanwhile. States may hold tensors, numbers, texts,
     containers, and numbers and arrays of NumPy. Other objects must be declared on every rank with
     ``torch.serialization.add_safe_globals``. Ranks that are behind need memory for the
@@ -90,7 +103,7 @@ def resume(
             rank raises it at once.
         ArenaFull: The arena of some rank has too little room. Every rank raises an error at once.
         RanksDisagree: Modules differ in names, shapes or dtypes, ``others`` in type, or the
-            parameters of ranks after the same step.
+            parameters, optimizers or schedulers of ranks after the same step. It names the value.
         ConfigError: ``step`` is no whole number from 0 to 2^63 - 1, ``timeout`` is not above 0, or
             another argument cannot be used.
         LandbridgeError: As ``Group.recover``.
@@ -119,16 +132,21 @@ def resume(
             room = BroadcastRoom(group)
             digest = module_parameters_digest(module) if step else 0
             sendable, unsendable = _sendability_for_resume(parts, step)
+            lines = _list_compared_values(others, step)
             told = [step, digest, sendable if trouble is None else _HAS_FAILED, room.chunk_bytes]
+            told.append(_digest_compared_values(lines))
             with error_on_disagreement_with(lambda: _describe_parts(module, kinds)):
                 rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
             ranks = _ResumeRanks(*rows)
             ranks.raise_failed_transfer(group.rank, trouble)
+            _check_equal_resumed_parameters(ranks.most, ranks.steps, ranks.digests)
+            _check_equal_resumed_others(ranks, lines, group, room, remaining_s)
             if ranks.most == 0:
                 room.release_memory()  # `sync_module` reserves its own.
-                sync_module(module, group, timeout=remaining_s())
+                for part in parts:
+                    if isinstance(part, torch.nn.Module):
+                        sync_module(part, group, timeout=remaining_s())
                 return 0
-            _check_equal_resumed_parameters(ranks.most, ranks.steps, ranks.digests)
             if min(ranks.steps) == ranks.most:
                 return step
             root = ranks.choose_root(group.rank, unsendable)
@@ -156,6 +174,8 @@ class _ResumeRanks(NamedTuple):
     states: list[int]
     #: The longest chunk of a broadcast that each rank has room for, in bytes.
     chunks: list[int]
+    #: The digests of what ranks at one step have in common in ``others``; 0 where it is unknown.
+    others: list[int]
 
     @property
     def most(self) -> int:
@@ -230,6 +250,86 @@ def _check_equal_resumed_parameters(most: int, steps: list[int], digests: list[i
             f"after step {most} the parameters of rank {ahead[0]} are not those of rank {ranks}: "
             "load the same checkpoint everywhere, or call `sync_module` with the rank that is right"
         )
+
+
+def _list_compared_values(others: Sequence[Any], step: int) -> list[str]:
+    """Returns a line for each value in ``others`` that ranks at one step have in common. Returns
+    none where a state is not to be had."""
+    lines: list[str] = []
+    try:
+        for at, other in enumerate(others):
+            way = f"others[{at}] ({type(other).__qualname__})"
+            if isinstance(other, torch.nn.Module):
+                # Without a finished step it is overwritten.
+                named = dict(module_without_ddp(other).named_parameters()) if step else {}
+                lines += list_state_values(named, way)
+            elif any(hasattr(other, name) for name in _COMPARED_ATTRIBUTES):
+                lines += list_state_values(other.state_dict(), way)
+    except Exception as error:  # A part of the caller failed, or holds itself.
+        _log.warning("the states of `others` are not compared: %s: %s", type(error).__name__, error)
+        return []
+    return lines
+
+
+def _digest_compared_values(lines: list[str]) -> int:
+    """Returns a digest of the lines of compared values; 0 where there are none."""
+    content = "\n".join(lines).encode()
+    digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+    return max(digest, 1) if lines else 0
+
+
+def _check_equal_resumed_others(
+    ranks: _ResumeRanks,
+    lines: list[str],
+    group: Group,
+    room: BroadcastRoom,
+    remaining_s: Callable[[], float],
+) -> None:
+    """Raises ``RanksDisagree``, with the first value that differs, unless the ranks that are ahead
+    have equal optimizers and schedulers. ``lines`` are the values of this rank."""
+    ahead = [rank for rank, step in enumerate(ranks.steps) if step == ranks.most]
+    known = [rank for rank in ahead if ranks.others[rank]]
+    unlike = [rank for rank in known if ranks.others[rank] != ranks.others[known[0]]]
+    if not unlike:
+        return
+    # Only these two know their values, and every rank says which of them differ.
+    room.agree_on_chunk(ranks.chunks)
+    values = [
+        _broadcast_lines(lines, group, rank, room, remaining_s) for rank in (known[0], unlike[0])
+    ]
+    where, one, other = _find_unlike_value(*values)
+    raise RanksDisagree(
+        f"after step {ranks.most} {where} is {one} on rank {known[0]} and {other} on rank "
+        f"{unlike[0]}: load the same checkpoint everywhere, or make optimizers and schedulers with "
+        "the same arguments"
+    )
+
+
+def _broadcast_lines(
+    lines: list[str],
+    group: Group,
+    root: int,
+    room: BroadcastRoom,
+    remaining_s: Callable[[], float],
+) -> dict[str, str]:
+    """Returns the compared values of rank ``root``, by the way to each."""
+    content = bytearray("\n".join(lines).encode()) if group.rank == root else bytearray()
+    length = group.broadcast(torch.tensor([len(content)]), root, timeout=remaining_s())
+    told = torch.zeros(int(length), dtype=torch.uint8)
+    if group.rank == root:
+        told = torch.frombuffer(content, dtype=torch.uint8)
+    broadcast_tensors([told], group, root, room=room, timeout=remaining_s())
+    text = bytes(told.tolist()).decode(errors="replace")
+    return dict(line.partition("\t")[::2] for line in text.split("\n"))
+
+
+def _find_unlike_value(one: dict[str, str], other: dict[str, str]) -> tuple[str, str, str]:
+    """Returns the way to the first value that differs between two ranks, and both values."""
+    for where in [*one, *other]:
+        pair = one.get(where, "missing"), other.get(where, "missing")
+        if pair[0] != pair[1]:
+            return (where, *pair)
+    return "the order of values in `others`", "one", "another"
 
 
 def _broadcast_state_to_resume(

@@ -8,18 +8,21 @@ rank waits for it.
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import io
 import pickle
 import re
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from .._memory.plain_memory import check_plain_memory
 from ..errors import UnsupportedArray
+from ._tensor_broadcast import cpu_tensor_to_broadcast
 
 #: The first item of each tuple that ``_pack_state`` writes for a value that cannot be sent as it
 #: is. ``_unpack_state`` knows such a tuple by it.
@@ -32,6 +35,8 @@ _PLAIN_TYPES = frozenset(
 #: 2,000 bits: the longest integer that is sent as it is. `torch.load` refuses integers of 256
 #: bytes, which are 2,048 bits.
 _PLAIN_INTEGER_BITS_MAX = 2_000
+#: 60 characters: the longest value that an error shows as it is, so that it stays readable.
+_LISTED_TEXT_MAX = 60
 #: The pattern of the name of a refused class in the text of `torch.load`'s error.
 _REFUSED_CLASS = re.compile(r"(?:GLOBAL|function|class) ([\w.]+) was not an allowed global")
 #: The factories that a `defaultdict` in a state may have, by name.
@@ -72,6 +77,55 @@ def check_training_state(state: Any) -> None:
         _pack_state(state, "", copies=False)
     except RecursionError as error:
         raise UnpackableValue("it holds itself, or is nested too deep") from error
+
+
+def list_state_values(value: Any, way: str) -> Iterator[str]:
+    """Yields a line for each value of a state: the way to it, a tab, and the value or its digest.
+    Equal states give equal lines. An object of an unknown type counts by its type alone."""
+    numpy = sys.modules.get("numpy")
+    if isinstance(value, Mapping):
+        for key in sorted(value, key=repr):
+            yield from list_state_values(value[key], f"{way}[{key!r}]")
+    elif isinstance(value, (list, tuple, deque)):
+        for at, item in enumerate(value):
+            yield from list_state_values(item, f"{way}[{at}]")
+    else:
+        if isinstance(value, torch.Tensor):
+            text = _state_tensor_text(value)
+        elif numpy is not None and isinstance(value, numpy.generic):
+            text = repr(value.item())
+        elif numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
+            text = f"{value.dtype} {value.shape} {_state_digest(value.tobytes())}"
+        elif type(value) is int or type(value) in _PLAIN_TYPES:
+            text = repr(value)
+        elif isinstance(value, (set, frozenset)):
+            text = repr(sorted(map(repr, value)))
+        else:
+            text = type(value).__qualname__
+        is_short = len(text) <= _LISTED_TEXT_MAX
+        line = f"{way}\t{text if is_short else _state_digest(text.encode())}"
+        yield line.replace("\n", " ")
+
+
+def _state_tensor_text(tensor: torch.Tensor) -> str:
+    """Returns a number of a tensor, or dtype, shape and digest of its elements."""
+    try:
+        check_plain_memory(torch, tensor, "it")
+    except UnsupportedArray:
+        return type(tensor).__qualname__
+    plain = tensor.detach()
+    if plain.dim() == 0:
+        return f"{plain.dtype} {plain.item()!r}"
+    content = cpu_tensor_to_broadcast(plain)
+    data: Any = b""
+    if content.nbytes:
+        data = (ctypes.c_ubyte * content.nbytes).from_address(content.data_ptr())
+    return f"{plain.dtype} {tuple(plain.shape)} {_state_digest(data)}"
+
+
+def _state_digest(content: Any) -> str:
+    """Returns 64 bits of BLAKE2b over bytes, as text."""
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def _pack_state(value: Any, way: str, copies: bool = True) -> Any:

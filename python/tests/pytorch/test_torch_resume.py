@@ -232,6 +232,73 @@ class BufferedLayer(torch.nn.Linear):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *more)
 
 
+def sgd_and_scheduler(lr, momentum=0.9, gamma=0.5):
+    """Returns a module with an optimizer and a scheduler, which differ between ranks."""
+    module = torch.nn.Linear(2, 2)
+    torch.nn.init.ones_(module.weight), torch.nn.init.ones_(module.bias)
+    optimizer = torch.optim.SGD(module.parameters(), lr=lr, momentum=momentum)
+    module(torch.ones(1, 2)).sum().backward()
+    return module, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma)
+
+
+def other_momentum(module, optimizer, scheduler):
+    """Steps once, as only one rank with another gradient does."""
+    optimizer.step()
+    optimizer.state[module.weight]["momentum_buffer"] += 1
+    torch.nn.init.ones_(module.weight), torch.nn.init.ones_(module.bias)
+    return module, optimizer, scheduler
+
+
+@pytest.mark.parametrize("step", [0, 5])
+@pytest.mark.parametrize(
+    ("make", "where"),
+    [
+        (lambda rank: sgd_and_scheduler(0.2 - rank / 10), r"\['initial_lr'\] is 0.2 on rank 0"),
+        (lambda rank: sgd_and_scheduler(0.1, rank), "'momentum'. is 0 on rank 0 and 1 on rank 1"),
+        (lambda rank: sgd_and_scheduler(0.1, gamma=0.5 + rank), r"\['gamma'\] is 0.5 on rank 0"),
+        (
+            lambda rank: (lambda *of: other_momentum(*of) if rank else of)(*sgd_and_scheduler(0.1)),
+            r"\(SGD\)\['state'\]\[0\]\['momentum_buffer'\] is missing on rank 0",
+        ),
+    ],
+)
+def test_other_optimizers_after_the_same_step_raise(step, make, where, two_groups):
+    parts = [make(rank) for rank in range(2)]
+
+    def resume_one(rank):
+        with pytest.raises(landbridge.RanksDisagree, match=where):
+            resume(two_groups[rank], step, *parts[rank])
+
+    call_for_all(range(2), resume_one)
+
+
+class OwnState(dict):
+    """A part whose state is each rank's own, such as a sampler."""
+
+    def state_dict(self):
+        return dict(self)
+
+    load_state_dict = dict.update
+
+
+def test_states_of_one_rank_alone_may_differ_after_the_same_step(two_groups):
+    parts = [[*sgd_and_scheduler(0.1), OwnState(seen=rank)] for rank in range(2)]
+    for step in (0, 5):
+        pairs = list(zip(two_groups, parts))
+        call_for_all(pairs, lambda pair: resume(pair[0], step, *pair[1]))  # noqa: B023
+    assert [own["seen"] for *_, own in parts] == [0, 1]
+
+
+def test_other_modules_become_equal_without_a_finished_step(two_groups):
+    parts = [(torch.nn.Linear(2, 2), torch.nn.Linear(3, 3)) for _ in range(2)]
+    call_for_all(range(2), lambda rank: resume(two_groups[rank], 0, *parts[rank]))
+    assert module_digest(parts[0][1]) == module_digest(parts[1][1])
+    with torch.no_grad():
+        parts[1][1].weight += 1
+    with pytest.raises(landbridge.RanksDisagree, match=r"others\[0\] \(Linear\)\['weight'\] is"):
+        call_for_all(range(2), lambda rank: resume(two_groups[rank], 3, *parts[rank]))
+
+
 def test_all_buffers_reach_the_rank_behind(two_groups):
     """Of the model and of another module, which would differ without a word until the end."""
     modules = [BufferedLayer(5.0), BufferedLayer(0.0)]
