@@ -20,8 +20,8 @@ const TEST_PACKAGES: [&str; 8] = [
 /// The versions of PyTorch with which the Python tests run: the newest, and the oldest that is
 /// supported.
 pub const TORCH_VERSIONS: [&str; 2] = ["2.15.0", "2.9.1"];
-/// The command that runs what is skipped for the time that it takes.
-const LONG_COMMAND: &str = "long: cargo xtask test --long";
+/// The reason for a test that is skipped because it takes long, with the command that runs it.
+const LONG_SKIP_REASON: &str = "long: cargo xtask test --long";
 /// The packages on which PyTorch and its tests depend, its own tests among them. Those of CUDA are
 /// left out: they take 4 GB, and the tests never call them.
 const TORCH_DEPENDENCIES: [&str; 15] = [
@@ -115,7 +115,7 @@ pub fn check_python(
     for version in wanted {
         check_python_with_torch(&plain, &folder, (&wheel, version), tally)?;
     }
-    let skips = others.iter().map(|version| format!("python: PyTorch {version}: {LONG_COMMAND}"));
+    let skips = others.iter().map(|version| format!("python: PyTorch {version}: {LONG_SKIP_REASON}"));
     tally.skipped.extend(skips);
     Ok(())
 }

@@ -279,7 +279,8 @@ impl<'a> OperationPartSource<'a, '_> {
         &self.owner_trees[usize::from(owner.0)]
     }
 
-    /// Returns the first byte of each rank's block in a buffer of all blocks, and its end.
+    /// Returns the first byte of each rank's block in a buffer of all blocks, and last the length of
+    /// the buffer.
     fn rank_offsets(&self) -> Vec<u64> {
         let ranks = self.fabric.world_size();
         let size = self.descriptor.dtype.size();

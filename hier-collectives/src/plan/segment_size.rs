@@ -48,7 +48,8 @@ const SMALL_FLOW_DIVISOR: u64 = 32;
 /// Returns the segment size that suits a fabric, in bytes: a power of two.
 ///
 /// segment = clamp(max(largest BDP / (4 x lanes), bytes of the narrowest port or link in
-/// `SEGMENT_SECONDS_MIN`), least, [`SEGMENT_BYTES_MAX`]), rounded down to a power of two.
+/// `SEGMENT_SECONDS_MIN`), least, [`SEGMENT_BYTES_MAX`]), rounded down to a power of two. `least` is
+/// `SEGMENT_BYTES_MIN`, and on slow links `SLOW_SEGMENT_BYTES_MIN`.
 pub fn segment_size_of_fabric(fabric: &Fabric) -> ByteCount {
     let largest = fabric.links().iter().map(|link| link.bdp().get()).max().unwrap_or(0);
     let links = fabric.links().iter().map(|link| link.rate);

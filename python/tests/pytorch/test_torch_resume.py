@@ -281,7 +281,7 @@ class OwnState(dict):
     load_state_dict = dict.update
 
 
-def test_states_of_one_rank_alone_may_differ_after_the_same_step(two_groups):
+def test_states_of_one_rank_alone_may_differ(two_groups):
     parts = [[*sgd_and_scheduler(0.1), OwnState(seen=rank)] for rank in range(2)]
     for step in (0, 5):
         pairs = list(zip(two_groups, parts))

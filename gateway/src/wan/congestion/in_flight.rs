@@ -215,8 +215,8 @@ impl InFlight {
         self.wake_sender_for_space();
     }
 
-    /// Counts bytes that were found lost at once. A full queue drops some packets; an outage of the
-    /// path loses all of them until it ends.
+    /// Counts `bytes` that one acknowledgement or timeout found lost. More than half of all bytes in
+    /// flight tell of an outage of the path; a full queue drops fewer.
     pub fn note_lost(&self, bytes: u64) {
         let in_flight = self.bytes();
         let whole = in_flight.max(self.bytes_before_ack.load(Ordering::Relaxed));
