@@ -115,7 +115,8 @@ pub fn check_python(
     for version in wanted {
         check_python_with_torch(&plain, &folder, (&wheel, version), tally)?;
     }
-    let skips = others.iter().map(|version| format!("python: PyTorch {version}: {LONG_SKIP_REASON}"));
+    let skips =
+        others.iter().map(|version| format!("python: PyTorch {version}: {LONG_SKIP_REASON}"));
     tally.skipped.extend(skips);
     Ok(())
 }
