@@ -127,15 +127,17 @@ impl RunningStage {
 
 /// Prints `title` and the stages that will run, each with the time that it is expected to take.
 fn print_stage_run_plan(title: &str, stages: &[Stage]) {
-    let (mut in_turn, mut beside) = (0, 0);
+    let (mut before, mut after, mut beside) = (0, 0, 0);
     for stage in stages {
         match stage.work {
-            StageWork::InTurn(_) if beside == 0 => in_turn += stage.seconds,
-            // Stages beside others share the cores, so the longest of them counts.
-            _ => beside = beside.max(stage.seconds),
+            StageWork::Beside { .. } => beside = beside.max(stage.seconds),
+            StageWork::InTurn(_) if beside == 0 => before += stage.seconds,
+            StageWork::InTurn(_) => after += stage.seconds,
         }
     }
-    println!("{title}: about {} on two quiet cores.", format_stage_run_duration(in_turn + beside));
+    // Stages beside others share the cores, and were measured so.
+    let whole = before + beside.max(after);
+    println!("{title}: about {} on two quiet cores.", format_stage_run_duration(whole));
     for stage in stages {
         println!(
             "  {:16} {:>7}  {}",

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 const TOOLS_STAGE: Stage = Stage {
     name: "tools",
     purpose: "programs that the tests need",
-    seconds: 1,
+    seconds: 12,
     work: StageWork::InTurn(|workspace, _| check_test_tools(workspace)),
 };
 /// The stage that checks the format of all sources.
@@ -29,7 +29,7 @@ const FORMAT_STAGE: Stage = Stage {
 const TIDY_STAGE: Stage = Stage {
     name: "tidy",
     purpose: "names, comments, sizes, imports, links between documents",
-    seconds: 10,
+    seconds: 4,
     work: StageWork::InTurn(|workspace, tally| {
         run_tests_of_stage(workspace, &["test", "--package", "tidy"], tally)
     }),
@@ -45,7 +45,7 @@ const CORE_PURITY_STAGE: Stage = Stage {
 const CLIPPY_STAGE: Stage = Stage {
     name: "clippy",
     purpose: "no warning in any target",
-    seconds: 130,
+    seconds: 95,
     work: StageWork::InTurn(|workspace, _| {
         let selected = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
         run_cargo_in_test_stage(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
@@ -67,7 +67,7 @@ const UNIT_TESTS_STAGE: Stage = Stage {
 const BUILD_STAGE: Stage = Stage {
     name: "build",
     purpose: "all tests of all crates; tests in documentation",
-    seconds: 350,
+    seconds: 245,
     work: StageWork::InTurn(|workspace, tally| {
         run_cargo_in_test_stage(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())?;
         run_tests_of_stage(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
@@ -77,7 +77,7 @@ const BUILD_STAGE: Stage = Stage {
 const SIMULATION_STAGE: Stage = Stage {
     name: "simulation",
     purpose: "whole gateways in virtual time",
-    seconds: 300,
+    seconds: 80,
     work: StageWork::Beside {
         command: |workspace| simulation_command(workspace, &[]),
         count: Tally::add_test_line,
@@ -98,7 +98,7 @@ const LONG_SIMULATION_STAGE: Stage = Stage {
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
     purpose: "tests of all crates, and gateways as processes",
-    seconds: 420,
+    seconds: 465,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, &[], is_test_of_tests_stage)
     }),
@@ -129,7 +129,7 @@ const MUTANTS_STAGE: Stage = Stage {
 const FUZZ_STAGE: Stage = Stage {
     name: "fuzz",
     purpose: "each decoder over its seeds and 20,000 mutations",
-    seconds: 40,
+    seconds: 10,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, &[], |program| program.package == "fuzz")
     }),
@@ -138,7 +138,7 @@ const FUZZ_STAGE: Stage = Stage {
 const DOCS_STAGE: Stage = Stage {
     name: "docs",
     purpose: "rustdoc has no warning",
-    seconds: 30,
+    seconds: 15,
     work: StageWork::InTurn(|workspace, _| check_rustdoc_stage(workspace)),
 };
 /// The stage in which `landbridge check` must accept each example config.
@@ -152,7 +152,7 @@ const CONFIGS_STAGE: Stage = Stage {
 const QUICKSTART_STAGE: Stage = Stage {
     name: "quickstart",
     purpose: "`landbridge quickstart`, short",
-    seconds: 15,
+    seconds: 5,
     work: StageWork::InTurn(|workspace, tally| {
         quickstart_check::check_quickstart(&workspace.root, &workspace.landbridge, tally)
     }),
@@ -161,7 +161,7 @@ const QUICKSTART_STAGE: Stage = Stage {
 const FAULTS_STAGE: Stage = Stage {
     name: "faults",
     purpose: "processes killed and stopped in mid-collective",
-    seconds: 120,
+    seconds: 105,
     work: StageWork::InTurn(|workspace, tally| {
         faults::check_faults(&workspace.root, &workspace.landbridge, tally)
     }),
@@ -170,7 +170,7 @@ const FAULTS_STAGE: Stage = Stage {
 const WHEEL_STAGE: Stage = Stage {
     name: "wheel",
     purpose: "wheel of the Python package, and its installation from source",
-    seconds: 200,
+    seconds: 125,
     work: StageWork::InTurn(|workspace, tally| {
         python::build_python_package(&workspace.root, workspace.target_folder(), tally)
     }),
@@ -197,7 +197,7 @@ const LONG_PYTHON_STAGE: Stage = Stage {
 /// The same as [`PYTHON_STAGE`], but as a process of its own beside other stages: its tests wait
 /// most of the time.
 const PYTHON_STAGE_BESIDE: Stage = Stage {
-    seconds: 600,
+    seconds: 470,
     work: StageWork::Beside {
         command: |_| python_command(&["python", "--built", "--newest"]),
         count: Tally::add_summary_line,
