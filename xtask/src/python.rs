@@ -1,7 +1,7 @@
 //! The Python package: the wheel, its tests, and those with PyTorch.
 
 use crate::command_line::{CommandFailure, CommandLine};
-use crate::tally::Tally;
+use crate::tally::{LONG_SKIP_REASON, Tally};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use units::ByteCount;
@@ -20,8 +20,6 @@ const TEST_PACKAGES: [&str; 8] = [
 /// The versions of PyTorch with which the Python tests run: the newest, and the oldest that is
 /// supported.
 pub const TORCH_VERSIONS: [&str; 2] = ["2.15.0", "2.9.1"];
-/// The reason for a test that is skipped because it takes long, with the command that runs it.
-const LONG_SKIP_REASON: &str = "long: cargo xtask test --long";
 /// The packages on which PyTorch and its tests depend, its own tests among them. Those of CUDA are
 /// left out: they take 4 GB, and the tests never call them.
 const TORCH_DEPENDENCIES: [&str; 15] = [

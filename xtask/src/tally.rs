@@ -1,5 +1,9 @@
 //! Counts of tests, read off the test runner's output.
 
+/// The reason for a test that is skipped because it takes long, with the command that runs it. Ignored
+/// tests in Rust have the same text.
+pub const LONG_SKIP_REASON: &str = "long: cargo xtask test --long";
+
 /// Counts of tests so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {

@@ -10,8 +10,8 @@
 //! for control messages. `engine_links` applies rate limits and reports measured links,
 //! `straggler_monitor` names what delays a job, `lost_time` sums what that costs. `engine_jobs` adds
 //! and removes jobs and exchanges them with other gateways, of which `peer_jobs` keeps what they
-//! say. `terms` are what gateways agree on where a part of the
-//! regions may go on. `health` checks paths and logs problems, and `status_report` shows all of it.
+//! say. `terms` are what gateways agree on where a part of the regions may go on. `health` checks paths
+//! and logs problems, and `status_report` shows all of it.
 
 mod attached_ranks;
 mod control_channel;

@@ -217,8 +217,10 @@ impl LinkTrace {
 }
 
 impl LinkTraceReader {
-    /// Waits up to `patience` for the next record of the trace. Returns `None` if none comes, or if
-    /// there is no writer any more.
+    /// Waits up to `patience` for the next record of the trace. Returns `None` if none comes.
+    ///
+    /// # Errors
+    /// [`TraceEnded`]: there is no writer any more, and no record is left.
     pub fn next_record(&mut self, patience: Duration) -> Result<Option<TraceRecord>, TraceEnded> {
         let lost = self.lost.load(Ordering::Relaxed);
         if lost > self.told {

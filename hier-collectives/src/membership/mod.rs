@@ -21,12 +21,12 @@
 //! all gateways of its term. So once a term begins, no other one that has a quorum can do anything.
 //!
 //! **Gateways keep nothing on disk.** A gateway that was started again knows no term. It votes, but its
-//! vote does not count towards the quorum until an epoch has begun there, which tells it what the others
-//! know. So the votes of gateways that
-//! remember are a quorum, or all gateways of the fabric vote. Either way somebody votes who knows the
-//! epoch, the collectives and the committed step of the last term that did anything. A proposal names the start of each voter that the leader knows of. So all votes for a term are later
-//! than the start of each voter, and nobody enters a term that is older than what it forgot.
-//! Viewstamped replication recovers a replica by the same rule.
+//! vote does not count towards the quorum until an epoch has begun there, which tells it what the
+//! others know. So the votes of gateways that remember are a quorum, or all gateways of the fabric
+//! vote. Either way somebody votes who knows the epoch, the collectives and the committed step of the
+//! last term that did anything. A proposal names the start of each voter that the leader knows of. So
+//! all votes for a term are later than the start of each voter, and nobody enters a term that is older
+//! than what it forgot. Viewstamped replication recovers a replica by the same rule.
 //!
 //! **A healthy term stays.** A gateway that reaches all members of its term votes only for a term that
 //! has them all. So a gateway that sees less than others interrupts nobody.

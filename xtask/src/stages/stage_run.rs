@@ -2,7 +2,7 @@
 //! that do not mind waiting, run beside those after them.
 
 use crate::command_line::{CommandFailure, CommandLine};
-use crate::tally::Tally;
+use crate::tally::{LONG_SKIP_REASON, Tally};
 use crate::workspace::Workspace;
 use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant};
@@ -170,7 +170,7 @@ fn print_stage_run_summary(stages: &[Stage], results: &mut Results, all: Duratio
     println!("{:16}{:>9}", "all", rounded(all));
     if !tally.skipped.is_empty() {
         println!("\nSKIPPED, so not shown to work:");
-        let is_long = |what: &&String| what.contains("long: cargo xtask test --long");
+        let is_long = |what: &&String| what.contains(LONG_SKIP_REASON);
         let (long, others): (Vec<_>, Vec<_>) = tally.skipped.iter().partition(is_long);
         others.iter().for_each(|what| println!("  skipped: {what}"));
         if !long.is_empty() {

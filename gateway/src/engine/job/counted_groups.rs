@@ -19,7 +19,7 @@ impl Job {
         let parent = if facts.parent == self.world.id {
             &self.world
         } else {
-            self.groups.get(&facts.parent).or_else(|| self.terms.part(facts.parent))?
+            self.groups.get(&facts.parent).or_else(|| self.terms.parts.get(&facts.parent))?
         };
         let Epoch(epoch) = parent.session.epoch_number();
         // Outside an epoch, ranks count in the next one.

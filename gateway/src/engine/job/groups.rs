@@ -228,7 +228,7 @@ impl Job {
         let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
         let one_in = self.settings.one_in.saturating_mul(parts);
         let partials = ByteCount::new(self.settings.partials.get() / parts);
-        let worlds = self.terms.parts_mut().chain([&mut self.world]);
+        let worlds = self.terms.parts.values_mut().chain([&mut self.world]);
         for group in self.groups.values_mut().chain(worlds) {
             group.session.set_share(partials, one_in);
         }

@@ -218,22 +218,22 @@ impl Job {
         if id == self.world.id {
             return Some(&mut self.world);
         }
-        self.groups.get_mut(&id).or_else(|| self.terms.part_mut(id))
+        self.groups.get_mut(&id).or_else(|| self.terms.parts.get_mut(&id))
     }
 
     /// Calls `handle` with every group, and notes that actions of their sessions are to be
     /// performed.
     pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut GroupSession)) {
         self.touched.extend(self.groups.keys());
-        self.touched.extend(self.terms.parts().map(|part| part.id));
+        self.touched.extend(self.terms.parts.values().map(|part| part.id));
         handle(&mut self.world);
-        self.terms.parts_mut().for_each(&mut handle);
+        self.terms.parts.values_mut().for_each(&mut handle);
         self.groups.values_mut().for_each(handle);
     }
 
     /// Returns whether every session has finished its drain.
     pub fn is_drained(&self) -> bool {
-        let mut groups = self.groups.values().chain(self.terms.parts()).chain([&self.world]);
+        let mut groups = self.groups.values().chain(self.terms.parts.values()).chain([&self.world]);
         groups.all(|group| group.session.is_drained())
     }
 
@@ -268,7 +268,7 @@ impl Job {
 
     /// Stores the time at which the session of a group wants to be called next.
     fn note_deadline(&mut self, id: GroupId) {
-        let group = self.groups.get_mut(&id).or_else(|| self.terms.part_mut(id));
+        let group = self.groups.get_mut(&id).or_else(|| self.terms.parts.get_mut(&id));
         let Some(group) = group else { return };
         let deadline = group.session.poll_timeout();
         if group.deadline == deadline {

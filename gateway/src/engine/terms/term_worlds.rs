@@ -15,25 +15,3 @@ pub(in crate::engine) struct TermWorlds {
     /// How far the worlds came that have ended.
     pub progress: SessionProgress,
 }
-
-impl TermWorlds {
-    /// Returns the world of some ranks with this id.
-    pub fn part(&self, id: GroupId) -> Option<&GroupSession> {
-        self.parts.get(&id)
-    }
-
-    /// Returns the world of some ranks with this id, to change it.
-    pub fn part_mut(&mut self, id: GroupId) -> Option<&mut GroupSession> {
-        self.parts.get_mut(&id)
-    }
-
-    /// Iterates over the worlds of some ranks.
-    pub fn parts(&self) -> impl Iterator<Item = &GroupSession> {
-        self.parts.values()
-    }
-
-    /// Iterates over the worlds of some ranks, to change them.
-    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut GroupSession> {
-        self.parts.values_mut()
-    }
-}
