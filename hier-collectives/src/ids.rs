@@ -1,6 +1,5 @@
 //! Numbers of ranks, regions, gateways, epochs and collectives, each a type of its own.
 
-use crate::codec::fnv1a_hash;
 use std::fmt;
 
 macro_rules! number {
@@ -64,14 +63,3 @@ number!(
 /// [`crate::sequence`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Sequence(pub u64);
-
-impl GroupId {
-    /// 8 bytes: the encoded length of a job's id, which precedes every control message and segment
-    /// header.
-    pub const BYTES: usize = 8;
-
-    /// Returns the id of the job called `job`: the FNV-1a hash of its name.
-    pub fn of_job(job: &str) -> Self {
-        Self(fnv1a_hash(job.as_bytes()))
-    }
-}

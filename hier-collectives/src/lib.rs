@@ -9,6 +9,7 @@ pub mod bound;
 pub mod buffer_part;
 pub mod codec;
 pub mod descriptor;
+mod group_id;
 pub mod ids;
 pub mod membership;
 pub mod mesh;

@@ -65,15 +65,4 @@ impl Plan {
     pub fn has_separate_trees(&self) -> bool {
         self.trees.iter().any(|tree| tree.direction == TreeDirection::Results)
     }
-
-    /// Returns the size of the largest buffer that takes the express tree; `None` without an
-    /// express tree.
-    pub fn express_limit(&self) -> Option<ByteCount> {
-        self.trees.iter().any(Tree::is_express).then_some(self.express_bytes)
-    }
-
-    /// Whether a buffer of `bytes` bytes takes the express tree.
-    pub fn uses_express(&self, bytes: u64) -> bool {
-        self.express_limit().is_some_and(|most| bytes <= most.get())
-    }
 }

@@ -95,7 +95,7 @@ impl Session {
         from: Sequence,
         now: TimeNs,
     ) {
-        let Some(failure) = self.epoch.close_from(gateway, from) else { return };
+        let Some(failure) = self.epoch.close_from_drain(gateway, from) else { return };
         for sequence in self.collectives.sequences_from(from..) {
             let is_posted = sequence.series().is_some()
                 && self.collectives.is_posted_by(gateway, sequence, self.epoch.local());

@@ -13,7 +13,7 @@ use super::epoch::drain;
 use super::epoch::epoch_state::EpochState;
 use super::session_config::SessionConfig;
 use super::transfer::transfer_state::Transfer;
-use crate::ids::{Epoch, GatewayId, RankId, RegionId, Sequence};
+use crate::ids::{GatewayId, RankId, RegionId, Sequence};
 use crate::mutant::{self, Mutant};
 use crate::plan::Plan;
 use crate::post::{Commit, Failure, FailureCode, Post, RankEvent};
@@ -69,37 +69,6 @@ impl Session {
             actions: ActionQueue::default(),
             epoch,
         }
-    }
-
-    /// Returns the fabric of the session's job or group.
-    pub fn fabric(&self) -> &Fabric {
-        self.epoch.local().fabric()
-    }
-
-    /// Returns the number of the last epoch that this session was in.
-    pub fn epoch_number(&self) -> Epoch {
-        self.epoch.number()
-    }
-
-    /// Whether no collective is under way, so that nothing uses memory or streams.
-    pub fn is_idle(&self) -> bool {
-        self.collectives.is_empty()
-    }
-
-    /// Returns the plan in force, while an epoch lives.
-    pub fn plan(&self) -> Option<&Plan> {
-        self.epoch.plan()
-    }
-
-    /// Whether nothing is left to do after [`Session::handle_drain`], so that the process may end.
-    pub fn is_drained(&self) -> bool {
-        let draining = self.epoch.drain_end().is_some();
-        draining && !self.epoch.is_active() && self.collectives.is_empty()
-    }
-
-    /// Whether a drain has begun.
-    pub fn is_draining(&self) -> bool {
-        self.epoch.drain_end().is_some()
     }
 
     /// Returns the oldest action that the engine has not taken; `None` when all are taken.
@@ -246,10 +215,10 @@ impl Session {
         if collectives.record_post(rank, &post, &mut cx).is_some() {
             return self.forget_collective_if_notified(sequence);
         }
-        if let Some(failure) = self.epoch.closing_failure(sequence) {
+        if let Some(failure) = self.epoch.drain_failure(sequence) {
             return self.fail_collective(sequence, failure, None, now);
         }
-        if let Some(failure) = self.bad_post_failure(rank, &post) {
+        if let Err(failure) = check_post(rank, &post, self.epoch.local()) {
             return self.refuse_collective_posts(sequence, failure, now);
         }
         let all = self.collectives.record_post_timeout(sequence, now + post.timeout);
@@ -261,14 +230,6 @@ impl Session {
             self.fail_collective_if_rank_lost(sequence, now);
             self.start_collective_if_posted(sequence, now);
         }
-    }
-
-    /// Returns the failure of a post that is invalid by itself; none for a good post.
-    fn bad_post_failure(&self, rank: RankId, post: &Post) -> Option<Failure> {
-        let local = self.epoch.local();
-        let text = check_post(post, local.fabric().world_size()).err()?;
-        let text = format!("{}: {text}", local.rank_name(rank));
-        Some(Failure::new(FailureCode::BadPost, text))
     }
 
     /// Begins a rank's commit of all collectives that the rank posted since its previous commit.
@@ -401,18 +362,6 @@ impl Session {
             Phase::Ready => self.end_epoch(failure, None, now),
             Phase::Leaving | Phase::Failing | Phase::Failed => {}
         }
-    }
-
-    /// Returns the time at which a drain ends: time zero when all work is finished, else the
-    /// drain's bound. None without a drain, or outside an epoch.
-    fn drain_deadline(&self) -> Option<TimeNs> {
-        let until = self.epoch.drain_end().filter(|_| self.epoch.is_active())?;
-        let is_commit_due =
-            |(rank, posts)| self.commits.is_commit_due(rank, posts, &self.collectives);
-        let done = self.collectives.unfinished().next().is_none()
-            && self.commits.is_idle()
-            && !self.collectives.local_ranks().any(is_commit_due);
-        Some(if done { TimeNs::default() } else { until })
     }
 
     /// Reports progress to all peers if something moved just now and the oldest collective is

@@ -1,4 +1,4 @@
-//! Snapshots of a session: its work, and the ranks and gateways that it waits for.
+//! The state of a session: its fabric, plan and drain, and snapshots of the work that it waits for.
 
 use super::collective::commits::PendingCommit;
 use super::collective::live_collective::{LiveCollective, Phase};
@@ -6,6 +6,7 @@ use super::session_events::Session;
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
 use crate::plan::Plan;
+use crate::topology::Fabric;
 use units::TimeNs;
 
 /// A snapshot of a session.
@@ -155,5 +156,48 @@ impl Session {
             collectives: self.collectives.unfinished().collect(),
             uncommitted: owing.map(|(rank, _)| rank).collect(),
         })
+    }
+
+    /// Returns the fabric of the session's job or group.
+    pub fn fabric(&self) -> &Fabric {
+        self.epoch.local().fabric()
+    }
+
+    /// Returns the number of the last epoch that this session was in.
+    pub fn epoch_number(&self) -> Epoch {
+        self.epoch.number()
+    }
+
+    /// Whether no collective is under way, so that nothing uses memory or streams.
+    pub fn is_idle(&self) -> bool {
+        self.collectives.is_empty()
+    }
+
+    /// Returns the plan in force, while an epoch lives.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.epoch.plan()
+    }
+
+    /// Whether nothing is left to do after [`Session::handle_drain`], so that the process may end.
+    pub fn is_drained(&self) -> bool {
+        let draining = self.epoch.drain_end().is_some();
+        draining && !self.epoch.is_active() && self.collectives.is_empty()
+    }
+
+    /// Whether a drain has begun.
+    pub fn is_draining(&self) -> bool {
+        self.epoch.drain_end().is_some()
+    }
+
+    /// Returns the time at which a drain ends: time zero when all work is finished, else the
+    /// drain's bound. None without a drain, or outside an epoch.
+    pub(super) fn drain_deadline(&self) -> Option<TimeNs> {
+        let until = self.epoch.drain_end().filter(|_| self.epoch.is_active())?;
+        let is_commit_due =
+            |(rank, posts)| self.commits.is_commit_due(rank, posts, &self.collectives);
+        let done = self.collectives.unfinished().next().is_none()
+            && self.commits.is_idle()
+            && !self.collectives.local_ranks().any(is_commit_due);
+        Some(if done { TimeNs::default() } else { until })
     }
 }

@@ -1,8 +1,9 @@
-//! A builder of fabrics for tests and benches.
+//! A builder of fabrics for tests and benches, and the ports and links that it takes.
 
 use crate::topology::{
     Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, LinkState, WanPort,
 };
+use units::{BitRate, Fraction, Span};
 
 /// Builds a fabric region by region and link by link, with an MTU of 1,500 bytes.
 #[derive(Debug, Clone)]
@@ -72,4 +73,19 @@ impl FabricBuilder {
     pub fn build(self) -> Fabric {
         Fabric::new("test", self.mtu, self.regions, self.links).expect("a valid fabric")
     }
+}
+
+/// Returns a rate of `rate` Mbit/s.
+pub const fn mbit(rate: u64) -> BitRate {
+    BitRate::from_bits_per_second(rate * 1_000_000)
+}
+
+/// Returns a WAN port with the same rate out and in.
+pub const fn symmetric_port(rate: BitRate) -> WanPort {
+    WanPort { egress: rate, ingress: rate }
+}
+
+/// Returns the state of a link without loss.
+pub fn lossless_link(rate: BitRate, rtt_ms: u64) -> LinkState {
+    LinkState { rate, rtt: Span::from_ms(rtt_ms), loss: Fraction::default() }
 }

@@ -5,6 +5,7 @@ mod fabric;
 mod fabric_spec;
 mod group_fabric;
 mod link;
+mod link_state;
 mod quorum;
 mod region;
 
@@ -12,6 +13,7 @@ pub use error::FabricError;
 pub use fabric::Fabric;
 pub use fabric_spec::{FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec};
 pub use group_fabric::{GroupFabric, GroupFabricError};
-pub use link::{Link, LinkState};
+pub use link::Link;
+pub use link_state::LinkState;
 pub use quorum::{Quorum, QuorumSpec};
 pub use region::{Gateway, Region, WanPort};

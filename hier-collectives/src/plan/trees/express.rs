@@ -8,6 +8,7 @@ use super::region_tree::{RegionTree, RootedRegionTree, grow_region_tree};
 use crate::plan::analysis::pair_shares::PairShares;
 use crate::plan::fabric_capacity::{FabricCapacity, PortDirection};
 use crate::plan::plan_data::{Plan, PlanAlgorithm};
+use crate::plan::tree::Tree;
 use crate::plan::window_size::unsolicited_window_size;
 use crate::size_class::{MEDIUM_BYTES, SizeClass};
 use crate::topology::Fabric;
@@ -186,5 +187,16 @@ impl Plan {
             SizeClass::Large.usable_window(window).max(medium)
         };
         windows.map(largest).min()
+    }
+
+    /// Returns the size of the largest buffer that takes the express tree; `None` without an
+    /// express tree.
+    pub fn express_limit(&self) -> Option<ByteCount> {
+        self.trees.iter().any(Tree::is_express).then_some(self.express_bytes)
+    }
+
+    /// Whether a buffer of `bytes` bytes takes the express tree.
+    pub fn uses_express(&self, bytes: u64) -> bool {
+        self.express_limit().is_some_and(|most| bytes <= most.get())
     }
 }

@@ -1,7 +1,12 @@
-//! The check of a post by itself.
+//! Checks of a post: by itself, and against the posts of its rank so far.
 
+use super::collectives::Collectives;
+use super::local_rank::LocalRank;
 use crate::descriptor::{Descriptor, Pattern};
-use crate::post::Post;
+use crate::ids::RankId;
+use crate::post::{Failure, FailureCode, Post};
+use crate::session::epoch::epoch_state::EpochState;
+use crate::session::local_gateway::LocalGateway;
 
 /// 1e290: the largest weight of a rank in an average. The sum of 2^32 such weights stays finite in
 /// `f64`.
@@ -12,11 +17,25 @@ const RANK_WEIGHT_MAX: f64 = 1e290;
 /// fit 64 bits.
 const BUFFER_ELEMENTS_MAX: u64 = 1 << 45;
 
+/// Checks a rank's post by itself.
+///
+/// # Errors
+/// The failure of which the rank must be notified.
+pub(in crate::session) fn check_post(
+    rank: RankId,
+    post: &Post,
+    local: &LocalGateway,
+) -> Result<(), Failure> {
+    check_post_fields(post, local.fabric().world_size()).map_err(|text| {
+        Failure::new(FailureCode::BadPost, format!("{}: {text}", local.rank_name(rank)))
+    })
+}
+
 /// Checks a post's root, operation, counts, weight and length for a fabric of `world_size` ranks.
 ///
 /// # Errors
 /// The reason why the post is refused, in words.
-pub(in crate::session) fn check_post(post: &Post, world_size: u32) -> Result<(), String> {
+fn check_post_fields(post: &Post, world_size: u32) -> Result<(), String> {
     let Descriptor { op, dtype, elements, pattern, .. } = post.descriptor;
     if let Some(root) = pattern.root().filter(|root| root.0 >= world_size) {
         return Err(format!("{}: rank {root} is not one of {world_size}", pattern.name()));
@@ -50,4 +69,27 @@ pub(in crate::session) fn check_post(post: &Post, world_size: u32) -> Result<(),
         return Err(format!("{elements} elements are more than 2^45"));
     }
     Ok(())
+}
+
+impl Collectives {
+    /// Checks that a post is of the current epoch and of the sequence that the rank posts next.
+    ///
+    /// # Errors
+    /// The failure of which the rank must be notified.
+    pub fn check_post_order(
+        &self,
+        rank: &LocalRank,
+        post: &Post,
+        epoch: &EpochState,
+    ) -> Result<(), Failure> {
+        if !epoch.is_current(post.epoch) {
+            return Err(epoch.late_post_failure(post.epoch));
+        }
+        let next = rank.next_like(post.sequence);
+        if post.sequence != next {
+            let text = format!("collective {} posted, {next} is next", post.sequence);
+            return Err(Failure::new(FailureCode::BadPost, text));
+        }
+        Ok(())
+    }
 }

@@ -1,17 +1,20 @@
-//! The outcomes of collectives: results, failures, and the ends of epochs.
+//! Failures of collectives: proposed, announced, finished, and told to ranks.
+//!
+//! Two gateways may find the same disagreement of posts at once, each between other ranks. So a
+//! gateway proposes such a failure to the first one and stops the collective; ranks hear the
+//! decision, and all hear one text.
 
-use super::collectives::{Collectives, ReceivedSegments};
+use super::collectives::Collectives;
 use super::live_collective::Phase;
-use super::local_rank::LocalRank;
-use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
-use crate::post::{Failure, RankEvent, Timing};
+use crate::ids::{Epoch, GatewayId, RankId, Sequence};
+use crate::post::{Failure, FailureCode, RankEvent};
 use crate::session::action::{Action, SessionNote};
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
 use crate::session::epoch::epoch_state::EpochState;
+use crate::session::local_gateway::LocalGateway;
 use crate::wire::Message;
-use std::ops::Range;
-use units::TimeNs;
+use std::collections::BTreeMap;
 
 impl Collectives {
     /// Marks a collective as failing, from its first event on if need be. Returns its epoch; none
@@ -81,122 +84,82 @@ impl Collectives {
                 || self.ranks.values().all(|rank| rank.next_like(sequence) > sequence))
     }
 
-    /// Marks a result as ready and notifies the local ranks. `all_posted` says that the result
-    /// contains all ranks' contributions. `wan` is from the first segment out to the last one in,
-    /// zero without any.
-    pub fn deliver_result(
-        &mut self,
-        sequence: Sequence,
-        all_posted: bool,
-        wan: Range<TimeNs>,
-        cx: &mut Context<'_>,
-    ) {
-        let Some(collective) = self.live.get_mut(&sequence) else { return };
-        collective.phase = Phase::Ready;
-        if all_posted {
-            collective.posted.extend(cx.epoch.members().peer_ids());
-            collective.all_posted_at.get_or_insert(cx.now);
+    /// Notes that this gateway proposes a failure of a collective, and marks the collective as
+    /// failing unless its result is ready. Returns false, without effect, when a failure is
+    /// proposed already or the collective has failed without a result.
+    pub fn propose_failure(&mut self, sequence: Sequence, failure: &Failure, epoch: Epoch) -> bool {
+        let (is_complete, has_undecided_proposal) =
+            (self.has_result(sequence), self.has_undecided_proposal(sequence));
+        if has_undecided_proposal {
+            return false;
         }
-        let posted = collective.timing.posted;
-        let wan_end = wan.end.max(posted);
-        let wan_begin = if wan.start == TimeNs::default() { wan_end } else { wan.start };
-        let timing = Timing { posted, wan_begin, wan_end, ready: cx.now };
-        collective.timing = timing;
-        for rank in collective.posts.keys() {
-            cx.actions.notify(*rank, RankEvent::ResultReady { sequence, timing });
+        if !is_complete {
+            let collective = self.collective_or_new(sequence, epoch);
+            if collective.failure.is_some() {
+                return false;
+            }
+            collective.failure = Some(failure.clone());
+            collective.phase = Phase::Failing;
         }
-        if let Some((_, descriptor)) = collective.descriptor {
-            let (op, bytes) = (descriptor.name(), descriptor.bytes());
-            let (took, pattern) = (timing.ready.since(timing.posted), descriptor.pattern);
-            let note = SessionNote::Completed { sequence, op, pattern, bytes, took };
-            cx.actions.push(Action::Note(note));
-        }
+        self.proposals.insert(sequence, failure.clone());
+        true
     }
 
-    /// Marks a ready collective whose epoch is over, while streams may still read its memory.
-    pub fn mark_leaving(&mut self, sequence: Sequence) {
-        if let Some(collective) = self.live.get_mut(&sequence) {
-            collective.phase = Phase::Leaving;
-        }
+    /// Whether this gateway has proposed a collective's failure, and the first gateway has not
+    /// decided yet.
+    pub fn has_undecided_proposal(&self, sequence: Sequence) -> bool {
+        self.proposals.contains_key(&sequence)
     }
 
-    /// Removes a complete collective and notifies its ranks that their slots are free.
-    ///
-    /// `received` are the segments that peers sent for it.
-    pub fn remove_collective_and_notify(
-        &mut self,
-        sequence: Sequence,
-        received: ReceivedSegments,
-        cx: &mut Context<'_>,
-    ) {
-        let Some(collective) = self.live.remove(&sequence) else { return };
-        if collective.descriptor.is_some() && cx.epoch.is_current(collective.epoch) {
-            self.finished.insert(sequence, received);
-        }
-        for rank in collective.posts.keys() {
-            cx.actions.notify(*rank, RankEvent::ContributionFree { sequence });
-        }
+    /// Returns the failures that this gateway has proposed and the first gateway has not decided
+    /// on.
+    pub fn proposals(&self) -> &BTreeMap<Sequence, Failure> {
+        &self.proposals
     }
 
-    /// Removes a collective without notifying ranks.
-    pub fn forget_collective(&mut self, sequence: Sequence) {
-        self.live.remove(&sequence);
+    /// Returns the failure of a collective whose epoch ends: that of the epoch. A proposed failure
+    /// stays, unless posts ended the epoch too.
+    pub fn proposed_failure_at_end(&self, sequence: Sequence, end: &Failure) -> Failure {
+        let proposed = self.proposals.get(&sequence).filter(|_| !end.code.is_fault_of_posts());
+        proposed.unwrap_or(end).clone()
     }
 
-    /// Begins an epoch whose first collective is `next`: forgets failures and completed
-    /// collectives, and resets all ranks.
-    pub fn begin_epoch(&mut self, next: Sequence) {
-        self.next = next;
-        self.failures.clear();
-        self.finished.clear();
-        self.proposals.clear();
-        for local in self.ranks.values_mut() {
-            *local = LocalRank::in_epoch(local.attached, next);
-        }
+    /// Returns the failures of this epoch, the last `COLLECTIVES_AHEAD_MAX` of them.
+    pub fn failures(&self) -> &BTreeMap<Sequence, Failure> {
+        self.failures.facts()
     }
 
-    /// Notifies the attached ranks that an epoch began. `committed` is the last step known to be
-    /// complete everywhere, `ended` the reason why the epoch before ended.
-    pub fn notify_epoch(
+    /// Builds the failure of a collective for which a rank and another one posted different counts of
+    /// the elements between them; none while they agree as far as they are known.
+    pub fn counts_failure(
         &self,
-        epoch: Epoch,
-        committed: Option<Step>,
-        ended: Option<&Failure>,
-        actions: &mut ActionQueue,
-    ) {
-        for (rank, local) in self.ranks.iter().filter(|(_, local)| local.attached) {
-            let (next, ended) = (local.next, ended.cloned());
-            actions.notify(*rank, RankEvent::EpochBegan { epoch, next, committed, ended });
-        }
-    }
-
-    /// Notifies all attached ranks that the group is over, for this reason.
-    pub fn notify_disbanded(&self, failure: &Failure, actions: &mut ActionQueue) {
-        for (rank, _) in self.ranks.iter().filter(|(_, local)| local.attached) {
-            actions.notify(*rank, RankEvent::Disbanded { failure: failure.clone() });
-        }
-    }
-
-    /// Notifies a rank that attached just now of the epoch under way, with the sequence that the
-    /// rank posts next.
-    pub fn notify_rank_of_epoch(
-        &self,
+        sequence: Sequence,
         rank: RankId,
-        epoch: Epoch,
-        committed: Option<Step>,
-        actions: &mut ActionQueue,
-    ) {
-        let Some(local) = self.ranks.get(&rank) else { return };
-        let event = RankEvent::EpochBegan { epoch, next: local.next, committed, ended: None };
-        actions.notify(rank, event);
+        local: &LocalGateway,
+    ) -> Option<Failure> {
+        let (from, to, sent, received) = self.live.get(&sequence)?.counts.contradiction(rank)?;
+        let text = format!(
+            "collective {sequence}: ranks disagree on counts: {} sends {sent} elements to {}, \
+             which receives {received}; contributions intact",
+            local.rank_name(from),
+            local.rank_name(to),
+        );
+        Some(Failure::new(FailureCode::Disagreement, text))
     }
 
-    /// Ends an epoch. Collectives still under way keep their sequences, so the next epoch begins
-    /// above them.
-    pub fn end_epoch(&mut self) {
-        self.proposals.clear();
-        self.ranks.values_mut().for_each(|rank| rank.posted = false);
-        let last = self.live.keys().map(|sequence| sequence.place()).max();
-        self.next = self.next.max(Sequence(last.map_or(0, |last| last + 1)));
+    /// Builds the failure of a collective that awaits a rank which posted in this epoch and then
+    /// detached. None if there is no such rank.
+    pub fn lost_rank_failure(&self, sequence: Sequence, local: &LocalGateway) -> Option<Failure> {
+        let collective = self.live.get(&sequence)?;
+        let missing = self.ranks.iter().find(|(rank, local)| {
+            local.posted && !local.attached && !collective.posts.contains_key(rank)
+        });
+        let (rank, _) = missing?;
+        let text = format!(
+            "collective {sequence}: {} went away before posting it; contributions intact, \
+             start it again; every rank then recovers its group and posts again",
+            local.rank_name(*rank)
+        );
+        Some(Failure::new(FailureCode::RankLost, text))
     }
 }

@@ -2,18 +2,17 @@
 
 use super::live_collective::{LiveCollective, Phase};
 use super::local_rank::LocalRank;
-use super::overreach::{COLLECTIVES_AHEAD_MAX, Overreach};
-use super::recent_collectives::RecentCollectives;
+use super::recent_collectives::{COLLECTIVES_AHEAD_MAX, RecentCollectives};
 use crate::descriptor::{Descriptor, KnownCounts};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, FailureCode, Post, RankEvent, Timing};
-use crate::session::action::PeerError;
+use crate::session::action::{Action, PeerError, SessionNote};
 use crate::session::context::Context;
 use crate::session::epoch::epoch_state::EpochState;
 use crate::session::local_gateway::LocalGateway;
 use crate::wire::Message;
 use std::collections::BTreeMap;
-use std::ops::RangeFrom;
+use std::ops::{Range, RangeFrom};
 use std::sync::Arc;
 use units::TimeNs;
 
@@ -109,11 +108,6 @@ impl Collectives {
         self.ranks.get(&rank)
     }
 
-    /// Returns the failures of this epoch, the last `COLLECTIVES_AHEAD_MAX` of them.
-    pub fn failures(&self) -> &BTreeMap<Sequence, Failure> {
-        self.failures.facts()
-    }
-
     /// Builds the receipts of a peer's segments of a collective that completed in this epoch; none
     /// unless it is among the last `COLLECTIVES_AHEAD_MAX`.
     pub fn repeated_receipts(
@@ -145,22 +139,9 @@ impl Collectives {
         next.unwrap_or_else(unknown)
     }
 
-    /// Returns how a local rank oversteps by posting a collective; `None` where it may post.
-    pub fn rank_overreach(&self, rank: RankId, sequence: Sequence) -> Option<Overreach> {
-        let oldest = self.oldest_unposted_like(sequence);
-        if sequence.0 >= oldest.0 + COLLECTIVES_AHEAD_MAX {
-            return Some(Overreach::Apart { oldest });
-        }
-        let local = self.local_rank(rank)?;
-        if local.has_no_room_for_series_of(sequence) {
-            return Some(Overreach::Tags);
-        }
-        self.is_one_send_too_many(sequence).then_some(Overreach::Sends)
-    }
-
     /// Whether the collectives under way are as many as may be known of sends, and this one is a
     /// send that is not known.
-    fn is_one_send_too_many(&self, sequence: Sequence) -> bool {
+    pub(super) fn is_one_send_too_many(&self, sequence: Sequence) -> bool {
         sequence.series().is_some()
             && self.live.len() as u64 >= COLLECTIVES_AHEAD_MAX
             && !self.live.contains_key(&sequence)
@@ -233,27 +214,6 @@ impl Collectives {
         local.attached = false;
         let waiting = self.waiting().filter(|(_, c)| !c.posts.contains_key(&rank));
         waiting.map(|(sequence, _)| sequence).collect()
-    }
-
-    /// Checks that a post is of the current epoch and of the sequence that the rank posts next.
-    ///
-    /// # Errors
-    /// The failure of which the rank must be notified.
-    pub fn check_post_order(
-        &self,
-        rank: &LocalRank,
-        post: &Post,
-        epoch: &EpochState,
-    ) -> Result<(), Failure> {
-        if !epoch.is_current(post.epoch) {
-            return Err(epoch.late_post_failure(post.epoch));
-        }
-        let next = rank.next_like(post.sequence);
-        if post.sequence != next {
-            let text = format!("collective {} posted, {next} is next", post.sequence);
-            return Err(Failure::new(FailureCode::BadPost, text));
-        }
-        Ok(())
     }
 
     /// Records a rank's post. Returns the failure if the collective has failed; notifies the rank
@@ -369,24 +329,6 @@ impl Collectives {
         Err(Failure::new(FailureCode::Disagreement, text))
     }
 
-    /// Builds the failure of a collective for which a rank and another one posted different counts of
-    /// the elements between them; none while they agree as far as they are known.
-    pub fn counts_failure(
-        &self,
-        sequence: Sequence,
-        rank: RankId,
-        local: &LocalGateway,
-    ) -> Option<Failure> {
-        let (from, to, sent, received) = self.live.get(&sequence)?.counts.contradiction(rank)?;
-        let text = format!(
-            "collective {sequence}: ranks disagree on counts: {} sends {sent} elements to {}, \
-             which receives {received}; contributions intact",
-            local.rank_name(from),
-            local.rank_name(to),
-        );
-        Some(Failure::new(FailureCode::Disagreement, text))
-    }
-
     /// Announces a local rank's post to all peers in the epoch; `all` says that every local rank
     /// has posted.
     pub fn announce_post(
@@ -401,22 +343,6 @@ impl Collectives {
         let sent = self.live.get(&sequence).and_then(|c| c.counts.sent_by(rank).cloned());
         let message = Message::Announce { epoch, sequence, rank, descriptor, all, sent };
         cx.actions.broadcast(cx.epoch.ready_peers(), &message);
-    }
-
-    /// Builds the failure of a collective that awaits a rank which posted in this epoch and then
-    /// detached. None if there is no such rank.
-    pub fn lost_rank_failure(&self, sequence: Sequence, local: &LocalGateway) -> Option<Failure> {
-        let collective = self.live.get(&sequence)?;
-        let missing = self.ranks.iter().find(|(rank, local)| {
-            local.posted && !local.attached && !collective.posts.contains_key(rank)
-        });
-        let (rank, _) = missing?;
-        let text = format!(
-            "collective {sequence}: {} went away before posting it; contributions intact, \
-             start it again; every rank then recovers its group and posts again",
-            local.rank_name(*rank)
-        );
-        Some(Failure::new(FailureCode::RankLost, text))
     }
 
     /// Marks a collective as running once every local rank has posted, unless it failed or waits
@@ -485,5 +411,88 @@ impl Collectives {
         let gateways = self.awaited_gateways(collective, epoch).into_iter();
         let ranks = gateways.flat_map(|id| fabric.gateway(id).ranks.clone()).map(RankId);
         ranks.filter(|rank| !collective.announced.contains(rank)).collect()
+    }
+
+    /// Marks a result as ready and notifies the local ranks. `all_posted` says that the result
+    /// contains all ranks' contributions. `wan` is from the first segment out to the last one in,
+    /// zero without any.
+    pub fn deliver_result(
+        &mut self,
+        sequence: Sequence,
+        all_posted: bool,
+        wan: Range<TimeNs>,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(collective) = self.live.get_mut(&sequence) else { return };
+        collective.phase = Phase::Ready;
+        if all_posted {
+            collective.posted.extend(cx.epoch.members().peer_ids());
+            collective.all_posted_at.get_or_insert(cx.now);
+        }
+        let posted = collective.timing.posted;
+        let wan_end = wan.end.max(posted);
+        let wan_begin = if wan.start == TimeNs::default() { wan_end } else { wan.start };
+        let timing = Timing { posted, wan_begin, wan_end, ready: cx.now };
+        collective.timing = timing;
+        for rank in collective.posts.keys() {
+            cx.actions.notify(*rank, RankEvent::ResultReady { sequence, timing });
+        }
+        if let Some((_, descriptor)) = collective.descriptor {
+            let (op, bytes) = (descriptor.name(), descriptor.bytes());
+            let (took, pattern) = (timing.ready.since(timing.posted), descriptor.pattern);
+            let note = SessionNote::Completed { sequence, op, pattern, bytes, took };
+            cx.actions.push(Action::Note(note));
+        }
+    }
+
+    /// Marks a ready collective whose epoch is over, while streams may still read its memory.
+    pub fn mark_leaving(&mut self, sequence: Sequence) {
+        if let Some(collective) = self.live.get_mut(&sequence) {
+            collective.phase = Phase::Leaving;
+        }
+    }
+
+    /// Removes a complete collective and notifies its ranks that their slots are free.
+    ///
+    /// `received` are the segments that peers sent for it.
+    pub fn remove_collective_and_notify(
+        &mut self,
+        sequence: Sequence,
+        received: ReceivedSegments,
+        cx: &mut Context<'_>,
+    ) {
+        let Some(collective) = self.live.remove(&sequence) else { return };
+        if collective.descriptor.is_some() && cx.epoch.is_current(collective.epoch) {
+            self.finished.insert(sequence, received);
+        }
+        for rank in collective.posts.keys() {
+            cx.actions.notify(*rank, RankEvent::ContributionFree { sequence });
+        }
+    }
+
+    /// Removes a collective without notifying ranks.
+    pub fn forget_collective(&mut self, sequence: Sequence) {
+        self.live.remove(&sequence);
+    }
+
+    /// Begins an epoch whose first collective is `next`: forgets failures and completed
+    /// collectives, and resets all ranks.
+    pub fn begin_epoch(&mut self, next: Sequence) {
+        self.next = next;
+        self.failures.clear();
+        self.finished.clear();
+        self.proposals.clear();
+        for local in self.ranks.values_mut() {
+            *local = LocalRank::in_epoch(local.attached, next);
+        }
+    }
+
+    /// Ends an epoch. Collectives still under way keep their sequences, so the next epoch begins
+    /// above them.
+    pub fn end_epoch(&mut self) {
+        self.proposals.clear();
+        self.ranks.values_mut().for_each(|rank| rank.posted = false);
+        let last = self.live.keys().map(|sequence| sequence.place()).max();
+        self.next = self.next.max(Sequence(last.map_or(0, |last| last + 1)));
     }
 }

@@ -4,6 +4,7 @@
 use super::collectives::Collectives;
 use super::local_rank::LocalRank;
 use super::overreach;
+use super::recent_collectives::COLLECTIVES_AHEAD_MAX;
 use super::sequence_ranges::SequenceRanges;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
 use crate::mutant::{self, Mutant};
@@ -28,7 +29,7 @@ const COMMIT_QUESTIONS_MAX: usize = 1024;
 
 /// 1,024 ends of commits: the most whose steps are compared; beyond, the lowest end is forgotten.
 /// No rank is further ahead of another than 1,024 collectives.
-const COMPARED_ENDS_MAX: usize = overreach::COLLECTIVES_AHEAD_MAX as usize;
+const COMPARED_ENDS_MAX: usize = COLLECTIVES_AHEAD_MAX as usize;
 
 /// The commits of all local ranks, and the reports of all gateways.
 #[derive(Debug)]

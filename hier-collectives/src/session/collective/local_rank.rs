@@ -1,9 +1,14 @@
 //! The rank of a trainer at this gateway, and the numbers of what it posts next.
 
-use super::overreach::TAGS_MAX;
 use crate::ids::Sequence;
 use crate::sequence::SendSeries;
 use std::collections::BTreeMap;
+
+/// 1,024 tags: the most with which a rank sends, and receives, in one group of two ranks and one
+/// epoch. A gateway remembers the place in each series, so the limit is chosen. With one more tag,
+/// the epoch ends.
+/// Tested by `ranks_with_too_many_tags_end_the_epoch`.
+pub(in crate::session) const TAGS_MAX: usize = 1024;
 
 /// A rank of this gateway.
 #[derive(Debug, Default)]

@@ -4,21 +4,13 @@
 //! until the other ranks have posted it too. Past [`COLLECTIVES_AHEAD_MAX`] the epoch ends instead.
 //! Connections, which other jobs share, go on.
 
+use super::collectives::Collectives;
+use super::local_rank::TAGS_MAX;
+use super::recent_collectives::COLLECTIVES_AHEAD_MAX;
 use crate::ids::{GatewayId, RankId, Sequence};
 use crate::post::{Failure, FailureCode};
 use crate::session::action::PeerError;
 use crate::session::local_gateway::LocalGateway;
-
-/// 1,024 collectives: the most by which a rank or peer may be ahead of the oldest collective that
-/// some rank has not posted. The limit of memory is chosen; further ahead, the epoch ends.
-/// Tested by `ranks_too_far_apart_end_the_epoch`.
-pub(in crate::session) const COLLECTIVES_AHEAD_MAX: u64 = 1024;
-
-/// 1,024 tags: the most with which a rank sends, and receives, in one group of two ranks and one
-/// epoch. A gateway remembers the place in each series, so the limit is chosen. With one more tag,
-/// the epoch ends.
-/// Tested by `ranks_with_too_many_tags_end_the_epoch`.
-pub(in crate::session) const TAGS_MAX: usize = 1024;
 
 /// The ways in which a rank oversteps by a post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +24,21 @@ pub(in crate::session) enum Overreach {
     Tags,
     /// As many sends and receives as may be known have met no other end.
     Sends,
+}
+
+impl Collectives {
+    /// Returns how a local rank oversteps by posting a collective; `None` where it may post.
+    pub fn rank_overreach(&self, rank: RankId, sequence: Sequence) -> Option<Overreach> {
+        let oldest = self.oldest_unposted_like(sequence);
+        if sequence.0 >= oldest.0 + COLLECTIVES_AHEAD_MAX {
+            return Some(Overreach::Apart { oldest });
+        }
+        let local = self.local_rank(rank)?;
+        if local.has_no_room_for_series_of(sequence) {
+            return Some(Overreach::Tags);
+        }
+        self.is_one_send_too_many(sequence).then_some(Overreach::Sends)
+    }
 }
 
 /// Builds the failure that ends the epoch when a local rank oversteps by posting a collective.

@@ -1,8 +1,12 @@
 //! Facts about the collectives that ended last.
 
-use super::overreach::COLLECTIVES_AHEAD_MAX;
 use crate::ids::Sequence;
 use std::collections::{BTreeMap, VecDeque};
+
+/// 1,024 collectives: the most by which a rank or peer may be ahead of the oldest collective that
+/// some rank has not posted. The limit of memory is chosen; further ahead, the epoch ends.
+/// Tested by `ranks_too_far_apart_end_the_epoch`.
+pub(in crate::session) const COLLECTIVES_AHEAD_MAX: u64 = 1024;
 
 /// A fact about each of the last [`COLLECTIVES_AHEAD_MAX`] collectives that were added.
 #[derive(Debug)]

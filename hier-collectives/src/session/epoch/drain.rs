@@ -1,40 +1,47 @@
 //! An orderly shutdown: posted collectives finish, new ones fail, and peers are notified.
 
-use crate::ids::Sequence;
+use super::drain_cutoff::DrainCutoff;
+use super::epoch_state::EpochState;
+use crate::ids::{GatewayId, Sequence};
 use crate::post::{Failure, FailureCode};
+use crate::session::action_queue::ActionQueue;
+use crate::wire::Message;
+use units::TimeNs;
 
-/// The collectives that a gateway in shutdown takes no part in any more.
-#[derive(Debug)]
-pub(in crate::session) struct DrainCutoff {
-    /// The first collective that some gateway does not post.
-    from: Sequence,
-    failure: Failure,
-}
-
-impl DrainCutoff {
-    /// Creates the cutoff of the gateway with this name, whose ranks post nothing from sequence
-    /// `from` on.
-    pub fn new(gateway: &str, from: Sequence) -> Self {
-        let text = format!(
-            "gateway {gateway} is shutting down and takes no collective from {from} on; \
-             contributions intact; recover the group, which waits for the next epoch, and post again"
-        );
-        Self { from, failure: Failure::new(FailureCode::ShuttingDown, text) }
+impl EpochState {
+    /// Returns the time at which a drain ends at the latest; none before a drain.
+    pub fn drain_end(&self) -> Option<TimeNs> {
+        self.draining
     }
 
-    /// Returns the first sequence that the gateway in shutdown takes no part in.
-    pub fn first_sequence(&self) -> Sequence {
-        self.from
+    /// Begins a drain that ends at `until`, or shortens the drain under way. Returns whether a
+    /// drain began.
+    pub fn begin_drain(&mut self, until: TimeNs) -> bool {
+        let began = self.draining.is_none();
+        self.draining = Some(self.draining.map_or(until, |before| before.min(until)));
+        began
     }
 
-    /// Returns the failure of every collective from the cutoff on.
-    pub fn failure(&self) -> &Failure {
-        &self.failure
+    /// Sends Drain to the peers: no rank of this gateway posts anything from sequence `from` on.
+    pub fn announce_drain(&self, from: Sequence, actions: &mut ActionQueue) {
+        actions.broadcast(self.ready_peers(), &Message::Drain { epoch: self.number, from });
     }
 
-    /// Returns the failure of a collective from the cutoff on; none for earlier ones.
-    pub fn failure_for(&self, sequence: Sequence) -> Option<Failure> {
-        (sequence >= self.from).then(|| self.failure.clone())
+    /// Closes collectives from sequence `from` on, since no rank of `gateway` posts them. Returns
+    /// their failure; none when they were closed before.
+    pub fn close_from_drain(&mut self, gateway: GatewayId, from: Sequence) -> Option<Failure> {
+        let active = self.active.as_mut()?;
+        if active.closing.as_ref().is_some_and(|closing| closing.first_sequence() <= from) {
+            return None;
+        }
+        let closing =
+            active.closing.insert(DrainCutoff::new(self.local.gateway_name(gateway), from));
+        Some(closing.failure().clone())
+    }
+
+    /// Returns the failure of a collective that a drain has closed; none if it may be posted.
+    pub fn drain_failure(&self, sequence: Sequence) -> Option<Failure> {
+        self.active.as_ref()?.closing.as_ref()?.failure_for(sequence)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The state of a gateway's epoch, and the events that begin and end epochs.
 
-use super::drain::DrainCutoff;
+use super::drain_cutoff::DrainCutoff;
 use super::epoch_membership::{EpochMembership, EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::link_reports::LinkReports;
 use super::plan_schedule::PlanSchedule;
@@ -444,43 +444,8 @@ impl EpochState {
     }
 }
 
-/// The drain, and the messages that bring a peer up to date.
+/// The messages that bring a peer up to date.
 impl EpochState {
-    /// Returns the time at which a drain ends at the latest; none before a drain.
-    pub fn drain_end(&self) -> Option<TimeNs> {
-        self.draining
-    }
-
-    /// Begins a drain that ends at `until`, or shortens the drain under way. Returns whether a
-    /// drain began.
-    pub fn begin_drain(&mut self, until: TimeNs) -> bool {
-        let began = self.draining.is_none();
-        self.draining = Some(self.draining.map_or(until, |before| before.min(until)));
-        began
-    }
-
-    /// Sends Drain to the peers: no rank of this gateway posts anything from sequence `from` on.
-    pub fn announce_drain(&self, from: Sequence, actions: &mut ActionQueue) {
-        actions.broadcast(self.ready_peers(), &Message::Drain { epoch: self.number, from });
-    }
-
-    /// Closes collectives from sequence `from` on, since no rank of `gateway` posts them. Returns
-    /// their failure; none when they were closed before.
-    pub fn close_from(&mut self, gateway: GatewayId, from: Sequence) -> Option<Failure> {
-        let active = self.active.as_mut()?;
-        if active.closing.as_ref().is_some_and(|closing| closing.first_sequence() <= from) {
-            return None;
-        }
-        let closing =
-            active.closing.insert(DrainCutoff::new(self.local.gateway_name(gateway), from));
-        Some(closing.failure().clone())
-    }
-
-    /// Returns the failure of a collective that a drain has closed; none if it may be posted.
-    pub fn closing_failure(&self, sequence: Sequence) -> Option<Failure> {
-        self.active.as_ref()?.closing.as_ref()?.failure_for(sequence)
-    }
-
     /// Builds the messages about drain, plans and links that bring a peer up to date.
     pub fn catch_up_messages(&self, peer: GatewayId) -> Vec<Message> {
         let Some(active) = &self.active else { return vec![] };

@@ -6,6 +6,7 @@
 
 mod cuts;
 pub(super) mod drain;
+pub(super) mod drain_cutoff;
 pub(super) mod epoch_membership;
 pub(super) mod epoch_state;
 pub(super) mod link_reports;

@@ -7,7 +7,7 @@ use crate::mesh::*;
 use crate::plan::*;
 use crate::post::*;
 use crate::sequence::SendSeries;
-use crate::session::collective::overreach;
+use crate::session::collective::recent_collectives;
 use crate::session::*;
 use crate::topology::*;
 use crate::wire::*;
@@ -313,7 +313,7 @@ impl Victim {
             }
         }
         let status = self.session.status();
-        assert!(status.collectives.len() as u64 <= 2 * overreach::COLLECTIVES_AHEAD_MAX);
+        assert!(status.collectives.len() as u64 <= 2 * recent_collectives::COLLECTIVES_AHEAD_MAX);
     }
 
     fn hear(&mut self, rank: RankId, event: &RankEvent) {

@@ -5,7 +5,7 @@ use super::world::*;
 use crate::descriptor::*;
 use crate::ids::*;
 use crate::post::*;
-use crate::session::collective::overreach;
+use crate::session::collective::recent_collectives;
 use crate::session::*;
 use crate::wire::*;
 use units::*;
@@ -117,7 +117,7 @@ fn unsolicited_segments_are_bounded_however_short() {
         });
         assert!(matches!(overrun, Some(PeerError::UnsolicitedOverrun { .. })), "{overrun:?}");
         assert!(
-            u64::from(taken) < 2 * overreach::COLLECTIVES_AHEAD_MAX,
+            u64::from(taken) < 2 * recent_collectives::COLLECTIVES_AHEAD_MAX,
             "{taken} segments of {bytes} bytes"
         );
     }
@@ -230,7 +230,7 @@ fn ranks_too_far_apart_end_the_epoch() {
         counts: AgreedCounts::Even,
     };
     let (weight, timeout, now) = (1.0, Span::from_secs(1), world.now);
-    for ahead in 0..=overreach::COLLECTIVES_AHEAD_MAX {
+    for ahead in 0..=recent_collectives::COLLECTIVES_AHEAD_MAX {
         assert_eq!(world.epoch_of(RankId(2)).0, epoch, "{ahead}");
         let sequence = Sequence(first.0 + ahead);
         let post = Post { epoch, sequence, descriptor, counts: Counts::Even, weight, timeout };
@@ -243,13 +243,13 @@ fn ranks_too_far_apart_end_the_epoch() {
     }
     // A peer's ranks run ahead, and their announcements arrive before the peer ends its epoch.
     let (epoch, first) = world.epoch_of(RankId(2));
-    let sequence = Sequence(first.0 + overreach::COLLECTIVES_AHEAD_MAX);
+    let sequence = Sequence(first.0 + recent_collectives::COLLECTIVES_AHEAD_MAX);
     let failure = Failure::new(FailureCode::TimedOut, "t");
     let session = world.session(GatewayId(1));
     let far = session.handle_message(GatewayId(0), Message::Fail { epoch, sequence, failure }, now);
     assert_eq!(
         far,
-        Err(PeerError::TooFarAhead { sequence, limit: overreach::COLLECTIVES_AHEAD_MAX })
+        Err(PeerError::TooFarAhead { sequence, limit: recent_collectives::COLLECTIVES_AHEAD_MAX })
     );
     session.handle_overreach(GatewayId(0), &far.expect_err("too far"), now);
     world.run();

@@ -2,7 +2,7 @@
 
 use crate::ids::{GatewayId, Sequence};
 use crate::plan;
-use crate::session::collective::overreach::COLLECTIVES_AHEAD_MAX;
+use crate::session::collective::recent_collectives::COLLECTIVES_AHEAD_MAX;
 use crate::session::epoch::epoch_state::EpochState;
 use crate::topology::{Link, LinkState};
 use crate::wire::SegmentKey;
