@@ -21,8 +21,7 @@ mod wan_sim;
 
 pub(crate) use output::exit::Exit;
 
-use output::exit::ignore_fatal_file_size_signal;
-use output::fatal_signals::handle_fatal_abort_signal;
+use output::fatal_signals::{handle_fatal_abort_signal, ignore_fatal_file_size_signal};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use gateway::limits::process_limits::raise_process_stack_limit;

@@ -1,10 +1,11 @@
 //! `cargo xtask bench fuzz`: every target for ten minutes, with libFuzzer.
 
-use super::bench_page::BenchPage;
+use super::bench_page::{BenchPage, measure_and_write_bench_page};
 use crate::command_line::{CommandFailure, CommandLine};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 /// 600 s: the time for which each fuzz target runs. The time is chosen.
@@ -160,4 +161,9 @@ fn earlier_fuzz_findings(root: &Path) -> String {
          decoder:\n\n{}",
         found.concat()
     )
+}
+
+/// Runs some fuzz targets and replaces their rows of the page on fuzzing.
+pub fn bench_fuzz_targets(targets: &[&str]) -> ExitCode {
+    measure_and_write_bench_page("fuzz", "fuzz", |root| measure_fuzz_targets(root, targets))
 }

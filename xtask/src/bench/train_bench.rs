@@ -6,6 +6,7 @@ use crate::python;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
+use std::process::ExitCode;
 
 /// Runs `cargo xtask bench train`; the JSON goes to `docs/results/train.json`.
 pub fn measure_train_bench(root: &Path) -> Result<BenchPage, CommandFailure> {
@@ -155,4 +156,19 @@ fn train_bench_text(report: &Value) -> String {
     let control = report["gloo"]["congestion_control"].as_str().unwrap_or("?");
     let _ = writeln!(text, "| the same step with Gloo DDP, TCP with {control} | {gloo} |");
     text
+}
+
+/// Runs a short version of the bench `train` and prints the figures; no page is written.
+pub fn show_train_bench_quick() -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member's folder");
+    match measure_train_bench_quick(root) {
+        Ok(page) => {
+            println!("{}", page.text);
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("{}\nRepeat with:\n  {}", failure.why, failure.repeat);
+            ExitCode::FAILURE
+        }
+    }
 }

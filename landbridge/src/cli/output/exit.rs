@@ -1,9 +1,8 @@
 //! Exit codes.
 //! docs/exit-codes.md lists what gives which; `every_row_of_the_exit_codes_holds` runs the list.
 
-use signal_hook::consts::SIGXFSZ;
 use std::process::{ExitCode, Termination};
-use std::sync::Arc;
+
 /// Exit code of the process, on which scripts rely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -40,10 +39,4 @@ impl Termination for Exit {
     fn report(self) -> ExitCode {
         ExitCode::from(self as u8)
     }
-}
-
-/// Makes a write above the limit on the size of files (`ulimit -f`) fail like one on a full disk. The
-/// kernel would end the process by SIGXFSZ.
-pub(crate) fn ignore_fatal_file_size_signal() -> std::io::Result<()> {
-    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(|_| ())
 }

@@ -1,12 +1,13 @@
-//! The end of a process by an abort, as after a failed allocation.
+//! Signals that end a process: an abort, as after a failed allocation, and a file that is too large.
 
 #![expect(unsafe_code, reason = "a signal handler writes the limits on memory")]
 
 use super::exit::Exit;
 use gateway::limits::memory_limits::describe_memory_limits;
-use signal_hook::consts::SIGABRT;
+use signal_hook::consts::{SIGABRT, SIGXFSZ};
 use signal_hook::low_level;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 /// Makes an abort end the process with exit code 1 instead of a signal and a core dump. Rust aborts
 /// after it has printed that an allocation failed; the limits on memory, with the remedy, follow.
@@ -26,4 +27,10 @@ pub(crate) fn handle_fatal_abort_signal() -> std::io::Result<()> {
         })
     };
     registered.map(|_| ())
+}
+
+/// Makes a write above the limit on the size of files (`ulimit -f`) fail like one on a full disk. The
+/// kernel would end the process by SIGXFSZ.
+pub(crate) fn ignore_fatal_file_size_signal() -> std::io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default()).map(|_| ())
 }

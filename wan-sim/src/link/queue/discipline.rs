@@ -43,22 +43,5 @@ pub struct Red {
     pub weight: Fraction,
 }
 
-impl Red {
-    /// Returns the probability of a drop or mark at this average length of the queue, in bytes.
-    pub fn probability_at(&self, average_bytes: f64) -> f64 {
-        let (min, max) = (self.min.get() as f64, self.max.get() as f64);
-        let most = self.probability.as_f64();
-        if average_bytes < min {
-            0.0
-        } else if average_bytes < max {
-            most * (average_bytes - min) / (max - min)
-        } else if average_bytes < 2.0 * max {
-            most + (1.0 - most) * (average_bytes - max) / max
-        } else {
-            1.0
-        }
-    }
-}
-
 /// 0.2 %: the weight of a new length in the average of RED, as its authors recommend.
 pub(crate) const RED_WEIGHT_DEFAULT: Fraction = Fraction::from_ppb(2_000_000).expect("below one");

@@ -76,3 +76,20 @@ impl RedAverage {
         RedVerdict::Pass
     }
 }
+
+impl Red {
+    /// Returns the probability of a drop or mark at this average length of the queue, in bytes.
+    pub fn probability_at(&self, average_bytes: f64) -> f64 {
+        let (min, max) = (self.min.get() as f64, self.max.get() as f64);
+        let most = self.probability.as_f64();
+        if average_bytes < min {
+            0.0
+        } else if average_bytes < max {
+            most * (average_bytes - min) / (max - min)
+        } else if average_bytes < 2.0 * max {
+            most + (1.0 - most) * (average_bytes - max) / max
+        } else {
+            1.0
+        }
+    }
+}

@@ -238,13 +238,13 @@ impl RawLink {
             link = link.with_marking_above(bytes);
         }
         if let Some(codel) = self.codel {
-            link = link.with_discipline(Discipline::Codel(codel.into()))?;
+            link = link.with_discipline(Discipline::Codel(codel.build()))?;
         }
         if let Some(red) = self.red {
-            link = link.with_discipline(Discipline::Red(red.into()))?;
+            link = link.with_discipline(Discipline::Red(red.build()))?;
         }
         if let Some(policer) = self.policer {
-            link = link.with_policer(policer.into())?;
+            link = link.with_policer(policer.build())?;
         }
         if let Some(packets) = self.limit_packets {
             link = link.with_limit(packets);

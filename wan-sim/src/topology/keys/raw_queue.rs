@@ -40,27 +40,27 @@ pub(in crate::topology) struct RawPolicer {
     burst: ByteCount,
 }
 
-impl From<RawCodel> for Codel {
+impl RawCodel {
     /// Makes CoDel of the keys. RFC 8289 recommends the values of keys that are missing.
-    fn from(raw: RawCodel) -> Self {
-        Self {
-            target: raw.target.unwrap_or(Self::RECOMMENDED.target),
-            interval: raw.interval.unwrap_or(Self::RECOMMENDED.interval),
+    pub(in crate::topology) fn build(self) -> Codel {
+        Codel {
+            target: self.target.unwrap_or(Codel::RECOMMENDED.target),
+            interval: self.interval.unwrap_or(Codel::RECOMMENDED.interval),
         }
     }
 }
 
-impl From<RawRed> for Red {
+impl RawRed {
     /// Makes RED of the keys. Its authors recommend the weight where that is missing.
-    fn from(raw: RawRed) -> Self {
-        let RawRed { min, max, probability, weight } = raw;
-        Self { min, max, probability, weight: weight.unwrap_or(RED_WEIGHT_DEFAULT) }
+    pub(in crate::topology) fn build(self) -> Red {
+        let RawRed { min, max, probability, weight } = self;
+        Red { min, max, probability, weight: weight.unwrap_or(RED_WEIGHT_DEFAULT) }
     }
 }
 
-impl From<RawPolicer> for Policer {
+impl RawPolicer {
     /// Makes the policer with the rate and the burst of the keys.
-    fn from(raw: RawPolicer) -> Self {
-        Self { rate: raw.rate, burst: raw.burst }
+    pub(in crate::topology) fn build(self) -> Policer {
+        Policer { rate: self.rate, burst: self.burst }
     }
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask bench cost`: what moving a byte costs, beside controls.
 
 use super::network_bench_command;
-use crate::bench::bench_page::BenchPage;
+use crate::bench::bench_page::{BenchPage, measure_and_write_bench_page, show_bench_page_figures};
 use crate::command_line::{CommandFailure, CommandLine};
 use crate::workspace;
 use serde_json::Value;
@@ -101,3 +101,21 @@ cipher; both only stream, and add nothing. Gloo all-reduces through PyTorch. The
 speed, and tell their own cost or are measured from outside.
 
 ";
+
+/// Runs the bench `cost`. With no flags but `--quick` and `--before BINARY` it writes its page;
+/// with others it prints the figures.
+pub fn bench_cost(flags: &[&str]) -> ExitCode {
+    let (quick, before) = match flags {
+        [] => (false, None),
+        ["--quick"] => (true, None),
+        ["--before", binary] => (false, Some(*binary)),
+        ["--quick", "--before", binary] | ["--before", binary, "--quick"] => (true, Some(*binary)),
+        _ => return show_bench_page_figures(|root| show_cost(root, flags)),
+    };
+    let page = if quick { "cost/quick" } else { "cost/whole" };
+    let mut name = String::from(if quick { "cost --quick" } else { "cost" });
+    if before.is_some() {
+        name += " --before BINARY";
+    }
+    measure_and_write_bench_page(page, &name, |root| measure_cost(root, quick, before))
+}

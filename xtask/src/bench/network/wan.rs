@@ -1,7 +1,7 @@
 //! `cargo xtask bench wan`: the long-haul leg against its bound, its controls and its peers.
 
 use super::network_bench_command;
-use crate::bench::bench_page::BenchPage;
+use crate::bench::bench_page::{BenchPage, show_bench_page_figures};
 use crate::command_line::CommandFailure;
 use serde_json::Value;
 use std::path::Path;
@@ -67,4 +67,9 @@ pub(in crate::bench) fn show_wan_bench(
     let code = network_bench_command(root, "wan", flags)?.run_to_exit_code(root)?;
     let code = code.and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// Runs parts of the bench `wan`, as `flags` say, and prints the figures; no page is written.
+pub fn show_wan_bench_parts(flags: &[&str]) -> ExitCode {
+    show_bench_page_figures(|root| show_wan_bench(root, flags))
 }
