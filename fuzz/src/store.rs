@@ -12,23 +12,25 @@ use hier_collectives::store::{
 /// Decodes `bytes` as a message about a store; panics when the decoder breaks a promise.
 pub fn store_message(bytes: &[u8]) {
     let mut reader = FieldReader(bytes);
-    let Ok(message) = MESSAGE_BOUND.enforce(bytes, || StoreMessage::read_from(&mut reader)) else {
+    let Ok(message) = MESSAGE_BOUND.enforce(bytes, || StoreMessage::read_encoding(&mut reader))
+    else {
         return;
     };
     let mut again = Vec::new();
-    message.write_to(&mut again);
+    message.write_encoding(&mut again);
     assert_eq!(again, bytes[..bytes.len() - reader.0.len()], "another encoding");
 }
 
 /// Decodes `bytes` as a request to a store; panics when the decoder breaks a promise.
 pub fn store_request(bytes: &[u8]) {
     let mut reader = FieldReader(bytes);
-    let Ok(request) = MESSAGE_BOUND.enforce(bytes, || StoreRequest::read_from(&mut reader)) else {
+    let Ok(request) = MESSAGE_BOUND.enforce(bytes, || StoreRequest::read_encoding(&mut reader))
+    else {
         return;
     };
     assert!(request.check().is_ok(), "beyond the limits: {request:?}");
     let mut again = Vec::new();
-    request.write_to(&mut again);
+    request.write_encoding(&mut again);
     assert_eq!(again, bytes[..bytes.len() - reader.0.len()], "another encoding");
 }
 
@@ -97,7 +99,7 @@ fn entries() -> Vec<StoreEntry> {
 pub fn store_request_seeds() -> Vec<Vec<u8>> {
     let encode = |request: StoreRequest| {
         let mut out = Vec::new();
-        request.write_to(&mut out);
+        request.write_encoding(&mut out);
         out
     };
     requests().into_iter().map(encode).collect()
@@ -174,7 +176,7 @@ pub(crate) fn store_messages() -> Vec<StoreMessage> {
 pub fn store_message_seeds() -> Vec<Vec<u8>> {
     let encode = |message: StoreMessage| {
         let mut out = Vec::new();
-        message.write_to(&mut out);
+        message.write_encoding(&mut out);
         out
     };
     store_messages().into_iter().map(encode).collect()

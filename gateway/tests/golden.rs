@@ -284,7 +284,7 @@ fn request_fields(request: &ProtocolRequest) -> (&'static str, Value) {
         }
         ProtocolRequest::Store { number, timeout, request } => {
             let mut bytes = Vec::new();
-            request.write_to(&mut bytes);
+            request.write_encoding(&mut bytes);
             let fields = json!({
                 "number": number, "timeout_ns": timeout.ns(), "request": hex(&bytes),
             });

@@ -18,7 +18,7 @@ impl Descriptor {
     ///
     /// # Errors
     /// The reason why they do not fit, in words.
-    pub fn check_slot_counts(&self, counts: &Counts, ranks: u32) -> Result<(), String> {
+    pub fn check_slot_elements(&self, counts: &Counts, ranks: u32) -> Result<(), String> {
         let name = self.pattern.name();
         if counts.agreed() != self.counts {
             return Err(format!("{name}: counts that its descriptor does not name"));
@@ -62,7 +62,7 @@ impl Descriptor {
     /// Returns the elements of the slots of `rank`, one of `ranks`; `None` when the counts do not
     /// fit.
     pub fn slot_elements(&self, counts: &Counts, rank: RankId, ranks: u32) -> Option<SlotElements> {
-        self.check_slot_counts(counts, ranks).ok()?;
+        self.check_slot_elements(counts, ranks).ok()?;
         let whole = self.elements;
         let block = match counts {
             Counts::ByRank(list) => *list.get(rank.0 as usize)?,
@@ -139,10 +139,10 @@ mod tests {
             (Pattern::AllToAll, 0, pairs(&[1 << 32, 1 << 32, 1])),
             (Pattern::Scatter { from: RankId(0) }, 0, pairs(&[1, 2, 3])),
         ] {
-            let refused = descriptor(pattern, elements, &counts).check_slot_counts(&counts, 3);
+            let refused = descriptor(pattern, elements, &counts).check_slot_elements(&counts, 3);
             assert!(refused.is_err(), "{pattern} {elements} {counts:?}");
         }
         let other = descriptor(Pattern::AllGather, 6, &Counts::Even);
-        assert!(other.check_slot_counts(&by_rank(&[1, 2, 3]), 3).is_err());
+        assert!(other.check_slot_elements(&by_rank(&[1, 2, 3]), 3).is_err());
     }
 }

@@ -17,28 +17,28 @@ pub trait Accumulator: Copy {
 /// An accumulator whose bits can be combined.
 pub trait BitAccumulator: Copy {
     /// Returns the bits that both accumulators have.
-    fn and(self, other: Self) -> Self;
+    fn accumulate_and(self, other: Self) -> Self;
     /// Returns the bits that at least one of two accumulators has.
-    fn or(self, other: Self) -> Self;
+    fn accumulate_or(self, other: Self) -> Self;
     /// Returns the bits that exactly one of two accumulators has.
-    fn xor(self, other: Self) -> Self;
+    fn accumulate_xor(self, other: Self) -> Self;
 }
 
 /// An accumulator that can hold a mean.
 pub trait MeanAccumulator: Copy {
     /// Returns NaN, the mean of no operands.
-    fn nan() -> Self;
+    fn nan_accumulator() -> Self;
     /// Returns the fraction of `total`, the sum of all weights, that `weight` is.
     ///
     /// It is never zero, so that an infinity or NaN with the least positive weight still counts.
-    fn coefficient(weight: f64, total: f64) -> Self;
+    fn accumulator_coefficient(weight: f64, total: f64) -> Self;
     /// Multiplies the value of an operand by its coefficient.
-    fn times_coefficient(self, coefficient: Self) -> Self;
+    fn accumulator_times(self, coefficient: Self) -> Self;
     /// Adds two terms of a mean, and limits the sum of finite terms to the largest finite number.
     ///
     /// The coefficients of all terms are rounded, so they may add up to more than one. A mean of the
     /// largest numbers would then overflow.
-    fn add_bounded(self, other: Self) -> Self;
+    fn accumulate_bounded(self, other: Self) -> Self;
 }
 
 macro_rules! integer {
@@ -72,17 +72,17 @@ integer!(i8, i16, i32, i64, u8, u16, u32, u64);
 impl BitAccumulator for u8 {
     /// Returns the bits that both bytes have.
     #[inline(always)]
-    fn and(self, other: Self) -> Self {
+    fn accumulate_and(self, other: Self) -> Self {
         self & other
     }
     /// Returns the bits that at least one of two bytes has.
     #[inline(always)]
-    fn or(self, other: Self) -> Self {
+    fn accumulate_or(self, other: Self) -> Self {
         self | other
     }
     /// Returns the bits that exactly one of two bytes has.
     #[inline(always)]
-    fn xor(self, other: Self) -> Self {
+    fn accumulate_xor(self, other: Self) -> Self {
         self ^ other
     }
 }
@@ -94,17 +94,17 @@ pub struct TruthAccumulator(pub u8);
 impl BitAccumulator for TruthAccumulator {
     /// Returns whether both truth values are true.
     #[inline(always)]
-    fn and(self, other: Self) -> Self {
+    fn accumulate_and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
     /// Returns whether at least one of two truth values is true.
     #[inline(always)]
-    fn or(self, other: Self) -> Self {
+    fn accumulate_or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
     /// Returns whether exactly one of two truth values is true.
     #[inline(always)]
-    fn xor(self, other: Self) -> Self {
+    fn accumulate_xor(self, other: Self) -> Self {
         Self(self.0 ^ other.0)
     }
 }
@@ -148,22 +148,22 @@ float!(f32, f64);
 impl MeanAccumulator for f32 {
     /// Returns an `f32` NaN, the mean of no operands.
     #[inline(always)]
-    fn nan() -> Self {
+    fn nan_accumulator() -> Self {
         Self::NAN
     }
     /// Returns the fraction of `total` that `weight` is, as `f32`; never zero.
     #[inline(always)]
-    fn coefficient(weight: f64, total: f64) -> Self {
+    fn accumulator_coefficient(weight: f64, total: f64) -> Self {
         ((weight / total) as Self).max(Self::from_bits(1))
     }
     /// Multiplies the value of an operand by its coefficient.
     #[inline(always)]
-    fn times_coefficient(self, coefficient: Self) -> Self {
+    fn accumulator_times(self, coefficient: Self) -> Self {
         self * coefficient
     }
     /// Adds two terms of a mean of 16-bit floats, which cannot overflow `f32`.
     #[inline(always)]
-    fn add_bounded(self, other: Self) -> Self {
+    fn accumulate_bounded(self, other: Self) -> Self {
         self + other
     }
 }
@@ -171,23 +171,23 @@ impl MeanAccumulator for f32 {
 impl MeanAccumulator for f64 {
     /// Returns an `f64` NaN, the mean of no operands.
     #[inline(always)]
-    fn nan() -> Self {
+    fn nan_accumulator() -> Self {
         Self::NAN
     }
     /// Returns the fraction of `total` that `weight` is, as `f64`; never zero.
     #[inline(always)]
-    fn coefficient(weight: f64, total: f64) -> Self {
+    fn accumulator_coefficient(weight: f64, total: f64) -> Self {
         (weight / total).max(Self::from_bits(1))
     }
     /// Multiplies the value of an operand by its coefficient.
     #[inline(always)]
-    fn times_coefficient(self, coefficient: Self) -> Self {
+    fn accumulator_times(self, coefficient: Self) -> Self {
         self * coefficient
     }
     /// Adds two terms of a mean of `f64`; a sum of finite terms that overflows becomes the largest
     /// finite number.
     #[inline(always)]
-    fn add_bounded(self, other: Self) -> Self {
+    fn accumulate_bounded(self, other: Self) -> Self {
         let sum = self + other;
         let overflowed = sum.is_infinite() & self.is_finite() & other.is_finite();
         select(overflowed, Self::MAX.copysign(sum), sum)
@@ -202,22 +202,22 @@ pub struct F64Accumulator(pub f64);
 impl MeanAccumulator for F64Accumulator {
     /// Returns a binary64 NaN, the mean of no operands.
     #[inline(always)]
-    fn nan() -> Self {
+    fn nan_accumulator() -> Self {
         Self(f64::NAN)
     }
     /// Returns the fraction of `total` that `weight` is, as binary64; never zero.
     #[inline(always)]
-    fn coefficient(weight: f64, total: f64) -> Self {
-        Self(f64::coefficient(weight, total))
+    fn accumulator_coefficient(weight: f64, total: f64) -> Self {
+        Self(f64::accumulator_coefficient(weight, total))
     }
     /// Multiplies the value of an operand by its coefficient.
     #[inline(always)]
-    fn times_coefficient(self, coefficient: Self) -> Self {
+    fn accumulator_times(self, coefficient: Self) -> Self {
         Self(self.0 * coefficient.0)
     }
     /// Adds two terms of a mean of `f32`, which cannot overflow binary64.
     #[inline(always)]
-    fn add_bounded(self, other: Self) -> Self {
+    fn accumulate_bounded(self, other: Self) -> Self {
         Self(self.0 + other.0)
     }
 }

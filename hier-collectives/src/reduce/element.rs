@@ -10,10 +10,10 @@ pub trait Element {
     /// The type in which operands are combined.
     type Acc: Copy;
     /// Widens an element from its form in memory to its accumulator, exactly.
-    fn decode(raw: Self::Raw) -> Self::Acc;
+    fn decode_element(raw: Self::Raw) -> Self::Acc;
     /// Rounds an accumulator to the form in memory, to nearest even; every NaN becomes the
     /// canonical one.
-    fn encode(acc: Self::Acc) -> Self::Raw;
+    fn encode_element(acc: Self::Acc) -> Self::Raw;
 }
 
 macro_rules! integer {
@@ -23,12 +23,12 @@ macro_rules! integer {
             type Acc = Self;
             /// Returns the integer unchanged: it is its own accumulator.
             #[inline(always)]
-            fn decode(raw: Self) -> Self {
+            fn decode_element(raw: Self) -> Self {
                 raw
             }
             /// Returns the accumulator unchanged: it is its own form in memory.
             #[inline(always)]
-            fn encode(acc: Self) -> Self {
+            fn encode_element(acc: Self) -> Self {
                 acc
             }
         }
@@ -44,12 +44,12 @@ impl Element for BoolElement {
     type Acc = TruthAccumulator;
     /// Returns the truth value of a byte.
     #[inline(always)]
-    fn decode(raw: u8) -> TruthAccumulator {
+    fn decode_element(raw: u8) -> TruthAccumulator {
         TruthAccumulator(u8::from(raw != 0))
     }
     /// Returns 0 for false and 1 for true.
     #[inline(always)]
-    fn encode(acc: TruthAccumulator) -> u8 {
+    fn encode_element(acc: TruthAccumulator) -> u8 {
         acc.0
     }
 }
@@ -59,12 +59,12 @@ impl Element for f32 {
     type Acc = Self;
     /// Returns the `f32` unchanged: it is its own accumulator.
     #[inline(always)]
-    fn decode(raw: Self) -> Self {
+    fn decode_element(raw: Self) -> Self {
         raw
     }
     /// Returns the `f32`; every NaN becomes the canonical one.
     #[inline(always)]
-    fn encode(acc: Self) -> Self {
+    fn encode_element(acc: Self) -> Self {
         let canonical = Self::from_bits(0x7fc0_0000);
         select(acc.is_nan(), canonical, acc)
     }
@@ -75,12 +75,12 @@ impl Element for f64 {
     type Acc = Self;
     /// Returns the `f64` unchanged: it is its own accumulator.
     #[inline(always)]
-    fn decode(raw: Self) -> Self {
+    fn decode_element(raw: Self) -> Self {
         raw
     }
     /// Returns the `f64`; every NaN becomes the canonical one.
     #[inline(always)]
-    fn encode(acc: Self) -> Self {
+    fn encode_element(acc: Self) -> Self {
         let canonical = Self::from_bits(0x7ff8_0000_0000_0000);
         select(acc.is_nan(), canonical, acc)
     }
@@ -94,13 +94,13 @@ impl Element for WideF32Element {
     type Acc = F64Accumulator;
     /// Widens an `f32` to `f64`, exactly.
     #[inline(always)]
-    fn decode(raw: f32) -> F64Accumulator {
+    fn decode_element(raw: f32) -> F64Accumulator {
         F64Accumulator(f64::from(raw))
     }
     /// Rounds an average to `f32`, to nearest even; every NaN becomes the canonical one.
     #[inline(always)]
-    fn encode(acc: F64Accumulator) -> f32 {
-        <f32 as Element>::encode(acc.0 as f32)
+    fn encode_element(acc: F64Accumulator) -> f32 {
+        <f32 as Element>::encode_element(acc.0 as f32)
     }
 }
 
@@ -112,12 +112,12 @@ impl Element for Bf16Element {
     type Acc = f32;
     /// Widens a bfloat16 to `f32`, exactly.
     #[inline(always)]
-    fn decode(raw: u16) -> f32 {
+    fn decode_element(raw: u16) -> f32 {
         f32::from_bits(u32::from(raw) << 16)
     }
     /// Rounds an `f32` to bfloat16, to nearest even; every NaN becomes the canonical one.
     #[inline(always)]
-    fn encode(acc: f32) -> u16 {
+    fn encode_element(acc: f32) -> u16 {
         let bits = acc.to_bits();
         let half_even = 0x7fff + ((bits >> 16) & 1);
         // A carry out of the mantissa is the next exponent, at the top infinity.
@@ -145,7 +145,7 @@ impl Element for F16Element {
     type Acc = f32;
     /// Widens a binary16 to `f32`, exactly.
     #[inline(always)]
-    fn decode(raw: u16) -> f32 {
+    fn decode_element(raw: u16) -> f32 {
         let sign = u32::from(raw & 0x8000) << 16;
         let shifted = u32::from(raw & 0x7fff) << 13;
         let normal = shifted + F16_EXPONENT_REBIAS_BITS;
@@ -160,7 +160,7 @@ impl Element for F16Element {
     }
     /// Rounds an `f32` to binary16, to nearest even; every NaN becomes the canonical one.
     #[inline(always)]
-    fn encode(acc: f32) -> u16 {
+    fn encode_element(acc: f32) -> u16 {
         let bits = acc.to_bits();
         let sign = (bits >> 16) & 0x8000;
         let magnitude = bits & 0x7fff_ffff;

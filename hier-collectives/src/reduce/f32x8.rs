@@ -29,14 +29,14 @@ impl Element for F16x8 {
     type Acc = F32x8;
     /// Widens eight binary16 elements to binary32, exactly.
     #[inline(always)]
-    fn decode(raw: __m128i) -> F32x8 {
+    fn decode_element(raw: __m128i) -> F32x8 {
         // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         F32x8(unsafe { _mm256_cvtph_ps(raw) })
     }
     /// Rounds eight binary32 accumulators to binary16, to nearest even; every NaN becomes the
     /// canonical one.
     #[inline(always)]
-    fn encode(acc: F32x8) -> __m128i {
+    fn encode_element(acc: F32x8) -> __m128i {
         // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         unsafe {
             let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(acc.0, acc.0);
@@ -98,24 +98,24 @@ impl F32x8 {
 impl MeanAccumulator for F32x8 {
     /// Returns eight NaNs, the mean of no operands.
     #[inline(always)]
-    fn nan() -> Self {
+    fn nan_accumulator() -> Self {
         // SAFETY: the machine has AVX and F16C, which is the type's precondition.
         Self(unsafe { _mm256_set1_ps(f32::NAN) })
     }
     /// Returns the fraction of `total` that `weight` is, in each of eight lanes.
     #[inline(always)]
-    fn coefficient(weight: f64, total: f64) -> Self {
+    fn accumulator_coefficient(weight: f64, total: f64) -> Self {
         // SAFETY: the machine has AVX and F16C, which is the type's precondition.
-        Self(unsafe { _mm256_set1_ps(f32::coefficient(weight, total)) })
+        Self(unsafe { _mm256_set1_ps(f32::accumulator_coefficient(weight, total)) })
     }
     /// Multiplies eight values by eight coefficients, lane by lane.
     #[inline(always)]
-    fn times_coefficient(self, coefficient: Self) -> Self {
+    fn accumulator_times(self, coefficient: Self) -> Self {
         self.mul(coefficient)
     }
     /// Adds eight terms of means to eight others; a mean of binary16 values cannot overflow `f32`.
     #[inline(always)]
-    fn add_bounded(self, other: Self) -> Self {
+    fn accumulate_bounded(self, other: Self) -> Self {
         self.add(other)
     }
 }

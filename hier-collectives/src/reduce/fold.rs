@@ -85,7 +85,7 @@ impl FoldPass<'_> {
         let out = self.out.cast::<E::Raw>();
         for index in self.start..self.elements {
             // SAFETY: `out` is writable for `elements` elements.
-            unsafe { out.add(index).write_unaligned(E::encode(E::Acc::nan())) };
+            unsafe { out.add(index).write_unaligned(E::encode_element(E::Acc::nan_accumulator())) };
         }
     }
 }
@@ -153,9 +153,9 @@ unweighted! {
 }
 unweighted! {
     BitAccumulator:
-    Band, and;
-    Bor, or;
-    Bxor, xor;
+    Band, accumulate_and;
+    Bor, accumulate_or;
+    Bxor, accumulate_xor;
 }
 
 /// The weighted mean.
@@ -170,17 +170,17 @@ impl<A: MeanAccumulator> FoldOperation<A> for MeanFold {
     /// Returns the coefficient of an operand in the weighted mean; `None` for weight 0.
     #[inline(always)]
     fn coefficient(self, weight: f64) -> Option<A> {
-        (weight > 0.0).then(|| A::coefficient(weight, self.total))
+        (weight > 0.0).then(|| A::accumulator_coefficient(weight, self.total))
     }
     /// Multiplies one value of an operand by the operand's coefficient.
     #[inline(always)]
     fn term(value: A, coefficient: A) -> A {
-        value.times_coefficient(coefficient)
+        value.accumulator_times(coefficient)
     }
     /// Adds the term to its right to the accumulated sum of the weighted mean.
     #[inline(always)]
     fn combine(accumulated: A, term: A) -> A {
-        accumulated.add_bounded(term)
+        accumulated.accumulate_bounded(term)
     }
 }
 
@@ -277,7 +277,7 @@ impl<E: Element, O: FoldOperation<E::Acc>> FoldOperand<E, O> {
     fn term_at(&self, index: usize) -> E::Acc {
         // SAFETY: only the fold that made this calls it, below its `count`.
         let raw = unsafe { self.values.add(index).read_unaligned() };
-        O::term(E::decode(raw), self.coefficient)
+        O::term(E::decode_element(raw), self.coefficient)
     }
 }
 
@@ -289,6 +289,6 @@ impl<E: Element> FoldOutput<E> {
     #[inline(always)]
     fn store(&self, index: usize, value: E::Acc) {
         // SAFETY: only the fold that made this calls it, below its `count`.
-        unsafe { self.0.add(index).write_unaligned(E::encode(value)) }
+        unsafe { self.0.add(index).write_unaligned(E::encode_element(value)) }
     }
 }

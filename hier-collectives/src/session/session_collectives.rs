@@ -1,5 +1,6 @@
 //! Collectives start, complete and fail: changes of the session that concern several of its parts.
 
+use super::collective::deadlines;
 use super::collective::live_collective::Phase;
 use super::epoch::epoch_membership::FIRST_GATEWAY;
 use super::session_events::Session;
@@ -198,6 +199,29 @@ impl Session {
         if self.collectives.can_forget_failure(sequence, &self.epoch) {
             self.collectives.forget_collective(sequence);
             self.transfer.forget_collective(sequence);
+        }
+    }
+
+    /// Fails a collective whose deadline has passed. Ends the epoch instead when the result is
+    /// ready here.
+    pub(super) fn handle_late_collective(&mut self, sequence: Sequence, now: TimeNs) {
+        let Some(collective) = self.collectives.get(sequence) else { return };
+        let (epoch, phase) = (&self.epoch, collective.phase);
+        let failure = if collective.all_posted_at.is_none() {
+            let here = self.collectives.awaited_local_ranks(collective).into_iter();
+            let ranks = here.chain(self.collectives.awaited_remote_ranks(collective, epoch));
+            let names: Vec<String> = ranks.map(|rank| epoch.local().rank_name(rank)).collect();
+            deadlines::deadline_failure(sequence, collective, &names)
+        } else {
+            let peers = epoch.members().peer_ids();
+            let missing = self.transfer.missing_text(peers, sequence, epoch.local());
+            self.deadlines.stall_failure(sequence, collective, &missing, epoch)
+        };
+        match phase {
+            Phase::Waiting | Phase::Running => self.fail_collective(sequence, failure, None, now),
+            // A ready result cannot fail here any more.
+            Phase::Ready => self.end_epoch(failure, None, now),
+            Phase::Leaving | Phase::Failing | Phase::Failed => {}
         }
     }
 }

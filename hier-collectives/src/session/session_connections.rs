@@ -21,7 +21,7 @@ impl Session {
         let change = self.epoch.members_mut().replace_graph(graph);
         self.end_epoch_if_connections_cut(&change, why, now);
         change.lost.into_iter().for_each(|peer| self.epoch.members_mut().reset_peer(peer));
-        change.rerouted.into_iter().for_each(|peer| self.repeat_epoch_messages_to(peer));
+        change.rerouted.into_iter().for_each(|peer| self.repeat_epoch_to(peer));
         self.request_epoch_entry();
         self.open_epoch_if_all_joined(now);
     }
@@ -37,7 +37,7 @@ impl Session {
     /// Repeats all messages that may have been lost with a lane to a neighbour, while other lanes
     /// to it live. Messages only add to what a peer knows, so a repeated one changes nothing.
     pub fn handle_connection_lane_lost(&mut self, peer: GatewayId) {
-        self.repeat_epoch_messages_to(peer);
+        self.repeat_epoch_to(peer);
     }
 
     /// Ends the epoch if a gateway cannot be reached, or if data need a connection that is not up.

@@ -120,7 +120,7 @@ impl Session {
     }
 
     /// Repeats to a peer all messages that bring it up to date, since some may have been lost.
-    pub(super) fn repeat_epoch_messages_to(&mut self, peer: GatewayId) {
+    pub(super) fn repeat_epoch_to(&mut self, peer: GatewayId) {
         if !self.epoch.members().is_up(peer) {
             return;
         }

@@ -5,8 +5,8 @@ use super::action_queue::ActionQueue;
 use super::collective::check_post::check_post;
 use super::collective::collectives::Collectives;
 use super::collective::commits::Commits;
-use super::collective::deadlines::{self, Deadlines, PROGRESS_REPORT_INTERVAL};
-use super::collective::live_collective::{LiveCollective, Phase};
+use super::collective::deadlines::{Deadlines, PROGRESS_REPORT_INTERVAL};
+use super::collective::live_collective::LiveCollective;
 use super::collective::overreach;
 use super::context::Context;
 use super::epoch::drain;
@@ -119,7 +119,7 @@ impl Session {
         let text = format!("gateway {name} left the group and made it again");
         self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
         self.epoch.members_mut().reset_peer(peer);
-        self.repeat_epoch_messages_to(peer);
+        self.repeat_epoch_to(peer);
     }
 
     /// Begins an orderly shutdown (drain) that takes at most `bound`. Collectives that all local
@@ -338,29 +338,6 @@ impl Session {
         let late: Vec<Sequence> = self.collectives.iter().filter(late).map(|(s, _)| s).collect();
         for sequence in late {
             self.handle_late_collective(sequence, now);
-        }
-    }
-
-    /// Fails a collective whose deadline has passed. Ends the epoch instead when the result is
-    /// ready here.
-    fn handle_late_collective(&mut self, sequence: Sequence, now: TimeNs) {
-        let Some(collective) = self.collectives.get(sequence) else { return };
-        let (epoch, phase) = (&self.epoch, collective.phase);
-        let failure = if collective.all_posted_at.is_none() {
-            let here = self.collectives.awaited_local_ranks(collective).into_iter();
-            let ranks = here.chain(self.collectives.awaited_remote_ranks(collective, epoch));
-            let names: Vec<String> = ranks.map(|rank| epoch.local().rank_name(rank)).collect();
-            deadlines::deadline_failure(sequence, collective, &names)
-        } else {
-            let peers = epoch.members().peer_ids();
-            let missing = self.transfer.missing_text(peers, sequence, epoch.local());
-            self.deadlines.stall_failure(sequence, collective, &missing, epoch)
-        };
-        match phase {
-            Phase::Waiting | Phase::Running => self.fail_collective(sequence, failure, None, now),
-            // A ready result cannot fail here any more.
-            Phase::Ready => self.end_epoch(failure, None, now),
-            Phase::Leaving | Phase::Failing | Phase::Failed => {}
         }
     }
 

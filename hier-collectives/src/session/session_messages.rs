@@ -55,7 +55,7 @@ impl Session {
                 Ok(())
             }
             Message::Repeat => {
-                self.repeat_epoch_messages_to(from);
+                self.repeat_epoch_to(from);
                 Ok(())
             }
             of_epoch => self.handle_message_in_epoch(from, of_epoch, now),

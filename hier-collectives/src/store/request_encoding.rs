@@ -80,7 +80,7 @@ fn read_request_keys(reader: &mut FieldReader<'_>) -> Result<Vec<StoreKey>, Deco
 
 impl StoreCommand {
     /// Appends the command to the message `out`: its code, then its fields.
-    pub fn write_to(&self, out: &mut Vec<u8>) {
+    pub fn write_encoding(&self, out: &mut Vec<u8>) {
         match self {
             Self::Set(pairs) => {
                 out.push(1);
@@ -152,7 +152,7 @@ impl StoreCommand {
     ///
     /// # Errors
     /// [`DecodeError`] when the bytes are a malformed command.
-    pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+    pub fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let code = reader.read_u8()?;
         Self::read_fields(code, reader)
     }
@@ -160,9 +160,9 @@ impl StoreCommand {
 
 impl StoreRequest {
     /// Appends the request to the message `out`: its code, then its fields.
-    pub fn write_to(&self, out: &mut Vec<u8>) {
+    pub fn write_encoding(&self, out: &mut Vec<u8>) {
         let query = match self {
-            Self::Command(command) => return command.write_to(out),
+            Self::Command(command) => return command.write_encoding(out),
             Self::Query(query) => query,
         };
         let key = |key: &StoreKey, out: &mut Vec<u8>| write_request_key(key, out);
@@ -197,7 +197,7 @@ impl StoreRequest {
     ///
     /// # Errors
     /// [`DecodeError`] when the bytes are a malformed request.
-    pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+    pub fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let query = match reader.read_u8()? {
             16 => StoreQuery::Get(read_request_keys(reader)?),
             17 => StoreQuery::Wait(read_request_keys(reader)?),
@@ -221,7 +221,7 @@ impl StoreRequest {
 
 impl StoreOutcome {
     /// Appends the outcome to the message `out`: its code, then its fields.
-    pub fn write_to(&self, out: &mut Vec<u8>) {
+    pub fn write_encoding(&self, out: &mut Vec<u8>) {
         match self {
             Self::Done => out.push(1),
             Self::Flag(flag) => out.extend([2, u8::from(*flag)]),
@@ -245,7 +245,7 @@ impl StoreOutcome {
     ///
     /// # Errors
     /// [`DecodeError`] when the bytes are a malformed outcome.
-    pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+    pub fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let outcome = match reader.read_u8()? {
             1 => Self::Done,
             2 => Self::Flag(reader.read_flag()?),
@@ -283,7 +283,7 @@ pub fn write_request_answer(answer: &StoreAnswer, out: &mut Vec<u8>) {
     match answer {
         Ok(outcome) => {
             out.push(0);
-            outcome.write_to(out);
+            outcome.write_encoding(out);
         }
         Err(failure) => {
             out.push(failure.code as u8);
@@ -299,7 +299,7 @@ pub fn write_request_answer(answer: &StoreAnswer, out: &mut Vec<u8>) {
 pub fn read_request_answer(reader: &mut FieldReader<'_>) -> Result<StoreAnswer, DecodeError> {
     let code = reader.read_u8()?;
     if code == 0 {
-        return StoreOutcome::read_from(reader).map(Ok);
+        return StoreOutcome::read_encoding(reader).map(Ok);
     }
     let known = StoreFailureCode::ALL.into_iter().find(|known| *known as u8 == code);
     let code = known.ok_or(DecodeError::Unknown("failure"))?;

@@ -17,7 +17,7 @@ impl Message {
     /// Returns the wire form of the control message, without a length prefix.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
-        out.push(self.wire_code());
+        out.push(self.encoding_code());
         match self {
             Self::Join { boot, last, next, committed } => {
                 [boot.0, last.0, next.0].into_iter().for_each(|n| write_u64(&mut out, n));
@@ -120,13 +120,13 @@ impl Message {
             }
             Self::Disband { failure } => failure.write_to(out),
             Self::Term(message) => message.write_to(out),
-            Self::Store(message) => message.write_to(out),
+            Self::Store(message) => message.write_encoding(out),
             _ => {}
         }
     }
 
     /// Returns the wire code of the message's kind.
-    fn wire_code(&self) -> u8 {
+    fn encoding_code(&self) -> u8 {
         match self {
             Self::Join { .. } => 1,
             Self::Begin { .. } => 2,
@@ -261,7 +261,7 @@ fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, 
         },
         21 => Message::Disband { failure: Failure::read_from(reader)? },
         33 => Message::Term(TermMessage::read_from(reader)?),
-        32 => Message::Store(Box::new(StoreMessage::read_from(reader)?)),
+        32 => Message::Store(Box::new(StoreMessage::read_encoding(reader)?)),
         _ => return Err(DecodeError::Unknown("message")),
     })
 }

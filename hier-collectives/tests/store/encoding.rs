@@ -87,7 +87,7 @@ fn messages() -> impl Strategy<Value = StoreMessage> {
 
 fn encoded(request: &StoreRequest) -> Vec<u8> {
     let mut out = Vec::new();
-    request.write_to(&mut out);
+    request.write_encoding(&mut out);
     out
 }
 
@@ -105,10 +105,10 @@ proptest! {
     fn store_requests_survive_the_wire(request in requests(), cut in 0.0..1.0f64) {
         let bytes = encoded(&request);
         let mut reader = FieldReader(&bytes);
-        prop_assert_eq!(StoreRequest::read_from(&mut reader), Ok(request));
+        prop_assert_eq!(StoreRequest::read_encoding(&mut reader), Ok(request));
         prop_assert!(reader.0.is_empty());
         let end = (bytes.len() as f64 * cut) as usize;
-        prop_assert!(StoreRequest::read_from(&mut FieldReader(&bytes[..end])).is_err());
+        prop_assert!(StoreRequest::read_encoding(&mut FieldReader(&bytes[..end])).is_err());
     }
 
     #[test]
@@ -131,8 +131,8 @@ proptest! {
     #[test]
     fn no_bytes_of_a_store_cause_a_panic(bytes in vec(any::<u8>(), 0..200)) {
         let _ = StoreState::decode_snapshot(&bytes);
-        let _ = StoreMessage::read_from(&mut FieldReader(&bytes));
-        let _ = StoreRequest::read_from(&mut FieldReader(&bytes));
+        let _ = StoreMessage::read_encoding(&mut FieldReader(&bytes));
+        let _ = StoreRequest::read_encoding(&mut FieldReader(&bytes));
         let _ = read_request_answer(&mut FieldReader(&bytes));
     }
 }
@@ -158,7 +158,7 @@ fn requests_at_the_limits_fit_a_local_message() {
         let bytes = encoded(&request);
         assert!(bytes.len() + 17 <= LOCAL_MESSAGE_BYTES, "{} bytes", bytes.len());
         assert!(bytes.len() < MAX_MESSAGE_BYTES / 2);
-        assert_eq!(StoreRequest::read_from(&mut FieldReader(&bytes)), Ok(request.clone()));
+        assert_eq!(StoreRequest::read_encoding(&mut FieldReader(&bytes)), Ok(request.clone()));
         if let StoreRequest::Command(StoreCommand::CompareSet { key, expected, mut desired }) =
             request
         {
@@ -166,7 +166,7 @@ fn requests_at_the_limits_fit_a_local_message() {
             let longer = StoreCommand::CompareSet { key, expected, desired };
             assert!(longer.check().is_err());
             let bytes = encoded(&StoreRequest::Command(longer));
-            assert!(StoreRequest::read_from(&mut FieldReader(&bytes)).is_err());
+            assert!(StoreRequest::read_encoding(&mut FieldReader(&bytes)).is_err());
         }
     }
 }

@@ -74,8 +74,8 @@ fn numbers_that_no_leader_chose_are_ignored() {
     assert!(sent.iter().any(|sent| matches!(sent, StoreMessage::Offer { .. })), "{sent:?}");
     for message in sent {
         let mut bytes = Vec::new();
-        message.write_to(&mut bytes);
-        let read = StoreMessage::read_from(&mut FieldReader(&bytes));
+        message.write_encoding(&mut bytes);
+        let read = StoreMessage::read_encoding(&mut FieldReader(&bytes));
         assert_eq!(read.as_ref(), Ok(&message));
     }
 }

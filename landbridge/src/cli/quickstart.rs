@@ -86,7 +86,7 @@ impl QuickstartCommand {
         // The reference may still be computed after an error: do not wait for it.
         runtime.shutdown_background();
         let report = report?;
-        let checks = report::check_quickstart_report(&report);
+        let checks = report::report_checks::check_quickstart_report(&report);
         if self.json {
             print_json(&report)?;
         } else {

@@ -64,14 +64,14 @@ impl Cause {
 /// wrong.
 pub(crate) fn find_causes(dumps: &[Dump]) -> Vec<Cause> {
     let view = DumpView::of_dumps(dumps);
-    let mut causes = find_contradicting_posts(&view);
-    causes.extend(find_absent_gateways(&view));
-    causes.extend(find_reported_problems(&view));
-    causes.extend(find_awaited_ranks(&view));
-    causes.extend(find_stragglers(&view));
-    causes.extend(find_long_exchanges(&view));
+    let mut causes = find_causes_in_posts(&view);
+    causes.extend(find_causes_in_absent_gateways(&view));
+    causes.extend(find_causes_in_reported_problems(&view));
+    causes.extend(find_causes_in_awaited_ranks(&view));
+    causes.extend(find_causes_in_stragglers(&view));
+    causes.extend(find_causes_in_long_exchanges(&view));
     if causes.is_empty() {
-        causes.extend(find_unexplained_incidents(&view));
+        causes.extend(find_causes_in_incidents(&view));
     }
     let mut known = BTreeSet::new();
     causes.retain(|cause| known.insert((cause.kind, cause.culprit.clone())));
@@ -84,17 +84,17 @@ fn jobs_of_causes<'a>(view: &DumpView<'a>) -> Vec<&'a JobReport> {
 }
 
 /// Returns whether the job has completed no collective since an incident.
-fn is_latest(job: &JobReport, incident: &IncidentReport) -> bool {
+fn is_latest_cause(job: &JobReport, incident: &IncidentReport) -> bool {
     job.completed_seconds_ago.is_none_or(|completed| completed >= incident.seconds_ago)
 }
 
 /// Finds jobs whose last incident is a fault of posts: the same posts would fail again.
-fn find_contradicting_posts(view: &DumpView<'_>) -> Vec<Cause> {
+fn find_causes_in_posts(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for job in jobs_of_causes(view) {
         let by_posts = |incident: &&IncidentReport| {
             let code = FailureCode::from_code(incident.code);
-            code.is_some_and(FailureCode::is_fault_of_posts) && is_latest(job, incident)
+            code.is_some_and(FailureCode::is_fault_of_posts) && is_latest_cause(job, incident)
         };
         if let Some(incident) = job.incidents.iter().rev().find(by_posts) {
             let ago = Span::from_secs_f64(incident.seconds_ago).rounded();
@@ -110,7 +110,7 @@ fn find_contradicting_posts(view: &DumpView<'_>) -> Vec<Cause> {
 }
 
 /// Finds gateways that give no status, and that no other gateway reaches.
-fn find_absent_gateways(view: &DumpView<'_>) -> Vec<Cause> {
+fn find_causes_in_absent_gateways(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for gateway in view.gateways().filter(|gateway| gateway.status.is_none()) {
         let seen = view.peer_reports(&gateway.gateway);
@@ -138,7 +138,7 @@ fn find_absent_gateways(view: &DumpView<'_>) -> Vec<Cause> {
 
 /// Finds what gateways themselves report, those that keep them from being ready first. What a gateway
 /// that is gone explains is left out.
-fn find_reported_problems(view: &DumpView<'_>) -> Vec<Cause> {
+fn find_causes_in_reported_problems(view: &DumpView<'_>) -> Vec<Cause> {
     let is_gone = |name: &str| view.gateway(name).is_some_and(|gateway| gateway.status.is_none());
     let mut found: Vec<(&str, &ProblemReport)> = Vec::new();
     for status in view.statuses() {
@@ -153,13 +153,13 @@ fn find_reported_problems(view: &DumpView<'_>) -> Vec<Cause> {
         let kept = status.problems.iter().filter(keeps);
         found.extend(kept.map(|problem| (&*status.gateway, problem)));
     }
-    found.sort_by_key(|(_, problem)| (!problem.blocks, problem_rank(problem.cause)));
+    found.sort_by_key(|(_, problem)| (!problem.blocks, cause_rank(problem.cause)));
     found.into_iter().map(|(gateway, problem)| describe_problem_cause(gateway, problem)).collect()
 }
 
 /// Returns the place of a problem among those of a gateway: a wrong file explains a missing peer,
 /// and a missing peer a job without an epoch.
-const fn problem_rank(cause: ProblemCause) -> u8 {
+const fn cause_rank(cause: ProblemCause) -> u8 {
     match cause {
         ProblemCause::ShuttingDown | ProblemCause::Socket => 0,
         ProblemCause::Files | ProblemCause::JobFiles => 1,
@@ -194,7 +194,7 @@ fn describe_problem_cause(gateway: &str, problem: &ProblemReport) -> Cause {
 }
 
 /// Finds ranks for which the oldest collective of a job waits.
-fn find_awaited_ranks(view: &DumpView<'_>) -> Vec<Cause> {
+fn find_causes_in_awaited_ranks(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for job in jobs_of_causes(view) {
         let waits = |collective: &&CollectiveReport| {
@@ -228,7 +228,7 @@ fn find_awaited_ranks(view: &DumpView<'_>) -> Vec<Cause> {
 }
 
 /// Finds ranks, regions and links that delay collectives that go on.
-fn find_stragglers(view: &DumpView<'_>) -> Vec<Cause> {
+fn find_causes_in_stragglers(view: &DumpView<'_>) -> Vec<Cause> {
     let stragglers = jobs_of_causes(view).into_iter().filter_map(|job| job.straggler.as_ref());
     let cause = |straggler: &gateway::observe::status::StragglerReport| {
         let (kind, remedy) = match &*straggler.kind {
@@ -253,7 +253,7 @@ fn find_stragglers(view: &DumpView<'_>) -> Vec<Cause> {
 }
 
 /// Finds exchanges that all ranks have posted and that run for long.
-fn find_long_exchanges(view: &DumpView<'_>) -> Vec<Cause> {
+fn find_causes_in_long_exchanges(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for status in view.statuses() {
         for job in &status.jobs {
@@ -280,10 +280,10 @@ fn find_long_exchanges(view: &DumpView<'_>) -> Vec<Cause> {
 }
 
 /// Finds the last incident of jobs that have completed nothing since.
-fn find_unexplained_incidents(view: &DumpView<'_>) -> Vec<Cause> {
+fn find_causes_in_incidents(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for job in jobs_of_causes(view) {
-        let Some(incident) = job.incidents.last().filter(|one| is_latest(job, one)) else {
+        let Some(incident) = job.incidents.last().filter(|one| is_latest_cause(job, one)) else {
             continue;
         };
         let kind = match FailureCode::from_code(incident.code) {
@@ -300,9 +300,4 @@ fn find_unexplained_incidents(view: &DumpView<'_>) -> Vec<Cause> {
         });
     }
     causes
-}
-
-/// Returns the names of the regions that no dump covers.
-pub(crate) fn regions_without_dump(dumps: &[Dump]) -> Vec<&str> {
-    DumpView::of_dumps(dumps).regions_not_asked()
 }

@@ -71,3 +71,8 @@ impl<'a> DumpView<'a> {
         self.statuses().filter_map(peer).collect()
     }
 }
+
+/// Returns the names of the regions that no dump covers.
+pub(crate) fn regions_without_dump(dumps: &[Dump]) -> Vec<&str> {
+    DumpView::of_dumps(dumps).regions_not_asked()
+}

@@ -5,7 +5,7 @@
 
 pub(crate) mod causes;
 pub(crate) mod dump;
-mod dump_view;
+pub(crate) mod dump_view;
 
 #[cfg(test)]
 mod tests;

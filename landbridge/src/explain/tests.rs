@@ -1,7 +1,8 @@
 //! Dumps that show one fault each.
 
-use super::causes::{CulpritKind, find_causes, regions_without_dump};
+use super::causes::{CulpritKind, find_causes};
 use super::dump::{Dump, DumpedGateway, DumpedPlace};
+use super::dump_view::regions_without_dump;
 use serde_json::{Value, json};
 
 /// Returns a dump of the gateways east-0, with ranks 0 and 1, and west-0, with rank 2. Each is given

@@ -3,7 +3,7 @@
 use super::delay::{DelayLine, DrawnDelay};
 use super::link_spec::LinkSpec;
 use super::loss::LossProcess;
-use super::packet_fate::DropReason;
+use super::packet::packet_fate::{DropReason, PacketOwner};
 use crate::random_stream::RandomStream;
 
 /// The random processes that a packet meets.
@@ -43,6 +43,35 @@ impl Chances {
             lost: self.loss.draw(&spec.loss()),
             corrupt_bit: corrupt.then_some(bit),
             transit: self.delay.draw(spec),
+        }
+    }
+}
+
+/// The random processes of packets, of their copies and of the cross traffic, so that none of them
+/// shifts the draws of another.
+#[derive(Debug)]
+pub(super) struct PathChances {
+    originals: Chances,
+    copies: Chances,
+    cross: Chances,
+}
+
+impl PathChances {
+    /// Makes the random processes of a path from its seed.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            originals: Chances::new(seed),
+            copies: Chances::new(RandomStream::new(seed, "copies").next_u64()),
+            cross: Chances::new(RandomStream::new(seed, "cross").next_u64()),
+        }
+    }
+
+    /// Returns the random processes that packets of this owner meet.
+    pub(super) fn of_owner(&mut self, owner: PacketOwner) -> &mut Chances {
+        match owner {
+            PacketOwner::Offered(name) if name.copy => &mut self.copies,
+            PacketOwner::Offered(_) => &mut self.originals,
+            PacketOwner::Cross(_) => &mut self.cross,
         }
     }
 }

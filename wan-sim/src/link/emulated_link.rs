@@ -5,10 +5,10 @@ use super::cross::{CrossEngine, CrossPacket, CrossReport, CrossStep};
 use super::emulated_path::{EmulatedPath, Entry, Undecided};
 use super::link_event::{LinkEvent, LinkEventLabel, LinkEventSink};
 use super::link_spec::LinkSpec;
-use super::packet_fate::{
-    Decided, DropReason, Fate, FateCounters, Moved, Packet, PacketFates, PacketFlow, PacketName,
-    PacketOwner,
+use super::packet::packet_fate::{
+    Decided, DropReason, Fate, FateCounters, Moved, PacketFates, PacketName, PacketOwner,
 };
+use super::packet::{Packet, PacketFlow};
 use super::script::{Change, Script};
 use crate::random_stream::{RandomStream, mix_random_bits};
 use units::{ByteCount, TimeNs};

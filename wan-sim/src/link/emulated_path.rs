@@ -1,9 +1,10 @@
 //! One path of a link: policer, queue with its discipline, rate, and delay line.
 
 use super::capacity::CapacityRecording;
-use super::chances::{Chances, Draws};
+use super::chances::{Draws, PathChances};
 use super::link_spec::LinkSpec;
-use super::packet_fate::{Delivery, DropReason, Fate, MarkReason, Packet, PacketOwner};
+use super::packet::Packet;
+use super::packet::packet_fate::{Delivery, DropReason, Fate, MarkReason, PacketOwner};
 use super::queue::{
     Bottleneck, BottleneckRateChange, CodelQueue, Departure, Discipline, Idleness, PolicerBucket,
     QueuedPacket, RedAverage, RedVerdict, Transmission,
@@ -29,35 +30,6 @@ pub(super) struct EmulatedPath {
     last_arrival: TimeNs,
     /// Arrivals to come; kept only for a limit on packets.
     inside: BTreeSet<(TimeNs, PacketOwner)>,
-}
-
-/// The random processes of packets, of their copies and of the cross traffic, so that none of them
-/// shifts the draws of another.
-#[derive(Debug)]
-struct PathChances {
-    originals: Chances,
-    copies: Chances,
-    cross: Chances,
-}
-
-impl PathChances {
-    /// Makes the random processes of a path from its seed.
-    fn new(seed: u64) -> Self {
-        Self {
-            originals: Chances::new(seed),
-            copies: Chances::new(RandomStream::new(seed, "copies").next_u64()),
-            cross: Chances::new(RandomStream::new(seed, "cross").next_u64()),
-        }
-    }
-
-    /// Returns the random processes that packets of this owner meet.
-    fn of_owner(&mut self, owner: PacketOwner) -> &mut Chances {
-        match owner {
-            PacketOwner::Offered(name) if name.copy => &mut self.copies,
-            PacketOwner::Offered(_) => &mut self.originals,
-            PacketOwner::Cross(_) => &mut self.cross,
-        }
-    }
 }
 
 /// A packet that waits for the decision of CoDel.

@@ -1,6 +1,7 @@
 //! The truth about each drop and each mark of a link, as a stream of events.
 
-use super::packet_fate::{DropReason, Fate, MarkReason, PacketFlow, PacketName};
+use super::packet::PacketFlow;
+use super::packet::packet_fate::{DropReason, Fate, MarkReason, PacketName};
 use std::fmt;
 use units::TimeNs;
 

@@ -1,6 +1,6 @@
 //! Which packets are lost at random.
 
-use super::packet_fate::DropReason;
+use super::packet::packet_fate::DropReason;
 use crate::random_stream::RandomStream;
 use units::Fraction;
 

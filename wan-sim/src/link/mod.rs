@@ -11,7 +11,7 @@ mod jitter;
 mod link_event;
 mod link_spec;
 mod loss;
-mod packet_fate;
+mod packet;
 mod queue;
 mod script;
 
@@ -25,10 +25,10 @@ pub use jitter::{Jitter, Order, Reorder, Shape};
 pub use link_event::{LinkEvent, LinkEventLabel};
 pub use link_spec::{DELAY_MAX, LinkSpec, SpecError};
 pub use loss::{GilbertElliott, Loss};
-pub use packet_fate::{
-    Decided, Delivery, DropReason, Fate, FateCounters, MarkReason, Moved, Packet, PacketFates,
-    PacketFlow, PacketName,
+pub use packet::packet_fate::{
+    Decided, Delivery, DropReason, Fate, FateCounters, MarkReason, Moved, PacketFates, PacketName,
 };
+pub use packet::{Packet, PacketFlow};
 pub(crate) use queue::RED_WEIGHT_DEFAULT;
 pub use queue::{Codel, Discipline, Policer, QueueSize, Red};
 pub use script::{Change, Script};

@@ -4,18 +4,17 @@
 //! skipped by name.
 
 mod built_packages;
+mod compose;
 mod deploy_check;
 mod kubernetes;
 mod slurm;
 mod systemd;
 
 use crate::command_line::{CommandFailure, CommandLine};
-use crate::installed_programs::is_program_installed;
 use crate::stages::stage_run::{self, Stage, StageWork};
 use crate::stages::test_stages::check_example_configs_stage;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use deploy_check::skip_deploy_check;
 use std::process::ExitCode;
 
 /// The stage of `cargo xtask deploy` that builds the program, which must accept all config files.
@@ -44,7 +43,7 @@ const COMPOSE_STAGE: Stage = Stage {
     name: "compose",
     purpose: "Docker Compose reads its file",
     seconds: 2,
-    work: StageWork::InTurn(check_deploy_compose),
+    work: StageWork::InTurn(compose::check_compose),
 };
 /// The stage of `cargo xtask deploy` that runs the example job over two partitions of Slurm.
 const SLURM_STAGE: Stage = Stage {
@@ -79,22 +78,5 @@ fn judge_deploy_files(workspace: &Workspace, tally: &mut Tally) -> Result<(), Co
         CommandLine::in_path(&["sh", "-c", &list]).run_to_success(&workspace.root)?;
         tally.passed += 1;
     }
-    Ok(())
-}
-
-/// Has Docker Compose read its file.
-fn check_deploy_compose(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
-    let file = "configs/deploy/compose/compose.yaml";
-    let version = CommandLine::in_path(&["docker", "compose", "version"]);
-    let has_compose = is_program_installed("docker")
-        && version.capture(&workspace.root).is_ok_and(|(status, _)| status.success());
-    if !has_compose {
-        skip_deploy_check(tally, "compose: Docker Compose is not installed");
-        return Ok(());
-    }
-    let words = ["docker", "compose", "--file", file, "--profile", "bench", "config", "--quiet"];
-    let line = CommandLine::in_path(&words).with_variable("LANDBRIDGE_USER", "1000:1000");
-    line.run_to_success(&workspace.root)?;
-    tally.passed += 1;
     Ok(())
 }

@@ -4,11 +4,13 @@
 //! versions of `docker load` take it.
 
 use super::archive::{gzip_archive, tar_archive};
-use super::file_tree::{FileTree, READABLE};
+use super::file_tree::{EXECUTABLE, FileTree, READABLE};
 use super::package_checksum::sha256_package_checksum;
+use super::program_build::Program;
 use super::source_time::SourceTime;
 use crate::command_line::CommandFailure;
 use serde_json::{Value, json};
+use std::path::Path;
 
 /// 10001: the number of the user and group that an image's programs run as. It is chosen, so that
 /// it is commonly no user of the host.
@@ -100,6 +102,27 @@ pub fn package_oci_image(
     tree.add_file("index.json", READABLE, index.to_string());
     tree.add_file("oci-layout", READABLE, json!({"imageLayoutVersion": "1.0.0"}).to_string());
     Ok(tar_archive(&tree, "", time.seconds))
+}
+
+/// Returns the files of the image's only layer: the program with the libraries that it loads, its
+/// user, and the folders that it uses.
+pub fn image_package_contents(root: &Path, program: &Program) -> Result<FileTree, CommandFailure> {
+    let mut tree = FileTree::default();
+    tree.add_from_disk(&program.path, "usr/bin/landbridge")?;
+    for library in &program.libraries {
+        // The loader looks for a library by this path, whatever links lead there on this host.
+        let inside = library.display().to_string();
+        tree.add_from_disk(library, inside.trim_start_matches('/'))?;
+    }
+    let name = "landbridge";
+    let user = format!("{name}:x:{IMAGE_USER}:{IMAGE_USER}::/run/{name}:/usr/sbin/nologin\n");
+    tree.add_file("etc/passwd", READABLE, format!("root:x:0:0::/:/usr/sbin/nologin\n{user}"));
+    tree.add_file("etc/group", READABLE, format!("root:x:0:\n{name}:x:{IMAGE_USER}:\n"));
+    tree.add_folder("etc/landbridge", EXECUTABLE, 0);
+    tree.add_folder("run/landbridge", EXECUTABLE, IMAGE_USER);
+    tree.add_folder("tmp", 0o1777, 0);
+    tree.add_from_disk(&root.join("LICENSE"), "usr/share/doc/landbridge/copyright")?;
+    Ok(tree)
 }
 
 #[cfg(test)]

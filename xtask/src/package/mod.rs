@@ -23,11 +23,11 @@ use archive::{gzip_archive, tar_archive};
 use c_library::build_c_library;
 use deb::{DebControl, deb_package};
 use file_tree::file_tree_failure;
-use image::{ImageDescription, package_oci_image};
+use image::{ImageDescription, image_package_contents, package_oci_image};
 use package_checksum::sha256_package_checksum;
 use package_contents::{
     GeneratedContents, c_tarball_package_contents, debian_package_contents,
-    generate_package_contents, image_package_contents, tarball_package_contents,
+    generate_package_contents, tarball_package_contents,
 };
 use program_build::{Program, ProgramBuildSettings};
 use source_time::SourceTime;

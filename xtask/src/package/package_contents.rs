@@ -3,7 +3,6 @@
 use super::archive::gzip_archive;
 use super::c_library::CLibrary;
 use super::file_tree::{EXECUTABLE, FileTree, READABLE, file_tree_failure};
-use super::image::IMAGE_USER;
 use super::program_build::Program;
 use crate::command_line::{CommandFailure, CommandLine};
 use std::path::Path;
@@ -111,27 +110,6 @@ pub fn c_tarball_package_contents(
     let mut tree = c_library.files("${pcfiledir}/../..", "lib");
     tree.add_from_disk(&root.join("LICENSE"), "LICENSE")?;
     tree.add_tracked(root, "examples/c", "examples")?;
-    Ok(tree)
-}
-
-/// Returns the files of the image's only layer: the program with the libraries that it loads, its
-/// user, and the folders that it uses.
-pub fn image_package_contents(root: &Path, program: &Program) -> Result<FileTree, CommandFailure> {
-    let mut tree = FileTree::default();
-    tree.add_from_disk(&program.path, "usr/bin/landbridge")?;
-    for library in &program.libraries {
-        // The loader looks for a library by this path, whatever links lead there on this host.
-        let inside = library.display().to_string();
-        tree.add_from_disk(library, inside.trim_start_matches('/'))?;
-    }
-    let name = "landbridge";
-    let user = format!("{name}:x:{IMAGE_USER}:{IMAGE_USER}::/run/{name}:/usr/sbin/nologin\n");
-    tree.add_file("etc/passwd", READABLE, format!("root:x:0:0::/:/usr/sbin/nologin\n{user}"));
-    tree.add_file("etc/group", READABLE, format!("root:x:0:\n{name}:x:{IMAGE_USER}:\n"));
-    tree.add_folder("etc/landbridge", EXECUTABLE, 0);
-    tree.add_folder("run/landbridge", EXECUTABLE, IMAGE_USER);
-    tree.add_folder("tmp", 0o1777, 0);
-    tree.add_from_disk(&root.join("LICENSE"), "usr/share/doc/landbridge/copyright")?;
     Ok(tree)
 }
 

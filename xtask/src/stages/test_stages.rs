@@ -5,7 +5,7 @@ use super::test_programs::{self, TEST_ARGUMENTS, TestProgram};
 use crate::command_line::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
-use crate::{core_purity, faults, installed_programs, python, quickstart_check, simulate};
+use crate::{core_purity, faults, installed_programs, python, short_quickstart, simulate};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
@@ -154,7 +154,7 @@ const QUICKSTART_STAGE: Stage = Stage {
     purpose: "`landbridge quickstart`, short",
     seconds: 5,
     work: StageWork::InTurn(|workspace, tally| {
-        quickstart_check::check_quickstart(&workspace.root, &workspace.landbridge, tally)
+        short_quickstart::run_short_quickstart(&workspace.root, &workspace.landbridge, tally)
     }),
 };
 /// The stage that kills and stops real processes in mid-collective.

@@ -115,7 +115,7 @@ impl PostArguments {
         let (shape, agreed) = (ArrayShape::FLAT, counts.agreed());
         let descriptor =
             Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern, counts: agreed };
-        descriptor.check_slot_counts(&counts, info.size).map_err(CallError::invalid)?;
+        descriptor.check_slot_elements(&counts, info.size).map_err(CallError::invalid)?;
         let slots = descriptor.slot_elements(&counts, rank, info.size).unwrap_or_default();
         let SlotElements { contribution: given, result: got } = slots;
         let (given_bytes, got_bytes) =

@@ -194,7 +194,7 @@ impl ProtocolRequest {
                 out.push(14);
                 write_u64(&mut out, *number);
                 write_u64(&mut out, timeout.ns());
-                request.write_to(&mut out);
+                request.write_encoding(&mut out);
             }
         }
         out
@@ -240,7 +240,7 @@ impl ProtocolRequest {
             14 => Self::Store {
                 number: reader.read_u64()?,
                 timeout: Span::from_ns(reader.read_u64()?),
-                request: StoreRequest::read_from(&mut reader)?,
+                request: StoreRequest::read_encoding(&mut reader)?,
             },
             _ => return Err(DecodeError::Unknown("request")),
         };

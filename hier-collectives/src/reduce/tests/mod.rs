@@ -124,13 +124,13 @@ fn reference(op: ReduceOp, dtype: Dtype, column: &[(u64, f64)]) -> u64 {
         (Dtype::F64, ReduceOp::Avg) => double(mean(column, f64::from_bits)),
         (Dtype::F64, _) => double(bits.map(f64::from_bits).reduce(scalar64(op)).unwrap()),
         (Dtype::F16, _) => {
-            let decode = |bits: u64| f16::from_bits(bits as u16).to_f32();
-            let value = sixteen(op, column, decode);
+            let decode_element = |bits: u64| f16::from_bits(bits as u16).to_f32();
+            let value = sixteen(op, column, decode_element);
             if value.is_nan() { 0x7e00 } else { f16::from_f32(value).to_bits().into() }
         }
         (Dtype::Bf16, _) => {
-            let decode = |bits: u64| bf16::from_bits(bits as u16).to_f32();
-            let value = sixteen(op, column, decode);
+            let decode_element = |bits: u64| bf16::from_bits(bits as u16).to_f32();
+            let value = sixteen(op, column, decode_element);
             if value.is_nan() { 0x7fc0 } else { bf16::from_f32(value).to_bits().into() }
         }
         (Dtype::I8, _) => integer(op, bits.map(|bits| i128::from(bits as i8))),
@@ -229,20 +229,20 @@ fn fold32(op: ReduceOp, values: impl Iterator<Item = f32>) -> f32 {
     folded.unwrap()
 }
 
-fn sixteen(op: ReduceOp, column: &[(u64, f64)], decode: impl Fn(u64) -> f32) -> f32 {
+fn sixteen(op: ReduceOp, column: &[(u64, f64)], decode_element: impl Fn(u64) -> f32) -> f32 {
     if op != ReduceOp::Avg {
-        return fold32(op, column.iter().map(|(bits, _)| decode(*bits)));
+        return fold32(op, column.iter().map(|(bits, _)| decode_element(*bits)));
     }
     let total: f64 = column.iter().map(|(_, weight)| weight).sum();
     let live = column.iter().filter(|(_, weight)| *weight > 0.0);
-    let terms = live.map(|(bits, weight)| (weight / total) as f32 * decode(*bits));
+    let terms = live.map(|(bits, weight)| (weight / total) as f32 * decode_element(*bits));
     terms.reduce(|a, b| a + b).unwrap_or(f32::NAN)
 }
 
-fn mean(column: &[(u64, f64)], decode: impl Fn(u64) -> f64) -> f64 {
+fn mean(column: &[(u64, f64)], decode_element: impl Fn(u64) -> f64) -> f64 {
     let total: f64 = column.iter().map(|(_, weight)| weight).sum();
     let live = column.iter().filter(|(_, weight)| *weight > 0.0);
-    let terms = live.map(|(bits, weight)| weight / total * decode(*bits));
+    let terms = live.map(|(bits, weight)| weight / total * decode_element(*bits));
     let bounded = |a: f64, b: f64| {
         let finite = a.is_finite() && b.is_finite();
         if finite { (a + b).clamp(f64::MIN, f64::MAX) } else { a + b }
@@ -426,19 +426,19 @@ where
 #[test]
 fn half_conversions_equal_those_of_the_half_crate() {
     for bits in 0..=u16::MAX {
-        let (ours, theirs) = (F16Element::decode(bits), f16::from_bits(bits).to_f32());
+        let (ours, theirs) = (F16Element::decode_element(bits), f16::from_bits(bits).to_f32());
         assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{bits}");
-        let (ours, theirs) = (Bf16Element::decode(bits), bf16::from_bits(bits).to_f32());
+        let (ours, theirs) = (Bf16Element::decode_element(bits), bf16::from_bits(bits).to_f32());
         assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{bits}");
     }
     for value in near_every(f16::from_bits) {
         let expected = if value.is_nan() { 0x7e00 } else { f16::from_f32(value).to_bits() };
-        assert_eq!(F16Element::encode(value), expected, "{value:e}");
+        assert_eq!(F16Element::encode_element(value), expected, "{value:e}");
     }
     for value in near_every(bf16::from_bits) {
         let expected = if value.is_nan() { 0x7fc0 } else { bf16::from_f32(value).to_bits() };
-        assert_eq!(Bf16Element::encode(value), expected, "{value:e}");
+        assert_eq!(Bf16Element::encode_element(value), expected, "{value:e}");
         let expected = if value.is_nan() { 0x7e00 } else { f16::from_f32(value).to_bits() };
-        assert_eq!(F16Element::encode(value), expected, "{value:e}");
+        assert_eq!(F16Element::encode_element(value), expected, "{value:e}");
     }
 }

@@ -57,7 +57,7 @@ fn check_post_fields(post: &Post, world_size: u32) -> Result<(), String> {
         }
         _ => {}
     }
-    post.descriptor.check_slot_counts(&post.counts, world_size)?;
+    post.descriptor.check_slot_elements(&post.counts, world_size)?;
     op.check(dtype).map_err(|undefined| undefined.to_string())?;
     if !(0.0..=RANK_WEIGHT_MAX).contains(&post.weight) {
         return Err(format!(

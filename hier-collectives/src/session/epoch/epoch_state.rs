@@ -398,7 +398,7 @@ impl EpochState {
         if self.me() != FIRST_GATEWAY {
             return Err(PeerError::NotYours("join to a gateway that is not the first"));
         }
-        check_peer_numbers(join.last, join.next)?;
+        check_epoch_numbers(join.last, join.next)?;
         let Some(active) = &self.active else { return Ok(JoinReply::Keep) };
         let known = active.boots.get(usize::from(from.0)) == Some(&join.boot);
         if known && join.last < self.number {
@@ -416,7 +416,7 @@ impl EpochState {
         if from != FIRST_GATEWAY {
             return Err(PeerError::NotYours("begin"));
         }
-        check_peer_numbers(start.epoch, start.next)?;
+        check_epoch_numbers(start.epoch, start.next)?;
         let gateways = u16::try_from(self.local.fabric().gateways().len()).unwrap_or(u16::MAX);
         if start.boots.len() != usize::from(gateways) {
             return Err(PeerError::BadPlan("not one boot id for each gateway".to_owned()));
@@ -465,7 +465,7 @@ impl EpochState {
 ///
 /// # Errors
 /// [`PeerError::Uncountable`]: a number is not below its bound.
-fn check_peer_numbers(epoch: Epoch, next: Sequence) -> Result<(), PeerError> {
+fn check_epoch_numbers(epoch: Epoch, next: Sequence) -> Result<(), PeerError> {
     if epoch.0 >= PEER_EPOCHS_BOUND || next.0 >= Sequence::PLACES {
         return Err(PeerError::Uncountable { epoch, next });
     }

@@ -2,7 +2,7 @@
 
 use super::transfer_flow::TransferFlow;
 use super::transfer_state::Transfer;
-use super::unsolicited::UnsolicitedWindow;
+use super::windows::unsolicited::UnsolicitedWindow;
 use crate::ids::GatewayId;
 use crate::session::action::{Buffer, BufferView};
 use crate::session::epoch::epoch_state::EpochState;

@@ -2,7 +2,8 @@
 
 use super::part::TransferPart;
 use super::transfer_flow::{FlowStage, TransferFlow};
-use super::transfer_state::{ReduceTask, Transfer};
+use super::transfer_handles::ReduceTask;
+use super::transfer_state::Transfer;
 use crate::ids::{SegmentIndex, Sequence, TreeIndex};
 use crate::session::action::{Action, ReduceInput};
 use crate::session::context::Context;

@@ -5,7 +5,6 @@
 //! what arrived, and the getters of [`transfer_state::Transfer`] whether a collective is delivered
 //! or at rest.
 
-mod grants;
 #[cfg(test)]
 mod inspect;
 mod local_reduce;
@@ -16,5 +15,6 @@ mod segment_tasks;
 pub(super) mod send;
 mod start;
 pub(super) mod transfer_flow;
+mod transfer_handles;
 pub(super) mod transfer_state;
-mod unsolicited;
+mod windows;

@@ -4,7 +4,7 @@ use super::part::{IncomingSegmentState, TransferPart};
 use super::send::send_receipt;
 use super::transfer_flow::{FlowStage, TransferFlow, TransferFlowWork, flow_expects_segment};
 use super::transfer_state::Transfer;
-use super::unsolicited::UnsolicitedBound;
+use super::windows::unsolicited::UnsolicitedBound;
 use crate::descriptor::AgreedCounts;
 use crate::ids::{GatewayId, Sequence};
 #[cfg(feature = "mutants")]

@@ -2,7 +2,8 @@
 
 use super::send::send_receipt;
 use super::transfer_flow::{FlowStage, TransferFlow};
-use super::transfer_state::{ReduceTask, Transfer};
+use super::transfer_handles::ReduceTask;
+use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, RankId, Sequence, TreeIndex};
 use crate::plan::TreeUpstream;
 use crate::session::action::{Action, BufferView, ReduceInput, TaskId};

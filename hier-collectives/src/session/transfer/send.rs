@@ -3,7 +3,7 @@
 use super::part::{SegmentPayload, TransferPart};
 use super::transfer_flow::{FlowStage, TransferFlowWork};
 use super::transfer_state::Transfer;
-use super::unsolicited::{UnsolicitedBound, UnsolicitedWindow};
+use super::windows::unsolicited::{UnsolicitedBound, UnsolicitedWindow};
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::action::{Action, ReduceInput, SegmentPriority};
 use crate::session::action_queue::ActionQueue;

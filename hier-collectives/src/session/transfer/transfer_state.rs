@@ -1,13 +1,13 @@
 //! The state of all transfers of a job on this gateway.
 
 use super::transfer_flow::{FlowStage, TransferFlow};
-use super::unsolicited::UnsolicitedUse;
+use super::transfer_handles::TransferHandles;
+use super::windows::unsolicited::UnsolicitedUse;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
-use crate::mutant::{self, Mutant};
-use crate::session::action::{Action, Buffer, BufferView, LeaseId, ScratchId, TaskId};
+use crate::session::action::{Action, LeaseId};
 use crate::session::action_queue::ActionQueue;
 use crate::size_class::SizeClass;
-use crate::wire::{Message, SegmentKey};
+use crate::wire::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use units::{ByteCount, TimeNs};
@@ -25,27 +25,6 @@ pub(in crate::session) struct Transfer {
     /// The time when a segment, receipt or grant last moved something here, or bytes of a long
     /// segment arrived.
     pub(super) moved: TimeNs,
-}
-
-/// Names given to the gateway's engine: tasks, leases and scratch.
-#[derive(Debug, Default)]
-pub(super) struct TransferHandles {
-    last: u64,
-    tasks: BTreeMap<TaskId, (SegmentKey, ReduceTask)>,
-    leases: BTreeMap<LeaseId, (GatewayId, SegmentKey)>,
-}
-
-/// The purpose of a task that the gateway's engine carries out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReduceTask {
-    /// Makes the partial of several local ranks.
-    Local,
-    /// Makes the partial of a subtree.
-    Partial,
-    /// Makes the result in the first local rank's slot.
-    Result,
-    /// Copies the result to the other local ranks.
-    Deliver,
 }
 
 impl Transfer {
@@ -85,7 +64,7 @@ impl Transfer {
 
     /// Records that bytes of a stream still arrive. Returns false when there is no such stream.
     pub fn note_stream_progress(&mut self, lease: LeaseId, now: TimeNs) -> bool {
-        let known = self.handles.leases.contains_key(&lease);
+        let known = self.handles.holds_lease(lease);
         if known {
             self.moved = now;
         }
@@ -212,61 +191,5 @@ impl Transfer {
         me: GatewayId,
     ) -> Vec<(GatewayId, TreeIndex, u32)> {
         self.flows.get(&sequence).map_or_else(Vec::new, |flow| flow.expected_segments(me))
-    }
-}
-
-impl TransferHandles {
-    /// Returns a number that no task, lease or scratch has had.
-    fn next_number(&mut self) -> u64 {
-        self.last += 1;
-        self.last
-    }
-
-    /// Returns a name for a new lease.
-    pub fn new_lease_id(&mut self) -> LeaseId {
-        LeaseId(self.next_number())
-    }
-
-    /// Whether no task and no lease is held.
-    #[cfg(test)]
-    pub fn are_free(&self) -> bool {
-        self.tasks.is_empty() && self.leases.is_empty()
-    }
-
-    /// Registers a lease of a peer's stream on one segment.
-    pub fn hold_lease(&mut self, lease: LeaseId, from: GatewayId, key: SegmentKey) {
-        self.leases.insert(lease, (from, key));
-    }
-
-    /// Ends a lease. Returns the peer and segment of its stream; none if the lease is not
-    /// registered.
-    pub fn end_lease(&mut self, lease: LeaseId) -> Option<(GatewayId, SegmentKey)> {
-        self.leases.remove(&lease)
-    }
-
-    /// Registers a task on one segment and returns its name.
-    pub fn begin_task(&mut self, key: SegmentKey, task: ReduceTask) -> TaskId {
-        let id = TaskId(self.next_number());
-        self.tasks.insert(id, (key, task));
-        id
-    }
-
-    /// Ends a task. Returns its segment and purpose; none if the task is not registered.
-    pub fn end_task(&mut self, id: TaskId) -> Option<(SegmentKey, ReduceTask)> {
-        self.tasks.remove(&id)
-    }
-
-    /// Names new gateway memory of so many bytes.
-    pub fn new_scratch(&mut self, bytes: u64) -> BufferView {
-        BufferView { buffer: Buffer::Scratch(ScratchId(self.next_number())), range: 0..bytes }
-    }
-
-    /// Names new gateway memory, in which a segment lands before a task adds it.
-    pub fn new_landing_scratch(&mut self, bytes: u64) -> BufferView {
-        if mutant::is_mutant_active(Mutant::ShareLanding) {
-            let shared = Buffer::Scratch(ScratchId(u64::MAX - bytes));
-            return BufferView { buffer: shared, range: 0..bytes };
-        }
-        self.new_scratch(bytes)
     }
 }

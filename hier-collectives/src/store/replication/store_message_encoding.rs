@@ -10,7 +10,7 @@ use crate::store::state::StoreEntry;
 
 impl StoreMessage {
     /// Appends the message to `out`: its code, then its fields.
-    pub fn write_to(&self, out: &mut Vec<u8>) {
+    pub fn write_encoding(&self, out: &mut Vec<u8>) {
         match self {
             Self::Present { boot } => {
                 out.push(1);
@@ -19,7 +19,7 @@ impl StoreMessage {
             Self::Command { boot, number, below, command } => {
                 out.push(2);
                 [boot.0, *number, *below].into_iter().for_each(|field| write_u64(out, field));
-                command.write_to(out);
+                command.write_encoding(out);
             }
             Self::Prepare { ballot, probe } => {
                 out.push(3);
@@ -55,7 +55,7 @@ impl StoreMessage {
                 write_u16(out, entry.origin.0);
                 let fields = [entry.boot.0, entry.number, entry.below];
                 fields.into_iter().for_each(|field| write_u64(out, field));
-                entry.command.write_to(out);
+                entry.command.write_encoding(out);
             }
             Self::Held { boot, version } => write_addressed_store_message(9, *boot, *version, out),
             Self::Commit { to, version } => write_addressed_store_message(10, *to, *version, out),
@@ -66,14 +66,14 @@ impl StoreMessage {
     ///
     /// # Errors
     /// [`DecodeError`] when the bytes are a malformed message.
-    pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+    pub fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let boot = |reader: &mut FieldReader<'_>| reader.read_u64().map(BootId);
         Ok(match reader.read_u8()? {
             1 => Self::Present { boot: boot(reader)? },
             2 => {
                 let boot = boot(reader)?;
                 let (number, below) = read_store_message_number(reader)?;
-                Self::Command { boot, number, below, command: StoreCommand::read_from(reader)? }
+                Self::Command { boot, number, below, command: StoreCommand::read_encoding(reader)? }
             }
             3 => {
                 Self::Prepare { ballot: StoreBallot::read_from(reader)?, probe: reader.read_u64()? }
@@ -112,7 +112,7 @@ impl StoreMessage {
                 let (commit, origin) = (reader.read_u64()?, GatewayId(reader.read_u16()?));
                 let boot = boot(reader)?;
                 let (number, below) = read_store_message_number(reader)?;
-                let command = StoreCommand::read_from(reader)?;
+                let command = StoreCommand::read_encoding(reader)?;
                 let entry = StoreEntry { origin, boot, number, below, command };
                 Self::Append { to, version, commit, entry }
             }

@@ -37,7 +37,7 @@ impl StoreState {
             write_u16(&mut out, u16::try_from(outcomes.len()).unwrap_or(u16::MAX));
             for (number, outcome) in outcomes {
                 write_u64(&mut out, *number);
-                outcome.write_to(&mut out);
+                outcome.write_encoding(&mut out);
             }
         }
         out
@@ -102,7 +102,7 @@ fn read_snapshot_commands(reader: &mut FieldReader<'_>) -> Result<ExecutedComman
             if !is_next || !is_in_window {
                 return Err(DecodeError::Invalid("order of commands"));
             }
-            outcomes.insert(number, StoreOutcome::read_from(reader)?);
+            outcomes.insert(number, StoreOutcome::read_encoding(reader)?);
         }
         if executed.origins.last_key_value().is_some_and(|(last, _)| origin <= *last) {
             return Err(DecodeError::Invalid("order of gateways"));

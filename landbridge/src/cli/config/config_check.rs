@@ -116,7 +116,7 @@ fn describe_config_check_fabric(file: &FabricFile) -> String {
         count(ranks, "rank"),
         count(fabric.links().len(), "link"),
         describe_config_check_ranks(fabric),
-        describe_checked_quorum(fabric),
+        describe_config_check_quorum(fabric),
         identity[0],
         identity[1],
         identity[2],
@@ -125,7 +125,7 @@ fn describe_config_check_fabric(file: &FabricFile) -> String {
 }
 
 /// Returns what the regions do when some of them are lost, or the fabric is partitioned.
-fn describe_checked_quorum(fabric: &Fabric) -> String {
+fn describe_config_check_quorum(fabric: &Fabric) -> String {
     let count = fabric.regions().len();
     match fabric.quorum() {
         Quorum::All if count == 1 => "one region".to_owned(),

@@ -1,33 +1,14 @@
-//! `landbridge dump` and `landbridge explain`: the state of gateways in a file, and the cause of a
-//! job's trouble by such files.
+//! `landbridge explain`: the cause of a job's trouble, by the files of `landbridge dump`.
 
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::exit::Exit;
-use crate::cli::output::print::{print_json, print_text, print_verbatim};
-use crate::explain::causes::{Cause, find_causes, regions_without_dump};
+use crate::cli::output::print::{print_json, print_text};
+use crate::explain::causes::{Cause, find_causes};
 use crate::explain::dump::Dump;
+use crate::explain::dump_view::regions_without_dump;
 use clap::Args;
-use gateway::config::RegionFile;
-use gateway::observe::versioned::Versioned;
 use serde::Serialize;
 use std::path::PathBuf;
-
-/// Write the state of all gateways of region files into a file, for `landbridge explain`.
-///
-/// The file holds what `landbridge status --json` prints, and no token and no tensor. Where several
-/// operators run the regions, each dumps their own, and one of them explains all files together.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Example: landbridge dump --config configs/two-region/east.toml --out east.json"
-)]
-pub(in crate::cli) struct DumpCommand {
-    /// A region file; may be repeated
-    #[arg(long, value_name = "FILE", required = true)]
-    config: Vec<PathBuf>,
-    /// The file to write; without it stdout
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-}
 
 /// Name the party at fault, by dumps of one or more regions.
 ///
@@ -53,33 +34,6 @@ struct Explanation<'a> {
     causes: &'a [Cause],
     /// Regions of which no dump was given.
     regions_without_dump: Vec<&'a str>,
-}
-
-impl DumpCommand {
-    /// Runs `landbridge dump`: asks the gateways and writes their answers.
-    pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
-        let files = self.config.iter().map(|path| RegionFile::load(path));
-        let files: Vec<RegionFile> = files.collect::<Result<_, _>>()?;
-        let mut dumps = files.iter().map(Dump::collect);
-        let Some(mut dump) = dumps.next() else {
-            return Err(CommandError::Usage("--config names no region file".to_owned()));
-        };
-        for other in dumps {
-            if other.places != dump.places {
-                return Err(CommandError::Usage(
-                    "the region files belong to different fabrics: dump each by itself".to_owned(),
-                ));
-            }
-            dump.gateways.extend(other.gateways);
-        }
-        let text = Versioned::new(&dump).to_json();
-        match self.out {
-            None => print_verbatim(&text)?,
-            Some(path) => std::fs::write(&path, text + "\n")
-                .map_err(|source| CommandError::Path { path, source })?,
-        }
-        Ok(Exit::Good)
-    }
 }
 
 impl ExplainCommand {

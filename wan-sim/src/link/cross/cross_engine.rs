@@ -1,6 +1,7 @@
 //! All flows of a link's cross traffic, and their events in order of time.
 
-use super::super::packet_fate::{CrossName, Fate, Packet, PacketFlow};
+use super::super::packet::packet_fate::{CrossName, Fate};
+use super::super::packet::{Packet, PacketFlow};
 use super::bbr::Bbr;
 use super::cross_controller::CrossController;
 use super::cross_report::{CrossReport, SEGMENT_BYTES};

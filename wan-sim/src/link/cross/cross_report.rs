@@ -1,6 +1,6 @@
 //! The figures of cross traffic: delivered bytes over time, and how equal shares are.
 
-use super::super::packet_fate::PacketFlow;
+use super::super::packet::PacketFlow;
 use super::cross_traffic::CrossTraffic;
 use units::{Span, TimeNs};
 

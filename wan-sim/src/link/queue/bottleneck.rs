@@ -3,7 +3,7 @@
 use super::super::capacity::{CapacityRecording, RecordingUse};
 use super::super::delay::DelayedArrival;
 use super::super::link_spec::LinkSpec;
-use super::super::packet_fate::PacketOwner;
+use super::super::packet::packet_fate::PacketOwner;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use units::{BitRate, TimeNs};

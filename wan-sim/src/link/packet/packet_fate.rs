@@ -1,67 +1,6 @@
-//! The packets that go into a link, and their fates.
+//! The fates of packets on a link: arrival, mark or drop, and the counters of all.
 
-use crate::random_stream::mix_random_bits;
-use std::net::{IpAddr, SocketAddr};
 use units::TimeNs;
-
-/// The flow of a packet: a number that its addresses and ports determine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct PacketFlow(u64);
-
-impl PacketFlow {
-    /// Makes the flow with this number.
-    pub const fn new(number: u64) -> Self {
-        Self(number)
-    }
-
-    /// Returns the flow of UDP packets from `source` to `destination`. The way back is another
-    /// flow.
-    pub fn between(source: SocketAddr, destination: SocketAddr) -> Self {
-        let mixed = |key: u64, word: u64| mix_random_bits(key ^ word);
-        let key = [source, destination].into_iter().fold(0, |key, address| {
-            let ip = match address.ip() {
-                IpAddr::V4(v4) => u128::from(u32::from(v4)),
-                IpAddr::V6(v6) => u128::from(v6),
-            };
-            let key = mixed(mixed(key, (ip >> 64) as u64), ip as u64);
-            mixed(key, u64::from(address.port()))
-        });
-        Self(key)
-    }
-
-    /// Returns the number of the flow.
-    pub const fn number(self) -> u64 {
-        self.0
-    }
-}
-
-/// A packet as far as a link sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Packet {
-    /// Length of the IP packet in bytes: a UDP payload plus 28 over IPv4, 48 over IPv6.
-    pub ip_bytes: u32,
-    /// Whether its header allows an ECN CE mark instead of a drop (ECT or CE).
-    pub ecn_capable: bool,
-    /// The flow, which chooses among parallel paths.
-    pub flow: PacketFlow,
-}
-
-impl Packet {
-    /// Makes a packet of `ip_bytes` that cannot be ECN-marked.
-    pub const fn new(ip_bytes: u32) -> Self {
-        Self { ip_bytes, ecn_capable: false, flow: PacketFlow(0) }
-    }
-
-    /// Makes a packet of `ip_bytes` that can be ECN-marked instead of dropped.
-    pub const fn ecn_capable(ip_bytes: u32) -> Self {
-        Self { ip_bytes, ecn_capable: true, flow: PacketFlow(0) }
-    }
-
-    /// Returns this packet as one of `flow`.
-    pub const fn with_flow(self, flow: PacketFlow) -> Self {
-        Self { flow, ..self }
-    }
-}
 
 /// The fate of a packet, and of its copy if the link made one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,18 +42,18 @@ pub struct PacketName {
 
 /// A packet of a link: one that was offered, or one of the cross traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum PacketOwner {
+pub(in crate::link) enum PacketOwner {
     Offered(PacketName),
     Cross(CrossName),
 }
 
 /// A packet of the cross traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct CrossName {
+pub(in crate::link) struct CrossName {
     /// Index of its flow.
-    pub(super) flow: usize,
+    pub(in crate::link) flow: usize,
     /// Position in its flow, from 0.
-    pub(super) number: u64,
+    pub(in crate::link) number: u64,
 }
 
 /// The fate of a packet that had waited for it, as [`Fate::Queued`] says.
@@ -284,7 +223,7 @@ pub struct FateCounters {
 impl FateCounters {
     /// Counts a packet's mark or flipped bit, or the reason for its drop. A packet that is
     /// still under way is counted when its fate is known.
-    pub(super) fn count_fate(&mut self, fate: &Fate) {
+    pub(in crate::link) fn count_fate(&mut self, fate: &Fate) {
         match fate {
             Fate::Deliver(delivery) => {
                 self.corrupted += u64::from(delivery.corrupt_bit.is_some());

@@ -1,15 +1,14 @@
-//! Credit: grants to peers and to this gateway as a relay, and grants and receipts from peers.
+//! Credit: grants to peers and to this gateway as a relay, and grants from peers.
 
-use super::part::{SegmentPayload, TransferPart};
-use super::transfer_flow::TransferFlow;
-use super::transfer_state::Transfer;
+use super::super::part::TransferPart;
+use super::super::transfer_flow::TransferFlow;
+use super::super::transfer_state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
-use crate::plan::{self, TreeUpstream};
-use crate::session::action::Action;
+use crate::plan;
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
 use crate::wire::{Message, SegmentKey};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The window of one receiver of grants, shared by all collectives, the oldest first.
@@ -40,7 +39,11 @@ impl Transfer {
     /// are granted one window beyond the last result. All collectives share that window, the oldest
     /// first, so that one always advances. Partials of children take memory here until the result
     /// comes, so this gateway grants them to itself.
-    pub(super) fn grant_credit(&mut self, to: GatewayId, cx: &mut Context<'_>) {
+    pub(in crate::session::transfer) fn grant_credit(
+        &mut self,
+        to: GatewayId,
+        cx: &mut Context<'_>,
+    ) {
         let (me, epoch) = (cx.epoch.me(), cx.epoch.number());
         let Some(plans) = cx.epoch.plans() else { return };
         let plan = plans.plan();
@@ -80,61 +83,6 @@ impl Transfer {
             self.moved = cx.now;
         }
         self.send_ready_segments(from, cx);
-    }
-
-    /// Records a peer's receipts for some segments of a tree. Frees the memory and the window space
-    /// of the segments, and sends what waited for space.
-    pub fn handle_receipts(
-        &mut self,
-        from: GatewayId,
-        sequence: Sequence,
-        tree: TreeIndex,
-        segments: Range<u32>,
-        cx: &mut Context<'_>,
-    ) {
-        let key = |segment| SegmentKey { sequence, tree, segment: SegmentIndex(segment) };
-        self.unsolicited.release_receipted(from, key(segments.start)..key(segments.end));
-        let part = self.flows.get(&sequence).and_then(|f| f.parts.get(usize::from(tree.0)));
-        let out = part.and_then(|part| part.out.get(&from));
-        let due = out.into_iter().flat_map(|out| out.due.range(segments.clone()));
-        let due: Vec<SegmentKey> = due.copied().map(key).collect();
-        let freed: BTreeSet<GatewayId> =
-            due.into_iter().filter_map(|key| self.handle_receipt(from, key, cx)).collect();
-        freed.into_iter().for_each(|to| self.grant_credit(to, cx));
-        self.send_ready_segments(from, cx);
-    }
-
-    /// Records the first receipt of a segment that was sent. Returns the gateway that may have more
-    /// credit by it, since memory here became free: this one, for partials of subtrees, or the one
-    /// above, for what is passed on.
-    fn handle_receipt(
-        &mut self,
-        from: GatewayId,
-        key: SegmentKey,
-        cx: &mut Context<'_>,
-    ) -> Option<GatewayId> {
-        let flow = self.flows.get_mut(&key.sequence)?;
-        let part = flow.parts.get_mut(usize::from(key.tree.0))?;
-        let outbound = part.out.get_mut(&from)?;
-        outbound.due.remove(&key.segment.0);
-        cx.actions.push(Action::Receipted { from, key });
-        self.moved = cx.now;
-        let is_held = outbound.payload == SegmentPayload::Partial || part.passes_on;
-        let relay = match part.role.upstream {
-            TreeUpstream::Parent(parent) if part.passes_on => Some(parent),
-            _ if part.needs_partial_task() => Some(cx.epoch.me()),
-            _ => None,
-        };
-        let hands_up = part.only_sends_partial();
-        let segment = part.segment_mut(key.segment.0);
-        segment.receipts_due -= 1;
-        segment.held_due -= u16::from(is_held);
-        if hands_up {
-            self.handle_result_in_place(key, cx);
-        } else if is_held {
-            self.release_partials_after_task(key, cx);
-        }
-        relay.filter(|_| is_held)
     }
 }
 

@@ -16,7 +16,7 @@ const PAGE_BYTES: u64 = 4096;
 
 /// The bytes that may be under way to a gateway beyond its grants.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct UnsolicitedWindow {
+pub(in crate::session::transfer) struct UnsolicitedWindow {
     /// Bytes without a grant.
     pub bytes: u64,
     /// Bytes with parity, near the end of a transfer.
@@ -56,7 +56,7 @@ impl UnsolicitedWindow {
 }
 
 /// The bound on what a peer sends without a grant.
-pub(super) struct UnsolicitedBound {
+pub(in crate::session::transfer) struct UnsolicitedBound {
     window: UnsolicitedWindow,
     /// Bytes that a segment is charged at least.
     charge_min: u64,
@@ -90,7 +90,7 @@ impl UnsolicitedBound {
 
 /// The unsolicited bytes in use, by peer.
 #[derive(Debug, Default)]
-pub(super) struct UnsolicitedUse {
+pub(in crate::session::transfer) struct UnsolicitedUse {
     /// Segments sent to a peer beyond its grants that have no receipt yet, with their bytes.
     sent: BTreeMap<GatewayId, BTreeMap<SegmentKey, u64>>,
     /// Bytes from a peer beyond our grants or with parity that are not consumed yet.

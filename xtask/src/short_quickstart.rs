@@ -9,7 +9,7 @@ use std::path::Path;
 const EXIT_SKIPPED: i32 = 77;
 
 /// Runs a short `landbridge quickstart`, whose own checks decide its exit code.
-pub fn check_quickstart(
+pub fn run_short_quickstart(
     root: &Path,
     landbridge: &Path,
     tally: &mut Tally,

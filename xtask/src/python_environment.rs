@@ -1,0 +1,164 @@
+//! A virtual environment of Python under the target folder, and the programs that run in it.
+
+use crate::command_line::{CommandFailure, CommandLine};
+use crate::tally::Tally;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The packages on which PyTorch and its tests depend, its own tests among them. Those of CUDA are
+/// left out: they take 4 GB, and the tests never call them.
+const TORCH_DEPENDENCIES: [&str; 15] = [
+    "expecttest",
+    "filelock",
+    "fsspec",
+    "jinja2",
+    "markupsafe",
+    "mpmath",
+    "networkx",
+    "sympy",
+    "typing-extensions",
+    "numpy",
+    "pytest",
+    "pluggy",
+    "iniconfig",
+    "packaging",
+    "pygments",
+];
+
+/// Features with which all tests of the workspace build the core library: with the same ones, the
+/// wheel under test needs no second build of everything. They add what only simulations call.
+pub(crate) const TEST_FEATURES: &str = "hier-collectives/mutants,hier-collectives/testing";
+
+/// A virtual environment under the target folder.
+pub(crate) struct PythonEnvironment<'a> {
+    pub(crate) root: &'a Path,
+    pub(crate) folder: PathBuf,
+    has_uv: bool,
+}
+
+impl<'a> PythonEnvironment<'a> {
+    /// Describes an environment in `folder`, which may not exist yet; uses `uv` where it is
+    /// installed.
+    pub(crate) fn new(root: &'a Path, folder: PathBuf) -> Self {
+        let mut uv = Command::new("uv");
+        uv.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let has_uv = uv.status().is_ok_and(|status| status.success());
+        Self { root, folder, has_uv }
+    }
+
+    /// Creates the environment unless it exists.
+    pub(crate) fn create_if_missing(&self) -> Result<(), CommandFailure> {
+        if self.program_path("python").exists() {
+            return Ok(());
+        }
+        let folder = self.folder.display().to_string();
+        if self.has_uv {
+            CommandLine::in_path(&["uv", "venv", "--quiet", &folder]).run_to_success(self.root)
+        } else {
+            CommandLine::in_path(&["python3", "-m", "venv", &folder]).run_to_success(self.root)
+        }
+    }
+
+    /// Installs packages into the environment, with options of pip.
+    pub(crate) fn install(
+        &self,
+        packages: &[&str],
+        options: &[&str],
+    ) -> Result<(), CommandFailure> {
+        self.install_command(packages, options).run_to_success(self.root)
+    }
+
+    /// Returns the command line that installs packages, by `uv` or by pip.
+    fn install_command(&self, packages: &[&str], options: &[&str]) -> CommandLine {
+        let python = self.program_path("python").display().to_string();
+        let installer = if self.has_uv {
+            vec!["uv", "pip", "install", "--quiet", "--python", &python]
+        } else {
+            vec![&python, "-m", "pip", "install", "--quiet", "--no-compile"]
+        };
+        CommandLine::in_path(&[&installer, options, packages].concat())
+    }
+
+    /// Creates the environment if needed and installs a version of PyTorch without CUDA.
+    pub(crate) fn install_torch(&self, version: &str) -> Result<(), CommandFailure> {
+        let exactly = format!("torch=={version}");
+        let packages: Vec<&str> =
+            TORCH_DEPENDENCIES.iter().copied().chain([exactly.as_str()]).collect();
+        self.create_if_missing()?;
+        self.install(&packages, &["--no-deps"])?;
+        self.run_program(&["python", "python/tests/stand_in_cuda.py"])
+    }
+
+    /// Installs the wheel, also where this version is installed.
+    pub(crate) fn install_wheel(&self, wheel: &str) -> Result<(), CommandFailure> {
+        self.install(&[wheel], &["--no-deps", self.reinstall_flag()])
+    }
+
+    /// Runs `pip install .` by the `maturin` of this environment, in a profile that is built
+    /// already, so that nothing is fetched or built twice.
+    pub(crate) fn install_source(&self, profile: &str) -> Result<(), CommandFailure> {
+        let programs = self.folder.join("bin").display().to_string();
+        let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
+        let line = self
+            .install_command(&["."], &["--no-deps", "--no-build-isolation", self.reinstall_flag()]);
+        let line = line.with_variable(
+            "MATURIN_PEP517_ARGS",
+            &format!("--profile {profile} --features {TEST_FEATURES}"),
+        );
+        line.with_variable("PATH", &path).run_to_success(self.root)
+    }
+
+    /// Returns the flag with which the installer replaces a package of the same version.
+    fn reinstall_flag(&self) -> &'static str {
+        if self.has_uv { "--reinstall" } else { "--force-reinstall" }
+    }
+
+    /// Runs a program of the environment; a status other than success is a failure.
+    pub(crate) fn run_program(&self, words: &[&str]) -> Result<(), CommandFailure> {
+        self.program_command(words).run_to_success(self.root)
+    }
+
+    /// Runs tests against the package that is installed in the environment, and counts them.
+    pub(crate) fn run_pytest(
+        &self,
+        arguments: &[&str],
+        tally: &mut Tally,
+    ) -> Result<(), CommandFailure> {
+        let line =
+            self.program_command(&[&["python", "-m", "pytest", "-q", "-rsfE"], arguments].concat());
+        let before = tally.passed;
+        let status = line.stream(self.root, |line| tally.add_pytest_line(line))?;
+        if !status.success() {
+            return Err(line.failure(&format!("Python tests failed, {status}")));
+        }
+        if tally.passed == before {
+            return Err(line.failure(&"no Python test ran"));
+        }
+        Ok(())
+    }
+
+    /// Runs an example of `examples/`, whose own comparison decides its exit code, and counts it as
+    /// a test.
+    pub(crate) fn run_example(&self, name: &str, tally: &mut Tally) -> Result<(), CommandFailure> {
+        println!("\n{name}:");
+        self.run_program(&["python", &format!("examples/{name}.py")])?;
+        tally.passed += 1;
+        Ok(())
+    }
+
+    /// Returns the command line of a program of the environment, with the daemon of the wheel.
+    pub(crate) fn program_command(&self, words: &[&str]) -> CommandLine {
+        let program = self.program_path(words[0]);
+        let daemon = self.program_path("landbridge").display().to_string();
+        let line = CommandLine::program(&program, &words[1..]);
+        // What is compiled once need not be compiled again by each of many processes.
+        let line =
+            line.with_variable("PYTHONDONTWRITEBYTECODE", "").with_variable("PYTHONPATH", "");
+        line.with_variable("LANDBRIDGE_BIN", &daemon)
+    }
+
+    /// Returns the path of a program of the environment.
+    pub(crate) fn program_path(&self, name: &str) -> PathBuf {
+        self.folder.join("bin").join(name)
+    }
+}
