@@ -26,8 +26,8 @@ mod session_connections;
 mod session_epochs;
 mod session_events;
 mod session_messages;
+mod session_progress;
 mod session_status;
-mod session_terms;
 mod transfer;
 
 pub use action::{
@@ -38,8 +38,8 @@ pub use collective::commits::COMMITS_MAX;
 pub use collective::deadlines::PROGRESS_REPORT_INTERVAL;
 pub use session_config::SessionConfig;
 pub use session_events::Session;
+pub use session_progress::SessionProgress;
 pub use session_status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
-pub use session_terms::SessionProgress;
 
 #[cfg(test)]
 mod tests;

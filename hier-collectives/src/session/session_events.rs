@@ -12,8 +12,10 @@ use super::context::Context;
 use super::epoch::drain;
 use super::epoch::epoch_state::EpochState;
 use super::session_config::SessionConfig;
+use super::session_progress::SessionProgress;
 use super::transfer::transfer_state::Transfer;
 use crate::ids::{GatewayId, RankId, RegionId, Sequence};
+use crate::mesh::MeshGraph;
 use crate::mutant::{self, Mutant};
 use crate::plan::Plan;
 use crate::post::{Commit, Failure, FailureCode, Post, RankEvent};
@@ -21,6 +23,7 @@ use crate::session::transfer::send::send_receipt;
 use crate::topology::{Fabric, LinkState};
 use crate::wire::SegmentHeader;
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use units::{ByteCount, Span, TimeNs};
 
 /// One job on one gateway: its ranks, epoch, collectives and commits.
@@ -377,5 +380,32 @@ impl Session {
     pub(super) fn commits_and_context(&mut self, now: TimeNs) -> (&mut Commits, Context<'_>) {
         let cx = Context { epoch: &self.epoch, now, actions: &mut self.actions };
         (&mut self.commits, cx)
+    }
+
+    /// Enters no epoch from now on, until the session takes over again. The epoch under way ends with
+    /// `failure`.
+    pub fn handle_suspend(&mut self, failure: Failure, now: TimeNs) {
+        self.epoch.suspend();
+        self.end_epoch(failure, None, now);
+    }
+
+    /// Enters no epoch, since the job has begun with no world yet.
+    pub fn suspend_before_start(&mut self) {
+        self.epoch.suspend();
+    }
+
+    /// Takes over from the session that has come so far, over the connections that are up. All gateways
+    /// of the session repeat their messages, since earlier ones may have met nobody.
+    pub fn handle_resume(
+        &mut self,
+        progress: SessionProgress,
+        graph: &Arc<MeshGraph>,
+        now: TimeNs,
+    ) {
+        let SessionProgress { epoch, next, committed, ended } = progress;
+        self.epoch.resume(epoch, ended);
+        self.collectives.raise_next_sequence(next);
+        self.commits.raise_committed(committed);
+        self.handle_connections_before_start(graph, now);
     }
 }

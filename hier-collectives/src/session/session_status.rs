@@ -3,6 +3,7 @@
 use super::collective::commits::PendingCommit;
 use super::collective::live_collective::{LiveCollective, Phase};
 use super::session_events::Session;
+use super::session_progress::SessionProgress;
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
 use crate::plan::Plan;
@@ -199,5 +200,15 @@ impl Session {
             && self.commits.is_idle()
             && !self.collectives.local_ranks().any(is_commit_due);
         Some(if done { TimeNs::default() } else { until })
+    }
+
+    /// Returns how far the job has come here.
+    pub fn progress(&self) -> SessionProgress {
+        SessionProgress {
+            epoch: self.epoch.number(),
+            next: self.collectives.next_sequence(),
+            committed: self.commits.committed(),
+            ended: self.epoch.last_end().cloned(),
+        }
     }
 }

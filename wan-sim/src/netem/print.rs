@@ -20,12 +20,14 @@ impl fmt::Display for Netem {
         }
         match link.loss() {
             Loss::Random(chance) if chance.ppb() == 0 => {}
-            Loss::Random(chance) => write!(f, " loss {}", print_netem_word(chance))?,
+            Loss::Random(chance) => write!(f, " loss {}", print_netem_quantity(chance))?,
             Loss::GilbertElliott(chain) => {
                 let (to_bad, to_good) =
-                    (print_netem_word(chain.to_bad), print_netem_word(chain.to_good));
-                let (bad, good) =
-                    (print_netem_word(chain.loss_in_bad), print_netem_word(chain.loss_in_good));
+                    (print_netem_quantity(chain.to_bad), print_netem_quantity(chain.to_good));
+                let (bad, good) = (
+                    print_netem_quantity(chain.loss_in_bad),
+                    print_netem_quantity(chain.loss_in_good),
+                );
                 write!(f, " loss gemodel {to_bad} {to_good} {bad} {good}")?;
             }
         }
@@ -34,18 +36,23 @@ impl fmt::Display for Netem {
         }
         for (word, chance) in [("corrupt", link.corrupt()), ("duplicate", link.duplicate())] {
             if chance.ppb() > 0 {
-                write!(f, " {word} {}", print_netem_word(chance))?;
+                write!(f, " {word} {}", print_netem_quantity(chance))?;
             }
         }
         if let Some(reorder) = link.reorder() {
-            write!(f, " reorder {} gap {}", print_netem_word(reorder.probability), reorder.gap)?;
+            write!(
+                f,
+                " reorder {} gap {}",
+                print_netem_quantity(reorder.probability),
+                reorder.gap
+            )?;
         }
         if let Some(rate) = link.rate() {
             write!(f, " rate {} {}", print_netem_rate(rate), link.overhead_bytes())?;
-            write!(f, " queue {}", print_netem_word(link.queue()))?;
+            write!(f, " queue {}", print_netem_quantity(link.queue()))?;
         }
         if let (Some(bytes), true) = (link.mark_above(), link.marks_by_queue()) {
-            write!(f, " mark-above {}", print_netem_word(bytes))?;
+            write!(f, " mark-above {}", print_netem_quantity(bytes))?;
         }
         match link.discipline() {
             Discipline::DropTail => {}
@@ -55,14 +62,15 @@ impl fmt::Display for Netem {
                 write!(f, " codel {target} {interval}")?;
             }
             Discipline::Red(red) => {
-                let (min, max) = (print_netem_word(red.min), print_netem_word(red.max));
+                let (min, max) = (print_netem_quantity(red.min), print_netem_quantity(red.max));
                 let (most, weight) =
-                    (print_netem_word(red.probability), print_netem_word(red.weight));
+                    (print_netem_quantity(red.probability), print_netem_quantity(red.weight));
                 write!(f, " red {min} {max} {most} {weight}")?;
             }
         }
         if let Some(policer) = link.policer() {
-            let (rate, burst) = (print_netem_rate(policer.rate), print_netem_word(policer.burst));
+            let (rate, burst) =
+                (print_netem_rate(policer.rate), print_netem_quantity(policer.burst));
             write!(f, " policer {rate} {burst}")?;
         }
         match link.limit_packets() {
@@ -75,7 +83,7 @@ impl fmt::Display for Netem {
 }
 
 /// Spells a quantity exactly and in one word, such as `500kB`.
-fn print_netem_word(quantity: impl fmt::Display) -> String {
+fn print_netem_quantity(quantity: impl fmt::Display) -> String {
     quantity.to_string().replace(' ', "")
 }
 

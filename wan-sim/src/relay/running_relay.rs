@@ -59,7 +59,7 @@ pub enum RelayError {
 }
 
 /// Returns whether one of our own listeners has an address, or all addresses, of this port.
-fn relay_listens_already(listening: &[Listening], address: SocketAddr) -> bool {
+fn running_relay_listens_already(listening: &[Listening], address: SocketAddr) -> bool {
     let is_everywhere = |of: SocketAddr| of.ip().is_unspecified();
     listening.iter().map(|own| own.address).any(|own| {
         let overlaps = own.ip() == address.ip() || is_everywhere(own) || is_everywhere(address);
@@ -123,7 +123,7 @@ impl RunningRelay {
         for &Forward { listen, target } in &spec.forwards {
             let error = |source: io::Error| {
                 let is_taken = source.kind() == io::ErrorKind::AddrInUse;
-                match is_taken && relay_listens_already(&listening, listen) {
+                match is_taken && running_relay_listens_already(&listening, listen) {
                     true => RelayError::ListenTwice(listen),
                     false => RelayError::Listen { address: listen, source },
                 }
@@ -138,7 +138,7 @@ impl RunningRelay {
         let bound: Vec<Forward> = std::iter::zip(&spec.forwards, &listening)
             .map(|(forward, bound)| Forward { listen: bound.address, ..*forward })
             .collect();
-        bound.iter().try_for_each(|forward| check_relay_target(forward.target))?;
+        bound.iter().try_for_each(|forward| check_running_relay_target(forward.target))?;
         // Announced first: of two relays that start at once one sees the other.
         let announced = announce_loop_check_forwards(&bound);
         if let Some(listen) = find_forward_loop(&bound, &loop_check_forwards()) {
@@ -244,7 +244,7 @@ impl RunningRelay {
 }
 
 /// Checks that packets can be sent to a target. None is sent.
-fn check_relay_target(address: SocketAddr) -> Result<(), RelayError> {
+fn check_running_relay_target(address: SocketAddr) -> Result<(), RelayError> {
     connect_relay_socket_to(address).map_err(|source| match source.kind() {
         // A link-local address without its interface, and the broadcast address of a network.
         io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied => {

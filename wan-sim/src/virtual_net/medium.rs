@@ -1,7 +1,8 @@
 //! The medium between all sockets: the network's state, and the clock that it lives by.
 
+use super::datagram::Datagram;
 use super::net_clock::NetClock;
-use super::net_state::{Datagram, NetState};
+use super::net_state::NetState;
 use crate::mutex::lock_mutex;
 use bytes::Bytes;
 use quinn::udp::Transmit;

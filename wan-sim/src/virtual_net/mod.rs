@@ -5,6 +5,7 @@
 //! Under tokio's clock, paused and on a current-thread runtime, a waiting reader wakes up to 1 ms
 //! late, for tokio rounds timers up to whole milliseconds.
 
+mod datagram;
 mod error;
 mod medium;
 mod net;

@@ -1,12 +1,11 @@
 //! The state of the network: links, ports, and the datagrams in flight.
 
+use super::datagram::Datagram;
 use super::error::{INBOX_BYTES_MAX, Undelivered};
 use crate::{
-    Decided, Delivery, EmulatedLink, Fate, LinkSpec, Packet, PacketFates, PacketFlow, PacketName,
-    TraceHash, TraceRecord,
+    Decided, EmulatedLink, Fate, LinkSpec, Packet, PacketFates, PacketFlow, PacketName, TraceHash,
+    TraceRecord,
 };
-use bytes::Bytes;
-use quinn::udp::EcnCodepoint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -91,37 +90,6 @@ pub(super) struct Inbox {
     pub(super) bytes: usize,
     /// The task that waits, and the time until which it sleeps by itself.
     pub(super) reader: Option<(Waker, Option<TimeNs>)>,
-}
-
-/// A datagram in flight.
-#[derive(Debug, Clone)]
-pub(super) struct Datagram {
-    pub(super) source: SocketAddr,
-    pub(super) ecn: Option<EcnCodepoint>,
-    pub(super) payload: Bytes,
-    /// The packet's name on the link that it comes off last; `None` before the link, behind a port,
-    /// and once the link is replaced.
-    pub(super) on_link: Option<PacketName>,
-}
-
-impl Datagram {
-    /// Returns the datagram after a link, which may have marked it or flipped a bit. `name` is the
-    /// name of the packet on the link.
-    fn after_link(mut self, name: PacketName, delivery: Delivery) -> Self {
-        self.on_link = Some(name);
-        if delivery.marked.is_some() {
-            self.ecn = Some(EcnCodepoint::Ce);
-        }
-        if let Some(bit) = delivery.corrupt_bit
-            && !self.payload.is_empty()
-        {
-            let mut payload = self.payload.to_vec();
-            let bit = bit as usize % (payload.len() * 8);
-            payload[bit / 8] ^= 1 << (bit % 8);
-            self.payload = payload.into();
-        }
-        self
-    }
 }
 
 impl NetState {

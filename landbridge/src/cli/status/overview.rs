@@ -3,7 +3,7 @@
 //! It shows what the status page shows, in a terminal. Long lists are cut, with the number of what
 //! is left out.
 
-use super::status_tables::{describe_status_readiness, rounded_status_table_seconds};
+use super::status_tables::{describe_status_table_readiness, rounded_status_table_seconds};
 use crate::cli::output::table::render_table;
 use gateway::observe::status::{
     CollectiveReport, CollectiveState, GatewayReport, JobReport, LinkReport, PeerReport,
@@ -24,7 +24,7 @@ struct PayloadRates {
 
 /// Returns the overview of a gateway. Rates are those since the report `before`, if there is one.
 pub(super) fn describe_overview(before: Option<&GatewayReport>, now: &GatewayReport) -> String {
-    let mut text = describe_status_readiness(now, ROWS_SHOWN_MAX);
+    let mut text = describe_status_table_readiness(now, ROWS_SHOWN_MAX);
     text.push_str(&omitted_overview_rows(now.problems.len(), "problems"));
     let before = before.filter(|before| before.uptime_seconds < now.uptime_seconds);
     let rates = before.map(|before| overview_peer_rates(before, now)).unwrap_or_default();

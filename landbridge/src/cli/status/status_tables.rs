@@ -8,7 +8,7 @@ use units::{BitRate, ByteCount, Span, rounded_decimal, rounded_decimal_percent};
 
 /// Returns the status of a gateway as text: its problems, tables of peers and links, then each job.
 pub(super) fn describe_status_tables(status: &observed::GatewayReport) -> String {
-    let mut text = describe_status_readiness(status, usize::MAX);
+    let mut text = describe_status_table_readiness(status, usize::MAX);
     if let Some(attach) = &status.attach {
         text += &format!("trainers of other hosts attach at tls://{attach}\n");
     }
@@ -31,7 +31,10 @@ pub(super) fn describe_status_tables(status: &observed::GatewayReport) -> String
 }
 
 /// Returns whether a gateway is ready, and at most `shown` of its problems with what to do.
-pub(super) fn describe_status_readiness(status: &observed::GatewayReport, shown: usize) -> String {
+pub(super) fn describe_status_table_readiness(
+    status: &observed::GatewayReport,
+    shown: usize,
+) -> String {
     let (gateway, fabric) = (&status.gateway, &status.fabric);
     let ready = if is_ready(&status.problems) { "ready" } else { "NOT READY" };
     let mut text = format!("gateway {gateway} of {fabric}: {ready}\n");
@@ -58,7 +61,7 @@ fn describe_job_status_tables(job: &observed::JobReport) -> String {
         text.push_str("removed from the region file: no trainer may attach\n");
     }
     if let Some(drain) = &job.draining {
-        text.push_str(&describe_drain_status(drain, job.commits.len()));
+        text.push_str(&describe_drain_status_table(drain, job.commits.len()));
     }
     if let Some(plan) = &job.plan {
         let (algorithm, reason, hash) = (&plan.algorithm, &plan.reason, &plan.hash);
@@ -106,7 +109,7 @@ fn describe_job_status_tables(job: &observed::JobReport) -> String {
 
 /// Returns one line on a gateway that shuts down: the time left, and the collectives and commits
 /// that it waits for.
-fn describe_drain_status(drain: &observed::DrainReport, commits: usize) -> String {
+fn describe_drain_status_table(drain: &observed::DrainReport, commits: usize) -> String {
     let mut awaited = Vec::new();
     match drain.collectives.len() {
         0 => {}
