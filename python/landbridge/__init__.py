@@ -11,7 +11,8 @@ from ._batch_split import BatchSplit
 from ._group import Group, connect
 from ._group.store import Store
 from ._group.subgroup import Subgroup
-from ._operation import Commit, Operation, Timing
+from ._operations.commit import Commit
+from ._operations.operation import Operation, Timing
 from .errors import (
     ArenaFull,
     AttachError,
@@ -22,11 +23,11 @@ from .errors import (
     EpochEnded,
     ForkedProcess,
     GatewayLost,
-    MembershipChanged,
     GatewayShuttingDown,
     InCallback,
     LandbridgeError,
     LimitReached,
+    MembershipChanged,
     NoEpoch,
     NoGateway,
     NotPermitted,

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ._argument_errors import argument_error
 from ._protocol.collective_types import CollectiveKind, Op
-from .errors import ConfigError, argument_error
-
 
 #: 1e290: the largest weight of a rank in an average. Gateways refuse a larger one, so that the sum
 #: of all ranks' weights is finite.

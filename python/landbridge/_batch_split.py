@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Sequence
 
+from ._argument_errors import argument_error
 from ._arguments import (
     check_integer_argument,
     check_sequence_argument,
@@ -18,8 +19,8 @@ from ._arguments import (
     number_argument_or_nan,
 )
 from ._exchange_integers import IntegerExchangeGroup, exchange_integers
-from ._operation import DEFAULT_TIMEOUT_S
-from .errors import ConfigError, RanksDisagree, argument_error, error_on_disagreement_with
+from ._operations.operation import DEFAULT_TIMEOUT_S
+from .errors import ConfigError, RanksDisagree, error_on_disagreement_with
 
 #: 2^32 samples: the largest global batch that can be split among ranks. Fractions of it are still
 #: exact in a float to far less than one sample.

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ._operation import DEFAULT_TIMEOUT_S
+from ._operations.operation import DEFAULT_TIMEOUT_S
 from .errors import ArenaFull, LandbridgeError
 
 

@@ -7,9 +7,8 @@ class for each code of the gateway. The contribution is intact after any of them
 from __future__ import annotations
 
 import contextlib
-import reprlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 
 class LandbridgeError(Exception):
@@ -299,16 +298,3 @@ FAILURES: dict[int, type[CollectiveFailed]] = {
         MembershipChanged,
     )
 }
-
-
-def argument_error(name: str, value: Any, accepted: str) -> ConfigError:
-    """Returns the error for an argument with a wrong value."""
-    return ConfigError(f"{name} {describe_argument_in_error(value)}: accepted: {accepted}")
-
-
-def describe_argument_in_error(value: Any) -> str:
-    """Returns an argument as Python writes it, shortened in the middle where it is long."""
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # Python writes no integer of more than 4,300 digits.
-        return "a number of thousands of digits"

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 from ._config.region_file import parse_region_file_bytes
 from ._fidelity_verdict import FidelityTimes, describe_fidelity_verdict, reach_fidelity_verdict
 from ._group import Group, connect
-from ._local_regions import RelayLink, LocalRegions, LocalRegionsError
-from ._operation import Timing
+from ._local_regions import LocalRegions, LocalRegionsError, RelayLink
+from ._operations.operation import Timing
 from ._rounding import RATES, SIZES, TIMES, round_percent, round_quantity
 from .errors import LandbridgeError
 

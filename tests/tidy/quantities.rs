@@ -49,7 +49,7 @@ const EXACT: [(&str, &str); 23] = [
     ("landbridge/src/doctor/peers.rs", "sizes of packets"),
     ("landbridge/src/quickstart/error.rs", "the length of a path beside the most"),
     ("python/landbridge/_memory/arena.py", "bytes that the caller gave"),
-    ("python/landbridge/_operation.py", "a timeout that the caller gave"),
+    ("python/landbridge/_operations", "a timeout that the caller gave"),
     ("python/landbridge/_protocol", "a message's length beside the most"),
     ("python/landbridge/_rounding.py", "the one way of Python"),
     ("wan-sim/src", "words of tc and of recordings, and lengths of files beside the most"),

@@ -14,7 +14,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from .._memory.host_limits import describe_host_limit_error, is_host_limit, name_host_limits_on_threads
+from .._memory.host_limits import (
+    describe_host_limit_error,
+    is_host_limit,
+    name_host_limits_on_threads,
+)
 from .._protocol.credential_file import check_credential_file
 from ..errors import ConfigError, LimitReached
 

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._argument_errors import argument_error
 from .._arguments import is_boolean_argument
 from .._protocol.credential_file import read_credential_file
 from .._protocol.trainer_tls import TrainerTlsGateway
 from .._protocol.wire import TOKEN_BYTES
-from ..errors import ConfigError, argument_error
+from ..errors import ConfigError
 from .program import read_config_by_program
 
 #: The number of bytes of each unit in which a config file, or the parameter ``arena``, may give a

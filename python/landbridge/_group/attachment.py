@@ -15,7 +15,7 @@ from typing import NoReturn
 from .. import errors
 from .._config.region_file import RegionFileGateway
 from .._memory.arena import Arena
-from .._operation import Operation
+from .._operations.operation import Operation
 from .._protocol.attach import attach_rank
 from .._protocol.connection import Connection
 from .._protocol.remote import attach_over_remote_connection
@@ -209,7 +209,9 @@ class GatewayAttachment:
         """Connects to the gateway on this host or on another one, and sends the request."""
         location = self._location
         if location.tls is not None:
-            return attach_over_remote_connection(location.tls, self._arena.view(), request, deadline)
+            return attach_over_remote_connection(
+                location.tls, self._arena.view(), request, deadline
+            )
         trusted = socket_access_users(location.user)
         return attach_rank(location.socket, self._arena.fd, request, deadline, trusted)
 

@@ -21,14 +21,14 @@ from .._arguments import (
 from .._memory.arena import ArenaSlot
 from .._memory.array_list import ArrayList, adapt_array_or_list
 from .._memory.arrays import ArrayAdapter
-from .._operation import DEFAULT_TIMEOUT_S, Operation, OperationDelivery
+from .._operations.operation import DEFAULT_TIMEOUT_S, Operation, OperationDelivery
 from .._protocol.collective_types import CollectiveKind, Dtype, Op
 from .collective_poster import (
     AgreedArray,
     CollectivePoster,
     check_posted_reduction,
     check_posted_result_array,
-    hash_moved_element,
+    hash_posted_element,
     hash_posted_layout,
 )
 
@@ -478,7 +478,7 @@ def _agreed_blocks(
     """
     row = source.agreed_shape[1:]
     size = math.prod(row)
-    layout = hash_moved_element(options.layout, source)
+    layout = hash_posted_element(options.layout, source)
     layout = hash_posted_layout(layout, row) if row else layout
     lists = tuple(tuple(size * count for count in each) for each in counts or ())
     element, total = source.element, rows * size

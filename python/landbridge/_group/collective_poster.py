@@ -19,12 +19,17 @@ from .. import errors
 from .._arguments import CollectiveOptions, PassedArguments, check_collective_arguments
 from .._memory.arena import Arena, ArenaSlot, arena_ranges_overlap
 from .._memory.arrays import ArrayAdapter, adapt_array, check_reducible_array
-from .._operation import Operation, OperationDelivery
-from .._protocol.connection import Connection
+from .._operations.operation import Operation, OperationDelivery
+from .._operations.waiting import (
+    Latch,
+    check_not_waiting_after_fork,
+    check_not_waiting_at_end,
+    check_not_waiting_in_callback,
+)
 from .._protocol.collective_types import CollectiveKind, Dtype, Op
+from .._protocol.connection import Connection
 from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
 from .._rounding import round_bytes
-from .._waiting import Latch, check_not_waiting_at_end, check_not_waiting_after_fork, check_not_waiting_in_callback
 from .group_state import GroupState, PostedCollective, SlotRange
 
 #: 256 collectives: the most of one rank that may be under way at once; docs/protocol.md section 5.
@@ -349,7 +354,7 @@ def check_posted_reduction(source: ArrayAdapter, options: CollectiveOptions) -> 
 def posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
     """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
     of the layout hash."""
-    shape, layout = source.agreed_shape, hash_moved_element(options.layout, source)
+    shape, layout = source.agreed_shape, hash_posted_element(options.layout, source)
     element = source.element
     passed = PassedArguments(options, element.label, element.opaque_bytes, source.shape)
     elements = math.prod(shape)
@@ -360,7 +365,7 @@ def posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> Agr
     return AgreedArray(source.dtype, elements, shape, layout, (), passed)
 
 
-def hash_moved_element(layout: int, source: ArrayAdapter) -> int:
+def hash_posted_element(layout: int, source: ArrayAdapter) -> int:
     """Returns a layout hash that stands for another one and for the type of elements that are only
     moved: they all travel as bytes. The hash stays as it is for types that the gateway knows."""
     element = source.element

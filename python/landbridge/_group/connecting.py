@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import errors
+from .._argument_errors import argument_error, describe_argument_in_error
 from .._arguments import (
     check_integer_argument,
     check_path_argument,
@@ -14,17 +15,21 @@ from .._arguments import (
     check_timeout_argument,
 )
 from .._config.region_file import (
-    RegionFileGateway,
     RankChoice,
+    RegionFileGateway,
     parse_region_file_bytes,
-    read_region_location,
     read_region_file_token,
+    read_region_location,
 )
 from .._memory.arena import Arena
 from .._memory.host_limits import named_host_limits
-from .._operation import DEFAULT_TIMEOUT_S
-from .._protocol.trainer_tls import TrainerTlsGateway, load_trainer_tls_context, parse_trainer_tls_address
-from .._waiting import check_not_waiting_at_end
+from .._operations.operation import DEFAULT_TIMEOUT_S
+from .._operations.waiting import check_not_waiting_at_end
+from .._protocol.trainer_tls import (
+    TrainerTlsGateway,
+    load_trainer_tls_context,
+    parse_trainer_tls_address,
+)
 from .group import Group
 
 #: 4,096 bytes, one page: the arena of a rank that uses the store alone, the shortest possible.
@@ -166,7 +171,7 @@ def _check_connecting_name(name: str, value: Any) -> None:
     """Checks that the argument ``value`` may be a name in a config file, or is ``None``."""
     accepted = f"the name of a {name}, at most {_NAME_LETTERS_MAX} letters long"
     if value is not None and len(check_text_argument(name, value, accepted)) > _NAME_LETTERS_MAX:
-        raise errors.argument_error(name, value, accepted)
+        raise argument_error(name, value, accepted)
 
 
 def _check_connecting_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
@@ -178,11 +183,15 @@ def _check_connecting_rank_choice(rank: Any, region: Any, local_rank: Any) -> Ra
             "`rank`, or `region` and `local_rank`"
         )
     if not by_region:
-        return RankChoice(_check_connecting_rank_number("rank", rank, "a rank of the fabric, from 0 on"))
+        return RankChoice(
+            _check_connecting_rank_number("rank", rank, "a rank of the fabric, from 0 on")
+        )
     if not isinstance(region, str):
-        raise errors.argument_error("region", region, "the name of a region")
+        raise argument_error("region", region, "the name of a region")
     accepted = "a rank of the region by its number there, from 0 on"
-    return RankChoice(None, region, _check_connecting_rank_number("local_rank", local_rank, accepted))
+    return RankChoice(
+        None, region, _check_connecting_rank_number("local_rank", local_rank, accepted)
+    )
 
 
 def _check_connecting_rank_number(name: str, value: Any, accepted: str) -> int:
@@ -203,21 +212,23 @@ class _RemoteArguments(NamedTuple):
     identity: tuple[Path, Path] | None
 
 
-def _check_connecting_remote_arguments(address: Any, ca: Any, token: Any, identity: Any) -> _RemoteArguments:
+def _check_connecting_remote_arguments(
+    address: Any, ca: Any, token: Any, identity: Any
+) -> _RemoteArguments:
     """Returns the arguments about a gateway on another host, none of which goes without address."""
     place = None if address is None else parse_trainer_tls_address(address)
     files: list[Path | None] = []
     for name, value in (("ca", ca), ("token", token), ("identity", identity)):
         if value is not None and address is None:
             text = "accepted with an address only: tls://HOST:PORT"
-            raise errors.ConfigError(f"{name} {errors.describe_argument_in_error(value)}: {text}")
+            raise errors.ConfigError(f"{name} {describe_argument_in_error(value)}: {text}")
         if name != "identity":
             files.append(None if value is None else check_path_argument(name, value))
     pair = None
     if identity is not None:
         if not isinstance(identity, (tuple, list)) or len(identity) != 2:
             accepted = "two paths: of a certificate and of its key"
-            raise errors.argument_error("identity", identity, accepted)
+            raise argument_error("identity", identity, accepted)
         certificate, key = (check_path_argument("identity", part) for part in identity)
         pair = certificate, key
     return _RemoteArguments(address, place, files[0], files[1], pair)

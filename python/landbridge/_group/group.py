@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from .. import errors
+from .._argument_errors import argument_error
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._batch_split import BatchSplit, batch_split_shares
 from .._config.region_file import RegionFileGateway
 from .._exchange_integers import exchange_integers
 from .._memory.arena import Arena
 from .._memory.host_limits import named_host_limits
-from .._operation import DEFAULT_TIMEOUT_S, StoreOperation
+from .._operations.operation import DEFAULT_TIMEOUT_S
+from .._operations.store_operation import StoreOperation
 from .._protocol.connection import Connection
 from .._protocol.wire import Request, StoreRequest
 from .attachment import GatewayAttachment
@@ -100,9 +102,7 @@ class Group(ParentGroup):
         hopeless = errors.POSTS_AT_FAULT
         reason = "the step was given up"
         if failure is not None and not isinstance(failure, BaseException):
-            raise errors.argument_error(
-                "failure", failure, "the exception of the failed step, or None"
-            )
+            raise argument_error("failure", failure, "the exception of the failed step, or None")
         if failure is not None:
             if isinstance(failure, hopeless) or not isinstance(failure, errors.CollectiveFailed):
                 raise failure
@@ -271,7 +271,7 @@ _groups: weakref.WeakSet[Group] = weakref.WeakSet()
 def check_group_argument(group: Any, kind: type[ParentGroup] = Group) -> None:
     """Raises ``ConfigError`` unless the argument ``group`` is a group of that kind."""
     if not isinstance(group, kind):
-        raise errors.argument_error("group", group, "the group that `connect` returned")
+        raise argument_error("group", group, "the group that `connect` returned")
 
 
 def resolve_group(group: Group | None) -> Group:

@@ -16,7 +16,10 @@ from typing import Any, NamedTuple
 
 from .. import errors
 from .._arguments import PassedArguments
-from .._operation import Commit, Operation, StoreOperation, Timing
+from .._operations.commit import Commit
+from .._operations.operation import Operation, Timing
+from .._operations.store_operation import StoreOperation
+from .._operations.waiting import Latch
 from .._protocol.connection import Connection, GroupPlace
 from .._protocol.store_encoding import decode_store_answer
 from .._protocol.wire import (
@@ -30,7 +33,6 @@ from .._protocol.wire import (
     ResultReady,
     StoreAnswered,
 )
-from .._waiting import Latch
 
 #: 64 steps: the most of one rank that may wait to be committed at once, a limit of gateways;
 #: docs/protocol.md section 5.
@@ -482,7 +484,7 @@ class GroupState:
             # Other ranks raise the same, and another attempt would fail too.
             return copy.copy(end)
         # Ranks may have failed at different places of a step, so each must begin it again.
-        text = f"epoch {self._agreed} ended{epoch_end_words(end)}; {_CONTRIBUTION_INTACT}"
+        text = f"epoch {self._agreed} ended{group_epoch_end_words(end)}; {_CONTRIBUTION_INTACT}"
         return errors.EpochEnded(f"{text}; call `recover` and begin the step again")
 
     def _finish_collective(self, sequence: int, failure: errors.CollectiveFailed | None) -> None:
@@ -530,7 +532,7 @@ class GroupState:
             self._changed.notify_all()
 
 
-def epoch_end_words(end: errors.CollectiveFailed | None) -> str:
+def group_epoch_end_words(end: errors.CollectiveFailed | None) -> str:
     """Returns why an epoch ended, in parentheses, for the text of an ``EpochEnded``; nothing where
     that is not known."""
     if end is None:

@@ -19,7 +19,7 @@ from .._protocol.wire import (
     WorldChanged,
     decode_wire_group_ranks,
 )
-from .group_state import GroupState, PostedCollective, epoch_end_words
+from .group_state import GroupState, PostedCollective, group_epoch_end_words
 
 
 class JobState(GroupState):
@@ -235,7 +235,7 @@ class JobSubgroupState(GroupState):
         end = self._end_reason
         if isinstance(end, errors.POSTS_AT_FAULT):
             return copy.copy(end)
-        why = epoch_end_words(end)
+        why = group_epoch_end_words(end)
         text = f"epoch {self._agreed} of the group ended{why}; contribution intact"
         text = f"{text}; make the group again on all ranks of its parent, or with a tag"
         return errors.EpochEnded(text)
@@ -260,6 +260,6 @@ class JobPairState(JobSubgroupState):
 
     def _epoch_end_error(self) -> errors.CollectiveFailed:
         """Returns the error of a send after the end of the epoch of both ranks."""
-        why = epoch_end_words(self._end_reason)
+        why = group_epoch_end_words(self._end_reason)
         text = f"the gateways of both ranks do not meet{why}; contribution intact; send again"
         return errors.EpochEnded(text)

@@ -15,14 +15,14 @@ from .. import errors
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._memory.arena import Arena
 from .._memory.arrays import ArrayAdapter, adapt_array
-from .._operation import DEFAULT_TIMEOUT_S, Operation
-from .._protocol.connection import Connection
+from .._operations.operation import DEFAULT_TIMEOUT_S, Operation
 from .._protocol.collective_types import CollectiveKind, Dtype
+from .._protocol.connection import Connection
 from .._protocol.wire import MakeGroup, Request, encode_wire_group_ranks
 from .blocks import BlockCollectives, MovedArrays
-from .job_state import JobState, JobPairState, JobSubgroupState
 from .collective_poster import check_posted_result_array, posted_agreed_array
 from .group_state import GroupState
+from .job_state import JobPairState, JobState, JobSubgroupState
 from .whole_arrays import WholeArrayCollectives
 
 #: 2^64 - 1: the place of every group of two ranks for their sends. A place numbers the groups of a

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Protocol, Union
 
 from .. import errors
+from .._argument_errors import argument_error
 from .._arguments import (
     check_integer_argument,
     check_sequence_argument,
@@ -199,7 +200,7 @@ def _store_bytes(value: Value) -> bytes:
             raise TypeError
         return bytes(memoryview(value))
     except (TypeError, ValueError, BufferError) as error:
-        raise errors.argument_error("value", value, _VALUE_ACCEPTED) from error
+        raise argument_error("value", value, _VALUE_ACCEPTED) from error
 
 
 def _store_seconds(timeout: Timeout, default: float) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from .. import errors
 from .._arguments import check_integer_argument, check_sequence_argument, check_timeout_argument
-from .._operation import DEFAULT_TIMEOUT_S
+from .._operations.operation import DEFAULT_TIMEOUT_S
 from .._protocol.connection import Connection
 from .._protocol.wire import LeaveGroup, MakeGroup, Request, encode_wire_group_ranks
 from .job_state import JobState, JobSubgroupState

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._memory import arrays
-from .._operation import DEFAULT_TIMEOUT_S, Commit, Operation
-from .._protocol.connection import Connection
+from .._operations.commit import Commit
+from .._operations.operation import DEFAULT_TIMEOUT_S, Operation
 from .._protocol.collective_types import CollectiveKind, Op
+from .._protocol.connection import Connection
 from .._protocol.wire import Commit as CommitRequest
 from .._protocol.wire import Request
 from .blocks import BlockCollectives
@@ -270,9 +271,7 @@ class WholeArrayCollectives(BlockCollectives):
         """Starts a ``broadcast``, and returns the operation before the result is ready. Its
         ``wait`` returns the result."""
         kind = CollectiveKind.BROADCAST
-        options = self._check_arguments(
-            kind, root=root, layout=layout, flat=flat, timeout=timeout
-        )
+        options = self._check_arguments(kind, root=root, layout=layout, flat=flat, timeout=timeout)
         return self._start_collective(options, array, out, dtype)
 
     def barrier(self, timeout: float = DEFAULT_TIMEOUT_S, *, layout: int = 0) -> None:

@@ -16,12 +16,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Union
 
+from .._argument_errors import describe_argument_in_error
 from .._protocol.collective_types import Dtype
-from ..errors import UnsupportedArray, describe_argument_in_error
+from ..errors import UnsupportedArray
 from .arena import ArenaSlot
 from .plain_memory import (
-    check_plain_memory_disjoint,
     check_plain_cpu_memory,
+    check_plain_memory_disjoint,
     check_writable_plain_memory,
     plain_memory_conj_or_neg,
 )
@@ -152,7 +153,7 @@ def array_over_slot(slot: ArenaSlot, shape: Shape, dtype: Any) -> Any:
         return _torch_array_over_slot(torch, slot, dtype, shape)
     if isinstance(dtype, str) and dtype in _DTYPE_LABELS:
         return _cast_array_buffer(slot.view(), kind.struct_format, shape)
-    return _numpy_array_over_slot(_import_numpy(), slot, dtype, shape)
+    return _numpy_array_over_slot(_import_numpy_for_arrays(), slot, dtype, shape)
 
 
 def array_nbytes(shape: Shape, dtype: Any) -> int:
@@ -190,11 +191,13 @@ def _parse_array_element(dtype: Any) -> ElementType:
         return ElementType(dtype, dtype.label)
     if isinstance(dtype, str) and dtype in _DTYPE_LABELS:
         return ElementType(Dtype.from_name(dtype), dtype)
-    numpy = _import_numpy()
+    numpy = _import_numpy_for_arrays()
     try:
         found = numpy.dtype(dtype)
     except (TypeError, ValueError) as error:
-        raise UnsupportedArray(f"{describe_argument_in_error(dtype)} is no dtype: {error}") from error
+        raise UnsupportedArray(
+            f"{describe_argument_in_error(dtype)} is no dtype: {error}"
+        ) from error
     return _numpy_array_element(found, None)
 
 
@@ -257,7 +260,7 @@ def _choose_array_element(name: str, given: Dtype | None) -> ElementType | None:
     return None if natural is None else ElementType(natural, natural.label)
 
 
-def _import_numpy() -> Any:
+def _import_numpy_for_arrays() -> Any:
     """Returns the module ``numpy``. Raises ``UnsupportedArray`` where it is not installed."""
     try:
         return importlib.import_module("numpy")
@@ -366,7 +369,7 @@ class _JaxArrayAdapter(_NumpyArrayAdapter):
             raise UnsupportedArray(f"{text}; use its `addressable_data(0)`")
         if any(device.platform != "cpu" for device in array.devices()):
             raise UnsupportedArray("a JAX array on a device; copy it to the CPU first")
-        numpy = _import_numpy()
+        numpy = _import_numpy_for_arrays()
         try:
             values = numpy.asarray(array)
         except (RuntimeError, TypeError) as error:
@@ -460,7 +463,7 @@ def _adapt_dlpack_array(array: Any, dtype: Dtype | None) -> ArrayAdapter:
     """Returns the adapter of a DLPack array on the CPU, which NumPy reads without a copy."""
     if array.__dlpack_device__()[0] not in _DLPACK_CPU_DEVICE_TYPES:
         raise UnsupportedArray("a DLPack array on a device; copy it to the CPU first")
-    numpy = _import_numpy()
+    numpy = _import_numpy_for_arrays()
     try:
         return _DlpackArrayAdapter(numpy, array, dtype)
     except (BufferError, RuntimeError, TypeError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from ..errors import argument_error
+from .._argument_errors import argument_error
 
 
 class Op(enum.IntEnum):

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from .._memory.host_limits import start_thread_within_host_limits
-from .._waiting import Latch
+from .._operations.waiting import Latch
 from .fields import DecodeError
 from .frames import FrameDecoder
 from .wire import (

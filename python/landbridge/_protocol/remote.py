@@ -11,10 +11,15 @@ import time
 
 from .. import errors
 from .attach import FIRST_RESPONSE_TIMEOUT_S, request_attach
-from .connection import ConnectionChannel, Connection, GroupPlace
 from .collective_types import CollectiveKind
+from .connection import Connection, ConnectionChannel, GroupPlace
 from .frames import FrameDecoder
-from .trainer_tls import TrainerTlsGateway, connect_trainer_tls, load_trainer_tls_context, trainer_tls_error
+from .trainer_tls import (
+    TrainerTlsGateway,
+    connect_trainer_tls,
+    load_trainer_tls_context,
+    trainer_tls_error,
+)
 from .wire import (
     PIECE_MAX_BYTES,
     REQUESTS,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import errors
+from .._argument_errors import argument_error
 from .credential_file import read_credential_file
 
 #: The name of the protocol of trainers' connections (ALPN of TLS), with its version 1.
@@ -75,7 +76,7 @@ def parse_trainer_tls_address(text: str) -> tuple[str, int]:
         host = ""
     port = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 5 else 0
     if scheme != "tls" or not host or any(c.isspace() for c in host) or not 0 < port < 1 << 16:
-        raise errors.argument_error("address", text, "tls://HOST:PORT")
+        raise argument_error("address", text, "tls://HOST:PORT")
     return host, port
 
 
@@ -218,7 +219,9 @@ class TrainerTlsChannel:
         self._socket.close()
 
 
-def connect_trainer_tls(gateway: TrainerTlsGateway, context: ssl.SSLContext, deadline: float) -> TrainerTlsChannel:
+def connect_trainer_tls(
+    gateway: TrainerTlsGateway, context: ssl.SSLContext, deadline: float
+) -> TrainerTlsChannel:
     """Connects to a gateway on another host, and makes sure that it proves its name.
 
     Args:

@@ -15,7 +15,7 @@ from .._arguments import check_integer_argument, check_timeout_argument, check_w
 from .._group import Group, resolve_group
 from .._memory.arrays import parse_array_dtype
 from .._memory.plain_memory import check_plain_cpu_memory
-from .._operation import DEFAULT_TIMEOUT_S, Operation
+from .._operations.operation import DEFAULT_TIMEOUT_S, Operation
 from ..errors import ConfigError, LandbridgeError, UnsupportedArray, error_on_disagreement_with
 from ._local_ranks import LocalRanks
 from ._module_sync import check_module_argument

@@ -8,7 +8,7 @@ import torch
 
 from .._arguments import check_timeout_argument, check_weight_argument
 from .._group import Group, resolve_group
-from .._operation import DEFAULT_TIMEOUT_S
+from .._operations.operation import DEFAULT_TIMEOUT_S
 from ._c10d.flat_tensors import FlatTensor
 
 

@@ -13,11 +13,12 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import errors
+from .._argument_errors import argument_error
 from .._arguments import check_timeout_argument, check_weight_argument
 from .._group import Group, resolve_group
 from .._memory.plain_memory import check_plain_cpu_memory
-from .._operation import DEFAULT_TIMEOUT_S, Operation
-from .._waiting import Latch
+from .._operations.operation import DEFAULT_TIMEOUT_S, Operation
+from .._operations.waiting import Latch
 from ._local_ranks import LocalRanks
 from ._site_reduction import SiteReduction
 from ._trained_parameters import (
@@ -328,7 +329,7 @@ def all_reduce_hook(state: State, bucket: GradBucket) -> torch.futures.Future[to
     Pass it to ``DistributedDataParallel.register_comm_hook``, together with a ``State``.
     """
     if not isinstance(state, State):
-        raise errors.argument_error("state", state, "a landbridge.torch.State")
+        raise argument_error("state", state, "a landbridge.torch.State")
     future = state.start_bucket(bucket)
     # DDP waits for the future where no signal is handled. This callback waits first, in Python,
     # once all buckets have begun, so that Ctrl-C ends the wait.

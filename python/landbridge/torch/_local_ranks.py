@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from .. import errors
+from .._argument_errors import argument_error
 from .._group import Group
 
 #: For each group, the number of trainers that share its rank.
@@ -38,7 +39,7 @@ class LocalRanks:
                 self.index = dist.get_rank(process_group)
             except (AttributeError, TypeError, ValueError, RuntimeError) as error:
                 accepted = "a process group of torch.distributed that this process has made"
-                raise errors.argument_error("process_group", process_group, accepted) from error
+                raise argument_error("process_group", process_group, accepted) from error
         if self.size < 1:
             raise errors.ConfigError(
                 "this trainer is not in its `process_group`; pass the one it is in"

@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
+from .._argument_errors import argument_error
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._exchange_integers import exchange_integers
 from .._group import Group, resolve_group
 from .._memory.plain_memory import check_plain_memory, check_writable_plain_memory
-from .._operation import DEFAULT_TIMEOUT_S
-from ..errors import argument_error, error_on_disagreement_with
+from .._operations.operation import DEFAULT_TIMEOUT_S
+from ..errors import error_on_disagreement_with
 from ._tensor_broadcast import BroadcastRoom, broadcast_tensors, cpu_tensor_to_broadcast
-
 
 #: 16 parameters and buffers: the most that an error lists, so that it stays readable.
 _DESCRIBED_MAX = 16
@@ -116,7 +116,9 @@ def module_parameters_digest(module: torch.nn.Module) -> int:
     """Returns a digest of a module's parameters without its buffers, which may differ by rank, such
     as running means."""
     parameters = _named_module_parameters(module)
-    return _hash_module_tensors("", *(cpu_tensor_to_broadcast(parameter) for _, parameter in parameters))
+    return _hash_module_tensors(
+        "", *(cpu_tensor_to_broadcast(parameter) for _, parameter in parameters)
+    )
 
 
 def check_module_overwritable(module: torch.nn.Module) -> None:

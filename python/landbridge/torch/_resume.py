@@ -11,25 +11,25 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .._argument_errors import argument_error
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._exchange_integers import exchange_integers
 from .._group import Group, check_group_argument
-from .._operation import DEFAULT_TIMEOUT_S
+from .._operations.operation import DEFAULT_TIMEOUT_S
 from .._rounding import round_bytes
 from ..errors import (
     CollectiveFailed,
     RanksDisagree,
     StateNotTransferred,
-    argument_error,
     error_on_disagreement_with,
 )
 from ._module_sync import (
     check_module_overwritable,
     describe_module,
     load_module_state,
-    module_state,
     module_names_digest,
     module_parameters_digest,
+    module_state,
     module_without_ddp,
     sync_module,
 )
@@ -132,10 +132,10 @@ def resume(
             room = BroadcastRoom(group)
             digest = module_parameters_digest(module) if step else 0
             sendable, unsendable = _sendability_for_resume(parts, step)
-            lines = _list_compared_values(others, step)
+            lines = _list_resumed_values(others, step)
             told = [step, digest, sendable if trouble is None else _HAS_FAILED, room.chunk_bytes]
-            told.append(_digest_compared_values(lines))
-            with error_on_disagreement_with(lambda: _describe_parts(module, kinds)):
+            told.append(_digest_resumed_values(lines))
+            with error_on_disagreement_with(lambda: _describe_resumed_parts(module, kinds)):
                 rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
             ranks = _ResumeRanks(*rows)
             ranks.raise_failed_transfer(group.rank, trouble)
@@ -160,7 +160,7 @@ def resume(
             group.recover(failure, remaining_s())
 
 
-def _describe_parts(module: torch.nn.Module, kinds: list[str]) -> str:
+def _describe_resumed_parts(module: torch.nn.Module, kinds: list[str]) -> str:
     """Returns what this rank has given to ``resume``, for ``RanksDisagree``."""
     return f"{describe_module(module)}; `others` here: {', '.join(kinds) or 'none'}"
 
@@ -252,7 +252,7 @@ def _check_equal_resumed_parameters(most: int, steps: list[int], digests: list[i
         )
 
 
-def _list_compared_values(others: Sequence[Any], step: int) -> list[str]:
+def _list_resumed_values(others: Sequence[Any], step: int) -> list[str]:
     """Returns a line for each value in ``others`` that ranks at one step have in common. Returns
     none where a state is not to be had."""
     lines: list[str] = []
@@ -271,7 +271,7 @@ def _list_compared_values(others: Sequence[Any], step: int) -> list[str]:
     return lines
 
 
-def _digest_compared_values(lines: list[str]) -> int:
+def _digest_resumed_values(lines: list[str]) -> int:
     """Returns a digest of the lines of compared values; 0 where there are none."""
     content = "\n".join(lines).encode()
     digest = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
@@ -295,9 +295,10 @@ def _check_equal_resumed_others(
     # Only these two know their values, and every rank says which of them differ.
     room.agree_on_chunk(ranks.chunks)
     values = [
-        _broadcast_lines(lines, group, rank, room, remaining_s) for rank in (known[0], unlike[0])
+        _broadcast_resume_lines(lines, group, rank, room, remaining_s)
+        for rank in (known[0], unlike[0])
     ]
-    where, one, other = _find_unlike_value(*values)
+    where, one, other = _find_unlike_resumed_value(*values)
     raise RanksDisagree(
         f"after step {ranks.most} {where} is {one} on rank {known[0]} and {other} on rank "
         f"{unlike[0]}: load the same checkpoint everywhere, or make optimizers and schedulers with "
@@ -305,7 +306,7 @@ def _check_equal_resumed_others(
     )
 
 
-def _broadcast_lines(
+def _broadcast_resume_lines(
     lines: list[str],
     group: Group,
     root: int,
@@ -323,7 +324,7 @@ def _broadcast_lines(
     return dict(line.partition("\t")[::2] for line in text.split("\n"))
 
 
-def _find_unlike_value(one: dict[str, str], other: dict[str, str]) -> tuple[str, str, str]:
+def _find_unlike_resumed_value(one: dict[str, str], other: dict[str, str]) -> tuple[str, str, str]:
     """Returns the way to the first value that differs between two ranks, and both values."""
     for where in [*one, *other]:
         pair = one.get(where, "missing"), other.get(where, "missing")

@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
+from .._argument_errors import argument_error
 from .._arguments import check_integer_argument, check_timeout_argument
 from .._batch_split import BATCH_SAMPLES_MAX, check_split_seconds
 from .._group import Group
-from .._operation import DEFAULT_TIMEOUT_S
+from .._operations.operation import DEFAULT_TIMEOUT_S
 from ..errors import (
     ConfigError,
     LandbridgeError,
     RanksDisagree,
-    argument_error,
     error_on_disagreement_with,
 )
 from ._local_ranks import LocalRanks

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from .. import errors
 from .._group import Group
 from .._memory.host_limits import start_thread_within_host_limits
-from .._operation import Operation
+from .._operations.operation import Operation
 from ._local_ranks import LocalRanks
 from ._trained_parameters import ParameterUses
 

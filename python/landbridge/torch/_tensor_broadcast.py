@@ -16,7 +16,7 @@ import torch
 from .._group import Group
 from .._memory.arrays import array_over_slot
 from .._memory.plain_memory import plain_memory_conj_or_neg
-from .._operation import DEFAULT_TIMEOUT_S, Operation
+from .._operations.operation import DEFAULT_TIMEOUT_S, Operation
 from .._rounding import round_bytes
 from ..errors import ArenaFull
 

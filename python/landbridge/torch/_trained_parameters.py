@@ -69,7 +69,7 @@ def dense_parameter_strides(parameter: torch.Tensor) -> tuple[int, ...] | None:
     return tuple(parameter.stride())
 
 
-def _may_leave_unused(wrapper: Any) -> bool:
+def _may_leave_parameters_unused(wrapper: Any) -> bool:
     """Returns whether a wrapper lets a step leave parameters unused."""
     return any(getattr(wrapper, option, False) for option in _UNUSED_OPTIONS)
 
@@ -158,7 +158,7 @@ class TrainedParameters:
         alive = [known for known in self._wrappers if known() is not None]
         self._wrappers = [*alive, weakref.ref(wrapper)]
         self._bucket_names = {}
-        if _may_leave_unused(wrapper):
+        if _may_leave_parameters_unused(wrapper):
             self._watch.watch_parameters(wrapper.module)
 
     def take_uses(self, bucket: GradBucket) -> ParameterUses | None:
@@ -210,7 +210,7 @@ class TrainedParameters:
         wrapper = self._find_wrapper(id(parameters[0]))
         if wrapper is None:
             return []
-        self._may_be_unused = _may_leave_unused(wrapper)
+        self._may_be_unused = _may_leave_parameters_unused(wrapper)
         return list(self._list_others(wrapper))
 
     def _list_others(self, wrapper: Any) -> Iterator[str]:

@@ -173,7 +173,7 @@ def _check_state_tensor(tensor: torch.Tensor, way: str) -> None:
     except UnsupportedArray as error:
         raise UnpackableValue(str(error)) from error
     kind = type(tensor)
-    if kind in _user_safe_types():
+    if kind in _user_safe_state_types():
         return
     if kind not in (torch.Tensor, torch.nn.Parameter):
         raise UnpackableValue(f"{way or 'it'} is of type {kind.__qualname__}")
@@ -205,7 +205,7 @@ def _pack_state_by_library(value: Any, way: str, copies: bool) -> Any:
         if not dtype.hasobject and dtype.names is None and numpy.dtype(dtype.str) == dtype:
             content = _state_content_tensor(value.tobytes()) if copies else None
             return (_PACKED_MARK, "numpy", dtype.str, _numpy_state_shape(numpy, value), content)
-    elif type(value) in _user_safe_types():
+    elif type(value) in _user_safe_state_types():
         return value
     raise UnpackableValue(f"{way or 'it'} is of type {type(value).__qualname__}")
 
@@ -222,7 +222,7 @@ def _state_content_tensor(content: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
-def _user_safe_types() -> set[Any]:
+def _user_safe_state_types() -> set[Any]:
     """Returns the classes that the user gave to ``torch.serialization.add_safe_globals``."""
     listed: list[Any] = getattr(torch.serialization, "get_safe_globals", list)()
     return {entry[0] if isinstance(entry, tuple) else entry for entry in listed}

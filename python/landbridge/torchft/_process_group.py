@@ -85,7 +85,7 @@ class ProcessGroup(C10dCollectives, _torchft.ProcessGroup):  # type: ignore[misc
         self.set_timeout(timeout)
         self._group: Group | None = None
         self._room: ArenaRoom | None = None
-        self._watched: _WatchedExchange | None = None
+        self._watched: _ProcessGroupExchange | None = None
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the timeout of ``configure``, and of collectives that have none of their own."""
@@ -141,7 +141,7 @@ class ProcessGroup(C10dCollectives, _torchft.ProcessGroup):  # type: ignore[misc
             subgroup.close()
             raise
         places = [sorted(fabric_ranks).index(each) for each in fabric_ranks]
-        self._watched = _WatchedExchange(RenumberedGroup(subgroup, places), self._room)
+        self._watched = _ProcessGroupExchange(RenumberedGroup(subgroup, places), self._room)
         self.start_exchange(self._watched, self._timeout)
 
     def allreduce(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> ExchangeWork:
@@ -211,7 +211,7 @@ class ProcessGroup(C10dCollectives, _torchft.ProcessGroup):  # type: ignore[misc
         return [tuple(map(int, store.get(key).split())) for key in keys]
 
 
-class _WatchedExchange(Exchange):
+class _ProcessGroupExchange(Exchange):
     """An exchange that remembers its first failure.
 
     Attributes:

@@ -7,7 +7,7 @@ import pytest
 import landbridge
 from conftest import attached_groups, call_for_all
 from landbridge._local_regions import LocalRegions
-from landbridge._waiting import Latch, wait_in_event_loop
+from landbridge._operations.waiting import Latch, wait_in_event_loop
 
 numpy = pytest.importorskip("numpy")
 

@@ -12,7 +12,7 @@ import landbridge
 from conftest import DEADLINE_S, attached_groups, call_for_all, post_unread
 from landbridge import _protocol
 from landbridge._local_regions import LocalRegions
-from landbridge._operation import OperationDelivery
+from landbridge._operations.operation import OperationDelivery
 from stand_in_gateway import free, lone_group, ready
 
 ONES = numpy.ones(256, "float32")

@@ -10,7 +10,7 @@ import pytest
 
 import landbridge
 from conftest import DEADLINE_S, call_for_all, resource_usage
-from landbridge._operation import Operation
+from landbridge._operations.operation import Operation
 
 torch = pytest.importorskip("torch")
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from ... import errors
 from ..._memory.arena import Arena
-from ..._operation import Operation
+from ..._operations.operation import Operation
 
 #: 1/32 of the arena: longest contribution or result of one piece, so that several are under way and
 #: many groups have room for one.

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from ... import errors
+from ..._argument_errors import argument_error
 from ..._group.collective_poster import hash_posted_layout
-from ..._operation import Operation
+from ..._operations.operation import Operation
 from .exchange import BeginPiece, Exchange
 from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor, flat_tensor_block_pieces, split_flat_tensor_blocks
@@ -130,7 +131,9 @@ class C10dCollectives:
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
             for result, source in zip(results, sources):
-                blocks = split_flat_tensor_blocks(result.flat, [source.flat.numel()] * self._world_size)
+                blocks = split_flat_tensor_blocks(
+                    result.flat, [source.flat.numel()] * self._world_size
+                )
                 self._post_all_gather(blocks, source.flat, self._options(opts, [source]), post)
 
         return self._exchange.start_call(results, post_all, inputs)
@@ -278,7 +281,7 @@ class C10dCollectives:
     def _start_send(self, place: SendPlace, tensors: Sequence[torch.Tensor]) -> ExchangeWork:
         """Starts a send or a receive, which both have one tensor."""
         if len(tensors) != 1:
-            raise errors.argument_error("tensors", len(tensors), "one tensor")
+            raise argument_error("tensors", len(tensors), "one tensor")
         flat = FlatTensor(tensors[0], is_read=place.is_sender, is_written=not place.is_sender)
         return self._exchange.start_send(place, flat, self._timeout.total_seconds())
 

@@ -20,8 +20,8 @@ import torch
 from ... import errors
 from ..._group.subgroup import ParentGroup
 from ..._memory.host_limits import start_thread_within_host_limits
-from ..._operation import Operation
-from ..._waiting import check_not_waiting_at_end
+from ..._operations.operation import Operation
+from ..._operations.waiting import check_not_waiting_at_end
 from .arena_room import ArenaRoom, wait_for_arena_piece
 from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor

@@ -12,7 +12,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from ... import errors
-from ..._waiting import Latch
+from ..._operations.waiting import Latch
 from .flat_tensors import FlatTensor, describe_flat_tensors
 
 

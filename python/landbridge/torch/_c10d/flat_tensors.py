@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..._memory.plain_memory import check_plain_memory_disjoint, check_plain_memory
-
+from ..._memory.plain_memory import check_plain_memory, check_plain_memory_disjoint
 
 #: 8 tensors: the most of one call that an error lists, so that it stays readable.
 _DESCRIBED_MAX = 8

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import torch.distributed as dist
 
 from ... import errors
+from ..._argument_errors import argument_error
 from ..._arguments import check_timeout_argument
 from ..._config.program import read_config_by_program
 from ..._group import Group
-from ..._operation import DEFAULT_TIMEOUT_S
+from ..._operations.operation import DEFAULT_TIMEOUT_S
 from .site_store import make_site_store
 from .world import WorldArguments, attach_world
 
@@ -140,7 +141,7 @@ def init_process_group(
         LandbridgeError: As ``landbridge.connect``.
     """
     if not isinstance(timeout, timedelta):
-        raise errors.argument_error("timeout", timeout, "a span of time: datetime.timedelta")
+        raise argument_error("timeout", timeout, "a span of time: datetime.timedelta")
     check_timeout_argument(timeout.total_seconds())
     attachment = WorldArguments.from_arguments(config, job, address, arena)
     place = LaunchPlace.from_environment(os.environ)

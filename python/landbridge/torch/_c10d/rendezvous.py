@@ -29,7 +29,7 @@ from ... import errors
 from ..._config.program import read_config_by_program
 from ..._group.connecting import connect_to_store
 from ..._group.store import Store
-from ..._operation import DEFAULT_TIMEOUT_S
+from ..._operations.operation import DEFAULT_TIMEOUT_S
 from .launch import find_launch_site
 from .world import CONFIG_VARIABLE, WorldArguments
 

@@ -21,7 +21,7 @@ from ... import errors
 from ..._group.collective_poster import hash_posted_layout
 from ..._group.subgroup import ParentGroup
 from ..._memory.host_limits import start_thread_within_host_limits
-from ..._operation import Operation
+from ..._operations.operation import Operation
 from .arena_room import ArenaRoom, wait_for_arena_piece
 from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor

@@ -10,11 +10,11 @@ import sys
 
 import torch
 import torch.distributed as dist
+from ddp_script import make_batches, make_model
 from torch.distributed.fsdp import fully_shard
 
 import landbridge
 import landbridge.torch
-from ddp_script import make_batches, make_model
 
 
 def main():

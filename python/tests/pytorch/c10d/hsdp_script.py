@@ -8,10 +8,9 @@ import json
 
 import torch
 import torch.distributed as dist
+from ddp_script import make_batches, make_model
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-
-from ddp_script import make_batches, make_model
 
 
 def main():

@@ -9,7 +9,7 @@ import pytest
 
 import landbridge
 from conftest import DEADLINE_S, call_for_all, wait_until
-from landbridge._operation import Operation
+from landbridge._operations.operation import Operation
 
 torch = pytest.importorskip("torch")
 

@@ -10,6 +10,7 @@ from landbridge._local_regions import LocalRegions
 torch = pytest.importorskip("torch")
 
 from ddp_script import STEPS  # noqa: E402
+
 from site_processes import (  # noqa: E402
     Trainer,
     assert_like_one_process,

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
-from . import errors
+from .. import errors
 
 
 class _ThreadState(threading.local):

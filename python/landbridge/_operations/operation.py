@@ -1,4 +1,4 @@
-"""Collectives and commits under way, as ``Group`` returns them to the trainer.
+"""Collectives under way, as ``Group`` returns them to the trainer.
 
 The trainer's threads wait for them. ``GroupState`` settles and finishes them, in the thread that
 reads from the gateway.
@@ -8,24 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
-import time
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from . import errors
-from ._arguments import check_wait_argument
-from ._memory.arena import ArenaSlot, arena_ranges_overlap
-from ._memory.arrays import ArrayAdapter
-from ._waiting import (
-    Latch,
-    check_not_waiting_at_end,
-    check_not_waiting_after_fork,
-    check_not_waiting_in_callback,
-    thread_state,
-    wait_in_event_loop,
-)
+from .. import errors
+from .._argument_errors import argument_error
+from .._memory.arena import ArenaSlot, arena_ranges_overlap
+from .._memory.arrays import ArrayAdapter
+from .pending_operation import OperationReader, PendingOperation
+from .waiting import Latch, check_not_waiting_after_fork, thread_state, wait_in_event_loop
 
 #: 1,800 s (30 min): how long a rank waits for the other ranks by default. The time is chosen: a
 #: region may take long to load its data or to start again.
@@ -45,13 +37,6 @@ class Timing(NamedTuple):
     wan_end_ns: int
     #: The result was in place on every local rank.
     ready_ns: int
-
-
-class OperationReader(Protocol):
-    """The part of a group that a wait needs. A wait also keeps the group from being collected."""
-
-    def _read_until(self, latch: Latch, timeout_s: float | None) -> None:
-        """Reads messages of the gateway until ``latch`` opens or the timeout passes."""
 
 
 class OperationDelivery:
@@ -96,32 +81,7 @@ class OperationDelivery:
         return self._given
 
 
-class _PendingOperation:
-    """The base of ``Operation`` and ``Commit``: a request of a group that the gateway has not
-    finished."""
-
-    def __init__(self, group: OperationReader | None) -> None:
-        """Notes the group whose messages are read during waits; ``None`` where there is none."""
-        # This reference keeps a group alive that nobody else holds.
-        self._group = group
-        self._owner = os.getpid()
-
-    def _await_latch(self, latch: Latch, timeout_s: float | None) -> bool:
-        """Waits for at most ``timeout_s`` seconds until ``latch`` opens, and returns whether it is
-        open. Reads from the gateway meanwhile. Raises ``ConfigError`` for a wrong timeout."""
-        timeout_s = check_wait_argument(timeout_s)
-        check_not_waiting_after_fork(self._owner)
-        group = self._group
-        if group is None or latch.is_open:
-            return latch.wait(timeout_s)
-        check_not_waiting_at_end()
-        check_not_waiting_in_callback()
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        group._read_until(latch, timeout_s)
-        return latch.wait(None if deadline is None else deadline - time.monotonic())
-
-
-class Operation(_PendingOperation):
+class Operation(PendingOperation):
     """A collective under way, returned by ``Group.all_reduce_async`` and its siblings.
 
     Two events happen to it, in this order:
@@ -240,7 +200,7 @@ class Operation(_PendingOperation):
         """
         check_not_waiting_after_fork(self._owner)
         if not callable(callback):
-            raise errors.argument_error("callback", callback, "a function of the operation")
+            raise argument_error("callback", callback, "a function of the operation")
         with self._lock:
             if not self._ready.is_open:
                 self._callbacks.append(callback)
@@ -301,94 +261,6 @@ class Operation(_PendingOperation):
             log.exception("a callback of collective %d raised", self.sequence)
         finally:
             thread_state.in_callback = before
-
-
-class Commit(_PendingOperation):
-    """A step that is being committed, returned by ``Group.commit_async``.
-
-    Attributes:
-        step: The trainer's number of the step.
-    """
-
-    def __init__(self, step: int, group: OperationReader | None) -> None:
-        """Begins the commit of a step, which has not been sent."""
-        super().__init__(group)
-        self.step = step
-        self._failure: errors.CollectiveFailed | None = None
-        self._done = Latch()
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Waits until every region has the collectives of the step.
-
-        Args:
-            timeout: How long to wait, in seconds; 0 only looks. The default waits for as long as
-                it takes.
-
-        Raises:
-            WaitTimeout: The step is not known to be complete in time.
-            CollectiveFailed: The step will not become known to be complete; see
-                ``Group.committed_step``.
-        """
-        if not self._await_latch(self._done, timeout):
-            raise errors.WaitTimeout(f"step {self.step} is not committed after {timeout} s")
-        if self._failure is not None:
-            raise self._failure
-
-    def __await__(self) -> Generator[Any, None, None]:
-        """Waits in a coroutine as ``wait`` does, while the event loop goes on."""
-        check_not_waiting_after_fork(self._owner)
-        yield from wait_in_event_loop(self._done)
-        self.wait()
-
-    def is_done(self) -> bool:
-        """Returns whether ``wait`` would return or raise at once."""
-        return self._done.is_open
-
-    def _finish(self, failure: errors.CollectiveFailed | None) -> None:
-        """Ends the commit; a failure means that the step is not known to be complete.
-        ``GroupState`` calls it, and calls it again after an interruption, perhaps with another
-        failure; the first one counts."""
-        if not self._done.is_open:
-            self._failure = failure
-        self._done.open()
-        self._group = None
-
-
-class StoreOperation(_PendingOperation):
-    """A request to the store of the job under way."""
-
-    def __init__(self, group: OperationReader) -> None:
-        """Begins a request to the store, which has not been sent."""
-        super().__init__(group)
-        self._answer: Any = None
-        self._failure: errors.LandbridgeError | None = None
-        self._done = Latch()
-
-    def wait(self, timeout: float) -> Any:
-        """Waits for at most ``timeout`` seconds, and returns the answer.
-
-        Raises:
-            StoreTimeout: The gateway has not answered.
-            StoreDisconnected: The connection ended.
-        """
-        if not self._await_latch(self._done, timeout):
-            text = "the gateway does not answer; is it stopped, or its host overloaded?"
-            raise errors.StoreTimeout(text, is_unconfirmed=True)
-        if self._failure is not None:
-            raise self._failure
-        return self._answer
-
-    def _set_answer(self, answer: Any) -> None:
-        """Stores the answer, which ``wait`` returns once the call is finished."""
-        self._answer = answer
-
-    def _finish(self, failure: errors.LandbridgeError | None) -> None:
-        """Ends the call; a failure means that no answer comes. ``GroupState`` calls it, and calls
-        it again after an interruption; the first failure counts."""
-        if not self._done.is_open:
-            self._failure = failure
-        self._done.open()
-        self._group = None
 
 
 def _operation_arrays_may_overlap(one: ArrayAdapter, other: ArrayAdapter) -> bool:
