@@ -1,0 +1,158 @@
+//! Tests of commands that read or write config files and certificates.
+
+use super::{code, configs, json, landbridge};
+use std::path::Path;
+use std::process::Command;
+
+/// Adds the paths of all TOML files below `directory` to `found`.
+fn toml_files(directory: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(directory).expect("readable") {
+        let path = entry.expect("readable").path();
+        if path.ends_with("labs") {
+            // Files of wan-sim, which its own tests check.
+            continue;
+        }
+        if path.is_dir() {
+            toml_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            found.push(path.display().to_string());
+        }
+    }
+}
+
+#[test]
+fn every_example_config_is_good() {
+    let mut arguments = vec!["check".to_owned(), "--json".to_owned()];
+    toml_files(&configs(), &mut arguments);
+    assert!(arguments.len() >= 5, "{arguments:?}");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let output = landbridge(&arguments);
+    assert_eq!((code(&output), &json(&output)["ok"]), (0, &true.into()), "{:?}", json(&output));
+}
+
+#[test]
+fn the_variable_names_the_region_file() {
+    let east = configs().join("two-region/east.toml");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_landbridge"));
+        command.args(arguments).env("LANDBRIDGE_CONFIG", &east).output().expect("runs")
+    };
+    let output = run(&["config", "--json"]);
+    assert_eq!((code(&output), &json(&output)["gateways"][0]["gateway"]), (0, &"east-0".into()));
+    // The flag wins.
+    let west = configs().join("two-region/west.toml").display().to_string();
+    let output = run(&["config", "--json", "--config", &west]);
+    assert_eq!(json(&output)["gateways"][0]["gateway"], "west-0");
+}
+
+#[test]
+fn config_names_every_rank_by_region_and_local_rank() {
+    let east = configs().join("two-region/east.toml").display().to_string();
+    let output = landbridge(&["config", "--config", &east, "--json"]);
+    assert_eq!(code(&output), 0, "{output:?}");
+    let found = json(&output);
+    let names = |key: &str| {
+        let ranks = found["ranks"].as_array().expect("ranks").iter();
+        ranks.map(|rank| rank[key].to_string().replace('"', "")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(names("rank"), "0 1 2 3");
+    assert_eq!(names("region"), "east east east west");
+    assert_eq!(names("local_rank"), "0 1 2 0");
+    assert_eq!(names("gateway"), "east-0 east-0 east-0 west-0");
+    assert_eq!(found["gateways"][0]["gateway"], "east-0");
+    assert!(found["jobs"][0]["token"].as_str().expect("a path").ends_with("keys/train.token"));
+    let text = landbridge(&["config", "--config", &east]);
+    assert!(String::from_utf8_lossy(&text.stdout).contains("LOCAL RANK"), "{text:?}");
+    let wrong = landbridge(&["config", "--config", "no/such.toml", "--json"]);
+    assert_eq!((code(&wrong), wrong.stdout.len()), (64, 0));
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(said.starts_with("no/such.toml: cannot be read"), "{said}");
+}
+
+#[test]
+fn a_memory_above_every_limit_starts_no_gateway() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let read = |name: &str| std::fs::read_to_string(configs().join("two-region").join(name));
+    let text = read("east.toml").expect("there");
+    let text = text.replace("memory = \"1 GiB\"", "memory = \"1000 TiB\"");
+    std::fs::write(folder.path().join("fabric.toml"), read("fabric.toml").expect("there"))
+        .expect("written");
+    let east = folder.path().join("east.toml");
+    std::fs::write(&east, text).expect("written");
+    let east = east.display().to_string();
+    let output = landbridge(&["run", "--config", &east]);
+    assert_eq!(code(&output), 64, "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("does not fit: ") && said.contains("lower `memory`"), "{said}");
+    let summary = json(&landbridge(&["check", &east, "--json"]))["files"][0]["summary"].to_string();
+    assert!(summary.contains("does not fit this host"), "{summary}");
+}
+
+#[test]
+fn check_lists_the_ranks_of_each_region() {
+    let fabric = configs().join("two-region/fabric.toml").display().to_string();
+    let output = landbridge(&["check", &fabric, "--json"]);
+    let summary = json(&output)["files"][0]["summary"].to_string();
+    assert!(summary.contains("ranks: east 0-2, west 3"), "{summary}");
+}
+
+#[test]
+fn check_reports_faults_of_all_files_once() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    let example = |name: &str| {
+        std::fs::read_to_string(configs().join("two-region").join(name)).expect("an example")
+    };
+    let fabric = example("fabric.toml").replacen("500 Mbit/s", "500 mbit", 1);
+    std::fs::write(file("fabric.toml"), fabric).expect("a temporary file");
+    let east = example("east.toml").replace("1 GiB", "1 gig");
+    std::fs::write(file("east.toml"), east).expect("a temporary file");
+    let files = [file("fabric.toml"), file("east.toml"), file("none.toml")];
+
+    let output = landbridge(&["check", &files[0], &files[1], &files[2], "--json"]);
+    assert_eq!(code(&output), 64);
+    let report = json(&output);
+    let faults = report["faults"].as_array().expect("a list");
+    let keys: Vec<_> = faults.iter().map(|fault| fault["key"].as_str().expect("text")).collect();
+    assert_eq!(keys, ["gateway.east-0.memory", "region.east.gateway.east-0.egress", ""]);
+
+    let output = landbridge(&["check", &files[0], &files[1], &files[2]]);
+    assert_eq!(code(&output), 64);
+    let stderr = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(stderr.lines().count(), 3, "{stderr}");
+    assert!(stderr.contains("\"1 gig\"") && stderr.contains("accepted: a size"), "{stderr}");
+}
+
+/// Lanes alone take up to 32 MiB.
+#[test]
+fn too_little_memory_is_warned_of() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let copy = |name: &str, with: &str| {
+        let text = std::fs::read_to_string(configs().join("two-region").join(name));
+        let text = text.expect("an example").replacen("1 GiB", with, 1);
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).expect("a temporary file");
+        file.display().to_string()
+    };
+    copy("fabric.toml", "");
+    for (memory, warned) in [("40 MiB", true), ("1 GiB", false)] {
+        let output = landbridge(&["check", &copy("east.toml", memory), "--json"]);
+        assert_eq!(code(&output), 0);
+        let summary = json(&output)["files"][0]["summary"].to_string();
+        assert_eq!(summary.contains("`memory` of 40 MiB is too small"), warned, "{summary}");
+    }
+}
+
+#[test]
+fn certs_keeps_existing_files() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let out = directory.path().join("keys").display().to_string();
+    let fabric = configs().join("two-region/fabric.toml").display().to_string();
+    let run = || landbridge(&["certs", "--fabric", &fabric, "--out", &out, "--json"]);
+    let first = run();
+    assert_eq!(code(&first), 0);
+    assert_eq!(json(&first)["made"].as_array().map(Vec::len), Some(7));
+    let second = run();
+    assert_eq!(json(&second)["made"].as_array().map(Vec::len), Some(0));
+    assert_eq!(json(&second)["kept"].as_array().map(Vec::len), Some(7));
+}
