@@ -3,7 +3,6 @@
 
 use crate::command_line::{CommandFailure, CommandLine};
 use crate::python;
-use crate::tally::Tally;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -19,17 +18,11 @@ pub fn faults_command(root: &Path, arguments: &[&str]) -> Result<CommandLine, Co
     Ok(CommandLine::program(&program("faults"), &all))
 }
 
-/// Runs each fault once, with the programs that the tests have built, and counts the outcomes.
-pub fn check_faults(
-    root: &Path,
-    landbridge: &Path,
-    tally: &mut Tally,
-) -> Result<(), CommandFailure> {
+/// Returns the command line that runs each fault once, with the programs that the tests have built.
+pub fn built_faults_command(landbridge: &Path) -> CommandLine {
     let shown = landbridge.display().to_string();
-    let line =
-        CommandLine::program(&landbridge.with_file_name("faults"), &["--landbridge", &shown]);
-    let status = line.stream(root, |text| tally.add_fault_line(text))?;
-    if status.success() { Ok(()) } else { Err(line.failure(&status)) }
+    CommandLine::program(&landbridge.with_file_name("faults"), &["--landbridge", &shown])
+        .repeated_by("cargo xtask faults".to_owned())
 }
 
 /// Runs `cargo xtask faults` with `arguments` and prints the failure, if any.

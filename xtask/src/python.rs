@@ -8,9 +8,10 @@ use std::process::Command;
 use units::ByteCount;
 
 /// The Python packages that the Python tests need, without PyTorch.
-const TEST_PACKAGES: [&str; 8] = [
+const TEST_PACKAGES: [&str; 9] = [
     "maturin>=1.9,<2",
     "pytest",
+    "pytest-xdist",
     "numpy",
     "ml_dtypes",
     "jax",

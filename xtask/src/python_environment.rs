@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 /// The packages on which PyTorch and its tests depend, its own tests among them. Those of CUDA are
 /// left out: they take 4 GB, and the tests never call them.
-const TORCH_DEPENDENCIES: [&str; 15] = [
+const TORCH_DEPENDENCIES: [&str; 17] = [
     "expecttest",
     "filelock",
     "fsspec",
@@ -19,6 +19,8 @@ const TORCH_DEPENDENCIES: [&str; 15] = [
     "typing-extensions",
     "numpy",
     "pytest",
+    "pytest-xdist",
+    "execnet",
     "pluggy",
     "iniconfig",
     "packaging",
@@ -28,6 +30,9 @@ const TORCH_DEPENDENCIES: [&str; 15] = [
 /// Features with which all tests of the workspace build the core library: with the same ones, the
 /// wheel under test needs no second build of everything. They add what only simulations call.
 pub(crate) const TEST_FEATURES: &str = "hier-collectives/mutants,hier-collectives/testing";
+
+/// The options of pytest that run three files of tests at once, since most tests wait for processes.
+const PYTEST_AT_ONCE: [&str; 4] = ["-n", "3", "--dist", "loadfile"];
 
 /// A virtual environment under the target folder.
 pub(crate) struct PythonEnvironment<'a> {
@@ -124,8 +129,8 @@ impl<'a> PythonEnvironment<'a> {
         arguments: &[&str],
         tally: &mut Tally,
     ) -> Result<(), CommandFailure> {
-        let line =
-            self.program_command(&[&["python", "-m", "pytest", "-q", "-rsfE"], arguments].concat());
+        let pytest = ["python", "-m", "pytest", "-q", "-rsfE"];
+        let line = self.program_command(&[&pytest[..], &PYTEST_AT_ONCE, arguments].concat());
         let before = tally.passed;
         let status = line.stream(self.root, |line| tally.add_pytest_line(line))?;
         if !status.success() {

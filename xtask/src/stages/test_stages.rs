@@ -8,6 +8,7 @@ use crate::workspace::Workspace;
 use crate::{core_purity, faults, installed_programs, python, short_quickstart, simulate};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
 
 /// The stage that looks for the programs that the tests need.
 const TOOLS_STAGE: Stage = Stage {
@@ -161,10 +162,11 @@ const QUICKSTART_STAGE: Stage = Stage {
 const FAULTS_STAGE: Stage = Stage {
     name: "faults",
     purpose: "processes killed and stopped in mid-collective",
-    seconds: 105,
-    work: StageWork::InTurn(|workspace, tally| {
-        faults::check_faults(&workspace.root, &workspace.landbridge, tally)
-    }),
+    seconds: 130,
+    work: StageWork::Beside {
+        command: |workspace| Ok(faults::built_faults_command(&workspace.landbridge)),
+        count: Tally::add_fault_line,
+    },
 };
 /// The stage that builds the wheel, before stages that need no cargo.
 const WHEEL_STAGE: Stage = Stage {
@@ -232,7 +234,7 @@ fn all_stages(is_long: bool) -> Vec<Stage> {
         }
         false => &[SIMULATION_STAGE, PYTHON_STAGE_BESIDE, TESTS_STAGE],
     });
-    stages.extend([FUZZ_STAGE, CONFIGS_STAGE, QUICKSTART_STAGE, FAULTS_STAGE]);
+    stages.extend([FAULTS_STAGE, FUZZ_STAGE, CONFIGS_STAGE, QUICKSTART_STAGE]);
     stages
 }
 /// Stages of `cargo xtask check`: the fast ones of [`all_stages`], and the unit tests, which there
@@ -369,26 +371,49 @@ fn is_test_of_tests_stage(program: &TestProgram) -> bool {
     !is_simulation_test(program) && !["tidy", "fuzz"].contains(&&*program.package)
 }
 
+/// Test programs that run at once. Those of processes wait most of the time.
+const TEST_PROGRAMS_AT_ONCE: usize = 2;
+
 /// Runs those test programs that are `selected`, with `arguments` for the test runner, and counts
-/// their tests. All of them run, so that one report names every failure.
+/// their tests. All of them run, so that one report names every failure. The output of a program is
+/// shown when the program has ended.
 fn run_test_programs(
     workspace: &Workspace,
     tally: &mut Tally,
     arguments: &[&str],
     selected: fn(&TestProgram) -> bool,
 ) -> Result<(), CommandFailure> {
-    let mut failure = None;
-    for program in test_programs::list_test_programs(&workspace.root)? {
-        if selected(&program) {
-            println!("\n     Running {} of {}", program.target, program.package);
+    let mut programs = test_programs::list_test_programs(&workspace.root)?;
+    programs.retain(selected);
+    let waiting = Mutex::new(programs.iter());
+    let ended = Mutex::new((tally, None));
+    let run_waiting = || {
+        while let Some(program) = take_next(&waiting) {
             let line = program.command(arguments);
-            let status = line.stream(&workspace.root, |line| tally.add_test_line(line))?;
-            if !status.success() {
-                failure.get_or_insert(line.failure(&status));
-            }
+            let outcome = line.capture(&workspace.root);
+            let mut ended = ended.lock().expect("no thread panics with the counts");
+            let (tally, failure) = &mut *ended;
+            println!("\n     Ran {} of {}", program.target, program.package);
+            let failed = outcome.and_then(|(status, output)| {
+                println!("{output}");
+                output.lines().for_each(|line| tally.add_test_line(line));
+                if status.success() { Ok(()) } else { Err(line.failure(&status)) }
+            });
+            *failure = failure.take().or(failed.err());
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        (0..TEST_PROGRAMS_AT_ONCE).for_each(|_| drop(scope.spawn(run_waiting)));
+    });
+    let (_, failure) = ended.into_inner().expect("no thread panics with the counts");
     failure.map_or(Ok(()), Err)
+}
+
+/// Takes the next test program off those that wait.
+fn take_next<'a>(
+    waiting: &Mutex<impl Iterator<Item = &'a TestProgram>>,
+) -> Option<&'a TestProgram> {
+    waiting.lock().expect("no thread panics with the programs").next()
 }
 
 /// Builds the documentation of all packages; a warning is a failure.
