@@ -15,6 +15,7 @@
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod columns;
+mod drawing_terminal;
 mod input_file;
 mod line_queue;
 mod terminal_signals;
@@ -22,6 +23,7 @@ mod word_wrap;
 mod write_whole;
 
 pub use columns::{help_columns, output_columns};
+pub use drawing_terminal::is_drawing_terminal;
 pub use input_file::{open_input_file, read_input_file_up_to, read_input_text_up_to};
 pub use line_queue::{LineQueue, OwnFormat};
 pub use terminal_signals::{

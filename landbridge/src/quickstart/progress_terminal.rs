@@ -4,7 +4,7 @@
 //! terminal that takes nothing. Such a terminal misses frames.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
-use std::io::{self, IsTerminal};
+use std::io;
 use std::sync::{Mutex, PoisonError};
 use terminal_size::{Width, terminal_size_of};
 
@@ -15,9 +15,9 @@ const FRAMES_PER_SECOND: u8 = 20;
 /// 80 columns: the width of a progress bar where the terminal does not tell its own.
 const COLUMNS_DEFAULT: u16 = 80;
 
-/// Returns a progress bar over `length` steps; a hidden one where stderr is no terminal.
+/// Returns a progress bar over `length` steps; a hidden one where stderr draws nothing.
 pub(super) fn quickstart_progress_terminal(length: u64) -> ProgressBar {
-    let target = if io::stderr().is_terminal() {
+    let target = if stdio::is_drawing_terminal(&io::stderr()) {
         let terminal = Box::new(ProgressTerminal::default());
         ProgressDrawTarget::term_like_with_hz(terminal, FRAMES_PER_SECOND)
     } else {

@@ -2,6 +2,7 @@
 
 use crate::access::{SocketAccessError, group_account_label};
 use crate::limits::process_limits::ProcessLimitRemedy;
+use rustix::io::Errno;
 use std::io;
 use std::path::PathBuf;
 
@@ -62,6 +63,14 @@ fn socket_error_remedy(source: &io::Error) -> String {
             "; let `socket` name a path in a folder in which the gateway's user may make files"
                 .to_owned()
         }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound => {
+            "; let `socket` name a path in a folder, and remove the file or link that is in its place"
+                .to_owned()
+        }
+        // Stable Rust has no kind for a link that leads to itself.
+        _ if source.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+            "; remove the link that leads to itself, or choose another path for `socket`".to_owned()
+        }
         _ => ProcessLimitRemedy(source).to_string(),
     }
 }
@@ -69,13 +78,14 @@ fn socket_error_remedy(source: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::io::Errno;
 
     #[test]
     fn a_refused_socket_file_says_what_to_do() {
         for (errno, remedy) in [
             (Errno::ACCESS, "let `socket` name a path in a folder"),
             (Errno::ROFS, "let `socket` name a path in a folder"),
+            (Errno::NOTDIR, "remove the file or link that is in its place"),
+            (Errno::LOOP, "remove the link that leads to itself"),
             (Errno::MFILE, "descriptors"),
         ] {
             let text = socket_error_remedy(&errno.into());

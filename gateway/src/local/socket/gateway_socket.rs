@@ -151,11 +151,15 @@ fn make_gateway_socket_folder(spec: &GatewaySocketSpec) -> Result<(), ListenErro
         return Ok(());
     }
     let at_fault = |source| ListenError::File { path: folder.to_owned(), source };
+    let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
     if let Some(above) = folder.parent().filter(|above| !above.as_os_str().is_empty()) {
-        DirBuilder::new().recursive(true).mode(0o755).create(above).map_err(at_fault)?;
+        match DirBuilder::new().recursive(true).mode(0o755).create(above) {
+            Err(error) if is_there(&error) => check_gateway_socket_folder(above)?,
+            made => made.map_err(at_fault)?,
+        }
     }
     match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        Err(error) if is_there(&error) => return check_gateway_socket_folder(folder),
         made => made.map_err(at_fault)?,
     }
     if let Some(group) = spec.group {
@@ -163,6 +167,19 @@ fn make_gateway_socket_folder(spec: &GatewaySocketSpec) -> Result<(), ListenErro
     }
     let mode = Permissions::from_mode(spec.mode.of_folder());
     std::fs::set_permissions(folder, mode).map_err(at_fault)
+}
+
+/// Checks that the folder of a socket is one, and no file or link that leads nowhere.
+///
+/// # Errors
+/// [`ListenError::File`], with the folder as its path.
+fn check_gateway_socket_folder(folder: &Path) -> Result<(), ListenError> {
+    let refused = match std::fs::metadata(folder) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => Errno::NOTDIR.into(),
+        Err(source) => source,
+    };
+    Err(ListenError::File { path: folder.to_owned(), source: refused })
 }
 
 /// Makes `group` the group of a file or folder of this user, so that its members may use it.
@@ -265,6 +282,12 @@ fn new_gateway_stream_socket() -> rustix::io::Result<OwnedFd> {
 /// # Errors
 /// [`ListenError::Held`]: a gateway listens there. Any other: a start would fail with it.
 pub fn check_gateway_socket_path(path: &Path) -> Result<(), ListenError> {
+    let folder = trusted_socket_folder(path);
+    // A start makes a folder that is not there.
+    let is_missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
+    if !std::fs::symlink_metadata(folder).is_err_and(is_missing) {
+        check_gateway_socket_folder(folder)?;
+    }
     let lock = SocketLock::acquire_existing(path)?;
     let recorded = lock.as_ref().and_then(SocketLock::recorded_inode);
     judge_gateway_socket_file(path, recorded).map(|_| ())

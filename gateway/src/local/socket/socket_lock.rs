@@ -105,6 +105,14 @@ impl SocketLock {
                 }
                 Err(TryLockError::Error(source)) => return Err(at_fault(source)),
             }
+            if !is_socket_lock_record(&file).map_err(at_fault)? {
+                let by = format!(
+                    "{}, where its lock file would be, is a file of another program: remove it, or \
+                     choose another path",
+                    path.display()
+                );
+                return Err(ListenError::Taken { socket: socket.to_owned(), by });
+            }
             let lock = Self { file, path: path.clone() };
             // A holder that stopped may have removed the file after it was opened here.
             if lock.is_in_place() {
@@ -156,6 +164,18 @@ impl SocketLock {
 fn is_no_regular_socket_lock(error: &io::Error) -> bool {
     let found = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(found, Some(Errno::ISDIR | Errno::LOOP | Errno::NXIO))
+}
+
+/// Returns whether a file may be the lock file of a gateway: empty, as a new one is; zeros, as after a
+/// power failure; or a record.
+///
+/// # Errors
+/// The file cannot be read.
+fn is_socket_lock_record(mut file: &File) -> io::Result<bool> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.take(LOCK_FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes.iter().all(|byte| *byte == 0) || bytes.starts_with(b"pid "))
 }
 
 /// Returns the path of the lock file of a socket: that of the socket with `.lock` behind it.

@@ -273,3 +273,45 @@ async fn a_path_is_judged_as_a_start_would() {
         assert!(judged.starts_with("cannot listen at"), "{judged}");
     }
 }
+
+#[tokio::test]
+async fn a_folder_that_is_none_is_named_with_its_remedy() {
+    let (folder, _) = place();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("file"), "notes").expect("new");
+    std::os::unix::fs::symlink(at("loop"), at("loop")).expect("new");
+    std::os::unix::fs::symlink(at("nowhere"), at("dangling")).expect("new");
+    for (place, remedy) in [
+        ("file", "remove the file or link that is in its place"),
+        ("loop", "remove the link that leads to itself"),
+        ("dangling", "remove the file or link that is in its place"),
+        ("file/below", "remove the file or link that is in its place"),
+        ("loop/below", "remove the link that leads to itself"),
+    ] {
+        let path = at(place).join("east.sock");
+        let error = open(&path).err().expect("no folder").to_string();
+        let named = at(place.split('/').next().expect("a name"));
+        assert!(error.starts_with(&named.display().to_string()), "{place}: {error}");
+        assert!(error.contains(remedy) && !error.contains("lock"), "{place}: {error}");
+        let judged = check_gateway_socket_path(&path).expect_err("no folder").to_string();
+        assert!(judged.contains(remedy) && !judged.contains("lock"), "{place}: {judged}");
+    }
+    assert_eq!(std::fs::read_to_string(at("file")).expect("as before"), "notes");
+}
+
+#[tokio::test]
+async fn a_lock_file_of_another_program_stays() {
+    let (_folder, path) = place();
+    let lock = socket_lock_path(&path);
+    for text in ["hello", "12345\n", "\0notes"] {
+        std::fs::write(&lock, text).expect("new");
+        let error = open(&path).err().expect("taken").to_string();
+        assert!(error.contains("is a file of another program: remove it"), "{error}");
+        assert_eq!(check_gateway_socket_path(&path).expect_err("taken").to_string(), error);
+        assert_eq!(std::fs::read_to_string(&lock).expect("as before"), text);
+    }
+    for text in ["", "\0\0\0\0", "pid 7\ninode 8\n"] {
+        std::fs::write(&lock, text).expect("new");
+        drop(open(&path).unwrap_or_else(|error| panic!("{text:?}: {error}")));
+    }
+}

@@ -1,6 +1,7 @@
 //! `landbridge status --watch`: fetches the status each second and shows an overview.
 //!
-//! On a terminal the overview is drawn over the last one. Elsewhere each one is a block of its own.
+//! On a terminal that can move its cursor the overview is drawn over the last one. Elsewhere each one
+//! is a block of its own.
 
 use super::overview::describe_overview;
 use crate::cli::output::command_error::CommandError;
@@ -9,7 +10,6 @@ use gateway::host::current_thread_runtime;
 use gateway::observe::fetch_status::fetch_status_async;
 use gateway::observe::status::GatewayReport;
 use std::collections::VecDeque;
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::time::Duration;
 use terminal_size::{Height, Width, terminal_size};
@@ -95,23 +95,23 @@ fn keep_watched_report(reports: &mut VecDeque<GatewayReport>, report: GatewayRep
 
 /// The place where overviews are shown.
 struct WatchScreen {
-    is_terminal: bool,
+    is_drawn: bool,
     has_shown: bool,
 }
 
 impl WatchScreen {
     /// Makes the screen of stdout.
     fn new() -> Self {
-        Self { is_terminal: std::io::stdout().is_terminal(), has_shown: false }
+        Self { is_drawn: stdio::is_drawing_terminal(&std::io::stdout()), has_shown: false }
     }
 
-    /// Shows a text in place of the last one, or below it where stdout is no terminal.
+    /// Shows a text in place of the last one, or below it where stdout draws nothing.
     ///
     /// # Errors
     /// [`CommandError::Unwritten`]: the text was not written whole.
     fn show(&mut self, text: &str) -> Result<(), CommandError> {
         let is_first = !std::mem::replace(&mut self.has_shown, true);
-        if self.is_terminal {
+        if self.is_drawn {
             return print_verbatim(&watch_screen_text(text, is_first, terminal_size()));
         }
         print_verbatim(&if is_first { text.to_owned() } else { format!("\n{text}") })
