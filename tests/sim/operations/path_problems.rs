@@ -123,3 +123,36 @@ fn start_orders_within_20_s_need_no_warning() {
         assert_eq!(text.lines().find(warned), None, "{gap} s");
     }
 }
+
+/// A tunnel may come to carry less than QUIC needs, while probes and acknowledgements still pass.
+#[test]
+fn a_path_that_comes_to_carry_no_data_is_lost_and_named() {
+    for rtt in [Span::from_ms(2), Span::from_ms(80)] {
+        simulate(async {
+            let shape = Shape { rtt, ..four_lanes() };
+            let lab = Lab::start(&shape, 1).await;
+            let clients = lab.clients(32 << 20).await;
+            let case = Case::new(ReduceOp::Sum, Dtype::F32, 4 << 20, 7);
+            succeeds(&clients, 1, &case).await;
+            set_path_mtu(&lab, 576);
+            let begin = lab.host.now();
+            let mut operations = post_all(&clients, &case).await;
+            for outcome in outcomes(&mut operations).await {
+                let failure = outcome.expect_err("no data gets through");
+                assert_eq!(failure.code, FailureCode::RegionLost, "{rtt}: {failure}");
+            }
+            let took = lab.host.now().since(begin);
+            assert!(took < Span::from_secs(30), "{rtt}: heard after {took}");
+            lab.sleep(LASTING).await;
+            for gateway in [EAST, WEST] {
+                let status = lab.status(gateway).await;
+                assert!(!is_ready(&status.problems), "{rtt}: {status:?}");
+                let remedy = status.peers[0].remedy.clone().unwrap_or_default();
+                assert!(remedy.contains("an MTU below 1228"), "{rtt}: {status:?}");
+            }
+            set_path_mtu(&lab, 1500);
+            lab.sleep(CORRECTED).await;
+            succeeds(&clients, 2, &case).await;
+        });
+    }
+}

@@ -27,6 +27,9 @@ const PACED_WRITE_BYTES_MIN: f64 = 2400.0;
 /// 39 bytes of QUIC headers in a full packet, beside IP and UDP; see
 /// [`PACKET_OVERHEAD_BYTES`](hier_collectives::bound::PACKET_OVERHEAD_BYTES).
 const QUIC_HEADER_BYTES: u64 = 39;
+/// 1,000 bytes: packets of so many are full ones, as data has them. The shortest path of QUIC carries
+/// 1,200; those of acknowledgements, probes and small messages have a few hundred at most.
+pub(crate) const FULL_PACKET_BYTES_MIN: u64 = 1000;
 
 /// The counters of one path of a lane. A connection that moves to another path has new ones.
 #[derive(Default)]
@@ -35,6 +38,8 @@ pub(crate) struct LaneTelemetry {
     acked_packets: AtomicU64,
     /// Bytes of the packets acknowledged so far, QUIC's headers included.
     acked_bytes: AtomicU64,
+    /// Packets of at least [`FULL_PACKET_BYTES_MIN`] acknowledged so far.
+    acked_full_packets: AtomicU64,
     /// Bytes that a liveness probe may send beyond the congestion window.
     probe_allowance: AtomicU64,
     /// Bytes of UDP payload in a packet.
@@ -96,6 +101,9 @@ impl LaneTelemetry {
     pub fn note_ack(&self, bytes: u64, rtt_ns: u64) {
         add_to_telemetry_counter(&self.acked_packets, 1);
         add_to_telemetry_counter(&self.acked_bytes, bytes);
+        if bytes >= FULL_PACKET_BYTES_MIN {
+            add_to_telemetry_counter(&self.acked_full_packets, 1);
+        }
         let rtt_ns = rtt_ns.max(1);
         for min_rtt_ns in [&self.tuner_min_rtt_ns, &self.engine_min_rtt_ns] {
             let least = min_rtt_ns.load(Ordering::Relaxed);
@@ -113,6 +121,11 @@ impl LaneTelemetry {
     /// Returns the number of packets acknowledged on the path so far.
     pub fn acked_packets(&self) -> u64 {
         self.acked_packets.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of packets of at least [`FULL_PACKET_BYTES_MIN`] acknowledged so far.
+    pub fn acked_full_packets(&self) -> u64 {
+        self.acked_full_packets.load(Ordering::Relaxed)
     }
 
     /// Returns the least RTT since the last call by the tuner; `None` without an acknowledgement.

@@ -21,6 +21,8 @@
 //! - **Dead paths.** A lane that hears nothing while others to the same peer do is on a dead path. It
 //!   is closed long before QUIC would, so that its segments go over the others. Where it is the only
 //!   one, the dialler opens another as a witness (`wan/link/lane_number/`).
+//! - **Narrow paths.** A path may come to carry short packets only, so that probes and acknowledgements
+//!   pass and data does not ([`narrow_path`]). The lane is closed as after a silence of the peer.
 //! - **Lost peers.** QUIC waits for at least three PTOs, and after a pause of ten seconds on either side
 //!   a PTO is half a minute. Here a peer is lost when no datagram came from it for `idle_timeout`.
 //!   Where other links join all regions, the silent one is gone round after `detour_timeout`.
@@ -36,11 +38,14 @@
 //!             for > max(DEAD_PATH_ROUNDS x round, DEAD_PATH_SILENCE_MIN)
 //! ```
 
+mod narrow_path;
+
 use crate::host::Host;
 use crate::wan::congestion::lane_controller::lane_controller_telemetry;
 use crate::wan::congestion::lane_telemetry::LaneTelemetry;
 use crate::wan::congestion::lane_telemetry::telemetry_smoothed_rtt;
 use bytes::Bytes;
+use narrow_path::{FullPackets, NarrowPath};
 use quinn::{Connection, FrameStats};
 use std::future::Future;
 use std::pin::pin;
@@ -236,6 +241,7 @@ pub(super) async fn monitor_liveness(
     let mut keep_alive_at = next_liveness_tick(host.now());
     let mut silence = LaneLiveness::new(host.now(), peer);
     let (mut sent, mut path) = (LivenessFrames::default(), None);
+    let mut narrow_path = NarrowPath::default();
     let mut is_asked = false;
     loop {
         // Made before the look, so that no silence of another lane in between is missed.
@@ -244,7 +250,9 @@ pub(super) async fn monitor_liveness(
         let Some(telemetry) = lane_controller_telemetry(connection) else {
             return "the connection has no congestion controller of this gateway".to_owned();
         };
-        follow_liveness_path(&mut path, &telemetry);
+        if follow_liveness_path(&mut path, &telemetry) {
+            narrow_path = NarrowPath::default();
+        }
         let round = liveness_round(telemetry_smoothed_rtt(connection), rtt);
         let stats = connection.stats();
         let view = LivenessSample {
@@ -257,7 +265,8 @@ pub(super) async fn monitor_liveness(
         if view.in_flight && !silence.last.in_flight {
             discard_liveness_probes(connection);
         }
-        silence.look(&view, peer);
+        let passed = silence.look(&view, peer);
+        narrow_path.look(passed, FullPackets::new(telemetry.acked_full_packets(), &stats.path));
         telemetry.note_silence(silence.length());
         if silence.is_path_dead(round) {
             let alone = silence.alone;
@@ -266,6 +275,9 @@ pub(super) async fn monitor_liveness(
         if silence.mute.duration() >= peer.lost_after(rtt) {
             peer.note_silent_end(view.at);
             return format!("silent for {}", silence.mute);
+        }
+        if let Some(problem) = narrow_path.problem_after(peer.lost_after(rtt)) {
+            return problem;
         }
         let other_silent = peer.is_silent_within(round + round, view.at);
         let is_tick = view.at >= keep_alive_at;
@@ -303,15 +315,19 @@ fn discard_liveness_probes(connection: &Connection) {
 }
 
 /// Sets the path of a connection to `present`, and wakes the tasks that wait for events of the path
-/// before.
-fn follow_liveness_path(path: &mut Option<Arc<LaneTelemetry>>, present: &Arc<LaneTelemetry>) {
+/// before. Returns whether it is another one than before.
+fn follow_liveness_path(
+    path: &mut Option<Arc<LaneTelemetry>>,
+    present: &Arc<LaneTelemetry>,
+) -> bool {
     if path.as_ref().is_some_and(|known| Arc::ptr_eq(known, present)) {
-        return;
+        return false;
     }
     present.in_flight.resume_path();
     if let Some(left) = path.replace(Arc::clone(present)) {
         left.in_flight.abandon_path();
     }
+    true
 }
 
 /// Returns the next tick after `now`: a multiple of [`KEEP_ALIVE_INTERVAL`], equal for all lanes of
@@ -371,13 +387,14 @@ impl LaneLiveness {
     }
 
     /// Updates the silence of the lane from its counters. Time counts up to the planned look: while
-    /// this process was stopped, no peer was silent.
-    fn look(&mut self, view: &LivenessSample, peer: &PeerLiveness) {
+    /// this process was stopped, no peer was silent. Returns the time that counts.
+    fn look(&mut self, view: &LivenessSample, peer: &PeerLiveness) -> Span {
         let passed = view.at.since(self.last.at).min(self.planned);
         self.note_acks(passed, view, peer);
         self.note_time_alone(passed, peer);
         self.note_datagrams(passed, view.datagrams);
         self.last = *view;
+        passed
     }
 
     /// Adds `passed` to the time without an acknowledgement, or ends that time.
