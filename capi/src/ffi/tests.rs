@@ -1,7 +1,7 @@
 //! The header and these types agree, and arguments that cannot be used are errors.
 
-use super::connection_calls::{landbridge_close, landbridge_connect, landbridge_get_info};
-use super::group_calls::landbridge_split;
+use super::connection_calls::{landbridge_close, landbridge_connect};
+use super::group_calls::{landbridge_get_info, landbridge_split};
 use super::library_calls::landbridge_status_text;
 use super::library_calls::landbridge_version;
 use super::memory_calls::landbridge_alloc;
