@@ -17,6 +17,8 @@
 mod columns;
 mod input_file;
 mod line_queue;
+mod stderr;
+mod stdout_report;
 mod terminal_signals;
 mod word_wrap;
 mod write_whole;
@@ -24,6 +26,8 @@ mod write_whole;
 pub use columns::{help_columns, output_columns};
 pub use input_file::{open_input_file, read_input_file_up_to, read_input_text_up_to};
 pub use line_queue::{LineQueue, OwnFormat};
+pub use stderr::{flush_stderr, print_stderr_message, show_stderr_progress, stderr_queue};
+pub use stdout_report::{UnwrittenReport, write_stdout_report};
 pub use terminal_signals::{
     ExitOnTerminalSignal, allow_terminal_background_writes, forbid_terminal_background_writes,
     is_terminal_hangup_ignored, unblock_terminal_signals,

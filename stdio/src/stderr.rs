@@ -1,10 +1,11 @@
 //! The one queue of lines for standard error: log lines, messages and progress.
 
-use std::time::Duration;
-use std::sync::OnceLock;
-use std::io;
-use std::fmt::Display;
 use crate::line_queue::LineQueue;
+use crate::write_whole;
+use std::fmt::Display;
+use std::io;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 /// 500 ms: the longest wait for lines on standard error at the end of a command. Supervisors
 /// commonly kill a gateway 30 s after SIGTERM, 29 s of which it may need.

@@ -1,7 +1,8 @@
 //! A report on standard output, which is written whole or fails the command.
 
-use std::io;
+use crate::write_whole;
 use rustix::process::{Resource, getrlimit};
+use std::io;
 
 /// A report was not written, or only a part of it. The command has failed.
 #[derive(Debug, thiserror::Error)]

@@ -5,7 +5,7 @@
 //! memory of a gateway.
 
 use super::cgroup::{Cgroup, CgroupVersion, cgroups_of_process};
-use super::read_limit_text;
+use super::limit_text::read_limit_text;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::path::Path;

@@ -14,13 +14,7 @@
 
 mod cgroup;
 pub mod descriptor_limit;
+mod limit_text;
 pub mod memory_limits;
 pub mod process_limits;
 pub mod thread_limits;
-
-use std::path::Path;
-
-/// Returns the text of a file of the system; empty if it cannot be read.
-fn read_limit_text(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
-}

@@ -10,13 +10,14 @@ mod job_counters;
 mod job_gauges;
 mod job_metrics;
 mod labels;
+mod metric_description;
 mod metrics_page;
 mod network;
 mod process_metrics;
 mod registry;
 
-pub use exposition::{DescribedMetric, MetricDescription};
 pub use job_metrics::JobMetrics;
+pub use metric_description::{DescribedMetric, MetricDescription};
 pub use metrics_page::metrics_page;
 pub use network::{LaneMetrics, PeerMetrics, PeerPlace, RealGauge};
 pub use registry::MetricsRegistry;

@@ -6,15 +6,14 @@ use crate::access::read_credential_bytes;
 use ::ring::hmac;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::RootCertStore;
-use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
+use rustls::client::Resumption;
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The ALPN protocol of connections between gateways, which both ends must speak, with its version.
 pub const GATEWAY_ALPN: &[u8] = b"landbridge/1";
@@ -29,9 +28,9 @@ pub const ATTACH_ALPN: &[u8] = b"landbridge-attach/1";
 /// The certificate and key of a gateway, and the CA that it trusts. They were valid when loaded.
 #[derive(Debug)]
 pub struct Credentials {
-    chain: Vec<CertificateDer<'static>>,
+    pub(super) chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    roots: Arc<RootCertStore>,
+    pub(super) roots: Arc<RootCertStore>,
     expiry: CertificateExpiry,
     files: CredentialFiles,
 }
@@ -217,45 +216,10 @@ impl Credentials {
         Ok(config)
     }
 
-    /// Checks that a peer with the same CA would accept this gateway's own certificate now.
-    ///
-    /// # Errors
-    /// The reason why a peer would refuse it.
-    pub(super) fn check_own_certificate(&self) -> Result<(), rustls::Error> {
-        self.check_own_certificate_at(UnixTime::now())
-    }
-
-    /// Checks that the CA has signed this gateway's own certificate. Its own validity is not judged:
-    /// the check is for the time in it that is closest to now.
-    ///
-    /// # Errors
-    /// The reason why a peer would refuse it at that time.
-    pub(super) fn check_own_certificate_signature(&self) -> Result<(), rustls::Error> {
-        let now = UnixTime::now().as_secs();
-        let validity = self.chain.first().and_then(credential_validity);
-        let at = validity.map_or(now, |(from, until)| {
-            let [from, until] = [from, until].map(|time| u64::try_from(time).unwrap_or(0));
-            now.clamp(from, until.max(from))
-        });
-        self.check_own_certificate_at(UnixTime::since_unix_epoch(Duration::from_secs(at)))
-    }
-
-    /// Checks that a peer with the same CA would accept this gateway's own certificate at a time.
-    fn check_own_certificate_at(&self, time: UnixTime) -> Result<(), rustls::Error> {
-        let Some((own, between)) = self.chain.split_first() else {
-            return Err(rustls::Error::NoCertificatesPresented);
-        };
-        let verifier =
-            self.dialler_verifier().map_err(|error| rustls::Error::General(error.to_string()))?;
-        verifier.verify_client_cert(own, between, time)?;
-        // A gateway dials some peers and accepts others: its certificate is for both uses.
-        let algorithms = tls_cipher_provider(cpu_has_aes()).signature_verification_algorithms.all;
-        let own = ParsedCertificate::try_from(own)?;
-        verify_server_cert_signed_by_trust_anchor(&own, &self.roots, between, time, algorithms)
-    }
-
     /// Makes the verifier of dialling gateways' certificates, which must be of the CA.
-    fn dialler_verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+    pub(super) fn dialler_verifier(
+        &self,
+    ) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
         let (roots, provider) = (Arc::clone(&self.roots), tls_cipher_provider(cpu_has_aes()));
         WebPkiClientVerifier::builder_with_provider(roots, provider).build()
     }
@@ -382,7 +346,7 @@ fn credential_expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
 
 /// Returns when the validity of a certificate begins and ends, in seconds since 1970; `None` if it
 /// cannot be read.
-fn credential_validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
+pub(super) fn credential_validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let validity = parsed.validity();
     Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
