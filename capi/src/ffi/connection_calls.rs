@@ -4,8 +4,7 @@ use super::arguments::{
     deadline_argument, group_argument, number_argument, path_argument, sized_argument,
     text_argument, timeout_argument, write_output_argument,
 };
-use super::report::ErrorReport;
-use super::report::report;
+use super::report::{ErrorReport, report};
 use super::types::ConnectOptions;
 use crate::attached_group::AttachedGroup;
 use crate::call_error::CallError;

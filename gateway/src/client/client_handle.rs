@@ -1,7 +1,6 @@
 //! The client of one attached rank.
 
-use super::arena_buffer::ArenaBuffer;
-use super::arena_buffer::ArenaFull;
+use super::arena_buffer::{ArenaBuffer, ArenaFull};
 use super::collective_spec::{CollectiveSpec, PostError};
 use super::connection::ClientConnection;
 use super::operation::Operation;

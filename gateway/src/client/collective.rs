@@ -1,4 +1,9 @@
 //! Posting collectives.
+//!
+//! In collectives on blocks each rank has, or gets, a part of the whole. A tensor of such a collective
+//! has slots of different lengths: [`Client::allocate_slots`]. In an all-gather of blocks of `n` elements
+//! over `w` ranks the contribution has `n` and the result `n x w`; in a reduce-scatter it is the other
+//! way round. Blocks stand in rank order.
 
 use super::arena_buffer::ArenaFull;
 use super::client_handle::Client;

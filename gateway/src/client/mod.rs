@@ -43,8 +43,7 @@ mod send_receive;
 mod store;
 mod tensor;
 
-pub use arena_buffer::ArenaBuffer;
-pub use arena_buffer::ArenaFull;
+pub use arena_buffer::{ArenaBuffer, ArenaFull};
 pub use attach::{
     AttachEpochTimeout, AttachError, AttachOptions, AttachTlsGateway, GATEWAY_TIMEOUT,
     GatewayAddress, NoTlsAddress, TlsAddress,

@@ -11,6 +11,7 @@
 //! | [`process_limits`] | stack and file sizes, at the start of a command |
 //! | [`thread_limits`] | threads, each started by [`thread_limits::spawn_thread_within_limits`] |
 //! | `cgroup` | the cgroups of this process, which the others read |
+//! | `limit_text` | the texts of the system's files |
 
 mod cgroup;
 pub mod descriptor_limit;

@@ -5,9 +5,8 @@
 
 use super::connect::packet_headers::packet_headers_bytes;
 use crate::events::ConnectionId;
-use crate::wan::congestion::SharedLaneView;
-use crate::wan::congestion::lane_controller;
 use crate::wan::congestion::lane_telemetry::TelemetryThreadTime;
+use crate::wan::congestion::{SharedLaneView, lane_controller};
 use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PROTOCOL_VIOLATION_CODE};
 use crate::wan::link::link_message::{LINK_GROUP, LinkMessage};
 use crate::wan::link::link_traffic::LinkTraffic;

@@ -1,6 +1,6 @@
-//! The peers to which a gateway of a region file has lanes.
+//! A peer to which a gateway of a region file has lanes.
 //!
-//! The doctor and `landbridge ports` read them; the daemon makes the same links
+//! The doctor and `landbridge ports` read it; the daemon makes the same links
 //! (`daemon/link_setup.rs`).
 
 use crate::wan::connect::lane_addresses::LaneAddresses;

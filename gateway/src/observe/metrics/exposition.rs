@@ -1,4 +1,4 @@
-//! Descriptions of metrics, and the exposition that has a description for each.
+//! The exposition of all metrics, which has a description for each.
 //!
 //! A metric enters the [`MetricsExposition`] with its description only, so that the text for
 //! scrapers and the page in docs cannot differ.

@@ -1,4 +1,6 @@
-//! The path of a lane, as configured and limited.
+//! The path of a lane, as configured and limited, and the windows that it gives the lane.
+//!
+//! `lane_windows.rs` has the formulas.
 
 use super::delivery_rate::{DeliveryRate, WINDOW_GAIN};
 use super::lane_windows::{

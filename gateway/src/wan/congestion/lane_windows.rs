@@ -1,4 +1,5 @@
-//! The windows of a lane, from its link, its delivery rate and its min RTT.
+//! The windows of a lane, which `LanePath::windows` computes from its link, its delivery rate and
+//! its min RTT.
 //!
 //! Formulas, in bytes, with `rate` and `loss` of the lane's [`DeliveryRate`], `rtt` its min RTT:
 //!

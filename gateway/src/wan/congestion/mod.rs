@@ -24,7 +24,7 @@
 //!                     -> rate, gain, pace, ECN fraction, loss
 //!   min RTT      -> MinRtt::end_round (min_rtt.rs)                                     LOOP 2: min RTT
 //!                     -> min RTT, draining
-//!   LanePath::windows (lane_windows.rs)
+//!   LanePath::windows (lane_path.rs)
 //!     congestion window = max(rate x (gain x min RTT + slack), 256 KiB)
 //!                         x ECN fraction x (0.75 while draining)
 //!

@@ -8,7 +8,7 @@
 //! | `handshake.rs` | hellos: both ends prove who they are |
 //! | `control_stream.rs` | framed control messages |
 //! | `liveness/` | keep-alives; probes on silence; closes dead paths |
-//! | `quic_config.rs`, `packet_size.rs` | settings of QUIC and packets |
+//! | `quic_config.rs`, `packet_size.rs`, `packet_headers.rs` | settings of QUIC and packets |
 //! | `packet_gathering/` | the UDP socket of a lane, which hands packets to the system in few calls |
 //! | `lane_addresses.rs`, `tls/` | addresses of lanes; mutual TLS |
 //! | `path_probe/` | finds shut ports and narrow paths; measures a path for `landbridge doctor` |

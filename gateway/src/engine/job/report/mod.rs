@@ -198,7 +198,7 @@ impl Job {
     }
 
     /// Updates the job's gauges, and logs a costly straggler and a wait that is long.
-    pub fn update_gauges(&mut self, now: TimeNs) {
+    pub fn report_gauges(&mut self, now: TimeNs) {
         let status = self.current_world().status();
         if status.plan.is_none() {
             self.metrics.epoch.set(0);
