@@ -16,6 +16,7 @@ mod byte_count;
 mod decimal;
 mod fraction;
 mod quantity;
+mod span;
 mod time;
 
 pub use bit_rate::BitRate;
@@ -23,4 +24,5 @@ pub use byte_count::ByteCount;
 pub use decimal::{rounded_decimal, rounded_decimal_percent};
 pub use fraction::Fraction;
 pub use quantity::QuantityError;
-pub use time::{Span, TimeNs};
+pub use span::Span;
+pub use time::TimeNs;

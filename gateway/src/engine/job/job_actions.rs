@@ -22,7 +22,7 @@ impl Job {
         while let Some(id) = self.touched.pop_first() {
             while self.perform_next_action(id, shared) {}
             self.free_group_if_left(id, shared.host.now());
-            self.free_part_if_over(id);
+            self.free_term_world_if_over(id);
             self.note_deadline(id);
         }
         self.perform_store_actions(shared);

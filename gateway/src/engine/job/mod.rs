@@ -4,8 +4,8 @@
 //! The job itself is the group of all its ranks; `groups` has those that ranks make at run time. The
 //! event loop hands a job its events, and then lets it perform the actions of sessions and store
 //! (`job_actions`). `report` logs and counts what happens, `work_totals` sums what the job has done,
-//! `awaited_epoch` knows which ranks have to hear what their job waits for, and `job_terms` has the
-//! ranks that the job goes on with when regions are lost.
+//! `awaited_epoch` knows which ranks have to hear what their job waits for, `job_terms` has the ranks
+//! that the job goes on with when regions are lost, and `worlds` the sessions over them.
 
 mod awaited_epoch;
 mod counted_groups;
@@ -17,6 +17,7 @@ mod groups;
 mod job_actions;
 pub(super) mod job_terms;
 pub(super) mod report;
+mod worlds;
 
 use super::attached_ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
