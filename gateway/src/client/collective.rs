@@ -7,7 +7,7 @@
 
 use super::arena_buffer::ArenaFull;
 use super::client_handle::Client;
-use super::collective_spec::{CollectiveSpec, PostError};
+use super::collective_spec::{CollectiveSpec, PostError, collective_spec_of_blocks};
 use super::connection::group_state::OperationReceivers;
 use super::connection::lost_client_connection_failure;
 use super::operation::Operation;
@@ -247,9 +247,4 @@ impl Client {
     pub async fn all_to_all(&self, tensor: Tensor, counts: Counts) -> Result<Operation, PostError> {
         self.post_with_counts(tensor, collective_spec_of_blocks(Pattern::AllToAll), counts).await
     }
-}
-
-/// Returns the parameters of an operation that moves blocks and reduces nothing.
-fn collective_spec_of_blocks(pattern: Pattern) -> CollectiveSpec {
-    CollectiveSpec::new(pattern, ReduceOp::Sum)
 }

@@ -38,3 +38,8 @@ impl CollectiveSpec {
         Self { pattern, op, weight: 1.0, timeout: DEFAULT_TIMEOUT }
     }
 }
+
+/// Returns the parameters of an operation that moves blocks and reduces nothing.
+pub(super) fn collective_spec_of_blocks(pattern: Pattern) -> CollectiveSpec {
+    CollectiveSpec::new(pattern, ReduceOp::Sum)
+}

@@ -1,7 +1,7 @@
 //! Calls that post commits and collectives. Arguments stand in the order of NCCL.
 
 use super::finish_posting_call;
-use super::post_arguments::{PostArguments, PostElements};
+use super::post_arguments::{PostArgumentElements, PostArguments};
 use crate::attached_group::AttachedGroup;
 use crate::ffi::arguments::{
     call_options_argument, dtype_argument, group_argument, reduction_argument,
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn landbridge_all_reduce(
     let call = || {
         let dtype = dtype_argument(dtype_code)?;
         let op = reduction_argument(op_code, dtype)?;
-        let elements = PostElements::Whole(count);
+        let elements = PostArgumentElements::Whole(count);
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn landbridge_reduce(
     let call = || {
         let dtype = dtype_argument(dtype_code)?;
         let op = reduction_argument(op_code, dtype)?;
-        let elements = PostElements::Whole(count);
+        let elements = PostArgumentElements::Whole(count);
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn landbridge_broadcast(
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = PostElements::Whole(count);
+        let elements = PostArgumentElements::Whole(count);
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn landbridge_barrier(
     let call = || {
         let (contribution, result, count) = (ptr::null(), ptr::null_mut(), 0);
         let (dtype, op) = (Dtype::U8, ReduceOp::Sum);
-        let elements = PostElements::Whole(count);
+        let elements = PostArgumentElements::Whole(count);
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -167,7 +167,7 @@ pub unsafe extern "C" fn landbridge_all_gather(
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = PostElements::Blocks { own: count, each: counts };
+        let elements = PostArgumentElements::Blocks { own: count, each: counts };
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn landbridge_reduce_scatter(
     let call = || {
         let dtype = dtype_argument(dtype_code)?;
         let op = reduction_argument(op_code, dtype)?;
-        let elements = PostElements::Blocks { own: count, each: counts };
+        let elements = PostArgumentElements::Blocks { own: count, each: counts };
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn landbridge_gather(
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = PostElements::Blocks { own: count, each: counts };
+        let elements = PostArgumentElements::Blocks { own: count, each: counts };
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn landbridge_scatter(
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = PostElements::Blocks { own: count, each: counts };
+        let elements = PostArgumentElements::Blocks { own: count, each: counts };
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn landbridge_all_to_all(
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = PostElements::Blocks { own: count, each: ptr::null() };
+        let elements = PostArgumentElements::Blocks { own: count, each: ptr::null() };
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -310,7 +310,7 @@ pub unsafe extern "C" fn landbridge_all_to_all_v(
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = PostElements::Pairs { to: send_counts, from: receive_counts };
+        let elements = PostArgumentElements::Pairs { to: send_counts, from: receive_counts };
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.

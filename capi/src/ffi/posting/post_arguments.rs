@@ -22,7 +22,7 @@ use std::ffi::c_void;
 pub(crate) struct PostArguments {
     pub contribution: *const c_void,
     pub result: *mut c_void,
-    pub elements: PostElements,
+    pub elements: PostArgumentElements,
     pub dtype: Dtype,
     pub op: ReduceOp,
     pub group: *mut AttachedGroup,
@@ -32,7 +32,7 @@ pub(crate) struct PostArguments {
 
 /// Numbers of elements of a collective, as the caller gave them.
 #[derive(Clone, Copy)]
-pub(crate) enum PostElements {
+pub(crate) enum PostArgumentElements {
     /// Those of the whole buffer.
     Whole(usize),
     /// Those of blocks.
@@ -51,7 +51,7 @@ pub(crate) enum PostElements {
     },
 }
 
-impl PostElements {
+impl PostArgumentElements {
     /// Returns the elements that all ranks agree on, and the counts that this rank posts.
     ///
     /// # Errors
