@@ -113,7 +113,7 @@ impl Client {
         self.connection.lock_state().group_mut(self.group.number).is_epoch_agreed()
     }
 
-    /// Starts a collective on the contribution of `tensor`; waits while [`POSTS_MAX`] collectives
+    /// Starts a collective on the contribution of `tensor`; waits while `POSTS_MAX` collectives
     /// of this rank are under way.
     ///
     /// Several collectives may be under way at once; all ranks must post them in the same order.

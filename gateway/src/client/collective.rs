@@ -23,7 +23,7 @@ use hier_collectives::sequence::SendSeries;
 use units::Span;
 
 impl Client {
-    /// Starts an all-reduce with weight 1 and [`DEFAULT_TIMEOUT`].
+    /// Starts an all-reduce with weight 1 and [`DEFAULT_TIMEOUT`](super::DEFAULT_TIMEOUT).
     ///
     /// # Errors
     /// The errors of [`Client::post`].
@@ -69,7 +69,8 @@ impl Client {
         self.post(tensor, CollectiveSpec::new(Pattern::Broadcast { from }, ReduceOp::Sum)).await
     }
 
-    /// Waits until every rank has reached its own barrier, at most [`DEFAULT_TIMEOUT`].
+    /// Waits until every rank has reached its own barrier, at most
+    /// [`DEFAULT_TIMEOUT`](super::DEFAULT_TIMEOUT).
     ///
     /// # Errors
     /// The failure of the barrier, also when the arena has no room for two empty slots.

@@ -30,7 +30,8 @@ pub enum AttachError {
     /// token was sent to another program than a gateway of the CA.
     #[error("no trust: {0}")]
     Untrusted(String),
-    /// The gateway refused the rank, for good or until [`AttachOptions::gateway_timeout`](super::AttachOptions::gateway_timeout).
+    /// The gateway refused the rank, for good or until
+    /// [`AttachOptions::gateway_timeout`](super::AttachOptions::gateway_timeout).
     #[error("the gateway refused: {0}")]
     Refused(Refusal),
     /// The gateway closed the connection before the first epoch.

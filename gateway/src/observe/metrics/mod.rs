@@ -2,7 +2,7 @@
 //!
 //! The engine, the lanes and the link control count; the HTTP server reads. A handle is an
 //! atomic: take it once, then count with it. Each metric is registered with its description, from
-//! which [`metrics_page`] makes docs/operations/metrics.md.
+//! which [`metrics_page()`] makes docs/operations/metrics.md.
 
 mod bounded_label;
 mod exposition;

@@ -1,7 +1,7 @@
 //! The windows of a lane, which `LanePath::windows` computes from its link, its delivery rate and
 //! its min RTT.
 //!
-//! Formulas, in bytes, with `rate` and `loss` of the lane's [`DeliveryRate`], `rtt` its min RTT:
+//! Formulas, in bytes, with `rate` and `loss` of the lane's `DeliveryRate`, `rtt` its min RTT:
 //!
 //! ```text
 //! slack          = clamp(WINDOW_SLACK_ROUNDS x rtt, WINDOW_SLACK_MIN, WINDOW_SLACK_MAX)
