@@ -11,10 +11,18 @@
 //! binary, so that two of them can be compared. [`rounded_decimal_percent`] and [`rounded_decimal`] do so for
 //! measured fractions and ratios, which may exceed 1 or be below 0.
 
+mod bit_rate;
+mod byte_count;
 mod decimal;
+mod fraction;
 mod quantity;
+mod span;
 mod time;
 
+pub use bit_rate::BitRate;
+pub use byte_count::ByteCount;
 pub use decimal::{rounded_decimal, rounded_decimal_percent};
-pub use quantity::{BitRate, ByteCount, Fraction, QuantityError};
-pub use time::{Span, TimeNs};
+pub use fraction::Fraction;
+pub use quantity::QuantityError;
+pub use span::Span;
+pub use time::TimeNs;

@@ -1,12 +1,11 @@
-//! Calls that make, ask, use and close groups.
+//! Calls that attach a rank, attach it again, and close groups.
 
 use super::arguments::{
     deadline_argument, group_argument, number_argument, path_argument, sized_argument,
     text_argument, timeout_argument, write_output_argument,
 };
-use super::report::ErrorReport;
-use super::report::report;
-use super::types::{ConnectOptions, Info};
+use super::report::{ErrorReport, report};
+use super::types::ConnectOptions;
 use crate::attached_group::AttachedGroup;
 use crate::call_error::CallError;
 use crate::connect_settings::{ConnectSettings, GatewayChoice, RankChoice, TokenSource};
@@ -109,38 +108,6 @@ unsafe fn read_connection_call_options(
         _ => return Err(CallError::invalid("accepted: either `config` or `socket`")),
     };
     ConnectSettings::resolve(&choice, options.arena_bytes, timeout_argument(options.timeout_s)?)
-}
-
-/// Writes rank, size, epoch, last committed step and present status of a group to `info`.
-///
-/// # Safety
-/// Pointers are NULL, or lead to what the header says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn landbridge_get_info(
-    group: *const AttachedGroup,
-    info: *mut Info,
-    error: *mut ErrorReport,
-) -> c_int {
-    let call = || {
-        // SAFETY: the caller's promise.
-        let group = unsafe { group_argument(group) }?;
-        // SAFETY: as above.
-        let struct_bytes = unsafe { sized_argument(info.cast_const(), "info") }?.struct_bytes;
-        let found = group.info();
-        let written = Info {
-            struct_bytes,
-            rank: found.rank,
-            size: found.size,
-            epoch: found.epoch,
-            committed_step: found.committed.unwrap_or_default(),
-            has_committed_step: i32::from(found.committed.is_some()),
-            state: found.state as c_int,
-        };
-        // SAFETY: as above.
-        unsafe { write_output_argument(info, written, "info") }
-    };
-    // SAFETY: as above.
-    unsafe { report(error, call) }
 }
 
 /// Detaches a rank, and frees its group.

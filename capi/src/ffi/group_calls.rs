@@ -1,10 +1,11 @@
-//! Calls that make groups of the ranks of another one.
+//! Calls that make groups of the ranks of another one, and tell about a group.
 
 use super::arguments::{
-    check_pointer_argument, group_argument, number_argument, timeout_argument,
+    check_pointer_argument, group_argument, number_argument, sized_argument, timeout_argument,
     write_output_argument,
 };
 use super::report::{ErrorReport, report};
+use super::types::Info;
 use crate::attached_group::AttachedGroup;
 use crate::call_error::CallError;
 use std::ffi::{c_double, c_int};
@@ -142,4 +143,36 @@ unsafe fn group_call_ranks_argument(
     check_pointer_argument(list, "ranks")?;
     // SAFETY: the caller's promise, and the check above.
     Ok(unsafe { std::slice::from_raw_parts(list, count) }.to_vec())
+}
+
+/// Writes rank, size, epoch, last committed step and present status of a group to `info`.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_get_info(
+    group: *const AttachedGroup,
+    info: *mut Info,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        // SAFETY: the caller's promise.
+        let group = unsafe { group_argument(group) }?;
+        // SAFETY: as above.
+        let struct_bytes = unsafe { sized_argument(info.cast_const(), "info") }?.struct_bytes;
+        let found = group.info();
+        let written = Info {
+            struct_bytes,
+            rank: found.rank,
+            size: found.size,
+            epoch: found.epoch,
+            committed_step: found.committed.unwrap_or_default(),
+            has_committed_step: i32::from(found.committed.is_some()),
+            state: found.state as c_int,
+        };
+        // SAFETY: as above.
+        unsafe { write_output_argument(info, written, "info") }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
 }

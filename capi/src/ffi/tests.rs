@@ -1,16 +1,13 @@
 //! The header and these types agree, and arguments that cannot be used are errors.
 
-use super::connection_calls::{landbridge_close, landbridge_connect, landbridge_get_info};
-use super::group_calls::landbridge_split;
-use super::library_calls::landbridge_status_text;
-use super::library_calls::landbridge_version;
+use super::connection_calls::{landbridge_close, landbridge_connect};
+use super::group_calls::{landbridge_get_info, landbridge_split};
+use super::library_calls::{landbridge_status_text, landbridge_version};
 use super::memory_calls::landbridge_alloc;
 use super::operation_calls::{landbridge_operation_free, landbridge_test, landbridge_wait};
 use super::posting::collective_calls::{landbridge_all_reduce, landbridge_barrier};
 use super::posting::send_calls::landbridge_receive;
-use super::report::ERROR_TEXT_BYTES;
-use super::report::ErrorReport;
-use super::report::report;
+use super::report::{ERROR_TEXT_BYTES, ErrorReport, report};
 use super::store_calls::key_value_calls::landbridge_store_num_keys;
 use super::store_calls::returned_value_calls::{
     landbridge_store_value, landbridge_store_values_count, landbridge_store_values_free,

@@ -12,22 +12,22 @@ const SECRET_BYTES_MAX: u64 = 1 << 20;
 /// # Errors
 /// The file cannot be read, is longer than 1 MiB, or is a folder, a device or a pipe.
 pub fn read_credential_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    check_regular_credential(path)?;
+    check_credential_bytes_regular(path)?;
     read_input_file_up_to(path, SECRET_BYTES_MAX)
 }
 
 /// Checks that a path leads to a regular file, without opening it: a pipe would wait for a writer.
-pub(super) fn check_regular_credential(path: &Path) -> io::Result<()> {
+pub(super) fn check_credential_bytes_regular(path: &Path) -> io::Result<()> {
     let found = std::fs::metadata(path)?;
     if found.is_file() {
         Ok(())
     } else {
-        Err(irregular_credential("not a regular file".to_owned()))
+        Err(irregular_credential_bytes("not a regular file".to_owned()))
     }
 }
 
 /// Makes the error of a file that is no regular one; `why` is its text.
-fn irregular_credential(why: String) -> io::Error {
+fn irregular_credential_bytes(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 

@@ -1,7 +1,7 @@
 //! The judge of files that hold a secret: a gateway's key, a job's token.
 
 use super::account::{own_user_account, user_account_label};
-use super::credential_bytes::check_regular_credential;
+use super::credential_bytes::check_credential_bytes_regular;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -63,7 +63,7 @@ pub enum SecretFileError {
 /// # Errors
 /// [`SecretFileError`] says what to do.
 pub fn check_secret_file(path: &Path, shared: Option<u32>) -> Result<SecretFile, SecretFileError> {
-    let opened = check_regular_credential(path)
+    let opened = check_credential_bytes_regular(path)
         .and_then(|()| std::fs::File::open(path))
         .and_then(|file| file.metadata());
     let metadata =

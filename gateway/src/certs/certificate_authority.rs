@@ -1,53 +1,18 @@
 //! The CA of a deployment, and the certificates that it signs.
 
+use super::certificate_validity::CertificateValidity;
 use super::error::CertsError;
 use crate::access::read_credential_bytes;
 use crate::host::{Host as _, RealHost};
+use crate::local::token_file::make_token_file_text;
 use crate::wan::connect::tls::gateway_identity_dns_name;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _,
 };
-use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
-use time::{Duration, OffsetDateTime};
 use x509_parser::pem::parse_x509_pem;
-
-/// The period in which a certificate is valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CertificateValidity {
-    not_before: OffsetDateTime,
-    not_after: OffsetDateTime,
-}
-
-impl CertificateValidity {
-    /// Returns a period from one hour ago, for hosts whose clocks differ, until `days` days from
-    /// now.
-    pub fn days(days: u32) -> Self {
-        let now = OffsetDateTime::now_utc();
-        Self { not_before: now - CLOCK_SKEW, not_after: now + Duration::days(days.into()) }
-    }
-
-    /// Returns a period from one hour ago until `seconds` seconds from now, for tests of a gateway
-    /// whose certificate expires while it runs.
-    pub fn seconds(seconds: u32) -> Self {
-        let now = OffsetDateTime::now_utc();
-        Self { not_before: now - CLOCK_SKEW, not_after: now + Duration::seconds(seconds.into()) }
-    }
-
-    /// Returns a period that begins tomorrow, for tests that such a certificate is refused.
-    pub fn not_yet() -> Self {
-        let now = OffsetDateTime::now_utc();
-        Self { not_before: now + Duration::days(1), not_after: now + Duration::days(2) }
-    }
-
-    /// Returns a period that ended an hour ago, for tests that such a certificate is refused.
-    pub fn expired() -> Self {
-        let now = OffsetDateTime::now_utc();
-        Self { not_before: now - Duration::days(2), not_after: now - CLOCK_SKEW }
-    }
-}
 
 /// The CA of one deployment, which signs the certificates that its gateways trust.
 pub struct CertificateAuthority {
@@ -162,14 +127,6 @@ fn generate_authority_key_pair() -> Result<KeyPair, rcgen::Error> {
     KeyPair::try_from(der)
 }
 
-/// Returns a random secret of 32 bytes as 64 hexadecimal digits.
-pub(super) fn make_token_file_text() -> String {
-    RealHost.random_bytes().iter().fold(String::new(), |mut text, byte| {
-        write!(text, "{byte:02x}").expect("a string takes every write");
-        text
-    })
-}
-
 /// Reads the text of a certificate file or key file.
 fn read_authority_pem_file(file: &Path) -> Result<String, CertsError> {
     let text = read_credential_bytes(file).and_then(|bytes| {
@@ -184,10 +141,6 @@ fn set_authority_validity(params: &mut CertificateParams, validity: CertificateV
     params.not_before = validity.not_before;
     params.not_after = validity.not_after;
 }
-
-/// 1 h: certificates are valid from one hour before their issue. Hosts whose clocks differ by less
-/// than an hour accept a new certificate at once.
-const CLOCK_SKEW: Duration = Duration::hours(1);
 
 /// 3,650 days: validity of the CA's certificate. Gateways' certificates expire earlier, so that
 /// renewing those certificates changes no other file.

@@ -1,9 +1,9 @@
 //! The files of a deployment: a CA, a certificate for each gateway, a token for each job.
 
-use super::certificate_authority::{
-    CertificateAuthority, CertificateValidity, make_token_file_text,
-};
+use super::certificate_authority::CertificateAuthority;
+use super::certificate_validity::CertificateValidity;
 use super::error::CertsError;
+use crate::local::token_file::make_token_file_text;
 use crate::wan::connect::tls::credentials_file_expiry;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeSet;

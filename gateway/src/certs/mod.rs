@@ -5,11 +5,13 @@
 
 mod certificate_authority;
 mod certificate_files;
+mod certificate_validity;
 mod error;
 
 #[cfg(test)]
 mod tests;
 
-pub use certificate_authority::{CertificateAuthority, CertificateValidity, IssuedCertificate};
+pub use certificate_authority::{CertificateAuthority, IssuedCertificate};
 pub use certificate_files::{CertificateOptions, FileOutcome, make_certificate_files};
+pub use certificate_validity::CertificateValidity;
 pub use error::CertsError;

@@ -2,7 +2,7 @@
 
 use super::arena_buffer::ArenaFull;
 use super::client_handle::Client;
-use super::collective::CollectiveSpec;
+use super::collective_spec::CollectiveSpec;
 use hier_collectives::batch::{BatchError, BatchSplit};
 use hier_collectives::descriptor::{Pattern, ReduceOp};
 use hier_collectives::post::Failure;

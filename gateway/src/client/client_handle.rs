@@ -1,12 +1,14 @@
 //! The client of one attached rank.
 
-use super::arena_buffer::ArenaBuffer;
-use super::arena_buffer::ArenaFull;
+use super::arena_buffer::{ArenaBuffer, ArenaFull};
+use super::collective_spec::{CollectiveSpec, PostError};
 use super::connection::ClientConnection;
+use super::operation::Operation;
 use super::tensor::Tensor;
 use crate::client::connection::group_handle::GroupHandle;
-use hier_collectives::descriptor::{Dtype, SlotElements};
+use hier_collectives::descriptor::{Counts, Dtype, SlotElements};
 use hier_collectives::ids::{Epoch, RankId};
+use hier_collectives::post::Failure;
 use std::sync::Arc;
 
 /// An attached rank in one group: in the job itself, or in a group that [`Client::new_group`] made.
@@ -109,6 +111,58 @@ impl Client {
     /// goes on, as far as this client knows.
     pub fn is_epoch_agreed(&self) -> bool {
         self.connection.lock_state().group_mut(self.group.number).is_epoch_agreed()
+    }
+
+    /// Starts a collective on the contribution of `tensor`; waits while `POSTS_MAX` collectives
+    /// of this rank are under way.
+    ///
+    /// Several collectives may be under way at once; all ranks must post them in the same order.
+    /// A call that is dropped before it returns has either posted the collective or not.
+    ///
+    /// # Errors
+    /// [`PostError`] when the connection has ended, or the epoch has to which this rank agreed by
+    /// [`Client::agree_to_epoch`]. If ranks disagreed and no collective of this rank failed for it,
+    /// its next post returns that failure, once. The tensor comes back, and its contribution is
+    /// intact. Every other error is the result of [`Operation::ready`].
+    pub async fn post(&self, tensor: Tensor, spec: CollectiveSpec) -> Result<Operation, PostError> {
+        self.post_with_counts(tensor, spec, Counts::Even).await
+    }
+
+    /// Starts a collective as [`Client::post`] does, with these numbers of elements of its blocks.
+    ///
+    /// # Errors
+    /// The errors of [`Client::post`]. Counts that do not fit the tensor or the job fail the
+    /// operation on all ranks.
+    pub async fn post_with_counts(
+        &self,
+        tensor: Tensor,
+        spec: CollectiveSpec,
+        counts: Counts,
+    ) -> Result<Operation, PostError> {
+        self.post_collective_in_series(tensor, spec, counts, None).await
+    }
+
+    /// Returns the number in the job of a rank of this group; `None` if there is no such rank.
+    pub fn rank_in_job(&self, rank: RankId) -> Option<RankId> {
+        self.rank_number(rank.0)
+    }
+
+    /// Waits until the first epoch of the group has begun, as its posts need one.
+    pub(super) async fn wait_for_epoch(&self) -> Result<(), Failure> {
+        loop {
+            let changed = self.connection.changed.notified();
+            {
+                let mut state = self.connection.lock_state();
+                let group = state.group_mut(self.group.number);
+                if let Some(failure) = group.over.clone() {
+                    return Err(failure);
+                }
+                if group.epoch > Epoch::default() {
+                    return Ok(());
+                }
+            }
+            changed.await;
+        }
     }
 }
 

@@ -1,7 +1,13 @@
 //! Posting collectives.
+//!
+//! In collectives on blocks each rank has, or gets, a part of the whole. A tensor of such a collective
+//! has slots of different lengths: [`Client::allocate_slots`]. In an all-gather of blocks of `n` elements
+//! over `w` ranks the contribution has `n` and the result `n x w`; in a reduce-scatter it is the other
+//! way round. Blocks stand in rank order.
 
 use super::arena_buffer::ArenaFull;
 use super::client_handle::Client;
+use super::collective_spec::{CollectiveSpec, PostError, collective_spec_of_blocks};
 use super::connection::group_state::OperationReceivers;
 use super::connection::lost_client_connection_failure;
 use super::operation::Operation;
@@ -16,42 +22,8 @@ use hier_collectives::post::{Failure, Post};
 use hier_collectives::sequence::SendSeries;
 use units::Span;
 
-/// 30 min: how long a collective, a commit or an attach waits for the other ranks by default. Other
-/// ranks may be writing a checkpoint or restarting.
-pub const DEFAULT_TIMEOUT: Span = Span::from_secs(30 * 60);
-
-/// Why a collective was not posted. The tensor comes back with it.
-#[derive(Debug, thiserror::Error)]
-#[error("not posted: {failure}")]
-pub struct PostError {
-    /// The reason: the connection to the gateway ended, or the epoch did.
-    pub failure: Failure,
-    /// The tensor. Its contribution is intact.
-    pub tensor: Box<Tensor>,
-}
-
-/// The parameters of a collective. All ranks give the same pattern and operation.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct CollectiveSpec {
-    /// Which ranks contribute, and which get the result.
-    pub pattern: Pattern,
-    /// How contributions are combined.
-    pub op: ReduceOp,
-    /// This rank's weight in averages; 1 by default.
-    pub weight: f64,
-    /// How long to wait for the other ranks to post; [`DEFAULT_TIMEOUT`] by default.
-    pub timeout: Span,
-}
-
-impl CollectiveSpec {
-    /// Makes the parameters of a collective with weight 1 and [`DEFAULT_TIMEOUT`].
-    pub fn new(pattern: Pattern, op: ReduceOp) -> Self {
-        Self { pattern, op, weight: 1.0, timeout: DEFAULT_TIMEOUT }
-    }
-}
-
 impl Client {
-    /// Starts an all-reduce with weight 1 and [`DEFAULT_TIMEOUT`].
+    /// Starts an all-reduce with weight 1 and [`DEFAULT_TIMEOUT`](super::DEFAULT_TIMEOUT).
     ///
     /// # Errors
     /// The errors of [`Client::post`].
@@ -97,7 +69,8 @@ impl Client {
         self.post(tensor, CollectiveSpec::new(Pattern::Broadcast { from }, ReduceOp::Sum)).await
     }
 
-    /// Waits until every rank has reached its own barrier, at most [`DEFAULT_TIMEOUT`].
+    /// Waits until every rank has reached its own barrier, at most
+    /// [`DEFAULT_TIMEOUT`](super::DEFAULT_TIMEOUT).
     ///
     /// # Errors
     /// The failure of the barrier, also when the arena has no room for two empty slots.
@@ -133,35 +106,6 @@ impl Client {
         let numbers = bytemuck::pod_collect_to_vec(&operation.result());
         operation.reclaim().await?;
         Ok(numbers)
-    }
-
-    /// Starts a collective on the contribution of `tensor`; waits while [`POSTS_MAX`] collectives
-    /// of this rank are under way.
-    ///
-    /// Several collectives may be under way at once; all ranks must post them in the same order.
-    /// A call that is dropped before it returns has either posted the collective or not.
-    ///
-    /// # Errors
-    /// [`PostError`] when the connection has ended, or the epoch has to which this rank agreed by
-    /// [`Client::agree_to_epoch`]. If ranks disagreed and no collective of this rank failed for it,
-    /// its next post returns that failure, once. The tensor comes back, and its contribution is
-    /// intact. Every other error is the result of [`Operation::ready`].
-    pub async fn post(&self, tensor: Tensor, spec: CollectiveSpec) -> Result<Operation, PostError> {
-        self.post_with_counts(tensor, spec, Counts::Even).await
-    }
-
-    /// Starts a collective as [`Client::post`] does, with these numbers of elements of its blocks.
-    ///
-    /// # Errors
-    /// The errors of [`Client::post`]. Counts that do not fit the tensor or the job fail the
-    /// operation on all ranks.
-    pub async fn post_with_counts(
-        &self,
-        tensor: Tensor,
-        spec: CollectiveSpec,
-        counts: Counts,
-    ) -> Result<Operation, PostError> {
-        self.post_collective_in_series(tensor, spec, counts, None).await
     }
 
     /// Starts a collective as [`Client::post_with_counts`] does: the next of its series if it is a
@@ -236,5 +180,72 @@ impl Client {
             (Counts::Even, Pattern::Send { from }) if from != self.rank() => got,
             (Counts::Even, _) => given,
         }
+    }
+
+    /// Starts an all-gather: every rank's result is the contributions of all ranks, in rank order.
+    ///
+    /// With [`Counts::ByRank`] each rank contributes as many elements as the list says.
+    ///
+    /// # Errors
+    /// The errors of [`Client::post_with_counts`].
+    pub async fn all_gather(&self, tensor: Tensor, counts: Counts) -> Result<Operation, PostError> {
+        self.post_with_counts(tensor, collective_spec_of_blocks(Pattern::AllGather), counts).await
+    }
+
+    /// Starts a reduce-scatter: each rank's result is its own block of the reduction of all
+    /// contributions.
+    ///
+    /// # Errors
+    /// The errors of [`Client::post_with_counts`].
+    pub async fn reduce_scatter(
+        &self,
+        tensor: Tensor,
+        op: ReduceOp,
+        counts: Counts,
+    ) -> Result<Operation, PostError> {
+        self.post_with_counts(tensor, CollectiveSpec::new(Pattern::ReduceScatter, op), counts).await
+    }
+
+    /// Starts a gather to rank `to`, whose result is the contributions of all ranks, in rank order.
+    /// Results of other ranks have no elements.
+    ///
+    /// # Errors
+    /// The errors of [`Client::post_with_counts`].
+    pub async fn gather(
+        &self,
+        tensor: Tensor,
+        to: RankId,
+        counts: Counts,
+    ) -> Result<Operation, PostError> {
+        self.post_with_counts(tensor, collective_spec_of_blocks(Pattern::Gather { to }), counts)
+            .await
+    }
+
+    /// Starts a scatter from rank `from`: each rank's result is its own block of that rank's
+    /// contribution. Contributions of other ranks have no elements.
+    ///
+    /// # Errors
+    /// The errors of [`Client::post_with_counts`].
+    pub async fn scatter(
+        &self,
+        tensor: Tensor,
+        from: RankId,
+        counts: Counts,
+    ) -> Result<Operation, PostError> {
+        self.post_with_counts(tensor, collective_spec_of_blocks(Pattern::Scatter { from }), counts)
+            .await
+    }
+
+    /// Starts an all-to-all: block `j` of this rank's contribution becomes block `i` of the result
+    /// of rank `j`, where this rank is `i`.
+    ///
+    /// With [`Counts::ByPair`] each rank gives the elements that it sends to each rank, and those
+    /// that it receives from each; ranks that contradict each other fail with both named. Blocks
+    /// may be empty.
+    ///
+    /// # Errors
+    /// The errors of [`Client::post_with_counts`].
+    pub async fn all_to_all(&self, tensor: Tensor, counts: Counts) -> Result<Operation, PostError> {
+        self.post_with_counts(tensor, collective_spec_of_blocks(Pattern::AllToAll), counts).await
     }
 }

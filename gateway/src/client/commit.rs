@@ -1,7 +1,7 @@
 //! Committing steps: waiting until every region has the results of a step.
 
 use super::client_handle::Client;
-use super::collective::DEFAULT_TIMEOUT;
+use super::collective_spec::DEFAULT_TIMEOUT;
 use super::connection::group_state::PendingCommit;
 use super::connection::lost_client_connection_failure;
 use crate::local::protocol::ProtocolRequest;

@@ -6,12 +6,12 @@
 
 use super::arena_buffer::ArenaFull;
 use super::client_handle::Client;
-use super::collective::{CollectiveSpec, DEFAULT_TIMEOUT};
+use super::collective_spec::{CollectiveSpec, DEFAULT_TIMEOUT};
 use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupPlace;
 use crate::local::protocol::{MakeGroup, ProtocolRequest};
 use hier_collectives::descriptor::{Pattern, ReduceOp};
-use hier_collectives::ids::{Epoch, RankId};
+use hier_collectives::ids::RankId;
 use hier_collectives::post::Failure;
 use std::sync::{Arc, Mutex};
 use units::Span;
@@ -142,11 +142,6 @@ impl Client {
         self.new_group_with(&ranks, None, timeout).await
     }
 
-    /// Returns the number in the job of a rank of this group; `None` if there is no such rank.
-    pub fn rank_in_job(&self, rank: RankId) -> Option<RankId> {
-        self.rank_number(rank.0)
-    }
-
     /// Counts one more group that the ranks of this one make, and returns the new group's place
     /// among them.
     fn count_group_making(&self) -> Result<GroupPlace, Failure> {
@@ -195,23 +190,5 @@ impl Client {
         let (ranks, connection) = (Some(ranks), Arc::downgrade(connection));
         let pairs = Mutex::default();
         Ok(Some(GroupHandle { number, ranks, size, pairs, connection }))
-    }
-
-    /// Waits until the first epoch of the group has begun, as its posts need one.
-    pub(super) async fn wait_for_epoch(&self) -> Result<(), Failure> {
-        loop {
-            let changed = self.connection.changed.notified();
-            {
-                let mut state = self.connection.lock_state();
-                let group = state.group_mut(self.group.number);
-                if let Some(failure) = group.over.clone() {
-                    return Err(failure);
-                }
-                if group.epoch > Epoch::default() {
-                    return Ok(());
-                }
-            }
-            changed.await;
-        }
     }
 }

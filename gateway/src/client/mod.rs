@@ -34,24 +34,23 @@ mod attach;
 mod batch_share;
 mod client_handle;
 mod collective;
+mod collective_spec;
 mod commit;
 mod connection;
-mod gather_scatter;
 mod group;
 mod operation;
 mod send_receive;
 mod store;
 mod tensor;
 
-pub use arena_buffer::ArenaBuffer;
-pub use arena_buffer::ArenaFull;
+pub use arena_buffer::{ArenaBuffer, ArenaFull};
 pub use attach::{
     AttachEpochTimeout, AttachError, AttachOptions, AttachTlsGateway, GATEWAY_TIMEOUT,
     GatewayAddress, NoTlsAddress, TlsAddress,
 };
 pub use batch_share::{BatchShare, StepError};
 pub use client_handle::Client;
-pub use collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
+pub use collective_spec::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
 pub use commit::StartedCommit;
 pub use group::GroupError;
 pub use operation::Operation;

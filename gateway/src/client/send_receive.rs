@@ -4,7 +4,7 @@
 //! So others neither wait for them nor hear of their failures.
 
 use super::client_handle::Client;
-use super::collective::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
+use super::collective_spec::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
 use super::operation::Operation;
 use super::tensor::Tensor;
 use crate::client::connection::group_handle::GroupHandle;

@@ -3,6 +3,7 @@
 use super::job_settings::JobSettings;
 use super::link_setup::{LinkSide, link_setup_lane_threads, set_up_link_sides};
 use super::memory_budget::divide_memory_budget;
+use super::shutdown_messages::GatewayShutdownMessages;
 use super::spec::{GatewaySpec, ObservabilitySpec, StartError};
 use crate::engine::{Engine, EngineSpec};
 use crate::events::{
@@ -15,7 +16,6 @@ use crate::local::remote::attach_listener::AttachListenerSocket;
 use crate::local::trainer_listener::TrainerListener;
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::LinkReport;
-use crate::wan::connect::liveness::liveness_dead_path_time;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::{self, LaneSpec, PeerLink};
 use crate::warnings::Warnings;
@@ -207,35 +207,6 @@ impl Gateway {
         self.shutdown.cancel();
         if let Some(attach) = self.attach {
             let _ = attach.await;
-        }
-    }
-}
-
-/// The control messages that the engine has left to be sent when it ends.
-struct GatewayShutdownMessages {
-    host: Arc<dyn Host>,
-    writers: TaskTracker,
-    patience: Span,
-}
-
-impl GatewayShutdownMessages {
-    /// Makes the wait for the last control messages to `peers`, which tasks of `writers` write.
-    fn new(
-        host: &Arc<dyn Host>,
-        peers: &BTreeMap<GatewayId, Arc<PeerLink>>,
-        writers: TaskTracker,
-    ) -> Self {
-        let rtt = peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO);
-        Self { host: Arc::clone(host), writers, patience: liveness_dead_path_time(rtt, rtt) }
-    }
-
-    /// Waits until all peers have acknowledged the messages, so that each learns why the epochs ended
-    /// before its lanes close. A peer that is away is awaited until its path counts as dead.
-    async fn wait_until_acknowledged(self) {
-        self.writers.close();
-        tokio::select! {
-            () = self.writers.wait() => {}
-            () = self.host.sleep_until(self.host.now() + self.patience) => {}
         }
     }
 }

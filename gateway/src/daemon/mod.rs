@@ -8,6 +8,7 @@ mod gateway;
 mod job_settings;
 mod link_setup;
 mod memory_budget;
+mod shutdown_messages;
 mod spec;
 mod thread_needs;
 

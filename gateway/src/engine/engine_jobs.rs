@@ -6,6 +6,8 @@
 
 use super::engine_task::Engine;
 use super::job::Job;
+use super::job::engine_shared::EngineShared;
+use super::job::group_session::GroupSession;
 use super::peer_jobs::{DifferingJob, PeerJob};
 use crate::events::{JobSession, JobsUpdate};
 use crate::observe::status::JobDifference;
@@ -111,5 +113,47 @@ impl Engine {
         job.stragglers.set_connections(&graph);
         job.perform_actions(&self.shared);
         self.jobs.insert(job.id(), job);
+    }
+
+    /// Returns the earliest time at which a session or a store of any job wants to be called;
+    /// `None` without one.
+    pub(super) fn job_deadline(&self) -> Option<TimeNs> {
+        self.jobs.values().filter_map(Job::deadline).min()
+    }
+
+    /// Calls `handle` with the job of a group, and performs the actions that follow; returns `None`
+    /// if this gateway does not know the group.
+    pub(super) fn with_job_of<T>(
+        &mut self,
+        id: GroupId,
+        handle: impl FnOnce(&mut Job, &EngineShared) -> T,
+    ) -> Option<T> {
+        let is_job = self.jobs.contains_key(&id);
+        let job = match is_job {
+            true => self.jobs.get_mut(&id),
+            false => self.jobs.values_mut().find(|job| job.has_group(id)),
+        }?;
+        let handled = handle(job, &self.shared);
+        job.perform_actions(&self.shared);
+        Some(handled)
+    }
+
+    /// Calls `handle` with a group, and performs the actions that follow; returns `None` if this
+    /// gateway does not know the group.
+    pub(super) fn with_job_group<T>(
+        &mut self,
+        id: GroupId,
+        handle: impl FnOnce(&mut GroupSession) -> T,
+    ) -> Option<T> {
+        self.with_job_of(id, |job, _| job.group_mut(id).map(handle)).flatten()
+    }
+
+    /// Calls `handle` with every group of every job, and performs the actions that follow.
+    pub(super) fn for_each_job_group(&mut self, mut handle: impl FnMut(&mut GroupSession, TimeNs)) {
+        let now = self.shared.host.now();
+        for job in self.jobs.values_mut() {
+            job.for_each_group(|group| handle(group, now));
+            job.perform_actions(&self.shared);
+        }
     }
 }

@@ -12,7 +12,6 @@ use super::health::link_outages::LinkOutages;
 use super::health::problem_log::ProblemLog;
 use super::job::Job;
 use super::job::engine_shared::EngineShared;
-use super::job::group_session::GroupSession;
 use super::peer_jobs::PeerJobs;
 use super::peers::Peers;
 use crate::events::{Event, EventSender, JobSession, ReloadedFiles};
@@ -220,12 +219,6 @@ impl Engine {
         }));
     }
 
-    /// Returns the earliest time at which a session or a store of any job wants to be called;
-    /// `None` without one.
-    fn job_deadline(&self) -> Option<TimeNs> {
-        self.jobs.values().filter_map(Job::deadline).min()
-    }
-
     /// Runs the periodic work, and the timeouts of sessions and stores that are due by now.
     fn run_due_timers(&mut self, timers: &mut Timers) {
         let now = self.shared.host.now();
@@ -259,7 +252,7 @@ impl Engine {
     /// Updates the gauges of all peers and jobs, begins checks of paths, and logs problems.
     fn update_gauges(&mut self, now: TimeNs) {
         self.shared.peers.update_traffic_gauges(&self.metrics.warnings, now);
-        self.jobs.values_mut().for_each(|job| job.update_gauges(now));
+        self.jobs.values_mut().for_each(|job| job.report_gauges(now));
         self.check_paths(now);
         self.note_problems(now);
     }
@@ -273,42 +266,6 @@ impl Engine {
         {
             let _ = done.send(());
         }
-    }
-
-    /// Calls `handle` with every group of every job, and performs the actions that follow.
-    pub(super) fn for_each_job_group(&mut self, mut handle: impl FnMut(&mut GroupSession, TimeNs)) {
-        let now = self.shared.host.now();
-        for job in self.jobs.values_mut() {
-            job.for_each_group(|group| handle(group, now));
-            job.perform_actions(&self.shared);
-        }
-    }
-
-    /// Calls `handle` with the job of a group, and performs the actions that follow; returns `None`
-    /// if this gateway does not know the group.
-    pub(super) fn with_job_of<T>(
-        &mut self,
-        id: GroupId,
-        handle: impl FnOnce(&mut Job, &EngineShared) -> T,
-    ) -> Option<T> {
-        let is_job = self.jobs.contains_key(&id);
-        let job = match is_job {
-            true => self.jobs.get_mut(&id),
-            false => self.jobs.values_mut().find(|job| job.has_group(id)),
-        }?;
-        let handled = handle(job, &self.shared);
-        job.perform_actions(&self.shared);
-        Some(handled)
-    }
-
-    /// Calls `handle` with a group, and performs the actions that follow; returns `None` if this
-    /// gateway does not know the group.
-    pub(super) fn with_job_group<T>(
-        &mut self,
-        id: GroupId,
-        handle: impl FnOnce(&mut GroupSession) -> T,
-    ) -> Option<T> {
-        self.with_job_of(id, |job, _| job.group_mut(id).map(handle)).flatten()
     }
 
     /// Handles one event of the queue, except a shutdown.

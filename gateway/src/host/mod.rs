@@ -5,11 +5,13 @@
 //! of a simulation. The trainers' listener is passed to the daemon beside the host.
 
 mod cores;
+mod lane_thread;
 mod real_host;
 mod runtime;
 mod thread_pool;
 mod virtual_host;
 
+pub use lane_thread::LaneThread;
 pub use real_host::RealHost;
 pub use runtime::current_thread_runtime;
 pub use virtual_host::VirtualHost;
@@ -36,25 +38,6 @@ pub const INLINE_COMPUTE_BYTES_MAX: u64 = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a task panicked")]
 pub struct TaskPanicked;
-
-/// The identity of a lane's thread, on hosts that give it one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LaneThread {
-    /// The thread's name in logs.
-    pub name: String,
-    /// Number of the lane among those of all gateways, so that lanes on one host differ.
-    pub number: usize,
-    /// Number of lanes of its gateway.
-    pub of: usize,
-}
-
-impl LaneThread {
-    /// Returns whether the lane is the first of its gateway, which shares the engine's thread. A
-    /// segment then passes between engine and lane without waking a thread.
-    pub fn is_shared_with_engine(&self) -> bool {
-        self.number.is_multiple_of(self.of)
-    }
-}
 
 /// Makes the future of a lane or another thread on the executor that will run it.
 pub type ThreadStart = Box<dyn FnOnce() -> BoxFuture<()> + Send>;

@@ -1,6 +1,6 @@
 //! Runtimes of one thread, for lanes, for the engine and for commands.
 
-use crate::limits::process_limits::check_descriptors_within_limit;
+use crate::limits::descriptor_limit::check_descriptors_within_limit;
 use std::future::Future;
 use std::io;
 use tokio::runtime::{Builder, Runtime};

@@ -1,6 +1,6 @@
 //! The cgroups of this process, of versions 1 and 2, and the numbers in their files.
 
-use super::read_limit_text;
+use super::limit_text::read_limit_text;
 use std::path::{Path, PathBuf};
 
 /// The versions of cgroups, whose files have other names.

@@ -1,6 +1,8 @@
 //! The limit on file descriptors of this process.
 
+use super::process_limits::ProcessLimitRemedy;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
 
 /// A gateway may need more descriptors than it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -38,4 +40,17 @@ pub fn raise_descriptor_limit(needed: u64) -> Result<(), TooFewDescriptors> {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum });
     }
     check_descriptor_limit(needed)
+}
+
+/// Checks that this process may open `count` more files now.
+///
+/// # Errors
+/// The process may not open as many; the text names the limit and the remedy.
+pub fn check_descriptors_within_limit(count: usize) -> io::Result<()> {
+    let pipes: io::Result<Vec<_>> = (0..count.div_ceil(2)).map(|_| io::pipe()).collect();
+    let refused = |error: io::Error| {
+        let text = format!("{error}{}", ProcessLimitRemedy(&error));
+        io::Error::new(error.kind(), text)
+    };
+    pipes.map(drop).map_err(refused)
 }

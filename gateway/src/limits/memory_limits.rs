@@ -5,7 +5,7 @@
 //! memory of a gateway.
 
 use super::cgroup::{Cgroup, CgroupVersion, cgroups_of_process};
-use super::read_limit_text;
+use super::limit_text::read_limit_text;
 use rustix::process::{Resource, getrlimit};
 use std::fmt;
 use std::path::Path;
@@ -148,7 +148,7 @@ pub fn mapping_memory_limit() -> Option<MemoryLimit> {
 /// if it has none.
 pub fn describe_memory_limits() -> String {
     let root = Path::new("/");
-    let limits = process_memory_limits(root).into_iter().chain(cgroup_memory_limits(root));
+    let limits = process_memory_limits(root).into_iter().chain(memory_limits_of_cgroups(root));
     let counted = limits.filter(|limit| limit.kind != MemoryLimitKind::File);
     let texts = counted.map(|limit| limit.name_and_total());
     texts.collect::<Vec<_>>().join("; ")
@@ -157,7 +157,7 @@ pub fn describe_memory_limits() -> String {
 /// Returns all limits on this process's memory: of the host, the process and its cgroups. Their
 /// files are read below `root`.
 fn memory_limits(root: &Path) -> Vec<MemoryLimit> {
-    let mut limits = cgroup_memory_limits(root);
+    let mut limits = memory_limits_of_cgroups(root);
     limits.extend(host_memory_limit(root));
     limits.extend(process_memory_limits(root));
     limits
@@ -217,7 +217,7 @@ const STATM_DATA: usize = 5;
 
 /// Returns the limits of this process's memory cgroup and of its parents. `root` is `/`, or a folder
 /// with a copy of its files for tests.
-fn cgroup_memory_limits(root: &Path) -> Vec<MemoryLimit> {
+fn memory_limits_of_cgroups(root: &Path) -> Vec<MemoryLimit> {
     cgroups_of_process(root, "memory").iter().flat_map(memory_limits_of_cgroup).collect()
 }
 
@@ -275,7 +275,7 @@ mod tests {
             ("sys/fs/cgroup/service/memory.stat", format!("anon 5\ninactive_file {MIB}\n")),
         ];
         write_cgroup_files(root.path(), &files);
-        let limits = cgroup_memory_limits(root.path());
+        let limits = memory_limits_of_cgroups(root.path());
         let [limit] = &limits[..] else { panic!("one limit: {limits:?}") };
         assert_eq!((limit.total, limit.available), (200 * MIB, 101 * MIB));
         assert_eq!(limit.name, "memory.max of cgroup /service");
@@ -291,18 +291,18 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.stat", format!("total_active_file {MIB}\n")),
         ];
         write_cgroup_files(root.path(), &files);
-        let limits = cgroup_memory_limits(root.path());
+        let limits = memory_limits_of_cgroups(root.path());
         assert_eq!(limits.iter().map(|limit| limit.available).min(), Some(51 * MIB));
         let none = ("sys/fs/cgroup/memory/memory.limit_in_bytes", (i64::MAX - 4095).to_string());
         write_cgroup_files(root.path(), &[none]);
-        assert!(cgroup_memory_limits(root.path()).is_empty());
+        assert!(memory_limits_of_cgroups(root.path()).is_empty());
     }
 
     #[test]
     fn a_system_without_proc_has_the_limits_that_it_shows() {
         let root = tempfile::tempdir().expect("a folder");
         assert_eq!(
-            (host_memory_limit(root.path()), cgroup_memory_limits(root.path())),
+            (host_memory_limit(root.path()), memory_limits_of_cgroups(root.path())),
             (None, vec![])
         );
         let files = [
@@ -311,7 +311,7 @@ mod tests {
             ("proc/meminfo", "MemTotal:  2048 kB\nMemAvailable:  1024 kB\n".to_owned()),
         ];
         write_cgroup_files(root.path(), &files);
-        assert_eq!(cgroup_memory_limits(root.path())[0].available, 150 * MIB);
+        assert_eq!(memory_limits_of_cgroups(root.path())[0].available, 150 * MIB);
         assert_eq!(host_memory_limit(root.path()).map(|limit| limit.available), Some(MIB));
     }
 
@@ -325,7 +325,7 @@ mod tests {
             ("sys/fs/cgroup/service/memory.current", (50 * MIB).to_string()),
         ];
         write_cgroup_files(root.path(), &files);
-        let limits = cgroup_memory_limits(root.path());
+        let limits = memory_limits_of_cgroups(root.path());
         let found: Vec<_> = limits.iter().map(|limit| (&limit.name[..], limit.available)).collect();
         let (max, high) = ("memory.max of cgroup /service", "memory.high of cgroup /service");
         assert_eq!(found, [(max, 250 * MIB), (high, 150 * MIB)]);

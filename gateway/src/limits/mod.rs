@@ -11,16 +11,11 @@
 //! | [`process_limits`] | stack and file sizes, at the start of a command |
 //! | [`thread_limits`] | threads, each started by [`thread_limits::spawn_thread_within_limits`] |
 //! | `cgroup` | the cgroups of this process, which the others read |
+//! | `limit_text` | the texts of the system's files |
 
 mod cgroup;
 pub mod descriptor_limit;
+mod limit_text;
 pub mod memory_limits;
 pub mod process_limits;
 pub mod thread_limits;
-
-use std::path::Path;
-
-/// Returns the text of a file of the system; empty if it cannot be read.
-fn read_limit_text(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
-}

@@ -105,19 +105,6 @@ pub fn process_file_limit() -> Option<ByteCount> {
     getrlimit(Resource::Fsize).current.map(ByteCount::new)
 }
 
-/// Checks that this process may open `count` more files now.
-///
-/// # Errors
-/// The process may not open as many; the text names the limit and the remedy.
-pub fn check_descriptors_within_limit(count: usize) -> io::Result<()> {
-    let pipes: io::Result<Vec<_>> = (0..count.div_ceil(2)).map(|_| io::pipe()).collect();
-    let refused = |error: io::Error| {
-        let text = format!("{error}{}", ProcessLimitRemedy(&error));
-        io::Error::new(error.kind(), text)
-    };
-    pipes.map(drop).map_err(refused)
-}
-
 /// The limit that an operation has met, and the remedy, as far as its error does not say them. Prints
 /// nothing for errors of other kinds, whose texts suffice.
 #[derive(Debug)]

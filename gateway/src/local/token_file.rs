@@ -2,6 +2,8 @@
 
 use super::protocol::{TOKEN_BYTES, Token};
 use crate::access::{read_credential_bytes, unreadable_secret_file_advice};
+use crate::host::{Host as _, RealHost};
+use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -43,6 +45,14 @@ fn parse_token_file(text: &str) -> Option<Token> {
         *byte = u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok()?;
     }
     Some(Token(token))
+}
+
+/// Returns a random secret of 32 bytes as 64 hexadecimal digits.
+pub(crate) fn make_token_file_text() -> String {
+    RealHost.random_bytes().iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("a string takes every write");
+        text
+    })
 }
 
 #[cfg(test)]

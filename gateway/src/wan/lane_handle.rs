@@ -3,11 +3,10 @@
 //! A connection's task makes the handle and sends it to the engine (`Event::LaneUp`). The engine queues
 //! control messages through it; the control writer of the connection sends them.
 
+use super::connect::packet_headers::packet_headers_bytes;
 use crate::events::ConnectionId;
-use crate::wan::congestion::SharedLaneView;
-use crate::wan::congestion::lane_controller;
 use crate::wan::congestion::lane_telemetry::TelemetryThreadTime;
-use crate::wan::connect::path_probe::path_check::packet_size_of_headers;
+use crate::wan::congestion::{SharedLaneView, lane_controller};
 use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PROTOCOL_VIOLATION_CODE};
 use crate::wan::link::link_message::{LINK_GROUP, LinkMessage};
 use crate::wan::link::link_traffic::LinkTraffic;
@@ -171,12 +170,12 @@ impl LaneHandle {
     /// Returns the factor from bytes of UDP payload in full packets of the lane to bytes on the link.
     pub fn ip_bytes_factor(&self) -> f64 {
         let payload = f64::from(self.connection.stats().path.current_mtu.max(1));
-        1.0 + f64::from(packet_size_of_headers(self.connection.remote_address().ip())) / payload
+        1.0 + f64::from(packet_headers_bytes(self.connection.remote_address().ip())) / payload
     }
 
     /// Returns the longest IP packet that the lane sends now, in bytes.
     pub fn mtu(&self) -> u16 {
-        let headers = packet_size_of_headers(self.connection.remote_address().ip());
+        let headers = packet_headers_bytes(self.connection.remote_address().ip());
         self.connection.stats().path.current_mtu.saturating_add(headers)
     }
 

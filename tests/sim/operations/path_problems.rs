@@ -3,7 +3,10 @@
 use gateway::observe::problem_cause::ProblemCause;
 use gateway::observe::readiness::is_ready;
 use gateway::observe::status::PeerState;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
+use hier_collectives::post::FailureCode;
+use scenarios::collectives::batch::{Case, outcomes, post_all, succeeds};
 use scenarios::observe::log_capture::Log;
 use scenarios::{EAST, Lab, Shape, WEST, simulate, simulated_address};
 use std::net::SocketAddr;
@@ -126,7 +129,7 @@ fn start_orders_within_20_s_need_no_warning() {
 
 /// A tunnel may come to carry less than QUIC needs, while probes and acknowledgements still pass.
 #[test]
-fn a_path_that_comes_to_carry_no_data_is_lost_and_named() {
+fn a_path_that_carries_short_packets_alone_is_lost() {
     for rtt in [Span::from_ms(2), Span::from_ms(80)] {
         simulate(async {
             let shape = Shape { rtt, ..four_lanes() };

@@ -1,6 +1,7 @@
-//! Calls that post commits and collectives on whole buffers. Arguments stand in the order of NCCL.
+//! Calls that post commits and collectives. Arguments stand in the order of NCCL.
 
-use super::{PostArguments, PostElements, finish_posting_call};
+use super::finish_posting_call;
+use super::post_arguments::{PostArgumentElements, PostArguments};
 use crate::attached_group::AttachedGroup;
 use crate::ffi::arguments::{
     call_options_argument, dtype_argument, group_argument, reduction_argument,
@@ -32,7 +33,7 @@ pub unsafe extern "C" fn landbridge_all_reduce(
     let call = || {
         let dtype = dtype_argument(dtype_code)?;
         let op = reduction_argument(op_code, dtype)?;
-        let elements = PostElements::Whole(count);
+        let elements = PostArgumentElements::Whole(count);
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -62,7 +63,7 @@ pub unsafe extern "C" fn landbridge_reduce(
     let call = || {
         let dtype = dtype_argument(dtype_code)?;
         let op = reduction_argument(op_code, dtype)?;
-        let elements = PostElements::Whole(count);
+        let elements = PostArgumentElements::Whole(count);
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -90,7 +91,7 @@ pub unsafe extern "C" fn landbridge_broadcast(
 ) -> c_int {
     let call = || {
         let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
-        let elements = PostElements::Whole(count);
+        let elements = PostArgumentElements::Whole(count);
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn landbridge_barrier(
     let call = || {
         let (contribution, result, count) = (ptr::null(), ptr::null_mut(), 0);
         let (dtype, op) = (Dtype::U8, ReduceOp::Sum);
-        let elements = PostElements::Whole(count);
+        let elements = PostArgumentElements::Whole(count);
         let arguments =
             PostArguments { contribution, result, elements, dtype, op, group, options, operation };
         // SAFETY: the caller's promise.
@@ -143,6 +144,177 @@ pub unsafe extern "C" fn landbridge_commit(
         let (timeout, _) = unsafe { call_options_argument(options) }?;
         // SAFETY: as above.
         unsafe { finish_posting_call(operation, || group.commit(step, timeout)) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Posts an all-gather.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_all_gather(
+    contribution: *const c_void,
+    result: *mut c_void,
+    count: usize,
+    counts: *const usize,
+    dtype_code: c_int,
+    group: *mut AttachedGroup,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
+        let elements = PostArgumentElements::Blocks { own: count, each: counts };
+        let arguments =
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::AllGather) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Posts a reduce-scatter.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_reduce_scatter(
+    contribution: *const c_void,
+    result: *mut c_void,
+    count: usize,
+    counts: *const usize,
+    dtype_code: c_int,
+    op_code: c_int,
+    group: *mut AttachedGroup,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let dtype = dtype_argument(dtype_code)?;
+        let op = reduction_argument(op_code, dtype)?;
+        let elements = PostArgumentElements::Blocks { own: count, each: counts };
+        let arguments =
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::ReduceScatter) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Posts a gather.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_gather(
+    contribution: *const c_void,
+    result: *mut c_void,
+    count: usize,
+    counts: *const usize,
+    dtype_code: c_int,
+    root: u32,
+    group: *mut AttachedGroup,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
+        let elements = PostArgumentElements::Blocks { own: count, each: counts };
+        let arguments =
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::Gather { to: RankId(root) }) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Posts a scatter.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_scatter(
+    contribution: *const c_void,
+    result: *mut c_void,
+    count: usize,
+    counts: *const usize,
+    dtype_code: c_int,
+    root: u32,
+    group: *mut AttachedGroup,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
+        let elements = PostArgumentElements::Blocks { own: count, each: counts };
+        let arguments =
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::Scatter { from: RankId(root) }) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Posts an all-to-all of even blocks.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_all_to_all(
+    contribution: *const c_void,
+    result: *mut c_void,
+    count: usize,
+    dtype_code: c_int,
+    group: *mut AttachedGroup,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
+        let elements = PostArgumentElements::Blocks { own: count, each: ptr::null() };
+        let arguments =
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::AllToAll) }
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
+}
+
+/// Posts an all-to-all of blocks of any lengths.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_all_to_all_v(
+    contribution: *const c_void,
+    send_counts: *const usize,
+    result: *mut c_void,
+    receive_counts: *const usize,
+    dtype_code: c_int,
+    group: *mut AttachedGroup,
+    options: *const CallOptions,
+    operation: *mut *mut OperationHandle,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        let (dtype, op) = (dtype_argument(dtype_code)?, ReduceOp::Sum);
+        let elements = PostArgumentElements::Pairs { to: send_counts, from: receive_counts };
+        let arguments =
+            PostArguments { contribution, result, elements, dtype, op, group, options, operation };
+        // SAFETY: the caller's promise.
+        unsafe { arguments.post(Pattern::AllToAll) }
     };
     // SAFETY: as above.
     unsafe { report(error, call) }

@@ -1,8 +1,9 @@
 //! Calls about the keys of a store and their values.
 
-use super::{
-    StoreValuesArgument, run_store_call, store_key_argument, store_key_argument_texts,
-    store_keys_argument, store_value_argument,
+use super::run_store_call;
+use super::store_arguments::{
+    StoreValuesArgument, store_key_argument, store_key_argument_texts, store_keys_argument,
+    store_value_argument,
 };
 use crate::attached_group::AttachedGroup;
 use crate::call_error::CallError;

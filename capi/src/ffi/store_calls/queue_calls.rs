@@ -1,6 +1,7 @@
 //! Calls about the queues of a store.
 
-use super::{StoreValuesArgument, run_store_call, store_key_argument, store_value_argument};
+use super::run_store_call;
+use super::store_arguments::{StoreValuesArgument, store_key_argument, store_value_argument};
 use crate::attached_group::AttachedGroup;
 use crate::ffi::arguments::OutputArgument;
 use crate::ffi::report::{ErrorReport, report};

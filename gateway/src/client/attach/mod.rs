@@ -1,33 +1,32 @@
 //! Attaching a rank to its gateway, with retries while the gateway starts.
 
 pub(super) mod arena_handover;
+mod attach_error;
+mod attach_options;
 mod tls_gateway;
 
 pub use arena_handover::GatewayAddress;
+pub use attach_error::{AttachEpochTimeout, AttachError};
+pub use attach_options::{AttachOptions, GATEWAY_TIMEOUT};
 pub use tls_gateway::{AttachTlsGateway, NoTlsAddress, TlsAddress};
 
 use super::arena_buffer::ArenaBufferAllocator;
 use super::client_handle::Client;
-use super::collective::DEFAULT_TIMEOUT;
 use super::connection::request_queue::RequestQueue;
 use super::connection::{
     ClientConnection, ClientConnectionState, read_client_connection_events,
     write_client_connection_requests,
 };
-use crate::access::{SocketAccessError, TrustedSocketUsers};
+use crate::access::TrustedSocketUsers;
 use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupNumber;
 use crate::local::protocol::{
-    self, LOCAL_VERSION, ProtocolRequest, ProtocolResponse, STORE_REQUESTS_MAX, Token,
+    self, LOCAL_VERSION, ProtocolRequest, ProtocolResponse, STORE_REQUESTS_MAX,
     read_protocol_message, write_protocol_message,
 };
 use crate::local::refusal::{Refusal, RefusalReason};
-use crate::local::trainer_listener::{ConnectError, TrainerStream};
-use crate::memory::arena::ArenaError;
-use crate::wan::connect::tls::CredentialsError;
+use crate::local::trainer_listener::TrainerStream;
 use arena_handover::{ArenaHandover, HandoverError};
-use hier_collectives::ids::RankId;
-use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
 use tls_gateway::tls_gateway_distrust;
@@ -35,11 +34,6 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use units::Span;
-
-/// 60 s: how long a rank by default retries to attach while no gateway answers. A restart of a
-/// gateway takes less.
-/// Tested by `a_trainer_waits_for_a_gateway_that_starts_later`.
-pub const GATEWAY_TIMEOUT: Span = Span::from_secs(60);
 
 /// 50 ms: the pause after the first failed attempt to attach; each further pause is twice as long.
 /// It is chosen, so that a gateway that is just starting is found soon.
@@ -49,84 +43,10 @@ const ATTACH_RETRY_PAUSE_MIN: Span = Span::from_ms(50);
 /// comes up.
 const ATTACH_RETRY_PAUSE_MAX: Span = Span::from_secs(2);
 
-/// The parameters of attaching a rank.
-#[derive(Debug, Clone)]
-pub struct AttachOptions {
-    /// Name of the job.
-    pub job: String,
-    /// The job's token.
-    pub token: Token,
-    /// The rank for which to attach.
-    pub rank: RankId,
-    /// Size of the arena in bytes. Each tensor takes twice its length, in whole cache lines.
-    pub arena_bytes: u64,
-    /// How long to retry while no gateway answers, while one refuses for a reason that passes, and
-    /// when one goes away before the first epoch.
-    pub gateway_timeout: Span,
-    /// How long to wait for the first epoch, which begins when all gateways have met.
-    pub epoch_timeout: Span,
-    /// The number of the user as whom the gateway runs, as its region file says. Without it, only
-    /// this process's user and root are trusted with the token.
-    pub gateway_user: Option<u32>,
-}
-
 /// The arena of a rank, which outlives its connections.
 struct RankArena {
     handover: Arc<ArenaHandover>,
     slots: Arc<Mutex<ArenaBufferAllocator>>,
-}
-
-/// Why a rank is not attached.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// No gateway answers: it does not run, or the address is wrong.
-    #[error("no gateway answers at {address}: {source}")]
-    NoGateway {
-        /// The gateway's address.
-        address: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// This user may not connect, or a third user may listen there. No token was sent.
-    #[error(transparent)]
-    Access(#[from] SocketAccessError),
-    /// A file of CA, certificate or key cannot be used. The caller's fault.
-    #[error(transparent)]
-    Credentials(#[from] CredentialsError),
-    /// The program that answers proves no gateway's name, or refuses this trainer's certificate. No
-    /// token was sent to another program than a gateway of the CA.
-    #[error("no trust: {0}")]
-    Untrusted(String),
-    /// The gateway refused the rank, for good or until [`AttachOptions::gateway_timeout`].
-    #[error("the gateway refused: {0}")]
-    Refused(Refusal),
-    /// The gateway closed the connection before the first epoch.
-    #[error("the gateway went away: {0}")]
-    Lost(String),
-    /// The system has no memory for the arena, or no descriptor for it or the connection.
-    #[error(transparent)]
-    Memory(#[from] ArenaError),
-    /// The gateways did not meet in time.
-    #[error("{0}")]
-    NoEpoch(AttachEpochTimeout),
-}
-
-/// An attached rank whose first epoch did not begin in time.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AttachEpochTimeout {
-    /// How long the rank waited.
-    pub timeout: Span,
-    /// The reason in the words of the gateway; `None` if it did not say.
-    pub why: Option<String>,
-}
-
-impl fmt::Display for AttachEpochTimeout {
-    /// Prints the time that the rank waited and what its gateway waited for.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = self.why.as_deref().unwrap_or("some gateway is missing");
-        let timeout = self.timeout;
-        write!(f, "attached, but no epoch began within {timeout}: {why}; see `landbridge status`")
-    }
 }
 
 impl From<HandoverError> for AttachError {
@@ -135,50 +55,6 @@ impl From<HandoverError> for AttachError {
         match error {
             HandoverError::Memory(error) => Self::Memory(error),
             HandoverError::Credentials(error) => Self::Credentials(error),
-        }
-    }
-}
-
-impl AttachError {
-    /// Converts the error of a connection to the gateway at `address`.
-    pub(super) fn of_connect(error: ConnectError, address: impl Fn() -> String) -> Self {
-        match error {
-            ConnectError::Access(error) => Self::Access(error),
-            ConnectError::Untrusted(why) => Self::Untrusted(why),
-            ConnectError::NoAnswer(source) => match ArenaError::without_descriptor(&source) {
-                Some(limit) => Self::Memory(limit),
-                None => Self::NoGateway { address: address(), source },
-            },
-        }
-    }
-}
-
-impl AttachTlsGateway {
-    /// Connects to the gateway, which has proved its name then, and attaches nothing: for checks of a
-    /// deployment.
-    ///
-    /// # Errors
-    /// Nothing answers, the gateway proves no name, or a file cannot be used.
-    pub async fn connect_unattached(&self) -> Result<Box<dyn TrainerStream>, AttachError> {
-        match self.connect(&self.load()?).await {
-            Ok(stream) => Ok(Box::new(stream)),
-            Err(error) => Err(AttachError::of_connect(error, || self.address.to_string())),
-        }
-    }
-}
-
-impl AttachOptions {
-    /// Makes options for a rank of a job, with [`GATEWAY_TIMEOUT`], [`DEFAULT_TIMEOUT`] for the
-    /// epoch, and a gateway of this process's user or root. `arena_bytes` is the size of the arena in bytes.
-    pub fn new(job: &str, token: impl Into<Token>, rank: u32, arena_bytes: u64) -> Self {
-        Self {
-            job: job.to_owned(),
-            token: token.into(),
-            rank: RankId(rank),
-            arena_bytes,
-            gateway_timeout: GATEWAY_TIMEOUT,
-            epoch_timeout: DEFAULT_TIMEOUT,
-            gateway_user: None,
         }
     }
 }

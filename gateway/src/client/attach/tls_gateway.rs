@@ -1,7 +1,8 @@
 //! The way to the gateway of another host: `tls://HOST:PORT`.
 
+use super::AttachError;
 use crate::local::remote::attach_listener::prepare_attach_listener_stream;
-use crate::local::trainer_listener::ConnectError;
+use crate::local::trainer_listener::{ConnectError, TrainerStream};
 use crate::wan::connect::tls::{CredentialsError, gateway_verifier_client_config};
 use rustix::net::sockopt;
 use rustls::ClientConfig;
@@ -127,6 +128,18 @@ impl AttachTlsGateway {
                 None => ConnectError::NoAnswer(error),
             }
         })
+    }
+
+    /// Connects to the gateway, which has proved its name then, and attaches nothing: for checks of a
+    /// deployment.
+    ///
+    /// # Errors
+    /// Nothing answers, the gateway proves no name, or a file cannot be used.
+    pub async fn connect_unattached(&self) -> Result<Box<dyn TrainerStream>, AttachError> {
+        match self.connect(&self.load()?).await {
+            Ok(stream) => Ok(Box::new(stream)),
+            Err(error) => Err(AttachError::of_connect(error, || self.address.to_string())),
+        }
     }
 }
 

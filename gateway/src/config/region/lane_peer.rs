@@ -1,10 +1,8 @@
-//! The peers to which a gateway of a region file has lanes.
+//! A peer to which a gateway of a region file has lanes.
 //!
-//! The doctor and `landbridge ports` read them; the daemon makes the same links
+//! The doctor and `landbridge ports` read it; the daemon makes the same links
 //! (`daemon/link_setup.rs`).
 
-use super::region_file::RegionFile;
-use super::region_tables::GatewayConfig;
 use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::path_probe::path_check::CheckedPaths;
 use hier_collectives::ids::GatewayId;
@@ -35,33 +33,5 @@ impl LanePeer {
         let ends = |lane| (self.own.of_lane(lane).ip(), self.theirs.of_lane(lane));
         let rtt = self.link.as_ref().map_or(Span::ZERO, |link| link.rtt);
         CheckedPaths { lanes: lanes.map(ends).collect(), rtt, mtu: fabric.mtu() }
-    }
-}
-
-impl RegionFile {
-    /// Returns the peers to which a gateway of the file has lanes: those of linked regions with a
-    /// WAN port, if it has one, and all of its own region.
-    pub fn lane_peers(&self, gateway: &GatewayConfig) -> Vec<LanePeer> {
-        let (file, me) = (self.fabric(), gateway.id);
-        let fabric = file.fabric();
-        let here = fabric.gateway(me).region;
-        let peer = |id: GatewayId| {
-            let there = fabric.gateway(id).region;
-            let link = fabric.link(here, there);
-            let lan = file.lan_addresses(me).zip(file.lan_addresses(id));
-            let wan = file.lane_addresses(me).zip(file.lane_addresses(id));
-            let lan = lan.filter(|_| here == there);
-            let wan = wan.filter(|_| here == there || link.is_some());
-            let (own, own_seen_at, theirs) = match (lan, wan) {
-                (Some((own, theirs)), _) => (own, own, theirs),
-                (None, Some((seen_at, theirs))) => {
-                    (gateway.listen.as_ref().unwrap_or(seen_at), seen_at, theirs)
-                }
-                (None, None) => return None,
-            };
-            let (own, own_seen_at) = (own.clone(), own_seen_at.clone());
-            Some(LanePeer { id, link: link.cloned(), own, own_seen_at, theirs: theirs.clone() })
-        };
-        fabric.gateway_ids().filter(|id| *id != me).filter_map(peer).collect()
     }
 }

@@ -1,11 +1,14 @@
 //! A checked region file: the gateways of one region on their hosts, and the jobs they serve.
 
+use super::gateway_config::{GatewayConfig, JobConfig};
 use super::keys;
-use super::region_tables::{GatewayConfig, JobConfig, RegionTables, read_region_tables};
+use super::lane_peer::LanePeer;
+use super::region_tables::{RegionTables, read_region_tables};
 use crate::config::config_faults::ConfigFaults;
 use crate::config::config_source::{self, ConfigSource};
 use crate::config::fabric::FabricFile;
 use crate::config::section::read_root_section;
+use hier_collectives::ids::GatewayId;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use units::ByteCount;
@@ -87,6 +90,32 @@ impl RegionFile {
                 _ => Err(GatewayChoiceError::Several { file: file(), known: names() }),
             },
         }
+    }
+
+    /// Returns the peers to which a gateway of the file has lanes: those of linked regions with a
+    /// WAN port, if it has one, and all of its own region.
+    pub fn lane_peers(&self, gateway: &GatewayConfig) -> Vec<LanePeer> {
+        let (file, me) = (self.fabric(), gateway.id);
+        let fabric = file.fabric();
+        let here = fabric.gateway(me).region;
+        let peer = |id: GatewayId| {
+            let there = fabric.gateway(id).region;
+            let link = fabric.link(here, there);
+            let lan = file.lan_addresses(me).zip(file.lan_addresses(id));
+            let wan = file.lane_addresses(me).zip(file.lane_addresses(id));
+            let lan = lan.filter(|_| here == there);
+            let wan = wan.filter(|_| here == there || link.is_some());
+            let (own, own_seen_at, theirs) = match (lan, wan) {
+                (Some((own, theirs)), _) => (own, own, theirs),
+                (None, Some((seen_at, theirs))) => {
+                    (gateway.listen.as_ref().unwrap_or(seen_at), seen_at, theirs)
+                }
+                (None, None) => return None,
+            };
+            let (own, own_seen_at) = (own.clone(), own_seen_at.clone());
+            Some(LanePeer { id, link: link.cloned(), own, own_seen_at, theirs: theirs.clone() })
+        };
+        fabric.gateway_ids().filter(|id| *id != me).filter_map(peer).collect()
     }
 }
 

@@ -4,5 +4,6 @@
 //! The event loop calls it once a second, and when a check of a path is done or connections change.
 
 mod engine_path_checks;
+mod engine_problems;
 pub(super) mod link_outages;
 pub(super) mod problem_log;

@@ -10,7 +10,7 @@ use super::group_membership::{
     GroupMaking, GroupMembership, PeerChange, PeerMember, membership_group_id,
 };
 use super::group_session::GroupSession;
-use crate::events::{GROUPS_MAX, GroupNumber, GroupPlace};
+use crate::events::{AttachmentId, GROUPS_MAX, GroupNumber, GroupPlace};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::post::{Failure, FailureCode, RankEvent};
@@ -366,6 +366,65 @@ impl Job {
                 self.disband_group(id, &failure, now);
                 self.tell_group(id, shared);
             }
+        }
+    }
+
+    /// Returns the number of groups that the job's ranks have made, without the job itself.
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Returns whether this id is that of the job itself, or of a group that its ranks have made.
+    pub fn has_group(&self, id: GroupId) -> bool {
+        self.is_world(id) || self.groups.contains_key(&id)
+    }
+
+    /// Returns a group of the job, and notes that actions of its session are to be performed.
+    pub fn group_mut(&mut self, id: GroupId) -> Option<&mut GroupSession> {
+        self.touched.insert(id);
+        self.untouched_group(id)
+    }
+
+    /// Returns a group of the job without noting that its session may have actions.
+    pub(super) fn untouched_group(&mut self, id: GroupId) -> Option<&mut GroupSession> {
+        if id == self.world.id {
+            return Some(&mut self.world);
+        }
+        self.groups.get_mut(&id).or_else(|| self.terms.parts.get_mut(&id))
+    }
+
+    /// Calls `handle` with every group, and notes that actions of their sessions are to be
+    /// performed.
+    pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut GroupSession)) {
+        self.touched.extend(self.groups.keys());
+        self.touched.extend(self.terms.parts.values().map(|part| part.id));
+        handle(&mut self.world);
+        self.terms.parts.values_mut().for_each(&mut handle);
+        self.groups.values_mut().for_each(handle);
+    }
+
+    /// Returns the group that a request of a rank is about; `None` if the attachment was replaced,
+    /// or the rank knows no group by this number.
+    pub(super) fn group_of_request(
+        &self,
+        rank: RankId,
+        attachment: AttachmentId,
+        number: GroupNumber,
+    ) -> Option<GroupId> {
+        let is_current = self.ranks.is_current_attachment(rank, attachment);
+        self.ranks.group(rank, number).filter(|_| is_current)
+    }
+
+    /// Sends gateway `to` the messages by which it learns of a group of this job, or that this
+    /// gateway serves the job.
+    pub(super) fn introduce_group(&self, id: GroupId, to: GatewayId, shared: &EngineShared) {
+        let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
+        let (of, messages) = match membership {
+            Some(membership) => (id, membership.introduction()),
+            None => (self.world.id, vec![self.introduction()]),
+        };
+        for message in messages {
+            shared.peers.send_group_message(to, (self.world.id, of), &message);
         }
     }
 }

@@ -8,7 +8,7 @@
 use super::Job;
 use super::engine_shared::EngineShared;
 use super::group_session::JobAction;
-use hier_collectives::ids::{GatewayId, GroupId};
+use hier_collectives::ids::GroupId;
 use hier_collectives::post::RankEvent;
 use hier_collectives::session::SessionNote;
 use hier_collectives::store::{StoreAction, StoreCaller};
@@ -22,7 +22,7 @@ impl Job {
         while let Some(id) = self.touched.pop_first() {
             while self.perform_next_action(id, shared) {}
             self.free_group_if_left(id, shared.host.now());
-            self.free_part_if_over(id);
+            self.free_term_world_if_over(id);
             self.note_deadline(id);
         }
         self.perform_store_actions(shared);
@@ -62,19 +62,6 @@ impl Job {
             None => {}
         }
         is_any
-    }
-
-    /// Sends gateway `to` the messages by which it learns of a group of this job, or that this
-    /// gateway serves the job.
-    pub(super) fn introduce_group(&self, id: GroupId, to: GatewayId, shared: &EngineShared) {
-        let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
-        let (of, messages) = match membership {
-            Some(membership) => (id, membership.introduction()),
-            None => (self.world.id, vec![self.introduction()]),
-        };
-        for message in messages {
-            shared.peers.send_group_message(to, (self.world.id, of), &message);
-        }
     }
 
     /// Acts on a fact that a group's session noted: ends counted groups, divides link rates by a

@@ -10,7 +10,7 @@ use super::group_session::GroupSession;
 use hier_collectives::ids::{GatewayId, GroupId, RankId};
 use hier_collectives::membership::Term;
 use hier_collectives::mesh::MeshGraph;
-use hier_collectives::post::{Failure, FailureCode, RankEvent};
+use hier_collectives::post::{Failure, FailureCode};
 use hier_collectives::session::SessionConfig;
 use hier_collectives::topology::GroupFabric;
 use ring::digest;
@@ -19,16 +19,6 @@ use tracing::error;
 use units::{ByteCount, TimeNs};
 
 impl Job {
-    /// Returns the world in force, or the last one.
-    pub fn current_world(&self) -> &GroupSession {
-        self.terms.current.and_then(|id| self.terms.parts.get(&id)).unwrap_or(&self.world)
-    }
-
-    /// Whether this id is that of a world of the job, of all ranks or of some.
-    pub(super) fn is_world(&self, id: GroupId) -> bool {
-        id == self.world.id || self.terms.parts.contains_key(&id)
-    }
-
     /// Suspends the job's own session before the first term.
     pub fn await_first_term(&mut self) {
         self.world.session.suspend_before_start();
@@ -90,30 +80,8 @@ impl Job {
         world.session.handle_resume(progress, graph, now);
     }
 
-    /// Tells an attached rank with which ranks the job goes on.
-    pub(super) fn tell_world(&self, rank: RankId) {
-        let world = self.current_world();
-        let fabric = world.session.fabric();
-        let ranks = (0..fabric.world_size()).map(|rank| fabric.rank_number(RankId(rank))).collect();
-        self.ranks.notify(rank, world.id, RankEvent::WorldChanged { ranks });
-    }
-
-    /// Attaches or detaches a rank in the worlds that may still go on or have work under way.
-    pub(super) fn for_each_world_of_rank(
-        &mut self,
-        rank: RankId,
-        handle: impl Fn(&mut GroupSession, RankId),
-    ) {
-        self.touched.extend(self.terms.parts.keys().copied());
-        for world in self.terms.parts.values_mut().chain([&mut self.world]) {
-            if let Some(rank) = world.rank_in_session(rank) {
-                handle(world, rank);
-            }
-        }
-    }
-
     /// Removes a world of some ranks that is not in force and has finished what was under way.
-    pub(super) fn free_part_if_over(&mut self, id: GroupId) {
+    pub(super) fn free_term_world_if_over(&mut self, id: GroupId) {
         let is_current = self.terms.current == Some(id);
         let is_over = |part: &GroupSession| part.session.is_idle();
         if is_current || !self.terms.parts.get(&id).is_some_and(is_over) {
@@ -166,7 +134,7 @@ impl Job {
 }
 
 /// Returns the failure of collectives that no region goes on with, where the session has none itself.
-pub(in crate::engine) fn lost_quorum_failure() -> Failure {
+pub(in crate::engine) fn lost_quorum_term_failure() -> Failure {
     let text = "the regions that can be reached are no quorum; contribution intact, the next epoch \
                 begins when enough of them are back";
     Failure::new(FailureCode::RegionLost, text)

@@ -4,8 +4,8 @@
 //! The job itself is the group of all its ranks; `groups` has those that ranks make at run time. The
 //! event loop hands a job its events, and then lets it perform the actions of sessions and store
 //! (`job_actions`). `report` logs and counts what happens, `work_totals` sums what the job has done,
-//! `awaited_epoch` knows which ranks have to hear what their job waits for, and `job_terms` has the
-//! ranks that the job goes on with when regions are lost.
+//! `awaited_epoch` knows which ranks have to hear what their job waits for, `job_terms` has the ranks
+//! that the job goes on with when regions are lost, and `worlds` the sessions over them.
 
 mod awaited_epoch;
 mod counted_groups;
@@ -17,11 +17,12 @@ mod groups;
 mod job_actions;
 pub(super) mod job_terms;
 pub(super) mod report;
+mod worlds;
 
 use super::attached_ranks::AttachedRanks;
 use super::straggler_monitor::StragglerMonitor;
 use super::terms::term_worlds::TermWorlds;
-use crate::events::{AttachmentId, GroupNumber, JobSession, LocalEvent};
+use crate::events::{JobSession, LocalEvent};
 use crate::log_throttle::LogThrottle;
 use crate::observe::metrics::{JobMetrics, MetricsRegistry};
 use crate::warnings::Warnings;
@@ -181,7 +182,7 @@ impl Job {
     }
 
     /// Tells attached ranks why there is no epoch; `why` is `None` while there is one.
-    pub fn tell_awaited_epoch(&mut self, why: Option<String>, now: TimeNs) {
+    pub fn tell_why_job_waits(&mut self, why: Option<String>, now: TimeNs) {
         let Some(why) = why.map(Failure::truncate_text) else {
             self.awaited_epoch = AwaitedEpoch::default();
             return;
@@ -195,40 +196,6 @@ impl Job {
     /// Returns the id of the group that stands for the job on the wire.
     pub fn id(&self) -> GroupId {
         self.world.id
-    }
-
-    /// Returns the number of groups that the job's ranks have made, without the job itself.
-    pub fn group_count(&self) -> usize {
-        self.groups.len()
-    }
-
-    /// Returns whether this id is that of the job itself, or of a group that its ranks have made.
-    pub fn has_group(&self, id: GroupId) -> bool {
-        self.is_world(id) || self.groups.contains_key(&id)
-    }
-
-    /// Returns a group of the job, and notes that actions of its session are to be performed.
-    pub fn group_mut(&mut self, id: GroupId) -> Option<&mut GroupSession> {
-        self.touched.insert(id);
-        self.untouched_group(id)
-    }
-
-    /// Returns a group of the job without noting that its session may have actions.
-    fn untouched_group(&mut self, id: GroupId) -> Option<&mut GroupSession> {
-        if id == self.world.id {
-            return Some(&mut self.world);
-        }
-        self.groups.get_mut(&id).or_else(|| self.terms.parts.get_mut(&id))
-    }
-
-    /// Calls `handle` with every group, and notes that actions of their sessions are to be
-    /// performed.
-    pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut GroupSession)) {
-        self.touched.extend(self.groups.keys());
-        self.touched.extend(self.terms.parts.values().map(|part| part.id));
-        handle(&mut self.world);
-        self.terms.parts.values_mut().for_each(&mut handle);
-        self.groups.values_mut().for_each(handle);
     }
 
     /// Returns whether every session has finished its drain.
@@ -382,18 +349,6 @@ impl Job {
             self.stragglers.handle_message(from, &message, now);
         }
         Some(self.group_mut(id)?.handle_message(from, message, now))
-    }
-
-    /// Returns the group that a request of a rank is about; `None` if the attachment was replaced,
-    /// or the rank knows no group by this number.
-    fn group_of_request(
-        &self,
-        rank: RankId,
-        attachment: AttachmentId,
-        number: GroupNumber,
-    ) -> Option<GroupId> {
-        let is_current = self.ranks.is_current_attachment(rank, attachment);
-        self.ranks.group(rank, number).filter(|_| is_current)
     }
 
     /// Logs that a rank attached or detached, as `what` says, unless the log throttle suppresses

@@ -1,14 +1,12 @@
-//! The connections of all gateways, and control messages over them: this gateway's own, and those
-//! that it forwards.
+//! The connections of all gateways, and those of this gateway's lanes.
 //!
-//! A message goes over one lane of the next hop, so that messages arrive in order. When connections
-//! or lanes are lost, the sessions repeat what may be lost.
+//! One connection to each peer carries control messages, which [`super::messages`] sends.
 
 use super::{Peer, Peers};
+use crate::events::ConnectionId;
 use crate::wan::link::link_message::LinkMessage;
-use hier_collectives::ids::{GatewayId, GroupId};
+use hier_collectives::ids::GatewayId;
 use hier_collectives::mesh::{InvalidReport, MeshGraph, MeshReport};
-use hier_collectives::wire::{Envelope, Message};
 use std::sync::Arc;
 use units::TimeNs;
 
@@ -72,50 +70,40 @@ impl Peers {
         Some(graph)
     }
 
-    /// Sends a control message of one of this gateway's jobs. Where no route leads, it is dropped:
-    /// the session repeats it once one does.
-    pub fn send_job_message(&self, to: GatewayId, job: GroupId, message: &Message) {
-        self.send_group_message(to, (job, job), message);
+    /// Returns the number and the connection of each lane of a peer that is up.
+    pub fn connections_of_lanes(&self, peer: GatewayId) -> Vec<(u16, ConnectionId)> {
+        let lanes = self.peers.get(&peer).into_iter().flat_map(|peer| &peer.lanes);
+        lanes.map(|(lane, handle)| (*lane, handle.id)).collect()
     }
 
-    /// Sends gateway `to` a control message of `group` of `job`; of the job itself where the two are
-    /// equal. Without a route to the gateway nothing is sent.
-    pub fn send_group_message(
-        &self,
-        to: GatewayId,
-        (job, group): (GroupId, GroupId),
-        message: &Message,
-    ) {
-        if let Some(hops) = self.connections.routes().hops(to) {
-            self.send_message(Envelope { group, from: self.me, to, hops }, job, message);
+    /// Returns the connection of the lane with this number; `None` if the lane is not up.
+    pub fn connection_of_lane(&self, peer: GatewayId, lane: u16) -> Option<ConnectionId> {
+        Some(self.peers.get(&peer)?.lanes.get(&lane)?.id)
+    }
+
+    /// Returns whether a connection is still one of the peer's lanes.
+    pub fn is_current_connection(&self, peer: GatewayId, id: ConnectionId) -> bool {
+        let peer = self.peers.get(&peer);
+        peer.is_some_and(|peer| peer.all_lanes().any(|handle| handle.id == id))
+    }
+
+    /// Returns whether a peer's control messages use this connection, so that none arrives late.
+    pub fn is_control_connection(&self, from: GatewayId, id: ConnectionId) -> bool {
+        let incoming =
+            self.peers.get(&from).is_some_and(|peer| peer.control.is_incoming_connection(id));
+        incoming && self.is_current_connection(from, id)
+    }
+}
+
+impl Peer {
+    /// Selects the connection for control messages, and announces a change on the new one.
+    pub(super) fn select_control_connection(&mut self) {
+        let ids = self.lanes.iter().map(|(lane, handle)| (*lane, handle.id)).collect();
+        if let Some((connection, generation)) = self.control.select_connection(&ids) {
+            let selected = self.lanes.values().filter(|handle| handle.id == connection);
+            selected.for_each(|handle| {
+                handle.send_link_message(&LinkMessage::ControlGeneration(generation))
+            });
         }
-    }
-
-    /// Returns whether the addresses of a message from a peer are those of other gateways, or of
-    /// this one as the recipient.
-    pub fn has_known_message_addresses(&self, envelope: Envelope) -> bool {
-        let known = |id: GatewayId| usize::from(id.0) < self.fabric.gateways().len();
-        known(envelope.from) && envelope.from != self.me && known(envelope.to)
-    }
-
-    /// Forwards a message to its recipient. Returns false if it is dropped: no route leads there,
-    /// or none is as short as the sender reckoned. So it comes nearer with each hop.
-    pub fn forward_message(&self, envelope: Envelope, message: &Message) -> bool {
-        let hops = envelope.hops.saturating_sub(1);
-        let route = self.connections.routes().hops(envelope.to);
-        route.is_some_and(|needed| needed <= hops)
-            && self.send_message(Envelope { hops, ..envelope }, envelope.group, message)
-    }
-
-    /// Sends a control message to the next hop on the route to its recipient, on the account of
-    /// `job`. Returns whether it was sent.
-    fn send_message(&self, envelope: Envelope, job: GroupId, message: &Message) -> bool {
-        let next = self.connections.routes().next_hop(envelope.to);
-        let Some(next) = next.and_then(|id| self.peers.get(&id)) else { return false };
-        let Some(handle) = next.control_lane() else { return false };
-        let bytes = handle.send_message(envelope, message);
-        next.link.pair_pacer.pacer().charge_debt(bytes);
-        next.link.send_queue.charge_control_bytes(job, bytes);
-        true
     }
 }

@@ -1,5 +1,6 @@
-//! Opens lanes to each peer and takes them away, as [`LaneNumber`](crate::wan::link::lane_number)
-//! decides.
+//! The lanes to each peer: which of them are up, and why others are not.
+//!
+//! Lanes are opened and taken away as [`LaneNumber`](crate::wan::link::lane_number) decides.
 //!
 //! The dialler's tasks follow the number in use. A lane beyond it, or one that the peer has ended,
 //! is taken away in steps, and nothing is lost or sent twice:
@@ -12,15 +13,16 @@
 //! closed <-- both ends have finished -- FINISHED: no control message either; reads on
 //! ```
 
+use super::lane_tally::LaneTally;
 use super::{LaneProblem, Peer, Peers};
 use crate::events::ConnectionId;
-use crate::wan::LaneHandle;
 use crate::wan::connect::liveness::liveness_dead_path_time;
 use crate::wan::link::lane_number::LaneSample;
 use crate::wan::link::link_message::{LinkLaneWishMessage, LinkMessage};
+use crate::wan::{LaneHandle, LanePeerSeen};
 use hier_collectives::ids::GatewayId;
 use tracing::info;
-use units::{Span, TimeNs};
+use units::{ByteCount, Span, TimeNs};
 
 impl Peers {
     /// Records how many lanes a peer wants, which decides with this gateway's wish how many are in
@@ -77,6 +79,92 @@ impl Peers {
     /// Returns whether a lane to any peer is being tried, or waits to be taken away.
     pub fn are_lanes_changing(&self) -> bool {
         self.peers.values().any(Peer::are_lanes_changing)
+    }
+
+    /// Adds a lane. Returns true if the peer had no lane up before.
+    pub fn handle_lane_up(&mut self, seen: LanePeerSeen, handle: LaneHandle, now: TimeNs) -> bool {
+        let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
+        let first = peer.lanes.is_empty();
+        peer.boot = Some(seen.boot);
+        peer.problems.remove(&seen.lane);
+        peer.tallies.insert(handle.id, LaneTally::begin(&handle));
+        peer.lanes.insert(seen.lane, handle);
+        peer.select_control_connection();
+        if first {
+            peer.number.forget_wishes();
+            self.connections.handle_up(seen.peer, now);
+        }
+        first
+    }
+
+    /// Removes a lane and requeues its segments. Returns `None` if its connection was replaced, or
+    /// if the lane was taken away.
+    pub fn handle_lane_down(
+        &mut self,
+        id: GatewayId,
+        lane: u16,
+        connection: ConnectionId,
+        why: &str,
+        now: TimeNs,
+    ) -> Option<LostLane> {
+        let [name, region] = self.peer_names(id);
+        let peer = self.peers.get_mut(&id)?;
+        peer.ending.remove(&connection);
+        if peer.finished.remove(&connection).is_some() {
+            peer.link.send_queue.requeue_connection(connection);
+            info!("lane {lane} to gateway {name} is taken away");
+            return None;
+        }
+        let Some(handle) = peer.lanes.get(&lane).filter(|handle| handle.id == connection) else {
+            // The lane's thread may have pulled once more after the new connection came up.
+            peer.link.send_queue.requeue_connection(connection);
+            return None;
+        };
+        handle.close_replaced(why);
+        peer.lanes.remove(&lane);
+        let control_messages = peer.control.uses_connection(connection);
+        peer.select_control_connection();
+        peer.note_lane_problem(lane, LaneProblem { why: why.to_owned(), is_unanswered: true });
+        let bytes = peer.link.send_queue.requeue_connection(connection);
+        if peer.lanes.is_empty() {
+            peer.link.send_queue.clear();
+            // The connection is over, and what the peer still sends is of no use.
+            peer.finished.values().for_each(|handle| handle.close_replaced(why));
+        }
+        // Lanes come back by themselves; the health of the gateway warns of those that stay away.
+        info!(
+            peer = %name,
+            region = %region,
+            lane,
+            "lane {lane} to gateway {name} lost: {why}; {} requeued",
+            ByteCount::new(bytes).rounded()
+        );
+        let last_lane = peer.lanes.is_empty();
+        if last_lane {
+            self.connections.handle_down(id, peer.link.liveness.has_ended_silent(now), now);
+        } else if control_messages {
+            self.connections.send_all_to(id);
+            self.connections.handle_messages_lost(now);
+        }
+        Some(LostLane { last_lane, control_messages })
+    }
+
+    /// Records why a lane that a peer dialled was refused, unless another connection of it is up.
+    pub fn handle_lane_refused(&mut self, id: GatewayId, lane: u16, why: String) {
+        if let Some(peer) = self.peers.get_mut(&id)
+            && !peer.lanes.contains_key(&lane)
+        {
+            peer.note_lane_problem(lane, LaneProblem { why, is_unanswered: false });
+        }
+    }
+
+    /// Closes a lane on request of a simulation; returns the number of other lanes that are up.
+    pub fn close_lane(&self, peer: GatewayId, lane: u16) -> usize {
+        let Some(peer) = self.peers.get(&peer) else { return 0 };
+        if let Some(handle) = peer.lanes.get(&lane) {
+            handle.close_replaced("lost on purpose");
+        }
+        peer.lanes.keys().filter(|other| **other != lane).count()
     }
 }
 
@@ -208,4 +296,18 @@ impl Peer {
             capacity.probe_soon();
         }
     }
+
+    /// Returns the lane whose connection carries control messages to the peer; `None` while no lane
+    /// is up.
+    pub(super) fn control_lane(&self) -> Option<&LaneHandle> {
+        self.lanes.values().find(|handle| Some(handle.id) == self.control.outgoing_connection())
+    }
+}
+
+/// The consequences of a lost lane.
+pub(crate) struct LostLane {
+    /// Whether it was the last lane to the peer.
+    pub last_lane: bool,
+    /// Whether control messages of either side may be lost.
+    pub control_messages: bool,
 }

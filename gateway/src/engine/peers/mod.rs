@@ -3,12 +3,13 @@
 //! The event loop reports lanes that come up and go down. Jobs send control messages and segments
 //! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths
 //! to peers with missing lanes checked. `lanes` opens lanes and takes them away as their number
-//! changes. `connections` tells other gateways which peers have lanes,
-//! and forwards messages.
+//! changes. `connections` tells other gateways which peers have lanes, and
+//! selects those for control messages, which `messages` sends and forwards.
 
 mod connections;
 mod lane_tally;
 mod lanes;
+mod messages;
 mod path_state;
 mod paths;
 mod traffic;
@@ -39,7 +40,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
-use units::{BitRate, ByteCount, Span, TimeNs};
+use units::{BitRate, Span};
 
 /// The state of a peer and its lanes, for the status.
 #[derive(Debug, Default)]
@@ -128,33 +129,6 @@ struct LaneProblem {
     is_unanswered: bool,
 }
 
-/// The consequences of a lost lane.
-pub(super) struct LostLane {
-    /// Whether it was the last lane to the peer.
-    pub last_lane: bool,
-    /// Whether control messages of either side may be lost.
-    pub control_messages: bool,
-}
-
-impl Peer {
-    /// Selects the connection for control messages, and announces a change on the new one.
-    fn select_control_connection(&mut self) {
-        let ids = self.lanes.iter().map(|(lane, handle)| (*lane, handle.id)).collect();
-        if let Some((connection, generation)) = self.control.select_connection(&ids) {
-            let selected = self.lanes.values().filter(|handle| handle.id == connection);
-            selected.for_each(|handle| {
-                handle.send_link_message(&LinkMessage::ControlGeneration(generation))
-            });
-        }
-    }
-
-    /// Returns the lane whose connection carries control messages to the peer; `None` while no lane
-    /// is up.
-    fn control_lane(&self) -> Option<&LaneHandle> {
-        self.lanes.values().find(|handle| Some(handle.id) == self.control.outgoing_connection())
-    }
-}
-
 impl Peers {
     /// Makes the table of all peers, none of which has a lane yet.
     pub fn new(
@@ -204,103 +178,11 @@ impl Peers {
         peer.is_some_and(|peer| !peer.lanes.is_empty() && peer.boot != Some(seen.boot))
     }
 
-    /// Returns the number and the connection of each lane of a peer that is up.
-    pub fn connections_of_lanes(&self, peer: GatewayId) -> Vec<(u16, ConnectionId)> {
-        let lanes = self.peers.get(&peer).into_iter().flat_map(|peer| &peer.lanes);
-        lanes.map(|(lane, handle)| (*lane, handle.id)).collect()
-    }
-
-    /// Returns the connection of the lane with this number; `None` if the lane is not up.
-    pub fn connection_of_lane(&self, peer: GatewayId, lane: u16) -> Option<ConnectionId> {
-        Some(self.peers.get(&peer)?.lanes.get(&lane)?.id)
-    }
-
-    /// Returns whether a connection is still one of the peer's lanes.
-    pub fn is_current_connection(&self, peer: GatewayId, id: ConnectionId) -> bool {
-        let peer = self.peers.get(&peer);
-        peer.is_some_and(|peer| peer.all_lanes().any(|handle| handle.id == id))
-    }
-
     /// Records that a peer's control messages use this connection from now on.
     pub fn handle_generation(&mut self, from: GatewayId, id: ConnectionId, generation: u64) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.control.handle_generation(generation, id);
         }
-    }
-
-    /// Returns whether a peer's control messages use this connection, so that none arrives late.
-    pub fn is_control_connection(&self, from: GatewayId, id: ConnectionId) -> bool {
-        let incoming =
-            self.peers.get(&from).is_some_and(|peer| peer.control.is_incoming_connection(id));
-        incoming && self.is_current_connection(from, id)
-    }
-
-    /// Adds a lane. Returns true if the peer had no lane up before.
-    pub fn handle_lane_up(&mut self, seen: LanePeerSeen, handle: LaneHandle, now: TimeNs) -> bool {
-        let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
-        let first = peer.lanes.is_empty();
-        peer.boot = Some(seen.boot);
-        peer.problems.remove(&seen.lane);
-        peer.tallies.insert(handle.id, LaneTally::begin(&handle));
-        peer.lanes.insert(seen.lane, handle);
-        peer.select_control_connection();
-        if first {
-            peer.number.forget_wishes();
-            self.connections.handle_up(seen.peer, now);
-        }
-        first
-    }
-
-    /// Removes a lane and requeues its segments. Returns `None` if its connection was replaced, or
-    /// if the lane was taken away.
-    pub fn handle_lane_down(
-        &mut self,
-        id: GatewayId,
-        lane: u16,
-        connection: ConnectionId,
-        why: &str,
-        now: TimeNs,
-    ) -> Option<LostLane> {
-        let [name, region] = self.peer_names(id);
-        let peer = self.peers.get_mut(&id)?;
-        peer.ending.remove(&connection);
-        if peer.finished.remove(&connection).is_some() {
-            peer.link.send_queue.requeue_connection(connection);
-            info!("lane {lane} to gateway {name} is taken away");
-            return None;
-        }
-        let Some(handle) = peer.lanes.get(&lane).filter(|handle| handle.id == connection) else {
-            // The lane's thread may have pulled once more after the new connection came up.
-            peer.link.send_queue.requeue_connection(connection);
-            return None;
-        };
-        handle.close_replaced(why);
-        peer.lanes.remove(&lane);
-        let control_messages = peer.control.uses_connection(connection);
-        peer.select_control_connection();
-        peer.note_lane_problem(lane, LaneProblem { why: why.to_owned(), is_unanswered: true });
-        let bytes = peer.link.send_queue.requeue_connection(connection);
-        if peer.lanes.is_empty() {
-            peer.link.send_queue.clear();
-            // The connection is over, and what the peer still sends is of no use.
-            peer.finished.values().for_each(|handle| handle.close_replaced(why));
-        }
-        // Lanes come back by themselves; the health of the gateway warns of those that stay away.
-        info!(
-            peer = %name,
-            region = %region,
-            lane,
-            "lane {lane} to gateway {name} lost: {why}; {} requeued",
-            ByteCount::new(bytes).rounded()
-        );
-        let last_lane = peer.lanes.is_empty();
-        if last_lane {
-            self.connections.handle_down(id, peer.link.liveness.has_ended_silent(now), now);
-        } else if control_messages {
-            self.connections.send_all_to(id);
-            self.connections.handle_messages_lost(now);
-        }
-        Some(LostLane { last_lane, control_messages })
     }
 
     /// Records why a lane could not be dialled, and logs a new reason. `is_unanswered` means that
@@ -334,28 +216,10 @@ impl Peers {
         [gateway.name.clone(), self.fabric.region(gateway.region).name.clone()]
     }
 
-    /// Records why a lane that a peer dialled was refused, unless another connection of it is up.
-    pub fn handle_lane_refused(&mut self, id: GatewayId, lane: u16, why: String) {
-        if let Some(peer) = self.peers.get_mut(&id)
-            && !peer.lanes.contains_key(&lane)
-        {
-            peer.note_lane_problem(lane, LaneProblem { why, is_unanswered: false });
-        }
-    }
-
     /// Closes a lane's connection whose peer broke the protocol; the peer gets the reason `why`.
     pub fn close_for_violation(&self, peer: GatewayId, id: ConnectionId, why: &str) {
         let lanes = self.peers.get(&peer).into_iter().flat_map(Peer::all_lanes);
         lanes.filter(|handle| handle.id == id).for_each(|handle| handle.close_for_violation(why));
-    }
-
-    /// Closes a lane on request of a simulation; returns the number of other lanes that are up.
-    pub fn close_lane(&self, peer: GatewayId, lane: u16) -> usize {
-        let Some(peer) = self.peers.get(&peer) else { return 0 };
-        if let Some(handle) = peer.lanes.get(&lane) {
-            handle.close_replaced("lost on purpose");
-        }
-        peer.lanes.keys().filter(|other| **other != lane).count()
     }
 
     /// Sends a peer the limit that an operator here has set on a link.

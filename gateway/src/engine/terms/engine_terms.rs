@@ -4,7 +4,7 @@
 //! [`Engine::follow_terms`] after each event, and all jobs leave and enter terms together.
 
 use crate::engine::engine_task::Engine;
-use crate::engine::job::job_terms::lost_quorum_failure;
+use crate::engine::job::job_terms::lost_quorum_term_failure;
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::ids::{GatewayId, GroupId};
@@ -81,7 +81,7 @@ impl Engine {
                     world.session.handle_connections(&graph, why, now);
                 }
             }
-            let failure = failure.clone().unwrap_or_else(lost_quorum_failure);
+            let failure = failure.clone().unwrap_or_else(lost_quorum_term_failure);
             job.leave_term(&failure, now);
             job.perform_actions(&self.shared);
         }

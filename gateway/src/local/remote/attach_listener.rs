@@ -3,11 +3,11 @@
 //! The gateway's certificate proves its name. Renewed certificates serve from the next connection on.
 //! A handshake is part of the time in which a connection must attach, and holds an admission slot.
 
+use super::renewed_acceptor::RenewedAcceptor;
 use crate::host::BoxFuture;
 use crate::local::trainer_listener::{
     AcceptedConnection, ConnectionSource, IncomingConnection, TrainerListener, TrainerListenerArena,
 };
-use crate::lock::lock_ignoring_poison;
 use crate::wan::connect::tls::{ATTACH_ALPN, Credentials, CredentialsError, TrustAnchors};
 use rustix::net::sockopt;
 use std::io;
@@ -18,7 +18,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 
 /// 15 s without a byte, after which the system asks whether the other host is still there. With
 /// [`KEEPALIVE_QUESTIONS`] a lost host is noticed after 45 s.
@@ -95,30 +94,6 @@ impl AttachListenerSocket {
 pub struct TlsAttachListener {
     socket: Arc<TcpListener>,
     acceptor: Arc<RenewedAcceptor>,
-}
-
-/// The accepting side of TLS, with the certificates of each moment.
-struct RenewedAcceptor {
-    credentials: watch::Receiver<Arc<Credentials>>,
-    trainers: Option<TrustAnchors>,
-    /// The credentials of the last connection, and the settings that follow from them.
-    settings: Mutex<Option<(Arc<Credentials>, TlsAcceptor)>>,
-}
-
-impl RenewedAcceptor {
-    /// Returns the accepting side of TLS with the certificates of this moment.
-    fn current_acceptor(&self) -> io::Result<TlsAcceptor> {
-        let now = Arc::clone(&self.credentials.borrow());
-        let mut settings = lock_ignoring_poison(&self.settings);
-        if let Some((_, acceptor)) = settings.as_ref().filter(|(of, _)| Arc::ptr_eq(of, &now)) {
-            return Ok(acceptor.clone());
-        }
-        let config =
-            now.attach_acceptor_config(self.trainers.as_ref()).map_err(io::Error::other)?;
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        *settings = Some((now, acceptor.clone()));
-        Ok(acceptor)
-    }
 }
 
 impl TrainerListener for TlsAttachListener {

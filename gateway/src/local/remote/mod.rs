@@ -6,3 +6,4 @@
 
 pub mod attach_listener;
 pub mod pieces;
+mod renewed_acceptor;

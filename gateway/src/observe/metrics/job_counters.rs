@@ -1,9 +1,10 @@
 //! The counters and histograms of all jobs. Jobs beyond the limit count together.
 
-use super::exposition::{MetricDescription, MetricsExposition};
+use super::exposition::MetricsExposition;
 use super::labels::{
     CollectiveLabel, FailureLabel, OpLabel, StragglerLabel, failed_outcome_label, failure_label,
 };
+use super::metric_description::MetricDescription;
 use super::network::RealCounter;
 use hier_collectives::post::FailureCode;
 use prometheus_client::metrics::counter::Counter;

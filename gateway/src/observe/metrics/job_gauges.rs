@@ -4,10 +4,9 @@
 //! value that an alert looks for.
 
 use super::bounded_label::BoundedLabel;
-use super::exposition::{
-    DescribedMetric, DescribedSample, MetricDescription, encode_exposition_samples,
-};
+use super::exposition::{DescribedSample, encode_exposition_samples};
 use super::job_metrics::JobMetrics;
+use super::metric_description::{DescribedMetric, MetricDescription};
 use crate::lock::lock_ignoring_poison;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;

@@ -1,6 +1,6 @@
 //! The reference page of all metrics, `docs/operations/metrics.md`.
 
-use super::exposition::{DescribedMetric, MetricDescription};
+use super::metric_description::{DescribedMetric, MetricDescription};
 use super::registry::MetricsRegistry;
 use std::fmt::{self, Write};
 

@@ -3,7 +3,8 @@
 //! They are read at each scrape. One that cannot be read, as in a container without `/proc`, is
 //! left out.
 
-use super::exposition::{DescribedMetric, MetricDescription, encode_exposition_samples};
+use super::exposition::encode_exposition_samples;
+use super::metric_description::{DescribedMetric, MetricDescription};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;

@@ -1,11 +1,12 @@
 //! All metrics of a gateway.
 
 use super::bounded_label::{BoundedLabel, JOB_LABELS_MAX};
-use super::exposition::{DescribedMetric, MetricDescription, MetricsExposition};
+use super::exposition::MetricsExposition;
 use super::job_counters::JobCounters;
 use super::job_gauges::{JobGaugeCollector, JobTable};
 use super::job_metrics::JobMetrics;
 use super::labels::{BuildLabel, CauseLabel, CertificateLabel, DropLabel, discard_label};
+use super::metric_description::{DescribedMetric, MetricDescription};
 use super::network::{
     LaneMetricFamilies, LaneMetrics, LinkMetricFamilies, PeerMetricFamilies, PeerMetrics,
     PeerPlace, RealGauge,

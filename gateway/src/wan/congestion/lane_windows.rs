@@ -1,6 +1,7 @@
-//! The windows of a lane, from its link, its delivery rate and its min RTT.
+//! The windows of a lane, which `LanePath::windows` computes from its link, its delivery rate and
+//! its min RTT.
 //!
-//! Formulas, in bytes, with `rate` and `loss` of the lane's [`DeliveryRate`], `rtt` its min RTT:
+//! Formulas, in bytes, with `rate` and `loss` of the lane's `DeliveryRate`, `rtt` its min RTT:
 //!
 //! ```text
 //! slack          = clamp(WINDOW_SLACK_ROUNDS x rtt, WINDOW_SLACK_MIN, WINDOW_SLACK_MAX)
@@ -18,10 +19,6 @@
 //! streams        = 64 + 4 x (receive - 8 streams) / 3 / (segment, at most 4 KiB)
 //! ```
 
-use super::delivery_rate::{DeliveryRate, WINDOW_GAIN};
-use super::lane_path::LanePath;
-use super::min_rtt_filter::MinRttFilter;
-use hier_collectives::plan::SEGMENT_BYTES_MAX;
 use hier_collectives::tail_fec::{SHARD_BYTES, tail_fec_parity_max};
 use hier_collectives::topology::Link;
 use quinn::VarInt;
@@ -29,7 +26,7 @@ use units::Span;
 
 /// 256 KiB: the least congestion window of a lane, a chosen size. Only drains of a queue and ECN CE
 /// marks make the window smaller.
-const CONGESTION_WINDOW_BYTES_MIN: u64 = 256 << 10;
+pub(super) const CONGESTION_WINDOW_BYTES_MIN: u64 = 256 << 10;
 /// 60 ms: the most time that is added to the min RTT for the congestion window (slack). With 35 ms,
 /// some round trips after an outage reached only 139 of 200 Mbit/s.
 const WINDOW_SLACK_MAX: Span = Span::from_ms(60);
@@ -41,14 +38,14 @@ const WINDOW_SLACK_ROUNDS: u64 = 3;
 const WINDOW_SLACK_MIN: Span = Span::from_ms(2);
 /// 0.75 of a lane's congestion window: the window while a drain shows the RTT without a queue. The
 /// fraction is chosen.
-const DRAIN_WINDOW_FRACTION: f64 = 0.75;
+pub(super) const DRAIN_WINDOW_FRACTION: f64 = 0.75;
 /// 3 round trips: how long quinn keeps acknowledged bytes behind an unacknowledged byte of the same
 /// stream. QUIC's send window has room for these bytes.
 /// Tested by `every_window_holds_the_bdp`.
-const SEND_WINDOW_GAP_ROUNDS: f64 = 3.0;
+pub(super) const SEND_WINDOW_GAP_ROUNDS: f64 = 3.0;
 /// 1,400 bytes: payload of one packet, by which the fraction of segments with a lost packet is
 /// estimated.
-const PACKET_PAYLOAD_BYTES: f64 = 1400.0;
+pub(super) const PACKET_PAYLOAD_BYTES: f64 = 1400.0;
 /// 8 times the configured RTT: the longest RTT for which a lane's windows are sized. Memory stays
 /// bounded when a peer acknowledges late.
 /// Tested by `the_longest_round_trip_is_bounded`.
@@ -60,7 +57,7 @@ const WINDOW_RTT_CEILING_MIN: Span = Span::from_secs(1);
 /// 4 times the configured RTT: receive windows grow for RTTs up to this one whatever the memory,
 /// since full queues lengthen RTTs.
 /// Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
-const RECEIVE_RTT_FACTOR: u64 = 4;
+pub(super) const RECEIVE_RTT_FACTOR: u64 = 4;
 
 /// The windows of one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,68 +76,6 @@ pub(crate) struct LaneWindows {
     pub retransmission_rate: u64,
 }
 
-impl LanePath {
-    /// Returns the receive, send and congestion windows of a lane before anything is measured.
-    pub fn initial_windows(&self) -> LaneWindows {
-        let rtt = self.link.rtt;
-        self.windows(&self.initial_delivery_rate(), &MinRttFilter::new(rtt, rtt, false))
-    }
-
-    /// Creates the delivery rate filter of a lane before anything is measured.
-    pub fn initial_delivery_rate(&self) -> DeliveryRate {
-        DeliveryRate::new(self.lane_rate(), self.link.loss.as_f64())
-    }
-
-    /// Returns the rate of one lane in bytes per second: an equal share of the link.
-    pub fn lane_rate(&self) -> f64 {
-        self.link.rate.bytes_per_second() / self.lanes as f64
-    }
-
-    /// Returns the BDP in bytes of what the peer may send, at this RTT.
-    fn inbound_window_bdp(&self, rtt: Span) -> u64 {
-        Link { rate: self.inbound, rtt, ..self.link.clone() }.bdp().get()
-    }
-
-    /// Computes the windows of a lane from its delivery rate and min RTT.
-    pub fn windows(&self, delivery: &DeliveryRate, min_rtt: &MinRttFilter) -> LaneWindows {
-        let longest_rtt = min_rtt.observed_rtt().max(min_rtt.rtt());
-        let bdp = self.inbound_window_bdp(longest_rtt);
-        let stream = lane_window_of_stream(self.segment_bytes);
-        let receive = |bdp: u64| 3 * bdp + 8 * stream;
-        // A busy processor looks like a longer path. Bytes that wait for it would fill the window.
-        let rtt_max = Span::from_ns(self.link.rtt.ns().saturating_mul(RECEIVE_RTT_FACTOR));
-        let receive_max = receive(self.inbound_window_bdp(rtt_max)).max(self.receive_window_max);
-        let receive = receive(bdp).min(receive_max);
-        // The plan is the first gateway's, whose fabric file may differ.
-        let longest_stream = lane_window_of_stream(self.segment_bytes.max(SEGMENT_BYTES_MAX));
-        let (rate, rtt) = (delivery.rate(), min_rtt.rtt().as_secs_f64());
-        let slack = lane_window_slack(min_rtt.rtt()).as_secs_f64();
-        let flight = |gain: f64| rate * (gain * rtt + slack);
-        let drain = if min_rtt.is_draining() { DRAIN_WINDOW_FRACTION } else { 1.0 };
-        let fraction = delivery.window_fraction() * drain;
-        let congestion =
-            flight(delivery.window_gain()).max(CONGESTION_WINDOW_BYTES_MIN as f64) * fraction;
-        let congestion = congestion as u64;
-        let packets = self.segment_bytes as f64 / PACKET_PAYLOAD_BYTES;
-        let holes = 1.0 - (1.0 - delivery.loss()).powf(packets);
-        let send = (flight(WINDOW_GAIN) + SEND_WINDOW_GAP_ROUNDS * holes * rate * rtt) as u64;
-        LaneWindows {
-            // Streams are always read, so the receive windows only stop a peer that breaks the rules:
-            // grants are the back-pressure.
-            stream: lane_window_varint(longest_stream),
-            receive: lane_window_varint(receive),
-            // quinn holds a record of each stream that the peer may open.
-            streams: lane_window_varint(
-                64 + 4 * receive.saturating_sub(8 * stream) / 3 / self.segment_bytes.min(4096),
-            ),
-            // More than the congestion window, so that only that one limits the sender.
-            send: send.max(congestion) + 2 * stream,
-            congestion,
-            retransmission_rate: rate as u64,
-        }
-    }
-}
-
 /// Returns the receive window of one stream in bytes: the payload of a segment of `segment` bytes
 /// with its parity, and 4 KiB for its header.
 pub(crate) fn lane_window_of_stream(segment: u64) -> u64 {
@@ -156,19 +91,21 @@ pub(super) fn lane_windows_rtt_max(link: &Link) -> Span {
 
 /// Returns the time added to the min RTT in the congestion window, for delayed acknowledgements and
 /// timers.
-fn lane_window_slack(rtt: Span) -> Span {
+pub(super) fn lane_window_slack(rtt: Span) -> Span {
     let rounds = Span::from_ns(rtt.ns().saturating_mul(WINDOW_SLACK_ROUNDS));
     rounds.clamp(WINDOW_SLACK_MIN, WINDOW_SLACK_MAX)
 }
 
 /// Converts a window to QUIC's integer, and cuts it at the greatest one.
-fn lane_window_varint(value: u64) -> VarInt {
+pub(super) fn lane_window_varint(value: u64) -> VarInt {
     VarInt::from_u64(value).unwrap_or(VarInt::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wan::congestion::lane_path::LanePath;
+    use crate::wan::congestion::min_rtt_filter::MinRttFilter;
     use hier_collectives::ids::RegionId;
     use std::sync::Arc;
     use units::BitRate;

@@ -22,9 +22,9 @@
 //! every round trip with traffic (tuner task of a lane, lane_tuner.rs)
 //!   LaneCounters -> DeliveryRate::end_round (delivery_rate.rs)                         LOOP 1: lane rate
 //!                     -> rate, gain, pace, ECN fraction, loss
-//!   min RTT      -> MinRtt::end_round (min_rtt.rs)                                     LOOP 2: min RTT
+//!   min RTT      -> MinRttFilter::end_round (min_rtt_filter.rs)                        LOOP 2: min RTT
 //!                     -> min RTT, draining
-//!   LanePath::windows (lane_windows.rs)
+//!   LanePath::windows (lane_path.rs)
 //!     congestion window = max(rate x (gain x min RTT + slack), 256 KiB)
 //!                         x ECN fraction x (0.75 while draining)
 //!

@@ -8,7 +8,7 @@
 //! | `handshake.rs` | hellos: both ends prove who they are |
 //! | `control_stream.rs` | framed control messages |
 //! | `liveness/` | keep-alives; probes on silence; closes dead paths |
-//! | `quic_config.rs`, `packet_size.rs` | settings of QUIC and packets |
+//! | `quic_config.rs`, `packet_size.rs`, `packet_headers.rs` | settings of QUIC and packets |
 //! | `packet_gathering/` | the UDP socket of a lane, which hands packets to the system in few calls |
 //! | `lane_addresses.rs`, `tls/` | addresses of lanes; mutual TLS |
 //! | `path_probe/` | finds shut ports and narrow paths; measures a path for `landbridge doctor` |
@@ -21,7 +21,8 @@ pub mod lane_connection;
 pub mod lane_endpoint;
 pub mod liveness;
 pub mod packet_gathering;
-mod packet_size;
+pub(super) mod packet_headers;
+pub(super) mod packet_size;
 pub mod path_probe;
 mod quic_config;
 pub mod tls;

@@ -35,7 +35,7 @@ impl Job {
         bound: Option<&LowerBound>,
         now: TimeNs,
     ) {
-        self.record_incident_of_note(&note, None, now);
+        self.report_noted_incident(&note, None, now);
         let mut rated = None;
         match &note {
             SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
@@ -107,7 +107,7 @@ impl Job {
     pub(super) fn report_group_note(&mut self, id: GroupId, note: SessionNote, now: TimeNs) {
         let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
         let Some(text) = membership.map(|membership| group_text(&membership.facts)) else { return };
-        self.record_incident_of_note(&note, Some(&text), now);
+        self.report_noted_incident(&note, Some(&text), now);
         let name = &self.name;
         match note {
             SessionNote::EpochBegan { epoch, .. } => {
@@ -144,7 +144,7 @@ impl Job {
 
     /// Records a failure or the end of an epoch that a session noted; `group` describes the group's
     /// ranks, unless the session is the job's own.
-    fn record_incident_of_note(&mut self, note: &SessionNote, group: Option<&str>, now: TimeNs) {
+    fn report_noted_incident(&mut self, note: &SessionNote, group: Option<&str>, now: TimeNs) {
         let (kind, number, failure) = match note {
             SessionNote::Failed { sequence, failure, .. } => {
                 (IncidentKind::CollectiveFailed, sequence.0, failure)
@@ -198,7 +198,7 @@ impl Job {
     }
 
     /// Updates the job's gauges, and logs a costly straggler and a wait that is long.
-    pub fn update_gauges(&mut self, now: TimeNs) {
+    pub fn report_gauges(&mut self, now: TimeNs) {
         let status = self.current_world().status();
         if status.plan.is_none() {
             self.metrics.epoch.set(0);

@@ -1,7 +1,8 @@
 //! The metrics of one lane's UDP socket. Their number is that of the lanes of the region file.
 
-use crate::observe::metrics::exposition::{MetricDescription, MetricsExposition};
+use crate::observe::metrics::exposition::MetricsExposition;
 use crate::observe::metrics::labels::LaneLabel;
+use crate::observe::metrics::metric_description::MetricDescription;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use std::net::SocketAddr;

@@ -1,8 +1,9 @@
 //! The metrics of the links of this gateway's region. Their number is that of the fabric file.
 
 use super::peer_metrics::RealGauge;
-use crate::observe::metrics::exposition::{MetricDescription, MetricsExposition};
+use crate::observe::metrics::exposition::MetricsExposition;
 use crate::observe::metrics::labels::LinkLabel;
+use crate::observe::metrics::metric_description::MetricDescription;
 use crate::observe::status::LinkReport;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

@@ -1,7 +1,8 @@
 //! The metrics of one peer.
 
-use crate::observe::metrics::exposition::{MetricDescription, MetricsExposition};
+use crate::observe::metrics::exposition::MetricsExposition;
 use crate::observe::metrics::labels::{LossLabel, PayloadLabel, PeerInfoLabel, PeerLabel};
+use crate::observe::metrics::metric_description::MetricDescription;
 use congestion_model::LossCounts;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

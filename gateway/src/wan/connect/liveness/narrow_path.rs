@@ -69,8 +69,8 @@ impl NarrowPath {
             self.lost >= NARROW_PATH_LOST_MIN && self.since_first_lost.duration() >= bound;
         is_narrow.then(|| {
             format!(
-                "short packets get through, and none of {FULL_PACKET_BYTES_MIN} bytes or more for \
-                 {}: the path carries less than QUIC needs",
+                "short packets get through, and no full ones for {}: the path carries less than \
+                 QUIC needs",
                 self.since_first_lost
             )
         })
@@ -81,7 +81,7 @@ impl NarrowPath {
 mod tests {
     use super::*;
 
-    /// Looks each second at a path on which `acked` full packets are acknowledged in a second, and
+    /// Counts each second the packets of a path on which `acked` full packets are acknowledged in a second, and
     /// `lost` packets of `bytes` bytes are lost. Returns the seconds until the lane ends; `None`
     /// after a minute.
     fn seconds_to_the_end(acked: u64, lost: u64, bytes: u64) -> Option<u64> {

@@ -8,6 +8,7 @@ mod mtu_search;
 pub mod path_check;
 mod version_probe;
 
+use super::packet_headers::packet_headers_bytes;
 use crate::wan::connect::tls::{Credentials, CredentialsError, PROBE_ALPN};
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::crypto::rustls::HandshakeData;
@@ -130,7 +131,7 @@ pub async fn measure_path_by_probe(
 ) -> Result<PathMeasurement, PathProbeError> {
     let window = Arc::new(AtomicU64::new(PROBE_INITIAL_WINDOW_BYTES));
     let ProbeTarget { address, dns_name } = target;
-    let headers = path_check::packet_size_of_headers(address.ip());
+    let headers = packet_headers_bytes(address.ip());
     let mut config = ClientConfig::new(credentials.probe_client_config()?);
     config.transport_config(path_probe_transport_config(&window, want, headers));
     let ten_round_trips = want.rtt.duration() * PROBE_ROUND_TRIPS;

@@ -6,6 +6,7 @@
 use super::mtu_search::MtuSearch;
 use super::version_probe::{VersionProbe, VersionProber};
 use crate::host::Host;
+use crate::wan::connect::packet_headers::{IPV4_UDP_HEADER_BYTES, packet_headers_bytes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
@@ -16,10 +17,6 @@ use units::Span;
 const SERVER_ANSWERS_BYTES_MIN: u16 = 1200;
 /// 1,280 bytes: the least `mtu` that a fabric file may state.
 const STATED_MTU_MIN: u16 = 1280;
-/// 28 bytes: the headers of IPv4 and UDP before a payload.
-const IPV4_UDP_HEADER_BYTES: u16 = 28;
-/// 48 bytes: the headers of IPv6 and UDP before a payload.
-const IPV6_UDP_HEADER_BYTES: u16 = 48;
 
 /// The path from this gateway to the lanes of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +173,7 @@ async fn check_path_mtu(
     to: SocketAddr,
     wanted: u16,
 ) -> io::Result<u16> {
-    let headers = packet_size_of_headers(to.ip());
+    let headers = packet_headers_bytes(to.ip());
     let mut search = MtuSearch::new(SERVER_ANSWERS_BYTES_MIN, wanted.saturating_sub(headers));
     loop {
         let lengths = search.next_lengths();
@@ -187,11 +184,6 @@ async fn check_path_mtu(
         let answers = prober.send_probes(&lengths.iter().map(probe).collect::<Vec<_>>()).await?;
         search.note_tries(lengths.into_iter().zip(answers.iter().map(Option::is_some)));
     }
-}
-
-/// Returns the bytes of IP and UDP headers in a packet to `address`.
-pub fn packet_size_of_headers(address: IpAddr) -> u16 {
-    if address.is_ipv4() { IPV4_UDP_HEADER_BYTES } else { IPV6_UDP_HEADER_BYTES }
 }
 
 /// Returns UDP ports as text, such as `7401-7403, 7405 of 192.0.2.1`, several addresses after each

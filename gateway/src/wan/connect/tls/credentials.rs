@@ -2,19 +2,18 @@
 
 use super::certificate_usage::certificate_usage_problem;
 use super::cipher_suites::{cpu_has_aes, tls_cipher_provider};
-use crate::access::read_credential_bytes;
+use super::credentials_error::{CredentialsError, refused_credentials_error};
+use super::credentials_pem::{read_credentials_pem_chain, read_credentials_pem_pair};
+use super::trust_anchors::{TrustAnchors, root_store_of_trust_anchors};
 use ::ring::hmac;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::RootCertStore;
-use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::client::Resumption;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
-use std::io;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The ALPN protocol of connections between gateways, which both ends must speak, with its version.
 pub const GATEWAY_ALPN: &[u8] = b"landbridge/1";
@@ -29,9 +28,9 @@ pub const ATTACH_ALPN: &[u8] = b"landbridge-attach/1";
 /// The certificate and key of a gateway, and the CA that it trusts. They were valid when loaded.
 #[derive(Debug)]
 pub struct Credentials {
-    chain: Vec<CertificateDer<'static>>,
+    pub(super) chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
-    roots: Arc<RootCertStore>,
+    pub(super) roots: Arc<RootCertStore>,
     expiry: CertificateExpiry,
     files: CredentialFiles,
 }
@@ -52,54 +51,6 @@ struct CredentialFiles {
     ca: PathBuf,
 }
 
-/// A certificate or key that cannot be used: always a fault of the files or their names.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    /// A file that cannot be read, or that is not PEM.
-    #[error("{}: {problem}", file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// The problem.
-        problem: String,
-    },
-    /// A certificate that TLS refuses.
-    #[error("{}: {source}; make certificates with `landbridge certs`", file.display())]
-    Refused {
-        /// The file.
-        file: PathBuf,
-        /// The reason.
-        source: rustls::Error,
-    },
-    /// A certificate for another use than a gateway's.
-    #[error("{} {problem}: make a new one with `landbridge certs`", certificate.display())]
-    OtherUsage {
-        /// The file of the certificate.
-        certificate: PathBuf,
-        /// The problem, as a verb with its object.
-        problem: String,
-    },
-    /// A key of a kind or length that TLS does not use.
-    #[error(
-        "{}: this private key cannot be used; accepted: ECDSA (P-256 or P-384), Ed25519, or RSA of \
-         2,048 to 4,096 bits; `landbridge certs` makes one", .0.display()
-    )]
-    UnusableKey(PathBuf),
-    /// A key that belongs to another certificate.
-    #[error(
-        "{} is not the key of {}; make both with `landbridge certs`, or correct a path in the \
-         region file",
-        key.display(),
-        certificate.display()
-    )]
-    OtherKey {
-        /// The file of the certificate.
-        certificate: PathBuf,
-        /// The file of the key.
-        key: PathBuf,
-    },
-}
-
 impl Credentials {
     /// Loads a gateway's certificate chain, its key and the CA that it trusts. Another call loads
     /// files that were renewed.
@@ -107,12 +58,12 @@ impl Credentials {
     /// # Errors
     /// A file is missing or is not PEM, or the key does not fit the certificate.
     pub fn load(certificate: &Path, key: &Path, ca: &Path) -> Result<Self, CredentialsError> {
-        let (chain, key_der) = read_tls_credentials(certificate, key)?;
+        let (chain, key_der) = read_credentials_pem_pair(certificate, key)?;
         let kinds = tls_cipher_provider(cpu_has_aes()).key_provider;
         if kinds.load_private_key(key_der.clone_key()).is_err() {
             return Err(CredentialsError::UnusableKey(key.to_owned()));
         }
-        let authorities = read_credentials_chain(ca)?;
+        let authorities = read_credentials_pem_chain(ca)?;
         let expiry = CertificateExpiry {
             own: chain.first().and_then(credential_expires_at),
             ca: authorities.iter().filter_map(credential_expires_at).max(),
@@ -174,7 +125,7 @@ impl Credentials {
         has_aes: bool,
     ) -> Result<rustls::ServerConfig, CredentialsError> {
         let verifier = self.dialler_verifier().map_err(|error| {
-            refused_credentials(&self.files.ca, rustls::Error::General(error.to_string()))
+            refused_credentials_error(&self.files.ca, rustls::Error::General(error.to_string()))
         })?;
         self.server_settings(verifier, &[GATEWAY_ALPN, PROBE_ALPN], has_aes)
     }
@@ -208,7 +159,7 @@ impl Credentials {
                 let builder = builder.with_client_cert_verifier(verifier);
                 builder.with_single_cert(self.chain.clone(), self.key.clone_key())
             })
-            .map_err(|source| refused_credentials(&self.files.certificate, source))?;
+            .map_err(|source| refused_credentials_error(&self.files.certificate, source))?;
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         // No tickets: each connection proves its name anew, and no session outlives a certificate.
         config.send_tls13_tickets = 0;
@@ -217,45 +168,10 @@ impl Credentials {
         Ok(config)
     }
 
-    /// Checks that a peer with the same CA would accept this gateway's own certificate now.
-    ///
-    /// # Errors
-    /// The reason why a peer would refuse it.
-    pub(super) fn check_own_certificate(&self) -> Result<(), rustls::Error> {
-        self.check_own_certificate_at(UnixTime::now())
-    }
-
-    /// Checks that the CA has signed this gateway's own certificate. Its own validity is not judged:
-    /// the check is for the time in it that is closest to now.
-    ///
-    /// # Errors
-    /// The reason why a peer would refuse it at that time.
-    pub(super) fn check_own_certificate_signature(&self) -> Result<(), rustls::Error> {
-        let now = UnixTime::now().as_secs();
-        let validity = self.chain.first().and_then(credential_validity);
-        let at = validity.map_or(now, |(from, until)| {
-            let [from, until] = [from, until].map(|time| u64::try_from(time).unwrap_or(0));
-            now.clamp(from, until.max(from))
-        });
-        self.check_own_certificate_at(UnixTime::since_unix_epoch(Duration::from_secs(at)))
-    }
-
-    /// Checks that a peer with the same CA would accept this gateway's own certificate at a time.
-    fn check_own_certificate_at(&self, time: UnixTime) -> Result<(), rustls::Error> {
-        let Some((own, between)) = self.chain.split_first() else {
-            return Err(rustls::Error::NoCertificatesPresented);
-        };
-        let verifier =
-            self.dialler_verifier().map_err(|error| rustls::Error::General(error.to_string()))?;
-        verifier.verify_client_cert(own, between, time)?;
-        // A gateway dials some peers and accepts others: its certificate is for both uses.
-        let algorithms = tls_cipher_provider(cpu_has_aes()).signature_verification_algorithms.all;
-        let own = ParsedCertificate::try_from(own)?;
-        verify_server_cert_signed_by_trust_anchor(&own, &self.roots, between, time, algorithms)
-    }
-
     /// Makes the verifier of dialling gateways' certificates, which must be of the CA.
-    fn dialler_verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+    pub(super) fn dialler_verifier(
+        &self,
+    ) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
         let (roots, provider) = (Arc::clone(&self.roots), tls_cipher_provider(cpu_has_aes()));
         WebPkiClientVerifier::builder_with_provider(roots, provider).build()
     }
@@ -273,7 +189,7 @@ impl Credentials {
                 let builder = builder.with_root_certificates(Arc::clone(&self.roots));
                 builder.with_client_auth_cert(self.chain.clone(), self.key.clone_key())
             })
-            .map_err(|source| refused_credentials(&self.files.certificate, source))?;
+            .map_err(|source| refused_credentials_error(&self.files.certificate, source))?;
         config.alpn_protocols = vec![protocol.to_vec()];
         config.resumption = Resumption::disabled();
         Ok(config)
@@ -309,70 +225,10 @@ impl Credentials {
     }
 }
 
-/// Certificates of CAs that one side of a connection trusts.
-#[derive(Debug, Clone)]
-pub struct TrustAnchors {
-    file: PathBuf,
-    pub(super) roots: Arc<RootCertStore>,
-}
-
-impl TrustAnchors {
-    /// Loads the certificates of a PEM file.
-    ///
-    /// # Errors
-    /// The file is missing, is not PEM, or holds something else.
-    pub fn load(file: &Path) -> Result<Self, CredentialsError> {
-        let roots = root_store_of_trust_anchors(file, read_credentials_chain(file)?)?;
-        Ok(Self { file: file.to_owned(), roots })
-    }
-
-    /// Makes the verifier that accepts clients' certificates of these CAs.
-    fn client_verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, CredentialsError> {
-        let (roots, provider) = (Arc::clone(&self.roots), tls_cipher_provider(cpu_has_aes()));
-        WebPkiClientVerifier::builder_with_provider(roots, provider).build().map_err(|error| {
-            refused_credentials(&self.file, rustls::Error::General(error.to_string()))
-        })
-    }
-}
-
-/// Collects certificates of CAs, which are in `file`, in the form in which rustls trusts them.
-fn root_store_of_trust_anchors(
-    file: &Path,
-    authorities: Vec<CertificateDer<'static>>,
-) -> Result<Arc<RootCertStore>, CredentialsError> {
-    let mut roots = RootCertStore::empty();
-    for root in authorities {
-        roots.add(root).map_err(|source| refused_credentials(file, source))?;
-    }
-    Ok(Arc::new(roots))
-}
-
-/// Reads a certificate chain and its private key from PEM files.
-///
-/// # Errors
-/// A file is missing or is not PEM.
-pub(super) fn read_tls_credentials(
-    certificate: &Path,
-    key: &Path,
-) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), CredentialsError> {
-    let chain = read_credentials_chain(certificate)?;
-    let text = read_credentials_pem(key)?;
-    let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
-        pem::Error::NoItemsFound if is_encrypted_credentials_key(&text) => {
-            let problem = "is encrypted, and nobody is there to type a password: decrypt it with \
-                           `openssl pkey -in FILE -out NEWFILE`";
-            CredentialsError::Unreadable { file: key.to_owned(), problem: problem.to_owned() }
-        }
-        pem::Error::NoItemsFound => no_credentials_pem_item(key, "private key"),
-        error => broken_credentials_pem(key, &error),
-    })?;
-    Ok((chain, key))
-}
-
 /// Returns when the first certificate of a file expires, in seconds since 1970; `None` if there is
 /// none that can be read.
 pub fn credentials_file_expiry(file: &Path) -> Option<i64> {
-    credential_expires_at(read_credentials_chain(file).ok()?.first()?)
+    credential_expires_at(read_credentials_pem_chain(file).ok()?.first()?)
 }
 
 /// Returns when a certificate expires, in seconds since 1970; `None` if it cannot be read.
@@ -382,7 +238,7 @@ fn credential_expires_at(certificate: &CertificateDer<'_>) -> Option<i64> {
 
 /// Returns when the validity of a certificate begins and ends, in seconds since 1970; `None` if it
 /// cannot be read.
-fn credential_validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
+pub(super) fn credential_validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let validity = parsed.validity();
     Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
@@ -391,55 +247,4 @@ fn credential_validity(certificate: &CertificateDer<'_>) -> Option<(i64, i64)> {
 /// Converts rustls's settings of a dialling side to those of quinn.
 fn client_config_of_credentials(config: rustls::ClientConfig) -> Arc<QuicClientConfig> {
     Arc::new(QuicClientConfig::try_from(config).expect("both suites are offered"))
-}
-
-/// Reads all certificates of a PEM file; an error where it has none.
-fn read_credentials_chain(file: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
-    let certificates = CertificateDer::pem_slice_iter(&read_credentials_pem(file)?)
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| broken_credentials_pem(file, &error))?;
-    if certificates.is_empty() {
-        return Err(no_credentials_pem_item(file, "certificate"));
-    }
-    Ok(certificates)
-}
-
-/// Reads the bytes of a PEM file with certificates or a key.
-fn read_credentials_pem(file: &Path) -> Result<Vec<u8>, CredentialsError> {
-    read_credential_bytes(file).map_err(|error| unreadable_credentials(file, &error))
-}
-
-/// Makes the error about a certificate or key file that cannot be read.
-fn unreadable_credentials(file: &Path, error: &dyn std::error::Error) -> CredentialsError {
-    let problem =
-        format!("{error}; make it with `landbridge certs`, or correct its path in the region file");
-    CredentialsError::Unreadable { file: file.to_owned(), problem }
-}
-
-/// Returns whether a PEM file has a private key that is encrypted.
-fn is_encrypted_credentials_key(text: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(text);
-    text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")
-}
-
-/// Makes the error about a file that is no whole PEM.
-fn broken_credentials_pem(file: &Path, error: &pem::Error) -> CredentialsError {
-    match error {
-        pem::Error::MissingSectionEnd { .. } => {
-            let cut = io::Error::other("it is cut off: a section has no END line");
-            unreadable_credentials(file, &cut)
-        }
-        error => unreadable_credentials(file, error),
-    }
-}
-
-/// Makes the error about a PEM file without any `item`.
-fn no_credentials_pem_item(file: &Path, item: &str) -> CredentialsError {
-    let problem = format!("holds no {item} in PEM; make it with `landbridge certs`");
-    CredentialsError::Unreadable { file: file.to_owned(), problem }
-}
-
-/// Makes the error about a certificate file that TLS refuses.
-pub(super) fn refused_credentials(file: &Path, source: rustls::Error) -> CredentialsError {
-    CredentialsError::Refused { file: file.to_owned(), source }
 }

@@ -4,12 +4,12 @@
 //! certificate of any gateway of its CA, or of the one gateway that it wants. All gateways of a
 //! deployment have its tokens and see its contributions, so none gains by taking another's place.
 
-use super::cipher_suites::cpu_has_aes;
-use super::cipher_suites::tls_cipher_provider;
-use super::credentials::{
-    ATTACH_ALPN, CredentialsError, TrustAnchors, read_tls_credentials, refused_credentials,
-};
+use super::cipher_suites::{cpu_has_aes, tls_cipher_provider};
+use super::credentials::ATTACH_ALPN;
+use super::credentials_error::{CredentialsError, refused_credentials_error};
+use super::credentials_pem::read_credentials_pem_pair;
 use super::gateway_identity::{gateway_identity_dns_names, proves_gateway_identity};
+use super::trust_anchors::TrustAnchors;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{CryptoProvider, verify_tls13_signature};
@@ -38,16 +38,16 @@ pub fn gateway_verifier_client_config(
     };
     let builder = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|source| refused_credentials(ca, source))?
+        .map_err(|source| refused_credentials_error(ca, source))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
     let mut config = match identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let (chain, key) = read_tls_credentials(certificate, key)?;
+            let (chain, key) = read_credentials_pem_pair(certificate, key)?;
             builder
                 .with_client_auth_cert(chain, key)
-                .map_err(|source| refused_credentials(certificate, source))?
+                .map_err(|source| refused_credentials_error(certificate, source))?
         }
     };
     config.alpn_protocols = vec![ATTACH_ALPN.to_vec()];

@@ -9,20 +9,22 @@ mod alert;
 mod certificate_usage;
 mod cipher_suites;
 mod credentials;
+mod credentials_error;
+mod credentials_pem;
 mod gateway_identity;
 mod gateway_verifier;
 mod own_certificate;
 #[cfg(test)]
 mod tests;
+mod trust_anchors;
 
 pub(super) use alert::{explain_connection_alert, is_close_without_alert};
 pub(super) use credentials::PROBE_ALPN;
-pub use credentials::{
-    ATTACH_ALPN, CertificateExpiry, Credentials, CredentialsError, TrustAnchors,
-    credentials_file_expiry,
-};
+pub use credentials::{ATTACH_ALPN, CertificateExpiry, Credentials, credentials_file_expiry};
+pub use credentials_error::CredentialsError;
 pub use gateway_identity::{
     IdentityError, check_gateway_identity, gateway_identity_dns_name, gateway_identity_dns_names,
 };
 pub use gateway_verifier::gateway_verifier_client_config;
 pub use own_certificate::{OwnCertificateError, OwnCertificateFault};
+pub use trust_anchors::TrustAnchors;

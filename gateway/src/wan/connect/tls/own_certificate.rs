@@ -5,10 +5,15 @@
 //! [`Credentials::check_own_certificate_name`] one by one.
 
 use super::certificate_usage::certificate_usage_problem;
-use super::credentials::Credentials;
+use super::cipher_suites::{cpu_has_aes, tls_cipher_provider};
+use super::credentials::{Credentials, credential_validity};
 use super::gateway_identity::{check_gateway_identity, gateway_identity_dns_names};
 use rustls::CertificateError;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::pki_types::UnixTime;
+use rustls::server::ParsedCertificate;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A certificate of this gateway that peers with the same CA refuse now.
 #[derive(Debug, thiserror::Error)]
@@ -149,6 +154,43 @@ impl Credentials {
     /// Makes the fault of a certificate that the CA has not signed.
     fn untrusted_own_certificate(&self, reason: String) -> OwnCertificateFault {
         OwnCertificateFault::Untrusted { ca: self.ca_file().to_owned(), reason }
+    }
+
+    /// Checks that a peer with the same CA would accept this gateway's own certificate now.
+    ///
+    /// # Errors
+    /// The reason why a peer would refuse it.
+    pub(super) fn check_own_certificate(&self) -> Result<(), rustls::Error> {
+        self.check_own_certificate_at(UnixTime::now())
+    }
+
+    /// Checks that the CA has signed this gateway's own certificate. Its own validity is not judged:
+    /// the check is for the time in it that is closest to now.
+    ///
+    /// # Errors
+    /// The reason why a peer would refuse it at that time.
+    pub(super) fn check_own_certificate_signature(&self) -> Result<(), rustls::Error> {
+        let now = UnixTime::now().as_secs();
+        let validity = self.chain.first().and_then(credential_validity);
+        let at = validity.map_or(now, |(from, until)| {
+            let [from, until] = [from, until].map(|time| u64::try_from(time).unwrap_or(0));
+            now.clamp(from, until.max(from))
+        });
+        self.check_own_certificate_at(UnixTime::since_unix_epoch(Duration::from_secs(at)))
+    }
+
+    /// Checks that a peer with the same CA would accept this gateway's own certificate at a time.
+    fn check_own_certificate_at(&self, time: UnixTime) -> Result<(), rustls::Error> {
+        let Some((own, between)) = self.chain.split_first() else {
+            return Err(rustls::Error::NoCertificatesPresented);
+        };
+        let verifier =
+            self.dialler_verifier().map_err(|error| rustls::Error::General(error.to_string()))?;
+        verifier.verify_client_cert(own, between, time)?;
+        // A gateway dials some peers and accepts others: its certificate is for both uses.
+        let algorithms = tls_cipher_provider(cpu_has_aes()).signature_verification_algorithms.all;
+        let own = ParsedCertificate::try_from(own)?;
+        verify_server_cert_signed_by_trust_anchor(&own, &self.roots, between, time, algorithms)
     }
 }
 
