@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import errors
 from .._arguments import check_timeout_argument, check_weight_argument
 from .._group import Group, resolve_group
+from .._memory.arrays import parse_array_dtype
 from .._memory.plain_memory import check_plain_cpu_memory
 from .._operation import DEFAULT_TIMEOUT_S, Operation
 from .._waiting import Latch
@@ -234,6 +235,8 @@ class State:
             done = _report_instead_of_hook(done, _not_averaged_by_hook(others))
         try:
             check_plain_cpu_memory(torch, gradients, f"the gradient bucket {bucket.index()}")
+            # The reduction inside a site would fail on them without saying why.
+            parse_array_dtype(gradients.dtype)
         except errors.UnsupportedArray as failure:
             return done(failure)
         if self._site is not None:

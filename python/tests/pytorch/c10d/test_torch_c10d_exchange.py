@@ -2,6 +2,7 @@
 process."""
 
 import threading
+import warnings
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -433,6 +434,52 @@ def test_tensors_without_plain_memory_are_refused(two_groups):
     here, _ = members_of(two_groups)
     with pytest.raises(landbridge.UnsupportedArray, match="to_dense"):
         here.allreduce([torch.ones(3).to_sparse()], options())
+
+
+def test_every_dtype_is_moved_or_refused(two_groups):
+    """Each of them travels, or this package says why not."""
+    dtypes = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+    made = [make_or_skip(dtype) for dtype in sorted(dtypes, key=str)]
+    tensors = [tensor for tensor in made if tensor is not None]
+
+    def check(member):
+        refused = set()
+        for tensor in tensors:
+            mine, blocks = torch.empty_like(tensor), [torch.empty_like(tensor) for _ in range(2)]
+            if tensor.element_size() == 1 and tensor.dtype is not torch.bool:
+                # One that is not contiguous is copied.
+                strided = torch.arange(8, dtype=torch.uint8)[member.rank :: 2].view(tensor.dtype)
+                member.broadcast([strided], options(rootRank=1)).wait()
+                assert strided.view(torch.uint8).tolist() == [1, 3, 5, 7]
+            member.broadcast([mine], options(rootRank=0)).wait()
+            member.allgather([blocks], [tensor], options()).wait()
+            try:
+                member.allreduce([mine], options()).wait()
+            except landbridge.UnsupportedArray as error:
+                assert "cannot be reduced" in str(error)
+                refused.add(tensor.dtype)
+        return refused
+
+    here, there = call_for_all(members_of(two_groups), check)
+    assert here == there and torch.uint4 in here
+    assert not here & {torch.float32, torch.bfloat16, torch.int64, torch.uint16, torch.bool}
+
+
+def make_or_skip(dtype):
+    """Returns a tensor of a dtype, or nothing where PyTorch makes none that is plain."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tensor = torch.empty(4, dtype=dtype)
+        return None if tensor.is_quantized else tensor
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.int64, torch.bool], ids=str)
+def test_a_factor_of_another_dtype_is_refused(two_groups, dtype):
+    reduction = dist._make_nccl_premul_sum(0.5)
+    given = options(reduceOp=reduction)
+    here, _ = members_of(two_groups)
+    with pytest.raises(landbridge.UnsupportedArray, match=f"elements of {dtype} cannot be mult"):
+        here.allreduce([torch.ones(3).to(dtype)], given)
 
 
 def test_tensors_with_gaps_or_lazy_values_get_their_results(two_groups):
