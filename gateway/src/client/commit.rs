@@ -42,8 +42,9 @@ impl Client {
     ///
     /// `step` is the caller's number for these collectives. Ranks that commit after the same
     /// collective must name the same one: else the epoch ends, with both steps in the failure. A
-    /// commit without collectives of its own is not compared. A collective that failed can be posted again before the commit. When an epoch ended and nothing was
-    /// posted after it, the commit fails as well.
+    /// commit without collectives of its own is not compared. A collective that failed can be posted
+    /// again before the commit. When an epoch ended and nothing was posted after it, the commit
+    /// fails as well.
     ///
     /// # Errors
     /// [`Failure`]: this rank does not know whether every region has the results; the text says
