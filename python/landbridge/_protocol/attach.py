@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .. import errors
 from .._memory.host_limits import describe_host_limit_error
-from .connection import SOCKET_READ_BYTES, ConnectionChannel, Connection
+from .connection import SOCKET_READ_BYTES, Connection, ConnectionChannel
 from .fields import DecodeError
 from .frames import FrameDecoder
 from .socket_access import (

@@ -195,7 +195,8 @@ class UnevenSampler:
 
     def _describe(self) -> str:
         """Returns the arguments that ranks compare by a hash, for ``RanksDisagree``."""
-        return f"this sampler has {self._order_words()}, and is of trainer {self._local} of its site"
+        trainer = f"trainer {self._local} of its site"
+        return f"this sampler has {self._order_words()}, and is of {trainer}"
 
     def set_epoch(self, epoch: int, done: int = 0) -> None:
         """Chooses the order of the samples, and skips batches. All ranks pass the same.

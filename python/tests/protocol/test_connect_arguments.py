@@ -243,7 +243,7 @@ def test_control_characters_of_a_path_are_escaped(tmp_path, name):
     """The text goes to a terminal, which would obey them."""
     odd, plain = tmp_path / ODD_NAME, tmp_path / "token"
     plain.write_text("0f" * 32)
-    given = {"rank": 0, "job": "train", "address": "tls://127.0.0.1:9", "ca": plain, "token": plain}
+    given = {**REMOTE, "ca": plain, "token": plain}
     if name == "config":
         given = {"rank": 0}
     given[name] = odd

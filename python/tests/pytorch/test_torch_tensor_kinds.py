@@ -185,7 +185,7 @@ def test_the_layout_of_gradients_names_unsupported_parameters():
 
 GRADIENTS = {
     "sparse": (lambda: torch.eye(3).to_sparse(), "bucket 0 has the layout"),
-    "half a byte": (lambda: torch.empty(3, dtype=torch.int4), "elements of int4 cannot be reduced"),
+    "half a byte": (lambda: torch.empty(3, dtype=torch.int4), "int4 cannot be reduced"),
 }
 
 

@@ -16,7 +16,6 @@ from ..._memory.plain_memory import (
     copyable_plain_memory,
 )
 
-
 #: 8 tensors: the most of one call that an error lists, so that it stays readable.
 _DESCRIBED_MAX = 8
 
