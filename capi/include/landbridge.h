@@ -517,8 +517,9 @@ landbridge_status landbridge_receive(void *result, size_t count, landbridge_dtyp
  * Waits until every region has the results of all collectives that this rank posted in the group since
  * its last commit there. Call it before an optimizer steps.
  *
- * `step` is the program's number for these collectives. It has to be the same on all ranks, which
- * nobody compares; of two, the next epoch names the higher. After a failure this
+ * `step` is the program's number for these collectives. Ranks that commit after the same collective must
+ * name the same one: else the epoch ends, and ranks hear code 1 with both steps. A commit without
+ * collectives of its own is not compared; of two, the next epoch names the higher. After a failure this
  * rank does not know whether every region has the results: landbridge_get_info says it after
  * landbridge_recover. Options have the timeout; the weight is not used.
  */

@@ -14,6 +14,11 @@ from typing import ClassVar
 class LandbridgeError(Exception):
     """The base of all exceptions of this package."""
 
+    def __init__(self, *texts: Any) -> None:
+        """Makes the error. Paths and names in its texts may have control characters, which a
+        terminal would obey: they are escaped here."""
+        super().__init__(*map(escape_error_text, texts))
+
 
 class ConfigError(LandbridgeError, ValueError):
     """A config file or an argument cannot be used. The caller is at fault."""
@@ -184,7 +189,7 @@ class CollectiveFailed(LandbridgeError):
     def __init__(self, text: str) -> None:
         """Makes the failure with the gateway's text about it."""
         super().__init__(text)
-        self.text = text
+        self.text: str = escape_error_text(text)
 
     def __str__(self) -> str:
         """Returns kind, cause and text of the failure in one sentence."""
@@ -209,7 +214,8 @@ class RanksDisagree(CollectiveFailed):
         self.here = here
 
     def __str__(self) -> str:
-        return f"{super().__str__()}; {self.here}" if self.here else super().__str__()
+        text = super().__str__()
+        return f"{text}; {escape_error_text(self.here)}" if self.here else text
 
 
 @contextlib.contextmanager
@@ -298,3 +304,14 @@ FAILURES: dict[int, type[CollectiveFailed]] = {
         MembershipChanged,
     )
 }
+
+
+def escape_error_text(text: Any) -> Any:
+    """Returns a text with escapes in place of characters that are not printed, such as ESC. Ends of
+    lines stay, and so does anything but a text."""
+    if not isinstance(text, str) or text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter in "\n\t" else ascii(letter)[1:-1]
+        for letter in text
+    )

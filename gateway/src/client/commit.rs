@@ -40,10 +40,11 @@ impl Client {
     /// Waits until every region has the results of all collectives that this rank posted since its
     /// last commit, on all ranks.
     ///
-    /// `step` is the caller's number for these collectives. It has to be the same on all ranks, which
-    /// nobody compares; of two, the next epoch names the higher. A collective
-    /// that failed can be posted again before the commit. When an epoch ended and nothing was
-    /// posted after it, the commit fails as well.
+    /// `step` is the caller's number for these collectives. Ranks that commit after the same
+    /// collective must name the same one: else the epoch ends, with both steps in the failure. A
+    /// commit without collectives of its own is not compared. A collective that failed can be posted
+    /// again before the commit. When an epoch ended and nothing was posted after it, the commit
+    /// fails as well.
     ///
     /// # Errors
     /// [`Failure`]: this rank does not know whether every region has the results; the text says

@@ -297,14 +297,17 @@ class WholeArrayCollectives(BlockCollectives):
         """Waits until every region has everything posted for a step.
 
         It covers all collectives that this rank posted since its last commit. Once it returns, no
-        failure takes a region back behind the step. All ranks have to commit the same steps. Nobody
-        compares them here: ``agree`` does, and ``resume``.
+        failure takes a region back behind the step. Ranks that commit after the same collective
+        must name the same step, and gateways compare them. A commit without collectives of its own
+        is not compared: ``agree`` compares steps then, and so does ``resume``.
 
         Args:
             step: The trainer's number of the step.
             timeout: How long to wait for the other ranks, in seconds.
 
         Raises:
+            RanksDisagree: Another rank has committed the same collectives as another step. The
+                epoch has ended. A rank whose commit was confirmed before hears it at its next call.
             CollectiveFailed: The step will not become known to be complete; see
                 ``committed_step``.
             ConfigError: Weights were changed without ``landbridge.torch.FlatGrads.wait``, or as

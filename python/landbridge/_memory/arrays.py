@@ -24,6 +24,7 @@ from .plain_memory import (
     check_plain_cpu_memory,
     check_plain_memory_disjoint,
     check_writable_plain_memory,
+    copyable_plain_memory,
     plain_memory_conj_or_neg,
 )
 
@@ -422,20 +423,25 @@ class _TorchArrayAdapter(ArrayAdapter):
 
     def copy_to_slot(self, slot: ArenaSlot) -> None:
         """Copies the elements of the tensor into a slot of the arena."""
-        self._view_slot(slot).copy_(self.array)
+        self._copyable(self._view_slot(slot)).copy_(self._copyable(self.array))
 
     def copy_from_slot(self, slot: ArenaSlot) -> None:
         """Copies a slot of the arena into the tensor."""
+        result, array = self._copyable(self._view_slot(slot)), self._copyable(self.array)
         if self.array.is_inference():
             # The thread that waits may not be in the mode of the thread that posted.
             with self._torch.inference_mode():
-                self.array.copy_(self._view_slot(slot))
+                array.copy_(result)
         else:
-            self.array.copy_(self._view_slot(slot))
+            array.copy_(result)
 
     def copy_to_new_array(self, slot: ArenaSlot) -> Any:
         """Returns a new tensor of the same dtype and shape with the content of a slot."""
-        return self._view_slot(slot).clone()
+        return self._copyable(self._view_slot(slot)).clone().view(self.array.dtype)
+
+    def _copyable(self, tensor: Any) -> Any:
+        """Returns a tensor that PyTorch can copy, over the same memory."""
+        return copyable_plain_memory(self._torch, tensor)
 
     def _view_slot(self, slot: ArenaSlot) -> Any:
         """Returns a tensor of the same dtype and shape whose memory is a slot of the arena."""

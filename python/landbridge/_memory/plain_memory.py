@@ -7,6 +7,7 @@ crash the process or give the ranks different data. This module imports no array
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,6 +64,13 @@ def plain_memory_conj_or_neg(tensor: Any) -> bool:
     return bool(tensor.is_conj() or tensor.is_neg())
 
 
+def copyable_plain_memory(torch: Any, tensor: Any) -> Any:
+    """Returns a torch tensor that PyTorch can copy: the tensor itself, or a view of its bytes for
+    dtypes of less than a byte, which have no copy."""
+    is_copyable = _can_copy_plain_memory(torch, tensor.dtype)
+    return tensor if is_copyable else tensor.view(torch.uint8)
+
+
 def _plain_memory_obstacle(torch: Any, tensor: Any) -> str | None:
     """Returns why the elements of a torch tensor are no plain memory of this process, and what to
     do; ``None`` where they are."""
@@ -93,6 +101,16 @@ def _plain_memory_obstacle(torch: Any, tensor: Any) -> str | None:
     if storage.nbytes() < _end_in_plain_memory(tensor):
         return "lies beyond the end of its storage, which was shrunk after it; use a new tensor"
     return None
+
+
+@functools.cache  # There are few dtypes.
+def _can_copy_plain_memory(torch: Any, dtype: Any) -> bool:
+    """Returns whether PyTorch copies elements of a dtype."""
+    try:
+        torch.empty(1, dtype=dtype).clone()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _end_in_plain_memory(tensor: Any) -> int:

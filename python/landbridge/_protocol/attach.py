@@ -16,6 +16,7 @@ from .socket_access import (
     SocketAccessUsers,
     check_socket_access_folder,
     check_socket_access_peer,
+    check_socket_access_place,
     describe_denied_socket_access,
 )
 from .wire import (
@@ -68,6 +69,7 @@ def attach_rank(
         except OSError as error:
             # A third user's folder explains why nothing is there, and no gateway starts in it.
             check_socket_access_folder(path, trusted)
+            check_socket_access_place(path)
             text = f"no gateway answers at {path}: {error}; start it with `landbridge run`"
             raise errors.NoGateway(text, is_final=_is_impossible_attach_path(error)) from error
         check_socket_access_folder(path, trusted)

@@ -6,12 +6,14 @@ process there. ``attach_rank`` calls it. The daemon has the same judge, in ``gat
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
 import socket
 import stat
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +26,15 @@ _PEER_CREDENTIALS = struct.Struct("iII")
 _DENIED_SOCKET_REMEDY = (
     "run it as that user, or let `group` of the gateway in the region file name a group of "
     "this user"
+)
+
+#: Words for each kind of file that may have the name of a folder, a socket or a lock.
+_FILE_KINDS = (
+    (stat.S_ISREG, "a regular file"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISSOCK, "a socket"),
 )
 
 
@@ -95,6 +106,69 @@ def _open_socket_folder(folder: Path, found: os.stat_result) -> errors.Untrusted
         f"another socket there: run `chmod go-w {folder}`, or use another folder",
         is_final=True,
     )
+
+
+def check_socket_access_place(path: Path) -> None:
+    """Checks that a gateway could start and listen at a path where none answers.
+
+    Raises:
+        NoGateway: Something on the way is no folder, or leads back to itself; or something else
+            than a socket has the socket's name, or something else than a file that of its lock.
+    """
+    for folder in reversed(path.parents):
+        try:
+            found = folder.stat()
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise _no_socket_here(
+                    f"folder {folder} of the gateway's socket is a symbolic link that leads back "
+                    "to itself: remove the link, or use another folder"
+                ) from error
+            return  # It may still be made, or hides what is below.
+        if not stat.S_ISDIR(found.st_mode):
+            raise _no_socket_here(
+                f"{folder}, the folder of the gateway's socket, is {_file_kind_label(found)}: move "
+                "it away, so that the gateway can make the folder, or use another folder"
+            )
+    # A link may lead to the socket of a gateway that is starting.
+    _check_socket_name(path, "socket", stat.S_ISSOCK, path.stat)
+    lock = path.with_name(f"{path.name}.lock")
+    _check_socket_name(lock, "lock file", stat.S_ISREG, lock.lstat)
+
+
+def _check_socket_name(
+    path: Path,
+    wanted: str,
+    is_wanted: Callable[[int], bool],
+    examine: Callable[[], os.stat_result],
+) -> None:
+    """Raises ``NoGateway`` where something else than the ``wanted`` kind of file has a name that a
+    gateway needs."""
+    try:
+        found = examine()
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            return
+        kind = "a symbolic link that leads back to itself"
+    else:
+        if is_wanted(found.st_mode):
+            return
+        kind = _file_kind_label(found)
+    raise _no_socket_here(
+        f"{path} is {kind}, and no gateway can make its {wanted} there: move it away, or give "
+        "`socket` in the region file another path"
+    )
+
+
+def _no_socket_here(text: str) -> errors.NoGateway:
+    """Returns the error of a place where no gateway can listen before somebody changes a file."""
+    return errors.NoGateway(text, is_final=True)
+
+
+def _file_kind_label(found: os.stat_result) -> str:
+    """Returns words for the kind of a file."""
+    mode = found.st_mode
+    return next((words for is_kind, words in _FILE_KINDS if is_kind(mode)), "a device")
 
 
 def check_socket_access_peer(path: Path, connected: socket.socket, trusted: SocketAccessUsers) -> None:

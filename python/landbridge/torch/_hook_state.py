@@ -16,6 +16,7 @@ from .. import errors
 from .._argument_errors import argument_error
 from .._arguments import check_timeout_argument, check_weight_argument
 from .._group import Group, resolve_group
+from .._memory.arrays import parse_array_dtype
 from .._memory.plain_memory import check_plain_cpu_memory
 from .._operations.operation import DEFAULT_TIMEOUT_S, Operation
 from .._operations.waiting import Latch
@@ -235,6 +236,8 @@ class State:
             done = _report_instead_of_hook(done, _not_averaged_by_hook(others))
         try:
             check_plain_cpu_memory(torch, gradients, f"the gradient bucket {bucket.index()}")
+            # The reduction inside a site would fail on them without saying why.
+            parse_array_dtype(gradients.dtype)
         except errors.UnsupportedArray as failure:
             return done(failure)
         if self._site is not None:

@@ -61,32 +61,39 @@ class LocalRanks:
         least, more = divmod(samples, self.size)
         return self.index * least + min(self.index, more), least + (self.index < more)
 
-    def reduce_max(self, value: float, failure: errors.LandbridgeError | None = None) -> float:
+    def reduce_max(
+        self, value: float, failure: errors.LandbridgeError | None = None, digest: int = 0
+    ) -> float:
         """Returns the largest value of all trainers of the site, by a collective among them.
 
         Args:
             value: This trainer's value.
             failure: The reason why this trainer has no value.
+            digest: A hash of anything on which the trainers must agree, of at most 53 bits, which
+                a 64-bit float holds.
 
         Raises:
             LandbridgeError: ``failure``, on the trainer that has one.
             EpochEnded: Another trainer has a failure.
+            RanksDisagree: Trainers have different digests.
             SiteFailed: A trainer of the site is gone.
         """
         if self.size > 1:
             failed = 0 if failure is None else self.size - self.index
-            both = torch.tensor([value, failed], dtype=torch.float64)
+            told = torch.tensor([value, failed, digest, -digest], dtype=torch.float64)
             try:
-                dist.all_reduce(both, dist.ReduceOp.MAX, group=self.process_group)
+                dist.all_reduce(told, dist.ReduceOp.MAX, group=self.process_group)
             except RuntimeError as error:
                 raise errors.SiteFailed(
                     "the trainers of this site can no longer end a step together, start all of "
                     f"them again: {error}"
                 ) from error
-            value, first = both.tolist()
+            value, first, largest, least = told.tolist()
             if failure is None and first:
                 text = f"rank {self.size - round(first)} of this site could not end the step"
                 failure = errors.EpochEnded(text)
+            if failure is None and largest != -least:
+                failure = errors.RanksDisagree("trainers of this site have different arguments")
         if failure is not None:
             raise failure
         return value

@@ -26,6 +26,8 @@ from ._local_ranks import LocalRanks
 #: 2^20 batches: the most that a caller may say a loader draws ahead, more than any does. The limit
 #: of memory is chosen, since each takes a list of shares.
 _PREFETCH_BATCHES_MAX = 1 << 20
+#: 6 bytes: the hash by which trainers of a site compare their arguments. A 64-bit float holds it.
+_SITE_HASH_BYTES = 6
 
 
 class UnevenSampler:
@@ -38,7 +40,8 @@ class UnevenSampler:
     ``share`` is the size of this trainer's part. Set it as the ``weight`` of the average, so that
     mean losses over local batches give the mean loss over the global batch.
 
-    If ``end_step`` is called after every step, on all ranks, the split follows speeds that drift.
+    If ``end_step`` is called after every step, on all ranks, the split follows speeds that drift,
+    and ranks compare their arguments. Without it nobody notices that ranks have different seeds.
     Set ``share`` as the weight before each step then. A loader with workers draws batches before
     the steps that use them; ``prefetch`` tells how many, and a step then has the split that was
     known ``prefetch + 1`` steps before it. Begin to iterate over an epoch after the last step of
@@ -95,8 +98,6 @@ class UnevenSampler:
             raise ConfigError(_sampler_no_sample_text(shares, self._local.size))
         self._rank = group.rank
         self._prefetch = prefetch
-        digest = hashlib.blake2b(f"{prefetch} {self._local}".encode(), digest_size=8).digest()
-        self._layout = int.from_bytes(digest, "big")
         #: The number of steps that have ended.
         self._ended = 0
         #: The shares of the current step and of `prefetch` steps after it.
@@ -107,8 +108,9 @@ class UnevenSampler:
         self._global_batch = global_batch
         self._shuffle = shuffle
         self._seed = seed
-        self._epoch = 0
-        self._done = 0
+        #: The epoch, and its batches that are done: the next, and those that are being drawn.
+        self._epoch = self._done = 0
+        self._drawn_epoch = (0, 0)
 
     @property
     def share(self) -> int:
@@ -132,7 +134,9 @@ class UnevenSampler:
             ConfigError: ``computed_seconds`` is invalid, or the loader drew more batches ahead
                 than ``prefetch``.
             RanksDisagree: Ranks had different splits, as when one was started again and others
-                kept their samplers; or they differ in ``prefetch`` or another argument.
+                kept their samplers; or ranks or trainers of the site draw other samples or in
+                another order, because they differ in epoch, the length of ``dataset`` or another
+                argument.
             EpochEnded: Another trainer of the site failed.
             SiteFailed: A trainer of the site is gone.
             LandbridgeError: As ``BatchSplit.end_step``.
@@ -147,7 +151,10 @@ class UnevenSampler:
                 computed_seconds = check_split_seconds(computed_seconds)
             except ConfigError as error:
                 failure = error
-        seconds = self._local.reduce_max(0.0 if failure else computed_seconds, failure)
+        with error_on_disagreement_with(self._describe):
+            seconds = self._local.reduce_max(
+                0.0 if failure else computed_seconds, failure, self._order_hash(_SITE_HASH_BYTES)
+            )
         changed = self._exchange_speeds(seconds, timeout)
         self._ended += 1
         self._known.append(_raise_small_sampler_shares(self._split.shares, self._local.size))
@@ -162,7 +169,7 @@ class UnevenSampler:
         try:
             with error_on_disagreement_with(self._describe):
                 changed = self._split.end_step(
-                    computed_seconds, samples, layout=self._layout, timeout=timeout
+                    computed_seconds, samples, layout=self._order_hash(), timeout=timeout
                 )
             if not self._split.was_alike:
                 text = "ranks had different splits of the global batch in the last step"
@@ -171,10 +178,25 @@ class UnevenSampler:
             failure = error
         return bool(self._local.reduce_max(changed, failure))
 
+    def _order_hash(self, size: int = 8) -> int:
+        """Returns a hash of everything that decides which samples a batch has, and of the trainer
+        where it has ``size`` 8 bytes."""
+        trainer = self._local if size == 8 else ""
+        text = f"{self._order_words()} {trainer}"
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=size).digest(), "big")
+
+    def _order_words(self) -> str:
+        """Returns the arguments that decide which samples a batch has."""
+        epoch, done = self._drawn_epoch
+        return (
+            f"{self._samples} samples, global_batch={self._global_batch}, shuffle={self._shuffle}, "
+            f"seed={self._seed}, prefetch={self._prefetch}, epoch {epoch} after {done} batches"
+        )
+
     def _describe(self) -> str:
         """Returns the arguments that ranks compare by a hash, for ``RanksDisagree``."""
         trainer = f"trainer {self._local} of its site"
-        return f"this sampler has prefetch={self._prefetch}, and is of {trainer}"
+        return f"this sampler has {self._order_words()}, and is of {trainer}"
 
     def set_epoch(self, epoch: int, done: int = 0) -> None:
         """Chooses the order of the samples, and skips batches. All ranks pass the same.
@@ -205,7 +227,7 @@ class UnevenSampler:
             order = torch.randperm(self._samples, generator=generator)
         else:
             order = torch.arange(self._samples)
-        self._drawn = self._ended
+        self._drawn, self._drawn_epoch = self._ended, (self._epoch, self._done)
         for batch in range(self._done, self._done + len(self)):
             shares = self._draw_next_shares()
             before, mine = self._local.split_samples(shares[self._rank])

@@ -15,7 +15,7 @@ import torch
 
 from .._group import Group
 from .._memory.arrays import array_over_slot
-from .._memory.plain_memory import plain_memory_conj_or_neg
+from .._memory.plain_memory import copyable_plain_memory, plain_memory_conj_or_neg
 from .._operations.operation import DEFAULT_TIMEOUT_S, Operation
 from .._rounding import round_bytes
 from ..errors import ArenaFull
@@ -129,8 +129,8 @@ def broadcast_tensors(
 
 def cpu_tensor_to_broadcast(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor in one dimension on the CPU, without a copy where it is contiguous there
-    already."""
-    values = tensor.detach().resolve_conj().resolve_neg()
+    already. Elements that PyTorch cannot copy are bytes."""
+    values = copyable_plain_memory(torch, tensor.detach().resolve_conj().resolve_neg())
     return values.cpu().contiguous().reshape(-1)
 
 
@@ -170,7 +170,9 @@ class _Broadcast(NamedTuple):
             if completes is not None and completes.target is not None:
                 target = completes.target
                 with torch.no_grad():
-                    target.copy_(completes.content.view(target.dtype).view(target.shape))
+                    values = completes.content.view(target.dtype).view(target.shape)
+                    copyable = copyable_plain_memory(torch, values)
+                    copyable_plain_memory(torch, target).copy_(copyable)
         self.operation.wait_free()
 
 

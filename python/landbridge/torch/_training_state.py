@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from .._memory.plain_memory import check_plain_memory
+from .._memory.plain_memory import check_plain_memory, copyable_plain_memory
 from ..errors import UnsupportedArray
 from ._tensor_broadcast import cpu_tensor_to_broadcast
 
@@ -114,7 +114,7 @@ def _state_tensor_text(tensor: torch.Tensor) -> str:
     except UnsupportedArray:
         return type(tensor).__qualname__
     plain = tensor.detach()
-    if plain.dim() == 0:
+    if plain.dim() == 0 and copyable_plain_memory(torch, plain) is plain:
         return f"{plain.dtype} {plain.item()!r}"
     content = cpu_tensor_to_broadcast(plain)
     data: Any = b""

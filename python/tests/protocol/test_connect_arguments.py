@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import tempfile
+import traceback
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,24 @@ def certificate_of_a_ca(folder):
 def owner_label(path):
     """Returns name and number of the owner of a path, as errors have them."""
     return f"{path.owner()} ({path.stat().st_uid})"
+
+
+#: A name with the sequence by which terminals erase a line, and a byte that is no UTF-8.
+ODD_NAME = os.fsdecode(b"na\x1b[2K\xffme")
+
+
+@pytest.mark.parametrize("name", ["config", "ca", "token"])
+def test_control_characters_of_a_path_are_escaped(tmp_path, name):
+    """The text goes to a terminal, which would obey them."""
+    odd, plain = tmp_path / ODD_NAME, tmp_path / "token"
+    plain.write_text("0f" * 32)
+    given = {**REMOTE, "ca": plain, "token": plain}
+    if name == "config":
+        given = {"rank": 0}
+    given[name] = odd
+    with pytest.raises(landbridge.ConfigError) as raised:
+        landbridge.connect(timeout=1, **given)
+    for text in (str(raised.value), traceback.format_exception_only(raised.type, raised.value)[0]):
+        assert "\x1b" not in text and "\udcff" not in text, ascii(text)
+    if name != "config":  # The program tells of a config in its own words.
+        assert r"na\x1b[2K\udcffme" in str(raised.value)

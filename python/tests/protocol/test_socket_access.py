@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -105,6 +106,52 @@ def test_a_third_users_socket_folder_is_named(tmp_path, monkeypatch):
 
 
 def test_an_empty_folder_of_a_trusted_user_awaits_a_gateway(tmp_path):
+    with pytest.raises(landbridge.NoGateway, match="start it with `landbridge run`"):
+        attach_empty_arena(tmp_path / "east.sock", socket_access_users(None))
+
+
+def link_to_itself(path):
+    """Makes a symbolic link that leads to itself."""
+    path.symlink_to(path.name)
+
+
+OBSTACLES = {
+    "folder that is a loop": ("run", link_to_itself, "run .* leads back to itself: remove"),
+    "folder that is a file": ("run", Path.touch, "run, the folder .* is a regular file: move it"),
+    "folder that is a pipe": ("run", os.mkfifo, "run, the folder .* is a pipe: move it"),
+    "socket that is a file": ("run/east.sock", Path.touch, "east.sock is a regular file.*socket"),
+    "socket that is a folder": ("run/east.sock", Path.mkdir, "east.sock is a folder"),
+    "socket that is a loop": ("run/east.sock", link_to_itself, "east.sock is .* back to itself"),
+    "lock that is a folder": ("run/east.sock.lock", Path.mkdir, "east.sock.lock is a folder.*its lock"),
+    "lock that is a pipe": ("run/east.sock.lock", os.mkfifo, "east.sock.lock is a pipe"),
+    "lock that is a loop": ("run/east.sock.lock", link_to_itself, "east.sock.lock is a symbolic"),
+}
+
+
+@pytest.mark.parametrize("kind", OBSTACLES)
+def test_what_keeps_a_gateway_from_listening_is_named(tmp_path, kind):
+    name, make, words = OBSTACLES[kind]
+    if "/" in name:
+        (tmp_path / "run").mkdir()
+    make(tmp_path / name)
+    with pytest.raises(landbridge.NoGateway, match=f"{tmp_path}/(run/)?{words}") as raised:
+        attach_empty_arena(tmp_path / "run" / "east.sock", socket_access_users(None))
+    assert raised.value.is_final and "landbridge run" not in str(raised.value)
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_control_characters_of_a_socket_path_are_escaped(tmp_path, is_folder):
+    path = tmp_path / "na\x1b[2Kme" / "east.sock"
+    if is_folder:
+        path.mkdir(parents=True)
+    with pytest.raises(landbridge.NoGateway) as raised:
+        attach_empty_arena(path, socket_access_users(None))
+    assert r"na\x1b[2Kme" in str(raised.value) and "\x1b" not in str(raised.value)
+
+
+def test_files_of_an_ended_gateway_keep_none_away(tmp_path):
+    (tmp_path / "east.sock.lock").write_text("pid = 1")
+    (tmp_path / "east.sock").symlink_to("not-there-yet.sock")
     with pytest.raises(landbridge.NoGateway, match="start it with `landbridge run`"):
         attach_empty_arena(tmp_path / "east.sock", socket_access_users(None))
 

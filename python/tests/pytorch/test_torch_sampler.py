@@ -187,9 +187,52 @@ def test_a_disagreement_names_the_arguments_of_the_sampler(monkeypatch):
         raise landbridge.RanksDisagree("layouts differ", "this rank passed integers")
 
     monkeypatch.setattr(FakeGroup, "end_step", disagree)
-    words = "differ; this sampler has prefetch=2, and is of trainer 0 of 1 of its site"
+    words = (
+        "differ; this sampler has 80 samples, global_batch=8, shuffle=True, seed=0, prefetch=2, "
+        "epoch 0 after 0 batches, and is of trainer 0 of 1 of its site"
+    )
     with pytest.raises(landbridge.RanksDisagree, match=words):
         sampler.end_step(1.0)
+
+
+OTHER_ORDERS = {
+    "seed": {"seed": 7},
+    "shuffle": {"shuffle": False},
+    "samples": {"dataset": range(81)},
+    "epoch": {"epoch": 1},
+    "done": {"done": 1},
+}
+
+
+def one_step(group, process_group=None, dataset=range(80), epoch=0, done=0, **options):  # noqa: B008
+    """Makes a sampler, draws a batch, and ends its step."""
+    sampler = UnevenSampler(dataset, group, 8, process_group=process_group, **options)
+    sampler.set_epoch(epoch, done)
+    next(iter(sampler))
+    sampler.end_step(0.5)
+
+
+@pytest.mark.parametrize("change", OTHER_ORDERS)
+def test_ranks_that_draw_in_other_orders_raise(change, two_groups):
+    def step(group):
+        one_step(group)
+        with pytest.raises(landbridge.RanksDisagree, match="this sampler has 8[01] samples"):
+            one_step(group, **OTHER_ORDERS[change] if group.rank else {})
+
+    call_for_all(two_groups, step)
+
+
+@pytest.mark.parametrize("change", OTHER_ORDERS)
+def test_trainers_of_a_site_in_other_orders_raise(change, monkeypatch):
+    monkeypatch.setattr(_local_ranks, "dist", FakeDistributed(2))
+
+    def step(local):
+        group = FakeGroup(0, [4, 4])
+        with pytest.raises(landbridge.RanksDisagree, match="trainers of this site.*this sampler"):
+            one_step(group, local, **OTHER_ORDERS[change] if local else {})
+        assert not group.step_ends, "no other site was told"
+
+    call_for_all(range(2), step)
 
 
 class FakeDistributed:

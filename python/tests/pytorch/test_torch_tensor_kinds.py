@@ -144,6 +144,33 @@ def test_conjugated_buffers_become_those_of_the_root(groups):
     assert call_for_all(groups, step) == [([2 - 4j, 6 + 2j], [-4, 2])] * 2
 
 
+def half_bytes(group, is_strided):
+    """Returns a tensor of elements that PyTorch cannot copy, which differ by rank."""
+    whole = torch.arange(12, dtype=torch.uint8).view(3, 4) + 100 * group.rank
+    return (whole.t() if is_strided else whole).view(torch.uint4)
+
+
+@pytest.mark.parametrize("is_strided", [False, True])
+def test_elements_that_torch_cannot_copy_are_moved(groups, is_strided):
+    def step(group):
+        module = torch.nn.Module()
+        module.register_buffer("packed", half_bytes(group, is_strided))
+        module.register_buffer("one", half_bytes(group, is_strided)[0, 0])
+        sync_module(module, group, root=1)
+        check_module(module, group)
+        own = half_bytes(group, is_strided)
+        gathered = torch.empty(2 * own.shape[0], own.shape[1], dtype=torch.uint4)
+        group.all_gather(own, out=gathered)
+        got = group.broadcast(own, 1)
+        assert got.dtype is torch.uint4
+        with pytest.raises(UnsupportedArray, match="elements of uint4 cannot be reduced"):
+            group.all_reduce(own)
+        return [t.view(torch.uint8).flatten().tolist() for t in (module.packed, got, gathered[len(own) :])]
+
+    sent = half_bytes(groups[1], is_strided).view(torch.uint8).flatten().tolist()
+    assert call_for_all(groups, step) == [[sent] * 3] * 2
+
+
 def test_the_layout_of_gradients_names_unsupported_parameters():
     cases = [
         (torch.nn.Linear(2, 2, device="meta"), "parameter `weight` is on meta"),
@@ -156,16 +183,24 @@ def test_the_layout_of_gradients_names_unsupported_parameters():
                 FlatGrads(module, group)
 
 
-def test_the_hook_refuses_sparse_gradients():
+GRADIENTS = {
+    "sparse": (lambda: torch.eye(3).to_sparse(), "bucket 0 has the layout"),
+    "half a byte": (lambda: torch.empty(3, dtype=torch.int4), "int4 cannot be reduced"),
+}
+
+
+@pytest.mark.parametrize("kind", GRADIENTS)
+def test_the_hook_refuses_gradients_without_plain_memory(kind):
+    make, words = GRADIENTS[kind]
     bucket = SimpleNamespace(
-        buffer=lambda: torch.eye(3).to_sparse(),
+        buffer=make,
         parameters=list,
         index=lambda: 0,
         is_last=lambda: True,
     )
     with stand_in_gateway.lone_group() as (group, gateway):
         state = State(group)
-        with pytest.raises(RuntimeError, match="UnsupportedArray.*bucket 0 has the layout"):
+        with pytest.raises(RuntimeError, match=f"UnsupportedArray.*{words}"):
             state.start_bucket(bucket).wait()
         assert isinstance(state.failure, UnsupportedArray)
         assert not gateway.has_request()

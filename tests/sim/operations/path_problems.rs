@@ -134,7 +134,7 @@ fn a_path_that_carries_short_packets_alone_is_lost() {
         simulate(async {
             let shape = Shape { rtt, ..four_lanes() };
             let lab = Lab::start(&shape, 1).await;
-            let clients = lab.clients(32 << 20).await;
+            let clients = lab.clients(64 << 20).await;
             let case = Case::new(ReduceOp::Sum, Dtype::F32, 4 << 20, 7);
             succeeds(&clients, 1, &case).await;
             set_path_mtu(&lab, 576);

@@ -51,9 +51,12 @@ class ArenaRoom:
         self._changed = threading.Condition()
         # The exchanges of groups.
         self._groups: set[object] = set()
-        # The pieces under way of each exchange and series, and the number of those that have ended.
+        # The pieces of each exchange and series that are granted or under way, and the number of
+        # those that have ended.
         self._under_way: collections.Counter[object] = collections.Counter()
         self._ended = 0
+        # The pieces that are granted and may have no memory yet.
+        self._granted = 0
 
     def add_group(self, group: object) -> None:
         """Adds the exchange of a group."""
@@ -89,29 +92,28 @@ class ArenaRoom:
             with self._changed:
                 user = self._await_turn(users, is_over)
                 total, ended = sum(self._under_way.values()), self._ended
-            if user is None:
-                return None
+                if user is None:
+                    return None
+                # Counted at once, so that no other thread takes the same room.
+                self._under_way[user] += 1
+                self._granted += 1
             try:
                 operation = begin(user)
-                break
-            except errors.ArenaFull:
+            except BaseException as error:
+                self._end_grant(user)
                 # Results that were not copied yet hold the arena.
-                if not total or is_over():
+                if not isinstance(error, errors.ArenaFull) or not total or is_over():
                     raise
+            else:
+                self._end_grant(None)
+                return user, operation
             with self._changed:
                 self._changed.wait_for(lambda: self._ended > ended or is_over())  # noqa: B023
-        with self._changed:
-            self._under_way[user] += 1
-        return user, operation
 
     def end_piece(self, user: object) -> None:
         """Notes that a piece of an exchange or a series has ended and holds no memory."""
         with self._changed:
-            # An abort has forgotten those of a series.
-            if self._under_way[user] > 1:
-                self._under_way[user] -= 1
-            else:
-                self._under_way.pop(user, None)
+            self._discount_piece(user)
             self._ended += 1
             self._changed.notify_all()
 
@@ -119,6 +121,22 @@ class ArenaRoom:
         """Lets threads that wait for room ask again whether their exchange is over."""
         with self._changed:
             self._changed.notify_all()
+
+    def _end_grant(self, user: object | None) -> None:
+        """Notes that a granted piece has its memory, or that ``user`` could not post it."""
+        with self._changed:
+            self._granted -= 1
+            if user is not None:
+                self._discount_piece(user)
+            self._changed.notify_all()
+
+    def _discount_piece(self, user: object) -> None:
+        """Counts one piece of an exchange or a series less. The caller holds the lock."""
+        # An abort has forgotten those of a series.
+        if self._under_way[user] > 1:
+            self._under_way[user] -= 1
+        else:
+            self._under_way.pop(user, None)
 
     def _await_turn(
         self, users: Callable[[], Sequence[U]], is_over: Callable[[], bool]
@@ -142,10 +160,10 @@ class ArenaRoom:
             return user in self._groups or series < SERIES_MAX
         if sum(self._under_way.values()) >= PIECES_MAX:
             return False
+        # A post that waited for memory would take that of a group which has become idle meanwhile.
         idle = sum(not self._under_way[group] for group in self._groups)
-        if not idle:
-            return True
-        kept = min((idle + 1) * _PIECES_PER_POST * self.piece_bytes, self._arena.nbytes // 2)
+        post_bytes = _PIECES_PER_POST * self.piece_bytes
+        kept = min((idle + 1) * post_bytes, self._arena.nbytes // 2) + self._granted * post_bytes
         return self._arena.nbytes - self._arena.used_bytes >= kept
 
 

@@ -7,8 +7,9 @@ piece has to fit into the arena.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -298,7 +299,8 @@ class C10dCollectives:
         factor = _collective_premultiplier(opts)
         if factor is not None:
             for flat in flats:
-                flat.flat.mul_(factor)
+                with _error_on_collective_factor(flat.tensor, factor):
+                    flat.flat.mul_(factor)
         return self._start_in_place(flats, tensors, opts, begin)
 
     def _start_in_place(
@@ -422,8 +424,20 @@ def _read_for_collective(tensor: torch.Tensor, opts: Any = None) -> FlatTensor:
     """Returns a tensor to read, multiplied where the reduction asks for it."""
     flat, factor = FlatTensor(tensor, is_read=True), _collective_premultiplier(opts)
     if factor is not None:
-        flat.flat = flat.flat * factor
+        with _error_on_collective_factor(tensor, factor):
+            flat.flat = flat.flat * factor
     return flat
+
+
+@contextlib.contextmanager
+def _error_on_collective_factor(tensor: torch.Tensor, factor: Any) -> Iterator[None]:
+    """Returns a context that raises ``UnsupportedArray`` where PyTorch cannot multiply a tensor by
+    a factor."""
+    try:
+        yield
+    except RuntimeError as error:
+        text = f"elements of {tensor.dtype} cannot be multiplied by {factor}, as PREMUL_SUM asks"
+        raise errors.UnsupportedArray(f"{text}; use a tensor of floats: {error}") from error
 
 
 def _collective_op_name(opts: Any) -> str:

@@ -112,9 +112,8 @@ class ExchangeWork(Work):
                 return
             if failure is None:
                 failure = self._copy_results()
-            elif isinstance(failure, errors.RanksDisagree) and self._passed:
-                # Pieces of flat tensors were posted, of which the caller knows nothing.
-                failure.here = describe_flat_tensors(self._passed)
+            else:
+                self._note_passed_tensors(failure)
             self._passed = ()
             self._failure = failure
             if failure is not None:
@@ -152,6 +151,15 @@ class ExchangeWork(Work):
                 self._followers.append(follower)
                 return
         follower()
+
+    def _note_passed_tensors(self, failure: Exception) -> None:
+        """Adds the tensors of the caller to a disagreement: pieces of flat ones were posted, of
+        which the caller knows nothing. The work ends even if they cannot be described."""
+        if isinstance(failure, errors.RanksDisagree) and self._passed:
+            try:
+                failure.here = describe_flat_tensors(self._passed)
+            except Exception as error:
+                failure.here = f"the tensors of this rank cannot be described: {error}"
 
     def _copy_results(self) -> Exception | None:
         """Copies the results to their tensors. Returns a failure."""

@@ -10,7 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from ..._memory.plain_memory import check_plain_memory, check_plain_memory_disjoint
+from ..._memory.plain_memory import (
+    check_plain_memory,
+    check_plain_memory_disjoint,
+    copyable_plain_memory,
+)
 
 #: 8 tensors: the most of one call that an error lists, so that it stays readable.
 _DESCRIBED_MAX = 8
@@ -51,7 +55,8 @@ class FlatTensor:
             self.flat = plain.view(-1)
         elif is_read:
             # A copy from a device waits for the kernels before it on this thread's stream.
-            self.flat = plain.resolve_conj().resolve_neg().cpu().contiguous().view(-1)
+            resolved = copyable_plain_memory(torch, plain.resolve_conj().resolve_neg())
+            self.flat = resolved.cpu().contiguous().view(-1).view(plain.dtype)
         else:
             self.flat = torch.empty(plain.numel(), dtype=plain.dtype)
             # Kernels that read the old elements must end before others are written.
@@ -63,7 +68,8 @@ class FlatTensor:
         if self._is_own_memory or not self._is_written:
             return
         with torch.inference_mode(self.tensor.is_inference()):
-            self.tensor.copy_(self.flat.view(self.tensor.shape))
+            result = copyable_plain_memory(torch, self.flat.view(self.tensor.shape))
+            copyable_plain_memory(torch, self.tensor).copy_(result)
         _await_flat_tensor_device(self.tensor)
 
 
