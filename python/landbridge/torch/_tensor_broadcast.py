@@ -130,7 +130,8 @@ def broadcast_tensors(
 def cpu_tensor_to_broadcast(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor in one dimension on the CPU, without a copy where it is contiguous there
     already. Elements that PyTorch cannot copy are bytes."""
-    values = copyable_plain_memory(torch, tensor.detach().resolve_conj().resolve_neg())
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    values: torch.Tensor = copyable_plain_memory(torch, plain)
     return values.cpu().contiguous().reshape(-1)
 
 

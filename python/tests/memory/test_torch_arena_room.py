@@ -53,7 +53,7 @@ class RoomUsers:
         assert thread.is_alive()
 
 
-def test_a_full_arena_leaves_its_next_room_to_an_idle_group():
+def test_a_full_arena_leaves_room_to_an_idle_group():
     """A post that waits for memory itself would take that of the group which another rank waits
     for, and both ranks would wait for each other."""
     users = RoomUsers(4, ["one", "other"])

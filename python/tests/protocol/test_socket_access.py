@@ -129,7 +129,7 @@ OBSTACLES = {
 
 
 @pytest.mark.parametrize("kind", OBSTACLES)
-def test_what_keeps_a_gateway_from_listening_is_named(tmp_path, kind):
+def test_a_place_without_a_possible_socket_is_named(tmp_path, kind):
     name, make, words = OBSTACLES[kind]
     if "/" in name:
         (tmp_path / "run").mkdir()

@@ -142,7 +142,8 @@ fn a_path_that_carries_short_packets_alone_is_lost() {
             let mut operations = post_all(&clients, &case).await;
             for outcome in outcomes(&mut operations).await {
                 let failure = outcome.expect_err("no data gets through");
-                assert_eq!(failure.code, FailureCode::RegionLost, "{rtt}: {failure}");
+                let told = [FailureCode::Stalled, FailureCode::RegionLost];
+                assert!(told.contains(&failure.code), "{rtt}: {failure}");
             }
             let took = lab.host.now().since(begin);
             assert!(took < Span::from_secs(30), "{rtt}: heard after {took}");
@@ -155,7 +156,7 @@ fn a_path_that_carries_short_packets_alone_is_lost() {
             }
             set_path_mtu(&lab, 1500);
             lab.sleep(CORRECTED).await;
-            succeeds(&clients, 2, &case).await;
+            succeeds(&clients, 1, &case).await;
         });
     }
 }
