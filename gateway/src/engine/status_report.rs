@@ -87,6 +87,7 @@ impl Engine {
             lost_packets: view.lost_packets,
             loss: view.loss,
             loss_alarm: view.loss_alarm,
+            long_rtt_ms: view.long_rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
             problem: view.problem,
             remedy: view.remedy,
             silent_ports: view.silent_ports,

@@ -24,6 +24,8 @@ pub enum ProblemCause {
     JobFiles,
     /// The way to a peer loses more than the fabric expects.
     Loss,
+    /// The path to a peer is longer than the fabric says.
+    Rtt,
     /// Its files have changed, and the changes need a restart.
     Restart,
     /// Its files cannot be used: they have faults, or peers refuse the certificate.
@@ -32,7 +34,7 @@ pub enum ProblemCause {
 
 impl ProblemCause {
     /// All causes of problems, for which metrics have a value each.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ShuttingDown,
         Self::Socket,
         Self::Peer,
@@ -41,6 +43,7 @@ impl ProblemCause {
         Self::Job,
         Self::JobFiles,
         Self::Loss,
+        Self::Rtt,
         Self::Restart,
         Self::Files,
     ];
@@ -56,6 +59,7 @@ impl ProblemCause {
             Self::Job => "job",
             Self::JobFiles => "job_files",
             Self::Loss => "loss",
+            Self::Rtt => "rtt",
             Self::Restart => "restart",
             Self::Files => "files",
         }

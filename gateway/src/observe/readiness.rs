@@ -48,6 +48,7 @@ pub fn judge_readiness(report: &GatewayReport) -> Vec<ProblemReport> {
         waiting.iter().filter(|job| unready_job_differences(job, report).next().is_none());
     problems.extend(unexplained.map(|job| judge_waiting_job_readiness(job, &report.peers)));
     problems.extend(report.peers.iter().filter_map(judge_loss_for_readiness));
+    problems.extend(report.peers.iter().filter_map(|peer| judge_rtt_for_readiness(peer, report)));
     if !report.restart_needed.is_empty() {
         let keys = report.restart_needed.join(", ");
         problems.push(ProblemReport {
@@ -234,8 +235,33 @@ fn judge_loss_for_readiness(peer: &PeerReport) -> Option<ProblemReport> {
             rounded_decimal_percent(peer.loss)
         ),
         remedy: Some(
-            "ask whoever runs the link, or set the measured `loss` of the link in the fabric"
+            "ask whoever runs the link; set `loss` of the link in the fabric where packets are lost \
+             at random, or lower its `rate` where a queue overflows (`landbridge doctor` measures \
+             it)"
                 .to_owned(),
         ),
     })
 }
+
+/// Returns the problem that the path to a peer is longer than the fabric says; `None` where it is
+/// not.
+fn judge_rtt_for_readiness(peer: &PeerReport, report: &GatewayReport) -> Option<ProblemReport> {
+    let time = |ms: f64| Span::from_secs_f64(ms / 1000.0).rounded();
+    let measured = time(peer.long_rtt_ms?);
+    let ends = [&*report.region, &*peer.region];
+    let link = report.links.iter().find(|link| {
+        let [a, b] = link.between.each_ref().map(String::as_str);
+        ends == [a, b] || ends == [b, a]
+    })?;
+    Some(ProblemReport {
+        cause: ProblemCause::Rtt,
+        blocks: false,
+        subject: format!("gateway {}", peer.gateway),
+        found: format!("the RTT to it is {measured}, the fabric says {}", time(link.rtt_ms)),
+        remedy: Some(LONG_RTT_REMEDY.to_owned()),
+    })
+}
+
+/// The action to take where a path is longer than the fabric says.
+pub const LONG_RTT_REMEDY: &str =
+    "set `rtt` of the link to the measured value: it sizes the congestion windows";

@@ -3,6 +3,7 @@
 use super::finding::Finding;
 use gateway::config::{GatewayConfig, LanePeer, RegionFile};
 use gateway::host::RealHost;
+use gateway::observe::readiness::LONG_RTT_REMEDY;
 use gateway::wan::connect::path_probe::path_check::{
     CheckedPaths, PathCheckFault, PathCheckFindings, check_path, describe_path_check_ports,
 };
@@ -10,6 +11,7 @@ use gateway::wan::connect::path_probe::{
     ExpectedPath, PathMeasurement, PathProbeError, ProbeTarget, measure_path_by_probe,
 };
 use gateway::wan::connect::tls::{Credentials, gateway_identity_dns_name};
+use gateway::wan::link::rtt_alarm::is_rtt_above_fabric;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, Link};
 use quinn::Endpoint;
@@ -172,10 +174,8 @@ fn diagnose_peer_against_fabric(
     let rtt = format!("{}, fabric says {}{shorter}", time(measured.rtt), link.rtt);
     let rtt = Finding::ok("RTT", subject, rtt);
     findings.push(
-        if measured.rtt > link.rtt.duration().mul_f64(RTT_WARNING_FACTOR) + RTT_WARNING_MARGIN {
-            rtt.into_warning(
-                "set `rtt` of the link to the measured value: it sizes the congestion windows",
-            )
+        if is_rtt_above_fabric(Span::from_secs_f64(measured.rtt.as_secs_f64()), link.rtt) {
+            rtt.into_warning(LONG_RTT_REMEDY)
         } else {
             rtt
         },
@@ -270,17 +270,9 @@ fn diagnosed_peer_port_unreachable(address: SocketAddr, bind: IpAddr, rtt: Span)
     ask().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// 1.25 times the configured RTT, plus [`RTT_WARNING_MARGIN`]: `landbridge doctor` warns of a
-/// longer RTT, since congestion windows are sized for the configured one. The factor is chosen.
-const RTT_WARNING_FACTOR: f64 = 1.25;
-
 /// 2 times the measured RTT: where the configured RTT is longer, the report says that this is no
 /// fault. Windows are then larger than the path needs. The factor is chosen.
 const RTT_FAR_SHORTER_FACTOR: f64 = 2.0;
-
-/// 2 ms: added to [`RTT_WARNING_FACTOR`] times the configured RTT, so that scheduling delay on a
-/// short link raises no warning. The time is chosen.
-const RTT_WARNING_MARGIN: Duration = Duration::from_millis(2);
 
 /// 0.8 of the configured rate: `landbridge doctor` warns of a lower measured rate. The fraction is
 /// chosen: headers, retransmissions and a single core take some of the rate.

@@ -164,7 +164,7 @@ const fn cause_rank(cause: ProblemCause) -> u8 {
         ProblemCause::ShuttingDown | ProblemCause::Socket => 0,
         ProblemCause::Files | ProblemCause::JobFiles => 1,
         ProblemCause::Peer | ProblemCause::Link => 2,
-        ProblemCause::Lanes | ProblemCause::Loss => 3,
+        ProblemCause::Lanes | ProblemCause::Loss | ProblemCause::Rtt => 3,
         ProblemCause::Job | ProblemCause::Restart => 4,
     }
 }
@@ -176,12 +176,13 @@ fn describe_problem_cause(gateway: &str, problem: &ProblemReport) -> Cause {
             CulpritKind::Gateway
         }
         ProblemCause::Files | ProblemCause::JobFiles | ProblemCause::Restart => CulpritKind::Files,
-        ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Link | ProblemCause::Loss => {
-            CulpritKind::Link
-        }
+        ProblemCause::Peer
+        | ProblemCause::Lanes
+        | ProblemCause::Link
+        | ProblemCause::Loss
+        | ProblemCause::Rtt => CulpritKind::Link,
     };
-    let is_pair =
-        matches!(problem.cause, ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Loss);
+    let is_pair = kind == CulpritKind::Link && problem.cause != ProblemCause::Link;
     let culprit = match problem.subject.strip_prefix("gateway ") {
         Some(peer) if is_pair => {
             let (first, second) = if gateway < peer { (gateway, peer) } else { (peer, gateway) };

@@ -136,10 +136,11 @@ A deployment has two kinds of file, both in TOML:
 accepted. The smallest pair of files that runs is
 [configs/two-region](../configs/two-region/fabric.toml).
 
-Gateways exchange only if their fabric files agree on the name, the MTU, the names of regions and
-gateways, the ranks, which gateways have a WAN port, and which regions are linked. `landbridge check`
-prints a short hash of these parts as `identity`. Addresses, rates, round-trip times and loss may
-differ for a while, as during a change, and nothing warns of it.
+Gateways exchange only if their fabric files agree on the name, the MTU, the quorum, the names of
+regions and gateways, the ranks, which gateways have a WAN port, and which regions are linked.
+`landbridge check` prints a short hash of these parts as `identity`. Other keys may differ for a while,
+as during a change, and nothing warns of it: addresses, `rate`, `rtt`, `loss`, `egress`, `ingress`,
+`schedule`, `controller`, `speeds`.
 
 A gateway reads its files when it starts. On SIGHUP it reads the jobs again, and renewed certificates,
 which it also takes up within 30 s without a signal. Restart it after any other change: its log and

@@ -99,9 +99,11 @@ impl ProblemLog {
 /// where they are found.
 fn is_logged_by_problem_log(cause: ProblemCause) -> bool {
     match cause {
-        ProblemCause::Peer | ProblemCause::Lanes | ProblemCause::Job | ProblemCause::JobFiles => {
-            true
-        }
+        ProblemCause::Peer
+        | ProblemCause::Lanes
+        | ProblemCause::Job
+        | ProblemCause::JobFiles
+        | ProblemCause::Rtt => true,
         ProblemCause::ShuttingDown
         | ProblemCause::Socket
         | ProblemCause::Link

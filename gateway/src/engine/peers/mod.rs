@@ -24,6 +24,7 @@ use crate::wan::link::lane_number::LaneNumber;
 use crate::wan::link::link_message::{LinkMessage, LinkRateOverrideMessage};
 use crate::wan::link::link_traffic::LinkTraffic;
 use crate::wan::link::loss_alarm::LossAlarm;
+use crate::wan::link::rtt_alarm::RttAlarm;
 use crate::wan::stream::segment_queue::NewSegment;
 use crate::wan::{LaneHandle, LanePeerSeen, PeerLink};
 use congestion_model::LossCounts;
@@ -71,6 +72,8 @@ pub(super) struct PeerView {
     /// Measured loss, from 0 to 1.
     pub loss: f64,
     pub loss_alarm: bool,
+    /// The RTT, where it is longer than the fabric says.
+    pub long_rtt: Option<Span>,
     pub shared: Option<SharedLanesReport>,
 }
 
@@ -116,6 +119,9 @@ struct Peer {
     /// The rate limit of the link without its measured capacity.
     promised: BitRate,
     loss_alarm: LossAlarm,
+    /// Whether the path is longer than the fabric says; `None` for a peer in the same region,
+    /// and on a shared link, where other traffic may fill the queue.
+    rtt_alarm: Option<RttAlarm>,
     /// Capacity estimate of the link; `None` for a peer in the same region.
     capacity: Option<LinkCapacity>,
 }
@@ -138,6 +144,10 @@ impl Peers {
     ) -> Self {
         let peer = |link: Arc<PeerLink>| Peer {
             loss_alarm: LossAlarm::new(link.link.loss),
+            rtt_alarm: fabric
+                .link(link.link.a, link.link.b)
+                .filter(|_| link.controller != ControllerPolicy::Shared)
+                .map(|of_fabric| RttAlarm::new(of_fabric.rtt)),
             capacity: fabric.link(link.link.a, link.link.b).cloned().map(|of_fabric| {
                 match link.controller {
                     ControllerPolicy::Shared => LinkCapacity::found_by_lanes(of_fabric),
@@ -275,6 +285,7 @@ impl Peers {
             lost_packets: peer.link.metrics.lost_packets.get(),
             loss: peer.loss_alarm.loss_ratio(),
             loss_alarm: peer.loss_alarm.is_active(),
+            long_rtt: peer.rtt_alarm.as_ref().and_then(RttAlarm::long_rtt),
             shared: peer.shared_traffic_report(),
         }
     }

@@ -126,6 +126,9 @@ impl Peer {
                 capacity.set_found(found_bits, pair_pacer.share());
             }
         }
+        if let Some(alarm) = &mut self.rtt_alarm {
+            alarm.add_sample(least_rtt, now);
+        }
         if is_busy {
             self.trace_traffic(now, least_rtt);
         }

@@ -2,7 +2,8 @@ use super::server::example;
 use crate::observe::problem_cause::ProblemCause;
 use crate::observe::readiness::{describe_unready_epoch, is_ready, judge_readiness};
 use crate::observe::status::{
-    DrainReport, GatewayReport, JobDifference, JobDifferenceKind, LinkOutageReport, PeerState,
+    DrainReport, GatewayReport, JobDifference, JobDifferenceKind, LinkOutageReport, LinkReport,
+    PeerState,
 };
 
 /// Returns cause and text of each problem, and whether the gateway is ready.
@@ -101,6 +102,29 @@ fn blocking_problems_stand_first() {
         ProblemCause::Files,
     ];
     assert_eq!((&causes[..], ready), (&expected[..], false));
+}
+
+#[test]
+fn a_longer_path_than_the_fabrics_is_a_problem() {
+    let mut report = example();
+    report.peers[0].long_rtt_ms = Some(301.2);
+    report.links = vec![LinkReport {
+        between: ["east".to_owned(), "west".to_owned()],
+        rate_bits_per_second: 1_000_000_000,
+        scheduled_bits_per_second: None,
+        operator_bits_per_second: None,
+        operator_gateway: None,
+        measured_bits_per_second: None,
+        effective_bits_per_second: 1_000_000_000,
+        rtt_ms: 80.0,
+        loss: 0.0,
+    }];
+    let problems = judge_readiness(&report);
+    let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let [text] = &texts[..] else { panic!("{texts:?}") };
+    let found = "gateway west-0: the RTT to it is 301 ms, the fabric says 80 ms; set `rtt`";
+    assert!(text.starts_with(found), "{text}");
+    assert!(is_ready(&problems), "it works, but not as well as it could");
 }
 
 /// Returns a difference of west's region file in a job.

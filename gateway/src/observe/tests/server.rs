@@ -40,6 +40,7 @@ pub(super) fn example() -> GatewayReport {
             lost_packets: 3,
             loss: 0.0,
             loss_alarm: false,
+            long_rtt_ms: None,
             problem: None,
             remedy: None,
             silent_ports: vec![],

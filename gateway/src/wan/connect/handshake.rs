@@ -46,8 +46,8 @@ pub(super) enum HelloRefusal {
     #[error("it speaks wire version {theirs}, this gateway {WIRE_VERSION}")]
     Version { theirs: u16 },
     #[error(
-        "its fabric differs from ours; the fabric files must agree on names, ranks, MTU, WAN ports and links: \
-             `landbridge check` prints their `identity` at each gateway"
+        "its fabric differs from ours; the fabric files must agree on names, ranks, quorum, MTU, WAN \
+         ports and links: `landbridge check` prints their `identity` at each gateway"
     )]
     Fabric,
     #[error("gateway `{0}` is not one of the fabric's peers")]

@@ -9,6 +9,7 @@
 //! | `link_message.rs` | `LinkMessage` | messages of gateways about links and lanes |
 //! | `controller_policy.rs` | `LinkPolicy` | a link's schedule and congestion controller, as configured |
 //! | `rate_schedule.rs` | `RateSchedule` | rates by the time of day |
+//! | `rtt_alarm.rs` | `RttAlarm` | whether the path is longer than the fabric says |
 //! | `traffic.rs` | `LinkTraffic` | packet and byte counters |
 //!
 //! All of it is plain state of the engine task: no thread, no lock, no timer of its own.
@@ -21,3 +22,4 @@ pub mod link_message;
 pub mod link_traffic;
 pub(crate) mod loss_alarm;
 pub mod rate_schedule;
+pub mod rtt_alarm;
