@@ -3,6 +3,7 @@
 use crate::certs::CertsError;
 use crate::client::{ArenaFull, AttachError, PostError};
 use crate::daemon::StartError;
+use crate::limits::memory_limits::MemoryLimit;
 use crate::wan::connect::tls::CredentialsError;
 use hier_collectives::post::Failure;
 use units::{ByteCount, Span};
@@ -21,6 +22,16 @@ pub enum SimulateError {
         needed: ByteCount,
         /// The limit.
         limit: ByteCount,
+    },
+    /// A limit on this process leaves less memory than the simulation needs.
+    #[error(
+        "the simulation would need about {needed} of memory: {limit}, or simulate a smaller buffer"
+    )]
+    ShortMemory {
+        /// The estimated need.
+        needed: ByteCount,
+        /// The limit.
+        limit: MemoryLimit,
     },
     /// The gateways did not meet, so that no collective can begin.
     #[error(

@@ -5,6 +5,7 @@ use super::key_folder::KeyFolder;
 use super::network_layout::NetworkLayout;
 use super::simulated_addresses::simulated_region_address;
 use super::virtual_deployment::{FabricSetup, VirtualDeployment};
+use crate::limits::memory_limits::arena_memory_limit;
 use crate::local::job_spec::JobSpec;
 use crate::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
@@ -102,6 +103,9 @@ impl SimulationSpec {
         let (needed, limit) = (self.estimate_memory(bytes), SIMULATION_MEMORY_MAX);
         if needed > limit {
             return Err(SimulateError::TooLarge { needed, limit });
+        }
+        if let Some(limit) = arena_memory_limit(needed.get()) {
+            return Err(SimulateError::ShortMemory { needed, limit });
         }
         Ok(())
     }

@@ -1,10 +1,10 @@
 //! A gateway at the limits of its cgroup, of version 2 or 1, as the machine has it.
 
-use super::limited::{Limit, Outcome, held, judge_gateway, sum_everywhere};
+use super::limited::{Limit, Outcome, held, judge_gateway, release, sum_everywhere};
 use super::skipping::skip;
 use super::{Deployment, LAYOUT, ONE_AT_A_TIME};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::sync::PoisonError;
 
 const MIB: u64 = 1 << 20;
@@ -153,4 +153,23 @@ fn a_gateway_works_with_little_processor_time() {
     let apply = |process: &Child| group.add(process);
     let limit = Limit { words: vec!["cpu.max".to_owned()], apply: &apply };
     assert_eq!(judge_gateway(&deployment, &limit, held(), sum_everywhere), Outcome::Works);
+}
+
+/// The kernel would kill it without a word.
+#[test]
+fn a_simulation_names_a_cgroup_with_little_memory() {
+    let _one_at_a_time = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(group) = cgroup_or_skip("memory") else { return };
+    let file = if group.is_v2 { "memory.max" } else { "memory.limit_in_bytes" };
+    group.set(file, 100 * MIB);
+    let fabric = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/two-region/fabric.toml");
+    let mut command = held();
+    command.args(["plan", "--simulate", "--size", "10GiB", "--fabric"]).arg(fabric);
+    let mut process = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("starts");
+    group.add(&process);
+    release(process.stdin.take());
+    let output = process.wait_with_output().expect("ends");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains(file) && text.contains("simulate a smaller buffer"), "{text}");
 }
