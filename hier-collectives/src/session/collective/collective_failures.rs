@@ -2,7 +2,6 @@
 
 use super::collectives::{Collectives, ReceivedSegments};
 use super::live_collective::Phase;
-use super::local_rank::LocalRank;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
 use crate::post::{Failure, RankEvent, Timing};
 use crate::session::action::{Action, SessionNote};
@@ -151,7 +150,7 @@ impl Collectives {
         self.finished.clear();
         self.proposals.clear();
         for local in self.ranks.values_mut() {
-            *local = LocalRank::in_epoch(local.attached, next);
+            local.begin_epoch(next);
         }
     }
 

@@ -223,7 +223,23 @@ impl Collectives {
     pub fn attach_rank(&mut self, rank: RankId) -> bool {
         let Some(local) = self.ranks.get_mut(&rank) else { return false };
         local.attached = true;
+        local.lost = false;
         local.posted
+    }
+
+    /// Marks a rank as lost: no process of it is expected until it attaches or returns.
+    pub fn lose_rank(&mut self, rank: RankId) {
+        if let Some(local) = self.ranks.get_mut(&rank) {
+            local.lost = true;
+        }
+    }
+
+    /// Marks a lost rank as expected again. Returns whether the lost process has posted in this
+    /// epoch, which must then end.
+    pub fn expect_rank(&mut self, rank: RankId) -> bool {
+        let Some(local) = self.ranks.get_mut(&rank) else { return false };
+        let was_lost = std::mem::take(&mut local.lost);
+        was_lost && local.posted
     }
 
     /// Marks a rank as detached, since its socket closed. Returns the sequences that wait for a
@@ -403,12 +419,12 @@ impl Collectives {
         cx.actions.broadcast(cx.epoch.ready_peers(), &message);
     }
 
-    /// Builds the failure of a collective that awaits a rank which posted in this epoch and then
-    /// detached. None if there is no such rank.
+    /// Builds the failure of a collective that awaits a rank which is lost, or which posted in this
+    /// epoch and then detached. None if there is no such rank.
     pub fn lost_rank_failure(&self, sequence: Sequence, local: &LocalGateway) -> Option<Failure> {
         let collective = self.live.get(&sequence)?;
         let missing = self.ranks.iter().find(|(rank, local)| {
-            local.posted && !local.attached && !collective.posts.contains_key(rank)
+            (local.posted || local.lost) && !local.attached && !collective.posts.contains_key(rank)
         });
         let (rank, _) = missing?;
         let text = format!(
