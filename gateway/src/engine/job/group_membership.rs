@@ -6,6 +6,7 @@
 
 use crate::events::{GroupNumber, GroupPlace};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
+use hier_collectives::mutant::{self, Mutant};
 use hier_collectives::post::Failure;
 use hier_collectives::wire::{GroupFacts, Message};
 use ring::digest;
@@ -166,7 +167,11 @@ impl GroupMembership {
 /// with the id of another, or of a job.
 pub(in crate::engine) fn membership_group_id(facts: &GroupFacts) -> GroupId {
     let mut text = Vec::new();
-    facts.write_to(&mut text);
+    if mutant::is_mutant_active(Mutant::MixGroups) {
+        GroupFacts { place: 0, ..facts.clone() }.write_to(&mut text);
+    } else {
+        facts.write_to(&mut text);
+    }
     let digest = digest::digest(&digest::SHA256, &text);
     let mut id = [0; GroupId::BYTES];
     id.copy_from_slice(&digest.as_ref()[..GroupId::BYTES]);
