@@ -6,6 +6,7 @@
 //! order, and their numbers are places.
 
 use crate::ids::{RankId, Sequence, Tag};
+use crate::mutant::{self, Mutant};
 use std::fmt;
 
 /// 44 bits of the number of a send: its place in its series; the tag stands above. A series of a
@@ -31,9 +32,9 @@ impl SendSeries {
     /// Returns the number of the send at a place of the series, counted as collectives are.
     pub fn sequence_at(self, place: u64) -> Sequence {
         let from = u64::from(self.from.0 & 1) << SENDER_SHIFT;
-        Sequence(
-            SEND | from | u64::from(self.tag.0) << PLACE_BITS | place & ((1 << PLACE_BITS) - 1),
-        )
+        let mixed = u16::from(mutant::is_mutant_active(Mutant::MixTags));
+        let tag = u64::from(self.tag.0 & !mixed) << PLACE_BITS;
+        Sequence(SEND | from | tag | place & ((1 << PLACE_BITS) - 1))
     }
 }
 
