@@ -29,7 +29,8 @@ pub struct SendSeries {
 }
 
 impl SendSeries {
-    /// Returns the number of the send at a place of the series, counted as collectives are.
+    /// Returns the sequence number of the send at a place of the series. Place and sender are cut to
+    /// their bits.
     pub fn sequence_at(self, place: u64) -> Sequence {
         let from = u64::from(self.from.0 & 1) << SENDER_SHIFT;
         let mixed = u16::from(mutant::is_mutant_active(Mutant::MixTags));

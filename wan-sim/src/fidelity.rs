@@ -31,8 +31,6 @@ pub struct Elapsed {
 pub struct FidelityLimits {
     /// The lateness that all but one delivery in a thousand must keep below.
     pub lateness_p999: Span,
-    /// A read is late that comes more than this after the read before, with packets waiting.
-    pub read_gap: Span,
     /// Most late reads for every thousand deliveries.
     pub late_reads_permille: u64,
     /// Most that any delivery may be late, and that the emulator may stand still at once.
@@ -45,7 +43,6 @@ impl FidelityLimits {
     /// The fidelity limits for runs whose shortest link has a round trip of 50 ms or more.
     pub const DEFAULT: Self = Self {
         lateness_p999: Span::from_ms(5),
-        read_gap: Span::from_ms(20),
         late_reads_permille: 1,
         worst: Span::from_ms(100),
         stalled_permille: 10,
@@ -61,6 +58,10 @@ impl FidelityLimits {
         Self { lateness_p999, ..Self::DEFAULT }
     }
 }
+
+/// 20 ms: a read of the emulator that comes more than this after the read before, with packets
+/// waiting, counts as late. The time is chosen.
+pub(crate) const READ_GAP_MAX: Span = Span::from_ms(20);
 
 /// 1 ms: the least limit on the lateness of deliveries, which a thread's wake-up reaches on a
 /// machine with other work.
@@ -121,8 +122,8 @@ impl Fidelity {
 
     /// Counts a read of packets that had waited as late if it came more than the limit after the
     /// read before. `gap` is the time between the two.
-    pub fn record_read(&mut self, gap: Span, limits: &FidelityLimits) {
-        if gap > limits.read_gap {
+    pub fn record_read(&mut self, gap: Span) {
+        if gap > READ_GAP_MAX {
             self.late_reads += 1;
             self.stalled = self.stalled + gap;
             self.stall_max = self.stall_max.max(gap);
@@ -173,7 +174,7 @@ impl FidelityReport {
     /// length of the run.
     fn with_void_reasons(mut self, limits: &FidelityLimits, wall: Span) -> Self {
         let stalled_most = u128::from(wall.ns()) * u128::from(limits.stalled_permille);
-        let FidelityLimits { lateness_p999, read_gap, worst, .. } = *limits;
+        let FidelityLimits { lateness_p999, worst, .. } = *limits;
         for (is, reason) in [
             (
                 self.lateness_p999 > lateness_p999,
@@ -190,7 +191,7 @@ impl FidelityReport {
             (
                 // A few stalls are part of any machine, unless there is little else.
                 self.late_reads * 1000 > self.deliveries * limits.late_reads_permille,
-                format!("{} reads came more than {read_gap} late", self.late_reads),
+                format!("{} reads came more than {READ_GAP_MAX} late", self.late_reads),
             ),
             (
                 self.stall_max > worst,
@@ -323,7 +324,7 @@ mod tests {
         (0..10_000).for_each(|i| good.record_delivery(Span::from_ns(i * 10)));
         good.record_delivery(Span::from_ms(100));
         good.record_cpu_time(Span::from_ms(250));
-        good.record_read(Span::from_ms(20), &limits);
+        good.record_read(Span::from_ms(20));
         let elapsed = Elapsed { wall: Span::from_secs(2), machine_permille: Some(700) };
         let report = good.report(&limits, &elapsed);
         assert_eq!((report.cpu_permille, report.machine_permille), (125, Some(700)));
@@ -336,16 +337,16 @@ mod tests {
         let mut lossy = good.clone();
         lossy.record_drops(1);
         let mut stalled = good.clone();
-        (0..11).for_each(|_| stalled.record_read(Span::from_ms(21), &limits));
+        (0..11).for_each(|_| stalled.record_read(Span::from_ms(21)));
         // Long enough that so much in all is no matter.
         let long = Elapsed { wall: Span::from_secs(24), ..elapsed };
         let mut latest = good.clone();
         latest.record_delivery(Span::from_ms(101));
         let mut once = good.clone();
-        once.record_read(Span::from_secs(1), &limits);
+        once.record_read(Span::from_secs(1));
         let hour = Elapsed { wall: Span::from_secs(3600), ..elapsed };
         let mut often = good.clone();
-        (0..5).for_each(|_| often.record_read(Span::from_ms(50), &limits));
+        (0..5).for_each(|_| often.record_read(Span::from_ms(50)));
         for (fidelity, elapsed, word) in [
             (late, elapsed, "one delivery in a thousand"),
             (latest, elapsed, "a delivery was 101 ms late"),
@@ -383,8 +384,8 @@ mod tests {
     fn parts_that_stand_still_together_do_so_once() {
         let limits = FidelityLimits::DEFAULT;
         let mut part = Fidelity::default();
-        part.record_read(Span::from_ms(60), &limits);
-        part.record_read(Span::from_ms(40), &limits);
+        part.record_read(Span::from_ms(60));
+        part.record_read(Span::from_ms(40));
         let mut all = part.clone();
         all.merge(&part);
         let elapsed = Elapsed { wall: Span::from_secs(1), machine_permille: None };

@@ -162,8 +162,8 @@ fn unready_job_differences<'a>(
     report.job_differences.iter().filter(is_missing)
 }
 
-/// Returns the problem that the region files of two gateways differ in a job. A job that this
-/// gateway serves and another does not keeps it from being ready.
+/// Returns the problem that the region files of two gateways differ in a job. If the other gateway
+/// alone lacks the job, this gateway is not ready.
 fn judge_job_difference_for_readiness(difference: &JobDifference) -> ProblemReport {
     let JobDifference { job, gateway, kind } = difference;
     let (found, remedy) = match kind {

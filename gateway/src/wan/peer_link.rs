@@ -76,8 +76,8 @@ impl PeerLink {
         self.pair_pacer.set_lanes(NonZeroU16::new(sharing).unwrap_or(NonZeroU16::MIN));
     }
 
-    /// Returns the paths of the lanes in use to this peer, to be checked. `fabric` gives the MTU
-    /// that plans assume.
+    /// Returns the addresses of the lanes in use to this peer, with RTT and MTU, for a check of the
+    /// path. `fabric` gives the MTU that plans assume.
     pub(crate) fn lane_paths(&self, fabric: &Fabric) -> CheckedPaths {
         let lanes = 0..self.lanes_in_use();
         let ends = |lane| (self.local.of_lane(lane).ip(), self.addresses.of_lane(lane));

@@ -19,8 +19,8 @@ pub struct ArrayShape {
 }
 
 impl ArrayShape {
-    /// The shape of an array of one dimension; its size is the number of elements, which the
-    /// message has beside the shape.
+    /// The shape of every array of one dimension. It holds no size: messages carry the number of
+    /// elements apart.
     pub const FLAT: Self = Self { dimensions: 1, sizes: [0; DIMENSIONS_MAX] };
 
     /// Returns the shape of these sizes; `None` for more than [`DIMENSIONS_MAX`] dimensions.

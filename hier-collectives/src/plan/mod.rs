@@ -33,4 +33,4 @@ pub use trees::baseline;
 pub use trees::express::EXPRESS_MAX;
 pub use window_size::result_window_size;
 pub use window_size::unsolicited_window_size;
-pub use window_size::unsolicited_window_size_bytes;
+pub use window_size::unsolicited_window_size_of_link;

@@ -40,10 +40,10 @@ pub fn plan_lanes_limit(fabric: &Fabric) -> u16 {
 
 /// Returns the most trees that a plan for this fabric can have, whatever its rates.
 ///
-/// A packing has one tree for each port and pair that can be full, or `SPREAD_TREES_MAX` if that is
-/// less. Separate packings for partials and results cut each other, which doubles the trees. Each
-/// gateway of a region with several cuts one more tree. Each tree then has two directions, and the
-/// express tree adds one. So a peer's plan can make a gateway keep no more state than this.
+/// A packing has at most one tree for each region and each link, or `SPREAD_TREES_MAX` if that is
+/// less. There are two packings, for partials and for results. Each gateway may split one tree more.
+/// Each tree then has two directions, and the express tree adds one. So a peer's plan can make a
+/// gateway keep no more state than this.
 pub fn plan_trees_limit(fabric: &Fabric) -> usize {
     let full = fabric.regions().len() + fabric.links().len();
     2 * (2 * full.min(SPREAD_TREES_MAX) + fabric.gateways().len()) + 1

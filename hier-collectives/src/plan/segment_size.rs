@@ -37,8 +37,8 @@ const PAIR_SEGMENT_SECONDS_MAX: f64 = 0.040;
 /// segment has a fixed cost. The length is chosen.
 const PAIR_SEGMENT_BYTES_MIN: f64 = 65_536.0;
 
-/// 4: a slow pair of gateways shortens the segments of a plan to a quarter at most, so that similar
-/// fabric files give similar segments.
+/// 4: a slow pair of gateways shortens the segments of a plan to a quarter at most, so that a small
+/// change of a fabric file cannot shorten them much.
 const PAIR_SEGMENT_DIVISOR_MAX: u64 = 4;
 
 /// 32: a pair of gateways with less than 1/32 of the busiest pair's payload does not shorten
@@ -47,9 +47,10 @@ const SMALL_FLOW_DIVISOR: u64 = 32;
 
 /// Returns the segment size that suits a fabric, in bytes: a power of two.
 ///
-/// segment = clamp(max(largest BDP / (4 x lanes), bytes of the narrowest port or link in
-/// `SEGMENT_SECONDS_MIN`), least, [`SEGMENT_BYTES_MAX`]), rounded down to a power of two. `least` is
-/// `SEGMENT_BYTES_MIN`, and on slow links `SLOW_SEGMENT_BYTES_MIN`.
+/// segment = clamp(max(largest BDP / (4 x lanes), min(bytes of the narrowest port or link in
+/// `SEGMENT_SECONDS_MIN`, `TIMED_SEGMENT_BYTES_MAX`)), least, [`SEGMENT_BYTES_MAX`]), rounded down to
+/// a power of two. `least` is `SEGMENT_BYTES_MIN`, and on slow links or ports
+/// `SLOW_SEGMENT_BYTES_MIN`.
 pub fn segment_size_of_fabric(fabric: &Fabric) -> ByteCount {
     let largest = fabric.links().iter().map(|link| link.bdp().get()).max().unwrap_or(0);
     let links = fabric.links().iter().map(|link| link.rate);

@@ -27,14 +27,14 @@ pub fn unsolicited_window_size(
     plan: &Plan,
 ) -> ByteCount {
     let (from, to) = (fabric.gateway(one).region, fabric.gateway(other).region);
-    unsolicited_window_size_bytes(fabric.link(from, to), plan)
+    unsolicited_window_size_of_link(fabric.link(from, to), plan)
 }
 
 /// Returns the bytes that one side may send over `link` without a grant: one BDP, at least
 /// `WINDOW_SEGMENTS_MIN` segments.
 ///
-/// `None` stands for a pair of gateways inside one region.
-pub fn unsolicited_window_size_bytes(link: Option<&Link>, plan: &Plan) -> ByteCount {
+/// Without a link, between two gateways of a region, it is just those segments.
+pub fn unsolicited_window_size_of_link(link: Option<&Link>, plan: &Plan) -> ByteCount {
     let window = link.map_or(0, |link| link.bdp().get());
     ByteCount::new(window.max(WINDOW_SEGMENTS_MIN * plan.segment.get()))
 }

@@ -104,8 +104,9 @@ impl FailureCode {
         Self::ALL.into_iter().find(|known| *known as u8 == code)
     }
 
-    /// Whether ranks that post in an epoch that is over hear this reason itself.
-    pub const fn is_told_late(self) -> bool {
+    /// Whether a rank that posts after the end of an epoch hears the failure that ended the epoch, in
+    /// place of `EpochEnded`.
+    pub const fn replaces_epoch_ended(self) -> bool {
         self.is_fault_of_posts() || matches!(self, Self::MembershipChanged)
     }
 

@@ -160,7 +160,7 @@ impl Session {
             self.epoch.keep_plan_after_cut(reported, plan);
             return self.open_epoch_if_all_joined(now);
         }
-        if let Some(plan) = self.epoch.accept_replanned(reported, plan) {
+        if let Some(plan) = self.epoch.judge_replanned(reported, plan) {
             self.handle_plan(plan, now);
         }
     }

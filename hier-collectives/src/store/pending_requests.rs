@@ -253,8 +253,8 @@ impl PendingStoreRequests {
         answers.collect()
     }
 
-    /// Answers requests whose time is over. `awaited` names the gateways that the store waits for,
-    /// and `has_state` says whether this gateway holds a state.
+    /// Fails the requests whose time is over. With `has_state`, when this gateway holds a state, a
+    /// query hears that the key was not there. All others hear that the store waited for `awaited`.
     pub fn expire(&mut self, awaited: &str, has_state: bool, now: TimeNs) -> Vec<AnsweredRequest> {
         let mut answers = Vec::new();
         while let Some((deadline, number)) =

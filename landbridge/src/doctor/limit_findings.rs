@@ -49,7 +49,8 @@ fn limit_finding_of_files(region: &RegionFile, gateway: &GatewayConfig) -> Optio
     })
 }
 
-/// Finds limits on threads that leave too few for a gateway. One that runs has its threads.
+/// Finds limits on threads that leave too few for a gateway. Returns `None` if they are enough, or if
+/// the gateway runs already.
 fn limit_finding_of_threads(region: &RegionFile, gateway: &GatewayConfig) -> Option<Finding> {
     if UnixStream::connect(&gateway.socket).is_ok() {
         return None;

@@ -154,7 +154,7 @@ fn find_causes_in_reported_problems(view: &DumpView<'_>) -> Vec<Cause> {
         found.extend(kept.map(|problem| (&*status.gateway, problem)));
     }
     found.sort_by_key(|(_, problem)| (!problem.blocks, cause_rank(problem.cause)));
-    found.into_iter().map(|(gateway, problem)| describe_problem_cause(gateway, problem)).collect()
+    found.into_iter().map(|(gateway, problem)| find_cause_in_problem(gateway, problem)).collect()
 }
 
 /// Returns the place of a problem among those of a gateway: a wrong file explains a missing peer,
@@ -169,8 +169,8 @@ const fn cause_rank(cause: ProblemCause) -> u8 {
     }
 }
 
-/// Makes the cause of a problem that `gateway` reports.
-fn describe_problem_cause(gateway: &str, problem: &ProblemReport) -> Cause {
+/// Turns a problem that `gateway` reports into a cause with a culprit.
+fn find_cause_in_problem(gateway: &str, problem: &ProblemReport) -> Cause {
     let kind = match problem.cause {
         ProblemCause::ShuttingDown | ProblemCause::Socket | ProblemCause::Job => {
             CulpritKind::Gateway

@@ -109,7 +109,8 @@ def _open_socket_folder(folder: Path, found: os.stat_result) -> errors.Untrusted
 
 
 def check_socket_access_place(path: Path) -> None:
-    """Checks that a gateway could start and listen at a path where none answers.
+    """Checks that the kinds of files at a path allow a gateway to make its socket there. Permissions
+    are not checked, and folders that are missing pass.
 
     Raises:
         NoGateway: Something on the way is no folder, or leads back to itself; or something else

@@ -73,6 +73,6 @@ impl SegmentRun {
     }
 }
 
-/// 100 us: TCP segments or UDP datagrams that are due within this time are delivered in one write,
-/// with the last of them. The time is chosen: a write for each would cost too much.
+/// 100 us: TCP segments or UDP datagrams that are due at most so long after the first of a run leave
+/// in one write, when the last is due. The time is chosen: a write for each would cost too much.
 pub(super) const SEGMENT_RUN_SPAN_MAX: Span = Span::from_ns(100_000);

@@ -5,12 +5,13 @@ use super::host_receipts::HostReceipts;
 use super::segment_runs::{SegmentRun, SegmentRuns};
 use super::status::LinkStatus;
 use super::tun::Tun;
+use crate::fidelity::READ_GAP_MAX;
 use crate::mutex::lock_mutex;
 use crate::priority;
 use crate::recording::Recorder;
 use crate::run_clock::{RunClock, thread_cpu_run_clock};
 use crate::{
-    Decided, EmulatedLink, Fidelity, FidelityLimits, Packet, PacketFates, PacketFlow, PacketName,
+    Decided, EmulatedLink, Fidelity, Packet, PacketFates, PacketFlow, PacketName,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
@@ -151,8 +152,8 @@ impl SitePump {
             let now = self.now();
             let gap = Span::from_ns(now.since(last).ns().saturating_sub(HEARTBEAT_INTERVAL.ns()));
             last = now;
-            if readable || gap > READ_LIMITS.read_gap {
-                lock_mutex(&self.state).fidelity.record_read(gap, &READ_LIMITS);
+            if readable || gap > READ_GAP_MAX {
+                lock_mutex(&self.state).fidelity.record_read(gap);
             }
             if now.since(accounted) >= HEARTBEAT_INTERVAL {
                 lock_mutex(&self.state).fidelity.record_cpu_time(thread_cpu_run_clock());
@@ -420,6 +421,3 @@ const SPARE_BUFFERS_MAX: usize = 512;
 /// 65,545 bytes: the length of a read buffer of a TUN device, for a virtio header and the longest
 /// IP packet.
 const READ_BUFFER_BYTES: usize = VIRTIO_HEADER_BYTES + 65_535;
-/// The fidelity limits by which a read from the TUN device counts as late: those for links of 50 ms
-/// or more.
-const READ_LIMITS: FidelityLimits = FidelityLimits::DEFAULT;

@@ -4,7 +4,8 @@ use super::datagram_batch::FlowId;
 use super::pipe::{Pipe, ReadBuffer};
 use super::queued_datagrams::{QueuedDatagram, QueuedDatagrams};
 use super::relay_socket::{RelaySocket, SocketRoute};
-use super::relay_state::{BACKWARD_LINK, FLOWS_MAX, FORWARD_LINK, READ_LIMITS, RelayState};
+use super::relay_state::{BACKWARD_LINK, FLOWS_MAX, FORWARD_LINK, RelayState};
+use crate::fidelity::READ_GAP_MAX;
 use crate::mutex::lock_mutex;
 use crate::priority;
 use crate::run_clock::{RunClock, thread_cpu_run_clock};
@@ -112,8 +113,8 @@ impl RelayPump {
             let now = self.now();
             let gap = Span::from_ns(now.since(last).ns().saturating_sub(HEARTBEAT_INTERVAL.ns()));
             last = now;
-            if gap > READ_LIMITS.read_gap {
-                lock_mutex(&self.shared).fidelity.record_read(gap, &READ_LIMITS);
+            if gap > READ_GAP_MAX {
+                lock_mutex(&self.shared).fidelity.record_read(gap);
                 self.count_overflows();
             }
             if now.since(counted) >= OVERFLOW_COUNT_INTERVAL {

@@ -3,7 +3,7 @@
 use crate::recording::Recorder;
 use crate::run_clock::RunClock;
 use crate::{
-    Change, Decided, EmulatedLink, FateCounters, Fidelity, FidelityLimits, Moved, Packet,
+    Change, Decided, EmulatedLink, FateCounters, Fidelity, Moved, Packet,
     PacketFates,
 };
 use units::{Span, TimeNs};
@@ -95,9 +95,6 @@ impl RelayState {
     }
 }
 
-/// The fidelity limits by which a read of the relay counts as late: those for links of 50 ms or
-/// more.
-pub(super) const READ_LIMITS: FidelityLimits = FidelityLimits::DEFAULT;
 
 /// Index of the link from the clients to the targets, in arrays of both directions.
 pub(super) const FORWARD_LINK: usize = 0;

@@ -29,7 +29,7 @@ use crate::local::trainer_listener::TrainerStream;
 use arena_handover::{ArenaHandover, HandoverError};
 use std::io;
 use std::sync::{Arc, Mutex};
-use tls_gateway::tls_gateway_distrust;
+use tls_gateway::tls_gateway_mismatch;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -172,7 +172,7 @@ async fn send_attach_request(
         arena_bytes: options.arena_bytes,
     });
     // In TLS 1.3 a client hears only now that its certificate was refused.
-    let lost = |error: io::Error| match tls_gateway_distrust(&error) {
+    let lost = |error: io::Error| match tls_gateway_mismatch(&error) {
         Some(why) => AttachError::Untrusted(why),
         None => AttachError::Lost(error.to_string()),
     };
@@ -180,7 +180,7 @@ async fn send_attach_request(
     // A gateway that has closed the connection may have said why.
     let answer = match (read_protocol_message(stream).await, sent) {
         (Ok(answer), _) => answer,
-        (Err(error), _) if tls_gateway_distrust(&error).is_some() => return Err(lost(error)),
+        (Err(error), _) if tls_gateway_mismatch(&error).is_some() => return Err(lost(error)),
         (_, Err(error)) | (Err(error), Ok(())) => return Err(lost(error)),
     };
     match ProtocolResponse::decode(&answer) {

@@ -123,7 +123,7 @@ impl AttachTlsGateway {
         };
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
         connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {
-            match tls_gateway_distrust(&error) {
+            match tls_gateway_mismatch(&error) {
                 Some(why) => ConnectError::Untrusted(format!("{}: {why}", self.address)),
                 None => ConnectError::NoAnswer(error),
             }
@@ -143,9 +143,9 @@ impl AttachTlsGateway {
     }
 }
 
-/// Returns the reason why one end of TLS does not trust the other; `None` for an error after which
-/// another attempt may succeed.
-pub(super) fn tls_gateway_distrust(error: &io::Error) -> Option<String> {
+/// Returns the reason why TLS with a gateway cannot succeed, with advice; `None` for an error that
+/// another attempt may cure.
+pub(super) fn tls_gateway_mismatch(error: &io::Error) -> Option<String> {
     let tls = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     let advice = match tls {
         rustls::Error::InvalidCertificate(

@@ -279,7 +279,7 @@ fn check_fabric_table_name(source: &ConfigSource<'_>, key: &str, name: &str) {
     }
 }
 
-/// 1,500 bytes: the IP MTU for which plans are made when the fabric file gives none.
+/// 1,500 bytes: the IP MTU of a fabric whose file gives none.
 const MTU_DEFAULT: u16 = 1500;
 
 /// 1 Gbit/s in each direction: stands for a WAN port or link rate that the fabric file gives

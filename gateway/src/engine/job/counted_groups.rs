@@ -34,8 +34,8 @@ impl Job {
         })
     }
 
-    /// Ends the groups of a parent whose epoch changed, if ranks of this gateway were to make them in
-    /// an earlier epoch and have not.
+    /// Ends the groups that ranks have counted in an epoch of the parent that is over, and that not
+    /// all ranks of this gateway have made: nobody can make them any more.
     pub(super) fn end_counted_groups(
         &mut self,
         parent: GroupId,

@@ -75,7 +75,8 @@ impl AttachListenerSocket {
         Ok(Self { socket, trainers })
     }
 
-    /// Makes a listener for the executor that calls this, with the certificates of each moment.
+    /// Makes a listener for the executor that calls this. Each connection gets the certificates that
+    /// are current when it arrives.
     ///
     /// # Errors
     /// The system refuses to watch the socket.

@@ -103,7 +103,7 @@ impl<'f> ExpressCandidate<'f> {
             express_bytes: EXPRESS_MAX,
             trees: vec![gateway_tree::gateway_tree_on_fastest_ports(fabric, rooted)],
         };
-        let window = plan.express_window(fabric).unwrap_or(0);
+        let window = plan.express_tree_buffer_max(fabric).unwrap_or(0);
         Self { fabric, shares, plan, window }
     }
 
@@ -170,13 +170,14 @@ impl Plan {
     /// Returns the plan with its express limit lowered to what fits the unsolicited windows of
     /// `fabric`.
     pub fn with_express_limit(self, fabric: &Fabric) -> Self {
-        let window = ByteCount::new(self.express_window(fabric).unwrap_or(0));
+        let window = ByteCount::new(self.express_tree_buffer_max(fabric).unwrap_or(0));
         Self { express_bytes: self.express_bytes.min(window), ..self }
     }
 
-    /// Returns the largest buffer in bytes that the unsolicited windows along the express tree
-    /// always hold.
-    fn express_window(&self, fabric: &Fabric) -> Option<u64> {
+    /// Returns the largest buffer in bytes that fits into the unsolicited windows of all links of the
+    /// express tree, without what smaller size classes reserve. `None` without an express tree, or
+    /// for one that crosses no link.
+    fn express_tree_buffer_max(&self, fabric: &Fabric) -> Option<u64> {
         let region = |id| fabric.gateway(id).region;
         let edges = self.trees.iter().find(|tree| tree.is_express())?.edges();
         let far = edges.filter(|(one, other)| region(*one) != region(*other));

@@ -223,8 +223,8 @@ impl<'a> PackingConstraints<'a> {
         (pool.into_iter().collect(), limit * self.unit)
     }
 
-    /// Returns cheap trees at these prices, cheapest first, and the price of the cheapest of all
-    /// trees.
+    /// Returns at most `TREES_PER_ROUND_MAX` trees at these prices, cheapest first, and the price of
+    /// the cheapest of all trees.
     fn cheap_trees(&self, prices: &PackingPrices) -> (Vec<RegionTree>, f64) {
         let matrix = self.edge_prices(prices);
         let regions = self.capacity.region_count();

@@ -344,7 +344,7 @@ impl EpochState {
         let text =
             format!("epoch {epoch} is over; recover the group and post again, contribution intact");
         match self.end_failure_of(epoch) {
-            Some(end) if end.code.is_told_late() => end.clone(),
+            Some(end) if end.code.replaces_epoch_ended() => end.clone(),
             Some(end) => {
                 Failure::new(FailureCode::EpochEnded, format!("{text}; it ended: {}", end.text))
             }

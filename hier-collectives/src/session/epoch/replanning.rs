@@ -181,9 +181,10 @@ impl EpochState {
         }
     }
 
-    /// Judges the answer to [`Action::Plan`] in an epoch. Returns a plan that uses a link that has
-    /// come back or is faster than the one in force. Its reason has the changed links.
-    pub fn accept_replanned(&mut self, reported: &Fabric, plan: Option<Plan>) -> Option<Plan> {
+    /// Judges the answer to [`Action::Plan`] in an epoch, and ends the planning. Returns the plan if it
+    /// uses a link that has come back, or makes all-reduces faster than the plan in force; its reason
+    /// names the changed links. Returns `None` also where the usable links have changed meanwhile.
+    pub fn judge_replanned(&mut self, reported: &Fabric, plan: Option<Plan>) -> Option<Plan> {
         self.links.end_planning();
         let (in_force, fabric) = (self.active.as_ref()?.plans.plan(), self.local.fabric());
         let in_use = self.members.graph().fabric_in_use(fabric)?;

@@ -122,7 +122,7 @@ impl Transfer {
                     lease,
                     op: work.descriptor.op,
                     dtype: work.descriptor.dtype,
-                    local: received_stream_operand(local, result(part, work), incoming),
+                    local: local_input_of_received_segment(local, result(part, work), incoming),
                     net_weight: incoming.weight,
                     net_first: from < epoch.me(),
                     out: result(part, work),
@@ -202,10 +202,10 @@ impl Transfer {
     }
 }
 
-/// Returns the input with which an arriving segment is reduced: the local one. `Mutant::Accumulate`
-/// takes the result of the first stream for a second one, whose bytes are then added twice.
+/// Returns the local input to which an arriving segment is added. Only `Mutant::Accumulate` differs:
+/// for a second stream it returns the result of the first, so that those bytes count twice.
 #[cfg(feature = "mutants")]
-fn received_stream_operand(
+fn local_input_of_received_segment(
     local: &ReduceInput,
     result: BufferView,
     incoming: &mut IncomingSegmentState,
@@ -219,7 +219,7 @@ fn received_stream_operand(
 
 /// Returns the local operand for an arriving stream.
 #[cfg(not(feature = "mutants"))]
-fn received_stream_operand(
+fn local_input_of_received_segment(
     local: &ReduceInput,
     _: BufferView,
     _: &mut IncomingSegmentState,

@@ -246,6 +246,6 @@ impl CrossEngineFlow {
     }
 }
 
-/// 1 us: the least time that an acknowledgement of cross traffic takes back, so that time goes on
-/// over a link without delay.
+/// 1 us: an acknowledgement of cross traffic travels for so long at least. Else a flow over a link
+/// without delay would go on for ever at one instant.
 const WAY_BACK_MIN: Span = Span::from_ns(1000);

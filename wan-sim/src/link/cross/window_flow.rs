@@ -199,6 +199,6 @@ const OVERTAKEN_MAX: u64 = 3;
 const TIMEOUT_INITIAL: Span = Span::from_secs(1);
 /// 200 ms: the shortest retransmission timeout of a simulated flow, as Linux has it for TCP.
 const TIMEOUT_MIN: Span = Span::from_ms(200);
-/// 6 doublings: the most of the retransmission timeout of a simulated flow. One second then becomes
-/// about a minute, the least bound that RFC 6298 allows.
+/// 6: how often in a row a simulated flow doubles its retransmission timeout, so that one that begins
+/// at 1 s ends at 64 s. RFC 6298 allows no bound below 60 s.
 const TIMEOUT_DOUBLINGS_MAX: u32 = 6;

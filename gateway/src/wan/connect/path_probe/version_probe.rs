@@ -20,10 +20,11 @@ use units::{Span, TimeNs};
 /// 3 times: a probe without an answer is sent so often, so that random loss closes no port.
 /// Tested by `random_loss_hides_no_port`.
 const PROBE_TRIES: u8 = 3;
-/// 500 ms, and [`ANSWER_ROUNDS`]: how long each try waits, so that a busy peer has time to answer.
+/// 500 ms: how long each try waits for an answer, beside [`ANSWER_ROUNDS`], so that a busy peer has
+/// time to answer.
 const ANSWER_TIMEOUT_MIN: Span = Span::from_ms(500);
-/// 3 round trips of the link: the longest wait for an answer over queues that are full, beside
-/// [`ANSWER_TIMEOUT_MIN`].
+/// 3 round trips of the link: added to [`ANSWER_TIMEOUT_MIN`] in the wait for an answer, since full
+/// queues delay it.
 const ANSWER_ROUNDS: u64 = 3;
 /// 64 KiB: the socket buffer of probes for each direction. The kernel grants it without a setting.
 const SOCKET_BUFFER_BYTES: usize = 64 << 10;

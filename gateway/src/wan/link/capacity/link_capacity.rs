@@ -67,8 +67,8 @@ const CAPACITY_SETTLING_SPANS: u32 = 5;
 /// corrects a capacity that is too high. They are as many as [`CONGESTED_SPANS`].
 /// Tested by `a_capacity_that_is_a_little_too_high_is_corrected`.
 const CORRECTION_SPANS: usize = 4;
-/// 0.005 of all packets, lost beyond the configured loss: with less, neither congestion nor a queue
-/// lowers a link's capacity. A longer RTT may then come from a longer path.
+/// 0.005 of all packets, beyond the configured loss: samples with a queue must lose so many before
+/// the assumed capacity of a link is lowered. With less, a longer RTT may come from a longer path.
 const QUEUE_LOSS_MIN: f64 = 0.005;
 /// 0.9 of a link's capacity as first found: corrections lower the capacity no further. The fraction
 /// is chosen.

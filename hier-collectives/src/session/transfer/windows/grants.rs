@@ -153,7 +153,8 @@ impl GrantWindow {
         limits
     }
 
-    /// Whether this gateway, as a relay, holds a collective in the reserve of its size class.
+    /// Whether the partials of a collective lie in the bytes that relays keep for its size class,
+    /// outside this window. Only the window that a relay grants itself (`to == me`) has such bytes.
     fn holds_reserve(&self, flow: &TransferFlow) -> bool {
         self.to == self.me && flow.has_reserve
     }

@@ -50,7 +50,7 @@ impl UnsolicitedWindow {
         let Some(plan) = epoch.plan() else { return Self::default() };
         let repair = link.map(|link| plan.tail_fec(link, epoch.local().fabric().mtu()));
         let tail_bytes = repair.map_or(0, |repair| repair.tail_bytes());
-        let bytes = plan::unsolicited_window_size_bytes(link, plan).min(epoch.unsolicited_max());
+        let bytes = plan::unsolicited_window_size_of_link(link, plan).min(epoch.unsolicited_max());
         Self { bytes: bytes.get(), tail_bytes }
     }
 }
