@@ -254,22 +254,6 @@ def test_a_batch_fails_as_its_receive_does(two_groups):
         batch.wait()
 
 
-def test_callbacks_that_wait_for_another_send_are_refused(two_groups):
-    here, there = members_of(two_groups)
-    works, raised = [here.recv([torch.zeros(1)], 1, tag) for tag in range(2)], []
-
-    def wait_for_other(_):
-        with pytest.raises(landbridge.InCallback):
-            works[1].wait()
-        raised.append(True)
-
-    works[0].get_future().add_done_callback(wait_for_other)
-    for tag in range(2):
-        there.send([torch.ones(1)], 0, tag)
-    wait_until(lambda: raised)
-    assert works[1].wait()
-
-
 def test_a_closed_exchange_ends_its_sends_and_takes_no_more(two_groups):
     def check(member):
         got, other = torch.zeros(40), 1 - member.rank
