@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
+from landbridge.torch._c10d import exchange, send_exchange  # noqa: E402
 from landbridge.torch._c10d.arena_room import ArenaRoom  # noqa: E402
 from landbridge.torch._c10d.collectives import C10dCollectives  # noqa: E402
 from landbridge.torch._c10d.exchange import Exchange  # noqa: E402
@@ -156,10 +157,46 @@ def test_works_become_visible_in_their_order(members):
     call_for_all(members, check)
 
 
+def fail_thread(*_, **__):
+    """Raises what nothing expects."""
+    raise RuntimeError("of this test")
+
+
+#: What ends each thread of an exchange, by the module and the name that it replaces.
+BREAKAGES = {
+    "finish": (exchange, "wait_for_arena_piece"),
+    "post": (ArenaRoom, "begin_piece"),
+    "sent": (send_exchange, "wait_for_arena_piece"),
+    "send": (send_exchange._SendCall, "note_posted"),
+}
+
+
+@pytest.mark.parametrize("thread", BREAKAGES)
+def test_an_error_that_ends_a_thread_fails_all_calls(thread, two_groups, monkeypatch):
+    here, there = map(Member, call_for_all(two_groups, lambda group: group.new_group([0, 1])))
+    monkeypatch.setattr(*BREAKAGES[thread], fail_thread)
+    if thread == "post":
+        # It gives up by another collective, which fails in this way too.
+        monkeypatch.setattr(here.exchange, "_give_up", fail_thread)
+    is_send = thread in ("sent", "send")
+    start = [
+        lambda: here.send([torch.ones(3)], 1, 0) if is_send else here.barrier(),
+        lambda: there.recv([torch.ones(3)], 0, 0) if is_send else there.barrier(),
+    ]
+    work, _ = start[0](), start[1]()
+    words = "the process group has failed: RuntimeError: of this test"
+    with pytest.raises(landbridge.Closed, match=words):
+        work.wait(LIMIT)
+    with pytest.raises(landbridge.Closed, match=words):
+        start[0]().wait(LIMIT)
+    monkeypatch.undo()
+    here.exchange.close()
+
+
 def test_compression_hooks_that_wait_equal_those_of_gloo():
     script = Path(__file__).parent / "hooks_script.py"
     with LocalRegions(ranks=(1, 1)) as regions:
         with started_trainers(regions, script, one_world=True) as trainers:
             for result in results_of(trainers):
-                assert len(result["apart"]) == 3
+                assert len(result["apart"]) == 2
                 assert all(apart <= 1e-5 for apart in result["apart"].values()), result
