@@ -22,11 +22,11 @@ import torch
 from ... import errors
 from ..._group.subgroup import ParentGroup
 from ..._memory.host_limits import start_thread_within_host_limits
+from ..._operations.finish_threads import FinishThreads, finish_in_turn
 from ..._operations.operation import Operation
 from ..._operations.waiting import check_not_waiting_after_fork, check_not_waiting_at_end
 from .arena_room import ArenaRoom, wait_for_arena_piece
 from .exchange_work import ExchangeWork, exchange_breakage
-from .finish_threads import FinishThreads, finish_in_turn
 from .flat_tensors import FlatTensor
 from .send_exchange import SendExchange, SendPlace
 

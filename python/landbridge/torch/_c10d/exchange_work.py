@@ -14,8 +14,8 @@ from torch._C._distributed_c10d import Work
 
 from ... import errors
 from ..._memory.host_limits import name_host_limits_on_threads
+from ..._operations.finish_threads import hand_over_finish_thread, is_finish_thread
 from ..._operations.waiting import Latch, check_not_waiting_after_fork
-from .finish_threads import hand_over_finish_thread, is_finish_thread
 from .flat_tensors import FlatTensor, describe_flat_tensors
 
 

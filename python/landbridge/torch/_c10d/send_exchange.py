@@ -21,10 +21,10 @@ from ... import errors
 from ..._group.collective_poster import hash_posted_layout
 from ..._group.subgroup import ParentGroup
 from ..._memory.host_limits import start_thread_within_host_limits
+from ..._operations.finish_threads import FinishThreads, finish_in_turn
 from ..._operations.operation import Operation
 from .arena_room import ArenaRoom, wait_for_arena_piece
 from .exchange_work import ExchangeWork, exchange_breakage
-from .finish_threads import FinishThreads, finish_in_turn
 from .flat_tensors import FlatTensor
 
 #: 1/4 of a collective's piece: the longest piece of a send, so that many series have room for one.

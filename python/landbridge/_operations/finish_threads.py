@@ -12,8 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ... import errors
-from ..._memory.host_limits import start_thread_within_host_limits
+from .. import errors
+from .._memory.host_limits import start_thread_within_host_limits
 
 
 class FinishThreads:
