@@ -149,7 +149,10 @@ class C10dCollectives:
         sources = [
             [_read_for_collective(block, opts).flat for block in blocks] for blocks in inputs
         ]
-        return self._scatter_sums(outputs, sources, opts)
+        # The blocks of the list may differ from each other, but not from those of other ranks.
+        shapes = [[tuple(block.shape) or (1,) for block in blocks] for blocks in inputs]
+        passed = [block for blocks in inputs for block in blocks]
+        return self._scatter_sums(outputs, sources, opts, passed, shapes)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
@@ -167,7 +170,8 @@ class C10dCollectives:
             )
             for output, source in zip(outputs, inputs)
         ]
-        return self._scatter_sums(outputs, sources, opts)
+        shapes = [[tuple(output.shape) or (1,)] for output in outputs]
+        return self._scatter_sums(outputs, sources, opts, outputs, shapes)
 
     def gather(
         self,
@@ -316,7 +320,7 @@ class C10dCollectives:
             """Posts the pieces of each tensor."""
             for flat in flats:
                 step = max(self._exchange.piece_bytes // flat.flat.element_size(), 1)
-                if 0 < flat.flat.numel() <= step:
+                if flat.flat.numel() <= step:
                     # Of a whole tensor ranks compare the shape itself, and name it.
                     whole, options = flat.flat.view(_collective_shape_of(flat)), self._options(opts)
                     post(functools.partial(begin, whole, out=whole, **options))
@@ -328,22 +332,28 @@ class C10dCollectives:
         return self._exchange.start_call(flats, post_all, tensors)
 
     def _scatter_sums(
-        self, outputs: Sequence[torch.Tensor], sources: Sequence[list[torch.Tensor]], opts: Any
+        self,
+        outputs: Sequence[torch.Tensor],
+        sources: Sequence[list[torch.Tensor]],
+        opts: Any,
+        passed: Sequence[torch.Tensor],
+        shapes: Sequence[list[tuple[int, ...]]],
     ) -> ExchangeWork:
-        """Starts reduce-scatters of blocks, piece by piece."""
+        """Starts reduce-scatters of blocks, piece by piece. Ranks must agree on the shapes."""
         group, op = self._exchange.group, _collective_op_name(opts)
         results = [FlatTensor(output, is_written=True) for output in outputs]
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
-            for result, blocks in zip(results, sources):
-                step, options = self._block_step(result.flat), self._options(opts, [result])
+            for result, blocks, alike in zip(results, sources, shapes):
+                step, options = self._block_step(result.flat), self._options(opts)
+                options["layout"] = hash_posted_layout(0, str(alike))
                 for begin, given in flat_tensor_block_pieces(blocks, step):
                     out = result.flat[begin : begin + step]
                     start = group.reduce_scatter_async
                     post(functools.partial(start, given, op, out=out, **options))
 
-        return self._exchange.start_call(results, post_all, outputs)
+        return self._exchange.start_call(results, post_all, passed)
 
     def _post_all_gather(
         self,

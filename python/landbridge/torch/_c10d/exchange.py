@@ -3,12 +3,14 @@
 Two threads serve the collectives. ``landbridge-post`` posts collectives in the order in which they
 were called. ``landbridge-finish`` waits for them in the same order, and copies results. So a call
 returns at once, and a collective ends without anybody waiting for it. Two queues without a bound
-connect caller and threads; the arena bounds the pieces between the threads.
+connect caller and threads; the arena bounds the pieces between the threads. Before callbacks run
+another thread of the same name takes over.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import sys
 import threading
@@ -20,10 +22,11 @@ import torch
 from ... import errors
 from ..._group.subgroup import ParentGroup
 from ..._memory.host_limits import start_thread_within_host_limits
+from ..._operations.finish_threads import FinishThreads, finish_in_turn
 from ..._operations.operation import Operation
-from ..._operations.waiting import check_not_waiting_at_end
+from ..._operations.waiting import check_not_waiting_after_fork, check_not_waiting_at_end
 from .arena_room import ArenaRoom, wait_for_arena_piece
-from .exchange_work import ExchangeWork
+from .exchange_work import ExchangeWork, exchange_breakage
 from .flat_tensors import FlatTensor
 from .send_exchange import SendExchange, SendPlace
 
@@ -81,15 +84,17 @@ class Exchange:
         self._pieces: set[Operation] = set()
         # What was under way at an abort.
         self._left_under_way: list[Operation] = []
-        self._threads = [
-            threading.Thread(target=run, name=f"landbridge-{name}", daemon=True)
-            for name, run in (("post", self._run_post_thread), ("finish", self._run_finish_thread))
-        ]
-        # It adds its threads to the same list, since no callback may wait for any of them.
-        self._sends = SendExchange(group, room, self._threads)
+        self._breakage: errors.Closed | None = None
+        self._failure: Exception | None = None
+        self._owner = os.getpid()
+        self._post_thread = threading.Thread(
+            target=self._run_post_thread, name="landbridge-post", daemon=True
+        )
+        self._finishing = FinishThreads("landbridge-finish", self._finish_next, self._break_off)
+        self._sends = SendExchange(group, room)
         room.add_group(self)
-        for thread in self._threads:
-            start_thread_within_host_limits(thread)
+        start_thread_within_host_limits(self._post_thread)
+        self._finishing.start()
 
     def start_call(
         self, outputs: Sequence[FlatTensor], plan: Plan, passed: Sequence[torch.Tensor] = ()
@@ -103,13 +108,14 @@ class Exchange:
 
         Raises:
             Closed: The process group was destroyed, or the interpreter is ending.
+            ForkedProcess: This process was forked from the one that made the group.
         """
-        check_not_waiting_at_end()
-        work = ExchangeWork(outputs, self._threads, passed)
+        self._check_may_start()
+        work = ExchangeWork(outputs, passed)
         is_inference = any(output.tensor.is_inference() for output in outputs)
         with self._lock:
             if self._is_closed:
-                raise errors.Closed("the process group was destroyed")
+                raise self._breakage or errors.Closed("the process group was destroyed")
             self.call_count += 1
             self._works.add(work)
             if self._batch is not None:
@@ -119,11 +125,21 @@ class Exchange:
 
     def start_send(self, place: SendPlace, tensor: FlatTensor, timeout_s: float) -> ExchangeWork:
         """Starts a send or a receive as ``SendExchange.start_send``, beside the collectives."""
-        check_not_waiting_at_end()
+        self._check_may_start()
         work = self._sends.start_send(place, tensor, timeout_s)
         if self._batch is not None:
             self._batch.append(work)
         return work
+
+    def _check_may_start(self) -> None:
+        """Raises ``Closed`` or ``ForkedProcess`` where the threads do not run. Nothing is locked
+        before, since a forked process has the locks of threads that it does not have."""
+        check_not_waiting_at_end()
+        check_not_waiting_after_fork(self._owner)
+
+    def is_forked(self) -> bool:
+        """Returns whether this process was forked from the one that made the group."""
+        return os.getpid() != self._owner
 
     def start_batch(self) -> None:
         """Begins a batch of calls. A batch that has not ended is forgotten."""
@@ -133,20 +149,21 @@ class Exchange:
         """Ends a batch. Returns a work that ends with the last of the batch, and fails as the first
         of it that failed."""
         batch, self._batch = self._batch or [], None
-        work = ExchangeWork([], self._threads)
+        work = ExchangeWork([])
         work.finish_with(batch)
         return work
 
     def close(self) -> None:
         """Waits until all calls have ended, each within its timeout, and leaves the group. While
-        the interpreter ends its threads have stopped, and the connection ends with the process."""
-        if sys.is_finalizing():
+        the interpreter ends its threads have stopped, and the connection ends with the process.
+        In a forked process it does nothing."""
+        if sys.is_finalizing() or self.is_forked():
             return
         self._end_calls()
         self._sends.end_calls()
-        for thread in list(self._threads):
-            if thread is not threading.current_thread():
-                thread.join()
+        self._post_thread.join()
+        self._finishing.join()
+        self._sends.join()
         self.group.close()
 
     def abort(self) -> None:
@@ -154,24 +171,31 @@ class Exchange:
         to the caller's tensors after it. Other ranks of the group raise
         ``RankLost`` or ``RanksDisagree`` as soon as they wait for this one.
 
-        Does nothing at the interpreter's end, when a thread that was stopped may hold the locks.
+        Does nothing at the interpreter's end, when a thread that was stopped may hold the locks,
+        nor in a forked process.
         """
-        if sys.is_finalizing():
-            return
+        if not (sys.is_finalizing() or self.is_forked()):
+            self._fail_everything(errors.Closed("the process group was aborted"))
+
+    def _fail_everything(self, failure: errors.Closed) -> None:
+        """Fails everything under way, and leaves the group."""
         with self._posting, self._lock:
             was_closed = self._is_closed
             self._is_closed = self._is_aborted = True
             works, pieces = list(self._works), list(self._pieces)
         for piece in pieces:
             piece.discard_result()
+        works += self._sends.abort(failure)
         for work in works:
-            work.finish(errors.Closed("the process group was aborted"))
-        self._sends.abort()
-        self._left_under_way = [*pieces, *self._give_up()]
-        self.group.close()
-        self._room.wake_waiting()
-        if not was_closed:
-            self._calls.put(None)
+            work.end(failure)
+        finish_in_turn("landbridge-finish", [work.run_callbacks for work in works])
+        try:
+            self._left_under_way = [*pieces, *self._give_up()]
+            self.group.close()
+        finally:
+            self._room.wake_waiting()
+            if not was_closed:
+                self._calls.put(None)
 
     def _end_calls(self) -> None:
         """Takes no more calls, and lets the threads end after those that were made."""
@@ -180,12 +204,29 @@ class Exchange:
                 self._is_closed = True
                 self._calls.put(None)
 
+    def _break_off(self, error: Exception) -> None:
+        """Fails everything under way and all calls that follow, after an error that ended one of
+        the threads, so that nobody waits for it."""
+        self._breakage = exchange_breakage(error)
+        # Works have ended before anything of it can raise.
+        with contextlib.suppress(Exception):
+            self._fail_everything(self._breakage)
+        self._room.remove_user(self)
+
     def _run_post_thread(self) -> None:
-        """Posts the pieces of calls, until a ``None`` ends the thread."""
+        """Runs the thread that posts. Whatever ends it early breaks off the exchange."""
+        try:
+            self._post_calls()
+        except Exception as error:
+            self._break_off(error)
+        self._posted.put(None)
+
+    def _post_calls(self) -> None:
+        """Posts the pieces of calls, until a ``None`` ends them."""
         while True:
             call = self._calls.get()
             if call is None:
-                return self._posted.put(None)
+                return
             failure: Exception | None = None
             try:
                 with torch.inference_mode(call.is_inference):
@@ -224,28 +265,31 @@ class Exchange:
             return [self.group.barrier_async(layout=_GIVEN_UP_LAYOUT)]
         return []
 
-    def _run_finish_thread(self) -> None:
-        """Waits for pieces, and ends the work of each call, until a ``None`` ends the thread."""
-        failure: Exception | None = None
-        while True:
-            posted = self._posted.get()
-            if posted is None:
-                self._room.remove_user(self)
-                return self._leave_aborted_group() if self._is_aborted else None
-            if isinstance(posted, _End):
-                posted.work.finish(failure or posted.failure)
-                with self._lock:
-                    self._works.discard(posted.work)
-                failure = None
-                # The memory of results is free once nothing refers to them.
-                del posted
-            else:
-                ended = wait_for_arena_piece(posted)
-                failure = failure or ended
-                with self._lock:
-                    self._pieces.discard(posted)
-                del posted
-                self._room.end_piece(self)
+    def _finish_next(self) -> bool:
+        """Waits for a piece, or ends the work of a call behind its last piece. Returns whether more
+        follow."""
+        posted = self._posted.get()
+        if posted is None:
+            self._room.remove_user(self)
+            if self._is_aborted:
+                self._leave_aborted_group()
+            return False
+        if isinstance(posted, _End):
+            failure, self._failure = self._failure or posted.failure, None
+            posted.work.end(failure)
+            with self._lock:
+                self._works.discard(posted.work)
+            # Another thread leads from its callbacks on.
+            posted.work.run_callbacks()
+        else:
+            ended = wait_for_arena_piece(posted)
+            self._failure = self._failure or ended
+            with self._lock:
+                self._pieces.discard(posted)
+            # The memory of results is free once nothing refers to them.
+            del posted, ended
+            self._room.end_piece(self)
+        return True
 
     def _leave_aborted_group(self) -> None:
         """Leaves the group as soon as nothing of this rank is under way in it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -12,7 +13,9 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from ... import errors
-from ..._operations.waiting import Latch
+from ..._memory.host_limits import name_host_limits_on_threads
+from ..._operations.finish_threads import hand_over_finish_thread, is_finish_thread
+from ..._operations.waiting import Latch, check_not_waiting_after_fork
 from .flat_tensors import FlatTensor, describe_flat_tensors
 
 
@@ -26,20 +29,18 @@ class ExchangeWork(Work):
     def __init__(
         self,
         outputs: Sequence[FlatTensor],
-        owners: Sequence[threading.Thread],
         passed: Sequence[torch.Tensor] = (),
     ) -> None:
         """Makes a work.
 
         Args:
             outputs: The tensors that get results.
-            owners: The threads that must not wait for it.
             passed: The tensors of the caller on which ranks agree.
         """
         super().__init__()
         self._passed = passed
         self.outputs = outputs
-        self._owners = owners
+        self._owner = os.getpid()
         self._done = Latch()
         self._lock = threading.Lock()
         self._failure: Exception | None = None
@@ -57,12 +58,14 @@ class ExchangeWork(Work):
 
         Raises:
             WaitTimeout: It has not ended in time. It continues.
-            InCallback: The caller is a callback of a future.
+            InCallback: The caller is a callback, and the system has no thread for other works.
+            ForkedProcess: This process was forked from the one that started the collective.
             LandbridgeError: The collective failed.
         """
-        if not self._done.is_open and threading.current_thread() in self._owners:
-            text = "a callback of a future must not wait for another collective; use another thread"
-            raise errors.InCallback(text)
+        check_not_waiting_after_fork(self._owner)
+        if not self._done.is_open and is_finish_thread():
+            text = "a callback must not wait for a work, since the system has no thread for others"
+            raise errors.InCallback(f"{text}: {name_host_limits_on_threads()}")
         # No limit is zero in c10d.
         seconds = timeout.total_seconds() if timeout else 0.0
         if not self._done.wait(seconds if seconds > 0 else None):
@@ -80,6 +83,8 @@ class ExchangeWork(Work):
                 self._plain = torch.futures.Future(devices=list(devices) or None)
                 value = functools.partial(_exchange_work_value, tensors, self._outcome)
                 self._future = self._plain.then(value)
+                # It is the first callback, so that no other one holds up the works that follow.
+                self._future.add_done_callback(hand_over_finish_thread)
                 if self._done.is_open:
                     self._plain.set_result(None)
             return self._future
@@ -105,8 +110,14 @@ class ExchangeWork(Work):
         return [output.tensor for output in self.outputs]
 
     def finish(self, failure: Exception | None) -> None:
-        """Copies the results to their tensors unless there is a failure, and ends the collective.
-        Only the first call counts, and nothing writes to the tensors after it."""
+        """Copies the results to their tensors unless there is a failure, ends the collective, and
+        runs callbacks. Only the first call counts."""
+        self.end(failure)
+        self.run_callbacks()
+
+    def end(self, failure: Exception | None) -> None:
+        """Ends the collective as ``finish``, but for callbacks. Nothing writes to the tensors after
+        it."""
         with self._lock:
             if self._done.is_open:
                 return
@@ -119,6 +130,10 @@ class ExchangeWork(Work):
             if failure is not None:
                 self._outcome.append(failure)
             self._done.open()
+
+    def run_callbacks(self) -> None:
+        """Runs the callbacks of a collective that has ended, each of them once."""
+        with self._lock:
             plain, self._plain = self._plain, None
             followers, self._followers = self._followers, []
         for follower in followers:
@@ -169,6 +184,14 @@ class ExchangeWork(Work):
         except Exception as error:
             return error
         return None
+
+
+def exchange_breakage(error: Exception) -> errors.Closed:
+    """Returns the error of calls after one that ended a thread of a process group."""
+    text = f"the process group has failed: {type(error).__name__}: {error}"
+    breakage = errors.Closed(f"{text}; destroy it on all ranks, and make it again")
+    breakage.__cause__ = error
+    return breakage
 
 
 def _exchange_work_value(

@@ -12,7 +12,7 @@ import collections
 import functools
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,9 +21,10 @@ from ... import errors
 from ..._group.collective_poster import hash_posted_layout
 from ..._group.subgroup import ParentGroup
 from ..._memory.host_limits import start_thread_within_host_limits
+from ..._operations.finish_threads import FinishThreads, finish_in_turn
 from ..._operations.operation import Operation
 from .arena_room import ArenaRoom, wait_for_arena_piece
-from .exchange_work import ExchangeWork
+from .exchange_work import ExchangeWork, exchange_breakage
 from .flat_tensors import FlatTensor
 
 #: 1/4 of a collective's piece: the longest piece of a send, so that many series have room for one.
@@ -168,26 +169,27 @@ class _SendSeries:
 class SendExchange:
     """The sends and receives of one group of ranks."""
 
-    def __init__(
-        self, group: ParentGroup, room: ArenaRoom, threads: list[threading.Thread]
-    ) -> None:
+    def __init__(self, group: ParentGroup, room: ArenaRoom) -> None:
         """Prepares sends; threads start with the first of them.
 
         Args:
             group: The ranks.
             room: The room of the arena.
-            threads: The threads of the group, in which nobody may wait for a work. Those of sends
-                are added.
         """
         self._group = group
         self._room = room
-        self._threads = threads
+        self._finishing = FinishThreads("landbridge-sent", self._finish_next, self._break_off)
         self._piece_bytes = max(room.piece_bytes // _PIECES_PER_COLLECTIVE_PIECE, 1)
-        # Pieces that are ready or have failed; `None` ends the thread that takes them.
-        self._ended: queue.SimpleQueue[tuple[_SendCall, Operation] | None] = queue.SimpleQueue()
+        # Pieces that are ready or have failed, and calls that end; `None` ends the threads that
+        # take them.
+        self._ended: queue.SimpleQueue[tuple[_SendCall, Operation] | _SendCall | None]
+        self._ended = queue.SimpleQueue()
         self._lock = threading.Lock()
         # The lock guards everything below. It is taken after the lock of the room.
         self._is_closed = self._is_aborted = self._has_finish_thread = False
+        # The error of calls after the end.
+        self._end = errors.Closed("the process group was destroyed")
+        self._post_threads: list[threading.Thread] = []
         self._series: dict[SendPlace, _SendSeries] = {}
         # The series with pieces to post, of each rank that has a thread.
         self._waiting: dict[int, dict[_SendSeries, None]] = {}
@@ -208,10 +210,10 @@ class SendExchange:
         name = "dst" if place.is_sender else "src"
         self._group.check_send_arguments(name, place.peer, place.tag)
         outputs = [] if place.is_sender else [tensor]
-        work = ExchangeWork(outputs, self._threads, [tensor.tensor])
+        work = ExchangeWork(outputs, [tensor.tensor])
         with self._lock:
             if self._is_closed:
-                raise errors.Closed("the process group was destroyed")
+                raise self._end
             self._start_threads(place.peer)
             series = self._series.get(place)
             if series is None:
@@ -231,11 +233,19 @@ class SendExchange:
             self._end_threads_if_done()
         self._room.wake_waiting()
 
-    def abort(self) -> None:
-        """Fails everything under way with ``Closed`` at once. The other rank of a send hears of it
-        when this rank has left the group, or by its timeout."""
+    def join(self) -> None:
+        """Waits until all threads but the caller have ended."""
+        for thread in list(self._post_threads):
+            thread.join()
+        self._finishing.join()
+
+    def abort(self, failure: errors.Closed) -> list[ExchangeWork]:
+        """Takes no more calls, which fail from now on. Returns the works of those under way, which
+        the caller fails. The other rank of a send hears of it when this rank has left the group, or
+        by its timeout."""
         with self._lock:
             self._is_closed = self._is_aborted = True
+            self._end = failure
             calls = list(self._calls)
             self._calls.clear()
             for waiting in self._waiting.values():
@@ -244,27 +254,40 @@ class SendExchange:
             pieces = [piece for call in calls for piece in call.pieces]
         for piece in pieces:
             piece.discard_result()
-        for call in calls:
-            call.work.finish(errors.Closed("the process group was aborted"))
         self._leave_room()
+        return [call.work for call in calls]
 
     def _start_threads(self, peer: int) -> None:
         """Starts the thread for a rank, and the one for results, unless they run. The caller holds
         the lock."""
         if not self._has_finish_thread:
-            self._start_thread("landbridge-sent", self._run_finish_thread)
+            self._finishing.start()
             self._has_finish_thread = True
         if peer not in self._waiting:
-            self._start_thread("landbridge-send", functools.partial(self._run_post_thread, peer))
+            run = functools.partial(self._run_post_thread, peer)
+            thread = threading.Thread(target=run, name="landbridge-send", daemon=True)
+            start_thread_within_host_limits(thread)
+            self._post_threads.append(thread)
             self._waiting[peer] = {}
 
-    def _start_thread(self, name: str, run: Callable[[], None]) -> None:
-        """Starts a thread of the group. Raises ``LimitReached``."""
-        thread = threading.Thread(target=run, name=name, daemon=True)
-        start_thread_within_host_limits(thread)
-        self._threads.append(thread)
+    def _break_off(self, error: Exception) -> None:
+        """Fails everything under way and all sends that follow, after an error that ended one of
+        the threads, so that nobody waits for it."""
+        breakage = exchange_breakage(error)
+        works = self.abort(breakage)
+        for work in works:
+            work.end(breakage)
+        finish_in_turn("landbridge-sent", [work.run_callbacks for work in works])
+        self._room.wake_waiting()
 
     def _run_post_thread(self, peer: int) -> None:
+        """Runs the thread for one other rank. Whatever ends it early breaks off all sends."""
+        try:
+            self._post_calls(peer)
+        except Exception as error:
+            self._break_off(error)
+
+    def _post_calls(self, peer: int) -> None:
         """Posts the pieces for one other rank, until no more follow."""
         chosen: list[_SendCall] = []
 
@@ -321,7 +344,9 @@ class SendExchange:
         for call in chosen:
             with self._lock:
                 done = self._note_failure(call, failure)
-            self._end_calls(done)
+            # Callbacks may wait for what this thread posts.
+            for each in done:
+                self._ended.put(each)
 
     def _note_failure(self, call: _SendCall, failure: Exception) -> list[_SendCall]:
         """Notes the failure of a piece. Returns the calls that end by it. The caller holds the
@@ -338,18 +363,16 @@ class SendExchange:
         if series.unposted and not self._is_aborted:
             waiting[series] = None
 
-    def _run_finish_thread(self) -> None:
-        """Copies the results of pieces, and ends calls, until a ``None`` ends the thread."""
-        while self._end_next_piece():
-            # Nothing refers to the memory of the last result.
-            continue
-        self._leave_room()
-
-    def _end_next_piece(self) -> bool:
-        """Ends the next piece that is ready or has failed. Returns whether there was one."""
+    def _finish_next(self) -> bool:
+        """Ends the next piece that is ready or has failed, or the next call. Returns whether more
+        follow."""
         ended = self._ended.get()
         if ended is None:
+            self._leave_room()
             return False
+        if isinstance(ended, _SendCall):
+            self._end_call(ended)
+            return True
         call, operation = ended
         failure = wait_for_arena_piece(operation)
         with self._lock:
@@ -358,18 +381,23 @@ class SendExchange:
                 done = self._note_failure(call, failure)
             else:
                 done = [call] if call.end_if_done() else []
-        del ended, operation
+        # Nothing refers to the memory of the result.
+        del ended, operation, failure
         self._room.end_piece(call.series)
-        self._end_calls(done)
+        # The others end by threads that do not wait for callbacks of the first.
+        for other in done[1:]:
+            self._ended.put(other)
+        if done:
+            self._end_call(done[0])
         return True
 
-    def _end_calls(self, calls: Sequence[_SendCall]) -> None:
-        """Ends the works of some calls."""
-        for call in calls:
-            call.work.finish(call.failure)
+    def _end_call(self, call: _SendCall) -> None:
+        """Ends the work of a call. Another thread leads from its callbacks on."""
+        call.work.end(call.failure)
         with self._lock:
-            self._calls.difference_update(calls)
+            self._calls.discard(call)
             self._end_threads_if_done()
+        call.work.run_callbacks()
 
     def _end_threads_if_done(self) -> None:
         """Lets the thread for results end after the last call. The caller holds the lock."""

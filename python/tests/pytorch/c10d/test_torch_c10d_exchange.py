@@ -1,6 +1,8 @@
 """The collectives of process groups in pieces, and their failures, over two ranks of this
 process."""
 
+import os
+import signal
 import threading
 import warnings
 from datetime import timedelta
@@ -138,6 +140,58 @@ def test_each_rank_names_the_tensors_of_its_call(members, name):
     assert any(f"torch.float32 of shape {shape}" in here for shape, here in told)
     for shape, here in told:
         assert f"torch.float32 of shape {shape}" in here or "passed dtype f32, shape" in here
+
+
+def test_lists_of_unequal_blocks_are_reduced_and_scattered(members):
+    def check(member):
+        blocks, mine = [row(member, 50), row(member, 101)], torch.zeros(50 + 51 * member.rank)
+        member.reduce_scatter([mine], [blocks], options()).wait()
+        assert torch.equal(mine, 2 * torch.arange(float(len(mine))) + 1000)
+        unlike = [torch.ones(2, 3), torch.ones(3, 2) if member.rank else torch.ones(2, 3)]
+        with pytest.raises(landbridge.RanksDisagree):
+            member.reduce_scatter([torch.ones(2, 3)], [unlike], options()).wait()
+
+    call_for_all(members, check)
+
+
+def test_empty_tensors_of_different_shape_are_a_disagreement(members):
+    def check(member):
+        member.allreduce([torch.ones(0, 2)], options()).wait()
+        with pytest.raises(landbridge.RanksDisagree):
+            member.allreduce([torch.ones(0, 2 + member.rank)], options()).wait()
+
+    call_for_all(members, check)
+
+
+def test_a_forked_process_is_refused_at_once(two_groups):
+    here, _ = members_of(two_groups)
+    work = here.allreduce([torch.ones(3)], options())
+    calls = [here.barrier, lambda: here.send([torch.ones(3)], 1, 0), work.wait]
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in calls:
+            try:
+                call()
+            except landbridge.ForkedProcess:
+                refused += 1
+        here.exchange.close()
+        here.exchange.abort()
+        os._exit(refused)
+    codes = []
+
+    def note_end():
+        """Notes the exit status of the child once it has ended."""
+        pid, status = os.waitpid(child, os.WNOHANG)
+        codes.extend([os.waitstatus_to_exitcode(status)] if pid else [])
+        return bool(codes)
+
+    try:
+        wait_until(note_end)
+    finally:
+        if not codes:
+            os.kill(child, signal.SIGKILL)
+    assert codes == [len(calls)]
 
 
 def test_a_rank_with_nothing_to_give_needs_no_shape(members):
@@ -347,23 +401,6 @@ def test_a_wait_that_ends_early_leaves_the_collective_under_way(two_groups):
     assert work.wait() and tensor.tolist() == [2.0] * 3
 
 
-def test_callbacks_that_wait_for_another_collective_are_refused(two_groups):
-    here, there = members_of(two_groups)
-    works = [here.allreduce([torch.ones(3)], options()) for _ in range(2)]
-    raised = []
-
-    def wait_for_next(_):
-        with pytest.raises(landbridge.InCallback):
-            works[1].wait()
-        raised.append(True)
-
-    works[0].get_future().add_done_callback(wait_for_next)
-    there.allreduce([torch.ones(3)], options()).wait()
-    wait_until(lambda: raised)
-    there.allreduce([torch.ones(3)], options())
-    works[1].wait()
-
-
 def test_a_closed_exchange_ends_its_calls_and_takes_no_more(two_groups):
     def check(member):
         tensor = torch.ones(3)
@@ -401,7 +438,7 @@ def test_a_work_ends_though_its_tensors_cannot_be_described(monkeypatch):
         raise RuntimeError("of this test")
 
     monkeypatch.setattr(exchange_work, "describe_flat_tensors", fail)
-    work = exchange_work.ExchangeWork([], [], [torch.ones(3)])
+    work = exchange_work.ExchangeWork([], [torch.ones(3)])
     work.finish(landbridge.RanksDisagree("lengths differ"))
     with pytest.raises(landbridge.RanksDisagree, match="cannot be described: of this test"):
         work.wait(timedelta(seconds=1))

@@ -254,29 +254,15 @@ def test_a_batch_fails_as_its_receive_does(two_groups):
         batch.wait()
 
 
-def test_callbacks_that_wait_for_another_send_are_refused(two_groups):
-    here, there = members_of(two_groups)
-    works, raised = [here.recv([torch.zeros(1)], 1, tag) for tag in range(2)], []
-
-    def wait_for_other(_):
-        with pytest.raises(landbridge.InCallback):
-            works[1].wait()
-        raised.append(True)
-
-    works[0].get_future().add_done_callback(wait_for_other)
-    for tag in range(2):
-        there.send([torch.ones(1)], 0, tag)
-    wait_until(lambda: raised)
-    assert works[1].wait()
-
-
 def test_a_closed_exchange_ends_its_sends_and_takes_no_more(two_groups):
     def check(member):
         got, other = torch.zeros(40), 1 - member.rank
         member.recv([got], other, 0)
         member.send([torch.ones(40)], other, 0)
-        threads = list(member.exchange._threads)
-        member.exchange.close()
+        exchange = member.exchange
+        ending = exchange._finishing._threads | exchange._sends._finishing._threads
+        threads = [exchange._post_thread, *exchange._sends._post_threads, *ending]
+        exchange.close()
         assert got.eq(1).all() and len(threads) == 4
         assert not any(thread.is_alive() for thread in threads)
         with pytest.raises(landbridge.Closed):
@@ -304,7 +290,8 @@ def test_an_abort_ends_sends_at_once_and_leaves_the_pair(two_groups):
     with pytest.raises((landbridge.RankLost, landbridge.EpochEnded)):
         awaited.wait()
     assert got.eq(0).all()
-    threads = [one for one in here.exchange._threads if one.name.startswith("landbridge-sen")]
+    sends = here.exchange._sends
+    threads = [*sends._post_threads, *sends._finishing._threads]
     wait_until(lambda: not any(thread.is_alive() for thread in threads))
     # Other groups of the rank go on.
     assert call_for_all(members_of(two_groups), all_reduced) == [2.0, 2.0]
