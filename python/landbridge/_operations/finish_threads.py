@@ -112,7 +112,7 @@ class FinishThreads:
 
 
 class _FinishPlace(threading.local):
-    """What each thread does for groups."""
+    """The work of each thread for groups."""
 
     #: The threads of which it is the leading one.
     leading: FinishThreads | None = None

@@ -10,9 +10,7 @@ use crate::mutex::lock_mutex;
 use crate::priority;
 use crate::recording::Recorder;
 use crate::run_clock::{RunClock, thread_cpu_run_clock};
-use crate::{
-    Decided, EmulatedLink, Fidelity, Packet, PacketFates, PacketFlow, PacketName,
-};
+use crate::{Decided, EmulatedLink, Fidelity, Packet, PacketFates, PacketFlow, PacketName};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -2,10 +2,7 @@
 
 use crate::recording::Recorder;
 use crate::run_clock::RunClock;
-use crate::{
-    Change, Decided, EmulatedLink, FateCounters, Fidelity, Moved, Packet,
-    PacketFates,
-};
+use crate::{Change, Decided, EmulatedLink, FateCounters, Fidelity, Moved, Packet, PacketFates};
 use units::{Span, TimeNs};
 
 /// The counters of both links and of the relay itself.
@@ -94,7 +91,6 @@ impl RelayState {
         self.moved[link].extend(moved);
     }
 }
-
 
 /// Index of the link from the clients to the targets, in arrays of both directions.
 pub(super) const FORWARD_LINK: usize = 0;
