@@ -6,7 +6,6 @@
 //! order, and their numbers are places.
 
 use crate::ids::{RankId, Sequence, Tag};
-use crate::mutant::{self, Mutant};
 use std::fmt;
 
 /// 44 bits of the number of a send: its place in its series; the tag stands above. A series of a
@@ -33,9 +32,9 @@ impl SendSeries {
     /// their bits.
     pub fn sequence_at(self, place: u64) -> Sequence {
         let from = u64::from(self.from.0 & 1) << SENDER_SHIFT;
-        let mixed = u16::from(mutant::is_mutant_active(Mutant::MixTags));
-        let tag = u64::from(self.tag.0 & !mixed) << PLACE_BITS;
-        Sequence(SEND | from | tag | place & ((1 << PLACE_BITS) - 1))
+        Sequence(
+            SEND | from | u64::from(self.tag.0) << PLACE_BITS | place & ((1 << PLACE_BITS) - 1),
+        )
     }
 }
 

@@ -51,11 +51,6 @@ impl AttachedRanks {
         current
     }
 
-    /// Returns whether a rank has an attachment.
-    pub fn is_attached(&self, rank: RankId) -> bool {
-        self.attached.contains_key(&rank)
-    }
-
     /// Iterates over the numbers in the job of the ranks that are attached.
     pub fn ids(&self) -> impl Iterator<Item = RankId> {
         self.attached.keys().copied()
@@ -73,6 +68,12 @@ impl AttachedRanks {
     /// Returns the id of the group that a rank knows by this number; `None` if it knows none.
     pub fn group(&self, rank: RankId, number: GroupNumber) -> Option<GroupId> {
         self.attached.get(&rank)?.groups.get(&number).copied()
+    }
+
+    /// Returns the groups that a rank is in, the job itself first.
+    pub fn groups_of(&self, rank: RankId) -> Vec<GroupId> {
+        let of_rank = |rank: &AttachedRank| rank.groups.values().copied().collect();
+        self.attached.get(&rank).map_or_else(Vec::new, of_rank)
     }
 
     /// Returns whether a rank of this gateway takes part in a group.

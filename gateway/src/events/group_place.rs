@@ -36,12 +36,6 @@ impl GroupPlace {
         self.0 == PAIR
     }
 
-    /// Returns whether the ranks of the group found each other by counting, in one epoch of its
-    /// parent.
-    pub fn is_counted(self) -> bool {
-        self.0 & TAG == 0
-    }
-
     /// Makes the place of the group that is the `count`th of an epoch of its parent.
     pub fn of_count(epoch: Epoch, count: u32) -> Self {
         Self((epoch.0 << COUNT_BITS | u64::from(count)) & !TAG)
@@ -51,7 +45,7 @@ impl GroupPlace {
     /// no epoch.
     pub fn is_before(self, epoch: Epoch) -> bool {
         let ahead = epoch.0.wrapping_sub(self.0 >> COUNT_BITS) % PLACE_EPOCHS;
-        self.is_counted() && (1..PLACE_EPOCHS / 2).contains(&ahead)
+        self.0 & TAG == 0 && (1..PLACE_EPOCHS / 2).contains(&ahead)
     }
 }
 

@@ -11,7 +11,6 @@ use super::follower::{FollowerPhase, StoreFollower};
 use super::store_message::{StoreMessage, StoreViolation};
 use super::store_replica::{StoreReplica, store_replica_snapshot_piece};
 use crate::ids::{BootId, GatewayId};
-use crate::mutant::{self, Mutant};
 use crate::store::limits::{COMMAND_WINDOW, COMMAND_WINDOW_BYTES, KNOWN_NUMBER_MAX};
 use crate::store::state::{StoreEntry, StoreState};
 use std::collections::{BTreeMap, VecDeque};
@@ -423,10 +422,7 @@ impl StoreLeader {
             return;
         };
         let mut held = self.followers.values().map(StoreFollower::held_index);
-        let mut all = held.try_fold(version.index, |least, held| Some(least.min(held?)));
-        if mutant::is_mutant_active(Mutant::AnswerEarly) {
-            all = Some(version.index);
-        }
+        let all = held.try_fold(version.index, |least, held| Some(least.min(held?)));
         replica.advance_commit(all.unwrap_or(0));
         let needed = self.followers.values().filter_map(StoreFollower::needed_from);
         let needed = needed.fold(version.index, u64::min);
