@@ -22,7 +22,7 @@
 //!   is closed long before QUIC would, so that its segments go over the others. Where it is the only
 //!   one, the dialler opens another as a witness (`wan/link/lane_number/`).
 //! - **Narrow paths.** A path may come to carry short packets only, so that probes and acknowledgements
-//!   pass and data does not ([`narrow_path`]). The lane is closed as after a silence of the peer.
+//!   pass and data does not (`narrow_path.rs`). The lane is closed as after a silence of the peer.
 //! - **Lost peers.** QUIC waits for at least three PTOs, and after a pause of ten seconds on either side
 //!   a PTO is half a minute. Here a peer is lost when no datagram came from it for `idle_timeout`.
 //!   Where other links join all regions, the silent one is gone round after `detour_timeout`.
