@@ -13,7 +13,7 @@ use hier_collectives::ids::{GatewayId, RankId, RegionId};
 use hier_collectives::session::{self, SessionStatus};
 use hier_collectives::topology::Link;
 use std::collections::{BTreeMap, BTreeSet};
-use units::{BitRate, TimeNs};
+use units::{BitRate, Span, TimeNs};
 
 impl Engine {
     /// Returns the status of the gateway at this moment, with all peers, links and jobs.
@@ -87,7 +87,7 @@ impl Engine {
             lost_packets: view.lost_packets,
             loss: view.loss,
             loss_alarm: view.loss_alarm,
-            long_rtt_ms: view.long_rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
+            long_rtt_seconds: view.long_rtt.map(Span::as_secs_f64),
             problem: view.problem,
             remedy: view.remedy,
             silent_ports: view.silent_ports,

@@ -246,8 +246,8 @@ fn judge_loss_for_readiness(peer: &PeerReport) -> Option<ProblemReport> {
 /// Returns the problem that the path to a peer is longer than the fabric says; `None` where it is
 /// not.
 fn judge_rtt_for_readiness(peer: &PeerReport, report: &GatewayReport) -> Option<ProblemReport> {
-    let time = |ms: f64| Span::from_secs_f64(ms / 1000.0).rounded();
-    let measured = time(peer.long_rtt_ms?);
+    let time = |seconds: f64| Span::from_secs_f64(seconds).rounded();
+    let measured = time(peer.long_rtt_seconds?);
     let ends = [&*report.region, &*peer.region];
     let link = report.links.iter().find(|link| {
         let [a, b] = link.between.each_ref().map(String::as_str);
@@ -257,7 +257,10 @@ fn judge_rtt_for_readiness(peer: &PeerReport, report: &GatewayReport) -> Option<
         cause: ProblemCause::Rtt,
         blocks: false,
         subject: format!("gateway {}", peer.gateway),
-        found: format!("the RTT to it is {measured}, the fabric says {}", time(link.rtt_ms)),
+        found: format!(
+            "the RTT to it is {measured}, the fabric says {}",
+            time(link.rtt_ms / 1000.0)
+        ),
         remedy: Some(LONG_RTT_REMEDY.to_owned()),
     })
 }

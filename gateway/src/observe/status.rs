@@ -254,10 +254,10 @@ pub struct PeerReport {
     pub loss: f64,
     /// Whether the loss exceeds what the fabric file expects.
     pub loss_alarm: bool,
-    /// The least round-trip time of the last half minute in milliseconds, where it is longer than the
-    /// fabric says.
+    /// The least round-trip time of the last half minute in seconds, where it is longer than the fabric
+    /// says.
     #[serde(default)]
-    pub long_rtt_ms: Option<f64>,
+    pub long_rtt_seconds: Option<f64>,
     /// The reason why lanes to it are missing, while they are: what the last check of the path
     /// found, or else the last error of a lane.
     pub problem: Option<String>,

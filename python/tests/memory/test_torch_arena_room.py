@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import DEADLINE_S, wait_until
-from landbridge._operation import Operation
+from landbridge._operations.operation import Operation
 
 pytest.importorskip("torch")
 

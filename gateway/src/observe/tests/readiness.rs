@@ -107,7 +107,7 @@ fn blocking_problems_stand_first() {
 #[test]
 fn a_longer_path_than_the_fabrics_is_a_problem() {
     let mut report = example();
-    report.peers[0].long_rtt_ms = Some(301.2);
+    report.peers[0].long_rtt_seconds = Some(0.3012);
     report.links = vec![LinkReport {
         between: ["east".to_owned(), "west".to_owned()],
         rate_bits_per_second: 1_000_000_000,

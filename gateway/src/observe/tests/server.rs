@@ -40,7 +40,7 @@ pub(super) fn example() -> GatewayReport {
             lost_packets: 3,
             loss: 0.0,
             loss_alarm: false,
-            long_rtt_ms: None,
+            long_rtt_seconds: None,
             problem: None,
             remedy: None,
             silent_ports: vec![],
