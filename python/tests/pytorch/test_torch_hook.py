@@ -365,7 +365,8 @@ def test_steps_of_the_hook_leak_nothing(mode, groups, one_trainer):
     before = steps(100)
     after = steps(1000)
     for what in ("descriptors", "threads"):
-        assert after[what] == before[what]
+        # Those of an earlier test may end meanwhile.
+        assert after[what] <= before[what]
     # DDP, or a thread of the hook, may hold a bucket of the last step until the next one.
     assert max(after["slots"]) <= 4 * 16_640, "slots of more than one step"
     # 1,000 steps of 66 KB for each of two ranks would take 130 MB.

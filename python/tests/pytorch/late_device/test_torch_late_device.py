@@ -20,8 +20,8 @@ SCRIPT = Path(__file__).parents[1] / "c10d/collectives_script.py"
 WAITS = "torch/_c10d/flat_tensors.py"
 MUTANTS = {
     "of a contribution": (
-        "plain.resolve_conj().resolve_neg().cpu()",
-        "torch.empty(plain.shape, dtype=plain.dtype).copy_(plain, non_blocking=True)",
+        "resolved.cpu()",
+        "torch.empty(resolved.shape, dtype=resolved.dtype).copy_(resolved, non_blocking=True)",
     ),
     "before a result": ("            _await_flat_tensor_device(plain)\n", ""),
     "after a result": ("        _await_flat_tensor_device(self.tensor)\n", ""),
