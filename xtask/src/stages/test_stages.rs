@@ -99,7 +99,7 @@ const LONG_SIMULATION_STAGE: Stage = Stage {
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
     purpose: "tests of all crates, and gateways as processes",
-    seconds: 465,
+    seconds: 310,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, &[], is_test_of_tests_stage)
     }),
