@@ -14,7 +14,7 @@ use hier_collectives::mesh::MeshReport;
 use tracing::{info, warn};
 use units::TimeNs;
 
-/// The advice to an operator after a peer has broken the protocol, for log and status.
+/// The advice to an operator at the end of each log line about a peer that has broken the protocol.
 pub(super) const VIOLATION_REMEDY: &str =
     "run one version at both, and report it if they are of one version";
 

@@ -7,11 +7,12 @@ use hier_collectives::stragglers::{Straggler, StragglerParty};
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
 
-/// 10 min: the time over which lost time is summed, so that a job is warned about at most so often.
+/// 10 min: the time over which the delays that stragglers cause in a job are summed. Then the sums
+/// start from zero, so that a job is warned of stragglers at most once in 10 min.
 pub(super) const LOST_TIME_WINDOW: Span = Span::from_secs(600);
 
-/// 0.25 of [`LOST_TIME_WINDOW`]: a party that cost the others this time or more is worth a warning.
-/// The fraction is chosen.
+/// 0.25 of the 10 min ([`LOST_TIME_WINDOW`]) over which delays are summed. A rank, region or link
+/// that cost the others this much time or more is worth a warning. The fraction is chosen.
 const LOST_FRACTION_MIN: f64 = 0.25;
 
 /// Time that each party has cost the others of one job since a window began.

@@ -17,7 +17,8 @@ use tokio::sync::Notify;
 use units::{ByteCount, Span};
 
 /// 2 s: the longest time that a new trainer of a rank waits until the rank's old trainer is
-/// detached. The gateway notices the end of a process a moment late.
+/// detached. After that the new trainer is refused. The gateway notices the end of a process a
+/// moment late.
 /// Tested by `fifteen_cases_of_three_ranks_and_one`, which runs ranks back to back.
 const PREDECESSOR_TIMEOUT: Span = Span::from_secs(2);
 

@@ -18,12 +18,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use units::BitRate;
 
-/// 5 s: time limit of each read and write on an operator's connection to a gateway. An engine under
-/// load answers within this time.
+/// 5 s: the longest time of each read and write of `landbridge rate` on its connection to a
+/// gateway. After that the command fails, and says that nothing answers. An engine under load
+/// answers within this time.
 pub const OPERATOR_IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `O`: the first byte that an operator's command sends on a connection to a gateway; a trainer
-/// sends `L`.
+/// `O`: the first byte of an operator's connection to a gateway, by which the gateway expects a
+/// request in JSON and no arena. The first byte of a trainer's connection is `L`.
 pub const OPERATOR_FIRST_BYTE: u8 = b'O';
 
 /// A request of an operator.

@@ -7,8 +7,9 @@
 use hier_collectives::codec::{DecodeError, FieldReader, write_text};
 use std::fmt;
 
-/// 128: reasons with this code or a higher one pass with time; a lower code lasts until somebody
-/// changes a file or a program.
+/// 128: a trainer that was refused for a reason with this code or a higher one may try again, since
+/// the reason passes with time. A reason with a lower code lasts until somebody changes a file or a
+/// program.
 pub const TEMPORARY_CODE_MIN: u8 = 128;
 
 /// The kind of a refusal, with its code on the wire.

@@ -30,18 +30,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use units::Span;
 
-/// 8 posts and commits: the most of one rank that may wait in the engine's queue. One busy rank
-/// cannot fill the queue that all ranks share.
+/// 8 requests, such as posts and commits: the most that one rank may have waiting in the engine's
+/// queue. Then the gateway reads no further request of the trainer until the engine has handled
+/// one. So a busy rank cannot fill the queue that all ranks share.
 const QUEUED_REQUESTS_MAX: usize = 8;
-/// 17,408 events: the most of one rank that may wait to be written to its trainer. Each post and each
-/// group has up to four, and the store has events too. When the queue is full, the trainer is disconnected.
+/// 17,408 events of one rank: the most that may wait to be written to its trainer. At one more the
+/// trainer is disconnected. Each of 256 posts and 4,096 groups has up to four events, and the store
+/// has events too.
 /// Tested by `the_end_of_many_groups_keeps_the_connection`.
 const RANK_EVENTS_MAX: usize = 4 * (POSTS_MAX + GROUPS_MAX);
-/// 8 events: the most written to a trainer with one system call. Mostly a batch is "result ready"
-/// and "contribution free" of one collective.
+/// 8 events: the most that are written to a trainer with one system call; further events follow
+/// with the next call. Mostly a batch is "result ready" and "contribution free" of one collective.
 const WRITE_BATCH_EVENTS_MAX: usize = 8;
-/// 100 ms: time limit to write the last events, and the reason of the disconnection, to a trainer.
-/// One that does not read delays its own end by no more.
+/// 100 ms: the longest time for which the gateway writes a trainer's last events, and the reason of
+/// the disconnection. After that the gateway closes the connection, and drops events that are not
+/// written. So a trainer that does not read delays its own end by no more than this.
 pub const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
 
 /// The requests of a trainer that were taken and have not ended.

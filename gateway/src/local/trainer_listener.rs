@@ -26,18 +26,19 @@ use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
 use units::Span;
 
-/// 1,000 retries, 10 s with [`CONNECT_RETRY_PAUSE`]: the most of a client that connects to a
-/// gateway's Unix socket while the socket's backlog is full.
+/// 1,000 retries, 10 s with pauses of 10 ms ([`CONNECT_RETRY_PAUSE`]): a client makes no more while
+/// the backlog of a gateway's Unix socket is full. After the last retry the client fails to
+/// connect.
 /// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
 const CONNECT_RETRIES_MAX: usize = 1000;
-/// 10 ms: pause between two attempts to connect to a gateway's Unix socket while the socket's
+/// 10 ms: pause between two attempts of a client to connect to a gateway's Unix socket whose
 /// backlog is full. The system does not tell when there is room again.
 const CONNECT_RETRY_PAUSE: Span = Span::from_ms(10);
-/// 64 connections: the most that wait to be accepted by an in-process listener. Further connectors
-/// wait. The number is chosen.
+/// 64 connections: the most that wait until a listener in the same process accepts them. A further
+/// connector waits for room. The number is chosen.
 const PENDING_ACCEPTS_MAX: usize = 64;
 /// 64 KiB, as the longest message: length of the buffer for each direction of an in-process
-/// connection between trainer and gateway.
+/// connection between trainer and gateway. A writer waits while the buffer is full.
 const IN_PROCESS_PIPE_BYTES: usize = 1 << 16;
 
 /// A stream in both directions: a Unix socket or a pipe in memory.

@@ -10,7 +10,8 @@ use hier_collectives::session::{Buffer, BufferView, ScratchId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// 64 pieces of freed scratch memory: the most that are kept for reuse, so that the next segment
-/// causes no page faults. Used and kept scratch together stay within the most ever used at once.
+/// causes no page faults. A further piece goes back to the system. Used and kept scratch together
+/// stay within the most scratch that was ever in use.
 /// Tested by `kept_scratch_never_exceeds_the_most_used_at_once`.
 const KEPT_PIECES_MAX: usize = 64;
 

@@ -21,16 +21,18 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use units::{ByteCount, TimeNs};
 
-/// 64 KiB: the most bytes that a peer may send to a group before its ranks have posted. While all 4,096
-/// groups of a job wait, they hold at most 256 MiB of each peer. A peer that sends more ends a group's
-/// epoch at the bound of docs/protocol.md section 3.
+/// 64 KiB: the most bytes that a peer may send to a group before its ranks have posted; then the
+/// peer waits for a grant. While all 4,096 groups of a job wait, they hold at most 256 MiB of each
+/// peer. A peer that exceeds the bound of docs/protocol.md section 3 ends the group's epoch.
 const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 
-/// 1,024 groups: the most that a job remembers as left by a rank, so that a late message of a gateway
-/// that has not heard of it contradicts no new group. The oldest is forgotten first.
+/// 1,024 departures of a rank from a group: the most that a job remembers; at one more the oldest
+/// is forgotten. While a departure is remembered, no message of a gateway that has not heard of it
+/// ends a new group by contradiction.
 const RECENTLY_LEFT_GROUPS_MAX: usize = 1024;
 
-/// 16 ranks: the most that a text about a group names, so that it stays readable.
+/// 16 ranks: the most that an error or a log line about a group names, so that the text stays
+/// readable. Of further ranks the text says how many there are, and not which.
 const NAMED_RANKS_MAX: usize = 16;
 
 impl Job {

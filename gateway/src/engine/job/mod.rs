@@ -45,8 +45,9 @@ use std::sync::Arc;
 use tracing::info;
 use units::{ByteCount, TimeNs};
 
-/// 1,000 log lines in ten seconds: the most that ranks of one job can cause about epochs, and as
-/// many about attachments. The number is chosen; it bounds the log.
+/// 1,000 log lines in ten seconds: the most about epochs of one job and its groups, and as many
+/// about attachments. Further lines are dropped, and the next line has their number. The limit is
+/// chosen; it bounds the log.
 const LOG_LINES_MAX: u64 = 1000;
 
 /// The state of one job.

@@ -5,15 +5,14 @@
 use crate::wan::connect::path_probe::path_check::{PathCheckFault, PathCheckFindings};
 use units::{Span, TimeNs};
 
-/// 10 s, or [`PATH_CHECK_DELAY_ROUNDS`] if that is longer: lanes that are missing for so long have
-/// their path checked. A peer that starts or restarts is back sooner.
+/// 10 s: the path to a peer is checked once lanes have been missing for both 10 s and 10 round
+/// trips of the link. A peer that starts or restarts is back sooner.
 const PATH_CHECK_DELAY_MIN: Span = Span::from_secs(10);
-/// 10 round trips of the link: lanes that are missing for so long have their path checked, where
-/// that is longer than [`PATH_CHECK_DELAY_MIN`]. A lane connects within them even if packets are
-/// lost.
+/// 10 round trips of the link: the path to a peer is checked once lanes have been missing for this
+/// time and for 10 s. A lane connects within 10 round trips even if packets are lost.
 const PATH_CHECK_DELAY_ROUNDS: u64 = 10;
-/// 60 s: the time between two checks of a path while lanes are missing. A correction of the network
-/// shows within this time.
+/// 60 s: time from the start of one check of the path to a peer to the start of the next, while
+/// lanes are missing. A correction of the network shows in the status within this time.
 const PATH_CHECK_INTERVAL: Span = Span::from_secs(60);
 
 /// The checks of the path to one peer.

@@ -15,8 +15,9 @@ use hier_collectives::plan::{self, Plan};
 use tracing::info;
 use units::{BitRate, Span, TimeNs, rounded_decimal_percent};
 
-/// 1,200 bytes, a packet: a lane on which no more is in flight, and no more has passed either way
-/// since the last sample, is idle. Keep-alives and acknowledgements of a second stay below it.
+/// 1,200 bytes, a packet: a lane with no more bytes in flight, and no more delivered or received
+/// since the last sample, is idle. While all lanes are idle, links are sampled each second in place
+/// of each 100 ms. Keep-alives and acknowledgements of a second stay below the limit.
 const IDLE_BYTES_MAX: u64 = 1200;
 
 impl Peers {

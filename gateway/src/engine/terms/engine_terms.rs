@@ -16,7 +16,8 @@ use std::sync::Arc;
 use tracing::info;
 use units::TimeNs;
 
-/// The group of messages about terms, which are of no job. The kind of a message tells it apart.
+/// The greatest id of a group, which messages about terms carry, as they are of no job. A gateway
+/// that gets a message about terms knows it by its kind, and does not read this id.
 const TERMS_GROUP: GroupId = GroupId(u64::MAX);
 
 impl Engine {

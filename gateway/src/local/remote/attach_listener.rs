@@ -19,14 +19,16 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// 15 s without a byte, after which the system asks whether the other host is still there. With
-/// [`KEEPALIVE_QUESTIONS`] a lost host is noticed after 45 s.
+/// 15 s without a byte from the other host: after this time the system asks whether that host is
+/// still there (TCP keep-alive). With 6 questions, 5 s apart, the connection to a lost host ends
+/// after 45 s.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-/// 5 s between two questions of the system whether the host of a silent connection is still there.
-/// The value is chosen; see [`KEEPALIVE_QUESTIONS`].
+/// 5 s: time from one question of the system (TCP keep-alive) to the next, whether the host of a
+/// silent connection is still there. The value is chosen: after the 15 s before the first question,
+/// 6 unanswered ones end the connection after 45 s.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// 6 questions of the system without an answer end a connection, 45 s after the last byte. A
-/// process that is stopped answers by its system, so slow is not dead.
+/// 6 questions of the system (TCP keep-alive) without an answer end the connection to another host,
+/// 45 s after the last byte. The system answers for a process that is stopped, so slow is not dead.
 const KEEPALIVE_QUESTIONS: u32 = 6;
 
 /// The settings of a gateway that serves trainers on other hosts.
@@ -137,8 +139,9 @@ pub fn prepare_attach_listener_stream(stream: &TcpStream) -> io::Result<()> {
 /// Returns the host for whose connections a new one counts in the admission. A whole IPv6 network
 /// of 64 bits is one host.
 fn attach_listener_peer_source(peer: IpAddr) -> ConnectionSource {
-    /// A mask of the first 64 of the 128 bits of an IPv6 address. Those bits tell networks apart,
-    /// and one host may have all addresses of a network.
+    /// A mask of the first 64 of the 128 bits of an IPv6 address. Those bits tell networks apart.
+    /// All addresses of a network are taken for one host in the admission, since one host may have
+    /// them all.
     const NETWORK: u128 = !(u64::MAX as u128);
     ConnectionSource::Host(match peer.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),

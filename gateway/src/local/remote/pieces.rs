@@ -14,8 +14,9 @@ use std::io;
 use std::ops::Range;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// 64 KiB: the bytes of a piece that are read at once, before they are copied into the arena. A read
-/// of four TLS records costs little more than one of them.
+/// 64 KiB: the most bytes of a piece that one read takes from the connection, before they are
+/// copied into the arena. A longer piece takes several reads. A read of four TLS records costs
+/// little more than a read of one.
 const READ_BYTES: usize = 1 << 16;
 
 /// Returns whether the gateway reads the contribution of `rank`, so that its bytes have to be sent.

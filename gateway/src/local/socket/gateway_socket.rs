@@ -16,7 +16,8 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt,
 use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
 
-/// 1,024: most connections that wait in the kernel to be accepted, as for tokio's own listeners.
+/// 1,024 connections: the most that wait in the kernel until the gateway accepts them, as for
+/// tokio's own listeners. A client beyond them has to try again.
 const BACKLOG: i32 = 1024;
 
 /// The users whose processes may connect to a gateway's socket.

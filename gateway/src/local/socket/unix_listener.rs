@@ -16,8 +16,9 @@ use tokio::net::UnixStream;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
-/// 2 s between two looks at the socket file: programs that clean folders delete it without a word,
-/// and a trainer that attaches waits for longer.
+/// 2 s: time from one check that the socket file is there to the next. Programs that clean folders
+/// delete the file without a word, and the check makes it again. A trainer that attaches waits for
+/// longer than 2 s.
 /// Tested by `a_deleted_socket_file_is_made_again`.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 

@@ -8,8 +8,9 @@ use hier_collectives::post::Failure;
 use std::collections::VecDeque;
 use units::TimeNs;
 
-/// 16 incidents: the most that a job keeps; equal ones in a row count as one. Each is about 1 KiB at
-/// most, so a status of many jobs stays small.
+/// 16 incidents, each a failed collective or an ended epoch: the most that a job keeps for its
+/// status. At one more the oldest is dropped; equal incidents in a row are kept as one. Each is
+/// about 1 KiB at most, so a status of many jobs stays small.
 /// Tested by `the_last_incidents_are_kept_and_equal_ones_counted`.
 const INCIDENTS_MAX: usize = 16;
 

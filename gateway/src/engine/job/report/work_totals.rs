@@ -7,8 +7,8 @@ use hier_collectives::bound::LowerBound;
 use hier_collectives::descriptor::Pattern;
 use units::{ByteCount, Span};
 
-/// 1 MiB: the least buffer whose efficiency counts. Round trips and timers dominate the time of
-/// smaller buffers.
+/// 1 MiB: the smallest buffer of an all-reduce that gets an efficiency (lower bound over the time
+/// taken). A smaller buffer gets none, since round trips and timers dominate its time.
 /// Tested by `only_large_all_reduces_have_an_efficiency`.
 const RATED_BYTES_MIN: u64 = 1 << 20;
 
