@@ -19,8 +19,8 @@ pub(super) const VIOLATION_REMEDY: &str =
     "run one version at both, and report it if they are of one version";
 
 impl Engine {
-    /// Handles a report of connections that a peer made or passed on. A peer whose report is
-    /// invalid loses its connection.
+    /// Handles a report of connections that a peer made or passed on. An invalid report is logged,
+    /// and closes the lane's connection over which it came.
     pub(super) fn handle_connection_report(
         &mut self,
         (from, id): (GatewayId, ConnectionId),

@@ -58,7 +58,8 @@ impl Engine {
         overrides.for_each(|message| self.shared.peers.send_rate_override(peer, message));
     }
 
-    /// Stores a rate limit that an operator of a peer has set or removed, and applies it.
+    /// Stores a rate limit that an operator of a peer has set or removed, and applies it. A limit
+    /// of a link that not both gateways have, and one older than the last, changes nothing.
     pub(super) fn handle_link_rate_override(
         &mut self,
         from: GatewayId,

@@ -38,8 +38,8 @@ impl LostTime {
         lost
     }
 
-    /// Ends the window if it is over at `now`, and returns the party that cost the most, if that is
-    /// worth a warning.
+    /// Ends the window if it has lasted [`LOST_TIME_WINDOW`] by `now`. Returns the party that cost
+    /// the most, and the time, if that is 0.25 of the window or more.
     pub fn end_window(&mut self, now: TimeNs) -> Option<(StragglerParty, Span)> {
         let length = now.since(self.began?);
         if length < LOST_TIME_WINDOW {

@@ -32,11 +32,11 @@ const ADDED_TIME_FRACTION_MIN: f64 = 0.15;
 /// one more the whole cache is emptied. Trainers use few sizes.
 const CACHED_SIZES_MAX: usize = 64;
 
-/// 60 s: a job's straggler is no longer reported once no collective has completed for 60 s and for
-/// 10 times the last interval between two. The time is chosen.
+/// 60 s: a job's straggler is no longer reported once no collective completed for 60 s and for 10
+/// times the last interval between two. The time is chosen.
 const STALE_AFTER_MIN: Span = Span::from_secs(60);
 /// 10 times the interval between the last two completed collectives: a straggler is no longer
-/// reported once none has completed for that time and for 60 s. So a job of long steps keeps its
+/// reported after this time, and 60 s, without a completed one. So a job of long steps keeps its
 /// straggler for longer than 60 s.
 const STALE_INTERVALS: u64 = 10;
 

@@ -57,7 +57,7 @@ pub(super) struct AttachmentReservation {
 }
 
 impl Attachments {
-    /// Waits until the old trainer of a rank has detached, but at most [`PREDECESSOR_TIMEOUT`].
+    /// Waits until no trainer is attached as a rank, but at most [`PREDECESSOR_TIMEOUT`].
     pub(super) async fn wait_for_predecessor(&self, host: &dyn Host, group: GroupId, rank: RankId) {
         let deadline = host.now() + PREDECESSOR_TIMEOUT;
         loop {

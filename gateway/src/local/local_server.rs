@@ -38,8 +38,8 @@ use tracing::debug;
 use units::Span;
 
 /// 256 connections of one listener that have not attached yet: at one more, the user or host with
-/// the most of these loses its oldest connection. The number is chosen. Attached connections are
-/// bounded by the ranks of jobs.
+/// the most loses its oldest connection. The number is chosen. Attached connections are bounded by
+/// the ranks of jobs.
 /// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
 pub const PENDING_CONNECTIONS_MAX: usize = 256;
 /// 0.5 ms, and up to 1 ms of timer delay: shortest time between accepts while 128 or more of the
@@ -232,7 +232,8 @@ impl LocalServer {
         }
     }
 
-    /// Checks an attach request, and reserves its rank and memory.
+    /// Checks an attach request, waits for an earlier trainer of the rank to detach, and reserves
+    /// rank and memory.
     ///
     /// # Errors
     /// The answer to the trainer.

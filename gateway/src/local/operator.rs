@@ -80,8 +80,9 @@ impl From<&OperatorRequest> for RateChange {
     }
 }
 
-/// Sends an operator's request to the gateway at `socket`, where a trusted user must listen; returns
-/// the link after the change. Blocks for at most [`OPERATOR_IO_TIMEOUT`].
+/// Sends an operator's request to the gateway at `socket`, where a trusted user must listen;
+/// returns the link after the change. Blocks the thread; each read and write takes at most
+/// [`OPERATOR_IO_TIMEOUT`].
 ///
 /// # Errors
 /// Nothing answers there, this user may not ask, or the gateway refuses.

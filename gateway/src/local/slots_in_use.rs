@@ -91,7 +91,8 @@ impl PostSlots {
 
 impl SlotsInUse {
     /// Reserves the slots of a post until [`SlotsInUse::free_slots`]. `streams_result` says whether
-    /// the bytes of the result are sent to the trainer.
+    /// the bytes of the result are sent to the trainer. Contribution slots of several posts may
+    /// overlap.
     ///
     /// # Errors
     /// The text for the trainer: the collective was posted already, too many are under way, or a

@@ -69,7 +69,8 @@ impl Default for TrainerRequests {
 }
 
 impl TrainerRequests {
-    /// Returns the place of a rank among those with which its job goes on; `None` while all do.
+    /// Returns the place of a rank among those with which its job goes on. `None` while all do, or
+    /// if the rank is not among them.
     fn place_in_world(&self, rank: RankId) -> Option<RankPlace> {
         let world = lock_ignoring_poison(&self.world);
         let ranks = world.as_ref()?;
@@ -78,8 +79,8 @@ impl TrainerRequests {
         Some(RankPlace { rank, world_size: number(ranks.len()) })
     }
 
-    /// Takes one of the places that a trainer has for requests to the store. It is given back with
-    /// the answer.
+    /// Takes one of the [`STORE_REQUESTS_MAX`] places that a trainer has for requests to the store.
+    /// The place is given back with the answer.
     ///
     /// # Errors
     /// The last message to the trainer: no place is free.
@@ -356,7 +357,8 @@ fn trainer_gone(error: io::Error) -> Refusal {
     refuse_detached_trainer(format!("connection ended: {error}"))
 }
 
-/// Writes events to the trainer until the connection ends; returns the last message to it.
+/// Writes events to the trainer until the connection ends or the engine is gone; returns the last
+/// message to the trainer.
 async fn write_trainer_events(
     rank_events: &mut mpsc::Receiver<(GroupNumber, RankEvent)>,
     writer: &mut EventWriter,

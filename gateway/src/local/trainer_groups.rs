@@ -31,7 +31,7 @@ impl TrainerGroups {
         if number == GroupNumber::JOB { Some(self.job) } else { self.groups.get(&number).copied() }
     }
 
-    /// Adds a group that the rank makes.
+    /// Adds a group that the rank makes. Its number must be above all earlier ones.
     ///
     /// # Errors
     /// The text for the trainer: the number was used before, or the rank cannot make the group.

@@ -220,7 +220,8 @@ pub async fn connect_to_trainer_listener(
     }
 }
 
-/// Connects to a Unix socket, and retries while its backlog is full: the gateway runs, but is busy.
+/// Connects to a Unix socket, and retries for 10 s while its backlog is full: the gateway runs, but
+/// is busy.
 async fn retry_trainer_listener_connect(path: &Path) -> io::Result<UnixStream> {
     let mut tries = 0;
     loop {

@@ -133,7 +133,7 @@ impl ArenaError {
 }
 
 impl Arena {
-    /// Maps `bytes` bytes of zeroed memory of this process.
+    /// Maps `bytes` bytes of zeroed memory of this process; pages are allocated at the first touch.
     ///
     /// # Errors
     /// The system has too little memory.
@@ -234,8 +234,9 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// Returns whether all pages of the arena are still allocated. No seal that permits writing
-    /// keeps the trainer from releasing pages, and allocating them again takes time and memory.
+    /// Returns whether all pages of the arena are still allocated; true for memory that is no
+    /// trainer's memfd. No seal that permits writing keeps the trainer from releasing pages, and
+    /// allocating them again takes time and memory.
     pub fn is_whole(&self) -> bool {
         /// 512 bytes: the unit in which `stat` counts the blocks of a file (field `st_blocks`), on
         /// every file system. An arena whose blocks have fewer bytes than its length has lost

@@ -80,7 +80,8 @@ impl BufferTable {
         buffer.slice(view.range.clone())
     }
 
-    /// Frees a piece of scratch, which is reused once the last stream that reads from it is done.
+    /// Frees a piece of scratch. It is kept for reuse once the last stream that reads from it is
+    /// done, unless [`KEPT_PIECES_MAX`] pieces are kept already.
     pub fn release_scratch(&mut self, scratch: ScratchId) {
         let Some(slice) = self.scratch.remove(&scratch) else { return };
         self.used_bytes -= slice.len();
@@ -89,7 +90,9 @@ impl BufferTable {
         }
     }
 
-    /// Returns `bytes` bytes of scratch: a kept piece of that length, or newly mapped memory.
+    /// Returns `bytes` bytes of scratch: a kept piece of that length that nobody reads any more, or
+    /// newly mapped memory. Before mapping, the oldest kept pieces go as long as used and kept
+    /// scratch exceed the most ever used.
     fn allocate_scratch(&mut self, bytes: u64) -> MemSlice {
         self.used_bytes += bytes;
         self.used_bytes_max = self.used_bytes_max.max(self.used_bytes);

@@ -50,8 +50,8 @@ pub struct SimulatedTraffic {
 
 impl Simulation {
     /// Starts all gateways of a simulation and attaches all ranks. `buffers` is the size of all
-    /// buffers that one rank uses at once, and all randomness comes from `seed`. Call all methods
-    /// inside [`run_with_simulated_clock`](super::run_with_simulated_clock).
+    /// buffers that one rank has under way together, and all randomness comes from `seed`. Call all
+    /// methods inside [`run_with_simulated_clock`](super::run_with_simulated_clock).
     ///
     /// # Errors
     /// [`SimulateError`]: the simulation is too large, or did not start.

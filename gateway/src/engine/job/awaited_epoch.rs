@@ -33,8 +33,9 @@ impl AwaitedEpoch {
         self.told.remove(&rank);
     }
 
-    /// Returns which of the attached ranks have to be told `why` there is no epoch. A new rank is
-    /// told at once; the others are told of a changed text when that is due.
+    /// Returns which of the attached ranks have to be told `why` there is no epoch, and notes that
+    /// they were told. A rank that was told nothing yet is told immediately. The others are told of
+    /// a changed text once that is due: the pauses grow with the wait, from 1 s to 60 s.
     pub fn ranks_to_tell(
         &mut self,
         attached: impl Iterator<Item = RankId>,

@@ -23,7 +23,8 @@ impl GroupPlans {
         self.plans.iter().find(|(of, _)| of == gateways).map(|(_, plan)| plan)
     }
 
-    /// Keeps a plan for groups on a set of gateways, in place of the oldest one.
+    /// Keeps a plan for groups on a set of gateways, whose ids ascend. Where [`PLANS_MAX`] plans
+    /// are kept already, the oldest is dropped.
     pub fn add_plan(&mut self, gateways: Vec<GatewayId>, plan: Plan) {
         if self.plans.len() >= PLANS_MAX {
             self.plans.pop_front();

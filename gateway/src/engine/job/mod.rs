@@ -182,7 +182,8 @@ impl Job {
         }
     }
 
-    /// Tells attached ranks why there is no epoch; `why` is `None` while there is one.
+    /// Tells attached ranks why there is no epoch: those that were not told yet, and the others of
+    /// a changed text once that is due. `why` is `None` while there is an epoch.
     pub fn tell_why_job_waits(&mut self, why: Option<String>, now: TimeNs) {
         let Some(why) = why.map(Failure::truncate_text) else {
             self.awaited_epoch = AwaitedEpoch::default();
@@ -213,7 +214,8 @@ impl Job {
         self.share_memory_among_groups();
     }
 
-    /// Returns the earliest time at which a session or the store wants to be called.
+    /// Returns the earliest time at which a session or the store wants to be called; `None` if none
+    /// does.
     pub fn deadline(&self) -> Option<TimeNs> {
         let of_groups = self.deadlines.first().map(|(at, _)| *at);
         let of_job = [self.world.session.poll_timeout(), self.store.poll_timeout()];
@@ -320,8 +322,8 @@ impl Job {
         }
     }
 
-    /// Handles a control message of another gateway about one of the job's groups; `None` if the
-    /// group is gone.
+    /// Handles a control message of another gateway about the job's store or one of its groups;
+    /// `None` if the group is gone.
     ///
     /// # Errors
     /// [`PeerError`]: end the group's epoch or close the connection; see

@@ -37,7 +37,9 @@ impl PathState {
         Self { delay, missing_since: None, due: None, is_checking: false, findings: None }
     }
 
-    /// Records since when lanes are missing. Returns whether a check of the path has to begin.
+    /// Records at `now` whether lanes are missing; while none is, no findings are kept. Returns
+    /// whether a check of the path has to begin. That is so after the delay, and each 60 s from
+    /// then on, unless a check is under way.
     pub fn note_lanes(&mut self, missing: bool, now: TimeNs) -> bool {
         if !missing {
             (self.missing_since, self.due, self.findings) = (None, None, None);
@@ -52,8 +54,8 @@ impl PathState {
         true
     }
 
-    /// Stores the findings of the check that just ended; `None` says that the check was not
-    /// possible.
+    /// Stores the findings of the check that just ended, if lanes are still missing; `None` says
+    /// that the check was not possible.
     pub fn note_findings(&mut self, findings: Option<PathCheckFindings>) {
         self.is_checking = false;
         if self.missing_since.is_some() {
@@ -62,7 +64,7 @@ impl PathState {
     }
 
     /// Returns why lanes cannot connect over the path, as last checked; `lanes_up` is the number of
-    /// lanes that are up.
+    /// lanes that are up. While it is not 0, silent ports are no fault.
     pub fn faults(&self, lanes_up: usize, pinned_mtu: Option<u16>) -> Vec<PathCheckFault> {
         let Some(findings) = &self.findings else { return Vec::new() };
         let mut faults = findings.faults(pinned_mtu);

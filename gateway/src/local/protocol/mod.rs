@@ -141,7 +141,7 @@ pub enum ProtocolResponse {
 }
 
 impl ProtocolRequest {
-    /// Returns the request as one about the trainer's group `number`.
+    /// Returns the request as one about the trainer's group `number`; unchanged for the job itself.
     pub fn in_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
     }
@@ -334,7 +334,8 @@ fn write_protocol_event(event: &RankEvent, out: &mut Vec<u8>) {
 }
 
 impl ProtocolResponse {
-    /// Returns the response as one about the trainer's group `number`.
+    /// Returns the response as one about the trainer's group `number`; unchanged for the job
+    /// itself.
     pub fn of_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
     }

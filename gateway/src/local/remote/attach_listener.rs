@@ -122,8 +122,8 @@ impl TrainerListener for TlsAttachListener {
     }
 }
 
-/// Sets up a TCP connection between trainer and gateway, at either end: small messages leave at once,
-/// and the end of the other host is noticed.
+/// Sets up a TCP connection between trainer and gateway, at either end. Small messages are not held
+/// back, and the system ends the connection to a lost host 45 s after its last byte.
 ///
 /// # Errors
 /// The connection is gone.
@@ -136,8 +136,8 @@ pub fn prepare_attach_listener_stream(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
-/// Returns the host for whose connections a new one counts in the admission. A whole IPv6 network
-/// of 64 bits is one host.
+/// Returns the host to which the admission counts a new connection. It is the whole IPv4 address,
+/// or the first 64 bits of an IPv6 address, which are a network.
 fn attach_listener_peer_source(peer: IpAddr) -> ConnectionSource {
     /// A mask of the first 64 of the 128 bits of an IPv6 address. Those bits tell networks apart.
     /// All addresses of a network are taken for one host in the admission, since one host may have

@@ -63,7 +63,8 @@ pub struct GatewaySocketSpec {
 }
 
 impl GatewaySocketSpec {
-    /// Makes the settings of a socket. Without `mode`, members of `group` may connect if there is one.
+    /// Makes the settings of a socket. Without `mode`, members of `group` may connect if there is
+    /// one, else the gateway's user and root alone.
     pub fn new(path: PathBuf, group: Option<u32>, mode: Option<GatewaySocketMode>) -> Self {
         let default =
             if group.is_some() { GatewaySocketMode::Group } else { GatewaySocketMode::User };

@@ -37,8 +37,8 @@ struct WatchedUnixListener {
 }
 
 impl UnixSocketListener {
-    /// Listens at a path, for this user and the group of `spec` alone. A socket file that a gateway
-    /// has left is replaced; any other file at the path is left alone.
+    /// Listens at a path, for the users whom `spec` admits. A socket file that a gateway has left
+    /// is replaced; any other file at the path is left alone.
     ///
     /// # Errors
     /// Another gateway or file has the path, or others could replace the socket there.

@@ -50,7 +50,7 @@ impl WorkTotals {
 
 impl WorkTotalsEntry {
     /// Rates a collective that `took` the time from the last local post to the last local result.
-    /// Returns `None` unless it is an all-reduce of many bytes between regions, whose `bound` is
+    /// Returns `None` unless it is an all-reduce of 1 MiB or more between regions, whose `bound` is
     /// known.
     pub fn of_collective(
         bound: Option<&LowerBound>,
