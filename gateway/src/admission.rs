@@ -41,7 +41,7 @@ impl<S: Ord + Clone> AdmissionControl<S> {
     }
 
     /// Takes a slot for a connection of `source`. If none is free, revokes the oldest slot of the
-    /// source that has the most.
+    /// source that has the most, the new one counted.
     pub fn take_slot(self: &Arc<Self>, source: S) -> AdmissionSlot<S> {
         let mut slots = lock_ignoring_poison(&self.slots);
         if slots.taken.len() >= self.max {

@@ -31,9 +31,10 @@ impl ControlChannel {
         self.outgoing == Some(connection) || self.is_incoming_connection(connection)
     }
 
-    /// Selects the connection for messages to the peer among `lanes`, which are up: the one in use
-    /// as long as it is there, else that of the lowest lane. Returns a newly selected connection,
-    /// and the generation to announce on it; `None` if the old one stays or no lane is up.
+    /// Selects the connection for messages to the peer among `lanes`, which are up. It stays the
+    /// one in use while that is there, and becomes that of the lowest lane otherwise. Returns a
+    /// newly selected connection, and the generation to announce on it; `None` if the old one stays
+    /// or no lane is up.
     pub fn select_connection(
         &mut self,
         lanes: &BTreeMap<u16, ConnectionId>,

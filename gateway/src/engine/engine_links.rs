@@ -2,7 +2,8 @@
 //! reports measured links to the sessions.
 //!
 //! The event loop calls it on an operator's request, on a peer's message and by timer. The limits
-//! themselves are in [`LinkLimits`](crate::wan::link::link_limits::LinkLimits), the measurements in `peers`.
+//! themselves are in [`LinkLimits`](crate::wan::link::link_limits::LinkLimits), the measurements in
+//! `peers`.
 
 use super::engine_task::Engine;
 use super::straggler_monitor::{MonitoredLink, StragglerLink};

@@ -28,8 +28,8 @@ struct PeerEventOrigin {
 }
 
 impl Engine {
-    /// Handles a lane that came up, went down, could not be brought up, or is to be closed. Also takes
-    /// the results of a check of the path to a peer.
+    /// Handles a lane that came up, went down, could not be brought up, or is to be closed. Also
+    /// takes the results of a check of the path to a peer.
     pub(super) fn handle_peer_lane_event(&mut self, event: Event, now: TimeNs) {
         match event {
             Event::LaneUp { seen, handle } => self.handle_peer_lane_up(seen, handle, now),
@@ -130,8 +130,8 @@ impl Engine {
     /// Notes what another gateway says about a group of a job that both serve.
     ///
     /// # Errors
-    /// [`PeerError::NotYours`]: the facts are not those of the group, or not of a group with ranks of
-    /// that gateway.
+    /// [`PeerError::NotYours`]: the facts are not those of the group, or not of a group with ranks
+    /// of that gateway.
     fn handle_peer_member(
         &mut self,
         from: GatewayId,
@@ -165,7 +165,7 @@ impl Engine {
 
     /// Adds a lane. It replaces an older connection of the same lane, and all connections of a peer
     /// that has restarted. Sends the peer the rate limits of operators here, and how many lanes are
-    /// wanted. With the first lane the limits are forgotten that the peer sent earlier.
+    /// wanted. With the first lane, limits that the peer sent earlier are forgotten.
     fn handle_peer_lane_up(&mut self, seen: LanePeerSeen, handle: LaneHandle, now: TimeNs) {
         // A new boot id is a restart: messages on the old connections are void.
         if self.shared.peers.has_restarted(seen) {

@@ -26,8 +26,8 @@ pub(super) struct LostTime {
 
 impl LostTime {
     /// Adds a collective that completed at `now`. Returns the time that its straggler cost, zero
-    /// without one. Collectives that overlap share a delay, so the cost is at most the time since the
-    /// previous collective completed.
+    /// without one. Collectives that overlap share a delay, so the cost is at most the time since
+    /// the previous collective completed.
     pub fn add_collective(&mut self, straggler: Option<Straggler>, now: TimeNs) -> Span {
         self.began.get_or_insert(now);
         let interval = self.last.replace(now).map_or(Span::ZERO, |last| now.since(last));
@@ -39,7 +39,7 @@ impl LostTime {
     }
 
     /// Ends the window if it has lasted [`LOST_TIME_WINDOW`] by `now`. Returns the party that cost
-    /// the most, and the time, if that is 0.25 of the window or more.
+    /// the most time, and that time, if it is 0.25 of the window or more.
     pub fn end_window(&mut self, now: TimeNs) -> Option<(StragglerParty, Span)> {
         let length = now.since(self.began?);
         if length < LOST_TIME_WINDOW {

@@ -36,7 +36,7 @@ const CACHED_SIZES_MAX: usize = 64;
 /// times the last interval between two. The time is chosen.
 const STALE_AFTER_MIN: Span = Span::from_secs(60);
 /// 10 times the interval between the last two completed collectives: a straggler is no longer
-/// reported after this time, and 60 s, without a completed one. So a job of long steps keeps its
+/// reported after both this time and 60 s without another. So a job of long steps keeps its
 /// straggler for longer than 60 s.
 const STALE_INTERVALS: u64 = 10;
 

@@ -42,14 +42,14 @@ use units::Span;
 /// the ranks of jobs.
 /// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
 pub const PENDING_CONNECTIONS_MAX: usize = 256;
-/// 0.5 ms, and up to 1 ms of timer delay: shortest time between accepts while 128 or more of the
-/// 256 admission slots are taken. Further connections wait in the kernel. Without the interval a
-/// connection flood took half a core.
+/// 0.5 ms, and up to 1 ms of timer delay: shortest time between accepts while 128 or more accepted
+/// connections have not attached. So many are half of the limit. Further connections wait in the
+/// kernel. Without the interval a connection flood took half a core.
 /// Tested by `a_connection_flood_is_accepted_at_a_bounded_rate`.
 const FLOOD_ACCEPT_INTERVAL: Span = Span::from_ns(500_000);
 /// 10 s: the longest time from the accept of a connection until its trainer is admitted, or its
-/// operator answered. Then the gateway closes the connection, so that a silent one frees its
-/// admission slot.
+/// operator answered. Then the gateway closes the connection, so that a silent one takes none of
+/// the 256 admission slots for longer.
 const ATTACH_TIMEOUT: Span = Span::from_secs(10);
 
 /// The server of a gateway's trainers and operators, for all its listeners.

@@ -1,8 +1,8 @@
 //! Requests of an operator to a running gateway, over the trainers' socket; docs/protocol.md
 //! section 5.
 //!
-//! `landbridge rate` calls [`send_operator_request`], which blocks its thread. [`super::local_server`]
-//! answers.
+//! `landbridge rate` calls [`send_operator_request`], which blocks its thread.
+//! [`super::local_server`] answers.
 
 use crate::access::{
     SocketAccessError, TrustedSocketUsers, check_trusted_socket_folder, check_trusted_socket_peer,

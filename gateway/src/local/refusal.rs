@@ -96,8 +96,8 @@ impl Refusal {
     /// Reads a refusal: one byte of reason, then the text.
     ///
     /// # Errors
-    /// [`DecodeError`] when the reason is unknown or bytes are missing: the fault of the gateway that
-    /// sent them.
+    /// [`DecodeError`] when the reason is unknown or bytes are missing: the fault of the gateway
+    /// that sent them.
     pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let reason = RefusalReason::from_code(reader.read_u8()?);
         let reason = reason.ok_or(DecodeError::Unknown("refusal reason"))?;

@@ -123,8 +123,8 @@ impl SlotsInUse {
         Ok(())
     }
 
-    /// Returns the result slot of a collective whose bytes are sent to the trainer; `None` where the
-    /// trainer shares the memory, or has no result.
+    /// Returns the result slot of a collective whose bytes are sent to the trainer; `None` where
+    /// the trainer shares the memory, or has no result.
     pub fn streamed_result(&self, collective: GroupCollective) -> Option<MemSlice> {
         let posts = lock_ignoring_poison(&self.posts);
         let post = posts.get(&collective).filter(|post| post.streams_result)?;

@@ -1,8 +1,8 @@
 //! One attached trainer: reads its requests, and writes the events of its rank.
 //!
-//! [`serve_trainer`] runs in the trainer's task, which [`super::local_server`] spawned. It sends the
-//! engine [`LocalEvent`]s and receives [`RankEvent`]s over the queue that it hands the engine at
-//! the start.
+//! [`serve_trainer`] runs in the trainer's task, which [`super::local_server`] spawned. It sends
+//! the engine [`LocalEvent`]s and receives [`RankEvent`]s over the queue that it hands the engine
+//! at the start.
 
 use super::attachments::Attachment;
 use super::event_writer::EventWriter;

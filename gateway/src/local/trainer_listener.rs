@@ -1,9 +1,9 @@
 //! Listeners for the connections of trainers and operators, and the client's end of each.
 //!
 //! In production a connection is a Unix socket whose first byte carries the memfd of the arena;
-//! [`super::socket`] listens there. A trainer on another host connects with TLS, and shares no memory:
-//! [`super::remote`] listens there. In a simulation it is a pipe in memory, and the arena itself is
-//! handed over. [`super::local_server`] accepts, [`crate::client`] connects.
+//! [`super::socket`] listens there. A trainer on another host connects with TLS, and shares no
+//! memory: [`super::remote`] listens there. In a simulation it is a pipe in memory, and the arena
+//! itself is handed over. [`super::local_server`] accepts, [`crate::client`] connects.
 
 use crate::access::{
     SocketAccessError, TrustedSocketUsers, check_trusted_socket_folder, check_trusted_socket_peer,
@@ -84,8 +84,8 @@ impl TrainerListenerArena {
         }
     }
 
-    /// Returns the arena if it has `claimed_bytes` bytes: a memfd is checked and mapped, an arena of
-    /// this process is handed over. For a trainer that streams, an arena is made.
+    /// Returns the arena if it has `claimed_bytes` bytes: a memfd is checked and mapped, an arena
+    /// of this process is handed over. For a trainer that streams, an arena is made.
     ///
     /// # Errors
     /// [`ArenaError`] says what is wrong with it.
@@ -289,7 +289,7 @@ impl TrainerListenerConnector {
 }
 
 impl TrainerListener for InProcessTrainerListener {
-    /// Waits for the next connection of an [`TrainerListenerConnector`].
+    /// Waits for the next connection of a [`TrainerListenerConnector`].
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
         let pending = Arc::clone(&self.pending);
         Box::pin(async move {

@@ -141,8 +141,8 @@ impl Arena {
         Self::map_anonymous(bytes, ProtFlags::READ | ProtFlags::WRITE).map(Arc::new)
     }
 
-    /// Maps `bytes` bytes of zeroed memory for a trainer that sends bytes, with every page present. So
-    /// no step waits for pages, and none is missing when it is needed.
+    /// Maps `bytes` bytes of zeroed memory for a trainer that sends bytes, with every page present.
+    /// So no step waits for pages, and none is missing when it is needed.
     ///
     /// # Errors
     /// The system has too little memory, or a limit leaves too little of it.

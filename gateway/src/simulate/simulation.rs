@@ -227,14 +227,15 @@ async fn simulation_not_met_error(gateways: &VirtualDeployment, waited: Span) ->
     SimulateError::NotMet { waited, rtt, problems: problems.join("; ") }
 }
 
-/// 60 s of virtual time, to which [`MEETING_ROUND_TRIPS`] is added: the longest wait until the
-/// gateways of a simulation have met. After that the simulation fails, and names the missing lanes.
+/// 60 s of virtual time, and [`MEETING_ROUND_TRIPS`] in addition: the longest wait until the
+/// gateways of a simulation have met, so that collectives can begin. After that the simulation
+/// fails, and names the missing lanes.
 /// Tested by `a_simulation_whose_gateways_never_meet_says_so`.
 const MEETING_TIMEOUT_MIN: Span = Span::from_secs(60);
 
 /// 100 round trips of the longest link, added to the 60 s of [`MEETING_TIMEOUT_MIN`]: the longest
-/// wait until the gateways of a simulation have met. Then the simulation fails. Several dials of
-/// ten round trips each fit into 100.
+/// wait until the gateways of a simulation have met. After that the simulation fails. Several dials
+/// of ten round trips each fit into 100.
 const MEETING_ROUND_TRIPS: u64 = 100;
 
 /// 1 MiB: memory of each simulated arena in addition to its contributions and results, since slots

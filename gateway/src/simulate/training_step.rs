@@ -83,9 +83,9 @@ impl TrainingStep {
         Ok(self.gather_time(&done))
     }
 
-    /// Returns the time from the start of the step until all accelerators have all gradients. `done` has
-    /// the times, from the start of the step, at which each bucket of gradients was reduced over all
-    /// regions. Inside a region buckets are distributed one after the other.
+    /// Returns the time from the start of the step until all accelerators have all gradients.
+    /// `done` has the times, from the start of the step, at which each bucket of gradients was
+    /// reduced over all regions. Inside a region buckets are distributed one after the other.
     fn gather_time(&self, done: &[Span]) -> Span {
         let gathered = done.iter().fold(Span::ZERO, |free, done| free.max(*done) + self.local);
         gathered.max(self.compute_time())

@@ -53,7 +53,9 @@ impl ProblemLog {
         Self { patience, lasting: BTreeMap::new(), warnings }
     }
 
-    /// Updates the log by the problems of the gateway at `now`; returns the lines to log.
+    /// Updates the log by the problems of the gateway at `now`; returns the lines to log. A problem
+    /// that has lasted long enough gets a line, and another one when its text changes. A problem
+    /// that got a line gets one at its end.
     pub fn note_problems(
         &mut self,
         problems: &[ProblemReport],

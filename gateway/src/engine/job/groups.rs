@@ -1,8 +1,8 @@
 //! The groups of a job that its ranks make at run time.
 //!
-//! The event loop hands a job what its ranks and other gateways say about groups. A group is a session
-//! over the part of the fabric that has its ranks (`group_session`). It begins its epoch once all gateways of
-//! it know of it, whether or not their ranks have made it: one round trip.
+//! The event loop hands a job what its ranks and other gateways say about groups. A group is a
+//! session over the part of the fabric that has its ranks (`group_session`). It begins its epoch
+//! once all gateways of it know of it, whether or not their ranks have made it: one round trip.
 
 use super::Job;
 use super::engine_shared::EngineShared;
@@ -27,8 +27,8 @@ use units::{ByteCount, TimeNs};
 const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 
 /// 1,024 departures of a rank from a group: the most that a job remembers; at one more the oldest
-/// is forgotten. While a departure is remembered, no message of a gateway that has not heard of it
-/// ends a new group by contradiction.
+/// is forgotten. A late message about a group whose departure is forgotten may end a new group, as
+/// if ranks disagreed on the new one's ranks.
 const RECENTLY_LEFT_GROUPS_MAX: usize = 1024;
 
 /// 16 ranks: the most that an error or a log line about a group names, so that the text stays
@@ -225,9 +225,9 @@ impl Job {
         self.share_memory_among_groups();
     }
 
-    /// Sets the memory for partials of the job and its groups, and their shares of links: equal parts.
-    /// Idle groups count, too, since a share that changed with each collective would shorten the
-    /// deadlines of those under way.
+    /// Sets the memory for partials of the job and its groups, and their shares of links: equal
+    /// parts. Idle groups count, too, since a share that changed with each collective would shorten
+    /// the deadlines of those under way.
     pub fn share_memory_among_groups(&mut self) {
         let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
         let one_in = self.settings.one_in.saturating_mul(parts);
@@ -310,8 +310,8 @@ impl Job {
     }
 
     /// Begins the session of a new group with the gateways that can be reached. If the session has
-    /// begun before, tells the group's gateways that this one takes part, provided that `began`: it
-    /// did not until now.
+    /// begun before, tells the group's gateways that this one takes part, where `began` says that
+    /// it did not until now.
     fn begin_or_tell_group(
         &mut self,
         id: GroupId,

@@ -1,8 +1,8 @@
 //! A job leaves and enters terms: the ranks that it goes on with.
 //!
-//! In a term of all regions the world is the job's own session. In a smaller term it is a session over
-//! the part of the fabric with the ranks of the term's regions, like that of a group. One world is in
-//! force at a time; those before finish what is under way, and enter no epoch.
+//! In a term of all regions the world is the job's own session. In a smaller term it is a session
+//! over the part of the fabric with the ranks of the term's regions, like that of a group. One
+//! world is in force at a time; those before finish what is under way, and enter no epoch.
 
 use super::Job;
 use super::engine_shared::EngineShared;

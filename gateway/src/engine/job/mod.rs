@@ -1,11 +1,12 @@
 //! One job: its groups, its store, its attached ranks and its records. Jobs share peers and lanes,
 //! and nothing else.
 //!
-//! The job itself is the group of all its ranks; `groups` has those that ranks make at run time. The
-//! event loop hands a job its events, and then lets it perform the actions of sessions and store
-//! (`job_actions`). `report` logs and counts what happens, `work_totals` sums what the job has done,
-//! `awaited_epoch` knows which ranks have to hear what their job waits for, `job_terms` has the ranks
-//! that the job goes on with when regions are lost, and `worlds` the sessions over them.
+//! The job itself is the group of all its ranks; `groups` has those that ranks make at run time.
+//! The event loop hands a job its events, and then lets it perform the actions of sessions and
+//! store (`job_actions`). `report` logs and counts what happens, `work_totals` sums what the job
+//! has done, `awaited_epoch` knows which ranks have to hear what their job waits for, `job_terms`
+//! has the ranks that the job goes on with when regions are lost, and `worlds` the sessions over
+//! them.
 
 mod awaited_epoch;
 mod counted_groups;
@@ -250,8 +251,8 @@ impl Job {
         self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
     }
 
-    /// Handles an event of a trainer's task. Requests of an attachment that another has replaced are
-    /// ignored.
+    /// Handles an event of a trainer's task. Requests of an attachment that another has replaced
+    /// are ignored.
     pub fn handle_trainer_event(&mut self, event: LocalEvent, shared: &EngineShared, now: TimeNs) {
         match event {
             LocalEvent::Attach { rank, attachment, events, .. } => {

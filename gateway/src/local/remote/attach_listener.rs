@@ -1,7 +1,8 @@
 //! Accepts the connections of trainers on other hosts, with TLS 1.3 over TCP.
 //!
-//! The gateway's certificate proves its name. Renewed certificates serve from the next connection on.
-//! A handshake is part of the time in which a connection must attach, and holds an admission slot.
+//! The gateway's certificate proves its name. Renewed certificates serve from the next connection
+//! on. A handshake is part of the time in which a connection must attach, and holds an admission
+//! slot.
 
 use super::renewed_acceptor::RenewedAcceptor;
 use crate::host::BoxFuture;
@@ -36,7 +37,8 @@ const KEEPALIVE_QUESTIONS: u32 = 6;
 pub struct AttachSpec {
     /// The TCP address at which it listens.
     pub address: SocketAddr,
-    /// The CA whose certificates trainers must show; without it their job's token alone admits them.
+    /// The CA whose certificates trainers must show; without it their job's token alone admits
+    /// them.
     pub trainers_ca: Option<PathBuf>,
 }
 
@@ -77,8 +79,8 @@ impl AttachListenerSocket {
         Ok(Self { socket, trainers })
     }
 
-    /// Makes a listener for the executor that calls this. Each connection gets the certificates that
-    /// are current when it arrives.
+    /// Makes a listener for the executor that calls this. Each connection gets the certificates
+    /// that are current when it arrives.
     ///
     /// # Errors
     /// The system refuses to watch the socket.

@@ -145,8 +145,8 @@ impl Drop for GatewaySocket {
     }
 }
 
-/// Makes the folder of a socket if it is not there: for the gateway's user alone, or for its group or
-/// everybody to enter.
+/// Makes the folder of a socket if it is not there: for the gateway's user alone, or for its group
+/// or everybody to enter.
 fn make_gateway_socket_folder(spec: &GatewaySocketSpec) -> Result<(), ListenError> {
     let folder = trusted_socket_folder(&spec.path);
     if folder.is_dir() {
@@ -278,8 +278,8 @@ fn new_gateway_stream_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Checks that no file at `path` or beside it keeps a gateway of this user from listening there, and
-/// changes nothing.
+/// Checks that no file at `path` or beside it keeps a gateway of this user from listening there,
+/// and changes nothing.
 ///
 /// # Errors
 /// [`ListenError::Held`]: a gateway listens there. Any other: a start would fail with it.

@@ -60,7 +60,8 @@ impl SocketLock {
         })
     }
 
-    /// Takes the lock of `socket` as [`SocketLock::acquire`], if its lock file is there. Makes none.
+    /// Takes the lock of `socket` as [`SocketLock::acquire`], if its lock file is there. Makes
+    /// none.
     ///
     /// # Errors
     /// The errors of [`SocketLock::acquire`].
@@ -168,8 +169,8 @@ fn is_no_regular_socket_lock(error: &io::Error) -> bool {
     matches!(found, Some(Errno::ISDIR | Errno::LOOP | Errno::NXIO))
 }
 
-/// Returns whether a file may be the lock file of a gateway: empty, as a new one is; zeros, as after a
-/// power failure; or a record.
+/// Returns whether a file may be the lock file of a gateway: empty, as a new one is; zeros, as
+/// after a power failure; or a record.
 ///
 /// # Errors
 /// The file cannot be read.

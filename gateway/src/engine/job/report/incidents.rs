@@ -1,7 +1,7 @@
 //! The last incidents of a job: collectives that failed, and epochs that ended.
 //!
-//! `report` records each on the engine's task. The status shows them, and `landbridge explain` finds
-//! the cause of a failure by them after the log has gone on.
+//! `report` records each on the engine's task. The status shows them, and `landbridge explain`
+//! finds the cause of a failure by them after the log has gone on.
 
 use crate::observe::status::{IncidentKind, IncidentReport};
 use hier_collectives::post::Failure;
@@ -35,7 +35,8 @@ struct Incident {
 
 impl Incidents {
     /// Records that collective or epoch `number` of the job, or of a `group` of it, failed or ended
-    /// at `now`.
+    /// at `now`. If all but the number and the time equals the last incident, that one is counted
+    /// once more.
     pub fn record_incident(
         &mut self,
         kind: IncidentKind,
