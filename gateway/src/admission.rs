@@ -41,7 +41,7 @@ impl<S: Ord + Clone> AdmissionControl<S> {
     }
 
     /// Takes a slot for a connection of `source`. If none is free, revokes the oldest slot of the
-    /// source that has the most.
+    /// source that has the most, the new one counted.
     pub fn take_slot(self: &Arc<Self>, source: S) -> AdmissionSlot<S> {
         let mut slots = lock_ignoring_poison(&self.slots);
         if slots.taken.len() >= self.max {
@@ -62,8 +62,9 @@ impl<S: Ord + Clone> AdmissionControl<S> {
     }
 }
 
-/// Returns the number of the oldest slot of the source that has the most slots. The new connection
-/// counts, so that with equal counts `newcomer` itself loses a slot.
+/// Returns the number of the oldest slot of the source that has the most slots; `None` if no slot
+/// is taken. The new connection is counted for `newcomer`, which itself loses a slot where it had
+/// as many as the others.
 fn oldest_admission_slot_of_largest_source<S: Ord>(
     taken: &BTreeMap<u64, (S, CancellationToken)>,
     newcomer: &S,

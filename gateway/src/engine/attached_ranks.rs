@@ -24,7 +24,8 @@ struct AttachedRank {
 
 impl AttachedRanks {
     /// Makes an attachment the current one of its rank of `job`; the rank's events go to `events`
-    /// from now on.
+    /// from now on. The rank's only group is the job: groups of an earlier attachment are
+    /// forgotten.
     pub fn attach(
         &mut self,
         job: GroupId,
@@ -42,7 +43,8 @@ impl AttachedRanks {
         self.attached.get(&rank).is_some_and(|current| current.attachment == attachment)
     }
 
-    /// Removes an attachment; returns false if another had replaced it.
+    /// Removes the attachment of a rank with its groups, if `attachment` is the current one;
+    /// returns whether it was.
     pub fn detach(&mut self, rank: RankId, attachment: AttachmentId) -> bool {
         let current = self.is_current_attachment(rank, attachment);
         if current {
@@ -65,18 +67,21 @@ impl AttachedRanks {
         }
     }
 
-    /// Returns the id of the group that a rank knows by this number; `None` if it knows none.
+    /// Returns the id of the group that a rank knows by this number; `None` if the rank knows none,
+    /// or is not attached.
     pub fn group(&self, rank: RankId, number: GroupNumber) -> Option<GroupId> {
         self.attached.get(&rank)?.groups.get(&number).copied()
     }
 
-    /// Returns the groups that a rank is in, the job itself first.
+    /// Returns the groups that a rank is in, the job itself first; none if the rank is not
+    /// attached.
     pub fn groups_of(&self, rank: RankId) -> Vec<GroupId> {
         let of_rank = |rank: &AttachedRank| rank.groups.values().copied().collect();
         self.attached.get(&rank).map_or_else(Vec::new, of_rank)
     }
 
-    /// Returns whether a rank of this gateway takes part in a group.
+    /// Returns whether a rank is attached to this gateway and in a group. Earlier worlds of the
+    /// job, whose events still reach the rank, are such groups too.
     pub fn is_in_group(&self, rank: RankId, group: GroupId) -> bool {
         self.attached.get(&rank).is_some_and(|rank| rank.numbers.contains_key(&group))
     }
@@ -89,7 +94,8 @@ impl AttachedRanks {
         }
     }
 
-    /// Removes a rank from the group that it knows by this number; returns the group.
+    /// Removes a rank from the group that it knows by this number. Returns the group; `None` if the
+    /// rank knows none, or is not attached.
     pub fn leave_group(&mut self, rank: RankId, number: GroupNumber) -> Option<GroupId> {
         let rank = self.attached.get_mut(&rank)?;
         let group = rank.groups.remove(&number)?;
@@ -97,8 +103,8 @@ impl AttachedRanks {
         Some(group)
     }
 
-    /// Makes a group the job's world, which ranks know by the job's number from now on. What is under
-    /// way in the world before still reaches them.
+    /// Makes a group the job's world, which all attached ranks know by the job's number from now
+    /// on. Events of the worlds before still reach them, until [`AttachedRanks::forget_world`].
     pub fn set_world(&mut self, world: GroupId) {
         for rank in self.attached.values_mut() {
             rank.groups.insert(GroupNumber::JOB, world);

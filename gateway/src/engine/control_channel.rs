@@ -31,8 +31,10 @@ impl ControlChannel {
         self.outgoing == Some(connection) || self.is_incoming_connection(connection)
     }
 
-    /// Selects a connection for messages to the peer among all lanes that are up. Returns the
-    /// connection and the generation to announce on it, if the selection has changed.
+    /// Selects the connection for messages to the peer among `lanes`, which are up. It stays the
+    /// one in use while that is there, and becomes that of the lowest lane otherwise. Returns a
+    /// newly selected connection, and the generation to announce on it; `None` if the old one stays
+    /// or no lane is up.
     pub fn select_connection(
         &mut self,
         lanes: &BTreeMap<u16, ConnectionId>,
@@ -51,7 +53,8 @@ impl ControlChannel {
     }
 
     /// Records that the peer announced `generation` on a connection. The peer's messages are taken
-    /// from the connection of the latest generation.
+    /// from the connection of the highest generation; a lower one that arrives late changes
+    /// nothing.
     pub fn handle_generation(&mut self, generation: u64, connection: ConnectionId) {
         self.incoming = self.incoming.max(Some((generation, connection)));
     }

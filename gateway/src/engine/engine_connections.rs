@@ -14,13 +14,13 @@ use hier_collectives::mesh::MeshReport;
 use tracing::{info, warn};
 use units::TimeNs;
 
-/// The advice to an operator after a peer has broken the protocol, for log and status.
+/// The advice to an operator at the end of each log line about a peer that has broken the protocol.
 pub(super) const VIOLATION_REMEDY: &str =
     "run one version at both, and report it if they are of one version";
 
 impl Engine {
-    /// Handles a report of connections that a peer made or passed on. A peer whose report is
-    /// invalid loses its connection.
+    /// Handles a report of connections that a peer made or passed on. An invalid report is logged,
+    /// and closes the lane's connection over which it came.
     pub(super) fn handle_connection_report(
         &mut self,
         (from, id): (GatewayId, ConnectionId),

@@ -2,7 +2,8 @@
 //! reports measured links to the sessions.
 //!
 //! The event loop calls it on an operator's request, on a peer's message and by timer. The limits
-//! themselves are in [`LinkLimits`](crate::wan::link::link_limits::LinkLimits), the measurements in `peers`.
+//! themselves are in [`LinkLimits`](crate::wan::link::link_limits::LinkLimits), the measurements in
+//! `peers`.
 
 use super::engine_task::Engine;
 use super::straggler_monitor::{MonitoredLink, StragglerLink};
@@ -58,7 +59,8 @@ impl Engine {
         overrides.for_each(|message| self.shared.peers.send_rate_override(peer, message));
     }
 
-    /// Stores a rate limit that an operator of a peer has set or removed, and applies it.
+    /// Stores a rate limit that an operator of a peer has set or removed, and applies it. A limit
+    /// of a link that not both gateways have, and one older than the last, changes nothing.
     pub(super) fn handle_link_rate_override(
         &mut self,
         from: GatewayId,

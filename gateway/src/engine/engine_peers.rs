@@ -28,8 +28,8 @@ struct PeerEventOrigin {
 }
 
 impl Engine {
-    /// Handles a lane that came up, went down, could not be brought up, or is to be closed. Also takes
-    /// the results of a check of the path to a peer.
+    /// Handles a lane that came up, went down, could not be brought up, or is to be closed. Also
+    /// takes the results of a check of the path to a peer.
     pub(super) fn handle_peer_lane_event(&mut self, event: Event, now: TimeNs) {
         match event {
             Event::LaneUp { seen, handle } => self.handle_peer_lane_up(seen, handle, now),
@@ -82,7 +82,8 @@ impl Engine {
         }
     }
 
-    /// Hands a control message to its job, or passes it on to its recipient.
+    /// Hands a control message to its job, or passes it on to its recipient. A message with unknown
+    /// addresses, or one that breaks the protocol, closes the connection.
     pub(super) fn handle_peer_message(
         &mut self,
         (neighbour, connection): (GatewayId, ConnectionId),
@@ -129,8 +130,8 @@ impl Engine {
     /// Notes what another gateway says about a group of a job that both serve.
     ///
     /// # Errors
-    /// [`PeerError::NotYours`]: the facts are not those of the group, or not of a group with ranks of
-    /// that gateway.
+    /// [`PeerError::NotYours`]: the facts are not those of the group, or not of a group with ranks
+    /// of that gateway.
     fn handle_peer_member(
         &mut self,
         from: GatewayId,
@@ -162,7 +163,9 @@ impl Engine {
         }
     }
 
-    /// Adds a lane in place of older connections, and announces a peer whose first lane it is.
+    /// Adds a lane. It replaces an older connection of the same lane, and all connections of a peer
+    /// that has restarted. Sends the peer the rate limits of operators here, and how many lanes are
+    /// wanted. With the first lane, limits that the peer sent earlier are forgotten.
     fn handle_peer_lane_up(&mut self, seen: LanePeerSeen, handle: LaneHandle, now: TimeNs) {
         // A new boot id is a restart: messages on the old connections are void.
         if self.shared.peers.has_restarted(seen) {
@@ -203,8 +206,8 @@ impl Engine {
         }
     }
 
-    /// Ends the job's epoch if trainers of the peer can cause the error. Otherwise closes the
-    /// connection to the peer, or only logs the error where it came through other gateways.
+    /// Ends the group's epoch if trainers of the sender can cause the error. Otherwise closes the
+    /// connection to the sender, or only logs the error where it came through other gateways.
     fn handle_peer_error(
         &mut self,
         origin: PeerEventOrigin,

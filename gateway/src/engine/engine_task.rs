@@ -32,15 +32,17 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 use units::{Span, TimeNs};
 
-/// 1 s: interval between updates of the gauges in the metrics, as scrapers ask no more often.
-/// Counters update at once.
+/// 1 s: interval between two updates of the gauges in the gateway's metrics, as scrapers ask no
+/// more often. A scrape in between gets the values of the last update. Checks of paths begin, and
+/// problems are logged, at the same times.
 const GAUGE_INTERVAL: Span = Span::from_secs(1);
-/// 100 ms: interval between readings of the traffic counters of links in use. Link capacity is
-/// measured over this time at least. Links without traffic, whose lanes do not change, are read at
-/// the [`GAUGE_INTERVAL`].
+/// 100 ms: interval between readings of the traffic counters of all links, while any link is in use
+/// or changes its lanes. Otherwise they are read each second, with the gauges. Link capacity is
+/// measured over 100 ms at least.
 const LINK_SAMPLE_INTERVAL: Span = Span::from_ms(100);
-/// 64 events: the most that the engine handles in a row before timers and status requests have
-/// their turn. The number is chosen.
+/// 64 events: after so many events in a row the engine runs the timers that are due, and answers
+/// one status request. So a full queue of events does not keep timers and requests waiting. The
+/// number is chosen.
 /// Tested by `a_full_queue_delays_no_status_request`.
 const EVENT_BURST_MAX: u32 = 64;
 

@@ -7,11 +7,12 @@ use hier_collectives::stragglers::{Straggler, StragglerParty};
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
 
-/// 10 min: the time over which lost time is summed, so that a job is warned about at most so often.
+/// 10 min: the time over which the delays that stragglers cause in a job are summed. Then the sums
+/// start from zero, so that a job is warned of stragglers at most once in 10 min.
 pub(super) const LOST_TIME_WINDOW: Span = Span::from_secs(600);
 
-/// 0.25 of [`LOST_TIME_WINDOW`]: a party that cost the others this time or more is worth a warning.
-/// The fraction is chosen.
+/// 0.25 of the 10 min ([`LOST_TIME_WINDOW`]) over which delays are summed. A rank, region or link
+/// that cost the others this much time or more is worth a warning. The fraction is chosen.
 const LOST_FRACTION_MIN: f64 = 0.25;
 
 /// Time that each party has cost the others of one job since a window began.
@@ -25,8 +26,8 @@ pub(super) struct LostTime {
 
 impl LostTime {
     /// Adds a collective that completed at `now`. Returns the time that its straggler cost, zero
-    /// without one. Collectives that overlap share a delay, so the cost is at most the time since the
-    /// previous collective completed.
+    /// without one. Collectives that overlap share a delay, so the cost is at most the time since
+    /// the previous collective completed.
     pub fn add_collective(&mut self, straggler: Option<Straggler>, now: TimeNs) -> Span {
         self.began.get_or_insert(now);
         let interval = self.last.replace(now).map_or(Span::ZERO, |last| now.since(last));
@@ -37,8 +38,8 @@ impl LostTime {
         lost
     }
 
-    /// Ends the window if it is over at `now`, and returns the party that cost the most, if that is
-    /// worth a warning.
+    /// Ends the window if it has lasted [`LOST_TIME_WINDOW`] by `now`. Returns the party that cost
+    /// the most time, and that time, if it is 0.25 of the window or more.
     pub fn end_window(&mut self, now: TimeNs) -> Option<(StragglerParty, Span)> {
         let length = now.since(self.began?);
         if length < LOST_TIME_WINDOW {

@@ -7,7 +7,8 @@ use hier_collectives::ids::{BootId, GatewayId, GroupId};
 use hier_collectives::wire::JobFacts;
 use std::collections::BTreeMap;
 
-/// 256 jobs: the most of one gateway that are remembered, so that no gateway can fill the memory.
+/// 256 jobs: the most that this gateway remembers of another one, so that no gateway can fill the
+/// memory. Further jobs are ignored: the status does not compare them with the jobs here.
 const PEER_JOBS_MAX: usize = 256;
 
 /// The jobs of other gateways.

@@ -62,8 +62,8 @@ impl Engine {
         report
     }
 
-    /// Returns the state of a peer and its lanes; `ready` says whether all jobs have it in their
-    /// epoch.
+    /// Returns the state of a peer and its lanes; `ready` says whether all jobs that are served
+    /// here have the peer in their epoch.
     fn peer_status_report(&self, id: GatewayId, ready: bool) -> PeerReport {
         let view = self.shared.peers.peer_view(id);
         let state = match (view.lanes_up, ready) {

@@ -19,23 +19,25 @@ use std::sync::Arc;
 use tracing::debug;
 use units::{BitRate, ByteCount, Span, TimeNs};
 
-/// 1 MiB: the least buffer whose collective may show that a link is slow. Round trips and timers
-/// dominate the time of smaller buffers.
+/// 1 MiB: the smallest buffer whose collective may show that a link is slow. A collective of a
+/// smaller buffer is not judged, since round trips and timers dominate its time.
 /// Tested by `a_link_that_becomes_slow_is_named_though_buckets_overlap`.
 const JUDGED_BYTES_MIN: u64 = 1 << 20;
-/// 0.15 of the predicted time of a collective: a link whose slowness adds as much or more is a
-/// straggler. A change of a link by the same fraction starts a new plan.
+/// 0.15 of the time that a collective is predicted to take over the link as promised. A slow link
+/// that adds as much time or more is a straggler. A change of a link by the same fraction starts a
+/// new plan.
 /// Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
 const ADDED_TIME_FRACTION_MIN: f64 = 0.15;
-/// 64 buffer sizes: the most for which the time that slow links add to a collective is cached.
-/// Trainers use few sizes.
+/// 64 buffer sizes: the most for which the time that slow links add to a collective is cached. At
+/// one more the whole cache is emptied. Trainers use few sizes.
 const CACHED_SIZES_MAX: usize = 64;
 
-/// 60 s: a straggler is no longer reported once no collective has completed for this time, or for
-/// [`STALE_INTERVALS`] if that is longer. The time is chosen.
+/// 60 s: a job's straggler is no longer reported once no collective completed for 60 s and for 10
+/// times the last interval between two. The time is chosen.
 const STALE_AFTER_MIN: Span = Span::from_secs(60);
-/// 10 intervals between collectives: once none has completed for so long, a straggler is no longer
-/// reported. So a job of long steps keeps its straggler for longer than [`STALE_AFTER_MIN`].
+/// 10 times the interval between the last two completed collectives: a straggler is no longer
+/// reported after both this time and 60 s without another. So a job of long steps keeps its
+/// straggler for longer than 60 s.
 const STALE_INTERVALS: u64 = 10;
 
 /// The straggler detection of one job.

@@ -17,7 +17,8 @@ use tokio::sync::Notify;
 use units::{ByteCount, Span};
 
 /// 2 s: the longest time that a new trainer of a rank waits until the rank's old trainer is
-/// detached. The gateway notices the end of a process a moment late.
+/// detached. After that the new trainer is refused. The gateway notices the end of a process a
+/// moment late.
 /// Tested by `fifteen_cases_of_three_ranks_and_one`, which runs ranks back to back.
 const PREDECESSOR_TIMEOUT: Span = Span::from_secs(2);
 
@@ -56,7 +57,7 @@ pub(super) struct AttachmentReservation {
 }
 
 impl Attachments {
-    /// Waits until the old trainer of a rank has detached, but at most [`PREDECESSOR_TIMEOUT`].
+    /// Waits until no trainer is attached as a rank, but at most [`PREDECESSOR_TIMEOUT`].
     pub(super) async fn wait_for_predecessor(&self, host: &dyn Host, group: GroupId, rank: RankId) {
         let deadline = host.now() + PREDECESSOR_TIMEOUT;
         loop {

@@ -1,7 +1,8 @@
 //! Writes messages and results to one trainer.
 //!
 //! A trainer's task may stop waiting for a write at any byte, and then has a last message to send.
-//! [`EventWriter`] keeps what is not written yet, so that the last message never begins inside another.
+//! [`EventWriter`] keeps what is not written yet, so that the last message never begins inside
+//! another.
 
 use super::protocol::{ProtocolResponse, frame_protocol_message};
 use super::remote::pieces::{append_result_piece, piece_ranges};

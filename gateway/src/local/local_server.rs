@@ -37,17 +37,19 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
 use units::Span;
 
-/// 256 connections of one listener that have not attached yet, a chosen number: at one more, the
-/// user or host with the most loses its oldest. Attached connections are bounded by the ranks of
-/// jobs.
+/// 256 connections of one listener that have not attached yet: at one more, the user or host with
+/// the most loses its oldest connection. The number is chosen. Attached connections are bounded by
+/// the ranks of jobs.
 /// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
 pub const PENDING_CONNECTIONS_MAX: usize = 256;
-/// 0.5 ms, plus up to 1 ms of timer delay: least interval between two accepts while half of the
-/// admission slots are taken. Without the interval a connection flood took half a core.
+/// 0.5 ms, and up to 1 ms of timer delay: shortest time between accepts while 128 or more accepted
+/// connections have not attached. So many are half of the limit. Further connections wait in the
+/// kernel. Without the interval a connection flood took half a core.
 /// Tested by `a_connection_flood_is_accepted_at_a_bounded_rate`.
 const FLOOD_ACCEPT_INTERVAL: Span = Span::from_ns(500_000);
-/// 10 s: a connection that has not attached by then is closed, so that a silent connection frees
-/// its admission slot.
+/// 10 s: the longest time from the accept of a connection until its trainer is admitted, or its
+/// operator answered. Then the gateway closes the connection, so that a silent one takes none of
+/// the 256 admission slots for longer.
 const ATTACH_TIMEOUT: Span = Span::from_secs(10);
 
 /// The server of a gateway's trainers and operators, for all its listeners.
@@ -230,7 +232,8 @@ impl LocalServer {
         }
     }
 
-    /// Checks an attach request, and reserves its rank and memory.
+    /// Checks an attach request, waits for an earlier trainer of the rank to detach, and reserves
+    /// rank and memory.
     ///
     /// # Errors
     /// The answer to the trainer.

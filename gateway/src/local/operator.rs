@@ -1,8 +1,8 @@
 //! Requests of an operator to a running gateway, over the trainers' socket; docs/protocol.md
 //! section 5.
 //!
-//! `landbridge rate` calls [`send_operator_request`], which blocks its thread. [`super::local_server`]
-//! answers.
+//! `landbridge rate` calls [`send_operator_request`], which blocks its thread.
+//! [`super::local_server`] answers.
 
 use crate::access::{
     SocketAccessError, TrustedSocketUsers, check_trusted_socket_folder, check_trusted_socket_peer,
@@ -18,12 +18,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use units::BitRate;
 
-/// 5 s: time limit of each read and write on an operator's connection to a gateway. An engine under
-/// load answers within this time.
+/// 5 s: the longest time of each read and write of `landbridge rate` on its connection to a
+/// gateway. After that the command fails, and says that nothing answers. An engine under load
+/// answers within this time.
 pub const OPERATOR_IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `O`: the first byte that an operator's command sends on a connection to a gateway; a trainer
-/// sends `L`.
+/// `O`: the first byte of an operator's connection to a gateway, by which the gateway expects a
+/// request in JSON and no arena. The first byte of a trainer's connection is `L`.
 pub const OPERATOR_FIRST_BYTE: u8 = b'O';
 
 /// A request of an operator.
@@ -79,8 +80,9 @@ impl From<&OperatorRequest> for RateChange {
     }
 }
 
-/// Sends an operator's request to the gateway at `socket`, where a trusted user must listen; returns
-/// the link after the change. Blocks for at most [`OPERATOR_IO_TIMEOUT`].
+/// Sends an operator's request to the gateway at `socket`, where a trusted user must listen;
+/// returns the link after the change. Blocks the thread; each read and write takes at most
+/// [`OPERATOR_IO_TIMEOUT`].
 ///
 /// # Errors
 /// Nothing answers there, this user may not ask, or the gateway refuses.

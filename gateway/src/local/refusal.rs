@@ -7,8 +7,9 @@
 use hier_collectives::codec::{DecodeError, FieldReader, write_text};
 use std::fmt;
 
-/// 128: reasons with this code or a higher one pass with time; a lower code lasts until somebody
-/// changes a file or a program.
+/// 128: a trainer that was refused for a reason with this code or a higher one may try again, since
+/// the reason passes with time. A reason with a lower code lasts until somebody changes a file or a
+/// program.
 pub const TEMPORARY_CODE_MIN: u8 = 128;
 
 /// The kind of a refusal, with its code on the wire.
@@ -95,8 +96,8 @@ impl Refusal {
     /// Reads a refusal: one byte of reason, then the text.
     ///
     /// # Errors
-    /// [`DecodeError`] when the reason is unknown or bytes are missing: the fault of the gateway that
-    /// sent them.
+    /// [`DecodeError`] when the reason is unknown or bytes are missing: the fault of the gateway
+    /// that sent them.
     pub fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let reason = RefusalReason::from_code(reader.read_u8()?);
         let reason = reason.ok_or(DecodeError::Unknown("refusal reason"))?;

@@ -91,7 +91,8 @@ impl PostSlots {
 
 impl SlotsInUse {
     /// Reserves the slots of a post until [`SlotsInUse::free_slots`]. `streams_result` says whether
-    /// the bytes of the result are sent to the trainer.
+    /// the bytes of the result are sent to the trainer. Contribution slots of several posts may
+    /// overlap.
     ///
     /// # Errors
     /// The text for the trainer: the collective was posted already, too many are under way, or a
@@ -122,8 +123,8 @@ impl SlotsInUse {
         Ok(())
     }
 
-    /// Returns the result slot of a collective whose bytes are sent to the trainer; `None` where the
-    /// trainer shares the memory, or has no result.
+    /// Returns the result slot of a collective whose bytes are sent to the trainer; `None` where
+    /// the trainer shares the memory, or has no result.
     pub fn streamed_result(&self, collective: GroupCollective) -> Option<MemSlice> {
         let posts = lock_ignoring_poison(&self.posts);
         let post = posts.get(&collective).filter(|post| post.streams_result)?;

@@ -1,8 +1,8 @@
 //! One attached trainer: reads its requests, and writes the events of its rank.
 //!
-//! [`serve_trainer`] runs in the trainer's task, which [`super::local_server`] spawned. It sends the
-//! engine [`LocalEvent`]s and receives [`RankEvent`]s over the queue that it hands the engine at
-//! the start.
+//! [`serve_trainer`] runs in the trainer's task, which [`super::local_server`] spawned. It sends
+//! the engine [`LocalEvent`]s and receives [`RankEvent`]s over the queue that it hands the engine
+//! at the start.
 
 use super::attachments::Attachment;
 use super::event_writer::EventWriter;
@@ -30,18 +30,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use units::Span;
 
-/// 8 posts and commits: the most of one rank that may wait in the engine's queue. One busy rank
-/// cannot fill the queue that all ranks share.
+/// 8 requests, such as posts and commits: the most that one rank may have waiting in the engine's
+/// queue. Then the gateway reads no further request of the trainer until the engine has handled
+/// one. So a busy rank cannot fill the queue that all ranks share.
 const QUEUED_REQUESTS_MAX: usize = 8;
-/// 17,408 events: the most of one rank that may wait to be written to its trainer. Each post and each
-/// group has up to four, and the store has events too. When the queue is full, the trainer is disconnected.
+/// 17,408 events of one rank: the most that may wait to be written to its trainer. At one more the
+/// trainer is disconnected. Each of 256 posts and 4,096 groups has up to four events, and the store
+/// has events too.
 /// Tested by `the_end_of_many_groups_keeps_the_connection`.
 const RANK_EVENTS_MAX: usize = 4 * (POSTS_MAX + GROUPS_MAX);
-/// 8 events: the most written to a trainer with one system call. Mostly a batch is "result ready"
-/// and "contribution free" of one collective.
+/// 8 events: the most that are written to a trainer with one system call; further events follow
+/// with the next call. Mostly a batch is "result ready" and "contribution free" of one collective.
 const WRITE_BATCH_EVENTS_MAX: usize = 8;
-/// 100 ms: time limit to write the last events, and the reason of the disconnection, to a trainer.
-/// One that does not read delays its own end by no more.
+/// 100 ms: the longest time for which the gateway writes a trainer's last events, and the reason of
+/// the disconnection. After that the gateway closes the connection, and drops events that are not
+/// written. So a trainer that does not read delays its own end by no more than this.
 pub const LAST_WRITE_TIMEOUT: Span = Span::from_ms(100);
 
 /// The requests of a trainer that were taken and have not ended.
@@ -66,7 +69,8 @@ impl Default for TrainerRequests {
 }
 
 impl TrainerRequests {
-    /// Returns the place of a rank among those with which its job goes on; `None` while all do.
+    /// Returns the place of a rank among those with which its job goes on. `None` while all do, or
+    /// if the rank is not among them.
     fn place_in_world(&self, rank: RankId) -> Option<RankPlace> {
         let world = lock_ignoring_poison(&self.world);
         let ranks = world.as_ref()?;
@@ -75,8 +79,8 @@ impl TrainerRequests {
         Some(RankPlace { rank, world_size: number(ranks.len()) })
     }
 
-    /// Takes one of the places that a trainer has for requests to the store. It is given back with
-    /// the answer.
+    /// Takes one of the [`STORE_REQUESTS_MAX`] places that a trainer has for requests to the store.
+    /// The place is given back with the answer.
     ///
     /// # Errors
     /// The last message to the trainer: no place is free.
@@ -353,7 +357,8 @@ fn trainer_gone(error: io::Error) -> Refusal {
     refuse_detached_trainer(format!("connection ended: {error}"))
 }
 
-/// Writes events to the trainer until the connection ends; returns the last message to it.
+/// Writes events to the trainer until the connection ends or the engine is gone; returns the last
+/// message to the trainer.
 async fn write_trainer_events(
     rank_events: &mut mpsc::Receiver<(GroupNumber, RankEvent)>,
     writer: &mut EventWriter,

@@ -6,8 +6,9 @@ use crate::events::{GROUPS_MAX, GroupNumber};
 use hier_collectives::ids::RankId;
 use std::collections::BTreeMap;
 
-/// 8,192 group numbers: the most that a rank uses at once. The engine refuses a group beyond
-/// [`GROUPS_MAX`], and the rank keeps that number until it leaves the group, as that of any other.
+/// 8,192 groups: the most that a rank may have made and not left, refused groups among them. At one
+/// more the rank's trainer is disconnected. The engine refuses groups beyond the 4,096 of
+/// [`GROUPS_MAX`]; a rank keeps the number of a refused group until it leaves that group.
 const NUMBERS_MAX: usize = 2 * GROUPS_MAX;
 
 /// The groups that a rank has made and not left, and its place in each.
@@ -30,7 +31,7 @@ impl TrainerGroups {
         if number == GroupNumber::JOB { Some(self.job) } else { self.groups.get(&number).copied() }
     }
 
-    /// Adds a group that the rank makes.
+    /// Adds a group that the rank makes. Its number must be above all earlier ones.
     ///
     /// # Errors
     /// The text for the trainer: the number was used before, or the rank cannot make the group.

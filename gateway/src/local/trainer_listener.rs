@@ -1,9 +1,9 @@
 //! Listeners for the connections of trainers and operators, and the client's end of each.
 //!
 //! In production a connection is a Unix socket whose first byte carries the memfd of the arena;
-//! [`super::socket`] listens there. A trainer on another host connects with TLS, and shares no memory:
-//! [`super::remote`] listens there. In a simulation it is a pipe in memory, and the arena itself is
-//! handed over. [`super::local_server`] accepts, [`crate::client`] connects.
+//! [`super::socket`] listens there. A trainer on another host connects with TLS, and shares no
+//! memory: [`super::remote`] listens there. In a simulation it is a pipe in memory, and the arena
+//! itself is handed over. [`super::local_server`] accepts, [`crate::client`] connects.
 
 use crate::access::{
     SocketAccessError, TrustedSocketUsers, check_trusted_socket_folder, check_trusted_socket_peer,
@@ -26,18 +26,19 @@ use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc};
 use units::Span;
 
-/// 1,000 retries, 10 s with [`CONNECT_RETRY_PAUSE`]: the most of a client that connects to a
-/// gateway's Unix socket while the socket's backlog is full.
+/// 1,000 retries, 10 s with pauses of 10 ms ([`CONNECT_RETRY_PAUSE`]): a client makes no more while
+/// the backlog of a gateway's Unix socket is full. After the last retry the client fails to
+/// connect.
 /// Tested by `ten_thousand_silent_connections_keep_no_trainer_out`.
 const CONNECT_RETRIES_MAX: usize = 1000;
-/// 10 ms: pause between two attempts to connect to a gateway's Unix socket while the socket's
+/// 10 ms: pause between two attempts of a client to connect to a gateway's Unix socket whose
 /// backlog is full. The system does not tell when there is room again.
 const CONNECT_RETRY_PAUSE: Span = Span::from_ms(10);
-/// 64 connections: the most that wait to be accepted by an in-process listener. Further connectors
-/// wait. The number is chosen.
+/// 64 connections: the most that wait until a listener in the same process accepts them. A further
+/// connector waits for room. The number is chosen.
 const PENDING_ACCEPTS_MAX: usize = 64;
 /// 64 KiB, as the longest message: length of the buffer for each direction of an in-process
-/// connection between trainer and gateway.
+/// connection between trainer and gateway. A writer waits while the buffer is full.
 const IN_PROCESS_PIPE_BYTES: usize = 1 << 16;
 
 /// A stream in both directions: a Unix socket or a pipe in memory.
@@ -83,8 +84,8 @@ impl TrainerListenerArena {
         }
     }
 
-    /// Returns the arena if it has `claimed_bytes` bytes: a memfd is checked and mapped, an arena of
-    /// this process is handed over. For a trainer that streams, an arena is made.
+    /// Returns the arena if it has `claimed_bytes` bytes: a memfd is checked and mapped, an arena
+    /// of this process is handed over. For a trainer that streams, an arena is made.
     ///
     /// # Errors
     /// [`ArenaError`] says what is wrong with it.
@@ -219,7 +220,8 @@ pub async fn connect_to_trainer_listener(
     }
 }
 
-/// Connects to a Unix socket, and retries while its backlog is full: the gateway runs, but is busy.
+/// Connects to a Unix socket, and retries for 10 s while its backlog is full: the gateway runs, but
+/// is busy.
 async fn retry_trainer_listener_connect(path: &Path) -> io::Result<UnixStream> {
     let mut tries = 0;
     loop {
@@ -287,7 +289,7 @@ impl TrainerListenerConnector {
 }
 
 impl TrainerListener for InProcessTrainerListener {
-    /// Waits for the next connection of an [`TrainerListenerConnector`].
+    /// Waits for the next connection of a [`TrainerListenerConnector`].
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
         let pending = Arc::clone(&self.pending);
         Box::pin(async move {

@@ -12,22 +12,25 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram};
 use std::sync::{LazyLock, Mutex};
 
-/// 127.0.0.1: the address at which processes on one machine reach each other.
+/// 127.0.0.1: the address at which processes on one machine reach each other. Free ports are looked
+/// for at this address.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// UDP port 16,384: the lowest port of any block, which is a row of ports for one gateway's lanes.
-/// By default Linux gives no ports below [`EPHEMERAL_PORT_FIRST`] to other sockets.
+/// UDP port 16,384: the first port of the lowest block, which is a row of 16 ports for one
+/// gateway's lanes. All blocks lie below port 32,768 ([`EPHEMERAL_PORT_FIRST`]), where Linux by
+/// default gives no ports to other sockets.
 const BLOCK_PORT_FIRST: u16 = 16_384;
-/// Port 32,768: the lowest that Linux by default gives to sockets that ask for any free port.
+/// Port 32,768: the lowest that Linux by default gives to sockets that ask for any free port. All
+/// blocks of ports for gateways lie below, so that no other socket takes a port of a block.
 const EPHEMERAL_PORT_FIRST: u16 = 32_768;
-/// 1,024: number of blocks of [`LANES_MAX`] ports between [`BLOCK_PORT_FIRST`] and
-/// [`EPHEMERAL_PORT_FIRST`].
+/// 1,024: number of blocks of 16 ports ([`LANES_MAX`]) from port 16,384 up to port 32,767. A
+/// process that finds none of these blocks free gets an error.
 const PORT_BLOCKS: u32 = (EPHEMERAL_PORT_FIRST - BLOCK_PORT_FIRST) as u32 / LANES_MAX as u32;
 /// 37 blocks of ports: distance between the first blocks that two processes with consecutive ids
 /// try. A prime number spreads the processes over all blocks.
 const PROCESS_BLOCK_STRIDE: u32 = 37;
 
-/// 32 blocks: the last ones of this process that stay claimed. Sockets are bound in the older ones by
-/// then.
+/// 32 blocks of ports: the most that this process keeps claimed. At one more the oldest claim ends,
+/// so that another process may get that block. The sockets of the oldest block are bound by then.
 const PORT_CLAIMS_MAX: usize = 32;
 
 /// The blocks of ports that this process tries and has claimed.

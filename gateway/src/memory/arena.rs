@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use units::ByteCount;
 
 /// 64 bytes, one cache line: slots of an arena start at multiples of this length, so that no cache
-/// line belongs to two slots.
+/// line belongs to two slots. A post with a slot that starts elsewhere is refused.
 /// Tested by `slots_never_overlap_and_all_can_be_freed`.
 pub const ALIGN_BYTES: u64 = 64;
 
@@ -102,14 +102,16 @@ pub enum ArenaError {
     System(#[from] io::Error),
 }
 
-/// 256 mappings: the most in one folded memory, which repeats the same pages for simulations. Linux
-/// allows a process some ten thousand mappings.
+/// 256 mappings: the most in one folded memory, which repeats the same run of pages for
+/// simulations. In longer memory the run is longer. Linux allows a process some ten thousand
+/// mappings.
 /// Tested by `folded_memory_has_its_length_but_takes_a_part`.
 const FOLDS_MAX: u64 = 256;
-/// 1 MiB: the least length of the run of pages that folded memory repeats. So small memory has few
-/// mappings.
+/// 1 MiB: the shortest run of pages that folded memory repeats, so that small memory has few
+/// mappings. Memory of 1 MiB or less repeats nothing.
 const FOLD_BYTES_MIN: u64 = 1 << 20;
-/// The number by which `statfs` (field `f_type`) reports the file system hugetlbfs.
+/// The number by which `statfs` (field `f_type`) reports the file system hugetlbfs. An arena that a
+/// trainer has there is refused, since huge pages can run out at the first touch.
 const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
 
 impl ArenaError {
@@ -131,7 +133,7 @@ impl ArenaError {
 }
 
 impl Arena {
-    /// Maps `bytes` bytes of zeroed memory of this process.
+    /// Maps `bytes` bytes of zeroed memory of this process; pages are allocated at the first touch.
     ///
     /// # Errors
     /// The system has too little memory.
@@ -139,8 +141,8 @@ impl Arena {
         Self::map_anonymous(bytes, ProtFlags::READ | ProtFlags::WRITE).map(Arc::new)
     }
 
-    /// Maps `bytes` bytes of zeroed memory for a trainer that sends bytes, with every page present. So
-    /// no step waits for pages, and none is missing when it is needed.
+    /// Maps `bytes` bytes of zeroed memory for a trainer that sends bytes, with every page present.
+    /// So no step waits for pages, and none is missing when it is needed.
     ///
     /// # Errors
     /// The system has too little memory, or a limit leaves too little of it.
@@ -232,11 +234,13 @@ impl Arena {
         Ok(Arc::new(arena))
     }
 
-    /// Returns whether all pages of the arena are still allocated. No seal that permits writing
-    /// keeps the trainer from releasing pages, and allocating them again takes time and memory.
+    /// Returns whether all pages of the arena are still allocated; true for memory that is no
+    /// trainer's memfd. No seal that permits writing keeps the trainer from releasing pages, and
+    /// allocating them again takes time and memory.
     pub fn is_whole(&self) -> bool {
         /// 512 bytes: the unit in which `stat` counts the blocks of a file (field `st_blocks`), on
-        /// every file system.
+        /// every file system. An arena whose blocks have fewer bytes than its length has lost
+        /// pages.
         const STAT_BLOCK_BYTES: u64 = 512;
         let Some(memory) = &self.memory else { return true };
         let blocks = rustix::fs::fstat(memory).map_or(0, |stat| stat.st_blocks);

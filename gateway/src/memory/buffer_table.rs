@@ -9,8 +9,9 @@ use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::session::{Buffer, BufferView, ScratchId};
 use std::collections::{BTreeMap, VecDeque};
 
-/// 64 pieces of freed scratch memory: the most that are kept for reuse, so that the next segment
-/// causes no page faults. Used and kept scratch together stay within the most ever used at once.
+/// 64 pieces of freed scratch memory, which held partials: the most that are kept for reuse, so
+/// that the next segment causes no page faults. A further piece goes back to the system. Used and
+/// kept scratch together stay within the most that was ever in use.
 /// Tested by `kept_scratch_never_exceeds_the_most_used_at_once`.
 const KEPT_PIECES_MAX: usize = 64;
 
@@ -79,7 +80,8 @@ impl BufferTable {
         buffer.slice(view.range.clone())
     }
 
-    /// Frees a piece of scratch, which is reused once the last stream that reads from it is done.
+    /// Frees a piece of scratch, which is kept unless [`KEPT_PIECES_MAX`] pieces are kept already.
+    /// A kept piece is reused once the last stream that reads from it is done.
     pub fn release_scratch(&mut self, scratch: ScratchId) {
         let Some(slice) = self.scratch.remove(&scratch) else { return };
         self.used_bytes -= slice.len();
@@ -88,7 +90,9 @@ impl BufferTable {
         }
     }
 
-    /// Returns `bytes` bytes of scratch: a kept piece of that length, or newly mapped memory.
+    /// Returns `bytes` bytes of scratch: a kept piece of that length that nobody reads any more, or
+    /// newly mapped memory. Before mapping, the oldest kept pieces go as long as used and kept
+    /// scratch exceed the most ever used.
     fn allocate_scratch(&mut self, bytes: u64) -> MemSlice {
         self.used_bytes += bytes;
         self.used_bytes_max = self.used_bytes_max.max(self.used_bytes);

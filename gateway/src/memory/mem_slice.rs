@@ -1,8 +1,8 @@
 //! A range of an arena: copies, reductions, and bytes without a copy.
 //!
-//! The engine and the lanes read and write [`MemSlice`]s from their threads. All access goes through
-//! raw pointers. References are made only for the bytes that QUIC and the FEC coder take, and both
-//! copy each byte before they use it.
+//! The engine and the lanes read and write [`MemSlice`]s from their threads. All access goes
+//! through raw pointers. References are made only for the bytes that QUIC and the FEC coder take,
+//! and both copy each byte before they use it.
 
 #![expect(unsafe_code, reason = "shared memory is touched by pointer")]
 

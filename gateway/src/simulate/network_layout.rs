@@ -8,8 +8,9 @@ use std::net::IpAddr;
 use units::{BitRate, Span};
 use wan_sim::{LinkSpec, QueueSize, VirtualNet};
 
-/// 10 ms: shortest queue of a simulated link, as time at the link's rate. On short links a timer of
-/// 1 ms releases more than one BDP, and a queue of one BDP would drop every burst.
+/// 10 ms at the link's rate: shortest queue of a simulated link, in place of one BDP where the
+/// round trip is shorter. On short links a timer of 1 ms releases more than one BDP, and a queue of
+/// one BDP would drop every burst.
 pub const SIMULATED_QUEUE_MIN: Span = Span::from_ms(10);
 
 /// The links and ports of a fabric between the addresses of its gateways.
@@ -95,9 +96,9 @@ impl NetworkLayout {
     }
 }
 
-/// 25 Gbit/s: simulated rate between the gateways of a region, above any WAN port.
+/// 25 Gbit/s: simulated rate, each way, between two gateways of a region, above any WAN port.
 const SIMULATED_LAN_RATE: BitRate = BitRate::from_bits_per_second(25_000_000_000);
-/// 50 us: simulated one-way delay between the gateways of a region. The round trip is then the 0.1
+/// 50 us: simulated one-way delay between two gateways of a region. The round trip is then the 0.1
 /// ms that gateways assume there.
 const SIMULATED_LAN_DELAY: Span = Span::from_ns(50_000);
 

@@ -50,8 +50,8 @@ pub struct SimulatedTraffic {
 
 impl Simulation {
     /// Starts all gateways of a simulation and attaches all ranks. `buffers` is the size of all
-    /// buffers that one rank uses at once, and all randomness comes from `seed`. Call all methods
-    /// inside [`run_with_simulated_clock`](super::run_with_simulated_clock).
+    /// buffers that one rank has under way together, and all randomness comes from `seed`. Call all
+    /// methods inside [`run_with_simulated_clock`](super::run_with_simulated_clock).
     ///
     /// # Errors
     /// [`SimulateError`]: the simulation is too large, or did not start.
@@ -227,21 +227,23 @@ async fn simulation_not_met_error(gateways: &VirtualDeployment, waited: Span) ->
     SimulateError::NotMet { waited, rtt, problems: problems.join("; ") }
 }
 
-/// 60 s of virtual time: the longest wait until the gateways of a simulation have met, beside
-/// [`MEETING_ROUND_TRIPS`].
+/// 60 s of virtual time, and [`MEETING_ROUND_TRIPS`] in addition: the longest wait until the
+/// gateways of a simulation have met, so that collectives can begin. After that the simulation
+/// fails, and names the missing lanes.
 /// Tested by `a_simulation_whose_gateways_never_meet_says_so`.
 const MEETING_TIMEOUT_MIN: Span = Span::from_secs(60);
 
-/// 100 round trips of the longest link: the longest wait until the gateways of a simulation have
-/// met, beside [`MEETING_TIMEOUT_MIN`]. They are enough for several dials of ten round trips each.
+/// 100 round trips of the longest link, added to the 60 s of [`MEETING_TIMEOUT_MIN`]: the longest
+/// wait until the gateways of a simulation have met. After that the simulation fails. Several dials
+/// of ten round trips each fit into 100.
 const MEETING_ROUND_TRIPS: u64 = 100;
 
-/// 1 MiB: spare memory of each simulated arena beyond the buffers, since slots are rounded up to
-/// whole cache lines.
+/// 1 MiB: memory of each simulated arena in addition to its contributions and results, since slots
+/// are rounded up to whole cache lines. A post whose slots find no room fails: the arena is full.
 const SLOT_ROUNDING_BYTES: u64 = 1 << 20;
 
-/// 50 ms of virtual time between two calls of the function `on_progress`, by which a simulation
-/// shows its progress. The value is chosen.
+/// 50 ms of virtual time: interval between two calls of the caller's function `on_progress`, by
+/// which a simulation shows its progress. The value is chosen.
 const PROGRESS_INTERVAL: Span = Span::from_ms(50);
 
 #[cfg(test)]

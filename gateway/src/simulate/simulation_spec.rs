@@ -31,7 +31,7 @@ pub struct SimulationSpec {
 }
 
 impl SimulationSpec {
-    /// The name of the job that all simulated ranks attach to.
+    /// `simulation`: the name of the only job in a simulation, to which all simulated ranks attach.
     pub const JOB_NAME: &str = "simulation";
 
     /// Makes the simulation of a fabric with a plan.
@@ -112,15 +112,18 @@ impl SimulationSpec {
 }
 
 /// 32 UDP ports: the distance between the first ports of two neighbouring simulated gateways of a
-/// region. A gateway has at most 16 lanes.
+/// region, which share an IP address. A gateway has at most 16 lanes, so their ports do not
+/// overlap.
 const PORTS_PER_GATEWAY: u16 = 32;
 
-/// 64 MiB: memory of each simulated gateway for partial sums, enough for the simulated buffers.
+/// 64 MiB: memory of each simulated gateway for partial sums, enough for the simulated buffers. The
+/// estimate of a simulation's memory has as much for each gateway.
 const SIMULATED_GATEWAY_MEMORY: ByteCount = ByteCount::new(64 << 20);
 
 /// 8 GiB: the most memory of a simulation, as estimated before its start, so that other programs
-/// have room on the machine.
+/// have room on the machine. A simulation that needs more is refused.
 const SIMULATION_MEMORY_MAX: ByteCount = ByteCount::new(8 << 30);
 
-/// 256 KiB: estimated memory of one end of a simulated QUIC connection.
+/// 256 KiB: memory of one end of a simulated QUIC connection, in the estimate of a simulation's
+/// memory. Each lane of a link has two ends.
 const CONNECTION_END_BYTES: u64 = 256 << 10;

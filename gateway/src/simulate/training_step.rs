@@ -83,9 +83,9 @@ impl TrainingStep {
         Ok(self.gather_time(&done))
     }
 
-    /// Returns the time from the start of the step until all accelerators have all gradients. `done` has
-    /// the times, from the start of the step, at which each bucket of gradients was reduced over all
-    /// regions. Inside a region buckets are distributed one after the other.
+    /// Returns the time from the start of the step until all accelerators have all gradients.
+    /// `done` has the times, from the start of the step, at which each bucket of gradients was
+    /// reduced over all regions. Inside a region buckets are distributed one after the other.
     fn gather_time(&self, done: &[Span]) -> Span {
         let gathered = done.iter().fold(Span::ZERO, |free, done| free.max(*done) + self.local);
         gathered.max(self.compute_time())
@@ -126,11 +126,11 @@ fn training_step_region(name: &str, wan: Option<WanPort>) -> FabricRegionSpec {
 }
 
 /// 64 MiB: the most gradient bytes that a simulated training step sends, which bounds its memory
-/// and its run time. Longer gradients are scaled down to this size, and rates with them.
+/// and its run time. Longer gradients are scaled down to this size, and rates by the same factor.
 const SIMULATED_BYTES: u64 = 64 << 20;
 
-/// 1,500 bytes: IP MTU of the link in a simulated training step. It is the common MTU, and has more
-/// packets than jumbo packets.
+/// 1,500 bytes: the longest IP packet (MTU) on the link of a simulated training step. It is the
+/// common MTU, and takes more packets for the same bytes than jumbo packets do.
 const STEP_LINK_MTU: u16 = 1500;
 
 #[cfg(test)]

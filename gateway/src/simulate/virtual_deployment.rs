@@ -165,7 +165,7 @@ impl VirtualDeployment {
         self.handles.remove(index);
     }
 
-    /// Stops a gateway and starts it again with another identity.
+    /// Stops a gateway and starts it again 30 s of virtual time later, with another identity.
     ///
     /// # Errors
     /// [`StartError`].
@@ -180,7 +180,8 @@ impl VirtualDeployment {
         self.add_gateway(me, identity).await
     }
 
-    /// Stops a gateway and starts it again with a region file that lacks one job.
+    /// Stops a gateway and starts it again 30 s of virtual time later, with a region file that
+    /// lacks one job.
     ///
     /// # Errors
     /// [`StartError`].
@@ -265,7 +266,7 @@ impl VirtualDeployment {
         self.handles_of(gateway).map(|handles| &handles.connector)
     }
 
-    /// Attaches a rank of a job, and waits at most `epoch_timeout` for the gateways to meet.
+    /// Attaches a rank of a job, and waits at most `epoch_timeout` for an epoch of the job.
     ///
     /// # Errors
     /// The errors of [`Client::attach`].

@@ -5,12 +5,13 @@ use crate::warnings::{WarningCause, Warnings};
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
 
-/// 30 s, or [`LOGGED_AFTER_ROUNDS`] if that is longer: a problem that lasts so long is logged.
-/// Gateways that start within 20 s of each other, and lanes that are lost, are connected sooner.
+/// 30 s: a problem of the gateway is logged once it has lasted both 30 s and 20 round trips of the
+/// longest link. A problem that ends sooner is not logged. Gateways that start within 20 s of each
+/// other, and lanes that are lost, are connected sooner.
 /// Tested by `start_orders_within_20_s_need_no_warning`.
 const LOGGED_AFTER_MIN: Span = Span::from_secs(30);
-/// 20 round trips of the longest link: a problem that lasts so long is logged, where that is longer
-/// than [`LOGGED_AFTER_MIN`]. Gateways meet within them even if packets are lost.
+/// 20 round trips of the longest link: a problem of the gateway is logged once it has lasted both
+/// 20 round trips and 30 s. Gateways meet within 20 round trips even if packets are lost.
 const LOGGED_AFTER_ROUNDS: u64 = 20;
 
 /// A line of the log.
@@ -52,7 +53,9 @@ impl ProblemLog {
         Self { patience, lasting: BTreeMap::new(), warnings }
     }
 
-    /// Updates the log by the problems of the gateway at `now`; returns the lines to log.
+    /// Updates the log by the problems of the gateway at `now`; returns the lines to log. A problem
+    /// that has lasted long enough gets a line, and another one when its text changes. A problem
+    /// that got a line gets one at its end.
     pub fn note_problems(
         &mut self,
         problems: &[ProblemReport],

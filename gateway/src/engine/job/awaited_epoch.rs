@@ -4,11 +4,12 @@ use hier_collectives::ids::RankId;
 use std::collections::BTreeMap;
 use units::{Span, TimeNs};
 
-/// 1 s: the shortest time between two messages that tell a rank why its job has no epoch. The time
-/// doubles, so that a trainer that reads nothing for a minute has few unread ones.
+/// 1 s: the shortest time between two messages that tell a rank why its job has no epoch. A reason
+/// that changes sooner is told after that time. The time doubles up to 60 s, so that a trainer that
+/// reads nothing for a minute has few unread messages.
 const TOLD_AGAIN_MIN: Span = Span::from_secs(1);
-/// 60 s: the longest time until a rank is told of another reason why its job has no epoch. So a
-/// trainer that is stopped for hours has one unread message a minute at most.
+/// 60 s: the longest time for which a rank is not told that the reason why its job has no epoch has
+/// changed. So a trainer that is stopped for hours gets one unread message a minute at most.
 const TOLD_AGAIN_MAX: Span = Span::from_secs(60);
 
 /// The texts that attached ranks were told since the last epoch.
@@ -32,8 +33,9 @@ impl AwaitedEpoch {
         self.told.remove(&rank);
     }
 
-    /// Returns which of the attached ranks have to be told `why` there is no epoch. A new rank is
-    /// told at once; the others are told of a changed text when that is due.
+    /// Returns which of the attached ranks have to be told `why` there is no epoch, and notes that
+    /// they were told. A rank that was told nothing yet is told immediately. The others are told of
+    /// a changed text once that is due: the pauses grow with the wait, from 1 s to 60 s.
     pub fn ranks_to_tell(
         &mut self,
         attached: impl Iterator<Item = RankId>,

@@ -67,8 +67,8 @@ impl GroupMembership {
         Self { facts, boot, local, left, peers, disbanded: None }
     }
 
-    /// Returns the messages that tell another gateway of the group, and whether this one takes part
-    /// or it is over.
+    /// Returns the messages that tell another gateway of the group: whether this gateway takes
+    /// part, and why the group is over, if it is.
     pub fn introduction(&self) -> Vec<Message> {
         let (boot, facts, takes_part) = (self.boot, self.facts.clone(), self.takes_part());
         let disband = self.disbanded.clone().map(|failure| Message::Disband { failure });
@@ -93,14 +93,16 @@ impl GroupMembership {
         began
     }
 
-    /// Removes a rank of this gateway; returns whether the gateway takes part no more.
+    /// Removes a rank of this gateway; returns whether the gateway takes part no more since then. A
+    /// rank that is not in the group changes nothing.
     pub fn leave(&mut self, rank: RankId) -> bool {
         let was_in = self.local.remove(&rank);
         self.left.extend(was_in.then_some(rank));
         was_in && !self.takes_part()
     }
 
-    /// Returns whether a rank of this gateway is in the group, or is expected to make it.
+    /// Returns whether a rank is one of the group's, and has not left it. The rank may not have
+    /// made the group yet.
     pub fn awaits(&self, rank: RankId) -> bool {
         self.facts.ranks.binary_search(&rank).is_ok() && !self.left.contains(&rank)
     }
@@ -112,8 +114,8 @@ impl GroupMembership {
         own.all(|rank| self.local.contains(rank) || self.left.contains(rank))
     }
 
-    /// Records that another gateway knows the group; returns whether it is the first time, or it
-    /// has made the group again.
+    /// Records that another gateway knows the group, and whether it takes part. Returns whether
+    /// this is its first word, it has made the group again, or neither.
     pub fn note_peer(&mut self, from: GatewayId, said: PeerMember) -> PeerChange {
         match self.peers.insert(from, said) {
             None => PeerChange::First,

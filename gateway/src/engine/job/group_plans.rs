@@ -4,8 +4,9 @@ use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::Plan;
 use std::collections::VecDeque;
 
-/// 64 plans: the most that a job keeps for groups that are made later on the same gateways. The
-/// number is chosen; it bounds memory.
+/// 64 plans: the most that a job keeps for groups that are made later on the same gateways. At one
+/// more the oldest is dropped, and made again when a group needs it. The number is chosen; it
+/// bounds memory.
 const PLANS_MAX: usize = 64;
 
 /// The last plans that were made, each with its set of gateways.
@@ -22,7 +23,8 @@ impl GroupPlans {
         self.plans.iter().find(|(of, _)| of == gateways).map(|(_, plan)| plan)
     }
 
-    /// Keeps a plan for groups on a set of gateways, in place of the oldest one.
+    /// Keeps a plan for groups on a set of gateways, whose ids ascend. Where [`PLANS_MAX`] plans
+    /// are kept already, the oldest is dropped.
     pub fn add_plan(&mut self, gateways: Vec<GatewayId>, plan: Plan) {
         if self.plans.len() >= PLANS_MAX {
             self.plans.pop_front();

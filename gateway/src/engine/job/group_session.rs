@@ -314,8 +314,9 @@ impl GroupSession {
         }));
     }
 
-    /// Runs a reduction or copy that reads `bytes`: at once if it is short, else on a compute
-    /// thread.
+    /// Runs a reduction or copy that reads `bytes`: in the engine's task if they are at most
+    /// [`INLINE_COMPUTE_BYTES_MAX`], else on a compute thread. The end comes back to the session,
+    /// from a compute thread as an event.
     fn run_reduction(&mut self, shared: &EngineShared, id: TaskId, bytes: u64, task: Task) {
         if bytes <= INLINE_COMPUTE_BYTES_MAX {
             task();

@@ -1,8 +1,8 @@
 //! The groups of a job that its ranks make at run time.
 //!
-//! The event loop hands a job what its ranks and other gateways say about groups. A group is a session
-//! over the part of the fabric that has its ranks (`group_session`). It begins its epoch once all gateways of
-//! it know of it, whether or not their ranks have made it: one round trip.
+//! The event loop hands a job what its ranks and other gateways say about groups. A group is a
+//! session over the part of the fabric that has its ranks (`group_session`). It begins its epoch
+//! once all gateways of it know of it, whether or not their ranks have made it: one round trip.
 
 use super::Job;
 use super::engine_shared::EngineShared;
@@ -21,21 +21,23 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use units::{ByteCount, TimeNs};
 
-/// 64 KiB: the most bytes that a peer may send to a group before its ranks have posted. While all 4,096
-/// groups of a job wait, they hold at most 256 MiB of each peer. A peer that sends more ends a group's
-/// epoch at the bound of docs/protocol.md section 3.
+/// 64 KiB: the most bytes that a peer may send to a group before its ranks have posted; then the
+/// peer waits for a grant. While all 4,096 groups of a job wait, they hold at most 256 MiB of each
+/// peer. A peer that exceeds the bound of docs/protocol.md section 3 ends the group's epoch.
 const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 
-/// 1,024 groups: the most that a job remembers as left by a rank, so that a late message of a gateway
-/// that has not heard of it contradicts no new group. The oldest is forgotten first.
+/// 1,024 departures of a rank from a group: the most that a job remembers; at one more the oldest
+/// is forgotten. A late message about a group whose departure is forgotten may end a new group, as
+/// if ranks disagreed on the new one's ranks.
 const RECENTLY_LEFT_GROUPS_MAX: usize = 1024;
 
-/// 16 ranks: the most that a text about a group names, so that it stays readable.
+/// 16 ranks: the most that an error or a log line about a group names, so that the text stays
+/// readable. Of further ranks the text says how many there are, and not which.
 const NAMED_RANKS_MAX: usize = 16;
 
 impl Job {
-    /// Puts a rank of this gateway into the group that it makes, which is new here or known already.
-    /// A group that cannot be made is over for the rank at once.
+    /// Puts a rank of this gateway into the group that it makes, which is new here or known
+    /// already. If the group cannot be made, or is over, the rank is told that it is disbanded.
     pub fn make_group(&mut self, making: GroupMaking, shared: &EngineShared, now: TimeNs) {
         let GroupMaking { rank, number, parent, place, ranks } = making;
         let Some(parent) = self.ranks.group(rank, parent) else { return };
@@ -84,7 +86,8 @@ impl Job {
         }
     }
 
-    /// Removes a rank of this gateway from a group: it has left, or it is gone.
+    /// Removes a rank of this gateway from a group made at run time, which it has left or is gone
+    /// from. Tells the other gateways if this one takes part no more.
     pub fn remove_from_group(
         &mut self,
         rank: RankId,
@@ -109,7 +112,7 @@ impl Job {
     }
 
     /// Notes what another gateway says about a group. A group in which it takes part is made here,
-    /// unless there are too many.
+    /// if that is possible.
     ///
     /// # Errors
     /// [`PeerError::NotYours`]: the group has no rank of that gateway.
@@ -133,7 +136,8 @@ impl Job {
         Ok(())
     }
 
-    /// Makes a group in which another gateway takes part, or tells it that this cannot be done.
+    /// Makes a group in which another gateway takes part, or tells that gateway that the group is
+    /// over, since it cannot be made here.
     fn join_peer_group(
         &mut self,
         from: GatewayId,
@@ -221,9 +225,9 @@ impl Job {
         self.share_memory_among_groups();
     }
 
-    /// Sets the memory for partials of the job and its groups, and their shares of links: equal parts.
-    /// Idle groups count, too, since a share that changed with each collective would shorten the
-    /// deadlines of those under way.
+    /// Sets the memory for partials of the job and its groups, and their shares of links: equal
+    /// parts. Idle groups count, too, since a share that changed with each collective would shorten
+    /// the deadlines of those under way.
     pub fn share_memory_among_groups(&mut self) {
         let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
         let one_in = self.settings.one_in.saturating_mul(parts);
@@ -290,8 +294,8 @@ impl Job {
         Ok(())
     }
 
-    /// Returns the plan of a group: that of an earlier group on the same gateways, or a new one, which
-    /// is made at once, in the engine's task.
+    /// Returns the plan of a group: that of an earlier group on the same gateways, or a new one. A
+    /// new one is made in the engine's task, before this returns, and kept.
     pub(super) fn plan_of_group(&mut self, part: &GroupFabric) -> Result<Plan, plan::PlanError> {
         if let Some(plan) = self.plans.plan(&part.gateways) {
             return Ok(plan.clone());
@@ -305,9 +309,9 @@ impl Job {
         Ok(plan)
     }
 
-    /// Lets the session of a new group meet the gateways that can be reached. If the session has
-    /// begun before, tells them that this gateway takes part; `began` says that it did not until
-    /// now.
+    /// Begins the session of a new group with the gateways that can be reached. If the session has
+    /// begun before, tells the group's gateways that this one takes part, where `began` says that
+    /// it did not until now.
     fn begin_or_tell_group(
         &mut self,
         id: GroupId,
@@ -336,8 +340,9 @@ impl Job {
         }
     }
 
-    /// Ends a group, and others at its place, if a rank of this gateway is in two of them. A rank
-    /// makes one group at each place, so ranks disagree on the ranks of the group there.
+    /// Ends a group, and others at its place, if a rank of this gateway belongs to two of them and
+    /// has left neither. A rank makes one group at each place, so ranks disagree on the ranks of
+    /// the group there. Groups of two ranks for sends are exempt.
     fn disband_contradicted_groups(&mut self, id: GroupId, shared: &EngineShared, now: TimeNs) {
         let own = self.world.session.fabric().gateway(self.settings.me).ranks.clone();
         let Some(new) = self.groups.get(&id).and_then(|group| group.membership.as_ref()) else {
@@ -374,18 +379,20 @@ impl Job {
         self.groups.len()
     }
 
-    /// Returns whether this id is that of the job itself, or of a group that its ranks have made.
+    /// Returns whether this id is that of a world of the job, or of a group that its ranks have
+    /// made.
     pub fn has_group(&self, id: GroupId) -> bool {
         self.is_world(id) || self.groups.contains_key(&id)
     }
 
-    /// Returns a group of the job, and notes that actions of its session are to be performed.
+    /// Returns a group or world of the job, and notes that actions of its session are to be
+    /// performed; `None` for an unknown id.
     pub fn group_mut(&mut self, id: GroupId) -> Option<&mut GroupSession> {
         self.touched.insert(id);
         self.untouched_group(id)
     }
 
-    /// Returns a group of the job without noting that its session may have actions.
+    /// Returns a group or world of the job without noting that its session may have actions.
     pub(super) fn untouched_group(&mut self, id: GroupId) -> Option<&mut GroupSession> {
         if id == self.world.id {
             return Some(&mut self.world);
@@ -393,8 +400,8 @@ impl Job {
         self.groups.get_mut(&id).or_else(|| self.terms.parts.get_mut(&id))
     }
 
-    /// Calls `handle` with every group, and notes that actions of their sessions are to be
-    /// performed.
+    /// Calls `handle` with every world and group of the job, and notes that actions of their
+    /// sessions are to be performed.
     pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut GroupSession)) {
         self.touched.extend(self.groups.keys());
         self.touched.extend(self.terms.parts.values().map(|part| part.id));

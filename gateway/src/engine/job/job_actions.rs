@@ -2,8 +2,8 @@
 //!
 //! Messages and segments go to peers, events to trainers' tasks. Long reductions and copies run on
 //! the compute threads, short ones here. Plans over measured links are made on a blocking thread.
-//! Each of them reports back with an event (`group_session`). Actions that concern the whole job are done
-//! here.
+//! Each of them reports back with an event (`group_session`). Actions that concern the whole job
+//! are done here.
 
 use super::Job;
 use super::engine_shared::EngineShared;

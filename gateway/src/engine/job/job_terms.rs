@@ -1,8 +1,8 @@
 //! A job leaves and enters terms: the ranks that it goes on with.
 //!
-//! In a term of all regions the world is the job's own session. In a smaller term it is a session over
-//! the part of the fabric with the ranks of the term's regions, like that of a group. One world is in
-//! force at a time; those before finish what is under way, and enter no epoch.
+//! In a term of all regions the world is the job's own session. In a smaller term it is a session
+//! over the part of the fabric with the ranks of the term's regions, like that of a group. One
+//! world is in force at a time; those before finish what is under way, and enter no epoch.
 
 use super::Job;
 use super::engine_shared::EngineShared;
@@ -33,8 +33,9 @@ impl Job {
         }
     }
 
-    /// Puts the world of a term in force, which goes on where those before have ended. Attached ranks
-    /// hear of it before its first epoch.
+    /// Puts the world of a term in force, which goes on where those before have ended. Attached
+    /// ranks hear of it before its first epoch. Nothing changes while the job drains, or if the
+    /// term's world cannot be made.
     pub fn enter_term(
         &mut self,
         term: &Term,
@@ -80,7 +81,8 @@ impl Job {
         world.session.handle_resume(progress, graph, now);
     }
 
-    /// Removes a world of some ranks that is not in force and has finished what was under way.
+    /// Removes a world of some ranks that is not in force and has finished its collectives under
+    /// way.
     pub(super) fn free_term_world_if_over(&mut self, id: GroupId) {
         let is_current = self.terms.current == Some(id);
         let is_over = |part: &GroupSession| part.session.is_idle();
@@ -97,7 +99,8 @@ impl Job {
         self.ranks.forget_world(id);
     }
 
-    /// Makes the world of a term without some regions; `None` if the regions left make none.
+    /// Makes the world of a term without some regions; `None` if the regions left make none, or
+    /// this gateway is in none of them.
     fn make_term_world(&mut self, term: &Term, shared: &EngineShared) -> Option<GroupSession> {
         let whole = self.world.session.fabric();
         let of_regions = term.regions.iter().flat_map(|id| whole.region(*id).ranks.clone());
@@ -133,7 +136,8 @@ impl Job {
     }
 }
 
-/// Returns the failure of collectives that no region goes on with, where the session has none itself.
+/// Makes the failure of collectives under way when the regions that can be reached are no quorum.
+/// It serves where the session does not fail them itself, for a reason of its own.
 pub(in crate::engine) fn lost_quorum_term_failure() -> Failure {
     let text = "the regions that can be reached are no quorum; contribution intact, the next epoch \
                 begins when enough of them are back";

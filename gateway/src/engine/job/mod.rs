@@ -1,11 +1,12 @@
 //! One job: its groups, its store, its attached ranks and its records. Jobs share peers and lanes,
 //! and nothing else.
 //!
-//! The job itself is the group of all its ranks; `groups` has those that ranks make at run time. The
-//! event loop hands a job its events, and then lets it perform the actions of sessions and store
-//! (`job_actions`). `report` logs and counts what happens, `work_totals` sums what the job has done,
-//! `awaited_epoch` knows which ranks have to hear what their job waits for, `job_terms` has the ranks
-//! that the job goes on with when regions are lost, and `worlds` the sessions over them.
+//! The job itself is the group of all its ranks; `groups` has those that ranks make at run time.
+//! The event loop hands a job its events, and then lets it perform the actions of sessions and
+//! store (`job_actions`). `report` logs and counts what happens, `work_totals` sums what the job
+//! has done, `awaited_epoch` knows which ranks have to hear what their job waits for, `job_terms`
+//! has the ranks that the job goes on with when regions are lost, and `worlds` the sessions over
+//! them.
 
 mod awaited_epoch;
 mod counted_groups;
@@ -45,8 +46,9 @@ use std::sync::Arc;
 use tracing::info;
 use units::{ByteCount, TimeNs};
 
-/// 1,000 log lines in ten seconds: the most that ranks of one job can cause about epochs, and as
-/// many about attachments. The number is chosen; it bounds the log.
+/// 1,000 log lines in ten seconds: the most about epochs of one job and its groups, and as many
+/// about attachments. Further lines are dropped, and the next line has their number. The limit is
+/// chosen; it bounds the log.
 const LOG_LINES_MAX: u64 = 1000;
 
 /// The state of one job.
@@ -181,7 +183,8 @@ impl Job {
         }
     }
 
-    /// Tells attached ranks why there is no epoch; `why` is `None` while there is one.
+    /// Tells attached ranks why there is no epoch: those that were not told yet, and the others of
+    /// a changed text once that is due. `why` is `None` while there is an epoch.
     pub fn tell_why_job_waits(&mut self, why: Option<String>, now: TimeNs) {
         let Some(why) = why.map(Failure::truncate_text) else {
             self.awaited_epoch = AwaitedEpoch::default();
@@ -212,7 +215,8 @@ impl Job {
         self.share_memory_among_groups();
     }
 
-    /// Returns the earliest time at which a session or the store wants to be called.
+    /// Returns the earliest time at which a session or the store wants to be called; `None` if none
+    /// does.
     pub fn deadline(&self) -> Option<TimeNs> {
         let of_groups = self.deadlines.first().map(|(at, _)| *at);
         let of_job = [self.world.session.poll_timeout(), self.store.poll_timeout()];
@@ -247,8 +251,8 @@ impl Job {
         self.deadlines.extend(deadline.map(|deadline| (deadline, id)));
     }
 
-    /// Handles an event of a trainer's task. Requests of an attachment that another has replaced are
-    /// ignored.
+    /// Handles an event of a trainer's task. Requests of an attachment that another has replaced
+    /// are ignored.
     pub fn handle_trainer_event(&mut self, event: LocalEvent, shared: &EngineShared, now: TimeNs) {
         match event {
             LocalEvent::Attach { rank, attachment, events, .. } => {
@@ -319,8 +323,8 @@ impl Job {
         }
     }
 
-    /// Handles a control message of another gateway about one of the job's groups; `None` if the
-    /// group is gone.
+    /// Handles a control message of another gateway about the job's store or one of its groups;
+    /// `None` if the group is gone.
     ///
     /// # Errors
     /// [`PeerError`]: end the group's epoch or close the connection; see

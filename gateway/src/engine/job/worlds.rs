@@ -11,7 +11,7 @@ impl Job {
         self.terms.current.and_then(|id| self.terms.parts.get(&id)).unwrap_or(&self.world)
     }
 
-    /// Whether this id is that of a world of the job, of all ranks or of some.
+    /// Returns whether this id is that of a world of the job, of all ranks or of some.
     pub(super) fn is_world(&self, id: GroupId) -> bool {
         id == self.world.id || self.terms.parts.contains_key(&id)
     }
@@ -24,7 +24,8 @@ impl Job {
         self.ranks.notify(rank, world.id, RankEvent::WorldChanged { ranks });
     }
 
-    /// Attaches or detaches a rank in the worlds that may still go on or have work under way.
+    /// Calls `handle` with each world that a rank is in, and with the rank's number there. The
+    /// worlds are those that may still go on or have work under way.
     pub(super) fn for_each_world_of_rank(
         &mut self,
         rank: RankId,

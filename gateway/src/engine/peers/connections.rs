@@ -39,7 +39,8 @@ impl Peers {
         self.connections.handle_messages_lost(now);
     }
 
-    /// Returns the time at which connections were awaited for too long, or a report is due.
+    /// Returns the time at which connections will have been awaited for too long, or a report is
+    /// due; `None` without either.
     pub fn connection_deadline(&self) -> Option<TimeNs> {
         self.connections.poll_timeout()
     }
@@ -58,8 +59,8 @@ impl Peers {
         }
     }
 
-    /// Returns the connections of all gateways if the sessions have to know. A silent peer is then
-    /// lost sooner if data can go round the link to it.
+    /// Returns the connections of all gateways if they, or any report, have changed since the last
+    /// call. A silent peer is then lost sooner if data can go round the link to it.
     pub fn take_connections(&mut self) -> Option<Arc<MeshGraph>> {
         let graph = self.connections.take_change()?;
         let regions = self.connections.regions_with_way_round();
@@ -81,7 +82,8 @@ impl Peers {
         Some(self.peers.get(&peer)?.lanes.get(&lane)?.id)
     }
 
-    /// Returns whether a connection is still one of the peer's lanes.
+    /// Returns whether a connection is still that of one of the peer's lanes, also of a lane that
+    /// is being taken away.
     pub fn is_current_connection(&self, peer: GatewayId, id: ConnectionId) -> bool {
         let peer = self.peers.get(&peer);
         peer.is_some_and(|peer| peer.all_lanes().any(|handle| handle.id == id))

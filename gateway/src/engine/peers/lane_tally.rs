@@ -6,8 +6,9 @@ use crate::wan::link::link_traffic::LinkTraffic;
 use crate::wan::{LaneHandle, LaneMeasurement};
 use units::{Span, TimeNs};
 
-/// 2 s: a note of a thread's processor time that is older says that the thread is idle. A busy lane
-/// notes it each round trip; on links of a longer round trip it counts as idle in between.
+/// 2 s: once the last note of a lane thread's processor time is older, the load of the thread is
+/// taken for 0. A busy lane makes a note each round trip. On a link with a longer round trip the
+/// thread of a busy lane is taken for idle in between.
 const THREAD_NOTE_LIFETIME: Span = Span::from_secs(2);
 
 /// The measurements of one lane until its last sample.

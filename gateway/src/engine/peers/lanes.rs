@@ -98,7 +98,7 @@ impl Peers {
     }
 
     /// Removes a lane and requeues its segments. Returns `None` if its connection was replaced, or
-    /// if the lane was taken away.
+    /// if the lane was taken away on purpose.
     pub fn handle_lane_down(
         &mut self,
         id: GatewayId,
@@ -169,7 +169,8 @@ impl Peers {
 }
 
 impl Peer {
-    /// Stores the reason why a lane in use is not up, for the status.
+    /// Stores the reason why a lane is not up, for the status. A lane beyond those in use is
+    /// ignored.
     pub(super) fn note_lane_problem(&mut self, lane: u16, problem: LaneProblem) {
         if lane < self.number.in_use() {
             self.problems.insert(lane, problem);
@@ -246,7 +247,8 @@ impl Peer {
         has_retiring || self.number.is_trying()
     }
 
-    /// Returns whether the path of a lane does not count as dead.
+    /// Returns whether a lane has been silent for less than the time after which its path counts as
+    /// dead.
     fn is_lane_heard(&self, handle: &LaneHandle) -> bool {
         self.lane_silence(handle) < self.lane_dead_path_time(handle)
     }

@@ -1,7 +1,7 @@
 //! Control messages: this gateway's own, and those that it forwards.
 //!
-//! A message goes over one lane of the next hop, so that messages arrive in order. Where a connection or
-//! a lane is lost, the sessions repeat what may be lost.
+//! A message goes over one lane of the next hop, so that messages arrive in order. Where a
+//! connection or a lane is lost, the sessions repeat what may be lost.
 
 use crate::engine::peers::Peers;
 use hier_collectives::ids::{GatewayId, GroupId};
@@ -14,8 +14,8 @@ impl Peers {
         self.send_group_message(to, (job, job), message);
     }
 
-    /// Sends gateway `to` a control message of `group` of `job`; of the job itself where the two are
-    /// equal. Without a route to the gateway nothing is sent.
+    /// Sends gateway `to` a control message of `group` of `job`; of the job itself where the two
+    /// are equal. Without a route to the gateway nothing is sent.
     pub fn send_group_message(
         &self,
         to: GatewayId,
@@ -34,8 +34,9 @@ impl Peers {
         known(envelope.from) && envelope.from != self.me && known(envelope.to)
     }
 
-    /// Forwards a message to its recipient. Returns false if it is dropped: no route leads there,
-    /// or none is as short as the sender reckoned. So it comes nearer with each hop.
+    /// Forwards a message to its recipient, with one hop less to go. Returns false if the message
+    /// is dropped: no route leads there, or the shortest takes more hops than are left. So each
+    /// message comes nearer with each hop.
     pub fn forward_message(&self, envelope: Envelope, message: &Message) -> bool {
         let hops = envelope.hops.saturating_sub(1);
         let route = self.connections.routes().hops(envelope.to);
@@ -43,8 +44,8 @@ impl Peers {
             && self.send_message(Envelope { hops, ..envelope }, envelope.group, message)
     }
 
-    /// Sends a control message to the next hop on the route to its recipient, on the account of
-    /// `job`. Returns whether it was sent.
+    /// Sends a control message to the next hop on the route to its recipient, if a lane is up. The
+    /// bytes are charged to `job` and to the pacer. Returns whether the message was sent.
     fn send_message(&self, envelope: Envelope, job: GroupId, message: &Message) -> bool {
         let next = self.connections.routes().next_hop(envelope.to);
         let Some(next) = next.and_then(|id| self.peers.get(&id)) else { return false };

@@ -188,7 +188,8 @@ impl Peers {
         peer.is_some_and(|peer| !peer.lanes.is_empty() && peer.boot != Some(seen.boot))
     }
 
-    /// Records that a peer's control messages use this connection from now on.
+    /// Records that a peer's control messages use this connection from now on, unless a later
+    /// `generation` is known.
     pub fn handle_generation(&mut self, from: GatewayId, id: ConnectionId, generation: u64) {
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.control.handle_generation(generation, id);

@@ -5,15 +5,14 @@
 use crate::wan::connect::path_probe::path_check::{PathCheckFault, PathCheckFindings};
 use units::{Span, TimeNs};
 
-/// 10 s, or [`PATH_CHECK_DELAY_ROUNDS`] if that is longer: lanes that are missing for so long have
-/// their path checked. A peer that starts or restarts is back sooner.
+/// 10 s: the path to a peer is checked once lanes have been missing for both 10 s and 10 round
+/// trips of the link. A peer that starts or restarts is back sooner.
 const PATH_CHECK_DELAY_MIN: Span = Span::from_secs(10);
-/// 10 round trips of the link: lanes that are missing for so long have their path checked, where
-/// that is longer than [`PATH_CHECK_DELAY_MIN`]. A lane connects within them even if packets are
-/// lost.
+/// 10 round trips of the link: the path to a peer is checked once lanes have been missing for this
+/// time and for 10 s. A lane connects within 10 round trips even if packets are lost.
 const PATH_CHECK_DELAY_ROUNDS: u64 = 10;
-/// 60 s: the time between two checks of a path while lanes are missing. A correction of the network
-/// shows within this time.
+/// 60 s: time from the start of one check of the path to a peer to the start of the next, while
+/// lanes are missing. A correction of the network shows in the status within this time.
 const PATH_CHECK_INTERVAL: Span = Span::from_secs(60);
 
 /// The checks of the path to one peer.
@@ -38,7 +37,9 @@ impl PathState {
         Self { delay, missing_since: None, due: None, is_checking: false, findings: None }
     }
 
-    /// Records since when lanes are missing. Returns whether a check of the path has to begin.
+    /// Records at `now` whether lanes are missing; while none is, no findings are kept. Returns
+    /// whether a check of the path has to begin. That is so after the delay, and each 60 s from
+    /// then on, unless a check is under way.
     pub fn note_lanes(&mut self, missing: bool, now: TimeNs) -> bool {
         if !missing {
             (self.missing_since, self.due, self.findings) = (None, None, None);
@@ -53,8 +54,8 @@ impl PathState {
         true
     }
 
-    /// Stores the findings of the check that just ended; `None` says that the check was not
-    /// possible.
+    /// Stores the findings of the check that just ended, if lanes are still missing; `None` says
+    /// that the check was not possible.
     pub fn note_findings(&mut self, findings: Option<PathCheckFindings>) {
         self.is_checking = false;
         if self.missing_since.is_some() {
@@ -63,7 +64,7 @@ impl PathState {
     }
 
     /// Returns why lanes cannot connect over the path, as last checked; `lanes_up` is the number of
-    /// lanes that are up.
+    /// lanes that are up. While it is not 0, silent ports are no fault.
     pub fn faults(&self, lanes_up: usize, pinned_mtu: Option<u16>) -> Vec<PathCheckFault> {
         let Some(findings) = &self.findings else { return Vec::new() };
         let mut faults = findings.faults(pinned_mtu);

@@ -15,13 +15,15 @@ use hier_collectives::plan::{self, Plan};
 use tracing::info;
 use units::{BitRate, Span, TimeNs, rounded_decimal_percent};
 
-/// 1,200 bytes, a packet: a lane on which no more is in flight, and no more has passed either way
-/// since the last sample, is idle. Keep-alives and acknowledgements of a second stay below it.
+/// 1,200 bytes, a packet: a lane with no more bytes in flight, and no more delivered or received
+/// since the last sample, is idle. While all lanes are idle, links are sampled each second in place
+/// of each 100 ms. Keep-alives and acknowledgements of a second stay below the limit.
 const IDLE_BYTES_MAX: u64 = 1200;
 
 impl Peers {
-    /// Limits the link rate of which the pacer of a peer uses the pair's part, to the `promised`
-    /// rate of fabric, schedule and operators, and to the measured `capacity`.
+    /// Limits the rate of the link to a peer, of which the pacer of the peer uses the pair's part.
+    /// The limit is the lesser of `promised`, the rate of fabric, schedule and operators, and of
+    /// the measured `capacity`.
     pub fn set_traffic_limit(&mut self, peer: GatewayId, promised: BitRate, capacity: BitRate) {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.promised = promised;
@@ -135,7 +137,8 @@ impl Peer {
         is_busy
     }
 
-    /// Writes the sampled traffic of the link to the trace. `rtt` is the least since the last sample.
+    /// Writes the sampled traffic of the link to the trace. `rtt` is the least since the last
+    /// sample.
     fn trace_traffic(&self, now: TimeNs, rtt: Option<Span>) {
         self.link.trace.record_sample(now, |at_seconds, peer| TraceLink {
             at_seconds,

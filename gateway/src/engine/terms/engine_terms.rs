@@ -16,7 +16,9 @@ use std::sync::Arc;
 use tracing::info;
 use units::TimeNs;
 
-/// The group of messages about terms, which are of no job. The kind of a message tells it apart.
+/// The greatest group id. Messages about terms, the agreements on which regions go on, carry this
+/// id, as they are of no job. A gateway that gets a message about terms knows it by its kind, and
+/// does not read the id.
 const TERMS_GROUP: GroupId = GroupId(u64::MAX);
 
 impl Engine {
@@ -47,8 +49,8 @@ impl Engine {
         }
     }
 
-    /// Tells the agreement of epochs that have begun, calls it if it is due, and does what it asks for.
-    /// `why` is the reason for which connections are lost.
+    /// Tells the agreement of epochs that have begun, calls it if it is due, and does what it asks
+    /// for. `why` is the reason for which connections are lost.
     pub(in crate::engine) fn follow_terms(&mut self, why: &str, now: TimeNs) {
         let Some(terms) = &mut self.terms else { return };
         if self.jobs.values().any(|job| job.current_world().session.plan().is_some()) {

@@ -1,7 +1,7 @@
 //! Terms in the engine: the agreement on who goes on, and the worlds of a job.
 //!
-//! `engine_terms` does what the agreement asks for. Jobs leave and enter terms (`job::job_terms`) and keep
-//! their worlds in `term_worlds`.
+//! `engine_terms` does what the agreement asks for. Jobs leave and enter terms (`job::job_terms`)
+//! and keep their worlds in `term_worlds`.
 
 mod engine_terms;
 pub(super) mod term_worlds;

@@ -21,19 +21,24 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
 
-/// 5: version of the wire format between trainer and gateway, which both ends send when attaching.
+/// 5: version of the wire format between trainer and gateway, which both ends send when a trainer
+/// attaches. A gateway refuses a trainer of another version.
 pub const LOCAL_VERSION: u16 = 5;
-/// 64 KiB: the longest message between trainer and gateway, without its length field. Messages with
-/// the longest names, failure texts and counts of 4,000 ranks by pair fit.
+/// 64 KiB: the longest message between trainer and gateway, without its length field; a receiver
+/// ends the connection at a longer one. Messages with the longest names, failure texts and counts
+/// of 4,000 ranks by pair fit.
 /// Tested by `requests_survive_the_wire` and `responses_survive_the_wire`.
 pub const MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// 256 collectives: the most that one rank may have under way at once, far more than fill a link.
+/// 256 collectives: the most that one rank may have under way, far more than fill a link. A client
+/// waits before it posts more; the gateway disconnects a trainer that does post more.
 pub const POSTS_MAX: usize = 256;
-/// 128 requests: the most of one rank to its job's store that may wait at once. The number is
-/// chosen; it bounds what a rank can make the gateway remember.
+/// 128 requests to its job's store: the most for which one rank may await an answer. The gateway
+/// disconnects a trainer that sends more. The number is chosen; it bounds what a rank can make the
+/// gateway remember.
 pub const STORE_REQUESTS_MAX: usize = 128;
-/// 256 KiB: the most bytes of one piece of a contribution or result on a connection without shared
-/// memory. Other messages pass between two pieces, and each end holds one piece beside the arena.
+/// 256 KiB: the longest piece into which a contribution or result is cut on a connection without
+/// shared memory. A longer piece ends the connection. Other messages pass between two pieces, and
+/// each end holds one piece in addition to its arena.
 pub const PIECE_BYTES_MAX: u32 = 1 << 18;
 
 /// A message from a trainer.
@@ -136,7 +141,7 @@ pub enum ProtocolResponse {
 }
 
 impl ProtocolRequest {
-    /// Returns the request as one about the trainer's group `number`.
+    /// Returns the request as one about the trainer's group `number`; unchanged for the job itself.
     pub fn in_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
     }
@@ -329,7 +334,8 @@ fn write_protocol_event(event: &RankEvent, out: &mut Vec<u8>) {
 }
 
 impl ProtocolResponse {
-    /// Returns the response as one about the trainer's group `number`.
+    /// Returns the response as one about the trainer's group `number`; unchanged for the job
+    /// itself.
     pub fn of_group(self, number: GroupNumber) -> Self {
         if number == GroupNumber::JOB { self } else { Self::InGroup(number, Box::new(self)) }
     }

@@ -3,8 +3,8 @@
 use std::fmt;
 use subtle::ConstantTimeEq;
 
-/// 32 bytes, too many to guess: length of a job's token, the secret that a trainer shows when it
-/// attaches.
+/// 32 bytes: the length of every job's token, the secret that a trainer shows when it attaches. So
+/// many random bytes cannot be guessed.
 pub const TOKEN_BYTES: usize = 32;
 
 /// The secret that admits a trainer to a job. Its `Debug` form never shows the bytes.

@@ -1,7 +1,8 @@
 //! Accepts the connections of trainers on other hosts, with TLS 1.3 over TCP.
 //!
-//! The gateway's certificate proves its name. Renewed certificates serve from the next connection on.
-//! A handshake is part of the time in which a connection must attach, and holds an admission slot.
+//! The gateway's certificate proves its name. Renewed certificates serve from the next connection
+//! on. A handshake is part of the time in which a connection must attach, and holds an admission
+//! slot.
 
 use super::renewed_acceptor::RenewedAcceptor;
 use crate::host::BoxFuture;
@@ -19,14 +20,16 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// 15 s without a byte, after which the system asks whether the other host is still there. With
-/// [`KEEPALIVE_QUESTIONS`] a lost host is noticed after 45 s.
+/// 15 s without a byte from the other host: after this time the system asks whether that host is
+/// still there (TCP keep-alive). With 6 questions, 5 s apart, the connection to a lost host ends
+/// after 45 s.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
-/// 5 s between two questions of the system whether the host of a silent connection is still there.
-/// The value is chosen; see [`KEEPALIVE_QUESTIONS`].
+/// 5 s: time from one question of the system (TCP keep-alive) to the next, whether the host of a
+/// silent connection is still there. The value is chosen: after the 15 s before the first question,
+/// 6 unanswered ones end the connection after 45 s.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// 6 questions of the system without an answer end a connection, 45 s after the last byte. A
-/// process that is stopped answers by its system, so slow is not dead.
+/// 6 questions of the system (TCP keep-alive) without an answer end the connection to another host,
+/// 45 s after the last byte. The system answers for a process that is stopped, so slow is not dead.
 const KEEPALIVE_QUESTIONS: u32 = 6;
 
 /// The settings of a gateway that serves trainers on other hosts.
@@ -34,7 +37,8 @@ const KEEPALIVE_QUESTIONS: u32 = 6;
 pub struct AttachSpec {
     /// The TCP address at which it listens.
     pub address: SocketAddr,
-    /// The CA whose certificates trainers must show; without it their job's token alone admits them.
+    /// The CA whose certificates trainers must show; without it their job's token alone admits
+    /// them.
     pub trainers_ca: Option<PathBuf>,
 }
 
@@ -75,8 +79,8 @@ impl AttachListenerSocket {
         Ok(Self { socket, trainers })
     }
 
-    /// Makes a listener for the executor that calls this. Each connection gets the certificates that
-    /// are current when it arrives.
+    /// Makes a listener for the executor that calls this. Each connection gets the certificates
+    /// that are current when it arrives.
     ///
     /// # Errors
     /// The system refuses to watch the socket.
@@ -120,8 +124,8 @@ impl TrainerListener for TlsAttachListener {
     }
 }
 
-/// Sets up a TCP connection between trainer and gateway, at either end: small messages leave at once,
-/// and the end of the other host is noticed.
+/// Sets up a TCP connection between trainer and gateway, at either end. Small messages are not held
+/// back, and the system ends the connection to a lost host 45 s after its last byte.
 ///
 /// # Errors
 /// The connection is gone.
@@ -134,11 +138,12 @@ pub fn prepare_attach_listener_stream(stream: &TcpStream) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
-/// Returns the host for whose connections a new one counts in the admission. A whole IPv6 network
-/// of 64 bits is one host.
+/// Returns the host to which the admission counts a new connection. It is the whole IPv4 address,
+/// or the first 64 bits of an IPv6 address, which are a network.
 fn attach_listener_peer_source(peer: IpAddr) -> ConnectionSource {
-    /// A mask of the first 64 of the 128 bits of an IPv6 address. Those bits tell networks apart,
-    /// and one host may have all addresses of a network.
+    /// A mask of the first 64 of the 128 bits of an IPv6 address. Those bits tell networks apart.
+    /// All addresses of a network are taken for one host in the admission, since one host may have
+    /// them all.
     const NETWORK: u128 = !(u64::MAX as u128);
     ConnectionSource::Host(match peer.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),

@@ -1,8 +1,8 @@
 //! Trainers on other hosts: TLS 1.3 over TCP, and bytes in pieces in place of shared memory.
 //!
-//! [`attach_listener`] accepts their connections at the address `attach` of the region file. [`pieces`] cuts
-//! contributions and results, for both ends. Above the transport these trainers are served like those
-//! of this host, by [`super::local_server`] and `super::trainer`.
+//! [`attach_listener`] accepts their connections at the address `attach` of the region file.
+//! [`pieces`] cuts contributions and results, for both ends. Above the transport these trainers are
+//! served like those of this host, by [`super::local_server`] and `super::trainer`.
 
 pub mod attach_listener;
 pub mod pieces;

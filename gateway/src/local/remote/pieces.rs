@@ -1,7 +1,7 @@
 //! Contributions and results on a connection without shared memory, cut into pieces.
 //!
-//! A piece is a frame and the bytes that it announces. The trainer's task and the client both send and
-//! receive pieces. What arrives is copied into an arena without ever being interpreted.
+//! A piece is a frame and the bytes that it announces. The trainer's task and the client both send
+//! and receive pieces. What arrives is copied into an arena without ever being interpreted.
 
 use crate::events::GroupNumber;
 use crate::local::protocol::{
@@ -14,16 +14,19 @@ use std::io;
 use std::ops::Range;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// 64 KiB: the bytes of a piece that are read at once, before they are copied into the arena. A read
-/// of four TLS records costs little more than one of them.
+/// 64 KiB: the most bytes of a piece that one read takes from the connection, before they are
+/// copied into the arena. A longer piece takes several reads. A read of four TLS records costs
+/// little more than a read of one.
 const READ_BYTES: usize = 1 << 16;
 
-/// Returns whether the gateway reads the contribution of `rank`, so that its bytes have to be sent.
+/// Returns whether the gateway reads the contribution of `rank`, so that its bytes have to be sent:
+/// always, but for a broadcast from another rank.
 pub fn is_contribution_sent_in_pieces(pattern: Pattern, rank: RankId) -> bool {
     !matches!(pattern, Pattern::Broadcast { from } if from != rank)
 }
 
-/// Returns whether the gateway writes the result of `rank`, so that its bytes come back.
+/// Returns whether the gateway writes the result of `rank`, so that its bytes come back: always,
+/// but for a reduction to another rank.
 pub fn is_result_sent_in_pieces(pattern: Pattern, rank: RankId) -> bool {
     !matches!(pattern, Pattern::Reduce { to } if to != rank)
 }
@@ -34,7 +37,8 @@ pub fn piece_ranges(bytes: u64) -> impl Iterator<Item = Range<u64>> {
     (0..bytes.div_ceil(length)).map(move |at| at * length..((at + 1) * length).min(bytes))
 }
 
-/// Appends the piece `range` of a contribution to `out`. The slot begins at `slot_offset` in the arena.
+/// Appends the piece `range` of a contribution to `out`. The slot begins at `slot_offset` in the
+/// arena.
 pub fn append_contribution_piece(
     out: &mut Vec<u8>,
     contribution: &MemSlice,
@@ -46,8 +50,8 @@ pub fn append_contribution_piece(
     append_piece(out, &frame, &contribution.slice(range));
 }
 
-/// Appends one encoded piece of a result to `out`: the frame, then the bytes `range` of `result`. The
-/// result is that of collective `sequence` of the trainer's group `number`.
+/// Appends one encoded piece of a result to `out`: the frame, then the bytes `range` of `result`.
+/// The result is that of collective `sequence` of the trainer's group `number`.
 pub fn append_result_piece(
     out: &mut Vec<u8>,
     (number, sequence): (GroupNumber, Sequence),
@@ -85,8 +89,8 @@ impl PieceReceiver {
         Self { buffer: Vec::new() }
     }
 
-    /// Reads the `bytes` bytes of one piece. Calls `put` for each part of them, with its offset in the
-    /// piece.
+    /// Reads the `bytes` bytes of one piece. Calls `put` for each part of them, with its offset in
+    /// the piece.
     ///
     /// # Errors
     /// The connection ended first. A part of the bytes may have been put.
@@ -131,8 +135,8 @@ mod tests {
         assert_eq!(used(Pattern::Reduce { to: other }), (true, false));
     }
 
-    /// Sends a whole contribution in pieces, cuts the stream after `kept` bytes, and receives what is
-    /// left. Returns the error, or the contribution as it arrived.
+    /// Sends a whole contribution in pieces, cuts the stream after `kept` bytes, and receives what
+    /// is left. Returns the error, or the contribution as it arrived.
     async fn send_and_cut(bytes: &[u8], kept: usize) -> io::Result<Vec<u8>> {
         let (from, to) = (arena_with(bytes), arena_with(&vec![0; bytes.len()]));
         let mut sent = Vec::new();

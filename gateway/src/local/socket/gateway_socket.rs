@@ -16,7 +16,8 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt,
 use std::path::{Path, PathBuf};
 use tokio::net::UnixListener;
 
-/// 1,024: most connections that wait in the kernel to be accepted, as for tokio's own listeners.
+/// 1,024 connections: the most that wait in the kernel until the gateway accepts them, as for
+/// tokio's own listeners. A client beyond them has to try again.
 const BACKLOG: i32 = 1024;
 
 /// The users whose processes may connect to a gateway's socket.
@@ -62,7 +63,8 @@ pub struct GatewaySocketSpec {
 }
 
 impl GatewaySocketSpec {
-    /// Makes the settings of a socket. Without `mode`, members of `group` may connect if there is one.
+    /// Makes the settings of a socket. Without `mode`, members of `group` may connect if there is
+    /// one, else the gateway's user and root alone.
     pub fn new(path: PathBuf, group: Option<u32>, mode: Option<GatewaySocketMode>) -> Self {
         let default =
             if group.is_some() { GatewaySocketMode::Group } else { GatewaySocketMode::User };
@@ -143,8 +145,8 @@ impl Drop for GatewaySocket {
     }
 }
 
-/// Makes the folder of a socket if it is not there: for the gateway's user alone, or for its group or
-/// everybody to enter.
+/// Makes the folder of a socket if it is not there: for the gateway's user alone, or for its group
+/// or everybody to enter.
 fn make_gateway_socket_folder(spec: &GatewaySocketSpec) -> Result<(), ListenError> {
     let folder = trusted_socket_folder(&spec.path);
     if folder.is_dir() {
@@ -276,8 +278,8 @@ fn new_gateway_stream_socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// Checks that no file at `path` or beside it keeps a gateway of this user from listening there, and
-/// changes nothing.
+/// Checks that no file at `path` or beside it keeps a gateway of this user from listening there,
+/// and changes nothing.
 ///
 /// # Errors
 /// [`ListenError::Held`]: a gateway listens there. Any other: a start would fail with it.

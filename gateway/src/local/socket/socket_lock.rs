@@ -13,9 +13,11 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// 10: most attempts to lock a file that others remove meanwhile, as gateways do that stop.
+/// 10 attempts to lock a socket's lock file, which other processes may remove meanwhile, as
+/// gateways do that stop. After the last attempt the gateway fails to listen, and says why.
 const LOCK_ATTEMPTS_MAX: usize = 10;
-/// 4,096 bytes: most that is read of a lock file, which has two short lines.
+/// 4,096 bytes: the most that is read of a socket's lock file, which has two short lines. Further
+/// bytes are ignored.
 const LOCK_FILE_BYTES_MAX: u64 = 4096;
 
 /// A held lock on the socket of a path. Dropping it lets go of the lock.
@@ -58,7 +60,8 @@ impl SocketLock {
         })
     }
 
-    /// Takes the lock of `socket` as [`SocketLock::acquire`], if its lock file is there. Makes none.
+    /// Takes the lock of `socket` as [`SocketLock::acquire`], if its lock file is there. Makes
+    /// none.
     ///
     /// # Errors
     /// The errors of [`SocketLock::acquire`].
@@ -166,8 +169,8 @@ fn is_no_regular_socket_lock(error: &io::Error) -> bool {
     matches!(found, Some(Errno::ISDIR | Errno::LOOP | Errno::NXIO))
 }
 
-/// Returns whether a file may be the lock file of a gateway: empty, as a new one is; zeros, as after a
-/// power failure; or a record.
+/// Returns whether a file may be the lock file of a gateway: empty, as a new one is; zeros, as
+/// after a power failure; or a record.
 ///
 /// # Errors
 /// The file cannot be read.

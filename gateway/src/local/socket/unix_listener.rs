@@ -16,8 +16,9 @@ use tokio::net::UnixStream;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
-/// 2 s between two looks at the socket file: programs that clean folders delete it without a word,
-/// and a trainer that attaches waits for longer.
+/// 2 s: time from one check that the socket file is there to the next. Programs that clean folders
+/// delete the file without a word, and the check makes it again. A trainer that attaches waits for
+/// longer than 2 s.
 /// Tested by `a_deleted_socket_file_is_made_again`.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -36,8 +37,8 @@ struct WatchedUnixListener {
 }
 
 impl UnixSocketListener {
-    /// Listens at a path, for this user and the group of `spec` alone. A socket file that a gateway
-    /// has left is replaced; any other file at the path is left alone.
+    /// Listens at a path, for the users whom `spec` admits. A socket file that a gateway has left
+    /// is replaced; any other file at the path is left alone.
     ///
     /// # Errors
     /// Another gateway or file has the path, or others could replace the socket there.

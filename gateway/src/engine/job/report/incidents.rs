@@ -1,15 +1,16 @@
 //! The last incidents of a job: collectives that failed, and epochs that ended.
 //!
-//! `report` records each on the engine's task. The status shows them, and `landbridge explain` finds
-//! the cause of a failure by them after the log has gone on.
+//! `report` records each on the engine's task. The status shows them, and `landbridge explain`
+//! finds the cause of a failure by them after the log has gone on.
 
 use crate::observe::status::{IncidentKind, IncidentReport};
 use hier_collectives::post::Failure;
 use std::collections::VecDeque;
 use units::TimeNs;
 
-/// 16 incidents: the most that a job keeps; equal ones in a row count as one. Each is about 1 KiB at
-/// most, so a status of many jobs stays small.
+/// 16 incidents, each a failed collective or an ended epoch: the most that a job keeps for its
+/// status. At one more the oldest is dropped; equal incidents in a row are kept as one. Each is
+/// about 1 KiB at most, so a status of many jobs stays small.
 /// Tested by `the_last_incidents_are_kept_and_equal_ones_counted`.
 const INCIDENTS_MAX: usize = 16;
 
@@ -34,7 +35,8 @@ struct Incident {
 
 impl Incidents {
     /// Records that collective or epoch `number` of the job, or of a `group` of it, failed or ended
-    /// at `now`.
+    /// at `now`. If all but the number and the time equals the last incident, that one is counted
+    /// once more.
     pub fn record_incident(
         &mut self,
         kind: IncidentKind,

@@ -17,12 +17,13 @@ use tracing::{debug, info};
 use units::{ByteCount, Span, TimeNs};
 use work_totals::WorkTotalsEntry;
 
-/// 10 s: the time after which a wait for posts of other ranks is logged, and again each time the
-/// wait has doubled. The value is chosen.
+/// 10 s: a collective that has waited for posts of ranks for this time gets a log line. Another
+/// line follows each time the wait has doubled. The value is chosen.
 /// Tested by `cargo xtask faults --scenario rank-late`.
 const WAIT_LOGGED_AFTER: Span = Span::from_secs(10);
-/// 30 s: from this wait on the line is a warning. The late rank may be alive, but an operator should
-/// look; trainers that are started one after the other need nobody.
+/// 30 s: once a collective has waited for posts of ranks for this time, its log line is a warning.
+/// An operator should look at the late rank then, though it may be alive. A shorter wait, as of
+/// trainers that are started one after the other, needs nobody.
 /// Tested by `start_orders_within_20_s_raise_no_alarm`.
 const WAIT_WARNED_AFTER: Span = Span::from_secs(30);
 

@@ -7,8 +7,8 @@ use hier_collectives::bound::LowerBound;
 use hier_collectives::descriptor::Pattern;
 use units::{ByteCount, Span};
 
-/// 1 MiB: the least buffer whose efficiency counts. Round trips and timers dominate the time of
-/// smaller buffers.
+/// 1 MiB: the smallest buffer of an all-reduce that gets an efficiency (lower bound over the time
+/// taken). A smaller buffer gets none, since round trips and timers dominate its time.
 /// Tested by `only_large_all_reduces_have_an_efficiency`.
 const RATED_BYTES_MIN: u64 = 1 << 20;
 
@@ -50,7 +50,7 @@ impl WorkTotals {
 
 impl WorkTotalsEntry {
     /// Rates a collective that `took` the time from the last local post to the last local result.
-    /// Returns `None` unless it is an all-reduce of many bytes between regions, whose `bound` is
+    /// Returns `None` unless it is an all-reduce of 1 MiB or more between regions, whose `bound` is
     /// known.
     pub fn of_collective(
         bound: Option<&LowerBound>,
