@@ -136,7 +136,7 @@ impl SendQueue {
     }
 
     /// Keeps the stream of a segment that is written completely, so that a cancel can still reset
-    /// it.
+    /// it. Resets it if the segment was cancelled already.
     pub fn keep_stream(
         &self,
         id: SegmentId,
