@@ -42,8 +42,8 @@ const DELIVERY_RATE_ROUNDS: usize = 4;
 /// lane's delivery rate. The fraction is chosen.
 const WINDOW_LIMITED_FRACTION: f64 = 0.5;
 /// 0.03 of the packets that a lane sends in a round trip, or a link in a sample. Loss above the
-/// configured loss plus 0.03 shows congestion, which lowers the rate; less is random loss of the
-/// link. The fraction is chosen.
+/// configured loss plus 0.03 shows congestion, which lowers the lane's rate or the link's capacity.
+/// Less is random loss of the link. The fraction is chosen.
 /// Tested by `loss_above_three_percent_lowers_the_rate_at_once`.
 pub(crate) const CONGESTION_LOSS_FRACTION: f64 = 0.03;
 /// 8 round trips (10 ms or more each) without congestion: until so many have passed, a lane does
@@ -214,8 +214,8 @@ impl DeliveryRate {
         self.last_rate
     }
 
-    /// Returns whether the lane waited for window space in the last round, and had no recent
-    /// congestion.
+    /// Returns whether the lane waited half of the last round or longer for window space, and had
+    /// no congestion in the last eight rounds.
     pub fn is_window_limited(&self) -> bool {
         self.window_limited && self.rounds_since_congestion >= CONGESTION_FREE_ROUNDS
     }
@@ -232,9 +232,9 @@ impl DeliveryRate {
         if self.rounds_since_congestion == 0 { CONGESTED_WINDOW_GAIN } else { WINDOW_GAIN }
     }
 
-    /// Returns the most that the lane's bulk should send, in bytes per second, in the rounds after
-    /// congestion; `None` in all others. A window that is filled at twice the capacity overflows a
-    /// queue of less than half a round trip, and the lane then sends in bursts.
+    /// Returns the most that the lane's bulk should send, in bytes per second, in the four rounds
+    /// after congestion; `None` in all others. A window that is filled at twice the capacity
+    /// overflows a queue of less than half a round trip. The lane then sends in bursts.
     pub fn pace(&self) -> Option<f64> {
         (self.rounds_since_congestion < PACED_ROUNDS).then(|| WINDOW_GAIN * self.rate())
     }
@@ -302,8 +302,9 @@ impl DeliveryRate {
             if now.most_lost { 0 } else { self.rounds_since_most_lost.saturating_add(1) };
     }
 
-    /// Counts consecutive rounds with congestion, and the rounds since the last one; `congested` is
-    /// about this round.
+    /// Counts the congested rounds of a congestion, and the rounds since the last congested one;
+    /// `congested` is about this round. After four rounds without congestion the next congested one
+    /// begins a new congestion.
     fn note_congestion(&mut self, congested: bool) {
         if !congested {
             self.rounds_since_congestion = self.rounds_since_congestion.saturating_add(1);

@@ -29,7 +29,8 @@ use units::Span;
 /// Tested by `small_operations_take_the_latency_floor`.
 const WINDOW_HEADROOM_DIVISOR: u64 = 32;
 /// 4: a sender with much to write waits until a quarter of the lane's congestion window, without
-/// headroom, is free, but 16 to 64 KiB. Each write costs processor time.
+/// headroom, is free. It waits for at least 16 KiB and at most 64 KiB. Each write costs processor
+/// time.
 const WRITE_SPACE_DIVISOR: u64 = 4;
 /// 64 KiB: once so much of a lane's congestion window is free, a waiting sender writes, however
 /// large the window. That is about a full call of packets. A window that fills in larger steps
@@ -110,8 +111,9 @@ impl InFlight {
     }
 
     /// Returns the window in bytes that applies while more than a quarter of it is lost and not
-    /// resent: one round trip of the delivery rate, at most the congestion window. The pacer of
-    /// QUIC spreads it over `smoothed_rtt`, which may be far longer after an outage than before it.
+    /// resent. It is one round trip of the delivery rate, at most the congestion window. The pacer
+    /// of QUIC spreads it over `smoothed_rtt`, which may be far longer after an outage than before
+    /// it.
     pub fn retransmission_window(&self, smoothed_rtt: Span) -> u64 {
         let rate = self.retransmission_rate.load(Ordering::Relaxed) as f64;
         self.congestion_window().min((rate * smoothed_rtt.as_secs_f64()) as u64)
@@ -152,8 +154,8 @@ impl InFlight {
         (free >= self.write_space_min().min(bytes as u64)).then_some(space)
     }
 
-    /// Wakes the sender if the window has space for some of the bytes that it waits for, or if
-    /// nothing is in flight whose acknowledgement could free space.
+    /// Wakes the sender if the window has space for some of the bytes that it waits for. Wakes it
+    /// also if nothing is in flight, as no acknowledgement could then free space.
     fn wake_sender_for_space(&self) {
         let wanted = usize::try_from(self.wanted.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
         if wanted > 0 && (self.bytes() == 0 || self.free_space(wanted).is_some()) {

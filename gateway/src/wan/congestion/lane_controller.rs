@@ -22,9 +22,9 @@ use tracing::trace;
 /// The log target of a trace line for each packet sent, with bytes in flight and congestion window
 /// of the packet's lane. A log filter that names the target at level trace switches the lines on.
 const FLIGHT_LOG_TARGET: &str = "landbridge::flight";
-/// 10 packets, or [`INITIAL_WINDOW_BYTES`] if more: the initial congestion window of CUBIC and
-/// NewReno, as in RFC 9002 but for any MTU. The default of quinn is less than one jumbo packet,
-/// with which a connection stalls.
+/// 10 packets, or [`INITIAL_WINDOW_BYTES`] (14,720 bytes) if more: the initial congestion window of
+/// CUBIC and NewReno, as in RFC 9002 but for any MTU. The default of quinn is less than one jumbo
+/// packet, with which a connection stalls.
 /// Tested by `quic_controllers_connect_with_packets_above_their_first_window`.
 const INITIAL_WINDOW_PACKETS: u64 = 10;
 /// 14,720 bytes: the initial congestion window of CUBIC and NewReno where 10 packets

@@ -79,8 +79,8 @@ pub(crate) struct LaneWindows {
     pub retransmission_rate: u64,
 }
 
-/// Returns the receive window of one stream in bytes: the payload of a segment of `segment` bytes
-/// with its parity, and 4 KiB for its header.
+/// Returns the receive window of one stream in bytes. It holds the payload of a segment of
+/// `segment` bytes with its parity, and 4 KiB for its header.
 pub(crate) fn lane_window_of_stream(segment: u64) -> u64 {
     segment + u64::from(tail_fec_parity_max(segment)) * SHARD_BYTES + 4096
 }

@@ -28,8 +28,8 @@ use units::Span;
 /// Tested by `retransmissions_have_window_for_some_packets_of_any_size`.
 const RETRANSMISSION_PACKETS_MIN: u64 = 10;
 /// 4: once lost bytes that are not yet retransmitted exceed a quarter of the retransmission window,
-/// that window replaces the congestion window. It is one round trip at the delivery rate. The
-/// number is chosen.
+/// that window replaces the congestion window. The retransmission window is one round trip at the
+/// delivery rate. The number is chosen.
 const RETRANSMISSION_BURST_DIVISOR: u64 = 4;
 /// 1 MiB of lost bytes: the most that a lane saves up of the loss that the configured loss allows,
 /// since losses come in bursts. Bytes lost beyond the saved ones are charged to the pacer as debt.

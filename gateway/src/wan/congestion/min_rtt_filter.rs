@@ -30,8 +30,8 @@ use std::collections::VecDeque;
 use units::Span;
 
 /// 4 round trips (10 ms or more each), whose least RTT is compared with a lane's min RTT: only if
-/// all four are longer, a drain tests whether the path is. With four, a path that became longer is
-/// filled within ten round trips.
+/// all four exceed the min RTT, a drain tests whether the path is longer. With four, a path that
+/// became longer is filled within ten round trips.
 /// Tested by `a_longer_path_is_full_within_ten_round_trips`.
 const MIN_RTT_ROUNDS: usize = 4;
 /// 0.05 of a lane's min RTT: a least RTT that differs by no more is jitter, and neither changes the

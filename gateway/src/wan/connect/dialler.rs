@@ -24,7 +24,7 @@ use units::Span;
 /// Tested by `gateways_are_back_soon_after_ten_minutes`.
 const DIAL_REPEAT_MIN: Span = Span::from_secs(1);
 /// 2 round trips of the link, or 1 s if longer: after this time without an answer a lane begins the
-/// next attempt to reach its peer. An attempt is answered within it.
+/// next attempt to reach its peer. The answer to an attempt comes within two round trips.
 const DIAL_REPEAT_ROUNDS: u64 = 2;
 /// 2 s without any answer of a peer: from then on a lane tells the engine of no answer at each new
 /// attempt, for status and log. Gateways that are started one after the other are connected sooner.

@@ -36,12 +36,11 @@ use units::ByteCount;
 /// is logged.
 const SOCKET_BUFFER_BYTES: usize = 16 << 20;
 /// 8 MiB: the estimated memory of QUIC for a busy lane, for datagrams and packet records of both
-/// directions. The memory that a gateway needs at most is reckoned with it; nothing holds a lane to
-/// it.
+/// directions. A gateway counts it in the memory that it may need; no limit holds a lane to 8 MiB.
 pub const LANE_QUIC_BYTES: ByteCount = ByteCount::new(8 << 20);
 /// 64 connections to one lane whose hello is not checked yet, path probes included: one more ends
-/// the oldest of the source that has most. The number is chosen; it bounds the cost of connections
-/// from strangers.
+/// the oldest of the source (a peer's address, or all strangers) with the most. The number is
+/// chosen; it bounds the cost of connections from strangers.
 /// Tested by `half_open_handshakes_keep_no_peer_out`.
 const PENDING_CONNECTIONS_MAX: usize = 64;
 /// 64 KiB: the most bytes of datagrams kept for a QUIC connection that is not accepted yet, enough
@@ -256,7 +255,8 @@ fn lane_endpoint_config_for_peer(
     Some(lane_endpoint_transport_config(spec, peer, sizes))
 }
 
-/// Accepts an incoming connection, or asks its address to prove itself first (QUIC's Retry).
+/// Accepts an incoming connection. Once half of the slots are taken, asks an address that has not
+/// proved itself to do so first (QUIC's Retry).
 fn accept_at_lane_endpoint(
     spec: &Arc<LaneSpec>,
     lane: u16,

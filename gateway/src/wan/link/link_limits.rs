@@ -25,7 +25,7 @@ const REPORTED_RATE_CHANGE_FRACTION: f64 = 0.05;
 /// gateway only if the RTTs differ by more, and by more than 2 ms. Less is jitter.
 const REPORTED_RTT_CHANGE_FRACTION: f64 = 0.2;
 /// 2 ms: a change of a link's RTT is reported to the first gateway only if it is greater, and
-/// greater than 0.2 of the RTT. Less is jitter even on short links.
+/// greater than 0.2 of the longer RTT. Less is jitter even on short links.
 const REPORTED_RTT_CHANGE_MIN: Span = Span::from_ms(2);
 /// 0.01 of all packets: a change of a link's loss is reported to the first gateway only if it is
 /// greater. The value is chosen.

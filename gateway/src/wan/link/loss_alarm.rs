@@ -27,7 +27,8 @@ const ALARM_BEGIN_FACTOR: f64 = 1.5;
 /// loss that is still usual. So links without configured loss have a threshold above zero.
 const ALARM_BEGIN_MARGIN: f64 = 0.000_5;
 /// 4 standard deviations of a Poisson count: a loss alarm begins only if the lost packets exceed
-/// the usual number by more than this. So chance alone begins no loss alarm.
+/// the usual number ([`ALARM_BEGIN_FACTOR`]) by more than this. So chance alone begins no loss
+/// alarm.
 const ALARM_DEVIATIONS: f64 = 4.0;
 /// 10 lost packets in ten seconds: with as many or fewer, no loss alarm begins, however high the
 /// fraction. The number is chosen.

@@ -62,8 +62,8 @@ struct WaitingTask {
 enum Turn {
     /// Tokens for so many bytes are taken.
     Taken(u64),
-    /// The waiter looks again after this time: when the next cell is due if it is first, else when
-    /// the tokens for it and all before it are.
+    /// The waiter looks again after this time. If it is first, the next cell is due then, else the
+    /// tokens for it and all before it.
     After(Span),
     /// The tokens are there, and a waiter before takes them first.
     Next,

@@ -57,12 +57,12 @@ use tokio::sync::Notify;
 use units::{Span, TimeNs};
 
 /// 15 s without a datagram from a peer, or 1 s and 3 round trips if longer: the peer is lost, and
-/// its lanes end, since outages of some seconds are common. QUIC's own timeout is as long. It
-/// counts from the last datagram, or from the first packet that this side sends after it.
+/// its lanes end, since outages of some seconds are common. QUIC's own timeout is as long, and
+/// counts from the last datagram, or from the first packet sent after that datagram.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(15);
-/// 3 round trips, added to the keep-alive interval of 1 s: on a long link, so long without a
-/// datagram from a peer means that it is lost. An idle peer is heard once a keep-alive and a round
-/// trip, because the last one is awaited before the next.
+/// 3 round trips, added to the keep-alive interval of 1 s: where the sum is over 15 s, a peer is
+/// lost after so long without a datagram. An idle peer is heard once a keep-alive and a round trip,
+/// because the last keep-alive is awaited before the next.
 const IDLE_ROUND_TRIPS: u32 = 3;
 /// 8 s without a datagram from a peer, or 6 s and 3 round trips if longer: its lanes end, and data
 /// goes round the link where other links join all regions. It is above [`DETOUR_OUTAGE`] (6 s), and
@@ -72,9 +72,9 @@ const DETOUR_TIMEOUT_MIN: Duration = Duration::from_secs(8);
 /// 6 s, to which [`IDLE_ROUND_TRIPS`] (3 round trips) are added: a silence of a peer up to that is
 /// no reason to go round a link. An outage of 5 s after a keep-alive interval of 1 s lasts so long.
 const DETOUR_OUTAGE: Duration = Duration::from_secs(6);
-/// 3 s: if the last lane to a peer ends sooner than this after a lane that ended for silence, the
-/// link may be gone round. The last packets of its lanes came at most a keep-alive interval (1 s)
-/// apart.
+/// 3 s: if the last lane to a peer ends less than 3 s after one that ended for silence, the link is
+/// gone round if another way exists. The last packets of a peer's lanes came at most a keep-alive
+/// interval (1 s) apart.
 const SILENT_ENDS_MAX: Duration = Duration::from_secs(3);
 /// 1 s: the interval between keep-alives of a lane that sends nothing else. A peer that was started
 /// again answers a keep-alive with a stateless reset, so an idle lane to the old process ends that
@@ -426,8 +426,8 @@ impl LaneLiveness {
 
     /// Adds `passed` to the time of silence in which other lanes to the peer were heard, if one was
     /// heard since the last look. Sets it to zero when this lane is not silent. The time adds up
-    /// look by look, so that after a silence of all lanes the first one that is heard makes no
-    /// other path dead.
+    /// look by look. So after a silence of all lanes, the first one that is heard makes no other
+    /// path dead.
     fn note_time_alone(&mut self, passed: Span, peer: &PeerLiveness) {
         let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
         self.alone = match self.silent {
@@ -458,9 +458,9 @@ impl LaneLiveness {
         self.alone > liveness_dead_path_silence(round)
     }
 
-    /// Returns whether the liveness monitor looks at the lane only when bytes go in flight, or none
-    /// is any more. A silent lane and one that receives data, and acknowledges it all the time,
-    /// have looks enough.
+    /// Returns whether the first bytes in flight, or the last, wake the liveness monitor before its
+    /// planned look. Not so for a silent lane and one that receives data, and acknowledges it all
+    /// the time: they have looks enough.
     fn is_calm(&self) -> bool {
         !self.silent && !self.is_receiving
     }

@@ -46,7 +46,9 @@ pub(super) struct NarrowPath {
 }
 
 impl NarrowPath {
-    /// Adds the packets since the last look, which was `passed` ago.
+    /// Adds the packets since the last look, which was `passed` ago. Lost packets count if their
+    /// mean length is that of full ones. A full packet that was acknowledged sets the count to
+    /// zero.
     pub fn look(&mut self, passed: Span, now: FullPackets) {
         if self.lost > 0 {
             self.since_first_lost = self.since_first_lost + passed;

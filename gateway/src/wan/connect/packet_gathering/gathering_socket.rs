@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 /// 20 packets: after so many, quinn's driver of a connection lets other tasks run, although it has
-/// more to send. Once a lane has made as many in a turn, its waiting packets wait for the driver's
+/// more to send. If quinn made as many in a lane's turn, the packets gathered so far stay for the
 /// next turn.
 /// Tested by `a_lane_with_more_to_send_fills_its_calls`.
 const DRIVER_TURN_PACKETS: usize = 20;

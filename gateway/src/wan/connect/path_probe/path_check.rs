@@ -41,7 +41,7 @@ pub struct PathCheckFindings {
     /// Time until the fastest answer; `None` without any.
     pub rtt: Option<Span>,
     /// The longest IP packet that got to every address of the peer with a port that answers, in
-    /// bytes; at most the one that lanes would send. `None` if no port answered.
+    /// bytes. It is at most the one that lanes would send. `None` if no port answered.
     pub mtu: Option<u16>,
 }
 

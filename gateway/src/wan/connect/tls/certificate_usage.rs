@@ -12,7 +12,7 @@ use x509_parser::certificate::X509Certificate;
 const JUDGED_EXTENSIONS: [u64; 6] = [15, 17, 19, 30, 31, 37];
 
 /// Returns why the use that a certificate declares is not that of a gateway, as a verb with its
-/// object; `None` where no reason is found.
+/// object. `None` where no reason is found.
 pub(super) fn certificate_usage_problem(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     if let Some(oid) = unjudged_certificate_usage_extension(&parsed) {

@@ -56,7 +56,7 @@ const CONGESTION_FREE_SPANS: u32 = 10;
 /// its capacity. A lower one becomes the link's capacity. The fraction is chosen.
 const REDUCED_CAPACITY_FRACTION: f64 = 0.98;
 /// 1/16 of a link's configured rate: congestion that shows a lower capacity sets the capacity to
-/// this. At lower rates too few packets pass in one sample.
+/// 1/16. At lower rates too few packets pass in one sample.
 const CAPACITY_MIN_FRACTION: f64 = 1.0 / 16.0;
 /// 5 samples of a link (2 RTT, at least 100 ms, each): so many are ignored after the link's
 /// capacity was lowered or a queue ended a probe. They still show packets sent before.
@@ -143,8 +143,8 @@ const RTT_INFLATION_FACTOR: f64 = 1.5;
 /// 10 ms above the configured RTT: only a longer RTT, also above [`RTT_INFLATION_FACTOR`] (1.5)
 /// times the configured one, counts as inflated. Scheduling delay may add up to 10 ms.
 const RTT_INFLATION_MARGIN: Span = Span::from_ms(10);
-/// 4,096 packets sent in the last samples of a link without congestion: with fewer, the link's
-/// random loss is not reported. One lost packet is then less than 0.03 %.
+/// 4,096 packets sent in the last samples of a link without congestion: with fewer, the configured
+/// loss stands for the link's random loss. With as many, one lost packet is less than 0.03 %.
 const RANDOM_LOSS_PACKETS_MIN: u64 = 4096;
 
 /// The capacity estimate of one direction of a link, by one pair of gateways.
@@ -270,8 +270,9 @@ impl LinkCapacity {
         self.rtts.iter().min().copied()
     }
 
-    /// Returns the present RTT while it is far above the configured one, else `None`. A queue may
-    /// be part of it: that delays others as distance does, but plans ignore it.
+    /// Returns the least RTT of the last three spans while the RTTs of all three are far above the
+    /// configured one, else `None`. A queue may be part of it: that delays others as distance does,
+    /// but plans ignore it.
     pub fn inflated_rtt(&self) -> Option<Span> {
         let shortest = self.inflated_rtts.iter().min().copied();
         shortest.filter(|_| self.inflated_rtts.len() == RTT_INFLATION_SPANS)
@@ -428,8 +429,8 @@ impl LinkCapacity {
         }
     }
 
-    /// Returns whether the fastest packet of a span was so slow that a queue must stand before the
-    /// link.
+    /// Returns whether the fastest packet of a span took longer than 1.2 times the min RTT and 1
+    /// ms, so that a queue must stand before the link.
     fn is_queued(&self, sample: &SpanSample) -> bool {
         // A packet that overtakes others may seem to have a much shorter path.
         let shortest = Span::from_ns(self.link.rtt.ns() / 2);
@@ -438,7 +439,8 @@ impl LinkCapacity {
         sample.min_rtt.as_secs_f64() > threshold
     }
 
-    /// Returns whether a span shows a queue and more loss than random loss of the link.
+    /// Returns whether a span shows a queue, and loss of over 3 % more than configured, which is no
+    /// random loss of the link.
     fn is_congested(&self, sample: &SpanSample) -> bool {
         let usual = self.link.loss.as_f64() + CONGESTION_LOSS_FRACTION;
         self.is_queued(sample) && sample.lost_packets as f64 > usual * sample.sent_packets as f64
@@ -453,8 +455,8 @@ impl LinkCapacity {
     }
 
     /// Begins a suspicion at a first congested span, and keeps each congested or queued one after
-    /// it. Once the last [`CONGESTED_SPANS`] of them lost enough together, the capacity is reduced
-    /// to the second highest of their rates, at least [`CAPACITY_MIN_FRACTION`] of the configured
+    /// it. Once the last [`CONGESTED_SPANS`] of them lost enough together, the second highest of
+    /// their rates is the capacity. It is at least [`CAPACITY_MIN_FRACTION`] of the configured
     /// rate. A rate that is not below [`REDUCED_CAPACITY_FRACTION`] of `limit`, the rate limit in
     /// bits per second, changes nothing; either way the suspicion ends.
     fn note_evidence(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
@@ -481,7 +483,8 @@ impl LinkCapacity {
         }
     }
 
-    /// Reduces the capacity to `capacity` bits per second, and starts the wait for the first probe.
+    /// Reduces the capacity to `capacity` bits per second, starts the wait for the first probe, and
+    /// lets the next five spans be ignored.
     fn reduce_capacity(&mut self, capacity: f64, now: TimeNs) {
         (self.reduced, self.found) = (Some(capacity), capacity);
         (self.probe_wait, self.probe_gain) = (CAPACITY_PROBE_WAIT_SPANS, CAPACITY_PROBE_GAIN);

@@ -50,8 +50,8 @@ const TRIAL_VERDICTS: u32 = 3;
 /// Tested by `a_lane_that_makes_more_pass_is_kept`.
 const TRIAL_GAIN: f64 = 1.1;
 /// 1.05 times the rate that passed before the lane was added, both ways: a lane that was kept stays
-/// while as much or more passes. It is below [`TRIAL_GAIN`] (1.1), so that the number of lanes does
-/// not flap.
+/// while as much passes; with less for 30 s it is taken away. It is below [`TRIAL_GAIN`] (1.1), so
+/// that the number of lanes does not flap.
 const KEPT_GAIN: f64 = 1.05;
 /// 0.9 of the time: a lane's thread that is busy for as long or longer fills its core. After 10
 /// spans in demand with a full core, a lane more is tried. The fraction is chosen.
@@ -59,15 +59,15 @@ const CORE_FULL_FRACTION: f64 = 0.9;
 /// 10 MB/s of the lanes to a peer, both ways: if less passes and no segment waits, a full core
 /// shows no demand for a lane more, since something else fills the core. The value is chosen.
 const CORE_SHARE_BYTES_PER_SECOND: f64 = 10e6;
-/// 0.8 of the rate that the pair may send, less the configured loss: a link that delivers as much
-/// or more is filled, and another path could add little. A link that delivers less while segments
-/// wait is unfilled.
+/// 0.8 of the rate that the pair of gateways may send, less the configured loss: a link that
+/// delivers as much or more is filled, and another path could add little. A link that delivers less
+/// while segments wait is unfilled.
 const FILLED_FRACTION: f64 = 0.8;
 /// 50 consecutive spans in demand (100 ms or a round trip each) that leave the link unfilled: after
 /// so many, a lane on another path is tried. Congestion and outages are over sooner.
 const UNFILLED_SPANS: u32 = 50;
-/// 30 s: a lane that has made no more pass for longer than this is taken away. It outlasts the
-/// pauses of training steps.
+/// 30 s: a lane with which no more has passed than without it for longer than this is taken away.
+/// The time outlasts the pauses of training steps.
 /// Tested by `a_lane_that_is_not_needed_is_taken_away`.
 const LANE_SPARE_TIME: Span = Span::from_secs(30);
 /// 10 s, or [`LANE_UP_ROUNDS`] (10 round trips) if longer: a lane in trial that is not up after
@@ -409,9 +409,9 @@ impl LaneNumber {
         }
     }
 
-    /// Wants one more lane after a dead-path time in which no lane was heard, and again each time
-    /// that the silence has doubled, if this gateway dials. Takes it away when the others are
-    /// heard.
+    /// Wants one more lane after a dead-path time in which no lane was heard, if this gateway
+    /// dials. Does so again each time that the silence has doubled. Takes the lane away when the
+    /// others are heard.
     fn follow_silence(&mut self, sample: &LaneSample) {
         let from_last = self.extras.iter().rev();
         let substitutes =
@@ -526,8 +526,8 @@ impl LaneNumber {
     }
 
     /// Begins the trial of one lane more than are in use. Does nothing while a trial is under way,
-    /// lanes are missing or silent, a lane of the peer is on trial, the most are in use, or the
-    /// pause after the last lane is not over.
+    /// lanes are missing or silent, or a lane of the peer is on trial. Nor does it while the most
+    /// lanes are in use, or before the pause after the last lane is over.
     fn begin_trial(&mut self, reason: LaneNumberReason, sample: &LaneSample) {
         let in_use = self.in_use();
         let busy = self

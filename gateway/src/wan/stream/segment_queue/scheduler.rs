@@ -311,8 +311,8 @@ fn scheduler_job_weight(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId)
     weights.get(&group).map_or(1, |weight| weight.get().into())
 }
 
-/// Returns the bytes that a job may send in each turn, at least 1: [`QUANTUM_BYTES`] for the job of
-/// the largest weight, `heaviest`, and in proportion for others.
+/// Returns the bytes that a job of this weight may send in each turn, at least 1. They are
+/// [`QUANTUM_BYTES`] for the job of the largest weight, `heaviest`, and in proportion for others.
 fn scheduler_quantum_bytes(weight: u64, heaviest: u64) -> u64 {
     (QUANTUM_BYTES * weight / heaviest).max(1)
 }

@@ -207,7 +207,8 @@ impl SendQueue {
         bytes
     }
 
-    /// Drops all segments: the peer is gone, and its epochs with it.
+    /// Drops all segments, and stops the writers of those that lanes have pulled: the peer is gone,
+    /// and its epochs with it.
     pub fn clear(&self) {
         let ended = lock_ignoring_poison(&self.scheduler).clear();
         ended.into_values().for_each(PulledSegment::stop_writer);
