@@ -72,9 +72,9 @@ const DETOUR_TIMEOUT_MIN: Duration = Duration::from_secs(8);
 /// 6 s, to which [`IDLE_ROUND_TRIPS`] (3 round trips) are added: a silence of a peer up to that is
 /// no reason to go round a link. An outage of 5 s after a keep-alive interval of 1 s lasts so long.
 const DETOUR_OUTAGE: Duration = Duration::from_secs(6);
-/// 3 s: if the last lane to a peer ends less than 3 s after one that ended for silence, the link is
-/// gone round if another way exists. The last packets of a peer's lanes came at most a keep-alive
-/// interval (1 s) apart.
+/// 3 s: if the last lane to a peer ends less than 3 s after one that ended for silence, data goes
+/// another way, if any. The last packets of a peer's lanes came at most a keep-alive interval (1 s)
+/// apart.
 const SILENT_ENDS_MAX: Duration = Duration::from_secs(3);
 /// 1 s: the interval between keep-alives of a lane that sends nothing else. A peer that was started
 /// again answers a keep-alive with a stateless reset, so an idle lane to the old process ends that

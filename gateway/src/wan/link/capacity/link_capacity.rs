@@ -430,7 +430,7 @@ impl LinkCapacity {
     }
 
     /// Returns whether the fastest packet of a span took longer than 1.2 times the min RTT and 1
-    /// ms, so that a queue must stand before the link.
+    /// ms. A queue must then stand before the link.
     fn is_queued(&self, sample: &SpanSample) -> bool {
         // A packet that overtakes others may seem to have a much shorter path.
         let shortest = Span::from_ns(self.link.rtt.ns() / 2);
