@@ -18,13 +18,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc;
 use units::Span;
 
-/// 262,144 messages: the most in a lane's queue of control messages. A full queue means that the
-/// peer reads nothing, and the connection is closed. After a lost lane, receipts, grants and posts
-/// are repeated, a few for each tree and rank.
+/// 262,144 messages: the most in a lane's queue of control messages. One more means that the peer
+/// reads nothing, and the connection is closed. After a lost lane, receipts, grants and posts are
+/// repeated, a few for each tree and rank.
 const CONTROL_QUEUE_MAX: usize = 1 << 18;
 
-/// 256 MiB: the most bytes of control messages that wait for one lane. Commands and snapshots of
-/// several stores pile up to less while a link is slow.
+/// 256 MiB: the most bytes of control messages that wait for one lane; one more message closes the
+/// connection. Commands and snapshots of several stores pile up to less while a link is slow.
 /// Tested by `queued_control_messages_have_bounded_bytes`.
 const CONTROL_QUEUE_BYTES_MAX: u64 = 256 << 20;
 
@@ -39,7 +39,8 @@ pub struct LanePeerSeen {
     pub lane: u16,
 }
 
-/// The reason of the end of a lane whose peer reads no control messages.
+/// The reason that a peer gets, for its log, when a lane is closed because its queue of control
+/// messages is full.
 const CONTROL_UNREAD: &str = "control messages are not read";
 
 /// The engine's handle to a lane.
@@ -70,7 +71,7 @@ pub(crate) struct LaneHandleMessage {
 }
 
 impl LaneHandleMessage {
-    /// Adds a message to the bytes that are queued; `None` if they are too many.
+    /// Adds a message to the bytes that are queued; `None` if they are then more than 256 MiB.
     fn count(bytes: Vec<u8>, queued_bytes: &Arc<AtomicU64>) -> Option<Self> {
         let length = bytes.len() as u64;
         let before = queued_bytes.fetch_add(length, Ordering::Relaxed);
@@ -137,8 +138,9 @@ impl LaneHandle {
         }
     }
 
-    /// Ends this gateway's control stream on the lane, on which it sends nothing more. Once the
-    /// peer has done so too, the dialler closes the lane.
+    /// Ends this gateway's control stream on the lane after all queued messages; this gateway sends
+    /// nothing more on it. Once the peer has ended its control stream too, the dialler closes the
+    /// lane.
     pub fn finish_control(&self) {
         self.queue_output(LaneControlOutput::Finish);
     }
@@ -179,7 +181,8 @@ impl LaneHandle {
         self.connection.stats().path.current_mtu.saturating_add(headers)
     }
 
-    /// Returns the lane's traffic so far, its least RTT since the last call, and its load.
+    /// Returns the lane's traffic so far, its least RTT since the last call, its bytes in flight,
+    /// silence and thread time.
     pub fn measure_lane(&self) -> LaneMeasurement {
         let telemetry = lane_controller::lane_controller_telemetry(&self.connection);
         let telemetry = telemetry.as_ref();
@@ -195,8 +198,8 @@ impl LaneHandle {
         }
     }
 
-    /// Returns the lane's traffic so far. Delivered bytes include 28 bytes of IP and UDP headers for
-    /// each packet, 48 with IPv6.
+    /// Returns the lane's traffic so far. Delivered bytes include 28 bytes of IP and UDP headers
+    /// for each acknowledged packet, 48 with IPv6.
     pub fn count_traffic(&self) -> LinkTraffic {
         let path = self.connection.stats().path;
         let headers = if self.connection.remote_address().is_ipv4() { 28 } else { 48 };

@@ -70,7 +70,7 @@ pub struct LaneThreads {
 }
 
 impl LaneSpec {
-    /// Returns the peer whose lane has the address `from`, if there is one.
+    /// Returns the peer whose lane `lane` has the address `from`, if there is one.
     pub(crate) fn peer_at(&self, lane: u16, from: SocketAddr) -> Option<GatewayId> {
         let mut peers = self.peers.values();
         peers.find(|peer| peer.addresses.of_lane(lane) == from).map(|peer| peer.id)
@@ -81,8 +81,8 @@ impl LaneSpec {
         self.peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO)
     }
 
-    /// Returns the path of a lane to `peer` for its windows, at the present rate limit of the link
-    /// and for its present number of lanes.
+    /// Returns the path of a lane to `peer`, from which its windows follow. It has the present rate
+    /// limit of the link and the number of lanes that share it now.
     pub(crate) fn lane_path(&self, peer: &PeerLink) -> LanePath {
         let lanes = u64::from(peer.sharing.load(Ordering::Relaxed));
         let connections = lanes * self.peers.len() as u64;

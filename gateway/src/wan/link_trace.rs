@@ -12,7 +12,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use units::TimeNs;
 
-/// 8,192 records, about 2 MB: those of eight lanes for ten seconds, at a round each 10 ms.
+/// 8,192 records, about 2 MB: the most that wait for the reader of a trace; a record that finds the
+/// queue full is lost, and counted. Eight lanes make as many in ten seconds, at a round each 10 ms.
 const TRACE_QUEUE_RECORDS: usize = 8192;
 
 /// A line of a trace.
@@ -218,6 +219,7 @@ impl LinkTrace {
 
 impl LinkTraceReader {
     /// Waits up to `patience` for the next record of the trace. Returns `None` if none comes.
+    /// Returns the number of lost records first, if more were lost since the last call.
     ///
     /// # Errors
     /// [`TraceEnded`]: there is no writer any more, and no record is left.

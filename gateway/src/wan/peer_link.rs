@@ -46,8 +46,8 @@ pub struct PeerLink {
     pub lane_terms: LaneNumberTerms,
     /// The number of lanes in use, which the engine sets and diallers follow.
     pub lanes: watch::Sender<u16>,
-    /// The number of lanes that share the link, which the engine sets and windows follow: those
-    /// that are up, or the fewest that there may be.
+    /// The number of lanes that share the link, which the engine sets and windows follow. It is
+    /// that of the lanes that are up, or the fewest that there may be if that is more.
     pub sharing: AtomicU16,
     /// When its lanes were last heard.
     pub liveness: PeerLiveness,
@@ -86,7 +86,7 @@ impl PeerLink {
     }
 
     /// Returns what the peer could acknowledge, in IP bytes per second, if the link had no limit
-    /// but `limit` and were filled; `None` where no rate is known: on a shared link and within a
+    /// but `limit` and were filled. `None` where no rate is known: on a shared link and within a
     /// region.
     pub(crate) fn promised_rate(&self, limit: BitRate) -> Option<f64> {
         let pair = self.pair_pacer.share().rate_over(limit).bytes_per_second();

@@ -32,71 +32,80 @@
 use std::collections::VecDeque;
 use units::{Span, TimeNs};
 
-/// 4 round trips (10 ms or more each): a lane's delivery rate is the highest of the last four round
-/// trips that measured a rate. So up to three slower round trips in a row lower no rate.
+/// 4 round trips (10 ms or more each): a lane's delivery rate is the highest of the last four that
+/// measured a rate. Up to three slower round trips in a row lower no rate. Congestion after four
+/// round trips without any is a new congestion.
 /// Tested by `a_lower_rate_counts_after_four_window_limited_rounds`.
 const DELIVERY_RATE_ROUNDS: usize = 4;
-/// 0.5 of a round trip: a lane is window-limited if its sender waited so long or longer for space
-/// in the congestion window. The fraction is chosen.
+/// 0.5 of a round trip: if a lane's sender waits as long or longer for the congestion window, the
+/// round trip is window-limited. Without congestion, only a window-limited round trip can lower the
+/// lane's delivery rate. The fraction is chosen.
 const WINDOW_LIMITED_FRACTION: f64 = 0.5;
-/// 0.03 of all packets lost beyond the configured loss shows congestion; less is random loss of the
-/// link. The fraction is chosen.
+/// 0.03 of the packets that a lane sends in a round trip, or a link in a sample. Loss above the
+/// configured loss plus 0.03 shows congestion, which lowers the lane's rate or the link's capacity.
+/// Less is random loss of the link. The fraction is chosen.
 /// Tested by `loss_above_three_percent_lowers_the_rate_at_once`.
 pub(crate) const CONGESTION_LOSS_FRACTION: f64 = 0.03;
-/// 8 round trips (10 ms or more each) without congestion: only then may a lane drain its queue to
-/// measure the min RTT. The number is chosen, twice [`DELIVERY_RATE_ROUNDS`].
+/// 8 round trips (10 ms or more each) without congestion: until so many have passed, a lane does
+/// not drain its queue to measure the min RTT. The number is chosen, twice
+/// [`DELIVERY_RATE_ROUNDS`].
 const CONGESTION_FREE_ROUNDS: u32 = 8;
-/// 5 round trips (10 ms or more each) after an outage do not lower a lane's delivery rate, since
-/// much of their traffic is retransmissions.
+/// 5 round trips with acknowledgements (10 ms or more each), from an outage on: these lower no
+/// delivery rate of the lane and show no congestion. Much of their traffic is retransmissions.
 /// Tested by `the_rounds_after_an_outage_lower_no_rate`.
 const OUTAGE_ROUNDS: u32 = 5;
-/// 10 round trips (10 ms or more each): a path that loses most bytes in flight twice within this
-/// time drops at a full queue. It had no outage.
+/// 10 round trips (10 ms or more each) between two losses of most bytes in flight on a lane: if as
+/// many or more, the later loss is an outage. If fewer, a full queue dropped the bytes, and the
+/// loss may show congestion.
 /// Tested by `losing_most_of_the_flight_repeatedly_is_a_queue`.
 const OUTAGE_INTERVAL_ROUNDS: u32 = 10;
-/// 2 round trips (10 ms or more each) after a change of the link's rate limit do not raise a lane's
-/// delivery rate. Their acknowledgements still reflect the old limit.
+/// 2 round trips (10 ms or more each) after a change of a lane's share of the link: these may lower
+/// the lane's delivery rate, but not raise it. Their acknowledgements still reflect the old share.
 /// Tested by `another_assumed_rate_scales_the_measured_rate`.
 const RATE_CHANGE_ROUNDS: u32 = 2;
-/// 2 round trips (10 ms or more each): in the first two rounds of a congestion, the round's own
-/// delivery rate replaces the measured rates. Later rounds of the same congestion, with fewer than
-/// [`DELIVERY_RATE_ROUNDS`] between two, add to them. Else a round that had just filled or emptied
-/// a queue would set the rate alone.
+/// 2 round trips with congestion (10 ms or more each): the first two of a congestion replace all
+/// measured delivery rates of the lane. Later ones of the same congestion add their rate to the
+/// last four. Else a round trip that had just filled or emptied a queue would set the rate alone.
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
 const NEW_RATE_ROUNDS: u32 = 2;
-/// 4 round trips (10 ms or more each) after congestion: bulk of a lane leaves at no more than
-/// [`WINDOW_GAIN`] times its delivery rate. A window that is filled at the old rate overflows a short
-/// queue.
+/// 4 round trips (10 ms or more each) after congestion: in these a lane's bulk leaves at no more
+/// than [`WINDOW_GAIN`] (1.25) times the delivery rate. A window that is filled at the old rate
+/// overflows a short queue.
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
 const PACED_ROUNDS: u32 = 4;
-/// 128 packets: the fewest in a round trip whose loss can show congestion.
-/// [`CONGESTION_LOSS_FRACTION`] of them is about four packets.
+/// 128 packets acknowledged or lost in a round trip of a lane: with fewer, the round trip shows no
+/// congestion, whatever its loss. [`CONGESTION_LOSS_FRACTION`] (0.03) of 128 packets is about four
+/// packets.
 const LOSS_SAMPLE_PACKETS_MIN: u64 = 128;
-/// 154 kB in flight (128 packets of 1,200 bytes): with more, a round trip without any
-/// acknowledgement means an outage. With less, the peer may only delay its acknowledgements.
+/// 154 kB in flight (128 packets of 1,200 bytes) at the begin of a round trip: if more, and no
+/// acknowledgement comes in the round trip, the path has an outage. If no more, the peer may only
+/// delay its acknowledgements.
 const OUTAGE_IN_FLIGHT_BYTES_MIN: u64 = 1200 * LOSS_SAMPLE_PACKETS_MIN;
-/// 0.8 of a lane's delivery rate: a round trip that was not window-limited lowers the rate to no
-/// less. The lane may have had little to send.
+/// 0.8 of a lane's delivery rate: congestion in a round trip that was not window-limited lowers the
+/// rate to no less. The lane may have had little to send.
 /// Tested by `a_lane_with_little_to_do_changes_nothing`.
 const RATE_DROP_FRACTION: f64 = 0.8;
 
-/// 1.25: the factor on the min RTT in the congestion window of a lane. A factor above 1 keeps a
-/// small queue, which shows whether the path delivers more.
+/// 1.25: the factor on the min RTT in a lane's congestion window, delivery rate x (1.25 x min RTT +
+/// slack). A factor above 1 keeps a small queue, which shows whether the path delivers more.
 /// Tested by `one_lane_at_half_speed_does_not_halve_the_others`.
 pub(crate) const WINDOW_GAIN: f64 = 1.25;
-/// 1.0: the factor on the min RTT in the congestion window of a lane in the round trip after
-/// congestion, in place of [`WINDOW_GAIN`]. Apart from the slack, such a window keeps no queue.
+/// 1.0: the factor on the min RTT in a lane's congestion window in the round trip after a congested
+/// one, in place of [`WINDOW_GAIN`] (1.25). Apart from the slack, a window with this factor keeps
+/// no queue.
 const CONGESTED_WINDOW_GAIN: f64 = 1.0;
 
-/// 0.8: the factor on a lane's congestion window after each round trip with an ECN CE mark. It is
-/// nearer to 1 than the factors after loss, since a mark comes before the queue is full (RFC 8511).
+/// 0.8: the factor by which a lane's congestion window changes after each round trip with an ECN CE
+/// mark. It is nearer to 1 than the factors after loss, since a mark comes before the queue is full
+/// (RFC 8511).
 /// Tested by `ecn_marks_narrow_the_window_round_by_round`.
 const ECN_DECREASE_FACTOR: f64 = 0.8;
-/// 1.1: the factor on a congestion window that ECN CE marks made smaller, after each round trip
-/// without a mark, up to the full window. Three such round trips undo one mark.
+/// 1.1: the factor by which a congestion window that ECN CE marks made smaller grows again, after
+/// each round trip without a mark. The full window ends the growth. Three round trips without marks
+/// undo one mark.
 const ECN_INCREASE_FACTOR: f64 = 1.1;
-/// 1/16 of a lane's full congestion window: the least to which ECN CE marks narrow the window. The
-/// fraction is chosen.
+/// 1/16 of a lane's full congestion window: the least to which ECN CE marks narrow the window;
+/// further marks change nothing. The fraction is chosen.
 const ECN_WINDOW_FRACTION_MIN: f64 = 1.0 / 16.0;
 
 /// The counters of one lane at one time.
@@ -205,8 +214,8 @@ impl DeliveryRate {
         self.last_rate
     }
 
-    /// Returns whether the lane waited for window space in the last round, and had no recent
-    /// congestion.
+    /// Returns whether the lane waited half of the last round or longer for window space, and had
+    /// no congestion in the last eight rounds.
     pub fn is_window_limited(&self) -> bool {
         self.window_limited && self.rounds_since_congestion >= CONGESTION_FREE_ROUNDS
     }
@@ -223,9 +232,9 @@ impl DeliveryRate {
         if self.rounds_since_congestion == 0 { CONGESTED_WINDOW_GAIN } else { WINDOW_GAIN }
     }
 
-    /// Returns the most that the lane's bulk should send, in bytes per second, in the rounds after
-    /// congestion; `None` in all others. A window that is filled at twice the capacity overflows a
-    /// queue of less than half a round trip, and the lane then sends in bursts.
+    /// Returns the most that the lane's bulk should send, in bytes per second, in the four rounds
+    /// after congestion; `None` in all others. A window that is filled at twice the capacity
+    /// overflows a queue of less than half a round trip. The lane then sends in bursts.
     pub fn pace(&self) -> Option<f64> {
         (self.rounds_since_congestion < PACED_ROUNDS).then(|| WINDOW_GAIN * self.rate())
     }
@@ -236,7 +245,8 @@ impl DeliveryRate {
     }
 
     /// Ends a round trip, and measures the delivery rate from the lane's counters `now` and those
-    /// of the round's begin. The first call only begins a round.
+    /// of the round's begin. The first call only begins a round. A round without acknowledgements
+    /// measures no rate.
     pub fn end_round(&mut self, now: DeliveryCounters) {
         let Some(before) = self.before.replace(now) else { return };
         let took = now.at.since(before.at).as_secs_f64();
@@ -273,8 +283,9 @@ impl DeliveryRate {
         self.before = Some(DeliveryCounters { in_flight_bytes: 0, ..now });
     }
 
-    /// Begins an outage after a round without acknowledgements, or one that lost most of its bytes
-    /// in flight.
+    /// Begins an outage after a round without acknowledgements that had much in flight, or after
+    /// one that lost most of its bytes in flight. A loss of most bytes begins none within ten
+    /// rounds of another.
     fn note_outage(
         &mut self,
         before: &DeliveryCounters,
@@ -291,8 +302,9 @@ impl DeliveryRate {
             if now.most_lost { 0 } else { self.rounds_since_most_lost.saturating_add(1) };
     }
 
-    /// Counts consecutive rounds with congestion, and the rounds since the last one; `congested` is
-    /// about this round.
+    /// Counts the congested rounds of a congestion, and the rounds since the last congested one;
+    /// `congested` is about this round. After four rounds without congestion the next congested one
+    /// begins a new congestion.
     fn note_congestion(&mut self, congested: bool) {
         if !congested {
             self.rounds_since_congestion = self.rounds_since_congestion.saturating_add(1);

@@ -24,20 +24,23 @@ use tokio::sync::Notify;
 use units::Span;
 
 /// 32: a 32nd of a lane's congestion window (3.1 %) is kept free of payload, for control messages
-/// and packet headers. Headers take 3.2 % of packets at MTU 1280.
+/// and packet headers. Bulk waits once the other 31 parts are full. Headers take 3.2 % of packets
+/// at MTU 1280.
 /// Tested by `small_operations_take_the_latency_floor`.
 const WINDOW_HEADROOM_DIVISOR: u64 = 32;
-/// 4: a sender waits until a quarter of the lane's congestion window, without headroom, is free,
-/// since each write costs processor time.
+/// 4: a sender with much to write waits until a quarter of the lane's congestion window, without
+/// headroom, is free. It waits for at least 16 KiB and at most 64 KiB. Each write costs processor
+/// time.
 const WRITE_SPACE_DIVISOR: u64 = 4;
-/// 64 KiB: the most free space in a lane's congestion window for which a sender waits, about a full
-/// call of packets. A window that fills in larger steps makes bursts.
+/// 64 KiB: once so much of a lane's congestion window is free, a waiting sender writes, however
+/// large the window. That is about a full call of packets. A window that fills in larger steps
+/// makes bursts.
 const WRITE_SPACE_BYTES_MAX: u64 = 64 << 10;
-/// 16 KiB: the least free space in a lane's congestion window for which a sender waits. A smaller
-/// window must be free as a whole. The size is chosen.
+/// 16 KiB: while less of a lane's congestion window is free, a sender with more to write waits. A
+/// window below 16 KiB must be free as a whole. The size is chosen.
 const WRITE_SPACE_BYTES_MIN: u64 = 16 << 10;
-/// 32 KiB: the least loss at once that can show an outage of the path. A smaller loss may as well
-/// come from a full queue.
+/// 32 KiB that one acknowledgement or timeout finds lost: only a greater loss, of over half the
+/// bytes in flight, shows an outage of the path. A smaller loss may as well come from a full queue.
 const OUTAGE_LOSS_BYTES_MIN: u64 = 32 << 10;
 
 /// The bytes in flight and the congestion window of one lane.
@@ -89,13 +92,13 @@ struct InFlightUnsentBytes {
 
 impl InFlight {
     /// Sets the congestion window and the rate of retransmissions to those of `windows`, and wakes
-    /// the sender.
+    /// the sender if the window now has space for it.
     pub fn set_windows(&self, windows: &LaneWindows) {
         self.set_window(windows.congestion, windows.retransmission_rate);
     }
 
     /// Sets the congestion window in bytes, at least one, and the rate in bytes per second at which
-    /// lost bytes leave again.
+    /// lost bytes leave again. Wakes the sender if the window now has space for it.
     pub fn set_window(&self, window: u64, retransmission_rate: u64) {
         self.window.store(window.max(1), Ordering::Relaxed);
         self.retransmission_rate.store(retransmission_rate, Ordering::Relaxed);
@@ -108,8 +111,9 @@ impl InFlight {
     }
 
     /// Returns the window in bytes that applies while more than a quarter of it is lost and not
-    /// resent: one round trip of the delivery rate, at most the congestion window. The pacer of
-    /// QUIC spreads it over `smoothed_rtt`, which may be far longer after an outage than before it.
+    /// resent. It is one round trip of the delivery rate, at most the congestion window. The pacer
+    /// of QUIC spreads it over `smoothed_rtt`, which may be far longer after an outage than before
+    /// it.
     pub fn retransmission_window(&self, smoothed_rtt: Span) -> u64 {
         let rate = self.retransmission_rate.load(Ordering::Relaxed) as f64;
         self.congestion_window().min((rate * smoothed_rtt.as_secs_f64()) as u64)
@@ -141,8 +145,8 @@ impl InFlight {
         }
     }
 
-    /// Returns for how many of `bytes` bytes the congestion window has space; `None` if too few to
-    /// be worth a write.
+    /// Returns for how many of `bytes` bytes the congestion window has space. `None` if less is
+    /// free than `bytes` and than a quarter of the window, at least 16 KiB and at most 64 KiB.
     pub fn free_space(&self, bytes: usize) -> Option<usize> {
         let used = self.bytes() + self.lost.bytes() + self.handed.bytes();
         let free = self.usable_window().saturating_sub(used);
@@ -150,8 +154,8 @@ impl InFlight {
         (free >= self.write_space_min().min(bytes as u64)).then_some(space)
     }
 
-    /// Wakes the sender if the window has space for some of the bytes that it waits for, or if
-    /// nothing is in flight whose acknowledgement could free space.
+    /// Wakes the sender if the window has space for some of the bytes that it waits for. Wakes it
+    /// also if nothing is in flight, as no acknowledgement could then free space.
     fn wake_sender_for_space(&self) {
         let wanted = usize::try_from(self.wanted.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
         if wanted > 0 && (self.bytes() == 0 || self.free_space(wanted).is_some()) {
@@ -165,7 +169,8 @@ impl InFlight {
         window - window / WINDOW_HEADROOM_DIVISOR
     }
 
-    /// Returns the free bytes in the congestion window that the sender waits for.
+    /// Returns the free bytes in the congestion window that the sender waits for if it has as many
+    /// to write.
     fn write_space_min(&self) -> u64 {
         (self.usable_window() / WRITE_SPACE_DIVISOR)
             .clamp(WRITE_SPACE_BYTES_MIN, WRITE_SPACE_BYTES_MAX)
@@ -193,8 +198,9 @@ impl InFlight {
     }
 
     /// Sets the bytes in flight after an acknowledgement, and wakes the sender if there is space
-    /// for it. `all_sent` means that QUIC had no more to send when it last looked. It is also set
-    /// while QUIC may not send to an unvalidated address.
+    /// for it. `all_sent` means that QUIC had no more to send when it last looked. Bytes handed
+    /// over or lost before that, and not sent, are then forgotten as dropped. It is also set while
+    /// QUIC may not send to an unvalidated address.
     pub fn note_acked(&self, in_flight: u64, all_sent: bool) {
         let before = self.bytes.swap(in_flight, Ordering::Relaxed);
         self.bytes_before_ack.store(before, Ordering::Relaxed);
@@ -215,8 +221,8 @@ impl InFlight {
         self.wake_sender_for_space();
     }
 
-    /// Counts `bytes` that one acknowledgement or timeout found lost. More than half of all bytes in
-    /// flight tell of an outage of the path; a full queue drops fewer.
+    /// Counts `bytes` that one acknowledgement or timeout found lost. More than 32 KiB and more
+    /// than half of all bytes in flight tell of an outage of the path; a full queue drops fewer.
     pub fn note_lost(&self, bytes: u64) {
         let in_flight = self.bytes();
         let whole = in_flight.max(self.bytes_before_ack.load(Ordering::Relaxed));
@@ -248,7 +254,8 @@ impl InFlight {
         }
     }
 
-    /// Wakes all who wait for an event of this path, because the connection uses another path now.
+    /// Ends the sender's wait for space and the tuner's rest on this path, because the connection
+    /// uses another path now.
     pub fn abandon_path(&self) {
         self.is_abandoned.store(true, Ordering::Relaxed);
         self.freed.notify_one();
@@ -282,7 +289,8 @@ impl InFlight {
         self.ecn_marked.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns whether over half of the bytes in flight were lost at once since the last call.
+    /// Returns whether one acknowledgement or timeout has found over 32 KiB and over half of the
+    /// bytes in flight lost since the last call.
     pub fn take_most_lost(&self) -> bool {
         self.most_lost.swap(false, Ordering::Relaxed)
     }
@@ -308,7 +316,7 @@ impl InFlightUnsentBytes {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Adds bytes that the sender has handed to QUIC, which is to send them.
+    /// Adds bytes that QUIC is to send: bytes that the sender has handed over, or lost bytes.
     fn add_bytes(&self, bytes: u64) {
         self.recent.fetch_add(bytes, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);

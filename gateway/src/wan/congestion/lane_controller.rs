@@ -20,13 +20,15 @@ use std::sync::Arc;
 use std::time::Instant;
 use tracing::trace;
 /// The log target of a trace line for each packet sent, with bytes in flight and congestion window
-/// of the packet's lane.
+/// of the packet's lane. A log filter that names the target at level trace switches the lines on.
 const FLIGHT_LOG_TARGET: &str = "landbridge::flight";
-/// 10 packets: the initial congestion window of CUBIC and NewReno, as in RFC 9002 but for any MTU.
-/// The default of quinn is less than one jumbo packet, with which a connection stalls.
+/// 10 packets, or [`INITIAL_WINDOW_BYTES`] (14,720 bytes) if more: the initial congestion window of
+/// CUBIC and NewReno, as in RFC 9002 but for any MTU. The default of quinn is less than one jumbo
+/// packet, with which a connection stalls.
 /// Tested by `quic_controllers_connect_with_packets_above_their_first_window`.
 const INITIAL_WINDOW_PACKETS: u64 = 10;
-/// 14,720 bytes: the least initial congestion window of CUBIC and NewReno, as in RFC 9002.
+/// 14,720 bytes: the initial congestion window of CUBIC and NewReno where 10 packets
+/// ([`INITIAL_WINDOW_PACKETS`]) are shorter, as in RFC 9002.
 const INITIAL_WINDOW_BYTES: u64 = 14_720;
 
 /// Makes the controllers of one link's lanes.
@@ -48,8 +50,8 @@ pub(crate) fn lane_controller_telemetry(connection: &Connection) -> Option<Arc<L
     state.downcast::<LaneController>().ok().map(|controller| controller.telemetry)
 }
 
-/// Gives a lane the initial windows of another link at once, and the congestion controller of that
-/// link from the next acknowledgement on.
+/// Gives a lane the initial windows and the model of another link immediately, and the congestion
+/// controller of that link from the next acknowledgement on.
 pub(crate) fn change_lane_controller(
     telemetry: &LaneTelemetry,
     path: &LanePath,
@@ -182,7 +184,9 @@ impl Controller for LaneController {
         self.inner.on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
     }
 
-    /// Counts lost bytes, and passes the event to the link's controller.
+    /// Counts lost bytes, and passes the event to the link's controller. On a shared link it also
+    /// delays the lane's next packets by the time of the lost bytes, and tells the lane's model. An
+    /// event with 0 lost bytes is an ECN CE mark.
     fn on_congestion_event(
         &mut self,
         now: Instant,

@@ -15,20 +15,23 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 use units::{Span, TimeNs};
 
-/// 2 ms: how late a timer of the sender may be without a loss of pace. Tokio's timers have steps of
-/// 1 ms, and a woken task waits for a core.
+/// 2 ms: a write that is late at a lane's pace by up to this time delays no later write. The pace
+/// of a longer idle time is lost. Tokio's timers have steps of 1 ms, and a woken task waits for a
+/// core.
 const PACE_DELAY_MAX: Span = Span::from_ms(2);
-/// 2 ms at the lane's pace: the most that is written at once on a shared link, the step of
-/// [`PACE_DELAY_MAX`].
+/// 0.002 s at the lane's pace: on a shared link one write has no more bytes than leave in that
+/// time, and longer data takes several writes. It equals [`PACE_DELAY_MAX`], by which a late write
+/// loses no pace.
 const PACED_WRITE_SECONDS: f64 = 0.002;
-/// 2,400 bytes, two packets: the least that is written at once on a shared link. A QUIC path
-/// carries packets of at least 1,200 bytes.
+/// 2,400 bytes, two packets: on a shared link one write may have so many bytes, however low the
+/// lane's pace. A QUIC path carries packets of at least 1,200 bytes.
 const PACED_WRITE_BYTES_MIN: f64 = 2400.0;
-/// 39 bytes of QUIC headers in a full packet, beside IP and UDP; see
-/// [`PACKET_OVERHEAD_BYTES`](hier_collectives::bound::PACKET_OVERHEAD_BYTES).
+/// 39 bytes of QUIC headers in a full packet, added to those of IP and UDP; on a shared link they
+/// take pace too. See [`PACKET_OVERHEAD_BYTES`](hier_collectives::bound::PACKET_OVERHEAD_BYTES).
 const QUIC_HEADER_BYTES: u64 = 39;
-/// 1,000 bytes: packets of so many are full ones, as data has them. The shortest path of QUIC carries
-/// 1,200; those of acknowledgements, probes and small messages have a few hundred at most.
+/// 1,000 bytes: an acknowledged packet of this length or more is counted as full, as packets of
+/// data are. QUIC's shortest path carries 1,200 bytes. Packets of acknowledgements, probes and
+/// small messages have a few hundred at most.
 pub(crate) const FULL_PACKET_BYTES_MIN: u64 = 1000;
 
 /// The counters of one path of a lane. A connection that moves to another path has new ones.
@@ -138,7 +141,8 @@ impl LaneTelemetry {
         take_telemetry_min_rtt(&self.engine_min_rtt_ns)
     }
 
-    /// Counts the sender's wait for space in the congestion window until the result is dropped.
+    /// Counts the time from now until the result is dropped as the sender's wait for space in the
+    /// congestion window.
     pub fn begin_window_wait<'w>(&'w self, host: &'w dyn Host) -> TelemetryWindowWait<'w> {
         self.waiting_since_ns.store(host.now().ns().max(1), Ordering::Relaxed);
         TelemetryWindowWait { telemetry: self, host }
@@ -183,7 +187,8 @@ impl LaneTelemetry {
         }
     }
 
-    /// Returns the most bytes that are written at once: some milliseconds of a shared lane's pace.
+    /// Returns the most bytes of one write: 2 ms of a shared lane's pace, but at least two packets.
+    /// Other lanes have no limit.
     pub fn paced_write_bytes(&self) -> usize {
         if !self.is_shared() {
             return usize::MAX;
@@ -245,7 +250,8 @@ impl LaneTelemetry {
         lock_ignoring_poison(&self.shared).as_ref().map(SharedLane::view)
     }
 
-    /// Returns whether the sender of the lane has bytes that wait for window space or for the pace.
+    /// Returns whether the sender of the lane has bulk that waits for window space or, on a shared
+    /// link, for the pace.
     pub fn is_sender_held(&self) -> bool {
         self.waiting_since_ns.load(Ordering::Relaxed) > 0
     }

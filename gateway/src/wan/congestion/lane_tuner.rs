@@ -20,12 +20,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
-/// 10 ms: the least time between two changes of a lane's windows, also called a round. On short
-/// paths, changes after each RTT would cost much processor time.
+/// 10 ms, or the smoothed RTT if longer: the time between two changes of a lane's windows, also
+/// called a round. On short paths, changes after each RTT would cost much processor time.
 const TUNER_ROUND_MIN: Span = Span::from_ms(10);
 
-/// Sets the windows of a connection each round trip with traffic until it ends; returns the reason
-/// of its end.
+/// Sets the windows of a connection after each round trip with traffic, for as long as the task
+/// runs. Returns a reason only if the connection's congestion controller is not this gateway's.
 pub(crate) async fn tune_lane(
     spec: &LaneSpec,
     (peer, lane): (&PeerLink, u16),
@@ -116,8 +116,8 @@ fn fill_tuner_record(
     record.lost_packets = Some(counters.lost_packets);
 }
 
-/// Charges the pacer with excess loss as it comes, until `end`. It is charged at once, because the
-/// retransmission leaves at once, before new payload.
+/// Charges the pacer with excess loss as it comes, until `end`. The charge does not wait for the
+/// end of the round, because the retransmission leaves before new payload.
 async fn charge_lane_tuner_losses(
     peer: &PeerLink,
     telemetry: &LaneTelemetry,

@@ -24,38 +24,41 @@ use hier_collectives::topology::Link;
 use quinn::VarInt;
 use units::Span;
 
-/// 256 KiB: the least congestion window of a lane, a chosen size. Only drains of a queue and ECN CE
-/// marks make the window smaller.
+/// 256 KiB: the least congestion window of a lane, however low its delivery rate; a chosen size.
+/// Only drains of a queue and ECN CE marks make the window smaller.
 pub(super) const CONGESTION_WINDOW_BYTES_MIN: u64 = 256 << 10;
-/// 60 ms: the most time that is added to the min RTT for the congestion window (slack). With 35 ms,
-/// some round trips after an outage reached only 139 of 200 Mbit/s.
+/// 60 ms: the most slack, the time added to the min RTT in a lane's congestion window. slack = 3 x
+/// min RTT, at least 2 ms, at most 60 ms. With 35 ms, some round trips after an outage reached only
+/// 139 of 200 Mbit/s.
 const WINDOW_SLACK_MAX: Span = Span::from_ms(60);
-/// 3 times the min RTT: the time that is added to the min RTT for the congestion window (slack) on
-/// short paths. Bytes then wait in the peer's socket, not on the path.
+/// 3 times the min RTT: the slack, which is added to the min RTT in a lane's congestion window,
+/// where that is 2 to 60 ms. Bytes then wait in the peer's socket, not on the path.
 const WINDOW_SLACK_ROUNDS: u64 = 3;
-/// 2 ms: the least time that is added to the min RTT for the congestion window (its slack), since a
-/// thread may wait that long to be scheduled.
+/// 2 ms: the least slack, the time added to the min RTT in a lane's congestion window, however
+/// short the RTT. A thread may wait that long to be scheduled.
 const WINDOW_SLACK_MIN: Span = Span::from_ms(2);
-/// 0.75 of a lane's congestion window: the window while a drain shows the RTT without a queue. The
-/// fraction is chosen.
+/// 0.75 of a lane's congestion window: what remains of the window during a drain, a pause of two
+/// round trips that shows the RTT without a queue. The fraction is chosen.
 pub(super) const DRAIN_WINDOW_FRACTION: f64 = 0.75;
 /// 3 round trips: how long quinn keeps acknowledged bytes behind an unacknowledged byte of the same
-/// stream. QUIC's send window has room for these bytes.
+/// stream. QUIC's send window has room for the bytes of that time; with less room, writes would
+/// wait.
 /// Tested by `every_window_holds_the_bdp`.
 pub(super) const SEND_WINDOW_GAP_ROUNDS: f64 = 3.0;
-/// 1,400 bytes: payload of one packet, by which the fraction of segments with a lost packet is
-/// estimated.
+/// 1,400 bytes: the assumed payload of a packet. From it follows the estimated fraction of segments
+/// with a lost packet, which makes QUIC's send window larger.
 pub(super) const PACKET_PAYLOAD_BYTES: f64 = 1400.0;
-/// 8 times the configured RTT: the longest RTT for which a lane's windows are sized. Memory stays
-/// bounded when a peer acknowledges late.
+/// 8 times the configured RTT: the longest RTT for which a lane's windows are sized; a longer
+/// measured RTT is cut to it. Memory stays bounded when a peer acknowledges late.
 /// Tested by `the_longest_round_trip_is_bounded`.
 const WINDOW_RTT_MAX_FACTOR: u64 = 8;
-/// 1 s: lanes between regions may size their windows for an RTT of up to 1 s at least, where
-/// [`WINDOW_RTT_MAX_FACTOR`] gives less.
+/// 1 s: lanes between regions size their windows for measured RTTs up to 1 s, even where
+/// [`WINDOW_RTT_MAX_FACTOR`] (8) times the configured RTT is less. Longer RTTs are then cut to 1 s.
 const WINDOW_RTT_CEILING_MIN: Span = Span::from_secs(1);
 
-/// 4 times the configured RTT: receive windows grow for RTTs up to this one whatever the memory,
-/// since full queues lengthen RTTs.
+/// 4 times the configured RTT: for RTTs up to this, receive windows grow whatever the memory, since
+/// full queues lengthen RTTs. For longer RTTs they grow only within the lane's part of the memory
+/// for receive windows.
 /// Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
 pub(super) const RECEIVE_RTT_FACTOR: u64 = 4;
 
@@ -76,21 +79,22 @@ pub(crate) struct LaneWindows {
     pub retransmission_rate: u64,
 }
 
-/// Returns the receive window of one stream in bytes: the payload of a segment of `segment` bytes
-/// with its parity, and 4 KiB for its header.
+/// Returns the receive window of one stream in bytes. It holds the payload of a segment of
+/// `segment` bytes with its parity, and 4 KiB for its header.
 pub(crate) fn lane_window_of_stream(segment: u64) -> u64 {
     segment + u64::from(tail_fec_parity_max(segment)) * SHARD_BYTES + 4096
 }
 
-/// Returns the longest RTT for which the windows of a link's lanes are sized. Inside a region it is
-/// short: the configured rate is high there, and windows would be huge.
+/// Returns the longest RTT for which the windows of a link's lanes are sized: 8 times the
+/// configured RTT, between regions at least 1 s. Inside a region it is short: the configured rate
+/// is high there, and windows would be huge.
 pub(super) fn lane_windows_rtt_max(link: &Link) -> Span {
     let longest = Span::from_ns(link.rtt.ns().saturating_mul(WINDOW_RTT_MAX_FACTOR));
     if link.a == link.b { longest } else { WINDOW_RTT_CEILING_MIN.max(longest) }
 }
 
-/// Returns the time added to the min RTT in the congestion window, for delayed acknowledgements and
-/// timers.
+/// Returns the time added to the min RTT `rtt` in the congestion window, for delayed
+/// acknowledgements and timers. It is 3 times `rtt`, at least 2 ms and at most 60 ms.
 pub(super) fn lane_window_slack(rtt: Span) -> Span {
     let rounds = Span::from_ns(rtt.ns().saturating_mul(WINDOW_SLACK_ROUNDS));
     rounds.clamp(WINDOW_SLACK_MIN, WINDOW_SLACK_MAX)

@@ -22,15 +22,18 @@ use std::sync::Arc;
 use std::time::Instant;
 use units::Span;
 
-/// 10 packets: the least congestion window of a lane while much is retransmitted, as QUIC's initial
-/// window. QUIC sends nothing where one packet fills the window.
+/// 10 packets: the least window that QUIC gets while it retransmits much, however low the delivery
+/// rate. It is as large as QUIC's initial window. QUIC sends nothing where one packet fills the
+/// window.
 /// Tested by `retransmissions_have_window_for_some_packets_of_any_size`.
 const RETRANSMISSION_PACKETS_MIN: u64 = 10;
 /// 4: once lost bytes that are not yet retransmitted exceed a quarter of the retransmission window,
-/// that window replaces the congestion window. The number is chosen.
+/// that window replaces the congestion window. The retransmission window is one round trip at the
+/// delivery rate. The number is chosen.
 const RETRANSMISSION_BURST_DIVISOR: u64 = 4;
-/// 1 MiB: the most lost bytes that a lane may save up as allowed by the configured loss, since
-/// losses come in bursts. Loss beyond the allowance becomes debt of the pacer. The size is chosen.
+/// 1 MiB of lost bytes: the most that a lane saves up of the loss that the configured loss allows,
+/// since losses come in bursts. Bytes lost beyond the saved ones are charged to the pacer as debt.
+/// The size is chosen.
 const LOSS_ALLOWANCE_BYTES_MAX: f64 = (1 << 20) as f64;
 
 /// The controller of one lane.
@@ -100,9 +103,9 @@ impl Controller for LinkShareController {
         self.mtu = new_mtu.into();
     }
 
-    /// Returns the window that quinn compares with the bytes in flight: unlimited below the lane's
-    /// congestion window, else the bytes in flight. After much loss it is the retransmission
-    /// window.
+    /// Returns the window that quinn compares with the bytes in flight. After much loss it is the
+    /// retransmission window. Else it is unlimited with an open gate or below the lane's congestion
+    /// window, and equals the bytes in flight above that.
     fn window(&self) -> u64 {
         let in_flight = self.in_flight.bytes();
         let least = RETRANSMISSION_PACKETS_MIN * self.mtu;

@@ -29,21 +29,23 @@
 use std::collections::VecDeque;
 use units::Span;
 
-/// 4 round trips (10 ms or more each): the min RTT of a lane is the least RTT within them. With
-/// four, a path that became longer is filled within ten round trips.
+/// 4 round trips (10 ms or more each), whose least RTT is compared with a lane's min RTT: only if
+/// all four exceed the min RTT, a drain tests whether the path is longer. With four, a path that
+/// became longer is filled within ten round trips.
 /// Tested by `a_longer_path_is_full_within_ten_round_trips`.
 const MIN_RTT_ROUNDS: usize = 4;
-/// 0.05 of a lane's min RTT: a smaller change of the RTT counts as jitter. The fraction is chosen.
+/// 0.05 of a lane's min RTT: a least RTT that differs by no more is jitter, and neither changes the
+/// min RTT nor begins a drain. The fraction is chosen.
 const RTT_JITTER_FRACTION: f64 = 0.05;
-/// 2 round trips (10 ms or more each): the duration of a drain. The queue shrinks in the first
-/// round trip, and the RTT shows the change in the second.
+/// 2 round trips (10 ms or more each): the duration of a drain. The queue shrinks in the first, and
+/// the RTT shows the change in the second. An RTT that is still long then becomes the min RTT.
 const DRAIN_ROUNDS: u32 = 2;
-/// 4 round trips (10 ms or more each): the first pause after a drain that found a queue. Each next
-/// pause is twice as long, up to [`DRAIN_PAUSE_ROUNDS_MAX`].
+/// 4 round trips (10 ms or more each) without a new drain: the first pause after a drain that found
+/// a queue. Each next pause is twice as long, up to [`DRAIN_PAUSE_ROUNDS_MAX`] (64).
 /// Tested by `a_queue_is_drained_less_and_less_often`.
 const DRAIN_PAUSE_ROUNDS_FIRST: u32 = 4;
-/// 64 round trips (10 ms or more each): the longest pause between two drains of a lane's queue. A
-/// drain then takes two of 66 round trips.
+/// 64 round trips (10 ms or more each): the longest pause between two drains of a lane's queue, up
+/// to which pauses double. A drain then takes two of 66 round trips.
 const DRAIN_PAUSE_ROUNDS_MAX: u32 = 64;
 
 /// The min RTT filter of one lane.
@@ -105,8 +107,9 @@ impl MinRttFilter {
         (0..counted).for_each(|_| self.end_round(None, false));
     }
 
-    /// Ends a round trip. `least` is its least RTT; `window_limited` says whether the lane waited
-    /// for window space.
+    /// Ends a round trip, and with it begins or ends a drain, or adopts another min RTT, where that
+    /// is due. `least` is the least RTT of the round trip, `None` without an acknowledgement;
+    /// `window_limited` says whether the lane waited for window space.
     pub fn end_round(&mut self, least: Option<Span>, window_limited: bool) {
         self.rounds.push_back(least.map(|least| least.min(self.rtt_max)));
         if self.rounds.len() > MIN_RTT_ROUNDS {

@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 use tracing::debug;
 use units::{Span, TimeNs};
 
-/// The log target of a line for each change of a lane's phase.
+/// The log target of a line for each change of a lane's phase on a shared link, with its reason. A
+/// log filter that names the target at level debug switches the lines on.
 const PHASE_LOG_TARGET: &str = "landbridge::phase";
-/// 1 h: the model's time at which a lane begins, so that packets that left before have a time too.
+/// 1 h: the time at which a lane begins in its model's clock, so that packets sent up to an hour
+/// before have a time too. Earlier packets get the time 0.
 const BEGIN: TimeNs = TimeNs::from_ns(3600 * 1_000_000_000);
 
 /// The model of one lane.

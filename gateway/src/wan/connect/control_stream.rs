@@ -15,12 +15,13 @@ use hier_collectives::wire::{Envelope, MAX_MESSAGE_BYTES, Message};
 use quinn::{ReadExactError, RecvStream, SendStream};
 use tokio::sync::mpsc;
 
-/// 2: the QUIC priority of the control stream, so that receipts and grants leave before data.
-/// Streams of small segments have priority 1, and streams of bulk 0.
+/// 2: the QUIC priority of the control stream, so that receipts and grants leave before data that
+/// waits. Streams of small segments have priority 1, and streams of bulk 0.
 const CONTROL_STREAM_PRIORITY: i32 = 2;
 
-/// 64 control messages: the most that are written at once. A message that comes alone is written
-/// alone; many that wait cost one write, and few packets.
+/// 64 control messages: the writer of a control stream takes so many from its queue for one write;
+/// more go into the next write. A message that comes alone is written alone. Many that wait cost
+/// one write, and few packets.
 const WRITTEN_TOGETHER_MAX: usize = 64;
 
 /// Gives a QUIC stream the priority of control messages, above that of segments.

@@ -18,22 +18,23 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use units::Span;
 
-/// 1 s, or [`DIAL_REPEAT_ROUNDS`] if that is longer: while nothing is heard of a peer, a lane dials it
-/// anew so often. QUIC doubles the time between the packets of one attempt, so an attempt alone finds
-/// a peer that starts again after up to half of its own age.
+/// 1 s, or [`DIAL_REPEAT_ROUNDS`] (2 round trips) if longer: a lane begins a new attempt to reach
+/// its peer after each such time without any answer. QUIC doubles the time between the packets of
+/// one attempt. So an attempt alone finds a peer that starts again after up to half of its own age.
 /// Tested by `gateways_are_back_soon_after_ten_minutes`.
 const DIAL_REPEAT_MIN: Span = Span::from_secs(1);
-/// 2 round trips of the link: time enough for the answer to an attempt before the next.
+/// 2 round trips of the link, or 1 s if longer: after this time without an answer a lane begins the
+/// next attempt to reach its peer. The answer to an attempt comes within two round trips.
 const DIAL_REPEAT_ROUNDS: u64 = 2;
-/// 2 s without any answer: a lane says that it hears nothing. Gateways that are started one after the
-/// other are connected sooner.
+/// 2 s without any answer of a peer: from then on a lane tells the engine of no answer at each new
+/// attempt, for status and log. Gateways that are started one after the other are connected sooner.
 const SILENCE_TOLD_AFTER: Span = Span::from_secs(2);
-/// 100 ms: the first pause between attempts to connect a lane to a peer, a chosen value; each next
-/// pause is twice as long.
+/// 100 ms: the first pause between attempts to connect a lane to a peer, after a refusal or a lost
+/// connection; a chosen value. Each next pause is twice as long, up to [`DIAL_BACKOFF_MAX`] (5 s).
 /// Tested by `only_a_lane_that_stood_resets_the_backoff`.
 const DIAL_BACKOFF_MIN: Span = Span::from_ms(100);
-/// 5 s: the longest pause between attempts to connect a lane to a peer, a chosen value. A
-/// connection with an accepted hello that lasted longer resets the pause.
+/// 5 s: the longest pause between attempts to connect a lane to a peer, a chosen value. The pause
+/// begins again at 100 ms after a connection that lasted longer than 5 s with an accepted hello.
 const DIAL_BACKOFF_MAX: Span = Span::from_secs(5);
 
 /// A lane's connection to one peer, to be dialled while the lane is in use.
@@ -95,8 +96,8 @@ impl Dialler {
     }
 
     /// Dials the peer until one of its packets comes, which may refuse the connection. Two attempts
-    /// are under way at most: a short one, which meets a peer soon after its start, and a long one,
-    /// in time for a busy peer.
+    /// are under way at most: a short one and a long one. The short one meets a peer soon after its
+    /// start, the long one leaves a busy peer time.
     ///
     /// # Errors
     /// This side cannot dial, or need not.
@@ -216,8 +217,9 @@ struct DialBackoff {
 
 impl DialBackoff {
     /// Returns the pause before the next dial. It doubles from [`DIAL_BACKOFF_MIN`] to
-    /// [`DIAL_BACKOFF_MAX`], and begins again after a connection that stood. The last dial and its
-    /// connection took `lived` together; `met` says whether the peer's hello was accepted.
+    /// [`DIAL_BACKOFF_MAX`], and begins again after a connection that stood for longer than the
+    /// latter. The last connection took `lived` since the peer's first packet; `met` says whether
+    /// the peer's hello was accepted.
     fn next_pause(&mut self, met: bool, lived: Span) -> Span {
         let stood = met && lived > DIAL_BACKOFF_MAX;
         let next = if stood { DIAL_BACKOFF_MIN } else { self.last + self.last };

@@ -16,10 +16,12 @@ use rustls::pki_types::CertificateDer;
 use units::Span;
 
 /// 10 s: the least time limit of each step of a handshake between gateways (dial, TLS, hello), so
-/// that a busy host answers in time. handshake timeout = max(10 RTT of the fabric, 10 s)
+/// that a busy host answers in time. handshake timeout = max(10 RTT of the fabric, 10 s). A step
+/// that takes longer fails.
 const HANDSHAKE_TIMEOUT_MIN: Span = Span::from_secs(10);
-/// 10 round trips: the least time limit of each step of a handshake between gateways on a long
-/// link. QUIC sends lost packets of a handshake again after 3 and 9 round trips.
+/// 10 round trips: the time limit of each step of a handshake between gateways where that is more
+/// than 10 s; a step that takes longer fails. QUIC sends lost packets of a handshake again after 3
+/// and 9 round trips.
 /// Tested by `gateways_meet_over_a_round_trip_of_a_minute`.
 const HANDSHAKE_ROUND_TRIPS: u64 = 10;
 
@@ -62,8 +64,8 @@ pub(super) enum HelloRefusal {
     Evicted,
 }
 
-/// Sends a hello, and checks the peer's within [`handshake_timeout`]. `dialled` is the peer that we
-/// dialled; `None` on an accepted connection.
+/// Sends a hello, and checks the peer's; refuses a peer whose hello is not there within
+/// [`handshake_timeout`]. `dialled` is the peer that we dialled; `None` on an accepted connection.
 pub(super) async fn exchange_handshake_hellos(
     spec: &LaneSpec,
     lane: u16,

@@ -26,9 +26,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tracing::info;
 
-/// The id of the next QUIC connection between gateways; ids are unique in a process.
+/// The id that the next QUIC connection of a lane gets, beginning with 1. The engine tells
+/// connections apart by these ids, which are unique in a process.
 static NEXT_CONNECTION_ID: AtomicU64 = AtomicU64::new(1);
-/// The reason that a peer gets when a lane is closed because neither end needs it.
+/// The reason that a peer gets, for its log, when this gateway closes a lane that neither end
+/// needs.
 const LANE_RETIRED_REASON: &[u8] = b"the lane is not needed";
 
 /// A connection whose TLS handshake is done.
@@ -123,9 +125,9 @@ async fn meet_peer_of_lane_connection(
     }
 }
 
-/// Reports a lane to the engine, and runs the tasks of its connection until one of them ends.
-/// `dials` says whether this gateway has dialled it, and so sends its keep-alives and closes it
-/// when it is not needed.
+/// Reports a lane to the engine, and runs the tasks of its connection until one of them ends. Then
+/// closes the connection and reports the lane's end. `dials` says whether this gateway has dialled
+/// it, and so sends its keep-alives and closes it when it is not needed.
 async fn run_lane_connection_tasks(
     spec: &Arc<LaneSpec>,
     lane: u16,

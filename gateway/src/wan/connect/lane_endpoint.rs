@@ -32,17 +32,19 @@ use tracing::{debug, info};
 use units::ByteCount;
 
 /// 16 MiB: the buffer that a lane's UDP socket requests for each direction, for a burst of a fast
-/// link while a core is busy. The kernel may give less, which is logged.
+/// link while a core is busy. What is received beyond it is lost. The kernel may give less, which
+/// is logged.
 const SOCKET_BUFFER_BYTES: usize = 16 << 20;
-/// 8 MiB: estimated memory of QUIC for a busy lane, for datagrams and packet records of both
-/// directions.
+/// 8 MiB: the estimated memory of QUIC for a busy lane, for datagrams and packet records of both
+/// directions. A gateway counts it in the memory that it may need; no limit holds a lane to 8 MiB.
 pub const LANE_QUIC_BYTES: ByteCount = ByteCount::new(8 << 20);
-/// 64 connections: the most to one lane whose hello is not checked yet, path probes included. The
-/// number is chosen; it bounds the cost of connections from strangers.
+/// 64 connections to one lane whose hello is not checked yet, path probes included: one more ends
+/// the oldest of the source (a peer's address, or all strangers) with the most. The number is
+/// chosen; it bounds the cost of connections from strangers.
 /// Tested by `half_open_handshakes_keep_no_peer_out`.
 const PENDING_CONNECTIONS_MAX: usize = 64;
 /// 64 KiB: the most bytes of datagrams kept for a QUIC connection that is not accepted yet, enough
-/// for several first flights. The default of quinn is 10 MiB.
+/// for several first flights. Further datagrams are dropped. The default of quinn is 10 MiB.
 const INCOMING_BUFFER_BYTES: u64 = 64 << 10;
 
 /// The reason why a lane cannot start.
@@ -253,7 +255,8 @@ fn lane_endpoint_config_for_peer(
     Some(lane_endpoint_transport_config(spec, peer, sizes))
 }
 
-/// Accepts an incoming connection, or asks its address to prove itself first (QUIC's Retry).
+/// Accepts an incoming connection. Once half of the slots are taken, asks an address that has not
+/// proved itself to do so first (QUIC's Retry).
 fn accept_at_lane_endpoint(
     spec: &Arc<LaneSpec>,
     lane: u16,

@@ -2,10 +2,12 @@
 
 use std::net::IpAddr;
 
-/// 28 bytes: the headers of IPv4 and UDP before a payload.
+/// 28 bytes: the headers of IPv4 (20) and UDP (8) before a payload. The length of an IP packet is
+/// its UDP payload and these.
 pub(crate) const IPV4_UDP_HEADER_BYTES: u16 = 28;
 
-/// 48 bytes: the headers of IPv6 and UDP before a payload.
+/// 48 bytes: the headers of IPv6 (40) and UDP (8) before a payload. The length of an IP packet is
+/// its UDP payload and these.
 pub(crate) const IPV6_UDP_HEADER_BYTES: u16 = 48;
 
 /// Returns the bytes of IP and UDP headers in a packet to `address`.

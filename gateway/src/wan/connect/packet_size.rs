@@ -6,18 +6,19 @@ use hier_collectives::ids::GatewayId;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// 9,000 bytes, a jumbo packet: the longest IP packet that MTU discovery tries. A loopback device
-/// offers 65,536 bytes, for which each lane would reserve 128 MiB.
+/// 9,000 bytes, a jumbo packet: MTU discovery of a lane tries no longer IP packet, even where an
+/// interface offers more. A loopback device offers 65,536 bytes, for which each lane would reserve
+/// 128 MiB.
 /// Tested by `lanes_find_the_longest_packets_that_get_through`.
 const DISCOVERED_MTU_MAX: u16 = 9000;
-/// 1,472 bytes of UDP payload: packets up to this length are always accepted, as quinn does by
-/// default. A peer's interface may have a larger MTU than ours.
+/// 1,472 bytes of UDP payload: a lane accepts packets up to this length even if its own are
+/// shorter, as quinn does by default. A peer's interface may have a larger MTU than ours.
 pub(super) const ACCEPTED_PACKET_BYTES_MIN: u16 = 1472;
-/// 65,507 bytes: the largest payload of a UDP datagram over IPv4, to which computed packet sizes
-/// are cut.
+/// 65,507 bytes: the largest payload of a UDP datagram over IPv4. A greater packet size that
+/// follows from a stated MTU is cut to this.
 const UDP_PAYLOAD_BYTES_MAX: u16 = 65_507;
-/// 1,200 bytes: the UDP payload that every path must carry for QUIC (RFC 9000), and so the least
-/// packet size of a lane.
+/// 1,200 bytes: the UDP payload that every path must carry for QUIC (RFC 9000). A smaller packet
+/// size that follows from an MTU is raised to this.
 const UDP_PAYLOAD_BYTES_MIN: u16 = 1200;
 
 /// The packet size of a lane to one peer, in bytes of UDP payload.

@@ -17,14 +17,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// 24 packets: QUIC takes a packet for lost when so many later packets are acknowledged, or after
-/// 1.125 RTT. Paths over several links reorder packets.
+/// 24 packets: QUIC takes a packet for lost, and retransmits its data, when so many later packets
+/// are acknowledged, or after 1.125 RTT. Paths over several links reorder packets.
 const REORDERING_PACKETS: u32 = 24;
-/// 60 s: interval between searches of a lane for a larger MTU, since routes change. quinn's default
-/// of 600 s is too long.
+/// 60 s: interval between searches of a lane for a larger MTU, after which a path that has become
+/// wider gets longer packets. quinn's default of 600 s is too long.
 /// Tested by `packets_follow_a_path_that_becomes_narrow_and_wide_again`.
 const MTU_SEARCH_INTERVAL: Duration = Duration::from_secs(60);
-/// 10 s: pause before the next MTU search after long packets stopped arriving on a lane. Meanwhile
+/// 10 s: pause before the next MTU search after long packets stopped arriving on a lane. Until then
 /// packets have the shortest size. quinn's default is 60 s.
 const MTU_SEARCH_DELAY_AFTER_BLACK_HOLE: Duration = Duration::from_secs(10);
 

@@ -6,8 +6,8 @@ use super::rate_schedule::RateSchedule;
 use hier_collectives::ids::RegionId;
 use std::collections::BTreeMap;
 
-/// 8 kbit/s: the least rate of a link, and the least rate limit of an operator or schedule. The
-/// fabric file has the same minimum. A packet of 1,500 bytes then takes 1.5 s.
+/// 8 kbit/s: the least rate of a link, and the least rate limit of an operator or schedule; a lower
+/// one is refused. The fabric file has the same minimum. A packet of 1,500 bytes then takes 1.5 s.
 pub(crate) const LINK_RATE_MIN_BITS_PER_S: u64 = 8_000;
 
 /// The policies of a fabric's links, by the regions at their ends in number order. A link without an
@@ -38,7 +38,8 @@ pub enum ControllerPolicy {
 }
 
 impl ControllerPolicy {
-    /// All congestion controllers that a link can have.
+    /// All congestion controllers that a link can have. The config reader finds the one that a
+    /// fabric file names among them, and refuses any other name.
     pub const ALL: [Self; 4] = [Self::Dedicated, Self::Shared, Self::Cubic, Self::NewReno];
 
     /// Returns the controller's name in a fabric file.

@@ -18,17 +18,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use units::{BitRate, Span};
 
-/// 0.05 of the greater rate: a smaller change of a link's rate is not reported to the first
-/// gateway, since plans hardly depend on it.
+/// 0.05 of the greater of a link's reported and present rate: if the rates differ by more, the
+/// change is reported to the first gateway. Plans hardly depend on a smaller one.
 const REPORTED_RATE_CHANGE_FRACTION: f64 = 0.05;
-/// 0.2 of the greater RTT: a smaller change of a link's RTT is jitter, and is not reported to the
-/// first gateway.
+/// 0.2 of the greater of a link's reported and present RTT: the change is reported to the first
+/// gateway only if the RTTs differ by more, and by more than 2 ms. Less is jitter.
 const REPORTED_RTT_CHANGE_FRACTION: f64 = 0.2;
-/// 2 ms: a smaller change of a link's RTT is jitter even on short links, and is not reported to the
-/// first gateway.
+/// 2 ms: a change of a link's RTT is reported to the first gateway only if it is greater, and
+/// greater than 0.2 of the longer RTT. Less is jitter even on short links.
 const REPORTED_RTT_CHANGE_MIN: Span = Span::from_ms(2);
-/// 0.01 of all packets: a smaller change of a link's loss is not reported to the first gateway. The
-/// value is chosen.
+/// 0.01 of all packets: a change of a link's loss is reported to the first gateway only if it is
+/// greater. The value is chosen.
 const REPORTED_LOSS_CHANGE_MIN: f64 = 0.01;
 
 /// The regions at a link's ends, in number order.
@@ -178,7 +178,8 @@ impl LinkLimits {
     }
 
     /// Compares the measured state of the link to region `to` with the reported one. After a
-    /// significant change it becomes the reported one, and is returned with the link's name.
+    /// significant change it becomes the reported one, and is returned with the link's name. A rate
+    /// that is back at the link's own is always significant.
     pub fn report_change(
         &mut self,
         to: RegionId,
@@ -233,7 +234,8 @@ fn link_limit_values_differ(one: u64, other: u64, fraction: f64) -> bool {
     one.abs_diff(other) as f64 > fraction * one.max(other) as f64
 }
 
-/// Returns whether two RTTs of a link differ by more than jitter: 20 % and 2 ms.
+/// Returns whether two RTTs of a link differ by more than jitter: by more than 20 % of the longer
+/// and more than 2 ms.
 fn link_limit_rtts_differ(one: Span, other: Span) -> bool {
     let (one, other) = (one.ns(), other.ns());
     link_limit_values_differ(one, other, REPORTED_RTT_CHANGE_FRACTION)

@@ -9,8 +9,8 @@ use hier_collectives::ids::{GroupId, RegionId};
 use hier_collectives::mesh::MeshReport;
 use units::BitRate;
 
-/// 0: the group id that marks a message about links (a link message) in a control stream. No job
-/// has this id.
+/// 0: the group id that marks a control message about links and lanes (a [`LinkMessage`]). Messages
+/// of a job have the job's id in that place. No job has the id 0.
 pub const LINK_GROUP: GroupId = GroupId(0);
 
 /// A message about a link or a lane, encoded behind [`LINK_GROUP`].
@@ -131,17 +131,17 @@ impl LinkLaneWishMessage {
     }
 }
 
-/// 1: the first byte of an encoded [`LinkMessage::Rate`], which tells the kinds of link messages
-/// apart.
+/// 1: the first byte of an encoded [`LinkMessage::Rate`], an operator's rate limit. By it the
+/// receiver tells the kinds of link messages apart.
 const RATE_TAG: u8 = 1;
-/// 2: the first byte of an encoded [`LinkMessage::ControlGeneration`], which tells the kinds of
-/// link messages apart.
+/// 2: the first byte of an encoded [`LinkMessage::ControlGeneration`], a change of the connection
+/// for control messages. By it the receiver tells the kinds of link messages apart.
 const CONTROL_GENERATION_TAG: u8 = 2;
-/// 3: the first byte of an encoded [`LinkMessage::Connections`], which tells the kinds of link
-/// messages apart.
+/// 3: the first byte of an encoded [`LinkMessage::Connections`], a report of a gateway's
+/// connections. By it the receiver tells the kinds of link messages apart.
 const CONNECTIONS_TAG: u8 = 3;
-/// 4: the first byte of an encoded [`LinkMessage::Lanes`], which tells the kinds of link messages
-/// apart.
+/// 4: the first byte of an encoded [`LinkMessage::Lanes`], the number of lanes that a gateway
+/// wants. By it the receiver tells the kinds of link messages apart.
 const LANES_TAG: u8 = 4;
 
 #[cfg(test)]

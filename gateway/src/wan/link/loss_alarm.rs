@@ -15,28 +15,32 @@
 use std::collections::VecDeque;
 use units::Fraction;
 
-/// 10 samples, one a second: the time over which the loss alarm measures packet loss to a peer. The
-/// number is chosen.
+/// 10 samples, one a second: the loss alarm of a peer judges the packets sent and lost in the last
+/// 10 s; older samples are dropped. The number is chosen.
 const LOSS_ALARM_SAMPLES: usize = 10;
-/// 1.5 times the configured loss, plus [`ALARM_BEGIN_MARGIN`]: packet loss significantly above this
-/// begins the loss alarm of a peer. The factor is chosen.
+/// 1.5 times the configured loss, plus [`ALARM_BEGIN_MARGIN`] (0.05 %): the loss that is still
+/// usual. The loss alarm of a peer begins when significantly more is lost in ten seconds. The
+/// factor is chosen.
 /// Tested by `loss_above_the_fabrics_raises_an_alarm_until_it_ends`.
 const ALARM_BEGIN_FACTOR: f64 = 1.5;
-/// 0.05 % of all packets: added to [`ALARM_BEGIN_FACTOR`] times the configured loss, so that links
-/// without configured loss have a threshold above zero.
+/// 0.05 % of all packets: added to 1.5 times the configured loss ([`ALARM_BEGIN_FACTOR`]) in the
+/// loss that is still usual. So links without configured loss have a threshold above zero.
 const ALARM_BEGIN_MARGIN: f64 = 0.000_5;
-/// 4 standard deviations of a Poisson count: lost packets must exceed the expected number by so
-/// many, so that chance alone begins no loss alarm.
+/// 4 standard deviations of a Poisson count: a loss alarm begins only if the lost packets exceed
+/// the usual number ([`ALARM_BEGIN_FACTOR`]) by more than this. So chance alone begins no loss
+/// alarm.
 const ALARM_DEVIATIONS: f64 = 4.0;
-/// 10 lost packets in ten seconds: with as many or fewer, no loss alarm begins. The number is
-/// chosen.
+/// 10 lost packets in ten seconds: with as many or fewer, no loss alarm begins, however high the
+/// fraction. The number is chosen.
 const ALARM_LOST_PACKETS_MIN: f64 = 10.0;
-/// 1.2 times the configured loss, plus [`ALARM_END_MARGIN`]: less packet loss ends the loss alarm.
-/// The threshold to begin is higher, so that the alarm does not flap.
+/// 1.2 times the configured loss, plus [`ALARM_END_MARGIN`] (0.02 %): as much packet loss or less
+/// in ten seconds ends the loss alarm. The threshold to begin is higher, so that the alarm does not
+/// flap.
 /// Tested by `the_alarm_begins_once_and_ends_once`.
 const ALARM_END_FACTOR: f64 = 1.2;
-/// 0.02 % of all packets: added to [`ALARM_END_FACTOR`] times the configured loss. So the alarm of
-/// a link without configured loss can end before its loss is zero.
+/// 0.02 % of all packets: added to 1.2 times the configured loss ([`ALARM_END_FACTOR`]), below
+/// which the loss alarm ends. So the alarm of a link without configured loss can end before its
+/// loss is zero.
 const ALARM_END_MARGIN: f64 = 0.000_2;
 
 /// The loss of one peer's lanes over the last samples, and its alarm.

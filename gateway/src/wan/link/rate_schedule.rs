@@ -29,7 +29,8 @@ impl RateSchedule {
     }
 }
 
-/// 86,400 seconds: the length of a day in rate schedules, which have no leap seconds.
+/// 86,400 seconds: the length of a day in rate schedules, which have no leap seconds. Entries of a
+/// schedule lie below it, and each day the schedule begins again.
 pub const SECONDS_PER_DAY: u32 = 86_400;
 
 #[cfg(test)]

@@ -11,22 +11,22 @@
 
 use units::{Span, TimeNs};
 
-/// 1.25 times the fabric's RTT, plus [`RTT_ALARM_MARGIN`]: a longer path raises the RTT alarm, since
-/// congestion windows are sized for the fabric's. The factor is chosen.
+/// 1.25 times the fabric's RTT, plus [`RTT_ALARM_MARGIN`] (2 ms): a longer RTT raises the RTT
+/// alarm, since congestion windows are sized for the fabric's RTT. The factor is chosen.
 const RTT_ALARM_FACTOR: f64 = 1.25;
-/// 2 ms: added to [`RTT_ALARM_FACTOR`] times the fabric's RTT, so that scheduling delay on a short
-/// link raises no alarm. The time is chosen.
+/// 2 ms: added to 1.25 times the fabric's RTT ([`RTT_ALARM_FACTOR`]), above which the RTT alarm is
+/// raised. So scheduling delay on a short link raises no alarm. The time is chosen.
 const RTT_ALARM_MARGIN: Span = Span::from_ms(2);
-/// 30 s: the RTT alarm knows the least RTT over this time at least, so that a queue that empties now
-/// and then is not taken for a longer path. The time is chosen.
+/// 30 s: the RTT alarm judges the least RTT of the last 30 to 60 s, and is silent for the first 30
+/// s. So a queue that empties now and then is not taken for a longer path. The time is chosen.
 const RTT_ALARM_PERIOD: Span = Span::from_secs(30);
 
-/// 30 ms: a path without much traffic shows RTTs that are longer by the delay of acknowledgements,
-/// which is 25 ms (QUIC's `max_ack_delay`), and 5 ms for late timers of both ends. The RTT alarm
-/// subtracts it.
+/// 30 ms: the RTT alarm subtracts this time from a measured RTT, since acknowledgements are delayed
+/// on a path without much traffic. It is 25 ms (QUIC's `max_ack_delay`), and 5 ms for late timers
+/// of both ends.
 const RTT_ALARM_ACK_DELAY: Span = Span::from_ms(30);
 
-/// Returns whether a measured RTT is longer than that of the fabric admits.
+/// Returns whether a measured RTT is longer than 1.25 times that of the fabric plus 2 ms.
 pub fn is_rtt_above_fabric(measured: Span, fabric: Span) -> bool {
     measured > Span::from_secs_f64(fabric.as_secs_f64() * RTT_ALARM_FACTOR) + RTT_ALARM_MARGIN
 }
@@ -62,7 +62,8 @@ impl RttAlarm {
         self.present = self.present.into_iter().chain(least).min();
     }
 
-    /// Returns the least RTT, if it is longer than the fabric admits.
+    /// Returns the least RTT of the last 30 to 60 s if, less 30 ms, it is longer than the fabric
+    /// admits. `None` too before the first 30 s have passed.
     pub fn long_rtt(&self) -> Option<Span> {
         // Without a whole period nothing is sure.
         let least = self.present.into_iter().chain([self.before?]).min()?;

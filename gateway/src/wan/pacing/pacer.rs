@@ -22,10 +22,10 @@ use tokio::sync::Notify;
 use units::Span;
 
 /// 0: the place of small segments in the order in which the pacer releases payload. They precede
-/// all others.
+/// all segments of larger operations, whose places begin with 1.
 pub const RELEASE_ORDER_FIRST: u64 = 0;
-/// The place of a segment that no lane has pulled yet in the order in which the pacer releases
-/// payload. All others precede it.
+/// The place, `u64::MAX`, of a segment that no lane has pulled yet in the order in which the pacer
+/// releases payload. All segments with a place of their own precede it.
 pub const RELEASE_ORDER_LAST: u64 = u64::MAX;
 
 /// A pacer, shared by all lanes to one peer.
@@ -62,8 +62,8 @@ struct WaitingTask {
 enum Turn {
     /// Tokens for so many bytes are taken.
     Taken(u64),
-    /// The waiter looks again after this time: when the next cell is due if it is first, else when
-    /// the tokens for it and all before it are.
+    /// The waiter looks again after this time. If it is first, the next cell is due then, else the
+    /// tokens for it and all before it.
     After(Span),
     /// The tokens are there, and a waiter before takes them first.
     Next,
@@ -100,8 +100,8 @@ impl Pacer {
     }
 
     /// Adds `bytes` that left without tokens, retransmissions or control messages, to the pacer's
-    /// debt. The next waiter pays for them, up to one second of rate, less what idle time has
-    /// repaid.
+    /// debt, which is at most one second of rate. The next waiter pays for them. Idle time before
+    /// the call repays debt first.
     pub fn charge_debt(&self, bytes: u64) {
         let waiters = lock_ignoring_poison(&self.waiters);
         let mut bucket = lock_ignoring_poison(&self.bucket);
@@ -111,9 +111,9 @@ impl Pacer {
         bucket.add_debt(bytes);
     }
 
-    /// Waits until tokens for some of `wanted_bytes` payload bytes are there and taken: for a cell
-    /// of the present rate at most. Returns for how many. Waiters are released by `order`, the place
-    /// of their segment, then by arrival.
+    /// Waits until tokens for some of `wanted_bytes` payload bytes are there, and takes them: for a
+    /// cell of the present rate at most. Returns for how many bytes. Waiters are released by
+    /// `order`, the place of their segment, then by arrival.
     pub async fn take_tokens(&self, wanted_bytes: u64, order: u64) -> u64 {
         let mut waiter = self.enqueue_waiter(wanted_bytes, order);
         loop {

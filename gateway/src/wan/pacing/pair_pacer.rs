@@ -11,8 +11,9 @@ use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use units::{BitRate, Span};
 
-/// 2 ms at the link's rate: the shortest queue that the pacer assumes before a link, a chosen
-/// value. A link with a shorter queue may drop packets of a burst.
+/// 2 ms at the link's rate, or a round trip if longer: the queue that the pacer assumes before a
+/// link, by which it bounds its bursts. A link with a shorter queue may drop packets of a burst.
+/// The value is chosen.
 const LINK_QUEUE_MIN: Span = Span::from_ms(2);
 
 /// The pacer of the payload to one peer. Its rate is the pair's share of a link whose limit, in IP

@@ -25,18 +25,20 @@ use std::sync::Arc;
 use std::time::Duration;
 use units::{Span, TimeNs};
 
-/// 2 ms at a lane's part of the pacer's rate: the most bytes that the pacer releases at once (a
-/// cell), so that bursts stay short. Each release costs processor time.
+/// 2 ms at the pacer's rate, divided by the lanes: the pacer releases no more bytes than this in
+/// one cell, so that bursts stay short. Each release costs processor time.
 const CELL_SPAN_MAX: Span = Span::from_ms(2);
-/// 8: the pacer releases at most an eighth of the link's queue at once (a cell). On a queue of 2 ms,
-/// the least that is assumed, the cells of [`TIMER_DELAY_MAX`], one due and one unused fill it.
+/// 8: the bytes that the pacer releases in one cell are at most an eighth of the link's queue,
+/// divided by the lanes. On a queue of 2 ms, the least that is assumed, the cells of
+/// [`TIMER_DELAY_MAX`], one due and one unused fill it.
 /// Tested by `a_burst_fits_a_short_link_and_a_late_timer`.
 const CELL_QUEUE_DIVISOR: u64 = 8;
-/// 1.5 ms: how late the pacer's timers may be. Tokio's timers have steps of 1 ms, and a woken task
+/// 1.5 ms: how late the pacer's timers may be without loss of rate, since the bucket keeps the
+/// cells of this time; later ones are lost. Tokio's timers have steps of 1 ms, and a woken task
 /// waits for a core.
 const TIMER_DELAY_MAX: Span = Span::from_ns(1_500_000);
-/// 1,200 bytes: the least that the pacer releases at once (a cell). A packet of 1,200 bytes fits
-/// every path of QUIC.
+/// 1,200 bytes: the pacer releases no fewer bytes in one cell, however low the rate. A packet of
+/// 1,200 bytes fits every path of QUIC.
 const CELL_BYTES_MIN: f64 = 1200.0;
 
 /// The bucket of `governor`, whose unit is one cell.
@@ -74,8 +76,8 @@ pub(super) struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// Creates a full bucket that gains `bytes_per_second` tokens, for a link of `lanes` lanes whose
-    /// queue holds `queue` of time.
+    /// Creates a full bucket that gains `bytes_per_second` tokens each second, for a link of
+    /// `lanes` lanes whose queue holds `queue` of time at that rate.
     pub fn new(
         host: &Arc<dyn Host>,
         bytes_per_second: f64,
@@ -118,7 +120,7 @@ impl TokenBucket {
         self.cell_time
     }
 
-    /// Takes tokens for `bytes` bytes and for the debt.
+    /// Takes tokens for `bytes` bytes and for the debt, which is then repaid.
     ///
     /// # Errors
     /// The time until the next cell, if there are too few tokens. The bucket holds a few cells at

@@ -9,7 +9,8 @@ use hier_collectives::tail_fec::{SHARD_BYTES, tail_fec_shard_count};
 use reed_solomon_simd::{Error, ReedSolomonDecoder, ReedSolomonEncoder};
 use std::borrow::Cow;
 
-/// 704 bytes: the length of a shard of FEC, of payload or of parity, as an index type.
+/// 704 bytes: the length of a shard of FEC, a piece of a segment's payload or of its parity;
+/// `SHARD_BYTES` as an index type. A payload's short last shard is filled with zeros for the code.
 const SHARD_LENGTH: usize = SHARD_BYTES as usize;
 
 /// Computes the parity of a segment's payload: `parity` shards, one after the other.

@@ -15,21 +15,24 @@ use hier_collectives::wire::SegmentHeader;
 use quinn::{Chunk, RecvStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// 52 bytes: length of the preamble of a segment's stream, which is the job's group id and the
-/// segment header.
+/// 52 bytes: the length of a preamble, the job's group id and the segment header with which the
+/// stream of a segment begins. A stream without a complete preamble is of no segment.
 pub(super) const PREAMBLE_BYTES: usize = GroupId::BYTES + SegmentHeader::BYTES;
-/// 16 KiB: offset of the second copy of the preamble in streams longer than this. The copy lies in
-/// another packet than the first, jumbo packets included, and little waits for it.
+/// 16 KiB: the offset in a segment's stream at which the preamble is sent a second time; shorter
+/// streams have one copy. The second copy lies in another packet than the first, jumbo packets
+/// included, and little waits for it.
 /// Tested by `either_copy_is_enough`.
 const SECOND_PREAMBLE_OFFSET: u64 = 16 << 10;
-/// The offsets of both copies of the preamble in a stream, in bytes.
+/// The offsets in bytes, 0 and 16 KiB, at which the receiver of a segment's stream looks for the
+/// two copies of the preamble. One complete copy is enough.
 const PREAMBLE_OFFSETS: [u64; 2] = [0, SECOND_PREAMBLE_OFFSET];
-/// 4 times the longest stream of a segment: the most bytes of streams without a preamble that a
-/// connection keeps. Both copies of a preamble are rarely lost at once.
+/// 4 times the longest stream of a segment: a connection whose streams hold more bytes without a
+/// complete preamble is closed as a violation of the protocol. Both copies of a preamble are rarely
+/// lost at once.
 /// Tested by `streams_without_a_preamble_share_one_bound`.
 const STREAMS_WITHOUT_PREAMBLE_MAX: u64 = 4;
-/// 2 KiB: the least memory with which a received chunk of a stream is counted. Even a short chunk
-/// keeps the whole datagram in memory.
+/// 2 KiB: a received chunk of a stream counts as at least so many bytes in the bound on streams
+/// without a preamble. Even a short chunk keeps the whole datagram in memory.
 const CHUNK_MEMORY_BYTES_MIN: u64 = 2048;
 
 /// The encoded group and header.

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// Pulls segments of one class and writes each to a stream of the connection, until the connection
-/// ends; returns the reason.
+/// ends or the gateway shuts down. Returns the reason.
 pub(crate) async fn send_segments(
     spec: &LaneSpec,
     peer: &PeerLink,

@@ -4,8 +4,8 @@ use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::wire::SegmentKey;
 use tracing::trace;
 
-/// The log target by which trace lines about single segments are switched on: sent, granted,
-/// receipted.
+/// The log target of trace lines about single segments: sent, resent, granted, receipted. A log
+/// filter that names the target at level trace switches the lines on.
 const SEGMENT_LOG_TARGET: &str = "landbridge::segments";
 
 /// Traces an event of a segment between this gateway and a peer: `sent`, `again`, `granted` or

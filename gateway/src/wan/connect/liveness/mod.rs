@@ -56,62 +56,74 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use units::{Span, TimeNs};
 
-/// 15 s without a datagram from a peer, or longer on long links: the peer is lost, since outages of
-/// some seconds are common. QUIC's own timeout is as long. It counts from the last datagram where
-/// this side sends nothing, and from the first probe after it elsewhere.
+/// 15 s without a datagram from a peer, or 1 s and 3 round trips if longer: the peer is lost, and
+/// its lanes end, since outages of some seconds are common. QUIC's own timeout is as long, and
+/// counts from the last datagram, or from the first packet sent after that datagram.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(15);
-/// 3 round trips more than a keep-alive interval without a datagram from a peer: the peer is lost on
-/// a long link. An idle peer is heard once a keep-alive and a round trip, because the last one is
-/// awaited before the next.
+/// 3 round trips, added to the keep-alive interval of 1 s: where the sum is over 15 s, a peer is
+/// lost after so long without a datagram. An idle peer is heard once a keep-alive and a round trip,
+/// because the last keep-alive is awaited before the next.
 const IDLE_ROUND_TRIPS: u32 = 3;
-/// 8 s without a datagram from a peer: the link is gone round, if others join all regions. It is
-/// above [`DETOUR_OUTAGE`], and below the stall deadline of 10 s, so that the next step goes round
-/// it.
+/// 8 s without a datagram from a peer, or 6 s and 3 round trips if longer: its lanes end, and data
+/// goes round the link where other links join all regions. It is above [`DETOUR_OUTAGE`] (6 s), and
+/// below the stall deadline of 10 s, so that the next step goes round the link.
 /// Tested by `a_link_cut_under_way_is_gone_round_in_time`.
 const DETOUR_TIMEOUT_MIN: Duration = Duration::from_secs(8);
-/// 6 s, and round trips as in [`IDLE_ROUND_TRIPS`]: an outage of 5 s after a keep-alive interval of
-/// 1 s, and its end, are no reason to go round a link.
+/// 6 s, to which [`IDLE_ROUND_TRIPS`] (3 round trips) are added: a silence of a peer up to that is
+/// no reason to go round a link. An outage of 5 s after a keep-alive interval of 1 s lasts so long.
 const DETOUR_OUTAGE: Duration = Duration::from_secs(6);
-/// 3 s: the lanes of a silent peer end within this time of each other. Their last packets came at
-/// most a keep-alive interval apart.
+/// 3 s: if the last lane to a peer ends less than 3 s after one that ended for silence, data goes
+/// another way, if any. The last packets of a peer's lanes came at most a keep-alive interval (1 s)
+/// apart.
 const SILENT_ENDS_MAX: Duration = Duration::from_secs(3);
 /// 1 s: the interval between keep-alives of a lane that sends nothing else. A peer that was started
-/// again answers one with a stateless reset, so an idle lane to the old process ends that soon.
+/// again answers a keep-alive with a stateless reset, so an idle lane to the old process ends that
+/// soon.
 const KEEP_ALIVE_INTERVAL: Span = Span::from_secs(1);
-/// 2 datagrams between two looks: with more a lane receives data, and is looked at each round trip,
-/// so that the begin of a silence is known. Keep-alives bring one a tick.
+/// 2 datagrams since the last check of a lane: if more came, the lane receives data, and its
+/// liveness is checked each round trip, so that the begin of a silence is known. Keep-alives bring
+/// one a second.
 const KEEP_ALIVE_DATAGRAMS_MAX: u64 = 2;
-/// 2 s, two ticks without a datagram: a lane without bytes in flight is looked at each round trip
-/// from then on. A keep-alive that comes just after a tick leaves one tick without any.
+/// 2 s (two ticks) without a datagram: from then on the liveness of a lane without bytes in flight
+/// is checked each round trip, and no longer each second. A keep-alive that comes just after a tick
+/// leaves one tick without any.
 const QUIET_MAX: Span = Span::from_secs(2);
-/// 30 ms: how long a peer may delay an acknowledgement: 25 ms (QUIC's `max_ack_delay`), and 5 ms for
-/// late timers of both ends. The liveness monitor adds this time to the RTT.
+/// 30 ms: how long a peer may delay an acknowledgement: 25 ms (QUIC's `max_ack_delay`), and 5 ms
+/// for late timers of both ends. An acknowledgement counts as missing only after the smoothed RTT
+/// and this time.
 const ACK_DELAY_MAX: Span = Span::from_ms(30);
-/// The byte 0: the datagram of a liveness probe. A lane with bytes in flight answers it.
+/// The byte 0: the datagram of a liveness probe. A lane with bytes in flight answers it with
+/// [`ANSWER`]; any lane acknowledges it.
 const PROBE: &[u8] = &[0];
-/// The byte 1: the datagram that answers a liveness probe.
+/// The byte 1: the datagram by which a lane with bytes in flight answers a liveness probe. It
+/// carries an acknowledgement, and is not answered.
 const ANSWER: &[u8] = &[1];
 /// 1,024 bytes: QUIC's datagram buffer for liveness probes, in each direction of a lane. Only lanes
 /// with bytes in flight read the probes; when the buffer is full, the oldest is dropped.
 pub(super) const PROBE_BUFFER_BYTES: usize = 1024;
-/// 1 s: the longest round trip that the liveness monitor assumes, but at least twice the fabric's.
-/// An RTT measured while a process was paused does not predict the next RTT.
+/// 1 s, or twice the fabric's round trip if longer: the longest round trip that the liveness
+/// monitor assumes, whatever was measured. An RTT measured while a process was paused does not
+/// predict the next RTT.
 const LIVENESS_ROUND_MAX: Span = Span::from_secs(1);
-/// 6 round trips without an acknowledgement, while other lanes to the same peer hear some: the
-/// lane's path counts as dead, and the lane closes. The number is chosen.
+/// 6 round trips without an acknowledgement of a lane, while other lanes to the same peer are
+/// heard: if it is silent for longer, its path counts as dead, and the lane closes. The number is
+/// chosen.
 /// Tested by `a_lane_with_a_dead_path_closes_alone`.
 const DEAD_PATH_ROUNDS: u64 = 6;
-/// 500 ms: the least silence, while other lanes to the same peer are heard, after which a lane's
-/// path counts as dead. On short links [`DEAD_PATH_ROUNDS`] are less than a busy host may take.
+/// 500 ms, or [`DEAD_PATH_ROUNDS`] (6 round trips) if longer: a lane that is silent for longer,
+/// while other lanes to the same peer are heard, closes. On short links six round trips are less
+/// than a busy host may take.
 const DEAD_PATH_SILENCE_MIN: Span = Span::from_ms(500);
 
-/// Returns how long no datagram comes from a peer until it is lost, over a link of this round trip.
+/// Returns how long no datagram comes from a peer until it is lost. `rtt` is the round trip of the
+/// link: a keep-alive interval and three of them, at least 15 s.
 pub(super) fn liveness_idle_timeout(rtt: Span) -> Duration {
     (KEEP_ALIVE_INTERVAL.duration() + rtt.duration() * IDLE_ROUND_TRIPS).max(IDLE_TIMEOUT_MIN)
 }
 
 /// Returns how long no datagram comes from a peer until the link to it is gone round, if others
-/// join all regions.
+/// join all regions. `rtt` is the round trip of the link: 6 s and three of them, at least 8 s, but
+/// no more than [`liveness_idle_timeout`].
 fn liveness_detour_timeout(rtt: Span) -> Duration {
     let outage = DETOUR_OUTAGE + rtt.duration() * IDLE_ROUND_TRIPS;
     outage.max(DETOUR_TIMEOUT_MIN).min(liveness_idle_timeout(rtt))
@@ -157,8 +169,8 @@ impl PeerLiveness {
         self.can_go_round.store(can, Ordering::Relaxed);
     }
 
-    /// Returns whether a lane ended just before `now` because nothing came from the peer. The lanes
-    /// of a silent peer end soon after each other.
+    /// Returns whether a lane ended less than 3 s before `now` because nothing came from the peer.
+    /// The lanes of a silent peer end soon after each other.
     pub fn has_ended_silent(&self, now: TimeNs) -> bool {
         let ended_ns = self.ended_silent_ns.load(Ordering::Relaxed);
         ended_ns > 0 && now.since(TimeNs::from_ns(ended_ns)).duration() < SILENT_ENDS_MAX
@@ -414,8 +426,8 @@ impl LaneLiveness {
 
     /// Adds `passed` to the time of silence in which other lanes to the peer were heard, if one was
     /// heard since the last look. Sets it to zero when this lane is not silent. The time adds up
-    /// look by look, so that after a silence of all lanes the first one that is heard makes no
-    /// other path dead.
+    /// look by look. So after a silence of all lanes, the first one that is heard makes no other
+    /// path dead.
     fn note_time_alone(&mut self, passed: Span, peer: &PeerLiveness) {
         let peer_heard_ns = peer.heard_ns.load(Ordering::Relaxed);
         self.alone = match self.silent {
@@ -446,9 +458,9 @@ impl LaneLiveness {
         self.alone > liveness_dead_path_silence(round)
     }
 
-    /// Returns whether the liveness monitor looks at the lane only when bytes go in flight, or none
-    /// is any more. A silent lane and one that receives data, and acknowledges it all the time,
-    /// have looks enough.
+    /// Returns whether the first bytes in flight, or the last, wake the liveness monitor before its
+    /// planned look. Not so for a silent lane and one that receives data, and acknowledges it all
+    /// the time: they have looks enough.
     fn is_calm(&self) -> bool {
         !self.silent && !self.is_receiving
     }

@@ -15,8 +15,9 @@ use quinn::PathStats;
 use std::time::Duration;
 use units::Span;
 
-/// 10 packets of the size of data lost with none acknowledged between them: fewer may be chance on a
-/// path with high loss. The number is chosen.
+/// 10 packets of the size of data lost with none acknowledged between them: with fewer, a path is
+/// not called too narrow, since chance may lose them on a path with high loss. The number is
+/// chosen.
 const NARROW_PATH_LOST_MIN: u64 = 10;
 
 /// Counts of full packets on a path, at one look.
@@ -45,7 +46,9 @@ pub(super) struct NarrowPath {
 }
 
 impl NarrowPath {
-    /// Adds the packets since the last look, which was `passed` ago.
+    /// Adds the packets since the last look, which was `passed` ago. Lost packets count if their
+    /// mean length is that of full ones. A full packet that was acknowledged sets the count to
+    /// zero.
     pub fn look(&mut self, passed: Span, now: FullPackets) {
         if self.lost > 0 {
             self.since_first_lost = self.since_first_lost + passed;

@@ -34,8 +34,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
-/// 20 packets: quinn's driver of a connection lets other tasks run after so many, although it has
-/// more to send.
+/// 20 packets: after so many, quinn's driver of a connection lets other tasks run, although it has
+/// more to send. If quinn made as many in a lane's turn, the packets gathered so far stay for the
+/// next turn.
 /// Tested by `a_lane_with_more_to_send_fills_its_calls`.
 const DRIVER_TURN_PACKETS: usize = 20;
 

@@ -13,10 +13,11 @@
 use quinn::udp::{EcnCodepoint, Transmit};
 use std::net::{IpAddr, SocketAddr};
 
-/// 65,507 bytes: the most that one send call takes, all its packets together. It is the largest
-/// payload of a UDP datagram over IPv4.
+/// 65,507 bytes: the most that one send call takes, all its packets together; further packets leave
+/// in the next call. It is the largest payload of a UDP datagram over IPv4.
 const SEND_CALL_BYTES_MAX: usize = 65_507;
-/// 10 packets: the most that quinn makes at a time, whatever a socket takes in one call.
+/// 10 packets: the most that quinn makes before it hands them to the socket, even if the socket
+/// takes more in one call. Full calls are therefore gathered from several of quinn's transmits.
 const TRANSMIT_PACKETS_MAX: usize = 10;
 
 /// The packets that wait to leave in one send call, in a buffer that is used again.

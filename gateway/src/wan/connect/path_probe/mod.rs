@@ -84,7 +84,8 @@ pub fn is_path_probe(connection: &Connection) -> bool {
     data.is_some_and(|data| data.protocol.as_deref() == Some(PROBE_ALPN))
 }
 
-/// Reads and discards the bytes of a peer's path probe, for 15 seconds and 22 round trips at most.
+/// Reads and discards the bytes of a peer's path probe, for 15 seconds and 22 round trips at most,
+/// and closes the connection. A round trip counts as 60 s at most.
 pub async fn answer_path_probe(connection: Connection) {
     connection.set_receive_window(VarInt::from_u32(PROBE_BYTES_MAX));
     let budget = Arc::new(AtomicU64::new(u64::from(PROBE_BYTES_MAX)));
@@ -290,40 +291,44 @@ impl Controller for PathProbeWindow {
     }
 }
 
-/// 5 s, or [`PROBE_ROUND_TRIPS`] if those take longer: the longest handshake of a path probe. A
-/// busy peer answers in this time.
+/// 5 s, or [`PROBE_ROUND_TRIPS`] (10 round trips) if longer: if the handshake of a path probe takes
+/// longer, the probe ends and the peer is reported as without an answer. A busy peer answers in
+/// this time.
 const PROBE_HANDSHAKE_TIMEOUT_MIN: Duration = Duration::from_secs(5);
 
-/// 10 round trips: the longest handshake of a path probe, where they are more than
-/// [`PROBE_HANDSHAKE_TIMEOUT_MIN`]. As many are added to [`PROBE_TRANSFER_TIMEOUT`].
+/// 10 round trips, or 5 s if longer: the longest handshake of a path probe, after which it is given
+/// up. As many round trips are added to [`PROBE_TRANSFER_TIMEOUT`] (15 s).
 const PROBE_ROUND_TRIPS: u32 = 10;
 
-/// 15 s, plus [`PROBE_ROUND_TRIPS`]: the longest time that a path probe may take to send its bytes.
-/// A peer reads for 12 round trips more, in which the probe searches for the MTU.
+/// 15 s, plus [`PROBE_ROUND_TRIPS`] (10 round trips): if the bytes of a path probe take longer, the
+/// probe reports no rate. A peer reads for 12 round trips more, in which the probe searches for the
+/// MTU, and then closes.
 const PROBE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// 60 s: the longest round trip of a fabric, and of a path probe that a gateway waits for.
+/// 60 s: the longest round trip of a fabric. If a path probe shows a longer RTT, the gateway that
+/// answers reckons with 60 s in the time for which it reads.
 const PROBE_RTT_MAX: Duration = Duration::from_secs(60);
 
 /// 20 ms: interval between keep-alive packets of a path probe, so that MTU discovery goes on while
-/// no data is sent.
+/// no data is sent. The size found so far is read at the same interval.
 const PROBE_KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// 64 KiB, seven jumbo packets: the congestion window of a path probe during its handshake, and the
-/// least while it sends.
+/// 64 KiB, seven jumbo packets: the congestion window of a path probe during its handshake. While
+/// the probe sends, its window is no smaller, however low rate and RTT.
 const PROBE_INITIAL_WINDOW_BYTES: u64 = 64 << 10;
 
-/// 1.05 times the BDP: the congestion window of a path probe while the rate is measured. The link
-/// is full, with a queue of 0.05 BDP.
+/// 1.05 times the BDP (expected rate times measured RTT): the congestion window of a path probe
+/// while the rate is measured. The link is full, with a queue of 0.05 BDP.
 const PROBE_WINDOW_GAIN: f64 = 1.05;
 
 /// 256 KiB: the least payload that a path probe sends, a chosen size. Between it and
-/// [`PROBE_BYTES_MAX`] a probe sends for one second at the expected rate.
+/// [`PROBE_BYTES_MAX`] (32 MiB) a probe sends for one second at the expected rate.
 const PROBE_BYTES_MIN: u64 = 256 << 10;
-/// 32 MiB: the most payload that a path probe sends, so that a probe hardly delays a running job.
+/// 32 MiB: the most payload that a path probe sends, however high the expected rate, so that a
+/// probe hardly delays a running job. A peer stops reading a stream whose bytes exceed it.
 /// Tested by `a_sound_deployment_passes_every_check`.
 const PROBE_BYTES_MAX: u32 = 32 << 20;
 
-/// 16 QUIC streams carry the payload of a path probe, so that no stream's receive window limits the
-/// rate.
+/// 16 QUIC streams carry the payload of a path probe in equal parts, so that no stream's receive
+/// window limits the rate. The peer reads 16 streams and no more.
 const PROBE_STREAMS: u64 = 16;

@@ -1,7 +1,7 @@
 //! The search for the longest datagram that a path carries.
 
-/// 8 lengths are tried at once: a search up to 1,472 bytes takes three rounds, one up to 9,000
-/// four. More would fill the queue of a slow link.
+/// 8 lengths are tried in each round of the MTU search, in equal steps: a search up to 1,472 bytes
+/// takes three rounds, one up to 9,000 four. More would fill the queue of a slow link.
 const LENGTHS_AT_ONCE: u32 = 8;
 
 /// The lengths that a path may carry, in bytes of UDP payload.

@@ -13,9 +13,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use units::Span;
 
-/// 1,200 bytes: the shortest datagram that a QUIC server answers, which every path of QUIC carries.
+/// 1,200 bytes of UDP payload: the shortest datagram that a QUIC server answers, which every path
+/// of QUIC carries. The path check sends this length to each port, and longer ones from there on.
 const SERVER_ANSWERS_BYTES_MIN: u16 = 1200;
-/// 1,280 bytes: the least `mtu` that a fabric file may state.
+/// 1,280 bytes: the least `mtu` that a fabric file may state. If a path carries less, the remedy
+/// for the operator is to remove `mtu`, not to lower it.
 const STATED_MTU_MIN: u16 = 1280;
 
 /// The path from this gateway to the lanes of a peer.
@@ -39,7 +41,7 @@ pub struct PathCheckFindings {
     /// Time until the fastest answer; `None` without any.
     pub rtt: Option<Span>,
     /// The longest IP packet that got to every address of the peer with a port that answers, in
-    /// bytes; at most the one that lanes would send. `None` if no port answered.
+    /// bytes. It is at most the one that lanes would send. `None` if no port answered.
     pub mtu: Option<u16>,
 }
 

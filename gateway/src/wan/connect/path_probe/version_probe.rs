@@ -17,25 +17,30 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
-/// 3 times: a probe without an answer is sent so often, so that random loss closes no port.
+/// 3 times: a probe without an answer is sent so often, and then its port counts as shut or its
+/// length as too long. So random loss closes no port.
 /// Tested by `random_loss_hides_no_port`.
 const PROBE_TRIES: u8 = 3;
-/// 500 ms: how long each try waits for an answer, beside [`ANSWER_ROUNDS`], so that a busy peer has
-/// time to answer.
+/// 500 ms, and [`ANSWER_ROUNDS`] (3 round trips) more: how long each try of a probe waits for an
+/// answer before the next try. So a busy peer has time to answer.
 const ANSWER_TIMEOUT_MIN: Span = Span::from_ms(500);
-/// 3 round trips of the link: added to [`ANSWER_TIMEOUT_MIN`] in the wait for an answer, since full
-/// queues delay it.
+/// 3 round trips of the link, added to [`ANSWER_TIMEOUT_MIN`] (500 ms): how long each try of a
+/// probe waits for an answer before the next try. Full queues delay an answer.
 const ANSWER_ROUNDS: u64 = 3;
-/// 64 KiB: the socket buffer of probes for each direction. The kernel grants it without a setting.
+/// 64 KiB: the buffer that the UDP socket of probes requests for each direction; answers beyond it
+/// are lost. The kernel grants this size without a setting.
 const SOCKET_BUFFER_BYTES: usize = 64 << 10;
-/// 4 KiB: the buffer for answers. The kernel joins at most 64 of them, of 47 bytes each.
+/// 4 KiB: the buffer into which answers to probes are received. The kernel joins at most 64
+/// answers, of 47 bytes each, for one read.
 const ANSWER_BUFFER_BYTES: usize = 4 << 10;
-/// 0xc0: first byte of a QUIC packet with a long header, with QUIC's fixed bit (RFC 9000).
+/// 0xc0: the first byte of each probe, which marks a QUIC packet with a long header and QUIC's
+/// fixed bit (RFC 9000). It precedes the version.
 const LONG_HEADER: u8 = 0xc0;
-/// 0x1a2a3a4a: a QUIC version of the pattern `0x?a?a?a?a`, which no server may have (RFC 9000,
-/// section 15). So each server answers with the versions that it has.
+/// 0x1a2a3a4a: the QUIC version in each probe, of the pattern `0x?a?a?a?a`, which no server may
+/// have (RFC 9000, section 15). So each server answers with the versions that it has.
 const PROBE_VERSION: u32 = 0x1a2a_3a4a;
-/// 8 bytes: the length of a connection id, at least for the first packet of a client.
+/// 8 bytes: the length of the connection ids in a probe, by which its answer is found. QUIC allows
+/// no less in a client's first packet. Datagrams with ids of another length are ignored.
 const ID_BYTES: usize = 8;
 
 /// One datagram to try.

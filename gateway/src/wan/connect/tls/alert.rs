@@ -2,9 +2,11 @@
 
 use quinn::{ConnectionError, TransportErrorCode};
 
-/// TLS alert 45, `certificate_expired`: also sent for a certificate that is not valid yet.
+/// TLS alert 45, `certificate_expired`, also sent for a certificate that is not valid yet. The text
+/// of an error with it tells the operator to renew the certificate or correct a clock.
 const CERTIFICATE_EXPIRED_ALERT: u8 = 45;
-/// TLS alert 48, `unknown_ca`.
+/// TLS alert 48, `unknown_ca`: a certificate of another CA was refused. The text of an error with
+/// it tells the operator to give both gateways certificates of one CA.
 const UNKNOWN_CA_ALERT: u8 = 48;
 
 /// Returns the text of a connection's error; for a certificate that one side refused, with the

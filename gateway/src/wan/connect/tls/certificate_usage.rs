@@ -6,13 +6,13 @@
 use rustls::pki_types::CertificateDer;
 use x509_parser::certificate::X509Certificate;
 
-/// The critical extensions that TLS of a gateway judges, by the last number of their OID 2.5.29.n:
-/// key usage, alternative names, basic constraints, name constraints, CRL distribution points and
-/// extended key usage. A certificate with any other critical extension is refused.
+/// The critical extensions that TLS of a gateway judges, by the last number of their OID 2.5.29.n.
+/// They are key usage, alternative names, basic constraints, name constraints, CRL distribution
+/// points and extended key usage. A certificate with any other critical extension is refused.
 const JUDGED_EXTENSIONS: [u64; 6] = [15, 17, 19, 30, 31, 37];
 
 /// Returns why the use that a certificate declares is not that of a gateway, as a verb with its
-/// object; `None` where no reason is found.
+/// object. `None` where no reason is found.
 pub(super) fn certificate_usage_problem(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     if let Some(oid) = unjudged_certificate_usage_extension(&parsed) {

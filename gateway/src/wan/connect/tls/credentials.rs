@@ -15,14 +15,16 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The ALPN protocol of connections between gateways, which both ends must speak, with its version.
+/// The ALPN protocol of connections between gateways, with its version. TLS refuses a connection on
+/// which the ends do not name a common protocol.
 pub const GATEWAY_ALPN: &[u8] = b"landbridge/1";
 
-/// The ALPN protocol of a [path probe](crate::wan::connect::path_probe), which carries no
-/// collective.
+/// The ALPN protocol of a [path probe](crate::wan::connect::path_probe), by which the accepting
+/// gateway tells it from a peer's lane. The connection carries no collective.
 pub const PROBE_ALPN: &[u8] = b"landbridge-probe/1";
 
 /// The ALPN protocol of a trainer's connection to the gateway of another host, with its version.
+/// TLS refuses a trainer that names another protocol.
 pub const ATTACH_ALPN: &[u8] = b"landbridge-attach/1";
 
 /// The certificate and key of a gateway, and the CA that it trusts. They were valid when loaded.

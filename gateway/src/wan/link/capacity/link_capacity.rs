@@ -12,21 +12,23 @@ use units::{BitRate, Fraction, Span, TimeNs};
 // by max(SPAN_MAX, SPAN_ROUNDS x RTT) ends without a sample. A link too slow for SPAN_PACKETS_MIN
 // packets within SPAN_MIN is not measured.
 
-/// 2 round trips: the time that one sample of a link (a span) covers, or [`SPAN_MIN`] where that is
-/// longer. Two hold packets that were both sent and acknowledged within the span.
+/// 2 round trips, or [`SPAN_MIN`] (100 ms) if longer: the time that one sample of a link (a span)
+/// covers at least. Two round trips hold packets that were both sent and acknowledged within the
+/// span.
 const SPAN_ROUNDS: u64 = 2;
-/// 100 ms, the interval at which the engine reads the counters: the least time that one sample of a
-/// link (a span) covers.
+/// 100 ms, the interval at which the engine reads the counters: no sample of a link (a span) covers
+/// less time. At [`SPAN_ROUNDS`] (2) round trips or 100 ms, the later of both, a span with enough
+/// packets ends.
 const SPAN_MIN: Span = Span::from_ms(100);
-/// 64 packets sent: the fewest in one sample of a link (a span). Fewer packets are a burst, which
-/// shows no rate.
+/// 64 packets sent: a sample of a link (a span) goes on until it has so many, for at most 2 s or 2
+/// round trips. Fewer packets are a burst, which shows no rate.
 /// Tested by `bursts_among_little_traffic_show_nothing`.
 const SPAN_PACKETS_MIN: u64 = 64;
 /// 2 s, or 2 round trips if longer: a sample of a link (a span) that has fewer than
-/// [`SPAN_PACKETS_MIN`] packets by then is discarded.
+/// [`SPAN_PACKETS_MIN`] (64) packets by then is discarded, and the next begins.
 const SPAN_MAX: Span = Span::from_secs(2);
-/// 12,000 bits: a packet of 1,500 bytes. A link too slow for [`SPAN_PACKETS_MIN`] such packets
-/// within [`SPAN_MIN`] is not measured.
+/// 12,000 bits: a packet of 1,500 bytes. A link too slow to send [`SPAN_PACKETS_MIN`] (64) packets
+/// of this length in 100 ms, below 7.68 Mbit/s, is not measured.
 const ASSUMED_PACKET_BITS: u64 = 8 * 1500;
 
 // queued    = the fastest packet took > QUEUE_RTT_FACTOR x min RTT + QUEUE_RTT_MARGIN
@@ -36,42 +38,45 @@ const ASSUMED_PACKET_BITS: u64 = 8 * 1500;
 //             at least CAPACITY_MIN_FRACTION x configured rate
 // It counts if found < REDUCED_CAPACITY_FRACTION x limit.
 
-/// 1.2 times the min RTT, plus [`QUEUE_RTT_MARGIN`]: a longer RTT means that packets queue before
-/// the link. The factor is chosen.
+/// 1.2 times the link's min RTT, plus [`QUEUE_RTT_MARGIN`] (1 ms): if the fastest packet of a
+/// sample took longer, packets queue before the link. The factor is chosen.
 const QUEUE_RTT_FACTOR: f64 = 1.2;
-/// 1 ms: added to [`QUEUE_RTT_FACTOR`] times the min RTT, so that scheduling delay on short links
-/// does not look like a queue.
+/// 1 ms: added to [`QUEUE_RTT_FACTOR`] (1.2) times the link's min RTT, above which an RTT shows a
+/// queue. So scheduling delay on short links does not look like a queue.
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
-/// 4 spans with a queue, one after the other, show the capacity of a link. A span is 2 RTT, at least
-/// 100 ms. The first span with a queue is not counted, since it began before the queue.
+/// 4 samples of a link with a queue, after a first congested one, show its capacity: the second
+/// highest of their rates. A sample is 2 RTT, at least 100 ms. The first is not counted, since it
+/// began before the queue.
 /// Tested by `a_halved_rate_is_found_and_probed_in_vain`.
 const CONGESTED_SPANS: usize = 4;
 /// 10 samples of a link (2 RTT, at least 100 ms, each) without congestion: congested samples before
-/// them are no longer evidence of a lower capacity. The number is chosen.
+/// them no longer show a lower capacity, and are forgotten. The number is chosen.
 const CONGESTION_FREE_SPANS: u32 = 10;
-/// 0.98 of a link's rate limit: a measured capacity above this part is noise, and the link keeps
-/// its capacity. The fraction is chosen.
+/// 0.98 of a link's rate limit: a measured capacity of as much or more is noise, and the link keeps
+/// its capacity. A lower one becomes the link's capacity. The fraction is chosen.
 const REDUCED_CAPACITY_FRACTION: f64 = 0.98;
-/// 1/16 of a link's configured rate: the least capacity that congestion can show. At lower rates
-/// too few packets pass in one sample.
+/// 1/16 of a link's configured rate: congestion that shows a lower capacity sets the capacity to
+/// 1/16. At lower rates too few packets pass in one sample.
 const CAPACITY_MIN_FRACTION: f64 = 1.0 / 16.0;
-/// 5 samples of a link (2 RTT, at least 100 ms, each) after a change of the link's capacity are
-/// ignored. They still show packets sent before the change.
+/// 5 samples of a link (2 RTT, at least 100 ms, each): so many are ignored after the link's
+/// capacity was lowered or a queue ended a probe. They still show packets sent before.
 const CAPACITY_SETTLING_SPANS: u32 = 5;
 
 // corrected = max(mean of CORRECTION_SPANS consecutive queued spans, CORRECTION_FRACTION x found),
 //             where loss >= configured loss + QUEUE_LOSS_MIN
 //             and each span delivers > CORRECTION_FRACTION x capacity
 
-/// 4 consecutive samples of a link (2 RTT, at least 100 ms, each) with a queue: their mean rate
-/// corrects a capacity that is too high. They are as many as [`CONGESTED_SPANS`].
+/// 4 consecutive samples of a link (2 RTT, at least 100 ms, each) with a queue at full rate: the
+/// capacity is lowered to the mean of their rates. They are as many as [`CONGESTED_SPANS`].
 /// Tested by `a_capacity_that_is_a_little_too_high_is_corrected`.
 const CORRECTION_SPANS: usize = 4;
-/// 0.005 of all packets, beyond the configured loss: samples with a queue must lose so many before
-/// the assumed capacity of a link is lowered. With less, a longer RTT may come from a longer path.
+/// 0.005 of all packets, added to the configured loss: samples with a queue that together lose less
+/// do not lower the assumed capacity of a link. With less loss, a longer RTT may come from a longer
+/// path.
 const QUEUE_LOSS_MIN: f64 = 0.005;
-/// 0.9 of a link's capacity as first found: corrections lower the capacity no further. The fraction
-/// is chosen.
+/// 0.9 of a link's capacity as first found: corrections by samples with a queue lower the capacity
+/// no further. Only samples that deliver more than 0.9 of the present capacity correct it. The
+/// fraction is chosen.
 /// Tested by `a_capacity_is_not_corrected_again_and_again`.
 const CORRECTION_FRACTION: f64 = 0.9;
 
@@ -82,60 +87,64 @@ const CORRECTION_FRACTION: f64 = 0.9;
 // failure = a queue: probe_wait doubles up to CAPACITY_PROBE_WAIT_SPANS_MAX,
 //           gain halves down to CAPACITY_PROBE_GAIN_MIN
 
-/// 0.8 of a link's capacity: a link that delivers as much or more is in full use. The fraction is
-/// chosen.
+/// 0.8 of a link's capacity: a sample of the link that delivers as much or more shows full use, and
+/// brings the next capacity probe nearer. The fraction is chosen.
 const FULL_USE_FRACTION: f64 = 0.8;
 /// 0.95 of the rate that a capacity probe tries: a sample of the link counts for the probe only if
-/// it delivers as much. The fraction is chosen.
+/// it delivers as much or more. The fraction is chosen.
 const CAPACITY_PROBE_FULL_FRACTION: f64 = 0.95;
-/// 0.1 of a link's capacity: a first capacity probe tries a rate that is higher by this part, a
-/// chosen one. Each success doubles the part, each failure halves it.
+/// 0.1 of a link's capacity: the first capacity probe tries the capacity and this part more, a
+/// chosen one. Each success doubles the part up to 1.0; each failure halves it down to 0.025.
 const CAPACITY_PROBE_GAIN: f64 = 0.1;
-/// 0.025 of a link's capacity: a capacity probe tries at least as much more. A first finding may be
-/// 10 % too low, and a probe of 10 % more is then too high.
+/// 0.025 of a link's capacity: failures halve the part by which a capacity probe exceeds the
+/// capacity, but not below this. A first finding may be 10 % too low, and a probe of 10 % more is
+/// then too high.
 const CAPACITY_PROBE_GAIN_MIN: f64 = 0.025;
-/// 1.0 of a link's capacity: a capacity probe tries at most twice the capacity.
+/// 1.0 of a link's capacity: successes double the part by which a capacity probe exceeds the
+/// capacity, up to this. A probe then tries twice the capacity.
 /// Tested by `a_link_that_seemed_slow_recovers_within_half_a_minute`.
 const CAPACITY_PROBE_GAIN_MAX: f64 = 1.0;
-/// 0.3 of a link's capacity: a capacity probe that tries another network path exceeds it by this
-/// part, since a lane is kept only if a tenth more passes.
+/// 0.3 of a link's capacity: the part by which a capacity probe exceeds the capacity when a new
+/// lane may use another network path. The lane is kept only if a tenth more passes.
 const PATH_PROBE_GAIN: f64 = 0.3;
-/// 10 samples of a link (2 RTT, at least 100 ms, each) in full use before the first capacity probe,
-/// a chosen number. Each failed probe doubles the wait.
+/// 10 samples of a link (2 RTT, at least 100 ms, each) in full use: after so many, the first
+/// capacity probe begins; the number is chosen. Each failed probe doubles the wait.
 const CAPACITY_PROBE_WAIT_SPANS: u32 = 10;
 /// 1,600 samples of a link (2 RTT, at least 100 ms, each) in full use: the longest wait between two
-/// capacity probes. The number is chosen.
+/// capacity probes, up to which failures double it. The number is chosen.
 const CAPACITY_PROBE_WAIT_SPANS_MAX: u32 = 1600;
 /// 10 samples of a link (2 RTT, at least 100 ms, each) at the probed rate without a queue: the
-/// capacity probe has succeeded. The number is chosen.
+/// capacity probe has succeeded, and its rate becomes the capacity. The number is chosen.
 const CAPACITY_PROBE_SPANS: u32 = 10;
-/// 0.97 of a link's configured rate: a link on which a capacity probe of as much succeeds has the
-/// configured rate again. The fraction is chosen.
+/// 0.97 of a link's configured rate: after a successful capacity probe of as much or more, the link
+/// has its configured rate again. A lower probed rate becomes its capacity. The fraction is chosen.
 /// Tested by `the_configured_rate_is_reached_again`.
 const NOMINAL_RATE_FRACTION: f64 = 0.97;
-/// 10 min, a chosen time: a reduced capacity of a link is forgotten after so long without full use.
-/// A link that plans avoid could never show that it recovered.
+/// 10 min, a chosen time: after a longer time without full use, a reduced capacity of a link is
+/// forgotten, and its configured rate holds again. A link that plans avoid could never show that it
+/// recovered.
 /// Tested by `a_capacity_that_is_not_used_is_forgotten`.
 const UNUSED_CAPACITY_LIFETIME: Span = Span::from_secs(600);
-/// 50 samples of a link (2 RTT, at least 100 ms, each): the history from which the link's min RTT
-/// and random loss are computed. The number is chosen.
+/// 50 samples of a link (2 RTT, at least 100 ms, each): the link's min RTT and random loss are
+/// computed from the last 50; older ones are dropped. The number is chosen.
 const LINK_HISTORY_SPANS: usize = 50;
 
 // inflated = RTT_INFLATION_SPANS consecutive spans whose fastest packet took
 //            > RTT_INFLATION_FACTOR x configured RTT, and > configured RTT + RTT_INFLATION_MARGIN
 
-/// 3 consecutive samples of a link (2 RTT, at least 100 ms, each) whose least RTT is far above the
-/// configured RTT show RTT inflation. The number is chosen.
+/// 3 consecutive samples of a link (2 RTT, at least 100 ms, each): its RTT is inflated if the least
+/// RTT of each exceeds 1.5 times the configured RTT, and exceeds it by 10 ms. One shorter RTT ends
+/// the inflation. The number is chosen.
 /// Tested by `rtt_inflation_begins_after_three_spans_and_ends_after_one`.
 const RTT_INFLATION_SPANS: usize = 3;
-/// 1.5 times the configured RTT: only a longer RTT counts as inflated, since a queue of our own
-/// adds less.
+/// 1.5 times the configured RTT: only a longer RTT, also above [`RTT_INFLATION_MARGIN`], counts as
+/// inflated, since a queue of our own adds less. The search for stragglers uses an inflated RTT.
 const RTT_INFLATION_FACTOR: f64 = 1.5;
-/// 10 ms above the configured RTT: only a longer RTT counts as inflated, since scheduling delay may
-/// add up to 10 ms.
+/// 10 ms above the configured RTT: only a longer RTT, also above [`RTT_INFLATION_FACTOR`] (1.5)
+/// times the configured one, counts as inflated. Scheduling delay may add up to 10 ms.
 const RTT_INFLATION_MARGIN: Span = Span::from_ms(10);
-/// 4,096 packets sent: the fewest over which the random loss of a link is measured. One lost packet
-/// is then less than 0.03 %.
+/// 4,096 packets sent in the last samples of a link without congestion: with fewer, the configured
+/// loss stands for the link's random loss. With as many, one lost packet is less than 0.03 %.
 const RANDOM_LOSS_PACKETS_MIN: u64 = 4096;
 
 /// The capacity estimate of one direction of a link, by one pair of gateways.
@@ -235,7 +244,8 @@ impl LinkCapacity {
     }
 
     /// Sets the capacity by the rate in bits per second that the lanes of a pair of gateways have
-    /// found together. The pair has its `share` of the link.
+    /// found together. The pair has its `share` of the link. A rate of at least 97 % of the
+    /// configured rate sets the configured one.
     pub fn set_found(&mut self, bits_per_second: f64, share: PairShare) {
         if let Some(rate) = share.link_rate_for(bits_per_second) {
             let configured = self.link.rate.bits_per_second() as f64;
@@ -260,15 +270,16 @@ impl LinkCapacity {
         self.rtts.iter().min().copied()
     }
 
-    /// Returns the present RTT while it is far above the configured one, else `None`. A queue may
-    /// be part of it: that delays others as distance does, but plans ignore it.
+    /// Returns the least RTT of the last three spans while the RTTs of all three are far above the
+    /// configured one, else `None`. A queue may be part of it: that delays others as distance does,
+    /// but plans ignore it.
     pub fn inflated_rtt(&self) -> Option<Span> {
         let shortest = self.inflated_rtts.iter().min().copied();
         shortest.filter(|_| self.inflated_rtts.len() == RTT_INFLATION_SPANS)
     }
 
-    /// Returns the fraction of packets lost in spans without congestion; `None` before 4,096
-    /// packets were sent.
+    /// Returns the fraction of packets lost in the last spans without congestion, on a shared link
+    /// in all of the last spans. `None` if they sent fewer than 4,096 packets together.
     pub fn random_loss(&self) -> Option<Fraction> {
         let (sent, lost) = self.losses.iter().fold((0, 0), |sum, s| (sum.0 + s.0, sum.1 + s.1));
         let enough = sent >= RANDOM_LOSS_PACKETS_MIN;
@@ -276,7 +287,8 @@ impl LinkCapacity {
         Fraction::from_ppb(u32::try_from(ppb).ok()?).filter(|_| enough)
     }
 
-    /// Makes a probe of a higher rate due, since a lane more may use another network path.
+    /// Makes a capacity probe due after the next sample in full use, at 30 % above the capacity. A
+    /// lane more may use another network path. A probe under way goes on unchanged.
     pub fn probe_soon(&mut self) {
         // A probe under way ends as it would.
         if self.probed.is_none() {
@@ -323,8 +335,8 @@ impl LinkCapacity {
         remember_link_capacity_span(&mut self.rtts, min_rtt);
     }
 
-    /// Adds a long RTT to the run of inflated spans if the span had 64 packets; any short RTT ends
-    /// the run.
+    /// Adds a long RTT to the run of inflated spans if the span had 64 packets; any RTT that is not
+    /// long ends the run. `None` changes nothing.
     fn note_inflation(&mut self, min_rtt: Option<Span>, has_enough_packets: bool) {
         let Some(min_rtt) = min_rtt else { return };
         let configured = self.link.rtt;
@@ -349,7 +361,7 @@ impl LinkCapacity {
     }
 
     /// Evaluates a complete span: ends a probe at a queue, notes congestion, corrects the capacity,
-    /// or probes more. `limit` is in bits per second.
+    /// or counts for a probe. Ignores spans just after a change. `limit` is in bits per second.
     fn evaluate_span(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
         if self.settling_spans > 0 {
             self.settling_spans -= 1;
@@ -375,7 +387,7 @@ impl LinkCapacity {
         self.probe_capacity(sample, now);
     }
 
-    /// Adds the loss of a span to the random loss, unless most was lost.
+    /// Adds the loss of a span to the random loss, unless half of its packets or more were lost.
     fn note_loss(&mut self, sample: &SpanSample) {
         if sample.lost_packets < sample.sent_packets / 2 {
             remember_link_capacity_span(
@@ -417,8 +429,8 @@ impl LinkCapacity {
         }
     }
 
-    /// Returns whether the fastest packet of a span was so slow that a queue must stand before the
-    /// link.
+    /// Returns whether the fastest packet of a span took longer than 1.2 times the min RTT and 1
+    /// ms. A queue must then stand before the link.
     fn is_queued(&self, sample: &SpanSample) -> bool {
         // A packet that overtakes others may seem to have a much shorter path.
         let shortest = Span::from_ns(self.link.rtt.ns() / 2);
@@ -427,14 +439,15 @@ impl LinkCapacity {
         sample.min_rtt.as_secs_f64() > threshold
     }
 
-    /// Returns whether a span shows a queue and more loss than random loss of the link.
+    /// Returns whether a span shows a queue, and loss of over 3 % more than configured, which is no
+    /// random loss of the link.
     fn is_congested(&self, sample: &SpanSample) -> bool {
         let usual = self.link.loss.as_f64() + CONGESTION_LOSS_FRACTION;
         self.is_queued(sample) && sample.lost_packets as f64 > usual * sample.sent_packets as f64
     }
 
-    /// Returns whether spans with a queue lost more packets than a longer path explains, which
-    /// looks like a queue as well, and may lose a little.
+    /// Returns whether spans with a queue lost 0.5 % more of their packets than configured. A
+    /// longer path looks like a queue as well, and may lose a little.
     fn has_queue_loss(&self, spans: &[SpanSample]) -> bool {
         let sent: u64 = spans.iter().map(|span| span.sent_packets).sum();
         let lost: u64 = spans.iter().map(|span| span.lost_packets).sum();
@@ -442,8 +455,8 @@ impl LinkCapacity {
     }
 
     /// Begins a suspicion at a first congested span, and keeps each congested or queued one after
-    /// it. Once the last [`CONGESTED_SPANS`] of them lost enough together, the capacity is reduced
-    /// to the second highest of their rates, at least [`CAPACITY_MIN_FRACTION`] of the configured
+    /// it. Once the last [`CONGESTED_SPANS`] of them lost enough together, the second highest of
+    /// their rates is the capacity. It is at least [`CAPACITY_MIN_FRACTION`] of the configured
     /// rate. A rate that is not below [`REDUCED_CAPACITY_FRACTION`] of `limit`, the rate limit in
     /// bits per second, changes nothing; either way the suspicion ends.
     fn note_evidence(&mut self, sample: &SpanSample, limit: f64, now: TimeNs) {
@@ -470,15 +483,16 @@ impl LinkCapacity {
         }
     }
 
-    /// Reduces the capacity to `capacity` bits per second, and starts the wait for the first probe.
+    /// Reduces the capacity to `capacity` bits per second, starts the wait for the first probe, and
+    /// lets the next five spans be ignored.
     fn reduce_capacity(&mut self, capacity: f64, now: TimeNs) {
         (self.reduced, self.found) = (Some(capacity), capacity);
         (self.probe_wait, self.probe_gain) = (CAPACITY_PROBE_WAIT_SPANS, CAPACITY_PROBE_GAIN);
         (self.settling_spans, self.used_at) = (CAPACITY_SETTLING_SPANS, now);
     }
 
-    /// Begins a probe of a higher rate after enough spans in full use, or adopts the probed rate
-    /// after enough spans without a queue.
+    /// Counts a span in full use. Begins a probe of a higher rate after enough of them, or adopts
+    /// the probed rate after ten at 95 % of it or more.
     fn probe_capacity(&mut self, sample: &SpanSample, now: TimeNs) {
         let Some(capacity) = self.reduced else { return };
         let full =

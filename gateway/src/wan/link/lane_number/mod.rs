@@ -36,59 +36,62 @@ use super::link_message::LinkLaneWishMessage;
 use std::collections::VecDeque;
 use units::{Span, TimeNs};
 
-/// 100 ms, the interval at which the engine samples links in use: the least time that one sample of
-/// a lane number (a span) covers. On longer paths it is a round trip.
+/// 100 ms, or a round trip if longer: the least time over which one sample of lanes' rates (a span)
+/// is taken. The engine samples links in use every 100 ms.
 const LANE_SPAN_MIN: Span = Span::from_ms(100);
-/// 10 spans (100 ms or a round trip each) are one verdict on a lane: their median is not moved by a
-/// burst of acknowledgements or the edge of a collective.
+/// 10 spans (100 ms or a round trip each) with traffic are one verdict on a lane, by their median.
+/// A burst of acknowledgements or the edge of a collective does not move the median.
 const JUDGED_SPANS: usize = 10;
-/// 3 verdicts without a gain end the trial of a lane: the first may still show the lane's
-/// beginning.
+/// 3 verdicts without a gain (10 spans each) end the trial of a lane, which is then taken away. The
+/// first verdict may still show the lane's beginning.
 const TRIAL_VERDICTS: u32 = 3;
-/// 1.1 times what passed before: a lane in trial that makes as much pass is kept. The factor is
-/// chosen.
+/// 1.1 times the rate that passed before the lane was added, both ways: a lane in trial with which
+/// as much or more passes is kept. The factor is chosen.
 /// Tested by `a_lane_that_makes_more_pass_is_kept`.
 const TRIAL_GAIN: f64 = 1.1;
-/// 1.05 times what passed before: a lane that was kept stays while as much passes. It is below
-/// [`TRIAL_GAIN`], so that the number does not flap.
+/// 1.05 times the rate that passed before the lane was added, both ways: a lane that was kept stays
+/// while as much passes; with less for 30 s it is taken away. It is below [`TRIAL_GAIN`] (1.1), so
+/// that the number of lanes does not flap.
 const KEPT_GAIN: f64 = 1.05;
-/// 0.9 of the time: a lane's thread that is busy for so long fills its core. The fraction is
-/// chosen.
+/// 0.9 of the time: a lane's thread that is busy for as long or longer fills its core. After 10
+/// spans in demand with a full core, a lane more is tried. The fraction is chosen.
 const CORE_FULL_FRACTION: f64 = 0.9;
-/// 10 MB/s both ways: where less passes, something else than the lanes to this peer fills a core.
-/// The value is chosen.
+/// 10 MB/s of the lanes to a peer, both ways: if less passes and no segment waits, a full core
+/// shows no demand for a lane more, since something else fills the core. The value is chosen.
 const CORE_SHARE_BYTES_PER_SECOND: f64 = 10e6;
-/// 0.8 of the rate that the pair may send, less the configured loss: a link that delivers as much
-/// is filled, and another path could add little.
+/// 0.8 of the rate that the pair of gateways may send, less the configured loss: a link that
+/// delivers as much or more is filled, and another path could add little. A link that delivers less
+/// while segments wait is unfilled.
 const FILLED_FRACTION: f64 = 0.8;
-/// 50 consecutive spans in demand (100 ms or a round trip each) that leave the link unfilled: a
-/// lane on another path is tried. Congestion and outages are over sooner.
+/// 50 consecutive spans in demand (100 ms or a round trip each) that leave the link unfilled: after
+/// so many, a lane on another path is tried. Congestion and outages are over sooner.
 const UNFILLED_SPANS: u32 = 50;
-/// 30 s: a lane that earns nothing for so long is taken away. It outlasts the pauses of training
-/// steps.
+/// 30 s: a lane with which no more has passed than without it for longer than this is taken away.
+/// The time outlasts the pauses of training steps.
 /// Tested by `a_lane_that_is_not_needed_is_taken_away`.
 const LANE_SPARE_TIME: Span = Span::from_secs(30);
-/// 10 s, or [`LANE_UP_ROUNDS`] if longer: a lane in trial that is not up by then is taken away. The
-/// time is chosen.
+/// 10 s, or [`LANE_UP_ROUNDS`] (10 round trips) if longer: a lane in trial that is not up after
+/// this time is taken away. The time is chosen.
 const LANE_UP_TIME_MIN: Span = Span::from_secs(10);
-/// 10 round trips of the link: a lane has so long to come up, where that is longer than the times
-/// in seconds. It connects within them even if packets are lost.
+/// 10 round trips of the link, or 10 s if longer: the time that a lane has to come up before it is
+/// taken away or another is tried. A lane connects within ten round trips even if packets are lost.
 const LANE_UP_ROUNDS: u64 = 10;
-/// 10 s: the pause after a first lane that earned nothing, before the next is tried, a chosen
-/// value. Each failure doubles it.
+/// 10 s: the pause between the end of a trial without a gain and the next trial of a lane, a chosen
+/// value. Each further failure doubles the pause; a gain resets it.
 const TRIAL_PAUSE_MIN: Span = Span::from_secs(10);
-/// 20 min: the longest pause between trials of a lane, a chosen value.
+/// 20 min: the longest pause between trials of a lane, up to which failures double the pause; a
+/// chosen value.
 /// Tested by `trials_in_vain_become_rare`.
 const TRIAL_PAUSE_MAX: Span = Span::from_secs(1200);
-/// 10 s, as [`LANE_UP_TIME_MIN`]: a peer has this time for the trial of a lane that it wants, before
-/// this end tries one more.
+/// 10 s, as [`LANE_UP_TIME_MIN`]: while the peer wants more lanes than this end, this end begins no
+/// trial of its own until the number has stood for this time.
 /// Tested by `a_trial_of_the_peer_is_awaited`.
 const PEER_TRIAL_TIME: Span = LANE_UP_TIME_MIN;
-/// 10 s, or [`LANE_UP_ROUNDS`]: while no lane to a peer is up, one more is dialled after each such
-/// time, since the path of the first may be dead.
+/// 10 s, or [`LANE_UP_ROUNDS`] (10 round trips) if longer: while no lane to a peer is up, one more
+/// is dialled after each such time. The path of the first may be dead.
 const LANE_ABSENCE: Span = Span::from_secs(10);
-/// 5 s: a lane that is up in place of silent ones is taken away once those were heard for so long.
-/// The value is chosen.
+/// 5 s: once the lanes that were silent have been heard again for this time, the lane that was
+/// added in their place is taken away. The value is chosen.
 const LANE_SOUND_TIME: Span = Span::from_secs(5);
 
 /// The bounds of the lanes to one peer.
@@ -406,9 +409,9 @@ impl LaneNumber {
         }
     }
 
-    /// Wants one more lane after a dead-path time in which no lane was heard, and again each time
-    /// that the silence has doubled, if this gateway dials. Takes it away when the others are
-    /// heard.
+    /// Wants one more lane after a dead-path time in which no lane was heard, if this gateway
+    /// dials. Does so again each time that the silence has doubled. Takes the lane away when the
+    /// others are heard.
     fn follow_silence(&mut self, sample: &LaneSample) {
         let from_last = self.extras.iter().rev();
         let substitutes =
@@ -466,7 +469,7 @@ impl LaneNumber {
     }
 
     /// Judges by the rates of a span whether more passes with the lane that was added last than
-    /// without it.
+    /// without it. Ten spans that count make a verdict, which keeps the lane, or may end its trial.
     fn judge_last(&mut self, rates: SpanRates, sample: &LaneSample) {
         let all_up = sample.up >= self.in_use();
         let Some(last) = self.extras.last_mut() else { return };
@@ -491,7 +494,8 @@ impl LaneNumber {
         }
     }
 
-    /// Adds a span in demand, and begins the trial of one more lane if the demand is not met.
+    /// Adds a span in which segments waited, or a core was full with much traffic. Begins the trial
+    /// of one more lane after 10 spans with a full core, or 50 that left the link unfilled.
     fn note_demand(&mut self, rates: SpanRates, sample: &LaneSample) {
         let is_full = sample.busiest >= CORE_FULL_FRACTION;
         let fills_core = is_full && rates.carried >= CORE_SHARE_BYTES_PER_SECOND;
@@ -522,8 +526,8 @@ impl LaneNumber {
     }
 
     /// Begins the trial of one lane more than are in use. Does nothing while a trial is under way,
-    /// lanes are missing or silent, a lane of the peer is on trial, the most are in use, or the
-    /// pause after the last lane is not over.
+    /// lanes are missing or silent, or a lane of the peer is on trial. Nor does it while the most
+    /// lanes are in use, or before the pause after the last lane is over.
     fn begin_trial(&mut self, reason: LaneNumberReason, sample: &LaneSample) {
         let in_use = self.in_use();
         let busy = self

@@ -20,9 +20,9 @@ use hier_collectives::wire::SegmentKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-/// 256 KiB of segments: the most that the waiting job of the largest weight sends in one turn. On a
-/// slow link no turn takes long. Times its weight, it is also the overdraft of a job at which its
-/// small segments wait.
+/// 256 KiB of segments: what each turn lets the waiting job of the largest weight send, others in
+/// proportion to weight, so that no turn takes long. Small segments of a job wait once 256 KiB
+/// times its weight of them have gone before other jobs' bulk.
 /// Tested by `a_light_job_waits_briefly_for_a_heavy_one`.
 const QUANTUM_BYTES: u64 = 256 << 10;
 
@@ -83,7 +83,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns whether a lane could pull a segment of the class now.
+    /// Returns whether a lane could pull a segment of the class now. Small segments of jobs and
+    /// groups that must wait for bulk do not count.
     pub fn has_segment(&self, class: QueuedSegmentClass) -> bool {
         match class {
             QueuedSegmentClass::Small => {
@@ -96,7 +97,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes the next segment of a class for a lane's connection, and decides its parity.
+    /// Takes the next segment of a class for a lane's connection, and decides its parity. `None` if
+    /// there is none that may be sent, or if the lane is being taken away.
     pub fn take_segment(
         &mut self,
         class: QueuedSegmentClass,
@@ -309,8 +311,8 @@ fn scheduler_job_weight(weights: &BTreeMap<GroupId, NonZeroU32>, group: GroupId)
     weights.get(&group).map_or(1, |weight| weight.get().into())
 }
 
-/// Returns the bytes that a job may send in each turn, at least 1: [`QUANTUM_BYTES`] for the job of
-/// the largest weight, `heaviest`, and in proportion for others.
+/// Returns the bytes that a job of this weight may send in each turn, at least 1. They are
+/// [`QUANTUM_BYTES`] for the job of the largest weight, `heaviest`, and in proportion for others.
 fn scheduler_quantum_bytes(weight: u64, heaviest: u64) -> u64 {
     (QUANTUM_BYTES * weight / heaviest).max(1)
 }

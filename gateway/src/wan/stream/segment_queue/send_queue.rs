@@ -136,7 +136,7 @@ impl SendQueue {
     }
 
     /// Keeps the stream of a segment that is written completely, so that a cancel can still reset
-    /// it.
+    /// it. Resets it if the segment was cancelled already.
     pub fn keep_stream(
         &self,
         id: SegmentId,
@@ -207,7 +207,8 @@ impl SendQueue {
         bytes
     }
 
-    /// Drops all segments: the peer is gone, and its epochs with it.
+    /// Drops all segments, and stops the writers of those that lanes have pulled: the peer is gone,
+    /// and its epochs with it.
     pub fn clear(&self) {
         let ended = lock_ignoring_poison(&self.scheduler).clear();
         ended.into_values().for_each(PulledSegment::stop_writer);
