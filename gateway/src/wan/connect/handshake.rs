@@ -107,8 +107,8 @@ async fn exchange_handshake_hellos_unlimited(
     control_out.write_all(&framed).await.map_err(|error| no_hello(error.to_string()))?;
     let accepted = connection.accept_uni().await;
     let mut control_in = accepted.map_err(|error| no_hello(error.to_string()))?;
-    let frame =
-        read_control_stream_frame(&mut control_in, Hello::MAX_BYTES).await.map_err(no_hello)?;
+    let frame = read_control_stream_frame(&mut control_in, Hello::MAX_BYTES).await;
+    let frame = frame.map_err(|error| no_hello(error.to_string()))?;
     let bytes = frame.ok_or_else(|| no_hello("the stream ended".to_owned()))?;
     let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;
     let peer = check_handshake_hello(spec, lane, &hello, dialled)?;
