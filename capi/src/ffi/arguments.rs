@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// 1e9 s, or 31 years: the longest timeout, so that no sum of times overflows.
+/// 1e9 s, or 31 years: the longest timeout that a call accepts, so that no sum of times overflows.
+/// A longer one is refused as an invalid argument.
 const TIMEOUT_MAX_S: f64 = 1e9;
 
 /// Returns a reference to the value that the pointer of the argument `name` leads to.

@@ -10,7 +10,8 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// 107 bytes: the longest path of a Unix socket on Linux, without the terminating zero.
+/// 107 bytes: the longest path that Linux allows for a Unix socket, without the terminating zero. A
+/// config file with a longer path for a gateway's socket is refused.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The users whom a process trusts with a gateway's socket: its own, root, and the gateway's.

@@ -54,7 +54,7 @@ impl CertificateAuthority {
     /// Loads a CA that was made earlier, from its PEM files.
     ///
     /// # Errors
-    /// A file cannot be read, or does not contain a CA.
+    /// A file cannot be read or does not contain a CA, or the key is not the certificate's own.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, CertsError> {
         let (certificate_pem, key_pem) =
             (read_authority_pem_file(certificate)?, read_authority_pem_file(key)?);
@@ -142,6 +142,7 @@ fn set_authority_validity(params: &mut CertificateParams, validity: CertificateV
     params.not_after = validity.not_after;
 }
 
-/// 3,650 days: validity of the CA's certificate. Gateways' certificates expire earlier, so that
-/// renewing those certificates changes no other file.
+/// 3,650 days: how long a CA's certificate is valid from its making; after that, gateways trust no
+/// certificate which it signed. Gateways' certificates expire earlier, so that renewing those
+/// certificates changes no other file.
 const CA_VALIDITY_DAYS: u32 = 3650;

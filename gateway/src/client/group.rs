@@ -100,8 +100,8 @@ impl Client {
     }
 
     /// Makes a group of all ranks that give the same color. All ranks of this group call it; one
-    /// without a color gets `None`. The ranks of a color must give keys in the order of their ranks,
-    /// equal ones included.
+    /// without a color gets `None`. Among the ranks of one color, a higher rank must not give a
+    /// lower key.
     ///
     /// The call exchanges colors and keys among all ranks, and then makes the group.
     ///

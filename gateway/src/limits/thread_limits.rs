@@ -63,8 +63,8 @@ pub fn explain_thread_limits(thread: &str, source: io::Error) -> io::Error {
     io::Error::new(kind, ThreadLimitMet { thread: thread.to_owned(), limits, source })
 }
 
-/// Returns the limits by which the system would give fewer than `needed` more threads, each a phrase
-/// with its value and its setting.
+/// Returns the limits by which the system would give fewer than `needed` more threads, each a
+/// phrase with its value and its setting. Threads in use count for the limits of cgroups alone.
 pub fn thread_limits_below(needed: u64) -> Vec<String> {
     thread_limits_below_root(Path::new("/"), needed)
 }

@@ -5,8 +5,8 @@ use crate::local::protocol::Token;
 use hier_collectives::ids::RankId;
 use units::Span;
 
-/// 60 s: how long a rank by default retries to attach while no gateway answers. A restart of a
-/// gateway takes less.
+/// 60 s: how long a rank by default retries to attach while no gateway answers; after that time the
+/// attach fails. A restart of a gateway takes less.
 /// Tested by `a_trainer_waits_for_a_gateway_that_starts_later`.
 pub const GATEWAY_TIMEOUT: Span = Span::from_secs(60);
 
