@@ -19,9 +19,9 @@ use units::Span;
 /// 100 ms: the pause of a rank between two attempts to meet all other ranks at a barrier. An epoch
 /// takes as long to end. With less time than this before the deadline, no further attempt is made.
 const MEET_PAUSE: Duration = Duration::from_millis(100);
-/// 2 s: how long after the timeout of a barrier a rank still waits for its gateway to report that.
-/// A running gateway does so by then, as docs/failures.md says. After that time the call fails,
-/// since no gateway answers.
+/// 2 s: how long after a barrier's timeout a rank still waits for its gateway to report the
+/// timeout. A running gateway does so by then, as docs/failures.md says. After that time the call
+/// fails, since no gateway answers.
 const TIMEOUT_REPORT_DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// An attached rank.

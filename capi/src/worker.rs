@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// 1 s: how long a rank that is detached still sends what was posted; after that the rest is
-/// dropped. The gateway reads within milliseconds, unless it is stopped.
+/// 1 s: how long a rank that is detached still sends what was posted; posts that are not sent by
+/// then are dropped. The gateway reads within milliseconds, unless it is stopped.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// 1 ms: while a rank detaches, the pause between two checks whether tasks still send. It is
-/// chosen, and short in relation to [`FLUSH_TIMEOUT`].
+/// 1 ms: while a rank detaches, the pause between two checks whether tasks still send. The pause is
+/// chosen, and short in relation to the 1 s in which they may.
 const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
 /// The thread of a rank. It ends when this is dropped.

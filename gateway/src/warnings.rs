@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use units::{Span, TimeNs};
 
-/// 10 min: after a warning, further lines of its cause and subject are logged at level info for so
-/// long. So a lasting fault does not fill the log with warnings.
+/// 10 min: further lines of a cause and subject that come within this time after their last warning
+/// are logged at level info. So a lasting fault does not fill the log with warnings.
 const WARNING_PERIOD: Span = Span::from_secs(600);
 
 /// 256 warnings: the most pairs of cause and subject that are remembered, so that no peer can fill

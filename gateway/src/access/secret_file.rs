@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// 0o077, `rwx` of the group and of others: the permission bits that a secret file must not have. A
-/// file with one of these bits is refused, but for [`GROUP_READS`] where its group may read it.
+/// file with one of these bits is refused, except that its group may read it in two cases.
 const FOREIGN_ACCESS: u32 = 0o077;
 /// 0o040, `r--` of the group: the permission bit that a secret file may have in two cases. Its
 /// group is the group of the gateway's socket, or the file is root's and this process is not

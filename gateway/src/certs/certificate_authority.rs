@@ -114,8 +114,9 @@ impl CertificateAuthority {
     }
 }
 
-/// The 16 bytes before the 32 of an Ed25519 key in version 1 of PKCS#8 (RFC 8410): a sequence of the
-/// version, the algorithm's identifier and an octet string in an octet string.
+/// The 16 bytes before the 32 bytes of an Ed25519 private key in its encoding by version 1 of
+/// PKCS#8 (RFC 8410). They are the heads of a sequence of the version, the algorithm's identifier,
+/// and an octet string that holds the key as another octet string.
 const ED25519_PKCS8_V1_HEADER: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
@@ -143,6 +144,6 @@ fn set_authority_validity(params: &mut CertificateParams, validity: CertificateV
 }
 
 /// 3,650 days: how long a CA's certificate is valid from its making; after that, gateways trust no
-/// certificate which it signed. Gateways' certificates expire earlier, so that renewing those
+/// certificate of that CA. Gateways' certificates expire earlier, so that renewing those
 /// certificates changes no other file.
 const CA_VALIDITY_DAYS: u32 = 3650;

@@ -88,8 +88,9 @@ pub fn make_certificate_files(
     Ok(writer.outcomes)
 }
 
-/// Locks the folder, so that two commands at once do not sign with two CAs. The kernel lets go of the
-/// lock with the file that is returned. A file system without locks has none.
+/// Locks the folder, so that two commands at the same time do not sign with two CAs; fails if
+/// another process holds the lock. The kernel lets go of the lock with the file that is returned. A
+/// file system without locks has none.
 fn lock_certificate_files_folder(out: &Path) -> Result<File, CertsError> {
     let folder =
         File::open(out).map_err(|source| CertsError::Io { file: out.to_owned(), source })?;

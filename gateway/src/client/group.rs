@@ -1,6 +1,6 @@
 //! Groups: a client for some of the ranks of another client's group.
 //!
-//! Groups need no configuration. A rank may be in many at once; each has its own order of
+//! Groups need no configuration. A rank may be in many at the same time; each has its own order of
 //! collectives, and none waits for another. Making one takes at most a round trip between the
 //! gateways of its ranks, and waits for no other rank.
 

@@ -47,14 +47,14 @@ const PROGRAM_RESIDENT_BYTES: u64 = 64 << 20;
 /// were measured, of which lanes have a part of `memory`.
 const PROGRAM_PRIVATE_BYTES: u64 = 128 << 20;
 /// 128 MiB: addresses for files of the program and of libraries, and for short-lived mappings of
-/// the allocator. They are a part of the need; `run` does not start where `ulimit -v` is below
-/// that.
+/// the allocator. They are a part of all addresses that a gateway may need; `run` does not start
+/// where `ulimit -v` allows fewer.
 const PROGRAM_MAPPED_BYTES: u64 = 128 << 20;
-/// 2 MiB: the stack of a thread, as Rust makes it. Stacks of all threads are a part of the need;
-/// `run` does not start where `ulimit -d` or `ulimit -v` is below that.
+/// 2 MiB: the stack of a thread, as Rust makes it. All stacks are a part of the memory that a
+/// gateway may need. `run` does not start where `ulimit -d` or `ulimit -v` allows less.
 const STACK_BYTES: u64 = 2 << 20;
 /// 64 MiB: addresses that the allocator of the C library reserves for a thread. They are a part of
-/// the need; `run` does not start where `ulimit -v` is below that.
+/// all addresses that a gateway may need; `run` does not start where `ulimit -v` allows fewer.
 const THREAD_HEAP_BYTES: u64 = 64 << 20;
 /// 8 threads that an estimate of a gateway's memory counts, added to one for each lane and each
 /// core. They are the first one, the log, the watchdog, the engine, blocking tasks, and three to
@@ -81,8 +81,8 @@ pub fn process_memory_budget_needs(
     }
 }
 
-/// Parts of a gateway's memory beside the reserved bytes. All parts together are at most the memory,
-/// unless the reserved bytes are over half of it.
+/// Parts of a gateway's memory that are not reserved for windows and lanes. All parts and the
+/// reserved bytes are together at most the memory, unless the reserved bytes are over half of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryParts {
     /// Memory that each job may use for partials. Jobs get equal parts, so that no job takes

@@ -2,8 +2,8 @@
 
 use hier_collectives::ids::Epoch;
 
-/// 2^63: the highest bit of a group's place. The bit is set where the place holds a caller's tag,
-/// and clear where the place holds an epoch and a count.
+/// 2^63: the highest bit of a group's place. The bit is clear where the place holds an epoch and a
+/// count. The bit is set where the place holds a caller's tag or is that for sends of two ranks.
 const TAG: u64 = 1 << 63;
 /// 32 bits: the length of the low part of a group's place, which counts the groups that are made in
 /// an epoch of the parent. The number of that epoch is in the bits above.
@@ -16,8 +16,9 @@ const PLACE_EPOCHS: u64 = 1 << (63 - COUNT_BITS);
 /// with a tag has this place.
 const PAIR: u64 = u64::MAX;
 
-/// The place of a group in its parent: a caller's tag, that of two ranks, or the epoch of the parent in which its ranks
-/// made it, and how many groups they had made in that epoch by then.
+/// The place of a group in its parent: a caller's tag, or [`u64::MAX`] for the sends of two ranks.
+/// Otherwise it holds the epoch of the parent in which its ranks made the group. With it goes the
+/// number of groups that they had made in that epoch by then, this one included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupPlace(pub u64);
 

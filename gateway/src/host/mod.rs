@@ -31,7 +31,7 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub type Task = Box<dyn FnOnce() + Send>;
 
 /// 64 KiB: work that reads at most so many bytes runs on the thread that wants its result, and
-/// longer work on a compute thread. It takes about 10 us for 64 KiB; to wake a compute thread, and
+/// longer work on a compute thread. To read 64 KiB takes about 10 us; to wake a compute thread, and
 /// to be woken by it, takes as long.
 pub const INLINE_COMPUTE_BYTES_MAX: u64 = 1 << 16;
 

@@ -24,8 +24,8 @@ use units::{ByteCount, Span, TimeNs};
 pub struct RealHost;
 
 impl RealHost {
-    /// Starts the threads that every gateway needs beside those of its lanes. Without this call they
-    /// start with the first tasks.
+    /// Starts all compute threads and one thread for blocking tasks; lanes have threads of their
+    /// own. Without this call they start with the first tasks.
     ///
     /// # Errors
     /// The system gives too few threads; the text names the limit.

@@ -27,7 +27,7 @@ pub struct StackTooSmall {
 }
 
 /// Raises the soft limit on the stack of the first thread to 8 MiB, or to the hard limit if that is
-/// lower. Linux heeds the new limit at once.
+/// lower. Linux heeds the new limit without a restart of the process.
 ///
 /// # Errors
 /// [`StackTooSmall`]: a command would overflow its stack, and the process be killed.
@@ -44,8 +44,8 @@ pub fn raise_process_stack_limit() -> Result<(), StackTooSmall> {
     }
 }
 
-/// 5 s of processor time: a gateway ends cleanly so long before the hard limit of `ulimit -t`, at
-/// which the kernel kills it. To end cleanly takes less. The time is chosen.
+/// 5 s of processor time: what a gateway has left before the hard limit of `ulimit -t` when it ends
+/// cleanly. At that limit the kernel kills it. To end cleanly takes less. The time is chosen.
 /// Tested by `a_gateway_without_processor_time_ends_cleanly`.
 const PROCESSOR_SECONDS_TO_END: u64 = 5;
 

@@ -1,7 +1,7 @@
 //! Threads, and the limits of the system on them.
 //!
-//! Whatever needs a thread calls [`spawn_thread_within_limits`] or asks [`explain_thread_limits`]. The error then
-//! names the limits that may be met, with their values and the remedy.
+//! Whatever needs a thread calls [`spawn_thread_within_limits`] or asks [`explain_thread_limits`].
+//! The error then names the limits that may be met, with their values and the remedy.
 
 use super::cgroup::{Cgroup, cgroups_of_process};
 use super::memory_limits::process_memory_limits;

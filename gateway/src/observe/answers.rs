@@ -201,8 +201,9 @@ fn answer_max_age(headers: &HeaderMap) -> Duration {
 /// than GET and HEAD to one of these paths gets 405.
 const PATHS: [&str; 7] = ["/", "/metrics", "/status", "/history", "/fabric", "/healthz", "/readyz"];
 
-/// Headers of all answers of the status server. Answers stay in no cache, no page of another origin
-/// gets them, and links in them do not tell where the reader came from.
+/// Headers of all answers of the status server. Answers stay in no cache, and no page of another
+/// origin gets them. Links in them do not tell where the reader came from, and browsers guess no
+/// media type.
 const COMMON_HEADERS: [(&str, &str); 4] = [
     ("cache-control", "no-store"),
     ("cross-origin-resource-policy", "same-origin"),

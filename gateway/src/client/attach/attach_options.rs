@@ -33,7 +33,8 @@ pub struct AttachOptions {
 
 impl AttachOptions {
     /// Makes options for a rank of a job, with [`GATEWAY_TIMEOUT`], [`DEFAULT_TIMEOUT`] for the
-    /// epoch, and a gateway of this process's user or root. `arena_bytes` is the size of the arena in bytes.
+    /// epoch, and a gateway of this process's user or root. `arena_bytes` is the size of the arena
+    /// in bytes.
     pub fn new(job: &str, token: impl Into<Token>, rank: u32, arena_bytes: u64) -> Self {
         Self {
             job: job.to_owned(),

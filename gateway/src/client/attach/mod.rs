@@ -39,8 +39,8 @@ use units::Span;
 /// up to [`ATTACH_RETRY_PAUSE_MAX`]. The pause is chosen short, to find a starting gateway soon.
 const ATTACH_RETRY_PAUSE_MIN: Span = Span::from_ms(50);
 
-/// 2 s: the longest pause between two attempts to attach. So a rank attaches at most 2 s after its
-/// gateway has come up.
+/// 2 s: the longest pause between two attempts to attach. So a rank's next attempt begins at most 2
+/// s after its gateway has come up.
 const ATTACH_RETRY_PAUSE_MAX: Span = Span::from_secs(2);
 
 /// The arena of a rank, which outlives its connections.

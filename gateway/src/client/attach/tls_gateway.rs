@@ -19,11 +19,12 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// 10 s: the time limit of one attempt to connect to a gateway on another host by TCP and TLS.
-/// After it the attempt fails, and an attach tries again. A gateway waits as long for a connection
-/// to attach.
+/// After that time the attempt fails, and an attach tries again. A gateway waits as long for a
+/// connection to attach.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// 60,000 ms: how long a gateway on another host may acknowledge no byte, or take none. After that
-/// the kernel ends the trainer's connection. A gateway reads as long as its engine runs.
+/// 60,000 ms: how long a gateway on another host may leave sent bytes unacknowledged, or take no
+/// further byte. After that the kernel ends the trainer's connection. A gateway reads as long as
+/// its engine runs.
 const UNACKNOWLEDGED_MS_MAX: u32 = 60_000;
 
 /// The host and the port of a gateway's `attach` address, written `tls://HOST:PORT`.

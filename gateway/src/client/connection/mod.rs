@@ -220,7 +220,8 @@ impl ClientConnection {
         }
     }
 
-    /// Ends the connection at once, with what was posted on it, for the caller's reason `why`.
+    /// Ends the connection without a wait for what was posted on it, which fails for the caller's
+    /// reason `why`.
     pub fn give_up(&self, why: &str) {
         self.listening.cancel();
         self.disconnect(why);
@@ -270,7 +271,7 @@ pub(super) async fn write_client_connection_requests(
     }
 }
 
-/// Sends the bytes of a contribution, of which one piece at a time is held beside the arena.
+/// Sends the bytes of a contribution in pieces; outside the arena there is one piece at a time.
 async fn send_client_connection_contribution(
     writer: &mut WriteHalf<Box<dyn TrainerStream>>,
     contribution: &MemSlice,

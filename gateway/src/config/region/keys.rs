@@ -69,7 +69,7 @@ pub(super) const GATEWAY_SOCKET: Key<PathBuf> = Key::new(
      keeps a lock file of the same name with `.lock` behind it.",
 );
 
-/// Key `user` of a gateway: the user as whom it runs.
+/// Key `user` of a gateway: the user as whom the gateway runs, whom trainers of other users trust.
 pub(super) const GATEWAY_USER: Key<Account> = Key::new(
     "user",
     Optional("each trainer's own user"),
@@ -146,8 +146,8 @@ pub(super) const CA_CERTIFICATE: Key<PathBuf> = Key::new(
     "Certificate of the CA that signed the certificates of all gateways, PEM.",
 );
 
-/// Key `memory` of a gateway: the size in bytes that windows, lanes and partial sums may take
-/// together.
+/// Key `memory` of a gateway: the most memory that windows, lanes and partial sums may take
+/// together, as a size with a unit.
 pub(super) const GATEWAY_MEMORY: Key<MemorySize> = Key::new(
     "memory",
     Required,
@@ -183,8 +183,8 @@ pub(super) const JOB_TOKEN: Key<PathBuf> = Key::new(
     "File with the secret that the job's ranks present. `landbridge certs --job` makes it.",
 );
 
-/// Key `memory` of a job: the size in bytes that the arenas of its ranks on one gateway may take
-/// together. A rank whose arena would exceed it is refused.
+/// Key `memory` of a job: the most memory, as a size with a unit, that its ranks' arenas on one
+/// gateway may take together. A rank whose arena would exceed it is refused.
 pub(super) const JOB_MEMORY: Key<MemorySize> = Key::new(
     "memory",
     Required,

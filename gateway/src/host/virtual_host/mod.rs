@@ -75,8 +75,8 @@ impl VirtualHost {
         self.process.resume();
     }
 
-    /// Kills the process, as SIGKILL does. Its addresses are free at once; its tasks end when the
-    /// runtime polls them next.
+    /// Kills the process, as SIGKILL does. Its addresses are free immediately; its tasks end when
+    /// the runtime polls them next.
     pub fn kill(&self) {
         self.process.kill();
     }

@@ -58,7 +58,8 @@ fn status_page_sha256_in_base64(text: &str) -> String {
     encoded
 }
 
-/// The 64 characters of base64, each at the place of its value.
+/// The 64 characters of base64: the one at place `n`, from 0, stands for the six bits of the number
+/// `n`.
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// The beginning of the status page in HTML, up to its style.
