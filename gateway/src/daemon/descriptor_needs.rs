@@ -6,10 +6,9 @@ use crate::local::local_server::PENDING_CONNECTIONS_MAX;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use hier_collectives::topology::Fabric;
-/// 768 descriptors that every gateway needs. 256 connections that have not attached yet take 512,
-/// readers of the status 128, and the runtime, the log and files 128. `run` warns and `doctor`
-/// reports where the limit allows fewer than these and those for ranks, lanes and other hosts
-/// together.
+/// 768 descriptors that every gateway needs: 512 for 256 connections that have not attached yet,
+/// 128 for readers of the status, 128 for the runtime, the log and files. `run` warns and `doctor`
+/// reports where the hard limit is below all that a gateway needs.
 const DESCRIPTORS_BESIDE_RANKS: u64 = 768;
 /// 264 descriptors that a gateway needs in addition where it serves trainers of other hosts.
 /// Connections that have not attached yet take 256, and the thread that serves them takes 8.
