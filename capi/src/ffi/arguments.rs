@@ -238,7 +238,7 @@ pub unsafe fn path_argument<'a>(pointer: *const c_char) -> Option<&'a Path> {
     Some(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// Returns a rank or user of the options, or `None` where they hold [`NO_NUMBER`].
+/// Returns the number of a rank, user or color that an argument holds; `None` for [`NO_NUMBER`].
 pub fn number_argument(value: u32) -> Option<u32> {
     (value != NO_NUMBER).then_some(value)
 }

@@ -191,8 +191,8 @@ pub fn check_trusted_socket_peer(
     Err(SocketAccessError::ForeignPeer { path: socket.to_owned(), user, trusted })
 }
 
-/// Returns the error of a refused connection, with owner and mode of the socket, or of the folder
-/// that this user may not enter.
+/// Returns the error of a refused connection, with owner, group and mode of the socket. Where this
+/// user cannot see the socket, they are those of the nearest folder above it that can be seen.
 pub fn denied_trusted_socket(socket: &Path) -> SocketAccessError {
     let visible =
         socket.ancestors().find_map(|path| Some((path, examine_trusted_socket_path(path)?)));

@@ -147,7 +147,8 @@ impl Client {
         self.rank_number(rank.0)
     }
 
-    /// Waits until the first epoch of the group has begun, as its posts need one.
+    /// Waits until the first epoch of the group has begun, as its posts need one. Fails if the
+    /// group is over for this rank before that.
     pub(super) async fn wait_for_epoch(&self) -> Result<(), Failure> {
         loop {
             let changed = self.connection.changed.notified();

@@ -71,7 +71,8 @@ impl ThreadPool {
         Box::pin(async move { if is_done.await == Ok(true) { Ok(()) } else { Err(TaskPanicked) } })
     }
 
-    /// Queues a task; returns it if no thread will ever run it.
+    /// Queues a task, and starts a thread for it if none is idle and the pool may grow. Returns the
+    /// task if the pool has no thread at all.
     fn queue(&'static self, task: Task, threads_max: usize) -> Option<Task> {
         let mut state = self.lock();
         if state.idle <= state.tasks.len() && state.threads < threads_max {
