@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use units::{Span, TimeNs};
 
-/// 10 min: the time for which an operator is warned only once of one cause and subject, so that a
-/// lasting fault does not fill the log.
+/// 10 min: further lines of a cause and subject that come within this time after their last warning
+/// are logged at level info. So a lasting fault does not fill the log with warnings.
 const WARNING_PERIOD: Span = Span::from_secs(600);
 
-/// 256 warnings: the most causes with their subjects that are remembered, so that no peer can fill
-/// the memory. Beyond that the one warned of first is forgotten.
+/// 256 warnings: the most pairs of cause and subject that are remembered, so that no peer can fill
+/// the memory. One more replaces the oldest, whose next line is a warning again.
 const WARNINGS_MAX: usize = 256;
 
 /// The kind of what an operator should act on.
@@ -56,7 +56,8 @@ pub enum WarningCause {
 }
 
 impl WarningCause {
-    /// All causes of warnings, for which the metric has a value each.
+    /// All 15 causes of warnings. The metric `landbridge_warnings_total` has a value for each from
+    /// the start.
     const ALL: [Self; 15] = [
         Self::Problem,
         Self::Link,

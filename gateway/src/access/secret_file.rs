@@ -7,9 +7,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// 0o077, `rwx` of the group and of others: the permission bits that a secret file must not have.
+/// 0o077, `rwx` of the group and of others: the permission bits that a secret file must not have. A
+/// file with one of these bits is refused, except that its group may read it in two cases.
 const FOREIGN_ACCESS: u32 = 0o077;
-/// 0o040, `r--` of the group: the permission bit by which the group of a secret file may read it.
+/// 0o040, `r--` of the group: the permission bit that a secret file may have in two cases. Its
+/// group is the group of the gateway's socket, or the file is root's and this process is not
+/// root's.
 const GROUP_READS: u32 = 0o040;
 
 /// Mode and owner of a secret file that only those who may can read.
@@ -55,10 +58,11 @@ pub enum SecretFileError {
     },
 }
 
-/// Checks that a secret file can be opened, and that only its owner can read it.
+/// Checks that a secret file can be opened, and that its mode gives its group and others no access.
 ///
-/// Its group may read it in two cases: it is the group `shared`, which the gateway's socket is for;
-/// or the file is root's, so that this process reads it by its group alone.
+/// Its group may read it in two cases. Either it is the group `shared`, which the gateway's socket
+/// is for. Or the file is root's and this process is not, so that it reads the file by its group
+/// alone.
 ///
 /// # Errors
 /// [`SecretFileError`] says what to do.

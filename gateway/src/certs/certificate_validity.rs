@@ -37,6 +37,6 @@ impl CertificateValidity {
     }
 }
 
-/// 1 h: certificates are valid from one hour before their issue. Hosts whose clocks differ by less
-/// than an hour accept a new certificate at once.
+/// 1 h: how long before the moment of its issue a certificate is valid already. So a host whose
+/// clock is up to 1 h behind the issuer's clock accepts a new certificate without a wait.
 const CLOCK_SKEW: Duration = Duration::hours(1);

@@ -62,7 +62,8 @@ impl JobSettings {
     }
 }
 
-/// Returns the divisor `n` by which a job of this weight gets one `n`th of each link.
+/// Returns the divisor `n` by which a job of this weight gets one `n`th of each link. It is the sum
+/// of all jobs' weights over `weight`, rounded up.
 fn job_settings_link_divisor(jobs: &[JobSpec], weight: NonZeroU32) -> NonZeroU64 {
     let all: u64 = jobs.iter().map(|job| u64::from(job.weight.get())).sum();
     NonZeroU64::new(all.div_ceil(weight.get().into())).unwrap_or(NonZeroU64::MIN)

@@ -33,7 +33,7 @@ pub enum ProblemCause {
 }
 
 impl ProblemCause {
-    /// All causes of problems, for which metrics have a value each.
+    /// All 11 causes of problems; the metric `landbridge_problems` has a value for each.
     pub const ALL: [Self; 11] = [
         Self::ShuttingDown,
         Self::Socket,

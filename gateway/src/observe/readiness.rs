@@ -127,8 +127,8 @@ fn judge_link_readiness(link: &LinkOutageReport, a_job_waits: bool) -> ProblemRe
     }
 }
 
-/// Returns the problem with the lanes to a peer. Without any lane it blocks if `a_job_waits` for an
-/// epoch; with an epoch, others pass on what is for the peer.
+/// Returns the problem with the lanes to a peer; `None` where none is missing. Without any lane it
+/// blocks if `a_job_waits` for an epoch; with an epoch, others pass on what is for the peer.
 fn judge_peer_readiness(peer: &PeerReport, a_job_waits: bool) -> Option<ProblemReport> {
     let PeerReport { lanes_up, lanes, .. } = peer;
     let (cause, blocks, state) = match peer.state {
@@ -243,8 +243,8 @@ fn judge_loss_for_readiness(peer: &PeerReport) -> Option<ProblemReport> {
     })
 }
 
-/// Returns the problem that the path to a peer is longer than the fabric says; `None` where it is
-/// not.
+/// Returns the problem that the path to a peer is longer than the fabric says. `None` where it is
+/// not, and for a peer of the same region.
 fn judge_rtt_for_readiness(peer: &PeerReport, report: &GatewayReport) -> Option<ProblemReport> {
     let time = |seconds: f64| Span::from_secs_f64(seconds).rounded();
     let measured = time(peer.long_rtt_seconds?);
@@ -265,6 +265,7 @@ fn judge_rtt_for_readiness(peer: &PeerReport, report: &GatewayReport) -> Option<
     })
 }
 
-/// The action to take where a path is longer than the fabric says.
+/// The action to take that status, log and doctor print where the RTT to a peer is longer than the
+/// fabric says.
 pub const LONG_RTT_REMEDY: &str =
     "set `rtt` of the link to the measured value: it sizes the congestion windows";
