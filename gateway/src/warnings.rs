@@ -133,7 +133,7 @@ impl Warnings {
         if last.get(&key).is_some_and(|last| now.since(*last) < WARNING_PERIOD) {
             return false;
         }
-        if last.len() >= WARNINGS_MAX {
+        if last.len() >= WARNINGS_MAX && !last.contains_key(&key) {
             let oldest = last.iter().min_by_key(|(_, at)| **at).map(|(key, _)| key.clone());
             oldest.map(|oldest| last.remove(&oldest));
         }
@@ -188,5 +188,17 @@ mod tests {
         assert!((1..2 * WARNINGS_MAX).all(|subject| is_due(subject, 1)));
         assert_eq!(lock_ignoring_poison(&warnings.last).len(), WARNINGS_MAX);
         assert!(is_due(0, 2), "forgotten");
+    }
+
+    #[test]
+    fn a_subject_that_warns_anew_replaces_itself() {
+        let warnings = Warnings::default();
+        let is_due = |subject: usize, second: u64| {
+            let now = TimeNs::from_ns(5) + Span::from_secs(second);
+            warnings.is_due(WarningCause::Peer, &subject.to_string(), now)
+        };
+        assert!((0..WARNINGS_MAX).all(|subject| is_due(subject, subject as u64)));
+        assert!(is_due(1, 601), "ten minutes later");
+        assert!(!is_due(0, 599), "the oldest is still known");
     }
 }

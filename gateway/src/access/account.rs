@@ -120,20 +120,25 @@ impl AccountDatabase {
 
     /// Finds the number of the account `name` in the file, else through `getent`.
     fn find_id(self, name: &str) -> Option<u32> {
-        let named = |text: &str| find_account(text, |entry, _| entry == name).map(|(_, id)| id);
-        named(&self.read_file()).or_else(|| {
-            let mut asked = Command::new("getent");
-            asked.args([self.name(), name]).stdin(Stdio::null()).stderr(Stdio::null());
-            named(&String::from_utf8_lossy(&asked.output().ok()?.stdout))
-        })
+        self.find(name, |entry, _| entry == name).map(|(_, id)| id)
     }
 
     /// Returns the name of an account with its number, or the number alone.
     fn label(self, id: u32) -> String {
-        match find_account(&self.read_file(), |_, entry| entry == id) {
+        match self.find(&id.to_string(), |_, entry| entry == id) {
             Some((name, _)) => format!("{name} ({id})"),
             None => id.to_string(),
         }
+    }
+
+    /// Finds the account that `is_wanted`, by its name and number: in the file, else by asking
+    /// `getent` for `key`.
+    fn find(self, key: &str, is_wanted: impl Fn(&str, u32) -> bool) -> Option<(String, u32)> {
+        find_account(&self.read_file(), &is_wanted).or_else(|| {
+            let mut asked = Command::new("getent");
+            asked.args([self.name(), key]).stdin(Stdio::null()).stderr(Stdio::null());
+            find_account(&String::from_utf8_lossy(&asked.output().ok()?.stdout), &is_wanted)
+        })
     }
 
     /// Reads `/etc/passwd` or `/etc/group`; an empty text where there is none.
