@@ -266,8 +266,8 @@ impl EmulatedPath {
     }
 }
 
-/// 12,000 bits: a packet of 1,500 bytes. RED ages its average by the time of such packets while
-/// nothing comes.
+/// 12,000 bits: a full packet of 1,500 bytes. RED ages its average once for each sending time of
+/// such a packet in which nothing comes. Cross traffic reaches the queue within one such time.
 const FULL_PACKET_BITS: u64 = 12_000;
 /// 1,000,000,000 nanoseconds in a second.
 const NS_PER_SECOND: u64 = 1_000_000_000;

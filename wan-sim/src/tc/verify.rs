@@ -349,5 +349,6 @@ fn parse_verified_percent(word: &str) -> Option<u64> {
     (0.0..=100.0).contains(&percent).then(|| (percent * 1e7).round() as u64)
 }
 
-/// Beginning of the line of `tc qdisc show` for the root queue that the shaping commands create.
+/// The beginning of the line of `tc qdisc show` for the root queue that the shaping commands
+/// create. A device without such a line was not shaped by them.
 const ROOT_QUEUE_PREFIX: &str = "qdisc htb 1: root ";

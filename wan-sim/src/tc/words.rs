@@ -78,7 +78,8 @@ fn tc_words_limit(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     }
 }
 
-/// Returns the packets of `mtu` bytes that fill a link: its rate times its delay, and its queue.
+/// Returns one more than the packets of `mtu` bytes that fill a link: its rate times its longest
+/// delay, and its queue. The error says why there is no such number.
 fn tc_words_full_link(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     let rate = spec.rate().ok_or("netem's limit follows from the rate: give a rate, or a limit")?;
     let longest = u128::from(spec.delay().ns() + spec.jitter().reach().ns());
@@ -105,5 +106,6 @@ fn tc_words_percent(fraction: Fraction) -> String {
     fraction.to_string().replace(' ', "")
 }
 
-/// 14 bytes: the length of an Ethernet header, which netem counts as part of a packet.
+/// 14 bytes: the length of an Ethernet header, which netem counts as part of a packet. The overhead
+/// in netem's words is less by it, since a link's rate is of IP packets.
 const ETHERNET_HEADER_BYTES: i32 = 14;

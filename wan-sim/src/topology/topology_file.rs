@@ -423,8 +423,8 @@ fn parse_topology_file<T: serde::de::DeserializeOwned>(
     })
 }
 
-/// 16 MiB: the longest lab or fabric file. The limit is chosen, far above a file of a thousand
-/// sites and all their links.
+/// 16 MiB: the longest lab or fabric file; a longer one is refused. The limit is chosen, far above
+/// a file of a thousand sites and all their links.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// 1,500 bytes: the longest IP packet of a lab where the file states no MTU, as on Ethernet.
 const MTU_DEFAULT: u16 = 1500;

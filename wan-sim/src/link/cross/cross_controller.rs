@@ -70,6 +70,7 @@ impl CrossController {
     }
 }
 
-/// 1,000,000 packets: the largest window of a simulated flow, 120 Gbit/s at 100 ms. A link whose
-/// queue has no limit then takes no more memory.
+/// 1,000,000 packets: the largest window of a simulated flow, 120 Gbit/s at 100 ms; its
+/// controller's window counts as no more. A link whose queue has no limit then takes no more
+/// memory.
 const WINDOW_PACKETS_MAX: f64 = 1_000_000.0;

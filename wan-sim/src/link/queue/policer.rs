@@ -39,6 +39,6 @@ impl PolicerBucket {
     }
 }
 
-/// 8,000,000,000 tokens: a byte in billionths of a bit, the unit in which rate times nanoseconds is
-/// a whole number.
+/// 8,000,000,000 tokens: the price of a byte that passes the policer. A token is a billionth of a
+/// bit, the unit in which rate times nanoseconds is a whole number.
 const BYTE_TOKENS: u128 = 8_000_000_000;
