@@ -5,10 +5,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-/// 512 bytes: the unit of a tar archive. Headers take one, and contents are padded to whole ones.
+/// 512 bytes: the length of a block of a tar archive. A header takes one block, and contents are
+/// padded to whole blocks.
 const BLOCK: usize = 512;
 
-/// The range of bytes in a tar header that holds the checksum of the header.
+/// Bytes 148 to 155 of a tar header, which hold the checksum of the header.
 const CHECKSUM_FIELD: std::ops::Range<usize> = 148..156;
 
 /// Returns a tar archive of a tree with `prefix` before each path, and `seconds` since 1970 as the
