@@ -484,8 +484,8 @@ const STARTUP_ROUNDS_WITHOUT_GROWTH: u32 = 3;
 /// ends a startup or, without rivals, a probe for more rate. The number is chosen; fewer packets
 /// may have waited for a late timer.
 const QUEUED_PACKETS_MIN: u32 = 8;
-/// 2 rounds: the length of the cruise between a startup and the first probe for more rate. It is
-/// short, since a startup may end below the capacity.
+/// 2 rounds: the length of the cruise between a startup and the first probe for more rate. This
+/// cruise is short, since a startup may end below the capacity.
 const FIRST_CRUISE_ROUNDS: u32 = 2;
 /// 6 rounds: the shortest cruise between two probes for more rate. The number is chosen, since a
 /// probe costs a tenth of a round trip.
@@ -531,5 +531,5 @@ const SILENT_ROUNDS: u64 = 3;
 /// lane's measurements. The time is chosen, since a peer may delay an acknowledgement by 25 ms.
 const SILENCE_MIN: Span = Span::from_ms(100);
 /// 2 ms times the delivery rate: bytes added to the congestion window, except in phases that drain,
-/// for late acknowledgements. A timer has steps of 1 ms, and these are two.
+/// for late acknowledgements. A timer has steps of 1 ms; the time is that of two steps.
 const WINDOW_SLACK: Span = Span::from_ms(2);

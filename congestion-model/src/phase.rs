@@ -114,15 +114,15 @@ impl PhaseReason {
 }
 
 /// 1.15 times its delivery rate: the pace of a lane that probes whether more arrives. A higher pace
-/// would delay the acknowledgements of the other direction: with 1.25, both ways together carried 2
-/// % less.
+/// would delay the acknowledgements of the other direction: with 1.25, both ways together carried
+/// 2 % less.
 /// Tested by `data_both_ways_costs_little`.
 const PROBE_UP_GAIN: f64 = 1.15;
 /// 0.75 times its delivery rate: the pace of a lane that drains a queue. The queue of a probe is
 /// gone in less than the two round trips that made it.
 const PROBE_DOWN_GAIN: f64 = 0.75;
-/// 1.25 BDP: the congestion window of a lane that drains a queue. A longer queue stops the lane.
-/// The queue of a peer's probe, in which acknowledgements wait, does not.
+/// 1.25 BDP: the congestion window of a lane that drains a queue. A queue of more than a quarter of
+/// a BDP stops the lane. The queue of a peer's probe, in which acknowledgements wait, does not.
 const PROBE_DOWN_WINDOW_GAIN: f64 = 1.25;
 /// 0.95 BDP: once no more bytes are in flight, a lane that drains a queue has drained it, and
 /// cruises. The fraction is chosen, since the lane's rate may be a little too high.

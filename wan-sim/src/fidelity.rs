@@ -40,8 +40,9 @@ pub struct FidelityLimits {
 }
 
 impl FidelityLimits {
-    /// The fidelity limits of a run whose shortest link has a round trip of 50 ms or more. A run
-    /// that exceeds one of them is void.
+    /// The fidelity limits of a run whose shortest round trip is 50 ms or more; beyond one of them
+    /// the run is void. In order: lateness that 999 of 1,000 deliveries keep, late reads for 1,000
+    /// deliveries, worst lateness or standstill, thousandths of the run at a standstill.
     pub const DEFAULT: Self = Self {
         lateness_p999: Span::from_ms(5),
         late_reads_permille: 1,
@@ -121,8 +122,8 @@ impl Fidelity {
         self.own_drops += packets;
     }
 
-    /// Counts a read as late, and the emulator as standing still for `gap`, if `gap` is above 20
-    /// ms. `gap` is the time since the read before, less the longest planned sleep.
+    /// Counts a read as late, and the emulator as standing still for `gap`, if `gap` is above
+    /// 20 ms. `gap` is the time since the read before, less the longest planned sleep.
     pub fn record_read(&mut self, gap: Span) {
         if gap > READ_GAP_MAX {
             self.late_reads += 1;

@@ -28,7 +28,7 @@ const TORCH_DEPENDENCIES: [&str; 17] = [
 ];
 
 /// The cargo features of the core library in the wheel under test, and in all tests of the
-/// workspace: equal ones spare a second build. They add what only simulations call.
+/// workspace: equal ones spare a second build. The features add what only simulations call.
 pub(crate) const TEST_FEATURES: &str = "hier-collectives/mutants,hier-collectives/testing";
 
 /// The options of pytest that run three files of tests at the same time, since most tests wait for

@@ -238,16 +238,16 @@ const TIME_SPELLING: &str = "a time such as 40ms (ns, us, ms, s)";
 const RATE_SPELLING: &str = "a rate above zero such as 1gbit (bit, kbit, mbit, gbit, tbit, bps, \
                              kbps, mbps, gbps)";
 
-/// The spelling of netem's `gap`, a count of packets, which the error about a wrong one shows.
+/// The spelling of netem's `gap`, a count of packets, which the error about a wrong value shows.
 const COUNT_SPELLING: &str = "a whole number above zero";
 
-/// The spelling of netem's `limit` on packets, which the error about a wrong one shows.
+/// The spelling of netem's `limit` on packets, which the error about a wrong value shows.
 const LIMIT_SPELLING: &str = "a whole number above zero, or none";
 
 /// The spelling of a size in bytes in netem's syntax, which the error about a wrong size shows.
 const SIZE_SPELLING: &str = "a size such as 100kB";
 
-/// The spelling of a queue's size in netem's syntax, which the error about a wrong one shows.
+/// The spelling of a queue's size in netem's syntax, which the error about a wrong size shows.
 const QUEUE_SPELLING: &str = "a size, a time or a multiple of the bandwidth-delay product, such as \
                               5MB, 20ms or 1bdp";
 

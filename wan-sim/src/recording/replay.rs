@@ -258,6 +258,6 @@ fn parse_replay_packet(rest: &str) -> Option<(TimeNs, Packet)> {
     Some((now, Packet { ip_bytes, ecn_capable, flow: PacketFlow::new(flow) }))
 }
 
-/// The words behind the link's number in lines of a recording that add conditions to the link:
-/// capacity, parallel path, cross traffic. They come before its first packet.
+/// The words behind the link's number in lines of a recording that add a capacity, a parallel path
+/// or cross traffic to the link. Such lines come before the link's first packet.
 const CONDITION_WORDS: [&str; 3] = ["delivers", "parallel", "cross"];

@@ -261,6 +261,7 @@ pub fn verify_queues_are_ours(shown: &str) -> bool {
 }
 
 /// Returns the most segments in a buffer of TCP, from the output of `ip -d link show dev DEVICE`.
+/// `None` where it does not tell.
 pub fn verified_gso_segments(link: &str) -> Option<u32> {
     verified_value_after(link, "gso_max_segs")?.parse().ok()
 }

@@ -221,8 +221,8 @@ impl Topology {
         Self::parse(path, &read_topology_file(path)?)
     }
 
-    /// Returns the least round trip of any link at any time, without queueing. Fidelity limits
-    /// depend on it.
+    /// Returns the least round trip of any link at any time, without queueing; zero where there is
+    /// no link. Fidelity limits depend on it.
     pub fn shortest_round_trip(&self) -> Span {
         let round_trips = self.links.iter().map(SiteLink::shortest_round_trip);
         round_trips.min().unwrap_or_default()

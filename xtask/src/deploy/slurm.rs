@@ -16,8 +16,8 @@ use std::time::Duration;
 const PROGRAMS: [&str; 8] =
     ["munged", "scancel", "sbatch", "sinfo", "slurmctld", "slurmd", "squeue", "srun"];
 
-/// 120 s: the longest time of the example job; then it is ended, and the check fails. It is twice
-/// the 60 s for which the job's ranks wait for their gateways.
+/// 120 s: the longest time of the example job; then the job is ended, and the check fails. The time
+/// is twice the 60 s for which the job's ranks wait for their gateways.
 const JOB_SECONDS_MAX: &str = "120";
 
 /// 30 s: the longest wait until both nodes of the cluster are idle; then the check fails. The time

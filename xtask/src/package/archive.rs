@@ -62,7 +62,7 @@ fn tar_header(path: &str, entry: &Entry, seconds: u64) -> [u8; BLOCK] {
 }
 
 /// Splits a path into the fields of a header: at most 155 bytes, a slash that is left out, and at
-/// most 100 bytes.
+/// most 100 bytes. The first field of a path of at most 100 bytes is empty.
 fn split_archive_path(path: &str) -> (&str, &str) {
     if path.len() <= 100 {
         return ("", path);

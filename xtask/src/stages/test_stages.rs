@@ -91,7 +91,8 @@ const SIMULATION_STAGE: Stage = Stage {
     },
 };
 /// The stage that tests whole gateways in virtual time, with the tests that take longer than 10 s.
-/// `--long` runs it in place of [`SIMULATION_STAGE`]. `seconds` is its usual time, not a limit.
+/// `cargo xtask test --long` runs it in place of [`SIMULATION_STAGE`]. `seconds` is its usual time,
+/// not a limit.
 const LONG_SIMULATION_STAGE: Stage = Stage {
     purpose: "whole gateways in virtual time, long tests too",
     seconds: 1690,
@@ -111,8 +112,9 @@ const TESTS_STAGE: Stage = Stage {
         run_test_programs(workspace, tally, &[], is_test_of_tests_stage)
     }),
 };
-/// The stage of all Rust tests that have no stage of their own, with those that take longer than 10
-/// s. `--long` runs it in place of [`TESTS_STAGE`]. `seconds` is its usual time, not a limit.
+/// The stage of all Rust tests that have no stage of their own, with those that take longer than
+/// 10 s. `cargo xtask test --long` runs it in place of [`TESTS_STAGE`]. `seconds` is its usual
+/// time, not a limit.
 const LONG_TESTS_STAGE: Stage = Stage {
     purpose: "tests of all crates, gateways as processes, long ones too",
     seconds: 560,

@@ -125,7 +125,8 @@ impl Bbr {
             .map_or(WINDOW_PACKETS_INITIAL, |rate| gain * rate * self.round_trip.as_secs_f64())
     }
 
-    /// Adds a delivery rate to the greatest of the last rounds.
+    /// Adds a delivery rate to those of the last 10 rounds, and keeps of them those that no later
+    /// one reaches.
     fn add_rate(&mut self, rate: Option<f64>) {
         while self.rates.front().is_some_and(|(round, _)| round + RATE_ROUNDS <= self.rounds) {
             self.rates.pop_front();
@@ -241,8 +242,8 @@ impl Bbr {
 }
 
 /// 2.885, which is 2 / ln 2: the factor on delivery rate and BDP, for pace and window of simulated
-/// BBR during startup. The rate then doubles each round trip. The drain after it is paced by the
-/// inverse.
+/// BBR during startup. The rate then doubles each round trip. The drain after startup is paced by
+/// the inverse factor.
 const STARTUP_GAIN: f64 = 2.885;
 /// 2 BDP: the window of simulated BBR after its startup, so that delayed acknowledgements do not
 /// stop the flow; as in BBR version 1.

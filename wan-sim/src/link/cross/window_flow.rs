@@ -198,7 +198,7 @@ impl WindowFlow {
 /// acknowledged, as RFC 9002 has it.
 const OVERTAKEN_MAX: u64 = 3;
 /// 1 s: the retransmission timeout of a simulated flow while it knows no round trip, as RFC 6298
-/// has it.
+/// has it. After the timeout all packets in flight count as lost.
 const TIMEOUT_INITIAL: Span = Span::from_secs(1);
 /// 200 ms: the shortest retransmission timeout of a simulated flow, as Linux has it for TCP. After
 /// the timeout all packets in flight count as lost.

@@ -151,6 +151,7 @@ impl<T> CodelQueue<T> {
     }
 }
 
-/// 16 intervals of CoDel: a dropping state that begins within them after the last one goes on at
-/// its rate of drops. A later one begins with one drop an interval. RFC 8289 has this number.
+/// 16 intervals of CoDel: a dropping state that begins sooner after the last one goes on at the
+/// last one's rate of drops. A later one begins with one drop an interval. RFC 8289 has this
+/// number.
 const RECENT_INTERVALS: u64 = 16;

@@ -121,8 +121,8 @@ impl<'de> Visitor<'de> for WholePacketNumbers {
     }
 }
 
-/// 2^63 - 1: the largest integer that TOML can hold, since its integers have 64 bits and a sign. It
-/// bounds seeds and packet numbers in files.
+/// 2^63 - 1: the largest integer that TOML can hold, since its integers have 64 bits and a sign.
+/// Larger seeds and packet numbers in files are refused.
 const TOML_INTEGER_MAX: u64 = i64::MAX.cast_unsigned();
 /// 1,280 bytes: the least MTU that a lab or fabric file may state, as IPv6 requires; a smaller one
 /// is refused.
