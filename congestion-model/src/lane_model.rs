@@ -391,8 +391,8 @@ impl LaneModel {
         }
     }
 
-    /// Starts a drain, because a queue stood all of a cruise round. After two drains in vain,
-    /// counts rivals as present instead.
+    /// Starts a drain, because a queue stood all of a cruise round. Where two drains in a row have
+    /// left a queue, counts rivals as present for 24 rounds instead.
     fn note_standing_queue(&mut self) {
         let after_drain = self.phase_rounds <= ROUNDS_AFTER_DRAIN;
         self.drains_in_vain = if after_drain { self.drains_in_vain + 1 } else { 0 };

@@ -140,7 +140,8 @@ pub fn list_namespaces(prefix: &str) -> Vec<String> {
     names
 }
 
-/// Enters a network namespace with a thread of its own, which ends at once.
+/// Enters a network namespace with a thread of its own, which then ends. An error means that it
+/// could not.
 fn try_enter_namespace(name: &str) -> io::Result<()> {
     let path = format!("/run/netns/{name}");
     let enter = || {

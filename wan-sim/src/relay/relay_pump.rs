@@ -261,7 +261,8 @@ impl RelayPump {
         waiting.filter_map(|direction| shared.links[direction].next_decision()).min()
     }
 
-    /// Reads packets that have arrived at `source`, but not so many that deliveries would be late.
+    /// Reads packets that have arrived at `source`, in one call so that deliveries are not late,
+    /// and offers them to the link.
     fn receive_packets(&mut self, source: PacketSource) {
         let mut reads = std::mem::take(&mut self.reads);
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];

@@ -132,7 +132,7 @@ impl NetState {
     }
 
     /// Offers a datagram to the link of a stage at `now`, and passes it on as its fate has it. A
-    /// stage without a link passes it on at once.
+    /// stage without a link passes it on at `now`.
     fn enter_stage(
         &mut self,
         stage: Stage,
