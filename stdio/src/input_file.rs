@@ -11,8 +11,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use units::ByteCount;
 
-/// 5 s: the wait for the first byte of a pipe. A program in `<(...)` writes at once, and a pipe that
-/// nobody has opened for writing would be waited for without end.
+/// 5 s: the longest wait for the first byte of a pipe; then the pipe cannot be read, and its user
+/// gets an error. A program in `<(...)` writes sooner. A pipe without a writer would be waited for
+/// without end.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads a file of at most `bytes_max` bytes. A pipe is read to its end.
@@ -57,8 +58,8 @@ pub fn open_input_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Waits until a file has input, until a time at most; returns whether it has. Signals do not make the
-/// wait longer.
+/// Waits until a file has input, but not beyond `deadline`; returns whether it has input. Signals
+/// do not make the wait longer.
 fn has_input_before(file: &File, deadline: Instant) -> io::Result<bool> {
     let mut polled = [PollFd::new(file, PollFlags::IN)];
     loop {

@@ -4,7 +4,7 @@ use crate::command_line::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// Packages on which no core package (see [`CORES_AND_SIBLINGS`]) may depend, directly or
-/// indirectly: cores have no socket, clock or executor.
+/// indirectly: cores have no socket, clock or executor. A dependency fails the stage.
 const FORBIDDEN_PACKAGES: [&str; 11] = [
     "tokio",
     "mio",

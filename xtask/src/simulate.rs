@@ -26,14 +26,15 @@ pub const MUTANTS: [SimulatedMutant; 6] = [
 /// The name of the simulated scenario whose faults are drawn from the seed.
 const RANDOM_SCENARIO: &str = "random";
 
-/// 1,000: the number of seeds of random faults, at least one of which must find each mutant. It is
-/// chosen.
+/// 1,000 seeds of random faults, at least one of which must find a mutant (a session broken on
+/// purpose); else the command fails. The number is chosen.
 pub const MUTANT_SEEDS: &str = "1000";
-/// 100: the number of seeds of a mutant's own scenario, at least one of which must find the mutant.
-/// It is chosen.
+/// 100 seeds of a mutant's own scenario, at least one of which must find the mutant; else the stage
+/// fails. The number is chosen.
 const MUTANT_SCENARIO_SEEDS: &str = "100";
 
-/// Exit code 64: the command line is wrong, as in the command `landbridge`.
+/// Exit code 64 of `cargo xtask simulate`: the command line is wrong, as in the command
+/// `landbridge`.
 const EXIT_USAGE: u8 = 64;
 
 /// Runs `cargo xtask simulate` with `arguments`: seeds of the correct session, or the search for

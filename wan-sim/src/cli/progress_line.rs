@@ -26,7 +26,7 @@ pub(super) struct ProgressLine {
 }
 
 /// 1 s: the interval between two updates of the progress line on the terminal, long enough to read
-/// it.
+/// it. A lab writes its status file at the same interval.
 pub(super) const PROGRESS_INTERVAL_S: i64 = 1;
 
 impl ProgressLine {

@@ -26,7 +26,7 @@ pub(super) fn measure_fuzz(root: &Path) -> Result<BenchPage, CommandFailure> {
     measure_fuzz_targets(root, &[])
 }
 
-/// Builds and runs the named fuzz targets, or all if `wanted` is empty, as many at once as there
+/// Builds and runs the named fuzz targets, or all if `wanted` is empty, as many at a time as there
 /// are cores. The page keeps the rows of other targets.
 pub(super) fn measure_fuzz_targets(
     root: &Path,

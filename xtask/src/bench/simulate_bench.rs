@@ -7,8 +7,8 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// 10,000: the number of seeds with which `cargo xtask bench simulate` runs the session without a
-/// mutant. It is chosen.
+/// 10,000 seeds with which `cargo xtask bench simulate` runs the session without a mutant; each
+/// must pass. The number is chosen.
 const SESSION_SEEDS: &str = "10000";
 
 /// The heading of `docs/results/simulate.md` from which on the page is written by hand. The bench
@@ -49,8 +49,8 @@ pub(super) fn measure_simulate_bench(root: &Path) -> Result<BenchPage, CommandFa
     Ok(BenchPage::new("Faults in virtual time", text))
 }
 
-/// 120 characters: the most of a finding that a row in the table of mutants shows, so that rows
-/// stay short.
+/// 120 characters: the longest text of a finding in a row of the table of mutants. A longer one is
+/// cut, so that rows stay short.
 const FINDING_CHARS_MAX: usize = 120;
 
 /// Runs a simulation. Returns whether every seed passed, and the JSON report.

@@ -118,7 +118,7 @@ fn built_package_layer_path(layout: &Path) -> Result<String, CommandFailure> {
     Ok(blob(&manifest["layers"][0]).display().to_string())
 }
 
-/// Runs a program that must print the version of this workspace.
+/// Runs a program that must succeed and print the version of this workspace, and nothing else.
 fn expect_built_package_version(
     workspace: &Workspace,
     line: &CommandLine,

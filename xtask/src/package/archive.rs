@@ -5,10 +5,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-/// 512 bytes: the unit of a tar archive. Headers take one, and contents are padded to whole ones.
+/// 512 bytes: the length of a block of a tar archive. A header takes one block, and contents are
+/// padded to whole blocks.
 const BLOCK: usize = 512;
 
-/// The range of bytes in a tar header that holds the checksum of the header.
+/// Bytes 148 to 155 of a tar header, which hold the checksum of the header.
 const CHECKSUM_FIELD: std::ops::Range<usize> = 148..156;
 
 /// Returns a tar archive of a tree with `prefix` before each path, and `seconds` since 1970 as the
@@ -61,7 +62,7 @@ fn tar_header(path: &str, entry: &Entry, seconds: u64) -> [u8; BLOCK] {
 }
 
 /// Splits a path into the fields of a header: at most 155 bytes, a slash that is left out, and at
-/// most 100 bytes.
+/// most 100 bytes. The first field of a path of at most 100 bytes is empty.
 fn split_archive_path(path: &str) -> (&str, &str) {
     if path.len() <= 100 {
         return ("", path);

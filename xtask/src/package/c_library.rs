@@ -14,8 +14,8 @@ const LIBRARY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The name inside the shared library by which programs ask for it at run time; `capi/build.rs`
 /// gives it.
 const SONAME: &str = "liblandbridge.so.0";
-/// The flags of the linker for libraries that a program needs in addition when it has the static
-/// library inside.
+/// The linker's flags for the system libraries that a program needs when it has the static C
+/// library inside. Programs read them from pkg-config.
 const STATIC_NEEDS: &str = "-lgcc_s -lm -lpthread -ldl -lrt -lutil -lc";
 
 /// The library, its header, and what it needs.

@@ -12,8 +12,8 @@ use crate::command_line::CommandFailure;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// 10001: the number of the user and group that an image's programs run as. It is chosen, so that
-/// it is commonly no user of the host.
+/// 10001: the number of the user and group that an image's programs run as. The number is chosen,
+/// so that it is commonly no user of the host.
 pub const IMAGE_USER: u32 = 10001;
 
 /// The properties of an image.

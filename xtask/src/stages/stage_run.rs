@@ -104,7 +104,8 @@ impl RunningStage {
         Ok(Self { stage, command, process, begun: Instant::now(), count })
     }
 
-    /// Waits for the command, shows its output and counts its tests.
+    /// Waits for the command, shows its output and counts its tests. The stage has failed if its
+    /// status is no success, a test failed, or none was counted.
     fn finish(mut self, workspace: &Workspace, results: &mut Results) {
         println!("\n== {}: waiting for its end ==", self.stage.name);
         let status = self.process.wait();

@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 
-/// The stage that looks for the programs that the tests need.
+/// The stage that looks for the programs that the tests need. `seconds` is its usual time, not a
+/// limit.
 const TOOLS_STAGE: Stage = Stage {
     name: "tools",
     purpose: "programs that the tests need",
     seconds: 12,
     work: StageWork::InTurn(|workspace, _| check_test_tools(workspace)),
 };
-/// The stage that checks the format of all sources.
+/// The stage that checks the format of all sources. `seconds` is its usual time, not a limit.
 const FORMAT_STAGE: Stage = Stage {
     name: "format",
     purpose: "rustfmt changes nothing",
@@ -26,7 +27,8 @@ const FORMAT_STAGE: Stage = Stage {
         run_cargo_in_test_stage(workspace, &["fmt", "--all", "--check"])
     }),
 };
-/// The stage of the tests of names, comments, sizes and links.
+/// The stage of the tests of names, comments, sizes and links. `seconds` is its usual time, not a
+/// limit.
 const TIDY_STAGE: Stage = Stage {
     name: "tidy",
     purpose: "names, comments, sizes, imports, links between documents",
@@ -35,14 +37,16 @@ const TIDY_STAGE: Stage = Stage {
         run_tests_of_stage(workspace, &["test", "--package", "tidy"], tally)
     }),
 };
-/// The stage that checks the dependencies of the core packages.
+/// The stage that checks the dependencies of the core packages. `seconds` is its usual time, not a
+/// limit.
 const CORE_PURITY_STAGE: Stage = Stage {
     name: "core purity",
     purpose: "the cores depend on no socket, clock or executor",
     seconds: 1,
     work: StageWork::InTurn(|workspace, _| core_purity::check_core_purity(&workspace.root)),
 };
-/// The stage that runs the lints of clippy on all targets.
+/// The stage that runs the lints of clippy on all targets. `seconds` is its usual time, not a
+/// limit.
 const CLIPPY_STAGE: Stage = Stage {
     name: "clippy",
     purpose: "no warning in any target",
@@ -52,7 +56,8 @@ const CLIPPY_STAGE: Stage = Stage {
         run_cargo_in_test_stage(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
     }),
 };
-/// The stage that runs the tests beside the code, for `cargo xtask check`.
+/// The stage of `cargo xtask check` that runs the tests beside the code. `seconds` is its usual
+/// time, not a limit.
 const UNIT_TESTS_STAGE: Stage = Stage {
     name: "unit tests",
     purpose: "tests beside the code of each crate",
@@ -64,7 +69,7 @@ const UNIT_TESTS_STAGE: Stage = Stage {
     }),
 };
 /// The stage that builds all tests, so that the stages after it need no cargo and can run beside
-/// others.
+/// others. `seconds` is its usual time, not a limit.
 const BUILD_STAGE: Stage = Stage {
     name: "build",
     purpose: "all tests of all crates; tests in documentation",
@@ -74,7 +79,8 @@ const BUILD_STAGE: Stage = Stage {
         run_tests_of_stage(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
     }),
 };
-/// The stage that tests whole gateways in virtual time, which no other load disturbs.
+/// The stage that tests whole gateways in virtual time, which no other load disturbs. `seconds` is
+/// its usual time, not a limit.
 const SIMULATION_STAGE: Stage = Stage {
     name: "simulation",
     purpose: "whole gateways in virtual time",
@@ -84,7 +90,9 @@ const SIMULATION_STAGE: Stage = Stage {
         count: Tally::add_test_line,
     },
 };
-/// The same as [`SIMULATION_STAGE`], with the tests that take longer than 10 s.
+/// The stage that tests whole gateways in virtual time, with the tests that take longer than 10 s.
+/// `cargo xtask test --long` runs it in place of [`SIMULATION_STAGE`]. `seconds` is its usual time,
+/// not a limit.
 const LONG_SIMULATION_STAGE: Stage = Stage {
     purpose: "whole gateways in virtual time, long tests too",
     seconds: 1690,
@@ -95,7 +103,7 @@ const LONG_SIMULATION_STAGE: Stage = Stage {
     ..SIMULATION_STAGE
 };
 /// The stage of all Rust tests except those in virtual time, those of tidy and those of fuzz, which
-/// have stages of their own.
+/// have stages of their own. `seconds` is its usual time, not a limit.
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
     purpose: "tests of all crates, and gateways as processes",
@@ -104,7 +112,9 @@ const TESTS_STAGE: Stage = Stage {
         run_test_programs(workspace, tally, &[], is_test_of_tests_stage)
     }),
 };
-/// The same as [`TESTS_STAGE`], with the tests that take longer than 10 s.
+/// The stage of all Rust tests that have no stage of their own, with those that take longer than
+/// 10 s. `cargo xtask test --long` runs it in place of [`TESTS_STAGE`]. `seconds` is its usual
+/// time, not a limit.
 const LONG_TESTS_STAGE: Stage = Stage {
     purpose: "tests of all crates, gateways as processes, long ones too",
     seconds: 560,
@@ -113,7 +123,8 @@ const LONG_TESTS_STAGE: Stage = Stage {
     }),
     ..TESTS_STAGE
 };
-/// The stage in which the simulation must find each mutant.
+/// The stage in which the simulation must find each mutant. `seconds` is its usual time, not a
+/// limit.
 const MUTANTS_STAGE: Stage = Stage {
     name: "mutants",
     purpose: "the simulation finds each variant that is broken on purpose",
@@ -126,7 +137,8 @@ const MUTANTS_STAGE: Stage = Stage {
         )
     }),
 };
-/// The stage that runs each decoder over its seeds and 20,000 mutations of them.
+/// The stage that runs each decoder over its seeds and 20,000 mutations of them. `seconds` is its
+/// usual time, not a limit.
 const FUZZ_STAGE: Stage = Stage {
     name: "fuzz",
     purpose: "each decoder over its seeds and 20,000 mutations",
@@ -135,21 +147,22 @@ const FUZZ_STAGE: Stage = Stage {
         run_test_programs(workspace, tally, &[], |program| program.package == "fuzz")
     }),
 };
-/// The stage in which rustdoc must give no warning.
+/// The stage in which rustdoc must give no warning. `seconds` is its usual time, not a limit.
 const DOCS_STAGE: Stage = Stage {
     name: "docs",
     purpose: "rustdoc has no warning",
     seconds: 15,
     work: StageWork::InTurn(|workspace, _| check_rustdoc_stage(workspace)),
 };
-/// The stage in which `landbridge check` must accept each example config.
+/// The stage in which `landbridge check` must accept each example config. `seconds` is its usual
+/// time, not a limit.
 const CONFIGS_STAGE: Stage = Stage {
     name: "example configs",
     purpose: "`landbridge check` accepts each file of configs",
     seconds: 1,
     work: StageWork::InTurn(|workspace, _| check_example_configs_stage(workspace)),
 };
-/// The stage that runs a short quickstart.
+/// The stage that runs a short quickstart. `seconds` is its usual time, not a limit.
 const QUICKSTART_STAGE: Stage = Stage {
     name: "quickstart",
     purpose: "`landbridge quickstart`, short",
@@ -158,7 +171,8 @@ const QUICKSTART_STAGE: Stage = Stage {
         short_quickstart::run_short_quickstart(&workspace.root, &workspace.landbridge, tally)
     }),
 };
-/// The stage that kills and stops real processes in mid-collective.
+/// The stage that kills and stops real processes in mid-collective. `seconds` is its usual time,
+/// not a limit.
 const FAULTS_STAGE: Stage = Stage {
     name: "faults",
     purpose: "processes killed and stopped in mid-collective",
@@ -168,7 +182,8 @@ const FAULTS_STAGE: Stage = Stage {
         count: Tally::add_fault_line,
     },
 };
-/// The stage that builds the wheel, before stages that need no cargo.
+/// The stage that builds the wheel, before stages that need no cargo. `seconds` is its usual time,
+/// not a limit.
 const WHEEL_STAGE: Stage = Stage {
     name: "wheel",
     purpose: "wheel of the Python package, and its installation from source",
@@ -177,7 +192,8 @@ const WHEEL_STAGE: Stage = Stage {
         python::build_python_package(&workspace.root, workspace.target_folder(), tally)
     }),
 };
-/// The stage that runs the Python tests, without PyTorch and with the newest one.
+/// The stage that runs the Python tests, without PyTorch and with the newest one. `seconds` is its
+/// usual time, not a limit.
 const PYTHON_STAGE: Stage = Stage {
     name: "python",
     purpose: "Python tests, PyTorch 2.15; puts 1.5 GB of packages below target",
@@ -186,7 +202,8 @@ const PYTHON_STAGE: Stage = Stage {
         python::check_python(&workspace.root, workspace.target_folder(), 1, tally)
     }),
 };
-/// The same as [`PYTHON_STAGE`], with all versions of PyTorch.
+/// The stage that runs the Python tests, without PyTorch and with each of
+/// [`python::TORCH_VERSIONS`]. `seconds` is its usual time, not a limit.
 const LONG_PYTHON_STAGE: Stage = Stage {
     purpose: "Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target",
     seconds: 600,
@@ -196,8 +213,8 @@ const LONG_PYTHON_STAGE: Stage = Stage {
     }),
     ..PYTHON_STAGE
 };
-/// The same as [`PYTHON_STAGE`], but as a process of its own beside other stages: its tests wait
-/// most of the time.
+/// The stage that runs the Python tests, with the newest PyTorch, in a process beside other stages,
+/// since they mostly wait. `seconds` is its usual time, not a limit.
 const PYTHON_STAGE_BESIDE: Stage = Stage {
     seconds: 470,
     work: StageWork::Beside {
@@ -206,7 +223,8 @@ const PYTHON_STAGE_BESIDE: Stage = Stage {
     },
     ..PYTHON_STAGE
 };
-/// The same as [`LONG_PYTHON_STAGE`], but as a process of its own beside other stages.
+/// The stage that runs the Python tests, with every version of PyTorch, in a process beside other
+/// stages. `seconds` is its usual time, not a limit.
 const LONG_PYTHON_STAGE_BESIDE: Stage = Stage {
     seconds: 1690,
     work: StageWork::Beside {
@@ -237,8 +255,8 @@ fn all_stages(is_long: bool) -> Vec<Stage> {
     stages.extend([FAULTS_STAGE, FUZZ_STAGE, CONFIGS_STAGE, QUICKSTART_STAGE]);
     stages
 }
-/// Stages of `cargo xtask check`: the fast ones of [`all_stages`], and the unit tests, which there
-/// are a part of [`TESTS_STAGE`].
+/// Stages of `cargo xtask check`, in their order: the fast ones of [`all_stages`], and the unit
+/// tests, which there are a part of [`TESTS_STAGE`].
 const FAST_STAGES: [Stage; 5] =
     [FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE, CLIPPY_STAGE, UNIT_TESTS_STAGE];
 
@@ -343,7 +361,8 @@ fn run_cargo_in_test_stage(
     CommandLine::cargo(arguments).run_to_success(&workspace.root)
 }
 
-/// Runs `cargo` with `words`, and counts tests and doc tests.
+/// Runs `cargo` with `words`, and counts tests and doc tests. A failed test is a failure, and so is
+/// a run without any that passed.
 fn run_tests_of_stage(
     workspace: &Workspace,
     words: &[&str],
@@ -371,7 +390,8 @@ fn is_test_of_tests_stage(program: &TestProgram) -> bool {
     !is_simulation_test(program) && !["tidy", "fuzz"].contains(&&*program.package)
 }
 
-/// Test programs that run at once. Those of processes wait most of the time.
+/// 2: the number of test programs that run at the same time. Those that test processes wait most of
+/// the time.
 const TEST_PROGRAMS_AT_ONCE: usize = 2;
 
 /// Runs those test programs that are `selected`, with `arguments` for the test runner, and counts

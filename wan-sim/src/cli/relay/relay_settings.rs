@@ -65,6 +65,6 @@ pub(super) fn relay_settings_conditions(
     })
 }
 
-/// 0 bit/s: stands for a missing option `--rate`, which clap refuses before. [`LinkSpec::new`]
-/// refuses this rate too.
+/// 0 bit/s: stands for the rate where the option `--rate` is missing, which the parser of command
+/// lines refuses. [`LinkSpec::new`] refuses this rate too.
 const RATE_MISSING: BitRate = BitRate::from_bits_per_second(0);
