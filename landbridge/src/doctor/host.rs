@@ -210,9 +210,8 @@ pub(super) fn diagnose_host_secret_file(
     }
 }
 
-/// 16 MiB: the socket buffer that each lane requests for each direction, and that the doctor
-/// checks. `landbridge doctor` warns if the kernel's limit is lower, since the kernel then grants
-/// less.
+/// 16 MiB: the socket buffer that each lane requests for each direction. `landbridge doctor` warns
+/// where the kernel's limit is lower, since the kernel then grants less and bursts are dropped.
 const SOCKET_BUFFER_BYTES: u64 = 16 << 20;
 
 #[cfg(test)]

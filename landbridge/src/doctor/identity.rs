@@ -71,6 +71,6 @@ fn diagnose_identity_expiry(gateway: &GatewayConfig, credentials: &Credentials) 
     }
 }
 
-/// 14 days: `landbridge doctor` warns so long before a certificate expires, which leaves time to
-/// copy new files to every host.
+/// 14 days: `landbridge doctor` warns of a certificate that expires sooner than in this time, which
+/// leaves time to copy new files to every host.
 const EXPIRY_WARNING_PERIOD: Duration = Duration::days(14);

@@ -270,16 +270,16 @@ fn diagnosed_peer_port_unreachable(address: SocketAddr, bind: IpAddr, rtt: Span)
     ask().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// 2 times the measured RTT: where the configured RTT is longer, the report says that this is no
-/// fault. Windows are then larger than the path needs. The factor is chosen.
+/// 2 times the measured RTT: where the fabric states a longer RTT than that, the report adds that a
+/// shorter path is no fault. Windows are then larger than the path needs. The factor is chosen.
 const RTT_FAR_SHORTER_FACTOR: f64 = 2.0;
 
-/// 0.8 of the configured rate: `landbridge doctor` warns of a lower measured rate. The fraction is
-/// chosen: headers, retransmissions and a single core take some of the rate.
+/// 0.8 of the configured rate: `landbridge doctor` warns of a measured rate below this fraction.
+/// The fraction is chosen: headers, retransmissions and a single core take some of the rate.
 const RATE_WARNING_FRACTION: f64 = 0.8;
 
-/// 1 s: the least time for which `landbridge doctor` waits for an ICMP port unreachable from a
-/// peer's host. It waits for two round trips where those are longer.
+/// 1 s, or two round trips if they take longer: `landbridge doctor` waits so long for an ICMP port
+/// unreachable from a peer's host. Then it reports that no port answered.
 const ICMP_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

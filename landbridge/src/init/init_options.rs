@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use units::{BitRate, Fraction, Span};
 
-/// UDP port 7400: the first port of a gateway's lanes where an address has none. The number is
-/// chosen.
+/// UDP port 7400: the port of a gateway's first lane where `landbridge init` is given an address
+/// without a port. The number is chosen.
 const FIRST_PORT_DEFAULT: u16 = 7400;
 
 /// A region and the addresses of its gateways: `east=203.0.113.10,203.0.113.11:7500`.

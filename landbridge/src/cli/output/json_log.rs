@@ -15,12 +15,12 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The value of `target` in all JSON log lines of this program. The part of it that wrote a line is
-/// the line's `module`.
+/// The value of the key `target` in JSON log lines of this program's own modules. Lines of
+/// libraries have the library's name there.
 const TARGET: &str = "landbridge";
 
-/// The first parts of the names of this program's modules; log lines of all other modules come from
-/// libraries.
+/// The crates of this program: the first part of the names of its modules. JSON log lines of
+/// modules of other crates have the crate's name as `target`.
 const OWN_MODULES: [&str; 2] = ["gateway", "landbridge"];
 
 /// Writes each event as one JSON object, with the time of its clock.

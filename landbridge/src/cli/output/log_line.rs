@@ -40,7 +40,8 @@ impl<W: Write> Write for LogLineWriter<W> {
     }
 }
 
-/// 0x1b: the ASCII control character (ESC) that begins a colour code of a terminal.
+/// 0x1b: the ASCII control character (ESC) that begins a colour code of a terminal. Log lines keep
+/// this character and the tab, and escape all other control characters.
 const ESCAPE_BYTE: u8 = 0x1b;
 
 #[cfg(test)]

@@ -99,8 +99,8 @@ enum OperationName {
     Send,
 }
 
-/// 1 GiB: the size of the buffer whose plan is shown where nobody names another. It is chosen, as a
-/// buffer whose time rates decide.
+/// 1 GiB: the size of the buffer whose plan `landbridge plan` shows without `--size`, rounded down
+/// to whole elements of whole blocks. It is chosen, as a buffer whose time rates decide.
 const DEFAULT_SIZE: ByteCount = ByteCount::new(1 << 30);
 
 impl PlanCommand {
@@ -224,7 +224,8 @@ impl ShowPlanArgs {
     }
 }
 
-/// Returns the gateway with ranks that has this name, or by default the first one but for `not`.
+/// Returns the gateway with the name `name`, which must have ranks. Without a name returns the
+/// first gateway with ranks that is not `not`.
 fn named_or_first_plan_gateway(
     fabric: &Fabric,
     name: Option<&str>,

@@ -60,8 +60,8 @@ impl SvgRegionCircle {
     }
 }
 
-/// Draws each direction of a link as an arc bent to its own side. Its width is the fraction of the
-/// time that the direction is busy.
+/// Draws each direction of a link as an arc bent to its own side. The larger the fraction of the
+/// predicted time in which the direction is busy, the wider and redder the arc.
 fn draw_svg_links(
     svg: &mut String,
     fabric: &Fabric,
@@ -99,8 +99,8 @@ fn draw_svg_links(
     }
 }
 
-/// Draws each region as a disc as large as the share of the buffer that its gateways own, with a
-/// label.
+/// Draws each region as a disc with a label. The disc's radius grows with the square root of the
+/// share of the buffer that the region's gateways own.
 fn draw_svg_regions(
     svg: &mut String,
     fabric: &Fabric,
@@ -174,14 +174,14 @@ fn draw_svg_tree(
 /// 720 pixels: the width of the picture of a plan, and the height of its upper part with regions
 /// and links. It is chosen.
 const PICTURE_SIDE_PX: f64 = 720.0;
-/// 150 pixels: the height of each row of trees, below regions and links in the picture of a plan.
+/// 150 pixels: the height of each row of trees in the picture of a plan, below regions and links.
 /// It is chosen.
 const TREE_SIDE_PX: f64 = 150.0;
-/// 5 trees stand side by side in the picture of a plan.
+/// 5 trees: as many stand side by side in the picture of a plan; more trees begin another row.
 const TREES_PER_ROW: usize = 5;
 /// 20 trees: the most in the picture of a plan. Of more trees those with the largest shares are
-/// drawn. The number is a choice of layout, not measured.
+/// drawn, and the others left out. The number is a choice of layout, not measured.
 const TREES_DRAWN_MAX: usize = 20;
-/// 10 regions: in pictures of plans with more regions, labels of links would cover one another and
-/// are left out.
+/// 10 regions: the most in a picture of a plan whose links have labels with their bytes. With more
+/// regions the labels are left out, since they would cover one another.
 const LABELLED_REGIONS_MAX: usize = 10;

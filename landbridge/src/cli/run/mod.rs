@@ -45,8 +45,8 @@ use trace_file::TraceFile;
 use tracing::{error, info};
 use units::{ByteCount, Span};
 
-/// 25 s: the longest time after SIGTERM in which a gateway finishes posted collectives. Supervisors
-/// commonly kill a process after 30 s.
+/// 25 s: the longest time after SIGTERM in which a gateway finishes posted collectives; then those
+/// under way fail, and it stops. Supervisors commonly kill a process after 30 s.
 const DRAIN_TIMEOUT: Span = Span::from_secs(25);
 
 /// Run a gateway until it is stopped. Logs go to stderr; LANDBRIDGE_LOG=debug logs more,
