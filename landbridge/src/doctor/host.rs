@@ -150,7 +150,8 @@ fn diagnose_host_socket_user(stream: UnixStream) -> std::io::Result<u32> {
     Ok(tokio::net::UnixStream::from_std(stream)?.peer_cred()?.uid())
 }
 
-/// Checks that the gateway can create its local socket.
+/// Checks that the gateway can create its local socket, by making and removing a file in the
+/// nearest folder of the path that exists.
 fn diagnose_unmade_host_socket(path: &Path, finding: &dyn Fn(&str) -> Finding) -> Finding {
     // The last folder above a relative path is the working directory, whose name is empty there.
     let above = path.ancestors().skip(1);

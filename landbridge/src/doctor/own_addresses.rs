@@ -11,8 +11,9 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 /// check that `landbridge doctor` prints.
 const CHECK: &str = "own addresses";
 
-/// Checks that the `status` address and the UDP address of each lane can be bound. Call it only where
-/// nothing answers at the `status` address.
+/// Checks that the `status` address and the UDP address of each lane can be bound. Of WAN and of
+/// LAN only the first lane that cannot is a finding. Call it only where nothing answers at the
+/// `status` address.
 pub(super) fn diagnose_own_addresses(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> = TcpListener::bind(gateway.status)
         .err()

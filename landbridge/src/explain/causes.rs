@@ -62,8 +62,8 @@ impl Cause {
     }
 }
 
-/// Returns the causes that dumps show, the one that explains the others first; none if nothing is
-/// wrong.
+/// Returns the causes that dumps show, the one that explains the others first, and one for each
+/// party at fault. Incidents of the past are causes only where there is no other.
 pub(crate) fn find_causes(dumps: &[Dump]) -> Vec<Cause> {
     let view = DumpView::of_dumps(dumps);
     let mut causes = find_causes_in_posts(&view);
@@ -161,8 +161,8 @@ fn find_causes_in_reported_problems(view: &DumpView<'_>) -> Vec<Cause> {
     found.into_iter().map(|(gateway, problem)| find_cause_in_problem(gateway, problem)).collect()
 }
 
-/// Returns the place of a problem among those of a gateway: a wrong file explains a missing peer,
-/// and a missing peer a job without an epoch.
+/// Returns the place of a problem among those of a gateway, from 0; lower places explain higher
+/// ones. A wrong file explains a missing peer, and a missing peer a job without an epoch.
 const fn cause_rank(cause: ProblemCause) -> u8 {
     match cause {
         ProblemCause::ShuttingDown | ProblemCause::Socket => 0,

@@ -202,7 +202,7 @@ impl QuickstartRunner {
     }
 
     /// Reads the messages of the ranks to the end of the training. Returns a digest of the weights
-    /// of each rank, and the last loss.
+    /// of each rank, and the last loss that rank 0 has told.
     async fn follow_training(
         &mut self,
         bar: &ProgressBar,

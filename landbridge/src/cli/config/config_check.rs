@@ -99,8 +99,8 @@ fn load_and_check_config_plan(path: &Path) -> Result<(ConfigFile, Plan), ConfigF
     }
 }
 
-/// Returns the summary of a fabric file: counts of regions, gateways, ranks and links, the ranks of
-/// each region, and the identity.
+/// Returns the summary of a fabric file. It has the numbers of regions, gateways, ranks and links,
+/// the ranks of each region, the quorum, and the first 4 bytes of the identity in hexadecimal.
 fn describe_config_check_fabric(file: &FabricFile) -> String {
     let fabric = file.fabric();
     let identity = file.identity();
@@ -160,7 +160,8 @@ fn describe_config_check_ranks(fabric: &Fabric) -> String {
 }
 
 /// Returns the summary of a region file: gateways, jobs, and the memory that windows and lanes
-/// reserve.
+/// reserve. Warnings follow on memory that is too small or exceeds this host, and on unsafe folders
+/// of sockets.
 fn describe_config_check_region(file: &RegionFile, plan: &Plan) -> String {
     let gateways: Vec<String> = file
         .gateways()

@@ -57,8 +57,8 @@ where
     }
 }
 
-/// Returns a line for a text that is no event: an error message of the program, a panic, or the
-/// notice that lines are missing.
+/// Returns a line of level `error` for a text that is no event. Such texts are error messages of
+/// the program, panics, and the notice that lines are missing.
 pub(super) fn own_json_log_line(text: &str) -> String {
     let line = JsonLogLine {
         time: json_log_time(&SystemTime).unwrap_or_default(),
@@ -142,7 +142,7 @@ impl Visit for JsonLogFields {
     }
 }
 
-/// Returns the time of a clock as a text.
+/// Returns the time of a clock as a text. Fails if the clock does.
 fn json_log_time(clock: &impl FormatTime) -> Result<String, fmt::Error> {
     let mut text = String::new();
     clock.format_time(&mut Writer::new(&mut text))?;

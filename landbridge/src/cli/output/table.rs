@@ -3,8 +3,9 @@
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use stdio::{output_columns, wrap_words};
 
-/// Returns a table as text: columns two spaces apart, the header in capitals. Long cells are wrapped
-/// where the table would be wider than the terminal.
+/// Returns a table as text: columns two spaces apart, the header in capitals. Long cells are
+/// wrapped where the table would be wider than the terminal. A terminal too narrow for columns gets
+/// each row as a list.
 pub(crate) fn render_table<const COLUMNS: usize>(
     header: [&str; COLUMNS],
     rows: &[[String; COLUMNS]],

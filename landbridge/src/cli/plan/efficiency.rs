@@ -213,8 +213,8 @@ impl EfficiencyCommand {
         f64::from(self.model_shape().cards) * self.card_rate.bits_per_second() as f64
     }
 
-    /// Returns the training step to simulate: 6PD operations, a third of them in the forward pass,
-    /// and bf16 gradients in one bucket for each layer.
+    /// Returns the training step to simulate: 6PD operations for P parameters and D tokens, a third
+    /// of them in the forward pass. Gradients are bf16, in one bucket for each layer.
     fn training_step(&self) -> TrainingStep {
         let shape = self.model_shape();
         let operations = 6.0 * shape.parameters * shape.tokens;

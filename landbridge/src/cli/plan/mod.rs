@@ -144,7 +144,8 @@ impl ShowPlanArgs {
         Ok(Exit::Good)
     }
 
-    /// Returns the part of the fabric that carries a send from this gateway, and the send in it.
+    /// Returns the part of the fabric that carries a send from the gateway `from`, and the send in
+    /// it. Refuses `--simulate`, and a receiver at the same gateway.
     fn send_from(
         &self,
         from: GatewayId,
@@ -203,8 +204,9 @@ impl ShowPlanArgs {
         Ok((Cow::Borrowed(fabric), operation))
     }
 
-    /// Returns the size of the buffer: a whole number of elements, and of blocks where the operation
-    /// has blocks.
+    /// Returns the size of the buffer. A size on the command line must be a whole number of
+    /// elements, and of blocks where the operation has blocks. The default is rounded down to such
+    /// a number.
     fn chosen_size(
         &self,
         fabric: &Fabric,

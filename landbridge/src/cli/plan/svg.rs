@@ -49,7 +49,8 @@ struct SvgRegionCircle {
 }
 
 impl SvgRegionCircle {
-    /// Returns x and y of a region in pixels, at `radius` from the middle.
+    /// Returns x and y of a region in pixels, at `radius` from the middle. Region 0 is at the top,
+    /// and the others follow clockwise.
     fn position_at(&self, region: usize, radius: f64) -> (f64, f64) {
         let angle = TAU * (region as f64 / self.regions as f64 - 0.25);
         (self.middle.0 + radius * angle.cos(), self.middle.1 + radius * angle.sin())
@@ -127,8 +128,8 @@ fn draw_svg_regions(
     }
 }
 
-/// Draws the regions and edges of one tree, with its share below. Regions of the root set are
-/// filled.
+/// Draws all regions and the edges of one tree that cross regions, with its share or limit below.
+/// Regions of the root set are filled.
 fn draw_svg_tree(
     svg: &mut String,
     fabric: &Fabric,

@@ -118,7 +118,8 @@ impl RunCommand {
 }
 
 /// Starts a gateway, follows changes of its files, and stops it on SIGINT or, after a drain, on
-/// SIGTERM.
+/// SIGTERM. Also stops it at the limit on processor time or after a task's panic, with
+/// [`Exit::CheckFailed`].
 async fn run_gateway(
     files: FilesToReload<'_>,
     spec: GatewaySpec,
@@ -186,8 +187,8 @@ async fn run_gateway(
     Ok(exit)
 }
 
-/// Returns the settings of the gateway's socket, if this process runs as the user that the region
-/// file names.
+/// Returns the settings of the gateway's socket. Refuses to run as another user than the one that
+/// the region file names, if it names one.
 fn run_command_socket_spec(config: &GatewayConfig) -> Result<GatewaySocketSpec, CommandError> {
     if let Some(user) = config.user_id()?.filter(|user| *user != own_user_account()) {
         let (own, user) = (user_account_label(own_user_account()), user_account_label(user));

@@ -149,7 +149,8 @@ async fn reload_jobs(gateway: &Gateway, files: &mut FilesToReload<'_>) {
     }
 }
 
-/// Returns the keys of gateway and fabric whose values differ from those of the start.
+/// Returns the keys of gateway and fabric whose values differ from those of the start. Of the
+/// fabric it returns at most [`FABRIC_KEYS_MAX`], and behind them the number of the others.
 fn changes_not_reloaded(old: &RegionFile, config: &GatewayConfig, new: &RegionFile) -> Vec<String> {
     let mut changes = Vec::new();
     if new.fabric().path() != old.fabric().path() {

@@ -36,7 +36,8 @@ pub(super) fn spawn_stop_watchdog(drain: Span) -> io::Result<()> {
 }
 
 /// Waits for SIGTERM or SIGINT, then for the time that the gateway has to stop, and ends the
-/// process.
+/// process. The exit code is [`Exit::Interrupted`] where SIGINT came first, else
+/// [`Exit::CheckFailed`].
 async fn exit_after_stop_signal(
     drain: Span,
     mut interrupt: Signal,

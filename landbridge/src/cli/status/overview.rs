@@ -70,8 +70,8 @@ fn overview_peer_rates<'a>(
     now.peers.iter().filter_map(rate).collect()
 }
 
-/// Returns the table row of a link: lanes and trouble, load, the limit of its rate,
-/// measured RTT and loss.
+/// Returns the table row of a link: lanes and trouble, rates, the limit, use, RTT and loss. Use is
+/// that of the busier direction; RTT and loss are the largest of all peers across the link.
 fn link_overview_row(
     link: &LinkReport,
     now: &GatewayReport,

@@ -84,7 +84,8 @@ pub fn mlp_loss_and_gradient(
     loss
 }
 
-/// Returns the fraction of `samples` that the network classifies correctly, 0 to 1.
+/// Returns the fraction of `samples` that the network classifies correctly, 0 to 1; NaN without
+/// samples.
 ///
 /// # Panics
 /// Unless `parameters` has [`PARAMETERS`] elements.
