@@ -22,16 +22,16 @@ from ._exchange_integers import IntegerExchangeGroup, exchange_integers
 from ._operations.operation import DEFAULT_TIMEOUT_S
 from .errors import ConfigError, RanksDisagree, error_on_disagreement_with
 
-#: 2^32 samples: the largest global batch that can be split among ranks. Fractions of it are still
-#: exact in a float to far less than one sample.
+#: 2^32 samples: the largest global batch that can be split among ranks; a larger one raises
+#: ``ConfigError``. Fractions of it are still exact in a float to far less than one sample.
 BATCH_SAMPLES_MAX = 1 << 32
-#: 2^64 - 1 samples: stands for no limit on the share of a rank, above any batch.
+#: 2^64 - 1 samples: the limit on a rank's share where the caller gives none. It is above any batch.
 UNLIMITED_SAMPLES = (1 << 64) - 1
-#: 5 consecutive steps: another split of the batch is adopted only if it was better in all of them.
-#: The number is chosen, since speeds of ranks fluctuate.
+#: 5 consecutive steps: another split of the batch is adopted only if it would have saved time in
+#: all of them. The number is chosen, since speeds of ranks fluctuate.
 SPLIT_CHANGE_STEPS = 5
-#: 0.05 of a step's time: another split of the batch must save as much or more to replace the
-#: current one. The fraction is chosen.
+#: 0.05 of the time of a step with the current split. Another split replaces it only if it would
+#: have saved as much or more in each of the last steps. The fraction is chosen.
 SPLIT_CHANGE_GAIN = 0.05
 
 

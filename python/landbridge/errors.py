@@ -285,7 +285,8 @@ class MembershipChanged(CollectiveFailed):
     code, fault, kind = 10, "peer", "membership changed"
 
 
-#: The exceptions of posts that ranks must change, since the same posts would fail again.
+#: The exceptions of posts that the caller must change, since the same posts would fail again.
+#: ``Group.recover`` raises them.
 POSTS_AT_FAULT = (RanksDisagree, BadRequest)
 
 #: The exception class for each failure code of the gateway; docs/protocol.md section 2.

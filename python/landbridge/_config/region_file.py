@@ -35,10 +35,11 @@ _BYTES_PER_UNIT = {
     "GiB": 1 << 30,
     "TiB": 1 << 40,
 }
-#: The characters that may stand around a token in its file; the gateway allows the same.
+#: The characters around a token in its file that are no part of it: space, tab, form feed and ends
+#: of lines. The gateway allows the same.
 _TOKEN_SPACE = b" \t\n\x0c\r"
-#: The pattern of a token in its file, without the space around it: hexadecimal digits, two for each
-#: byte.
+#: The pattern of a token in its file, without the space around it: 64 hexadecimal digits, two for
+#: each byte. A file with another content is refused.
 _TOKEN_TEXT = re.compile(rb"[0-9A-Fa-f]{%d}" % (2 * TOKEN_BYTES))
 
 

@@ -29,23 +29,25 @@ _log = logging.getLogger("landbridge")
 #: 0.1 s: the first pause between two attempts to attach to a gateway, a chosen time. Each failure
 #: to attach doubles it.
 _RETRY_PAUSE_MIN_S = 0.1
-#: 1 s: the longest pause between two attempts to attach to a gateway. It is chosen, so that one
-#: that is back is soon found.
+#: 1 s: the longest pause between two attempts to attach to a gateway. It is chosen, so that a
+#: gateway that is back is soon found.
 _RETRY_PAUSE_MAX_S = 1.0
-#: 2 s: how long a refusal by the socket's folder is retried. A gateway that starts closes the
-#: folder for microseconds, so the time is chosen.
+#: 2 s: how long a rank that was never attached retries when the socket's folder refuses it; then it
+#: raises ``NotPermitted``. The time is chosen: a gateway that starts closes the folder for
+#: microseconds.
 _DENIED_MAX_S = 2.0
-#: 30 s: a trouble that lasts longer is logged as a warning. The time is chosen, since trainers and
-#: gateways may be started one after the other.
+#: 30 s: a rank that cannot attach for as long or longer logs the reason as a warning, and before at
+#: level INFO. The time is chosen, since trainers and gateways may be started one after the other.
 _WARNING_DELAY_S = 30.0
-#: 600 s: the shortest pause between two warnings of a rank about troubles of one kind, as gateways
-#: have it.
+#: 600 s: the shortest pause between two warnings of a rank that cannot attach for reasons of one
+#: kind, as gateways have it. Within it the log level is INFO.
 _WARNING_PAUSE_S = 600.0
-#: 5 s: a gateway that answers nothing for so long counts as stopped. A running one answers within 2
-#: s, even while an earlier process of the rank is attached.
+#: 5 s: a gateway silent for so long is reported as stopped. An attempt that the deadline ended
+#: sooner is reported by the failure before. A running gateway answers within 2 s, even while an
+#: earlier process of the rank is attached.
 _ANSWER_MAX_S = 5.0
 #: 2 s: the longest delay between a timeout and the report of a running gateway about it;
-#: docs/failures.md.
+#: docs/failures.md. A gateway silent until then is taken for stopped: ``NoGateway``.
 _TIMEOUT_REPORT_DELAY_MAX_S = 2.0
 
 

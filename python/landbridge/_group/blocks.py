@@ -32,9 +32,10 @@ from .collective_poster import (
     hash_posted_layout,
 )
 
-#: The offset and length in bytes of an arena slot for blocks without data.
+#: Offset and length in bytes of an arena slot where a rank gives no blocks, or gets none.
 _EMPTY_SLOT = (0, 0)
-#: 2^48 rows: the most that an argument may name, more than any array has.
+#: 2^48 rows: each number of rows in an argument such as ``counts`` must be below this, which no
+#: array reaches. Another number raises ``ConfigError``.
 _ROWS_MAX = 1 << 48
 
 

@@ -32,9 +32,11 @@ from .._protocol.trainer_tls import (
 )
 from .group import Group
 
-#: 4,096 bytes, one page: the arena of a rank that uses the store alone, the shortest possible.
+#: 4,096 bytes, one page: the size of the arena of a rank that attaches for the store alone, the
+#: shortest possible.
 _STORE_ARENA_BYTES = 4096
-#: 63 letters: the longest name of a gateway or a job in a config file; docs/configuration.md.
+#: 63 letters: the longest name of a gateway or a job in a config file; docs/configuration.md. A
+#: longer name as an argument raises ``ConfigError``.
 _NAME_LETTERS_MAX = 63
 
 

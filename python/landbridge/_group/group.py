@@ -31,8 +31,8 @@ from .subgroup import ParentGroup
 _log = logging.getLogger("landbridge")
 _T = TypeVar("_T")
 
-#: 60 s: how long a rank that has finished waits for others to recover with, before it takes them to
-#: have ended. The time is chosen, since a gateway is started again within seconds.
+#: 60 s: how long ``Group.finish`` waits by default, after a failure, for others to recover with;
+#: then it takes them to have ended. The time is chosen: a gateway is started again within seconds.
 _FINISH_TIMEOUT_S = 60.0
 
 

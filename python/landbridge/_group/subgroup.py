@@ -16,8 +16,8 @@ from .._protocol.wire import LeaveGroup, MakeGroup, Request, encode_wire_group_r
 from .job_state import JobState, JobSubgroupState
 from .sending import SendingGroup
 
-#: 2^63: the bit of a group's place that marks a caller's tag. Without it the place counts the
-#: groups that ranks have made.
+#: 2^63: the bit that is set in the place of a group whose ranks gave a tag, which has the bits
+#: below. Without it the place has the epoch and a count of the groups that ranks have made.
 _TAG_PLACE = 1 << 63
 
 

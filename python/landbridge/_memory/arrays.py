@@ -28,10 +28,11 @@ from .plain_memory import (
     plain_memory_conj_or_neg,
 )
 
+#: The types of an array's shape: the sizes of its dimensions, or the length of the only one.
 Shape = Union[int, Sequence[int]]
 
 #: 1, 3 and 11: the numbers of the DLPack device types whose memory the CPU can read. They are plain
-#: memory, and memory pinned for CUDA or for ROCm.
+#: memory, and memory pinned for CUDA or for ROCm. Arrays on other devices are refused.
 _DLPACK_CPU_DEVICE_TYPES = (1, 3, 11)
 
 

@@ -19,8 +19,8 @@ from .._memory.arrays import ArrayAdapter
 from .pending_operation import OperationReader, PendingOperation
 from .waiting import Latch, check_not_waiting_after_fork, thread_state, wait_in_event_loop
 
-#: 1,800 s (30 min): how long a rank waits for the other ranks by default. The time is chosen: a
-#: region may take long to load its data or to start again.
+#: 1,800 s (30 min): how long a rank waits for the other ranks by default; then ``RanksTimedOut`` is
+#: raised. The time is chosen: a region may take long to load its data or to start again.
 DEFAULT_TIMEOUT_S = 30 * 60.0
 
 log = logging.getLogger("landbridge")

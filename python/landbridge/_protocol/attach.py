@@ -30,8 +30,9 @@ from .wire import (
     Response,
 )
 
-#: 30 s: the longest wait for the gateway's first response, a chosen time. The gateway waits less
-#: long for an earlier connection of the same rank to end.
+#: 30 s: the longest time of one attempt to attach, until the gateway's first response; then
+#: ``NoGateway`` is raised. The time is chosen: the gateway waits less long for an earlier
+#: connection of the rank to end.
 FIRST_RESPONSE_TIMEOUT_S = 30.0
 
 

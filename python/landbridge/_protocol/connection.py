@@ -39,13 +39,14 @@ from .wire import (
 #: 4,096 bytes: the most that one read of the gateway's socket asks for. The size is chosen, with
 #: room for dozens of messages.
 SOCKET_READ_BYTES = 1 << 12
-#: 50e-6 s (50 us): the time for which a waiting thread polls the gateway's socket before it sleeps.
-#: To wake up a sleeping thread takes as long.
+#: 50e-6 s (50 us): the time for which a waiting thread polls the gateway's socket without sleeping;
+#: then it sleeps. To wake up a sleeping thread takes as long.
 _POLL_BEFORE_SLEEP_S = 50e-6
 #: 0.1 s: the longest delay until the reader thread reads a message of the gateway while no
 #: operation is under way. The time is chosen.
 _IDLE_READ_DELAY_S = 0.1
-#: 2^31 - 1 ms: the largest timeout that ``poll`` takes, which is a C int.
+#: 2^31 - 1 ms: the largest timeout that ``poll`` takes, which is a C int. A longer wait polls
+#: again.
 _POLL_TIMEOUT_MAX_MS = (1 << 31) - 1
 
 

@@ -22,13 +22,15 @@ from .. import errors
 #: The layout of Linux's ``struct ucred``, which names the process at the other end of a socket:
 #: process, user and group.
 _PEER_CREDENTIALS = struct.Struct("iII")
-#: The advice to a user who may not connect to a gateway's socket, in the words of the gateway.
+#: The advice in the error of a user who may not connect to a gateway's socket, in the words of the
+#: gateway.
 _DENIED_SOCKET_REMEDY = (
     "run it as that user, or let `group` of the gateway in the region file name a group of "
     "this user"
 )
 
-#: Words for each kind of file that may have the name of a folder, a socket or a lock.
+#: The kinds of files that may have the name of a folder, a socket or a lock: the function that
+#: knows a kind by a file's mode, and words for the kind in errors.
 _FILE_KINDS = (
     (stat.S_ISREG, "a regular file"),
     (stat.S_ISDIR, "a folder"),

@@ -13,15 +13,17 @@ from .. import errors
 from .fields import DecodeError
 from .wire import FAILURE_TEXT_MAX_BYTES
 
-#: 1,024 bytes: the longest key of the store, a limit of gateways.
+#: 1,024 bytes: the longest key of the store, a limit of gateways. A longer key raises
+#: ``ConfigError``.
 KEY_MAX_BYTES = 1024
-#: 48 KiB: the longest value, and the longest item of a queue, in the store. It is a limit of
-#: gateways, so that a message of 64 KiB holds it.
+#: 48 KiB: the longest value or item of a queue in the store; a longer one raises ``ConfigError``.
+#: It is a limit of gateways, so that a message of 64 KiB holds the value.
 VALUE_MAX_BYTES = 48 << 10
-#: 56 KiB: the most bytes of keys and values in one request to the store. It is a limit of gateways,
-#: so that a message of 64 KiB holds them.
+#: 56 KiB: the most bytes of keys and values in one request to the store; more raise
+#: ``ConfigError``. It is a limit of gateways, so that a message of 64 KiB holds the request.
 REQUEST_MAX_BYTES = 56 << 10
-#: 1,024 keys: the most in one request to the store, a limit of gateways.
+#: 1,024 keys: the most in one request to the store, a limit of gateways. More raise
+#: ``ConfigError``.
 REQUEST_MAX_KEYS = 1024
 
 

@@ -23,10 +23,11 @@ from ..errors import (
 )
 from ._local_ranks import LocalRanks
 
-#: 2^20 batches: the most that a caller may say a loader draws ahead, more than any does. The limit
-#: of memory is chosen, since each takes a list of shares.
+#: 2^20 batches: the most that a caller may say a loader draws ahead, more than any does. A larger
+#: number raises ``ConfigError``. The limit is chosen: each batch takes a list of shares.
 _PREFETCH_BATCHES_MAX = 1 << 20
-#: 6 bytes: the hash by which trainers of a site compare their arguments. A 64-bit float holds it.
+#: 6 bytes: the length of the hash by which trainers of a site compare their arguments. It goes as a
+#: 64-bit float, which holds 53 bits exactly.
 _SITE_HASH_BYTES = 6
 
 

@@ -27,19 +27,22 @@ from ._tensor_broadcast import cpu_tensor_to_broadcast
 #: The first item of each tuple that ``_pack_state`` writes for a value that cannot be sent as it
 #: is. ``_unpack_state`` knows such a tuple by it.
 _PACKED_MARK = "\0landbridge"
-#: The types whose values `torch.load` takes as they are; subclasses of them do not count.
+#: The types whose values are sent as they are, since ``torch.load`` takes them; subclasses of them
+#: do not count.
 _PLAIN_TYPES = frozenset(
     {type(None), bool, float, complex, str, bytes, bytearray}
     | {torch.Size, torch.dtype, torch.device, torch.layout}
 )
-#: 2,000 bits: the longest integer that is sent as it is. `torch.load` refuses integers of 256
-#: bytes, which are 2,048 bits.
+#: 2,000 bits: the longest integer that is sent as it is; a longer one is sent as text.
+#: ``torch.load`` refuses integers of 256 bytes, which are 2,048 bits.
 _PLAIN_INTEGER_BITS_MAX = 2_000
-#: 60 characters: the longest value that an error shows as it is, so that it stays readable.
+#: 60 characters: the longest value that an error of ``resume`` shows as it is, so that it stays
+#: readable. Of a longer value it shows a digest.
 _LISTED_TEXT_MAX = 60
 #: The pattern of the name of a refused class in the text of `torch.load`'s error.
 _REFUSED_CLASS = re.compile(r"(?:GLOBAL|function|class) ([\w.]+) was not an allowed global")
-#: The factories that a `defaultdict` in a state may have, by name.
+#: The factories that a ``defaultdict`` in a state may have, by name. A state with another factory
+#: cannot be sent.
 _FACTORIES: dict[str, Any] = {
     made.__name__: made for made in (bool, int, float, complex, str, bytes, list, dict, set, tuple)
 }

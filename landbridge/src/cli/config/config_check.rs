@@ -99,8 +99,8 @@ fn load_and_check_config_plan(path: &Path) -> Result<(ConfigFile, Plan), ConfigF
     }
 }
 
-/// Returns the summary of a fabric file. It has the numbers of regions, gateways, ranks and links,
-/// the ranks of each region, the quorum, and the first 4 bytes of the identity in hexadecimal.
+/// Returns the summary of a fabric file: numbers of regions, gateways, ranks and links, the ranks
+/// of each region, the quorum, and 4 bytes of the identity.
 fn describe_config_check_fabric(file: &FabricFile) -> String {
     let fabric = file.fabric();
     let identity = file.identity();

@@ -15,21 +15,25 @@ from ... import errors
 from ..._memory.arena import Arena
 from ..._operations.operation import Operation
 
-#: 1/32 of the arena: longest contribution or result of one piece, so that several are under way and
-#: many groups have room for one.
+#: 32: a piece's contribution or result is at most a 32nd of the smallest arena of all ranks.
+#: Several pieces are then under way, and many groups have room for one.
 _PIECES_PER_ARENA = 32
-#: 32 MiB: longest piece, enough that its own costs do not count.
+#: 32 MiB: the longest contribution or result of one piece, whatever the arena holds. It is long
+#: enough that the fixed costs of a piece do not count.
 _PIECE_BYTES_MAX = 32 << 20
-#: 2 pieces: the memory of a piece under way, its contribution and its result.
+#: 2: a piece under way takes at most twice its length in the arena, for its contribution and its
+#: result.
 _PIECES_PER_POST = 2
 # Of the 256 posts that a gateway takes, PIECES_MAX + SERIES_MAX leave the rest to groups with
 # nothing under way.
-#: 128 pieces: under way on a rank before a user with one under way posts another.
+#: 128 pieces: while as many are under way on a rank, an exchange or a series that has one under way
+#: posts no other. One that has none may still post.
 PIECES_MAX = 128
-#: 64 series of sends: most of a rank that have pieces under way at once; others wait for them.
+#: 64 series of sends: the most of a rank that have pieces under way at a time. Further series wait
+#: until one of them has none.
 SERIES_MAX = 64
 
-#: Something that posts pieces: an exchange, or a series of sends.
+#: The type of those that post pieces: an exchange, or a series of sends.
 U = TypeVar("U")
 
 

@@ -18,7 +18,7 @@ from .collectives import C10dCollectives
 from .exchange import Exchange
 from .world import World, attached_world_number, is_world_inside_site, join_world
 
-#: The name of the backend in ``init_process_group``.
+#: The name of the backend, which a user passes to ``init_process_group`` of PyTorch.
 BACKEND_NAME = "landbridge"
 # Types of which PyTorch has other signatures in each version.
 _Backend: Any = c10d.Backend

@@ -30,8 +30,8 @@ from .exchange_work import ExchangeWork, exchange_breakage
 from .flat_tensors import FlatTensor
 from .send_exchange import SendExchange, SendPlace
 
-#: The layout hash of the barrier by which a rank says that it could not post: the bytes of
-#: "givenup!". No other post has it.
+#: The layout hash of the barrier that a rank posts where it could not post a collective, so that
+#: other ranks fail soon. It has the bytes of "givenup!". No other post has it.
 _GIVEN_UP_LAYOUT = 0x6769_7665_6E75_7021
 
 #: Posts one collective when called, and returns the operation.

@@ -33,12 +33,13 @@ from ..._operations.operation import DEFAULT_TIMEOUT_S
 from .launch import find_launch_site
 from .world import CONFIG_VARIABLE, WorldArguments
 
-#: The name of the rendezvous in ``--rdzv-backend``.
+#: The name of the rendezvous, which a user passes to torchrun by ``--rdzv-backend``.
 RENDEZVOUS_NAME = "landbridge"
 #: 0.1 s: the pause before an agent asks again whether all others see the same agents. The time is
 #: chosen.
 _ASK_PAUSE_S = 0.1
-#: The address of this host for processes on it.
+#: The address of this host for processes on it, at which the first agent of a site keeps the site's
+#: store.
 _LOOPBACK = "127.0.0.1"
 
 

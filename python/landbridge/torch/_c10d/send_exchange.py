@@ -27,7 +27,8 @@ from .arena_room import ArenaRoom, wait_for_arena_piece
 from .exchange_work import ExchangeWork, exchange_breakage
 from .flat_tensors import FlatTensor
 
-#: 1/4 of a collective's piece: the longest piece of a send, so that many series have room for one.
+#: 4: the longest piece of a send is a quarter of the longest piece of a collective, so that many
+#: series have room for one.
 _PIECES_PER_COLLECTIVE_PIECE = 4
 
 
