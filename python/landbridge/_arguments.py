@@ -177,7 +177,8 @@ def check_path_argument(name: str, value: Any) -> Path:
     """Returns the argument ``value``, the path of a file.
 
     Raises:
-        ConfigError: The value is no path: neither a text nor an ``os.PathLike`` of one, or empty.
+        ConfigError: The value is no path: neither a text nor an ``os.PathLike`` of one, or empty,
+            or it holds a NUL.
     """
     try:
         text = os.fspath(value)

@@ -210,10 +210,13 @@ class RanksDisagree(CollectiveFailed):
     code, fault, kind = 1, "caller", "ranks disagree"
 
     def __init__(self, text: str, here: str = "") -> None:
+        """Makes the failure with the gateway's text about it. ``here`` is what this rank passed."""
         super().__init__(text)
         self.here = here
 
     def __str__(self) -> str:
+        """Returns kind, cause and text of the failure, and behind them what this rank passed, if
+        known."""
         text = super().__str__()
         return f"{text}; {escape_error_text(self.here)}" if self.here else text
 

@@ -140,7 +140,8 @@ class GatewayAttachment:
                 pause = min(2 * pause, _RETRY_PAUSE_MAX_S)
 
     def _is_lasting(self, failure: errors.AttachError, now: float) -> bool:
-        """Returns whether another attempt would fail too."""
+        """Returns whether another attempt would fail too. A rank that was never attached retries a
+        denied access for ``_DENIED_MAX_S``, and one that was attached always."""
         if not isinstance(failure, errors.NotPermitted):
             self._denied_since = None
             return failure.is_final
@@ -184,7 +185,8 @@ class GatewayAttachment:
         state.agree_to_epoch()
 
     def _connect_to_gateway(self, deadline: float) -> None:
-        """Makes one attempt to connect to the gateway, and attaches the rank."""
+        """Makes one attempt to connect to the gateway, and attaches the rank. Raises ``Refused``
+        where the gateway's fabric has another number of ranks than the config."""
         location = self._location
         self._state.finish_ending_connection()
         request = Attach(
@@ -291,7 +293,8 @@ class AttachmentLog:
         self._told, self._since = "", None
 
     def note_trouble(self, failure: errors.AttachError, now: float, deadline: float) -> None:
-        """Logs why the rank waits. Times are seconds of ``time.monotonic``."""
+        """Logs why the rank waits: a warning where the trouble lasts, else INFO, once for the same
+        text in a row. Times are seconds of ``time.monotonic``."""
         if self._since is None:
             self._since = now
         words = "rank %d: %s; trying for %.0f s more"

@@ -170,7 +170,8 @@ def connect_alone(
 
 
 def _check_connecting_name(name: str, value: Any) -> None:
-    """Checks that the argument ``value`` may be a name in a config file, or is ``None``."""
+    """Raises ``ConfigError`` unless the argument ``value`` is ``None`` or a text of at most 63
+    letters, as the names in config files are."""
     accepted = f"the name of a {name}, at most {_NAME_LETTERS_MAX} letters long"
     if value is not None and len(check_text_argument(name, value, accepted)) > _NAME_LETTERS_MAX:
         raise argument_error(name, value, accepted)

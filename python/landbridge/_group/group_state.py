@@ -162,12 +162,13 @@ class GroupState:
         return self.has_ended_all
 
     def posted_collectives(self) -> list[PostedCollective]:
-        """Returns the collectives of all groups that are under way."""
+        """Returns the collectives of this group that are under way; ``JobState`` returns those of
+        all groups of the rank."""
         return list(self.entries.values())
 
     def take_departures(self) -> list[int]:
-        """Removes the groups that the rank leaves and in which nothing is under way. Returns their
-        numbers."""
+        """Returns no numbers: here no group is left. ``JobState`` removes the groups that the rank
+        leaves, and returns their numbers."""
         return []
 
     @property

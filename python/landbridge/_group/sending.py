@@ -197,7 +197,7 @@ class SendingGroup(WholeArrayCollectives):
 
     def _pair_with(self, other: int, timeout: float) -> SendingPair:
         """Returns the group of this rank and another one, in an epoch; makes it where there is
-        none."""
+        none. Raises ``NoEpoch`` where the gateways of both ranks do not meet in time."""
         deadline = time.monotonic() + check_timeout_argument(timeout) / 1e9
         with self._posting:
             state = self._pairs.get(other)

@@ -76,7 +76,7 @@ class Store:
         self._ask(wire.encode_store_set([(_store_key(key), _store_bytes(value))]))
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
-        """Gives keys their values, all at once."""
+        """Gives keys their values, by one change for all of them."""
         named = _store_keys(keys)
         given = check_sequence_argument("values", values, "a list of texts or bytes")
         if len(named) != len(given):

@@ -17,12 +17,12 @@ from typing import NamedTuple
 from .._rounding import round_bytes
 from ..errors import ArenaFull, LimitReached
 
-#: 128: memory of a 128th of an arena's size is left free beside the arena, as the daemon's clients
-#: do. The kernel counts the arena's page tables (8 bytes for each page of 4 KiB) and index of pages
+#: 128: in addition to an arena, memory of a 128th of its size is left free, as the daemon's clients
+#: do. The kernel counts an arena's page tables (8 bytes for each page of 4 KiB) and index of pages
 #: (9 bytes).
 _ARENA_OVERHEAD_DIVISOR = 128
-#: 4 MiB of memory are left free beside an arena, for what a trainer allocates between the check and
-#: its first collective. The size is chosen; above the limit the kernel kills the process.
+#: 4 MiB of memory are left free in addition to an arena, for what a trainer allocates between the
+#: check and its first collective. The size is chosen; above the limit the kernel kills the process.
 _CLIENT_RESERVE_BYTES = 4 << 20
 #: 2^62 bytes: a version 1 cgroup whose limit on memory is as high or higher has no limit. The
 #: kernel writes a number near 2^63 then.
@@ -48,7 +48,8 @@ class HostMemoryLimit(NamedTuple):
 
     @property
     def arena_bytes(self) -> int:
-        """The largest arena for which it leaves room, in bytes."""
+        """The largest arena for which the limit leaves room, in bytes. Where the limit counts pages
+        in memory, the trainer's own needs and those of the kernel are subtracted."""
         if not self.counts_pages:
             return self.available
         left = max(self.available - _CLIENT_RESERVE_BYTES, 0)

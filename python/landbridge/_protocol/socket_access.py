@@ -29,8 +29,8 @@ _DENIED_SOCKET_REMEDY = (
     "this user"
 )
 
-#: The kinds of files that may have the name of a folder, a socket or a lock: the function that
-#: knows a kind by a file's mode, and words for the kind in errors.
+#: The kinds of files that may have the name of a folder, a socket or a lock. Each has the function
+#: that knows the kind by a file's mode, and words for errors.
 _FILE_KINDS = (
     (stat.S_ISREG, "a regular file"),
     (stat.S_ISDIR, "a folder"),

@@ -55,7 +55,7 @@ StoreAnswer = Union[None, bool, int, "list[bytes]", ListedKeys, StoreFailure]
 
 
 def encode_store_set(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Returns the request that gives keys their values, all at once."""
+    """Returns the request that gives keys their values, by one change for all of them."""
     _check_store_request([key for key, _ in pairs], [value for _, value in pairs])
     body = b"".join(_encode_store_key(key) + _encode_store_value(value) for key, value in pairs)
     return b"\x01" + len(pairs).to_bytes(2, "big") + body

@@ -194,8 +194,8 @@ class TrainerTlsChannel:
                 self._socket.sendall(encrypted)
 
     def recv(self, _limit: int) -> bytes | None:
-        """Reads from the network once. Returns all that is decrypted, ``None`` if a record is not
-        complete yet, and no bytes at the end of the connection."""
+        """Reads from the network once, whatever the limit. Returns all that is decrypted, ``None``
+        if a record is not complete yet, and no bytes at the end of the connection."""
         data = self._socket.recv(_READ_BYTES)
         if not data:
             return b""

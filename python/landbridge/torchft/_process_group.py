@@ -221,6 +221,7 @@ class _ProcessGroupExchange(Exchange):
     """
 
     def __init__(self, group: Any, room: ArenaRoom) -> None:
+        """Starts the exchange as ``Exchange``, without a failure."""
         self.failure: Exception | None = None
         super().__init__(group, room)
 

@@ -99,8 +99,8 @@ fn load_and_check_config_plan(path: &Path) -> Result<(ConfigFile, Plan), ConfigF
     }
 }
 
-/// Returns the summary of a fabric file: numbers of regions, gateways, ranks and links, the ranks
-/// of each region, the quorum, and 4 bytes of the identity.
+/// Returns the summary of a fabric file. The summary has the numbers of regions, gateways, ranks
+/// and links, the ranks of each region, the quorum, and 4 bytes of the identity.
 fn describe_config_check_fabric(file: &FabricFile) -> String {
     let fabric = file.fabric();
     let identity = file.identity();

@@ -50,6 +50,7 @@ class ArenaRoom:
     """
 
     def __init__(self, arena: Arena, piece_bytes: int) -> None:
+        """Makes the room of an arena without exchanges. Pieces are at most ``piece_bytes`` long."""
         self.piece_bytes = piece_bytes
         self._arena = arena
         self._changed = threading.Condition()
@@ -157,8 +158,9 @@ class ArenaRoom:
             self._changed.wait()
 
     def _may_post(self, user: object) -> bool:
-        """Returns whether an exchange or a series may post a piece now. The caller holds the
-        lock."""
+        """Returns whether an exchange or a series may post a piece now. One piece of each it always
+        may, up to ``SERIES_MAX`` series; more only where enough of the arena stays free. The caller
+        holds the lock."""
         if not self._under_way[user]:
             series = len(self._under_way.keys() - self._groups)
             return user in self._groups or series < SERIES_MAX
@@ -184,5 +186,6 @@ def wait_for_arena_piece(operation: Operation) -> Exception | None:
 
 
 def choose_arena_piece_bytes(arena_bytes: Sequence[int]) -> int:
-    """Returns the longest piece, from the bytes of the arenas of all ranks."""
+    """Returns the longest piece: a 32nd of the smallest of the arenas of all ranks, but at least 64
+    bytes and at most 32 MiB."""
     return max(min(min(arena_bytes) // _PIECES_PER_ARENA, _PIECE_BYTES_MAX), 64)

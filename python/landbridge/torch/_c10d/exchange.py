@@ -66,6 +66,8 @@ class Exchange:
     """
 
     def __init__(self, group: ParentGroup, room: ArenaRoom) -> None:
+        """Starts the threads of an exchange of this group, whose pieces are in ``room``. Raises
+        ``LimitReached`` where the system gives no thread."""
         self.group = group
         self.piece_bytes = room.piece_bytes
         self.call_count = 0

@@ -64,6 +64,8 @@ class RendezvousAgentStore:
     own duration, because a trainer has the rank between them."""
 
     def __init__(self, open_store: Callable[[], Any], prefix: str) -> None:
+        """Makes the store. ``open_store`` attaches and yields the store of the job, in which all
+        keys begin with ``prefix``."""
         self._open_store = open_store
         self._prefix = prefix
         #: How long a call waits, which torchrun reads and sets.
@@ -119,6 +121,8 @@ class GatewayRendezvous(RendezvousHandler):
         rank: int,
         parameters: RendezvousParameters,
     ) -> None:
+        """Makes the handler of the agent ``node``, which attaches as ``rank``. The program
+        ``landbridge`` reads the fabric's regions."""
         self._attachment = attachment
         self._node = node
         self._rank = rank

@@ -213,12 +213,11 @@ def join_world(rank: int, size: int, timeout_s: float) -> World:
 
     Args:
         rank: The number that PyTorch has for this process in its world.
-        size: The number of processes of PyTorch's world.
+        size: The number of processes of PyTorch's world, which is not looked at.
         timeout_s: How long to wait for the gateway and the other ranks, in seconds.
 
     Raises:
-        ConfigError: The environment names no region file, or PyTorch and the fabric number ranks
-            in different ways.
+        ConfigError: The environment names no region file.
         LandbridgeError: As ``landbridge.connect``.
     """
     with _lock:
