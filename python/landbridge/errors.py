@@ -289,7 +289,7 @@ class MembershipChanged(CollectiveFailed):
 
 
 #: The exceptions of posts that the caller must change, since the same posts would fail again.
-#: ``Group.recover`` raises them.
+#: ``Group.recover`` raises such an exception again.
 POSTS_AT_FAULT = (RanksDisagree, BadRequest)
 
 #: The exception class for each failure code of the gateway; docs/protocol.md section 2.

@@ -278,8 +278,9 @@ const RTT_FAR_SHORTER_FACTOR: f64 = 2.0;
 /// The fraction is chosen: headers, retransmissions and a single core take some of the rate.
 const RATE_WARNING_FRACTION: f64 = 0.8;
 
-/// 1 s, or two round trips if they take longer: `landbridge doctor` waits so long for an ICMP port
-/// unreachable from a peer's host. Then it reports that no port answered.
+/// 1 s: the least time for which `landbridge doctor` waits for an ICMP port unreachable from a
+/// peer's host. Over a long path it waits for two round trips. Then the peer's ports are reported
+/// as silent.
 const ICMP_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use hier_collectives::topology::Fabric;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Compute speeds of the ranks of a quickstart relative to each other, by rank; rank 4 begins at
-/// the first again. They are unequal, so that wrong weights in averages are noticed.
+/// Compute speeds of ranks 0 to 3 of a quickstart relative to each other; further ranks repeat
+/// them. They are unequal, so that wrong weights in averages are noticed.
 /// Tested by `unweighted_averages_miss_the_reference`.
 const RANK_SPEEDS: [f64; 4] = [1.0, 1.0, 0.5, 2.0];
 
@@ -22,8 +22,8 @@ const RANK_SPEEDS: [f64; 4] = [1.0, 1.0, 0.5, 2.0];
 /// gateway's windows and partials. The size is chosen.
 const GATEWAY_MEMORY_LIMIT: &str = "1 GiB";
 
-/// 80 GiB: the key `memory` of a quickstart's job in each region, above which ranks are refused. It
-/// allows the arenas of 8 ranks with the largest buffer.
+/// 80 GiB: the key `memory` of a quickstart's job in each region: ranks whose arenas exceed it are
+/// refused. It allows the arenas of 8 ranks with the largest buffer.
 const JOB_MEMORY_LIMIT: &str = "80 GiB";
 
 /// The names of the quickstart's two regions, which region files, logs and sockets have too.

@@ -28,11 +28,11 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// 30 s: the least time in which the gateways of a quickstart must agree on an epoch, else the
-/// quickstart fails. It is enough for three attempts to connect.
+/// 30 s: a quickstart fails whose gateways have not agreed on an epoch after so long, or after
+/// [`EPOCH_ROUND_TRIPS`] where that is longer. It is enough for three attempts to connect.
 const EPOCH_TIMEOUT_MIN: Duration = Duration::from_secs(30);
-/// 30 round trips: the time in which the gateways of a quickstart must agree on an epoch where that
-/// is longer than [`EPOCH_TIMEOUT_MIN`]. It is enough for three attempts of ten round trips.
+/// 30 round trips: a quickstart over a long link fails whose gateways have not agreed on an epoch
+/// after so long. It is enough for three attempts to connect of ten round trips each.
 const EPOCH_ROUND_TRIPS: u32 = 30;
 
 /// Runs a quickstart to its report. Processes and files are removed, whatever happens.

@@ -42,9 +42,9 @@ _WARNING_DELAY_S = 30.0
 #: 600 s: the shortest pause between two warnings of a rank that cannot attach for reasons of one
 #: kind, as gateways have it. Within it the log level is INFO.
 _WARNING_PAUSE_S = 600.0
-#: 5 s: a gateway silent for so long is reported as stopped. An attempt that the deadline ended
-#: sooner is reported by the failure before. A running gateway answers within 2 s, even while an
-#: earlier process of the rank is attached.
+#: 5 s: a gateway silent for so long is reported as stopped. Of a shorter attempt that the deadline
+#: cut off, the failure of the attempt before is reported. A running gateway answers within 2 s,
+#: even while an earlier process of the rank is attached.
 _ANSWER_MAX_S = 5.0
 #: 2 s: the longest delay between a timeout and the report of a running gateway about it;
 #: docs/failures.md. A gateway silent until then is taken for stopped: ``NoGateway``.

@@ -29,6 +29,7 @@ from .store import STORE_ANSWER_DELAY_MAX_S, Store
 from .subgroup import ParentGroup
 
 _log = logging.getLogger("landbridge")
+#: The type of the items of a list that has one item for each rank.
 _T = TypeVar("_T")
 
 #: 60 s: how long ``Group.finish`` waits by default, after a failure, for others to recover with;

@@ -36,8 +36,8 @@ from .wire import (
     StoreAnswered,
 )
 
-#: 4,096 bytes: the most that one read of the gateway's socket asks for. The size is chosen, with
-#: room for dozens of messages.
+#: 4,096 bytes: the most that one read of the gateway's socket asks for; longer messages take
+#: several reads. The size is chosen, with room for dozens of messages.
 SOCKET_READ_BYTES = 1 << 12
 #: 50e-6 s (50 us): the time for which a waiting thread polls the gateway's socket without sleeping;
 #: then it sleeps. To wake up a sleeping thread takes as long.

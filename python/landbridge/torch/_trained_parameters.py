@@ -19,8 +19,8 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]
 _log = logging.getLogger("landbridge")
 
 
-#: 16 parameters: the most that an error lists, so that it stays readable. Of the others it says
-#: only how many there are.
+#: 16 parameters: the most that an error lists, so that the error stays readable. Of further
+#: parameters it says only how many there are.
 _DESCRIBED_MAX = 16
 #: The options of DDP with any of which a step may leave parameters unused. Ranks then also tell
 #: each other which parameters each has used.

@@ -24,8 +24,8 @@ from .._memory.plain_memory import check_plain_memory, copyable_plain_memory
 from ..errors import UnsupportedArray
 from ._tensor_broadcast import cpu_tensor_to_broadcast
 
-#: The first item of each tuple that ``_pack_state`` writes for a value that cannot be sent as it
-#: is. ``_unpack_state`` knows such a tuple by it.
+#: The first item of each tuple that stands for a value that cannot be sent as it is.
+#: ``_pack_state`` writes such tuples, and ``_unpack_state`` knows them by this text.
 _PACKED_MARK = "\0landbridge"
 #: The types whose values are sent as they are, since ``torch.load`` takes them; subclasses of them
 #: do not count.

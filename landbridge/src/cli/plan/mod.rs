@@ -100,7 +100,8 @@ enum OperationName {
 }
 
 /// 1 GiB: the size of the buffer whose plan `landbridge plan` shows without `--size`, rounded down
-/// to whole elements of whole blocks. It is chosen, as a buffer whose time rates decide.
+/// to whole elements of whole blocks. It is chosen: the rates of links decide the time of such a
+/// buffer.
 const DEFAULT_SIZE: ByteCount = ByteCount::new(1 << 30);
 
 impl PlanCommand {

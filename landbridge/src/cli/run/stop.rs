@@ -15,8 +15,8 @@ use tokio::time::sleep;
 use tracing::error;
 use units::Span;
 
-/// 4 s: a gateway's process that still runs so long after the end of its drain, or after SIGINT, is
-/// ended by force. With a drain of 25 s the sum stays below the 30 s of supervisors.
+/// 4 s: a gateway's process that still runs so long after its drain, or after SIGINT, is ended by
+/// force. With a drain of 25 s that is before supervisors commonly kill a process, at 30 s.
 /// Tested by `a_stuck_gateway_ends_after_sigterm`.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 

@@ -11,8 +11,9 @@ use gateway::observe::status::{
 use std::collections::BTreeMap;
 use units::{BitRate, ByteCount, rounded_decimal_percent};
 
-/// 10 rows: the most of each table of `landbridge status --watch`, and the most ranks in one cell;
-/// the number of the others follows. Four tables and the problems then about fill a terminal.
+/// 10 rows: the most of each table of `landbridge status --watch`, and the most ranks in a cell.
+/// Behind them stands how many more there are. Four tables and the problems then about fill a
+/// terminal.
 const ROWS_SHOWN_MAX: usize = 10;
 
 /// Payload rates to and from a peer, in bits per second.

@@ -34,9 +34,10 @@ from .send_exchange import SendExchange, SendPlace
 #: other ranks fail soon. It has the bytes of "givenup!". No other post has it.
 _GIVEN_UP_LAYOUT = 0x6769_7665_6E75_7021
 
-#: Posts one collective when called, and returns the operation.
+#: The type of a function that posts one collective and returns the operation.
 BeginPiece = Callable[[], Operation]
-#: Posts all pieces of a collective, by handing each to the function that it gets.
+#: The type of a function that posts all pieces of a collective: it hands each piece to the function
+#: that it is given.
 Plan = Callable[[Callable[[BeginPiece], None]], None]
 
 
