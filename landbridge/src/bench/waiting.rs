@@ -39,8 +39,8 @@ pub(crate) async fn run_bench_telling_waiting(
 /// for. The time is chosen, since people start ranks by hand.
 const WAIT_TOLD_AFTER: Duration = Duration::from_secs(5);
 
-/// Describes what the ranks of `job` wait for, as their gateway reports it; `None` when they wait
-/// for nothing but the network, or the gateway has no such job.
+/// Describes what the ranks of `job` wait for, as their gateway reports it: an epoch, or ranks that
+/// have not posted. Returns `None` when they wait for neither, or the gateway has no such job.
 fn describe_bench_waiting(status: &GatewayReport, job: &str) -> Option<String> {
     let report = status.jobs.iter().find(|report| report.job == job)?;
     if let Some(why) = describe_unready_epoch(status, job) {

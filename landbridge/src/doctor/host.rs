@@ -24,7 +24,8 @@ pub(super) fn diagnose_host_socket_buffers() -> Vec<Finding> {
         .collect()
 }
 
-/// Checks that a `net.core` limit of the kernel is at least [`SOCKET_BUFFER_BYTES`].
+/// Checks that a `net.core` limit of the kernel is at least [`SOCKET_BUFFER_BYTES`]. A lower one is
+/// a warning, and one that cannot be read is skipped.
 fn diagnose_host_socket_buffer(setting: &'static str) -> Finding {
     let file = format!("/proc/sys/{}", setting.replace('.', "/"));
     let limit = std::fs::read_to_string(&file);

@@ -121,7 +121,8 @@ struct MeasuredPath<'l> {
     pinned: Option<u16>,
 }
 
-/// Measures the path to a peer of another region.
+/// Measures the path to a peer of another region, on the first lane whose port answers, or else on
+/// the first lane. The expected rate is the least of the link's and the two ports'.
 async fn diagnose_path_to_peer(
     fabric: &Fabric,
     me: GatewayId,
@@ -159,7 +160,8 @@ async fn diagnose_path_to_peer(
 }
 
 /// Compares RTT and rate of a measured path with its link, and its MTU with that of the fabric
-/// file, if the file states one.
+/// file, if the file states one. Warns of an RTT well above the fabric's, and of a rate below
+/// [`RATE_WARNING_FRACTION`] of it.
 fn diagnose_peer_against_fabric(
     subject: &str,
     link: &Link,
@@ -238,7 +240,8 @@ fn diagnose_peer_probe_failure(
     }
 }
 
-/// Returns the finding that no port of a peer answers.
+/// Returns the finding that no port of a peer answers. Where the peer's host answers by ICMP that
+/// nothing listens, the advice is to start the peer.
 fn explain_diagnosed_peer_silence(
     subject: &str,
     paths: &CheckedPaths,

@@ -36,8 +36,8 @@ pub(super) async fn diagnose_running_gateway(
     }
 }
 
-/// Returns the findings on the status of a running gateway: whether it is the one of the file, and
-/// its problems.
+/// Returns the findings on the status of a running gateway. They say whether it is the gateway of
+/// the file, whether its fabric has the same identity, and its problems.
 fn describe_diagnosed_running_gateway(
     region: &RegionFile,
     gateway: &GatewayConfig,

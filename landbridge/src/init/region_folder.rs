@@ -43,7 +43,8 @@ pub(super) struct RegionFolderWriter<'a> {
 }
 
 impl RegionFolderWriter<'_> {
-    /// Writes the folder of one region, and reads its config back.
+    /// Writes the folder of one region: fabric file, config, keys and tokens, firewall rules and
+    /// README.md. Reads the config back, so that its faults are errors.
     pub fn write_region_folder(
         &self,
         region: &DeployedRegion,

@@ -114,7 +114,8 @@ pub(super) fn deployment_rank_speeds(options: &QuickstartOptions) -> Vec<f64> {
     RANK_SPEEDS.into_iter().cycle().take(ranks).collect()
 }
 
-/// In each fault, names the option (`--rtt`) instead of the key of the generated fabric file.
+/// Names the option, such as `--rtt`, in each fault of a key of the generated fabric file that
+/// comes from an option. Other faults stay as they are.
 fn name_options_in_deployment_faults(faults: ConfigFaults) -> ConfigFaults {
     let option = |key: &str| match key.rsplit('.').next()? {
         "rtt" => Some("--rtt"),

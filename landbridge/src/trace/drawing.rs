@@ -64,7 +64,8 @@ fn draw_panels(file: &Path, records: &[TraceRecord]) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Draws one panel with its lines for all lanes.
+/// Draws one panel: a curve of each lane for each of `lines`, with a legend. A vertical line marks
+/// each change of a phase.
 fn draw_panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     (unit, lines): (&str, &[Line]),

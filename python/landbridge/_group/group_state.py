@@ -38,7 +38,7 @@ from .._protocol.wire import (
 #: docs/protocol.md section 5. A further commit raises ``BadRequest``.
 COMMITS_MAX = 64
 #: 256 collectives: a group keeps the arguments of its last ones for the texts of ``RanksDisagree``,
-#: also after their end, and forgets those of older ones. As many may be under way.
+#: also after their end. It forgets those of older ones. As many may be under way.
 _PASSED_KEPT = 256
 #: 128 requests: the most of one rank to the store that may be under way, a limit of gateways;
 #: docs/protocol.md section 7. A further request waits until one of them has ended.

@@ -45,7 +45,8 @@ struct CheckedFile {
 }
 
 impl ConfigCheckCommand {
-    /// Runs `landbridge check`: lists the files with a summary each, and all their faults.
+    /// Runs `landbridge check`: lists the files with a summary each, and all their faults. Faults
+    /// end it with [`Exit::Usage`].
     pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let (mut files, mut faults) = (Vec::new(), Vec::new());
         for file in self.files {
@@ -124,7 +125,8 @@ fn describe_config_check_fabric(file: &FabricFile) -> String {
     )
 }
 
-/// Returns what the regions do when some of them are lost, or the fabric is partitioned.
+/// Returns a text on the fabric's quorum: which regions go on when some are lost, or the fabric is
+/// partitioned.
 fn describe_config_check_quorum(fabric: &Fabric) -> String {
     let count = fabric.regions().len();
     match fabric.quorum() {

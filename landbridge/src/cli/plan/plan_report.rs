@@ -165,7 +165,7 @@ fn plan_report_result_window(fabric: &Fabric, plan: &Plan, from: RegionId, to: R
 }
 
 /// Returns the FEC that the plan uses on the link from one region to another, with its cost and
-/// benefit.
+/// benefit. All are 0 where the regions have no link.
 fn plan_report_tail_fec(
     fabric: &Fabric,
     plan: &Plan,
@@ -182,8 +182,8 @@ fn plan_report_tail_fec(
 }
 
 impl fmt::Display for PlanReportTailFec {
-    /// Prints `last 1 MiB: saves 2.03 ms, takes 512 us`, or why nothing is sent:
-    /// `none: no loss expected`.
+    /// Prints `last 1 MiB: saves 2.03 ms, takes 512 us`. Without FEC prints `none: ` and the
+    /// reason, such as `no loss expected`, or a saving that is below the cost.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |seconds: f64| Span::from_secs_f64(seconds).rounded();
         let (saves, takes) = (time(self.saves_seconds), time(self.takes_seconds));

@@ -8,7 +8,8 @@ use std::f64::consts::TAU;
 use std::fmt::Write;
 use units::{ByteCount, rounded_decimal_percent};
 
-/// Draws a plan as SVG. Names need no escaping: they consist of letters, digits and hyphens.
+/// Draws a plan as SVG: regions and links above, and below them the [`TREES_DRAWN_MAX`] largest
+/// trees. Names need no escaping: they consist of letters, digits and hyphens.
 pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String {
     let mut trees: Vec<&Tree> = plan.trees.iter().collect();
     trees.sort_by_key(|tree| std::cmp::Reverse(tree.share));

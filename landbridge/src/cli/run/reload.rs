@@ -187,7 +187,8 @@ fn changes_not_reloaded(old: &RegionFile, config: &GatewayConfig, new: &RegionFi
     changes
 }
 
-/// Says which jobs were added, removed or changed, such as `added a; changed b (token)`.
+/// Returns which jobs were added, changed or removed, such as `added a; changed b (token)`, or `no
+/// change`.
 fn describe_reloaded_jobs(old: &[JobSpec], new: &[JobSpec]) -> String {
     let find = |jobs: &[JobSpec], name: &str| jobs.iter().find(|job| job.name == name).cloned();
     let mut changes = Vec::new();

@@ -58,8 +58,8 @@ impl ServiceManager {
         })
     }
 
-    /// Makes a socket for messages to `address`: a path, or `@` and an abstract name. `watchdog` is
-    /// a number of microseconds.
+    /// Makes a socket for messages to `address`: an absolute path, or `@` and an abstract name.
+    /// `watchdog` is a number of microseconds above 0. Anything else is an error.
     fn connect(address: &OsStr, watchdog: Option<&OsStr>, warnings: Warnings) -> io::Result<Self> {
         let address = match address.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

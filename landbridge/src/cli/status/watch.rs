@@ -67,7 +67,8 @@ async fn watch_each_second(address: SocketAddr, json: bool) -> CommandError {
     }
 }
 
-/// Shows the newest report, with rates since the oldest.
+/// Shows the overview of the newest report, with rates since the oldest. With `json` prints the
+/// newest report alone. Does nothing without a report.
 fn show_watched_reports(
     reports: &VecDeque<GatewayReport>,
     json: bool,

@@ -42,7 +42,8 @@ struct RelayLateness {
 }
 
 impl QuickstartRunFidelity {
-    /// Judges a run by the relay's verdict and by the processor times before and after it.
+    /// Judges a run by the relay's verdict and by the processor times before and after it. The run
+    /// is void if the relay says so, or by [`IDLE_FRACTION_MIN`] and [`OTHERS_FRACTION_MAX`].
     pub(in crate::quickstart) fn new(
         relay: RelayFidelity,
         before: Option<ProcessorTimes>,
