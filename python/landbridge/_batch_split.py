@@ -316,7 +316,9 @@ def _check_split_limits(limits: Sequence[int] | None, ranks: int) -> list[int]:
 
 
 def _check_batch(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -> None:
-    """Raises ``ConfigError`` where the batch, a speed or the limits cannot be split."""
+    """Raises ``ConfigError`` without speeds, for other numbers of limits than of speeds, and for
+    limits that cannot hold the batch together. Each speed, and their sum, must be finite, and each
+    above 0."""
     if not speeds:
         raise ConfigError("no speeds: a batch needs at least one rank")
     if len(speeds) != len(limits):

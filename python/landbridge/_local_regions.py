@@ -179,7 +179,8 @@ class LocalRegions:
         process.stdin.close()
 
     def stop_relay(self) -> dict[str, Any]:
-        """Ends the relay, and returns its report. The regions have no link then."""
+        """Ends the relay, and returns its report. The regions have no link then. Raises
+        ``LocalRegionsError`` where the relay has printed no report."""
         process = self._processes["relay"]
         process.terminate()
         process.wait()

@@ -131,7 +131,8 @@ def read_config_by_program(path: Path) -> dict[str, Any]:
 
 
 def _is_known_program_answer(answer: Any) -> bool:
-    """Returns whether an answer of the program has what this package reads."""
+    """Returns whether an answer of the program has the version and all lists that this package
+    reads. A list has at least one entry, and each entry the fields of ``_ANSWER_FIELDS``."""
     if not isinstance(answer, dict) or answer.get("version") != _ANSWER_VERSION:
         return False
     for name, fields in _ANSWER_FIELDS.items():
@@ -147,7 +148,8 @@ def _is_known_program_answer(answer: Any) -> bool:
 
 
 def _find_installed_program() -> str | None:
-    """Returns the path of the program that was installed with this package, if it was."""
+    """Returns the path of the program that was installed with this package; ``None`` if there is
+    none, or this user may not execute it."""
     # Imported where it is needed: the import takes as long as the rest of the package.
     from importlib import metadata
 

@@ -425,7 +425,8 @@ class BlockCollectives(CollectivePoster):
         return None if is_even else rows
 
     def _check_counts(self, counts: Sequence[int] | None, rows: int) -> tuple[int, ...]:
-        """Returns the rows of each rank's block: ``counts``, or by default ``rows`` for all."""
+        """Returns the rows of each rank's block: ``counts``, or by default ``rows`` for all. Raises
+        ``ConfigError`` for another number of counts than ranks."""
         if counts is None:
             return (rows,) * self._world_size
         given = check_sequence_argument("counts", counts, "a list of one number for each rank")
@@ -436,7 +437,8 @@ class BlockCollectives(CollectivePoster):
         return checked
 
     def _check_shares(self, counts: Sequence[int] | None, source: ArrayAdapter) -> tuple[int, ...]:
-        """Returns the rows of each block of an array that has one for each rank."""
+        """Returns the rows of each block of an array that has one for each rank. Raises
+        ``UnsupportedArray`` where the blocks do not add up to the array."""
         rows = source.shape[0]
         if counts is None and rows % self._world_size:
             text = f"{rows} rows for {self._world_size} ranks"

@@ -353,8 +353,9 @@ def check_posted_reduction(source: ArrayAdapter, options: CollectiveOptions) -> 
 
 
 def posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
-    """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
-    of the layout hash."""
+    """Returns what ranks must agree on about an array. The shape is the number of elements where
+    arrays count as flat. So it is for too many dimensions, whose sizes then become part of the
+    layout hash."""
     shape, layout = source.agreed_shape, hash_posted_element(options.layout, source)
     element = source.element
     passed = PassedArguments(options, element.label, element.opaque_bytes, source.shape)

@@ -178,7 +178,8 @@ def _check_connecting_name(name: str, value: Any) -> None:
 
 
 def _check_connecting_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
-    """Returns the rank that a caller asks for, by its number or by its region."""
+    """Returns the rank that a caller asks for, by its number or by its region. Raises
+    ``ConfigError`` for both, for neither, and for a region or a ``local_rank`` alone."""
     by_region = region is not None or local_rank is not None
     if (rank is not None) == by_region or (region is None) != (local_rank is None):
         raise errors.ConfigError(

@@ -379,7 +379,7 @@ class GroupState:
 
     def finish_ending_connection(self) -> None:
         """Completes an ``end_connection`` that a signal may have interrupted: fails everything
-        under way."""
+        under way. Does nothing while the connection has not ended."""
         with self._ending:
             if self.ended is None:
                 return
@@ -492,7 +492,7 @@ class GroupState:
 
     def _finish_collective(self, sequence: int, failure: errors.CollectiveFailed | None) -> None:
         """Ends the collective of this number with or without a failure. It does nothing for one
-        that has ended."""
+        that has ended. The epoch is over after a failure of ``_EPOCH_ENDING_FAILURES`` in it."""
         with self._lock:
             entry = self.entries.get(sequence)
             if entry is None:

@@ -78,7 +78,8 @@ class Arena:
         self._returned: deque[int] = deque()
 
     def allocate_slot(self, nbytes: int) -> ArenaSlot | None:
-        """Returns a new slot of ``nbytes`` bytes, or ``None`` when the arena has no room."""
+        """Returns a new slot of ``nbytes`` bytes, or ``None`` when the arena has no room. The slot
+        is free again once no array uses its memory."""
         with self._lock:
             self._free_returned_slots()
             offset = self._allocator.allocate_slot(nbytes)

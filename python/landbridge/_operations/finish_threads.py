@@ -135,7 +135,8 @@ def is_finish_thread() -> bool:
 
 
 def finish_in_turn(name: str, ends: Sequence[Callable[[], None]]) -> None:
-    """Calls functions that end works, each in a thread for which the next one does not wait."""
+    """Calls functions that end works, each in a thread for which the next one does not wait. Where
+    the system gives no thread, calls them in the caller's."""
     left = deque(ends)
 
     def finish_next() -> bool:

@@ -208,8 +208,9 @@ class Operation(PendingOperation):
         self._run_callback(callback)
 
     def _set_outcome(self, timing: Timing | None, failure: errors.CollectiveFailed | None) -> None:
-        """Stores the result's instants or the failure; only the first call counts. ``GroupState``
-        calls it, and calls it again after an interruption."""
+        """Lets ``wait`` return the result or raise the failure; only the first call counts. A
+        result that overwrites a contribution in the arena waits for ``_set_memory_free``.
+        ``GroupState`` calls it, and calls it again after an interruption."""
         delivery = self._delivery
         if failure is None and delivery is not None and delivery.overwrites:
             self.timing = timing

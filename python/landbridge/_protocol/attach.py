@@ -138,7 +138,7 @@ def _read_attach_response(
     connected: ConnectionChannel, frames: FrameDecoder, deadline: float
 ) -> Response:
     """Returns the first message of the gateway. Later ones stay in ``frames``, for the reader
-    thread."""
+    thread. Raises ``OSError`` at the deadline, and where the connection ends before a message."""
     while True:
         _limit_next_attach_call(connected, deadline)
         data = connected.recv(SOCKET_READ_BYTES)

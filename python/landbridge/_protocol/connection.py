@@ -139,7 +139,7 @@ class Connection:
 
     def start_reader(self, listener: ConnectionListener) -> None:
         """Starts the reader thread, which ends when ``listener`` is collected. The thread holds it
-        weakly."""
+        weakly. Messages that came right behind the first response are delivered before."""
         self._listener = weakref.ref(listener)
         reason = self._deliver_messages(
             b""
@@ -261,8 +261,8 @@ class Connection:
         return False
 
     def _is_readable_by(self, deadline: float | None) -> bool:
-        """Sleeps until the socket has a message or the deadline passes. Returns whether there is a
-        message."""
+        """Sleeps until the socket has a message or the deadline passes; ``None`` sleeps without
+        limit. Returns whether there is a message, and ``False`` once reading has stopped."""
         if self._is_over:
             return False
         if deadline is None:
@@ -284,7 +284,8 @@ class Connection:
             return False
 
     def _read_once(self) -> None:
-        """Reads from the socket once, and hands complete messages to the listener."""
+        """Reads from the socket once, and hands complete messages to the listener. Stops reading at
+        the end of the connection, after a malformed message, and after an interruption."""
         try:
             try:
                 data = self._socket.recv(SOCKET_READ_BYTES)

@@ -145,8 +145,8 @@ def _check_socket_name(
     is_wanted: Callable[[int], bool],
     examine: Callable[[], os.stat_result],
 ) -> None:
-    """Raises ``NoGateway`` where something else than the ``wanted`` kind of file has a name that a
-    gateway needs."""
+    """Raises ``NoGateway`` where a name that a gateway needs has another kind of file than the
+    ``wanted`` one, or is a link that leads back to itself. A name that nothing has passes."""
     try:
         found = examine()
     except OSError as error:

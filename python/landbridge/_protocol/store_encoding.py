@@ -223,7 +223,8 @@ def _encode_store_value(value: bytes) -> bytes:
 
 
 def _check_store_request(keys: Sequence[bytes], values: Sequence[bytes] = ()) -> None:
-    """Raises ``ConfigError`` where a request is longer than any may be."""
+    """Raises ``ConfigError`` where a request has no key, an empty one, or more or longer keys and
+    values than a request may have."""
 
     def check(name: str, value: int, least: int, most: int) -> None:
         """Raises the error where a number is out of its range."""

@@ -237,7 +237,8 @@ class UnevenSampler:
 
     def _draw_next_shares(self) -> list[int]:
         """Returns the shares of the next step whose batch was not drawn yet, and counts the batch
-        as drawn."""
+        as drawn. Raises ``ConfigError`` where batches are drawn more than ``prefetch`` steps ahead,
+        or behind the steps."""
         drawn_ahead = self._drawn - self._ended
         if drawn_ahead < 0:
             raise ConfigError("`end_step` was called for more steps than batches were drawn")

@@ -216,7 +216,8 @@ class TrainedParameters:
         return list(self._list_others(wrapper))
 
     def _list_others(self, wrapper: Any) -> Iterator[str]:
-        """Yields the names of a wrapper's trained parameters that were in no bucket."""
+        """Yields the names of a wrapper's trained parameters that were in no bucket, without those
+        that DDP was told to ignore."""
         # DDP averages some of the ignored ones itself, but only in its own process group.
         delayed = {id(parameter) for parameter in getattr(wrapper, "_delay_all_reduce_params", ())}
         ignored = getattr(wrapper, "parameters_to_ignore", ())

@@ -111,7 +111,8 @@ def list_state_values(value: Any, way: str) -> Iterator[str]:
 
 
 def _state_tensor_text(tensor: torch.Tensor) -> str:
-    """Returns a number of a tensor, or dtype, shape and digest of its elements."""
+    """Returns dtype and number of a tensor without dimensions, and dtype, shape and digest of any
+    other. Of one that is no plain memory it returns the name of its class."""
     try:
         check_plain_memory(torch, tensor, "it")
     except UnsupportedArray:
@@ -170,7 +171,8 @@ def _pack_state(value: Any, way: str, copies: bool = True) -> Any:
 
 def _check_state_tensor(tensor: torch.Tensor, way: str) -> None:
     """Raises ``UnpackableValue`` for a tensor that is no plain memory, or of a class that
-    ``torch.load`` does not take."""
+    ``torch.load`` does not take, or with an attribute of another type. Classes that the user has
+    declared safe pass."""
     try:
         check_plain_memory(torch, tensor, way or "it")
     except UnsupportedArray as error:
@@ -199,8 +201,8 @@ def _pack_state_items(value: Any, way: str, copies: bool) -> list[tuple[Any, Any
 
 
 def _pack_state_by_library(value: Any, way: str, copies: bool) -> Any:
-    """Returns a packed value of NumPy, or one whose class the user has declared safe for
-    ``torch.load``."""
+    """Returns a packed value of NumPy, or as it is one whose class the user has declared safe for
+    ``torch.load``. Raises ``UnpackableValue`` for any other."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and (isinstance(value, numpy.generic) or type(value) is numpy.ndarray):
         dtype = value.dtype

@@ -146,8 +146,8 @@ class ArenaRoom:
     def _await_turn(
         self, users: Callable[[], Sequence[U]], is_over: Callable[[], bool]
     ) -> U | None:
-        """Waits until one of some users may post, and returns it; the first of them once it is
-        over. The caller holds the lock."""
+        """Waits until one of some users may post, and returns it. Once it is over, returns the
+        first of them that has a piece, or ``None``. The caller holds the lock."""
         while True:
             waiting = users()
             for user in waiting:
@@ -174,7 +174,8 @@ class ArenaRoom:
 
 
 def wait_for_arena_piece(operation: Operation) -> Exception | None:
-    """Waits for a piece, and copies its result. Returns its failure."""
+    """Waits for a piece, and copies its result. Returns the piece's failure, or ``None`` without
+    one."""
     try:
         operation.wait()
         if operation.lies_in_arena:

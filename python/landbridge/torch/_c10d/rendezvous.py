@@ -189,7 +189,8 @@ class GatewayRendezvous(RendezvousHandler):
             yield group.store
 
     def _meet_agents(self, store: Store, deadline: float) -> tuple[list[RendezvousAgent], str]:
-        """Waits until all agents see the same ones. Returns them, and a name of their meeting."""
+        """Waits until all agents see the same ones. Returns them, and a name of their meeting.
+        Raises ``RanksTimedOut`` at the deadline."""
         prefix = f"torchrun/{self._run_id}"
         come, seen = f"{prefix}/come/", f"{prefix}/seen/"
         store.set(come + self._node.name, f"{self._node.site_size} {secrets.token_hex(8)}")
