@@ -383,7 +383,7 @@ fn unexpected_quickstart_message(rank: &ChildProcess, message: &RankMessage) -> 
     rank.error_with_log(&format!("printed an unexpected {message:?}"))
 }
 
-/// Reads the next line of a rank as a message. A line that is none is an error with the rank's log.
+/// Reads the next line of a rank as a message. Any other line is an error with the rank's log.
 async fn read_quickstart_rank_message(
     rank: &mut ChildProcess,
 ) -> Result<RankMessage, QuickstartError> {

@@ -146,7 +146,7 @@ def _check_socket_name(
     examine: Callable[[], os.stat_result],
 ) -> None:
     """Raises ``NoGateway`` where a name that a gateway needs has another kind of file than the
-    ``wanted`` one, or is a link that leads back to itself. A name that nothing has passes."""
+    ``wanted`` one, or a link back to itself. A name that nothing has passes."""
     try:
         found = examine()
     except OSError as error:

@@ -170,7 +170,7 @@ def _pack_state(value: Any, way: str, copies: bool = True) -> Any:
 
 
 def _check_state_tensor(tensor: torch.Tensor, way: str) -> None:
-    """Raises ``UnpackableValue`` for a tensor that is no plain memory, or of a class that
+    """Raises ``UnpackableValue`` for a tensor that is no plain memory, of a class that
     ``torch.load`` does not take, or with an attribute of another type. Classes that the user has
     declared safe pass."""
     try:
