@@ -32,8 +32,8 @@ from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
 from .._rounding import round_bytes
 from .group_state import GroupState, PostedCollective, SlotRange
 
-#: 256 collectives: the most of one rank that may be under way at a time; docs/protocol.md section
-#: 5. A further post waits until one of them has ended.
+#: 256 collectives of one rank may be under way at a time (docs/protocol.md section 5). A further
+#: post waits until one of them has ended.
 POSTS_MAX = 256
 
 #: Offset and length in bytes of the arena slots of a collective without data, such as a barrier.
