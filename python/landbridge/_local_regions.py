@@ -23,12 +23,14 @@ from typing import Any, NamedTuple
 from ._config import program
 from .errors import LandbridgeError
 
-#: 16 UDP ports: the most that one gateway uses, one for each lane, of which it has at most 16.
+#: 16 UDP ports: the length of a block of ports for one gateway, one port for each of its at most 16
+#: lanes.
 _GATEWAY_PORTS_MAX = 16
 #: UDP port 16,384: the lowest in any block of ports for a gateway, a chosen number. All blocks are
 #: below 32,768, from where Linux chooses ports for others.
 _FIRST_BLOCK_PORT = 16_384
-#: 1,024 blocks of ports from which gateways can choose, each of ``_GATEWAY_PORTS_MAX`` ports.
+#: 1,024 blocks of ports from which gateways can choose, each of ``_GATEWAY_PORTS_MAX`` ports. Where
+#: none is free ``LocalRegionsError`` is raised.
 _PORT_BLOCKS = (32_768 - _FIRST_BLOCK_PORT) // _GATEWAY_PORTS_MAX
 # Descriptors of the sockets that claim blocks, until gateways have bound the ports.
 _port_claims: list[int] = []
@@ -37,7 +39,8 @@ _port_block_numbers = itertools.count(37 * os.getpid())
 #: The names of the regions, by their number from one to three. Ranks count through the regions in
 #: this order, which is the alphabetical one.
 _REGION_NAMES = {1: ("east",), 2: ("east", "west"), 3: ("east", "north", "west")}
-#: 30 s: the longest wait until a started gateway serves trainers, a chosen time.
+#: 30 s: the longest wait until a started gateway serves trainers, a chosen time. Then
+#: ``LocalRegionsError`` is raised with the gateway's log.
 _START_TIMEOUT_S = 30.0
 #: The script for ``sh`` that runs a program until this process ends. ``sh`` becomes the program,
 #: with one process id. A process that it leaves in its process group kills the group when the pipe
@@ -176,7 +179,8 @@ class LocalRegions:
         process.stdin.close()
 
     def stop_relay(self) -> dict[str, Any]:
-        """Ends the relay, and returns its report. The regions have no link then."""
+        """Ends the relay, and returns its report. The regions have no link then. Raises
+        ``LocalRegionsError`` where the relay has printed no report."""
         process = self._processes["relay"]
         process.terminate()
         process.wait()

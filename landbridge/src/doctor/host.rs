@@ -24,7 +24,8 @@ pub(super) fn diagnose_host_socket_buffers() -> Vec<Finding> {
         .collect()
 }
 
-/// Checks that a `net.core` limit of the kernel is at least [`SOCKET_BUFFER_BYTES`].
+/// Checks that a `net.core` limit of the kernel is at least [`SOCKET_BUFFER_BYTES`]. A lower one is
+/// a warning, and one that cannot be read is skipped.
 fn diagnose_host_socket_buffer(setting: &'static str) -> Finding {
     let file = format!("/proc/sys/{}", setting.replace('.', "/"));
     let limit = std::fs::read_to_string(&file);
@@ -150,7 +151,8 @@ fn diagnose_host_socket_user(stream: UnixStream) -> std::io::Result<u32> {
     Ok(tokio::net::UnixStream::from_std(stream)?.peer_cred()?.uid())
 }
 
-/// Checks that the gateway can create its local socket.
+/// Checks that the gateway can create its local socket, by making and removing a file in the
+/// nearest folder of the path that exists.
 fn diagnose_unmade_host_socket(path: &Path, finding: &dyn Fn(&str) -> Finding) -> Finding {
     // The last folder above a relative path is the working directory, whose name is empty there.
     let above = path.ancestors().skip(1);
@@ -210,9 +212,8 @@ pub(super) fn diagnose_host_secret_file(
     }
 }
 
-/// 16 MiB: the socket buffer that each lane requests for each direction, and that the doctor
-/// checks. `landbridge doctor` warns if the kernel's limit is lower, since the kernel then grants
-/// less.
+/// 16 MiB: the socket buffer that each lane requests for each direction. `landbridge doctor` warns
+/// where the kernel's limit is lower, since the kernel then grants less and bursts are dropped.
 const SOCKET_BUFFER_BYTES: u64 = 16 << 20;
 
 #[cfg(test)]

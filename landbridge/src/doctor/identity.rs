@@ -47,7 +47,8 @@ fn diagnose_identity_name(
     }
 }
 
-/// Checks that the certificate is valid now and for the next 14 days.
+/// Checks that the certificate is valid now and for the next 14 days. A certificate that is not
+/// valid now is a failure, and one that expires within 14 days a warning.
 fn diagnose_identity_expiry(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     let finding = |found: &str| Finding::ok("expiry", gateway.certificate.display(), found);
     let renew = "renew it with `landbridge certs --renew 30`, and copy both files here";
@@ -71,6 +72,6 @@ fn diagnose_identity_expiry(gateway: &GatewayConfig, credentials: &Credentials) 
     }
 }
 
-/// 14 days: `landbridge doctor` warns so long before a certificate expires, which leaves time to
-/// copy new files to every host.
+/// 14 days: `landbridge doctor` warns of a certificate that expires sooner than in this time, which
+/// leaves time to copy new files to every host.
 const EXPIRY_WARNING_PERIOD: Duration = Duration::days(14);

@@ -7,11 +7,13 @@ use hier_collectives::plan;
 use std::io::{Error, ErrorKind};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-/// The name of the check of this file in all its findings.
+/// The name of the check whether the gateway's own addresses can be bound, in all findings of this
+/// check that `landbridge doctor` prints.
 const CHECK: &str = "own addresses";
 
-/// Checks that the `status` address and the UDP address of each lane can be bound. Call it only where
-/// nothing answers at the `status` address.
+/// Checks that the `status` address and the UDP address of each lane can be bound. Of WAN and of
+/// LAN only the first lane that cannot is a finding. Call it only where nothing answers at the
+/// `status` address.
 pub(super) fn diagnose_own_addresses(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> = TcpListener::bind(gateway.status)
         .err()

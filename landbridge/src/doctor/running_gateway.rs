@@ -7,11 +7,13 @@ use gateway::observe::fetch_status::{FetchError, fetch_status_async};
 use gateway::observe::problem_cause::ProblemReport;
 use gateway::observe::status::GatewayReport;
 
-/// The name of the check of this file in all its findings.
+/// The name of the check of the gateway that runs, in all findings of this check that `landbridge
+/// doctor` prints.
 const CHECK: &str = "running gateway";
 
-/// Asks the running gateway for its status, and returns its problems as findings. Call it within a
-/// runtime.
+/// Asks the running gateway for its status, and returns its problems as findings. Where no status
+/// comes, returns the findings on the gateway's own addresses behind one that says so. Call it
+/// within a runtime.
 pub(super) async fn diagnose_running_gateway(
     region: &RegionFile,
     gateway: &GatewayConfig,
@@ -34,8 +36,8 @@ pub(super) async fn diagnose_running_gateway(
     }
 }
 
-/// Returns the findings on the status of a running gateway: whether it is the one of the file, and
-/// its problems.
+/// Returns the findings on the status of a running gateway. They say whether it is the gateway of
+/// the file, whether its fabric has the same identity, and its problems.
 fn describe_diagnosed_running_gateway(
     region: &RegionFile,
     gateway: &GatewayConfig,

@@ -15,10 +15,12 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use units::{ByteCount, Span};
 
-/// 1 s: a collective that waits for ranks for less is no trouble, since ranks never post together.
+/// 1 s: `landbridge explain` names ranks that the oldest collective has awaited for this time or
+/// longer. A shorter wait is no trouble, since ranks never post together.
 /// Tested by `ranks_that_post_soon_are_no_trouble`.
 const WAIT_TOLD_AFTER_S: f64 = 1.0;
-/// 10 s: the least stall deadline. An exchange that runs for longer is told.
+/// 10 s, the least stall deadline: `landbridge explain` names an exchange that all ranks have
+/// posted and that has run for this time or longer.
 /// Tested by `a_long_exchange_is_told`.
 const RUN_TOLD_AFTER_S: f64 = 10.0;
 
@@ -60,8 +62,8 @@ impl Cause {
     }
 }
 
-/// Returns the causes that dumps show, the one that explains the others first; none if nothing is
-/// wrong.
+/// Returns the causes that dumps show, the one that explains the others first, and one for each
+/// party at fault. Incidents of the past are causes only where there is no other.
 pub(crate) fn find_causes(dumps: &[Dump]) -> Vec<Cause> {
     let view = DumpView::of_dumps(dumps);
     let mut causes = find_causes_in_posts(&view);
@@ -78,17 +80,18 @@ pub(crate) fn find_causes(dumps: &[Dump]) -> Vec<Cause> {
     causes
 }
 
-/// Iterates over the jobs of all gateways that answered.
+/// Returns the jobs of all gateways that answered.
 fn jobs_of_causes<'a>(view: &DumpView<'a>) -> Vec<&'a JobReport> {
     view.statuses().flat_map(|status| &status.jobs).collect()
 }
 
-/// Returns whether the job has completed no collective since an incident.
+/// Returns whether the job has completed no collective since an incident, or none at all.
 fn is_latest_cause(job: &JobReport, incident: &IncidentReport) -> bool {
     job.completed_seconds_ago.is_none_or(|completed| completed >= incident.seconds_ago)
 }
 
-/// Finds jobs whose last incident is a fault of posts: the same posts would fail again.
+/// Finds the last incident of each job that was a fault of posts, if the job has completed no
+/// collective since. The same posts would fail again.
 fn find_causes_in_posts(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for job in jobs_of_causes(view) {
@@ -109,7 +112,8 @@ fn find_causes_in_posts(view: &DumpView<'_>) -> Vec<Cause> {
     causes
 }
 
-/// Finds gateways that give no status, and that no other gateway reaches.
+/// Finds gateways that were asked and gave no status. Tells those that other gateways still reach
+/// from those that do not run, and from those whose process does not answer.
 fn find_causes_in_absent_gateways(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for gateway in view.gateways().filter(|gateway| gateway.status.is_none()) {
@@ -157,8 +161,8 @@ fn find_causes_in_reported_problems(view: &DumpView<'_>) -> Vec<Cause> {
     found.into_iter().map(|(gateway, problem)| find_cause_in_problem(gateway, problem)).collect()
 }
 
-/// Returns the place of a problem among those of a gateway: a wrong file explains a missing peer,
-/// and a missing peer a job without an epoch.
+/// Returns the place of a problem among those of a gateway, from 0; lower places explain higher
+/// ones. A wrong file explains a missing peer, and a missing peer a job without an epoch.
 const fn cause_rank(cause: ProblemCause) -> u8 {
     match cause {
         ProblemCause::ShuttingDown | ProblemCause::Socket => 0,
@@ -194,7 +198,8 @@ fn find_cause_in_problem(gateway: &str, problem: &ProblemReport) -> Cause {
     Cause { kind, culprit, found, remedy: problem.remedy.clone() }
 }
 
-/// Finds ranks for which the oldest collective of a job waits.
+/// Finds the ranks for which the oldest collective of a job has waited for [`WAIT_TOLD_AFTER_S`] or
+/// longer.
 fn find_causes_in_awaited_ranks(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for job in jobs_of_causes(view) {
@@ -253,7 +258,8 @@ fn find_causes_in_stragglers(view: &DumpView<'_>) -> Vec<Cause> {
     stragglers.map(cause).collect()
 }
 
-/// Finds exchanges that all ranks have posted and that run for long.
+/// Finds the oldest exchange of each job that all ranks have posted and that has run for
+/// [`RUN_TOLD_AFTER_S`] or longer.
 fn find_causes_in_long_exchanges(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for status in view.statuses() {

@@ -43,7 +43,8 @@ pub(crate) struct LaneSummary {
 }
 
 impl TraceSummary {
-    /// Condenses the records of a trace.
+    /// Condenses the records of a trace: the rounds of each lane to a summary. Changes of phases
+    /// are kept, and the last count of lost records; records of links are not used.
     pub fn of_records(records: &[TraceRecord]) -> Self {
         let mut summary = Self::default();
         let mut lanes: BTreeMap<(String, u16), Vec<&TraceLane>> = BTreeMap::new();
@@ -63,7 +64,8 @@ impl TraceSummary {
     }
 }
 
-/// Condenses the rounds of a lane, of which there is one at least.
+/// Condenses the rounds of a lane, of which there is one at least. Of an even number of RTTs the
+/// median is the upper of the two in the middle.
 fn summarize_lane((peer, lane): (String, u16), rounds: &[&TraceLane]) -> LaneSummary {
     let mut phases = BTreeMap::new();
     for round in rounds {

@@ -32,7 +32,8 @@ from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
 from .._rounding import round_bytes
 from .group_state import GroupState, PostedCollective, SlotRange
 
-#: 256 collectives: the most of one rank that may be under way at once; docs/protocol.md section 5.
+#: 256 collectives of one rank may be under way at a time (docs/protocol.md section 5). A further
+#: post waits until one of them has ended.
 POSTS_MAX = 256
 
 #: Offset and length in bytes of the arena slots of a collective without data, such as a barrier.
@@ -352,8 +353,9 @@ def check_posted_reduction(source: ArrayAdapter, options: CollectiveOptions) -> 
 
 
 def posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
-    """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
-    of the layout hash."""
+    """Returns what ranks must agree on about an array. The shape is the number of elements where
+    arrays count as flat. So it is for too many dimensions, whose sizes then become part of the
+    layout hash."""
     shape, layout = source.agreed_shape, hash_posted_element(options.layout, source)
     element = source.element
     passed = PassedArguments(options, element.label, element.opaque_bytes, source.shape)

@@ -28,15 +28,17 @@ from .whole_arrays import WholeArrayCollectives
 #: 2^64 - 1: the place of every group of two ranks for their sends. A place numbers the groups of a
 #: job, and no other group has this one.
 _PAIR_PLACE = (1 << 64) - 1
-#: 65,536 tags of sends, from 0 on: as many as the 16 bits of a tag can name.
+#: 65,536 tags of sends, from 0 on: as many as the 16 bits of a tag can name. A tag that is not
+#: below raises ``ConfigError``.
 _TAGS = 1 << 16
 #: 2^61, bit 61: set in the number of a send, and in that of no other collective; docs/protocol.md
 #: section 2.
 _SEND_BIT = 1 << 61
-#: 60: the bit in the number of a send that names the sender by its rank, 0 or 1, in the group of
-#: two.
+#: 60: the place of the bit that names the sender in the number of a send. The bit is the sender's
+#: rank, 0 or 1, in the group of two.
 _SENDER_SHIFT = 60
-#: 44 bits: those in the number of a send for its place in its series. The tag stands above them.
+#: 44 bits, the lowest in the number of a send: they hold the send's place in its series. The tag
+#: stands in the bits above them.
 _TAG_SHIFT = 44
 
 
@@ -195,7 +197,7 @@ class SendingGroup(WholeArrayCollectives):
 
     def _pair_with(self, other: int, timeout: float) -> SendingPair:
         """Returns the group of this rank and another one, in an epoch; makes it where there is
-        none."""
+        none. Raises ``NoEpoch`` where the gateways of both ranks do not meet in time."""
         deadline = time.monotonic() + check_timeout_argument(timeout) / 1e9
         with self._posting:
             state = self._pairs.get(other)

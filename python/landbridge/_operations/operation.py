@@ -19,8 +19,8 @@ from .._memory.arrays import ArrayAdapter
 from .pending_operation import OperationReader, PendingOperation
 from .waiting import Latch, check_not_waiting_after_fork, thread_state, wait_in_event_loop
 
-#: 1,800 s (30 min): how long a rank waits for the other ranks by default. The time is chosen: a
-#: region may take long to load its data or to start again.
+#: 1,800 s (30 min): how long a rank waits for the other ranks by default; then ``RanksTimedOut`` is
+#: raised. The time is chosen: a region may take long to load its data or to start again.
 DEFAULT_TIMEOUT_S = 30 * 60.0
 
 log = logging.getLogger("landbridge")
@@ -208,8 +208,9 @@ class Operation(PendingOperation):
         self._run_callback(callback)
 
     def _set_outcome(self, timing: Timing | None, failure: errors.CollectiveFailed | None) -> None:
-        """Stores the result's instants or the failure; only the first call counts. ``GroupState``
-        calls it, and calls it again after an interruption."""
+        """Lets ``wait`` return the result or raise the failure; only the first call counts. A
+        result that overwrites a contribution in the arena waits for ``_set_memory_free``.
+        ``GroupState`` calls it, and calls it again after an interruption."""
         delivery = self._delivery
         if failure is None and delivery is not None and delivery.overwrites:
             self.timing = timing

@@ -30,8 +30,9 @@ from .wire import (
     Response,
 )
 
-#: 30 s: the longest wait for the gateway's first response, a chosen time. The gateway waits less
-#: long for an earlier connection of the same rank to end.
+#: 30 s: the longest time of one attempt to attach, until the gateway's first response; then
+#: ``NoGateway`` is raised. The time is chosen: the gateway waits less long for an earlier
+#: connection of the rank to end.
 FIRST_RESPONSE_TIMEOUT_S = 30.0
 
 
@@ -137,7 +138,7 @@ def _read_attach_response(
     connected: ConnectionChannel, frames: FrameDecoder, deadline: float
 ) -> Response:
     """Returns the first message of the gateway. Later ones stay in ``frames``, for the reader
-    thread."""
+    thread. Raises ``OSError`` at the deadline, and where the connection ends before a message."""
     while True:
         _limit_next_attach_call(connected, deadline)
         data = connected.recv(SOCKET_READ_BYTES)

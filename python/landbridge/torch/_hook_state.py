@@ -290,7 +290,8 @@ class State:
 
 
 def _give_bucket_gradient(parameter: torch.Tensor, part: torch.Tensor) -> None:
-    """Makes a part of a bucket the gradient of a parameter, in the memory that it has already."""
+    """Makes a part of a bucket the gradient of a parameter. It is copied into the gradient that the
+    parameter has, or is a new tensor."""
     # DDP lays a gradient into its bucket in the order of the parameter's own memory.
     strides = dense_parameter_strides(parameter)
     shape = parameter.shape

@@ -19,9 +19,11 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]
 _log = logging.getLogger("landbridge")
 
 
-#: 16 parameters: the most that an error lists, so that it stays readable.
+#: 16 parameters: the most that an error lists, so that the error stays readable. Of further
+#: parameters it says only how many there are.
 _DESCRIBED_MAX = 16
-#: The options of DDP with which a step may leave parameters unused.
+#: The options of DDP with any of which a step may leave parameters unused. Ranks then also tell
+#: each other which parameters each has used.
 _UNUSED_OPTIONS = ("find_unused_parameters", "static_graph")
 
 
@@ -214,7 +216,8 @@ class TrainedParameters:
         return list(self._list_others(wrapper))
 
     def _list_others(self, wrapper: Any) -> Iterator[str]:
-        """Yields the names of a wrapper's trained parameters that were in no bucket."""
+        """Yields the names of a wrapper's trained parameters that were in no bucket, without those
+        that DDP was told to ignore."""
         # DDP averages some of the ignored ones itself, but only in its own process group.
         delayed = {id(parameter) for parameter in getattr(wrapper, "_delay_all_reduce_params", ())}
         ignored = getattr(wrapper, "parameters_to_ignore", ())

@@ -55,10 +55,11 @@ pub(super) struct EfficiencyCommand {
     json: bool,
 }
 
-/// The default distances between the two regions, in kilometres of fibre, each a row of the table.
+/// The default of `--distances`: lengths of the fibre between the two regions, in kilometres. A
+/// step is simulated for each distance with each convergence.
 const DEFAULT_DISTANCES_KM: &str = "0,100,250,500,1000,1500,2000";
-/// The default values of N in the convergence N:1 (oversubscription): the rate of all cards of a
-/// region over the rate of the link.
+/// The default of `--convergence`: values of N in the convergence N:1 (oversubscription). N is the
+/// rate of all cards of a region over the rate of the link.
 const DEFAULT_CONVERGENCES: &str = "1,2,4,8,16,32,64";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -212,8 +213,8 @@ impl EfficiencyCommand {
         f64::from(self.model_shape().cards) * self.card_rate.bits_per_second() as f64
     }
 
-    /// Returns the training step to simulate: 6PD operations, a third of them in the forward pass,
-    /// and bf16 gradients in one bucket for each layer.
+    /// Returns the training step to simulate: 6PD operations for P parameters and D tokens, a third
+    /// of them in the forward pass. Gradients are bf16, in one bucket for each layer.
     fn training_step(&self) -> TrainingStep {
         let shape = self.model_shape();
         let operations = 6.0 * shape.parameters * shape.tokens;
@@ -363,8 +364,8 @@ fn parse_target_efficiency(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "a number above 0 and at most 1".to_owned())
 }
 
-/// 20 us: the assumed round-trip time inside a cluster. It is chosen, as of a path over a few
-/// switches.
+/// 20 us: the assumed round-trip time inside a cluster, added to that of the fibre between regions.
+/// It is chosen, as of a path over a few switches.
 const LAN_RTT: Span = Span::from_ns(20_000);
 
 #[cfg(test)]

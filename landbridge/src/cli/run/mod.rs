@@ -45,8 +45,8 @@ use trace_file::TraceFile;
 use tracing::{error, info};
 use units::{ByteCount, Span};
 
-/// 25 s: the longest time after SIGTERM in which a gateway finishes posted collectives. Supervisors
-/// commonly kill a process after 30 s.
+/// 25 s: the longest time after SIGTERM in which a gateway finishes posted collectives; then those
+/// under way fail, and it stops. Supervisors commonly kill a process after 30 s.
 const DRAIN_TIMEOUT: Span = Span::from_secs(25);
 
 /// Run a gateway until it is stopped. Logs go to stderr; LANDBRIDGE_LOG=debug logs more,
@@ -118,7 +118,8 @@ impl RunCommand {
 }
 
 /// Starts a gateway, follows changes of its files, and stops it on SIGINT or, after a drain, on
-/// SIGTERM.
+/// SIGTERM. Also stops it at the limit on processor time or after a task's panic, with
+/// [`Exit::CheckFailed`].
 async fn run_gateway(
     files: FilesToReload<'_>,
     spec: GatewaySpec,
@@ -186,8 +187,8 @@ async fn run_gateway(
     Ok(exit)
 }
 
-/// Returns the settings of the gateway's socket, if this process runs as the user that the region
-/// file names.
+/// Returns the settings of the gateway's socket. Refuses to run as another user than the one that
+/// the region file names, if it names one.
 fn run_command_socket_spec(config: &GatewayConfig) -> Result<GatewaySocketSpec, CommandError> {
     if let Some(user) = config.user_id()?.filter(|user| *user != own_user_account()) {
         let (own, user) = (user_account_label(own_user_account()), user_account_label(user));

@@ -37,7 +37,8 @@ _OP_NAMES = {
     # Each rank multiplies its own elements before they are added up.
     "PREMUL_SUM": "sum",
 }
-#: 1 ms: the timeout of a collective that is given none at all, since gateways take no zero.
+#: 1 ms: the shortest timeout of a collective. A shorter one, such as 0, is raised to it, since
+#: gateways take no zero.
 _TIMEOUT_MIN = timedelta(milliseconds=1)
 
 

@@ -30,13 +30,14 @@ from .exchange_work import ExchangeWork, exchange_breakage
 from .flat_tensors import FlatTensor
 from .send_exchange import SendExchange, SendPlace
 
-#: The layout hash of the barrier by which a rank says that it could not post: the bytes of
-#: "givenup!". No other post has it.
+#: The layout hash of the barrier that a rank posts where it could not post a collective, so that
+#: other ranks fail soon. It has the bytes of "givenup!". No other post has it.
 _GIVEN_UP_LAYOUT = 0x6769_7665_6E75_7021
 
-#: Posts one collective when called, and returns the operation.
+#: The type of a function that posts one collective and returns the operation.
 BeginPiece = Callable[[], Operation]
-#: Posts all pieces of a collective, by handing each to the function that it gets.
+#: The type of a function that posts all pieces of a collective: it hands each piece to the function
+#: that it is given.
 Plan = Callable[[Callable[[BeginPiece], None]], None]
 
 
@@ -66,6 +67,8 @@ class Exchange:
     """
 
     def __init__(self, group: ParentGroup, room: ArenaRoom) -> None:
+        """Starts the threads of an exchange of this group, whose pieces are in ``room``. Raises
+        ``LimitReached`` where the system gives no thread."""
         self.group = group
         self.piece_bytes = room.piece_bytes
         self.call_count = 0
