@@ -82,7 +82,7 @@ pub struct FidelityReport {
     pub lateness_max: Span,
     /// Packets lost by the emulator rather than by a link.
     pub own_drops: u64,
-    /// Reads that came late while packets waited.
+    /// Reads that came more than 20 ms late, whether or not packets waited.
     pub late_reads: u64,
     /// How long the emulator stood still in all: the sum of the gaps before late reads.
     pub stalled: Span,

@@ -144,13 +144,13 @@ impl SitePump {
             if drained {
                 self.sleep_until_step(last)?;
             }
-            let Some(readable) = self.wait_for_packets()? else {
+            if !self.wait_for_packets()? {
                 return Ok(());
-            };
+            }
             let now = self.now();
             let gap = Span::from_ns(now.since(last).ns().saturating_sub(HEARTBEAT_INTERVAL.ns()));
             last = now;
-            if readable || gap > READ_GAP_MAX {
+            if gap > READ_GAP_MAX {
                 lock_mutex(&self.state).fidelity.record_read(gap);
             }
             if now.since(accounted) >= HEARTBEAT_INTERVAL {
@@ -262,17 +262,16 @@ impl SitePump {
         Ok(())
     }
 
-    /// Waits for packets of the site or the next delivery. Returns whether there are packets;
-    /// `None` when the lab ends.
-    fn wait_for_packets(&self) -> io::Result<Option<bool>> {
+    /// Waits for packets of the site or the next delivery. Returns false when the lab ends.
+    fn wait_for_packets(&self) -> io::Result<bool> {
         let tun = &self.tuns[self.site];
         let mut fds = [PollFd::new(&self.life, PollFlags::IN), PollFd::new(tun, PollFlags::IN)];
         let due = self.next_due();
         let wait =
             due.map_or(HEARTBEAT_INTERVAL, |due| due.since(self.now()).min(HEARTBEAT_INTERVAL));
         wait_until_site_pump_readable(&mut fds, wait)?;
-        let [life, tun] = fds.map(|fd| !fd.revents().is_empty());
-        Ok((!life).then_some(tun))
+        let [life, _] = fds.map(|fd| !fd.revents().is_empty());
+        Ok(!life)
     }
 
     /// Offers each segment of the frame in `buffer` to the egress port and the link, and schedules
