@@ -100,7 +100,7 @@ impl LaneModel {
     /// 64 packets.
     pub fn new(terms: LaneTerms, found: Option<FoundPath>, now: TimeNs) -> Self {
         let packets = (STARTUP_WINDOW_PACKETS_MAX * terms.packet_bytes) as f64;
-        let rate = STARTUP_RATE_MAX.min(terms.rate_max);
+        let rate = FIRST_WINDOW_RATE_MAX.min(terms.rate_max);
         let mut rates = RateFilter::default();
         if let Some(found) = found {
             rates.push(found.rate);
@@ -146,7 +146,8 @@ impl LaneModel {
     /// plus 100 ms.
     pub fn note_sent(&mut self, now: TimeNs, bytes: u64) {
         let silence = now.since(self.counters.at);
-        let silence_max = Span::from_ns(SILENT_ROUNDS * self.min_rtt().ns()) + SILENCE_MIN;
+        let silence_max =
+            Span::from_ns(SILENCE_MAX_RTTS * self.min_rtt().ns()) + SILENCE_MAX_MARGIN;
         if self.in_flight == 0 && silence > Span::ZERO || silence > silence_max {
             self.min_rtt.exclude_idle_time(silence);
             (self.counters.at, self.is_resuming) = (now, true);
@@ -394,7 +395,7 @@ impl LaneModel {
     /// Starts a drain, because a queue stood all of a cruise round. Where two drains in a row have
     /// left a queue, counts rivals as present for 24 rounds instead.
     fn note_standing_queue(&mut self) {
-        let after_drain = self.phase_rounds <= ROUNDS_AFTER_DRAIN;
+        let after_drain = self.phase_rounds <= DRAIN_IN_VAIN_ROUNDS_MAX;
         self.drains_in_vain = if after_drain { self.drains_in_vain + 1 } else { 0 };
         if self.drains_in_vain >= DRAINS_IN_VAIN_MAX {
             (self.drains_in_vain, self.rivals_rounds) = (0, RIVALS_ROUNDS);
@@ -461,7 +462,7 @@ impl LaneModel {
 /// 1,250,000 bytes per second (10 Mbit/s): the highest rate at which a lane starts. Its first
 /// congestion window is at most this rate times the RTT. Most links carry this rate, and ten round
 /// trips of doubling make 10 Gbit/s of it.
-const STARTUP_RATE_MAX: f64 = 1_250_000.0;
+const FIRST_WINDOW_RATE_MAX: f64 = 1_250_000.0;
 /// 64 packets: the largest first congestion window of a lane. More would make a queue of hundreds
 /// of packets on a long thin link.
 const STARTUP_WINDOW_PACKETS_MAX: u64 = 64;
@@ -504,7 +505,7 @@ const PROBE_DOWN_ROUNDS_MAX: u32 = 2;
 const PROBE_GROWTH: f64 = 1.08;
 /// 2 rounds after a drain: a queue that stands in one of them was left by the drain, which was then
 /// in vain. The number is chosen.
-const ROUNDS_AFTER_DRAIN: u32 = 2;
+const DRAIN_IN_VAIN_ROUNDS_MAX: u32 = 2;
 /// 2 drains in a row that leave a queue: the queue is then of rivals (other flows), and the lane
 /// drains no more for it. The first drain may have used a rate that was too high.
 const DRAINS_IN_VAIN_MAX: u32 = 2;
@@ -524,12 +525,12 @@ const PROBE_RTT_ROUNDS: u32 = 1;
 /// 4 packets: the least congestion window of a lane in every phase, with which acknowledgements
 /// still come, as in BBR.
 const WINDOW_PACKETS_MIN: u64 = 4;
-/// 3 times the min RTT, plus [`SILENCE_MIN`]: a longer time without an acknowledgement is left out
+/// 3 times the min RTT, plus [`SILENCE_MAX_MARGIN`]: a longer time without an acknowledgement is left out
 /// of a lane's measurements. The lane was idle, or its path was out. The number is chosen.
-const SILENT_ROUNDS: u64 = 3;
+const SILENCE_MAX_RTTS: u64 = 3;
 /// 100 ms, added to 3 times the min RTT: a longer time without an acknowledgement is left out of a
 /// lane's measurements. The time is chosen, since a peer may delay an acknowledgement by 25 ms.
-const SILENCE_MIN: Span = Span::from_ms(100);
+const SILENCE_MAX_MARGIN: Span = Span::from_ms(100);
 /// 2 ms times the delivery rate: bytes added to the congestion window, except in phases that drain,
 /// for late acknowledgements. A timer has steps of 1 ms; the time is that of two steps.
 const WINDOW_SLACK: Span = Span::from_ms(2);

@@ -57,13 +57,13 @@ impl MinRtt {
 
     /// Returns the time by which an RTT must exceed the least to show a queue.
     fn queue_threshold(&self) -> Span {
-        Span::from_ns(self.least.ns() / QUEUE_RTT_DIVISOR) + QUEUE_RTT_MARGIN
+        Span::from_ns(self.least.ns() / QUEUE_RTT_SHARE_DIVISOR) + QUEUE_RTT_MARGIN
     }
 }
 
 /// 8: an RTT shows a queue where it exceeds the min RTT by more than an eighth of it, plus 1 ms. An
 /// eighth is half of the shortest queue that is supported, a quarter of a BDP.
-const QUEUE_RTT_DIVISOR: u64 = 8;
+const QUEUE_RTT_SHARE_DIVISOR: u64 = 8;
 /// 1 ms, added to an eighth of the min RTT: an RTT that exceeds the min RTT by more than this sum
 /// shows a queue. Timers of sender and receiver have steps of 1 ms.
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);

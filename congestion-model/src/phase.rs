@@ -83,7 +83,7 @@ impl Phase {
     pub(crate) const fn drained_gain(self) -> f64 {
         match self {
             Self::Drain => 1.0,
-            _ => DRAINED_GAIN,
+            _ => DRAINED_BDP_FRACTION,
         }
     }
 
@@ -126,7 +126,7 @@ const PROBE_DOWN_GAIN: f64 = 0.75;
 const PROBE_DOWN_WINDOW_GAIN: f64 = 1.25;
 /// 0.95 BDP: once no more bytes are in flight, a lane that drains a queue has drained it, and
 /// cruises. The fraction is chosen, since the lane's rate may be a little too high.
-const DRAINED_GAIN: f64 = 0.95;
+const DRAINED_BDP_FRACTION: f64 = 0.95;
 /// 0.5 BDP: the congestion window of a lane that measures the RTT without a queue. Rivals of the
 /// same kind drain as well, and the measurement costs half a round trip in 10 s.
 const PROBE_RTT_WINDOW_GAIN: f64 = 0.5;

@@ -56,7 +56,7 @@ impl FidelityLimits {
     /// tenth counts as 1 ms at least and 5 ms at most.
     pub fn for_round_trip(shortest: Span) -> Self {
         let tenth = Span::from_ns(shortest.ns() / 10);
-        let lateness_p999 = Self::DEFAULT.lateness_p999.min(tenth.max(WAKE_UP_LATENESS));
+        let lateness_p999 = Self::DEFAULT.lateness_p999.min(tenth.max(LATENESS_LIMIT_MIN));
         Self { lateness_p999, ..Self::DEFAULT }
     }
 }
@@ -67,7 +67,7 @@ pub(crate) const READ_GAP_MAX: Span = Span::from_ms(20);
 
 /// 1 ms: the limit on the lateness of deliveries is never below this, however short the links. A
 /// thread's wake-up is as late on a machine with other work.
-const WAKE_UP_LATENESS: Span = Span::from_ms(1);
+const LATENESS_LIMIT_MIN: Span = Span::from_ms(1);
 
 /// The verdict on a run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 /// 0o077, `rwx` of the group and of others: the permission bits that a secret file must not have. A
 /// file with one of these bits is refused, except that its group may read it in two cases.
-const FOREIGN_ACCESS: u32 = 0o077;
+const FOREIGN_ACCESS_BITS: u32 = 0o077;
 /// 0o040, `r--` of the group: the permission bit that a secret file may have in two cases. Its
 /// group is the group of the gateway's socket, or the file is root's and this process is not
 /// root's.
-const GROUP_READS: u32 = 0o040;
+const GROUP_READ_BIT: u32 = 0o040;
 
 /// Mode and owner of a secret file that only those who may can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,8 +75,8 @@ pub fn check_secret_file(path: &Path, shared: Option<u32>) -> Result<SecretFile,
     let found = SecretFile { mode: metadata.mode() & 0o777, owner: metadata.uid() };
     let is_shared = shared == Some(metadata.gid());
     let is_lent_by_root = found.owner == 0 && own_user_account() != 0;
-    let granted = if is_shared || is_lent_by_root { GROUP_READS } else { 0 };
-    if found.mode & FOREIGN_ACCESS & !granted == 0 {
+    let granted = if is_shared || is_lent_by_root { GROUP_READ_BIT } else { 0 };
+    if found.mode & FOREIGN_ACCESS_BITS & !granted == 0 {
         return Ok(found);
     }
     let advised = 0o600 | (found.mode & granted);

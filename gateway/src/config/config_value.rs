@@ -457,7 +457,7 @@ impl FromConfigValue for RandomLoss {
     /// Reads the random loss of a link: a string with a percentage below 50 %.
     fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
         let loss: Fraction = value.as_str()?.parse().ok()?;
-        (loss.as_f64() < LOSS_BELOW).then_some(Self(loss))
+        (loss.as_f64() < LOSS_MAX_EXCLUSIVE).then_some(Self(loss))
     }
     /// Reads a percentage, or says what is wrong with it.
     fn from_config_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
@@ -472,7 +472,7 @@ impl FromConfigValue for RandomLoss {
 
 /// 0.5, half of all packets: a fabric file that gives this expected random loss for a link, or
 /// more, is refused. The check of a fabric asks for the same.
-const LOSS_BELOW: f64 = 0.5;
+const LOSS_MAX_EXCLUSIVE: f64 = 0.5;
 
 /// Parses a string of a number and a unit, or says which units are accepted.
 fn parse_quantity_config_value<T: FromStr<Err = QuantityError>>(

@@ -9,7 +9,7 @@ use hier_collectives::topology::Fabric;
 /// 768 descriptors that every gateway needs: 512 for 256 connections that have not attached yet,
 /// 128 for readers of the status, 128 for the runtime, the log and files. `run` warns and `doctor`
 /// reports where the hard limit is below all that a gateway needs.
-const DESCRIPTORS_BESIDE_RANKS: u64 = 768;
+const DESCRIPTORS_BASE: u64 = 768;
 /// 264 descriptors that a gateway needs in addition where it serves trainers of other hosts.
 /// Connections that have not attached yet take 256, and the thread that serves them takes 8.
 const DESCRIPTORS_OF_ATTACH: u64 = PENDING_CONNECTIONS_MAX as u64 + 8;
@@ -28,5 +28,5 @@ pub fn descriptor_needs(
     let attach = if serves_hosts { DESCRIPTORS_OF_ATTACH } else { 0 };
     let lanes = u64::from(plan::plan_lanes_limit(fabric)) * networks as u64;
     let ranks = fabric.gateway(me).ranks.len() as u64 * jobs as u64;
-    DESCRIPTORS_BESIDE_RANKS + attach + lanes + DESCRIPTORS_PER_RANK * ranks
+    DESCRIPTORS_BASE + attach + lanes + DESCRIPTORS_PER_RANK * ranks
 }

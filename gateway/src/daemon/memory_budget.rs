@@ -52,7 +52,7 @@ const PROGRAM_PRIVATE_BYTES: u64 = 128 << 20;
 const PROGRAM_MAPPED_BYTES: u64 = 128 << 20;
 /// 2 MiB: the stack of a thread, as Rust makes it. All stacks are a part of the memory that a
 /// gateway may need. `run` does not start where `ulimit -d` or `ulimit -v` allows less.
-const STACK_BYTES: u64 = 2 << 20;
+const THREAD_STACK_BYTES: u64 = 2 << 20;
 /// 64 MiB: addresses that the allocator of the C library reserves for a thread. They are a part of
 /// all addresses that a gateway may need; `run` does not start where `ulimit -v` allows fewer.
 const THREAD_HEAP_BYTES: u64 = 64 << 20;
@@ -72,7 +72,7 @@ pub fn process_memory_budget_needs(
     let lanes = u64::from(plan::plan_lanes_limit(fabric)) * networks as u64;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let threads = THREADS_BESIDE_LANES_AND_CORES + lanes + cores;
-    let private = memory.get().saturating_add(PROGRAM_PRIVATE_BYTES + threads * STACK_BYTES);
+    let private = memory.get().saturating_add(PROGRAM_PRIVATE_BYTES + threads * THREAD_STACK_BYTES);
     let reserved = PROGRAM_MAPPED_BYTES + threads * THREAD_HEAP_BYTES;
     MemoryLimitNeeds {
         resident: memory.get().saturating_add(PROGRAM_RESIDENT_BYTES),

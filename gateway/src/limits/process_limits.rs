@@ -8,7 +8,7 @@ use units::ByteCount;
 
 /// 8 MiB, Linux's default: a command raises its limit on the first thread's stack to this size, or
 /// to a lower hard limit.
-const STACK_BYTES: u64 = 8 << 20;
+const MAIN_STACK_BYTES: u64 = 8 << 20;
 /// 1 MiB: with a lower limit on the stack of its first thread a command ends with an error.
 /// Commands were measured to need up to 128 KiB.
 const STACK_BYTES_MIN: u64 = 1 << 20;
@@ -33,8 +33,8 @@ pub struct StackTooSmall {
 /// [`StackTooSmall`]: a command would overflow its stack, and the process be killed.
 pub fn raise_process_stack_limit() -> Result<(), StackTooSmall> {
     let Rlimit { current, maximum } = getrlimit(Resource::Stack);
-    if current.is_some_and(|current| current < STACK_BYTES) {
-        let raised = maximum.map_or(STACK_BYTES, |hard| hard.min(STACK_BYTES));
+    if current.is_some_and(|current| current < MAIN_STACK_BYTES) {
+        let raised = maximum.map_or(MAIN_STACK_BYTES, |hard| hard.min(MAIN_STACK_BYTES));
         // A system that refuses leaves the limit as it was.
         let _ = setrlimit(Resource::Stack, Rlimit { current: Some(raised), maximum });
     }

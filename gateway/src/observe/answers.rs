@@ -85,7 +85,7 @@ impl Answers {
     ) -> Result<Response<Full<Bytes>>, hyper::http::Error> {
         let path = request.uri().path();
         let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
-        if !is_read && PATHS.contains(&path) {
+        if !is_read && ANSWERED_PATHS.contains(&path) {
             let response = Response::builder().status(StatusCode::METHOD_NOT_ALLOWED);
             return response.header(ALLOW, "GET,HEAD").body(Full::default());
         }
@@ -199,7 +199,8 @@ fn answer_max_age(headers: &HeaderMap) -> Duration {
 
 /// The paths that the status server answers; another path gets 404. A request by another method
 /// than GET and HEAD to one of these paths gets 405.
-const PATHS: [&str; 7] = ["/", "/metrics", "/status", "/history", "/fabric", "/healthz", "/readyz"];
+const ANSWERED_PATHS: [&str; 7] =
+    ["/", "/metrics", "/status", "/history", "/fabric", "/healthz", "/readyz"];
 
 /// Headers of all answers of the status server. Answers stay in no cache, and no page of another
 /// origin gets them. Links in them do not tell where the reader came from, and browsers guess no

@@ -63,21 +63,21 @@ fn unfinished_status_fetch(address: SocketAddr, error: &io::Error) -> FetchError
             "no whole answer came within 5 s; is the process stopped, or its host overloaded?"
                 .to_owned()
         }
-        _ => format!("{error}; {OTHER_PROGRAM}"),
+        _ => format!("{error}; {BAD_STATUS_HINT}"),
     };
     FetchError::BadAnswer { address, problem }
 }
 
 /// The end of the error text of a command that asked for a gateway's status and got an answer
 /// without one: where to look.
-const OTHER_PROGRAM: &str =
+const BAD_STATUS_HINT: &str =
     "another program may listen there, or a gateway of another version than this command";
 
 /// Parses the HTTP answer of the server at `address` to the gateway's status.
 fn parse_fetched_status(address: SocketAddr, answer: Vec<u8>) -> Result<GatewayReport, FetchError> {
     let bad_answer = |problem: &str| FetchError::BadAnswer {
         address,
-        problem: format!("{problem}; {OTHER_PROGRAM}"),
+        problem: format!("{problem}; {BAD_STATUS_HINT}"),
     };
     let answer = String::from_utf8(answer).map_err(|_| bad_answer("its answer is no text"))?;
     let (head, body) =

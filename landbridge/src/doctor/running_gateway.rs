@@ -9,7 +9,7 @@ use gateway::observe::status::GatewayReport;
 
 /// The name of the check of the gateway that runs, in all findings of this check that `landbridge
 /// doctor` prints.
-const CHECK: &str = "running gateway";
+const RUNNING_GATEWAY_CHECK: &str = "running gateway";
 
 /// Asks the running gateway for its status, and returns its problems as findings. Where no status
 /// comes, returns the findings on the gateway's own addresses behind one that says so. Call it
@@ -21,7 +21,7 @@ pub(super) async fn diagnose_running_gateway(
     match fetch_status_async(gateway.status).await {
         Ok(report) => describe_diagnosed_running_gateway(region, gateway, &report),
         Err(error @ FetchError::Unreachable { .. }) => {
-            let finding = Finding::ok(CHECK, &gateway.name, error).into_skipped();
+            let finding = Finding::ok(RUNNING_GATEWAY_CHECK, &gateway.name, error).into_skipped();
             let mut findings = diagnose_own_addresses(region, gateway);
             findings.insert(0, finding);
             findings
@@ -30,7 +30,10 @@ pub(super) async fn diagnose_running_gateway(
             let advice = "stop what listens there, or set another `status` address; see the log of \
                           the gateway if it is one";
             let mut findings = diagnose_own_addresses(region, gateway);
-            findings.insert(0, Finding::ok(CHECK, &gateway.name, error).into_failure(advice));
+            findings.insert(
+                0,
+                Finding::ok(RUNNING_GATEWAY_CHECK, &gateway.name, error).into_failure(advice),
+            );
             findings
         }
     }
@@ -51,7 +54,7 @@ fn describe_diagnosed_running_gateway(
             gateway.status, report.gateway, report.fabric
         );
         let advice = "give each gateway a `status` address of its own";
-        return vec![Finding::ok(CHECK, &gateway.name, found).into_failure(advice)];
+        return vec![Finding::ok(RUNNING_GATEWAY_CHECK, &gateway.name, found).into_failure(advice)];
     }
     let mut findings = Vec::new();
     let identity: String = file.identity().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -64,11 +67,12 @@ fn describe_diagnosed_running_gateway(
         );
         let advice = "restart the gateway, or restore the file; `landbridge check` prints the \
                       identity, which must be the same on every host";
-        findings.push(Finding::ok(CHECK, &gateway.name, found).into_failure(advice));
+        findings
+            .push(Finding::ok(RUNNING_GATEWAY_CHECK, &gateway.name, found).into_failure(advice));
     }
     findings.extend(report.problems.iter().map(describe_diagnosed_running_problem));
     if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, &gateway.name, "ready"));
+        findings.push(Finding::ok(RUNNING_GATEWAY_CHECK, &gateway.name, "ready"));
     }
     findings
 }
@@ -76,7 +80,7 @@ fn describe_diagnosed_running_gateway(
 /// Returns a problem of the running gateway as a finding: a failure if it keeps the gateway from
 /// being ready.
 fn describe_diagnosed_running_problem(problem: &ProblemReport) -> Finding {
-    let finding = Finding::ok(CHECK, &problem.subject, &problem.found);
+    let finding = Finding::ok(RUNNING_GATEWAY_CHECK, &problem.subject, &problem.found);
     let advice =
         problem.remedy.as_deref().unwrap_or("mend the problems of gateways first; see the log");
     if problem.blocks { finding.into_failure(advice) } else { finding.into_warning(advice) }

@@ -81,12 +81,12 @@ pub(crate) fn find_causes(dumps: &[Dump]) -> Vec<Cause> {
 }
 
 /// Returns the jobs of all gateways that answered.
-fn jobs_of_causes<'a>(view: &DumpView<'a>) -> Vec<&'a JobReport> {
+fn answered_jobs<'a>(view: &DumpView<'a>) -> Vec<&'a JobReport> {
     view.statuses().flat_map(|status| &status.jobs).collect()
 }
 
 /// Returns whether the job has completed no collective since an incident, or none at all.
-fn is_latest_cause(job: &JobReport, incident: &IncidentReport) -> bool {
+fn has_completed_nothing_since(job: &JobReport, incident: &IncidentReport) -> bool {
     job.completed_seconds_ago.is_none_or(|completed| completed >= incident.seconds_ago)
 }
 
@@ -94,10 +94,11 @@ fn is_latest_cause(job: &JobReport, incident: &IncidentReport) -> bool {
 /// collective since. The same posts would fail again.
 fn find_causes_in_posts(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for job in jobs_of_causes(view) {
+    for job in answered_jobs(view) {
         let by_posts = |incident: &&IncidentReport| {
             let code = FailureCode::from_code(incident.code);
-            code.is_some_and(FailureCode::is_fault_of_posts) && is_latest_cause(job, incident)
+            code.is_some_and(FailureCode::is_fault_of_posts)
+                && has_completed_nothing_since(job, incident)
         };
         if let Some(incident) = job.incidents.iter().rev().find(by_posts) {
             let ago = Span::from_secs_f64(incident.seconds_ago).rounded();
@@ -157,13 +158,13 @@ fn find_causes_in_reported_problems(view: &DumpView<'_>) -> Vec<Cause> {
         let kept = status.problems.iter().filter(keeps);
         found.extend(kept.map(|problem| (&*status.gateway, problem)));
     }
-    found.sort_by_key(|(_, problem)| (!problem.blocks, cause_rank(problem.cause)));
+    found.sort_by_key(|(_, problem)| (!problem.blocks, problem_order(problem.cause)));
     found.into_iter().map(|(gateway, problem)| find_cause_in_problem(gateway, problem)).collect()
 }
 
 /// Returns the place of a problem among those of a gateway, from 0; lower places explain higher
 /// ones. A wrong file explains a missing peer, and a missing peer a job without an epoch.
-const fn cause_rank(cause: ProblemCause) -> u8 {
+const fn problem_order(cause: ProblemCause) -> u8 {
     match cause {
         ProblemCause::ShuttingDown | ProblemCause::Socket => 0,
         ProblemCause::Files | ProblemCause::JobFiles => 1,
@@ -202,7 +203,7 @@ fn find_cause_in_problem(gateway: &str, problem: &ProblemReport) -> Cause {
 /// longer.
 fn find_causes_in_awaited_ranks(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for job in jobs_of_causes(view) {
+    for job in answered_jobs(view) {
         let waits = |collective: &&CollectiveReport| {
             collective.state == CollectiveState::Awaiting && collective.seconds >= WAIT_TOLD_AFTER_S
         };
@@ -235,7 +236,7 @@ fn find_causes_in_awaited_ranks(view: &DumpView<'_>) -> Vec<Cause> {
 
 /// Finds ranks, regions and links that delay collectives that go on.
 fn find_causes_in_stragglers(view: &DumpView<'_>) -> Vec<Cause> {
-    let stragglers = jobs_of_causes(view).into_iter().filter_map(|job| job.straggler.as_ref());
+    let stragglers = answered_jobs(view).into_iter().filter_map(|job| job.straggler.as_ref());
     let cause = |straggler: &gateway::observe::status::StragglerReport| {
         let (kind, remedy) = match &*straggler.kind {
             "rank" => (CulpritKind::Rank, "look at its host and its input; or give it less work"),
@@ -289,8 +290,10 @@ fn find_causes_in_long_exchanges(view: &DumpView<'_>) -> Vec<Cause> {
 /// Finds the last incident of jobs that have completed nothing since.
 fn find_causes_in_incidents(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for job in jobs_of_causes(view) {
-        let Some(incident) = job.incidents.last().filter(|one| is_latest_cause(job, one)) else {
+    for job in answered_jobs(view) {
+        let Some(incident) =
+            job.incidents.last().filter(|one| has_completed_nothing_since(job, one))
+        else {
             continue;
         };
         let kind = match FailureCode::from_code(incident.code) {

@@ -35,7 +35,7 @@ _RETRY_PAUSE_MAX_S = 1.0
 #: 2 s: how long a rank that was never attached retries when the socket's folder refuses it; then it
 #: raises ``NotPermitted``. The time is chosen: a gateway that starts closes the folder for
 #: microseconds.
-_DENIED_MAX_S = 2.0
+_DENIED_RETRY_MAX_S = 2.0
 #: 30 s: a rank that cannot attach for as long or longer logs the reason as a warning, and before at
 #: level INFO. The time is chosen, since trainers and gateways may be started one after the other.
 _WARNING_DELAY_S = 30.0
@@ -45,7 +45,7 @@ _WARNING_PAUSE_S = 600.0
 #: 5 s: a gateway silent for so long is reported as stopped. Of a shorter attempt that the deadline
 #: cut off, the failure of the attempt before is reported. A running gateway answers within 2 s,
 #: even while an earlier process of the rank is attached.
-_ANSWER_MAX_S = 5.0
+_SILENCE_TOLD_AFTER_S = 5.0
 #: 2 s: the longest delay between a timeout and the report of a running gateway about it;
 #: docs/failures.md. A gateway silent until then is taken for stopped: ``NoGateway``.
 _TIMEOUT_REPORT_DELAY_MAX_S = 2.0
@@ -141,14 +141,14 @@ class GatewayAttachment:
 
     def _is_lasting(self, failure: errors.AttachError, now: float) -> bool:
         """Returns whether another attempt would fail too. A rank that was never attached retries a
-        denied access for ``_DENIED_MAX_S``, and one that was attached always."""
+        denied access for ``_DENIED_RETRY_MAX_S``, and one that was attached always."""
         if not isinstance(failure, errors.NotPermitted):
             self._denied_since = None
             return failure.is_final
         if self._denied_since is None:
             self._denied_since = now
         # A gateway that starts makes its folder first, and then opens it to other users.
-        return not self._was_attached and now - self._denied_since >= _DENIED_MAX_S
+        return not self._was_attached and now - self._denied_since >= _DENIED_RETRY_MAX_S
 
     def _await_barrier(self, start_barrier: Callable[[float], Operation], timeout: float) -> None:
         """Waits until every rank has come to a barrier. Raises ``NoGateway`` soon after the timeout
@@ -251,7 +251,7 @@ class AttachmentFailures:
         reason: errors.LandbridgeError = failure
         if (
             self._last is not None
-            and attempt_s < _ANSWER_MAX_S
+            and attempt_s < _SILENCE_TOLD_AFTER_S
             and _was_attachment_cut_short(failure)
         ):
             reason = self._last

@@ -30,7 +30,7 @@ from .whole_arrays import WholeArrayCollectives
 _PAIR_PLACE = (1 << 64) - 1
 #: 65,536 tags of sends, from 0 on: as many as the 16 bits of a tag can name. A tag that is not
 #: below raises ``ConfigError``.
-_TAGS = 1 << 16
+_TAG_COUNT = 1 << 16
 #: 2^61, bit 61: set in the number of a send, and in that of no other collective; docs/protocol.md
 #: section 2.
 _SEND_BIT = 1 << 61
@@ -179,7 +179,7 @@ class SendingGroup(WholeArrayCollectives):
         if other == self.rank:
             text = f"{name} {other} is this rank itself: copy the array instead"
             raise errors.ConfigError(text)
-        return other, check_integer_argument("tag", tag, _TAGS)
+        return other, check_integer_argument("tag", tag, _TAG_COUNT)
 
     def _close_pairs(self) -> None:
         """Leaves the groups in which this rank and others send to each other, each once nothing is

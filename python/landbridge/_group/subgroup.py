@@ -18,7 +18,7 @@ from .sending import SendingGroup
 
 #: 2^63: the bit that is set in the place of a group whose ranks gave a tag, which has the bits
 #: below. Without it the place has the epoch and a count of the groups that ranks have made.
-_TAG_PLACE = 1 << 63
+_TAG_PLACE_BIT = 1 << 63
 
 
 class ParentGroup(SendingGroup):
@@ -62,9 +62,9 @@ class ParentGroup(SendingGroup):
         chosen = self._ranks_in_job(ranks)
         if tag is None:
             epoch, count = self._state.count_making()
-            place = (epoch << 32 | count) & (_TAG_PLACE - 1)
+            place = (epoch << 32 | count) & (_TAG_PLACE_BIT - 1)
         else:
-            place = _TAG_PLACE | check_integer_argument("tag", tag, _TAG_PLACE - 1)
+            place = _TAG_PLACE_BIT | check_integer_argument("tag", tag, _TAG_PLACE_BIT - 1)
         me = self._rank_in_job(self.rank)
         if me not in chosen:
             return None

@@ -22,7 +22,7 @@ from .credential_file import read_credential_file
 #: that answers without this name is no gateway for trainers, and is refused.
 _ALPN = "landbridge-attach/1"
 #: 64 KiB: the most encrypted bytes that one read of the socket asks for, a chosen size.
-_READ_BYTES = 1 << 16
+_TLS_READ_BYTES_MAX = 1 << 16
 #: 256 KiB: the most bytes that are encrypted in one step and then sent, the size of a piece of a
 #: contribution. Longer data take several steps.
 _ENCRYPT_BYTES = 1 << 18
@@ -34,7 +34,7 @@ _KEEPALIVE_IDLE_S = 15
 _KEEPALIVE_INTERVAL_S = 5
 #: 6 TCP keep-alive probes in a row without an answer end a connection to a gateway, 45 s after the
 #: last byte. The number is chosen.
-_KEEPALIVE_QUESTIONS = 6
+_KEEPALIVE_PROBES_MAX = 6
 #: 60,000 ms in which a gateway's host acknowledges nothing that was sent: the system then ends the
 #: connection (TCP_USER_TIMEOUT). The time is chosen.
 _UNACKNOWLEDGED_MAX_MS = 60_000
@@ -157,7 +157,7 @@ class TrainerTlsChannel:
                 break
             except ssl.SSLWantReadError:
                 self._socket.sendall(self._outgoing.read())
-                data = self._socket.recv(_READ_BYTES)
+                data = self._socket.recv(_TLS_READ_BYTES_MAX)
                 if not data:
                     raise ConnectionResetError("closed in the middle of TLS") from None
                 self._incoming.write(data)
@@ -196,7 +196,7 @@ class TrainerTlsChannel:
     def recv(self, _limit: int) -> bytes | None:
         """Reads from the network once, whatever the limit. Returns all that is decrypted, ``None``
         if a record is not complete yet, and no bytes at the end of the connection."""
-        data = self._socket.recv(_READ_BYTES)
+        data = self._socket.recv(_TLS_READ_BYTES_MAX)
         if not data:
             return b""
         decrypted: list[bytes] = []
@@ -204,7 +204,7 @@ class TrainerTlsChannel:
             self._incoming.write(data)
             try:
                 while True:
-                    part = self._tls.read(_READ_BYTES)
+                    part = self._tls.read(_TLS_READ_BYTES_MAX)
                     if not part:
                         return b"".join(decrypted)
                     decrypted.append(part)
@@ -245,7 +245,7 @@ def connect_trainer_tls(
         for option, value in (
             (socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S),
             (socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S),
-            (socket.TCP_KEEPCNT, _KEEPALIVE_QUESTIONS),
+            (socket.TCP_KEEPCNT, _KEEPALIVE_PROBES_MAX),
             (socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MAX_MS),
         ):
             connected.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -77,7 +77,7 @@ impl NetemParser {
             "duplicate" => self.duplicate = words.take_probability("duplicate")?,
             "reorder" => self.reorder = Some(words.take_probability("reorder")?),
             "gap" => {
-                self.gap = Some(words.take_value("gap", COUNT_SPELLING, parse_netem_word_value)?)
+                self.gap = Some(words.take_value("gap", GAP_SPELLING, parse_netem_word_value)?)
             }
             "rate" => {
                 self.rate =
@@ -239,7 +239,7 @@ const RATE_SPELLING: &str = "a rate above zero such as 1gbit (bit, kbit, mbit, g
                              kbps, mbps, gbps)";
 
 /// The spelling of netem's `gap`, a count of packets, which the error about a wrong value shows.
-const COUNT_SPELLING: &str = "a whole number above zero";
+const GAP_SPELLING: &str = "a whole number above zero";
 
 /// The spelling of netem's `limit` on packets, which the error about a wrong value shows.
 const LIMIT_SPELLING: &str = "a whole number above zero, or none";

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 /// The value that a label has for all jobs, ranks or stragglers beyond the limit of their number.
-const OTHER: &str = "other";
+const OTHER_LABEL: &str = "other";
 
 /// 64 jobs: the first 64 since the start have a `job` label of their own, and further jobs share
 /// `other`. A job has some hundred series.
@@ -32,7 +32,7 @@ impl BoundedLabel {
     pub fn label(&mut self, value: &str) -> String {
         if !self.known.contains(value) {
             if self.known.len() >= self.max {
-                return OTHER.to_owned();
+                return OTHER_LABEL.to_owned();
             }
             self.known.insert(value.to_owned());
         }

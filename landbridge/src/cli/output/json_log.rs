@@ -17,11 +17,11 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// The value of the key `target` in JSON log lines of this program's own modules. Lines of
 /// libraries have the library's name there.
-const TARGET: &str = "landbridge";
+const OWN_TARGET: &str = "landbridge";
 
 /// The crates of this program: the first part of the names of its modules. JSON log lines of
 /// modules of other crates have the crate's name as `target`.
-const OWN_MODULES: [&str; 2] = ["gateway", "landbridge"];
+const OWN_CRATES: [&str; 2] = ["gateway", "landbridge"];
 
 /// Writes each event as one JSON object, with the time of its clock.
 pub(super) struct JsonLogLines<T>(pub T);
@@ -44,11 +44,11 @@ where
         let metadata = event.metadata();
         let module = metadata.target();
         let crate_name = module.split("::").next().unwrap_or_default();
-        let is_own = OWN_MODULES.contains(&crate_name);
+        let is_own = OWN_CRATES.contains(&crate_name);
         let line = JsonLogLine {
             time: json_log_time(&self.0)?,
             level: json_log_level(*metadata.level()),
-            target: if is_own { TARGET } else { crate_name },
+            target: if is_own { OWN_TARGET } else { crate_name },
             module: Some(module),
             message: &fields.message,
             fields: &fields.others,
@@ -63,7 +63,7 @@ pub(super) fn own_json_log_line(text: &str) -> String {
     let line = JsonLogLine {
         time: json_log_time(&SystemTime).unwrap_or_default(),
         level: json_log_level(Level::ERROR),
-        target: TARGET,
+        target: OWN_TARGET,
         module: None,
         message: text,
         fields: &BTreeMap::new(),

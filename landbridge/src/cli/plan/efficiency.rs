@@ -160,7 +160,8 @@ impl EfficiencyCommand {
         for km in &self.distances {
             for convergence in &self.convergence {
                 let bits_per_second = all_cards / f64::from(*convergence);
-                let link = StepLink { bits_per_second, rtt: LAN_RTT + efficiency_fibre_rtt(*km) };
+                let link =
+                    StepLink { bits_per_second, rtt: CLUSTER_RTT + efficiency_fibre_rtt(*km) };
                 let times = StepTimes { one_cluster, over_link: step.simulate(link, self.seed)? };
                 cells.push(efficiency_grid_point(*km, *convergence, &step, link, times));
                 bar.inc(1);
@@ -297,7 +298,7 @@ impl fmt::Display for EfficiencyReport {
         )?;
         writeln!(
             f,
-            "distance    5 us/km each way, and {LAN_RTT} of RTT inside a cluster; no loss"
+            "distance    5 us/km each way, and {CLUSTER_RTT} of RTT inside a cluster; no loss"
         )?;
         writeln!(
             f,
@@ -366,7 +367,7 @@ fn parse_target_efficiency(text: &str) -> Result<f64, String> {
 
 /// 20 us: the assumed round-trip time inside a cluster, added to that of the fibre between regions.
 /// It is chosen, as of a path over a few switches.
-const LAN_RTT: Span = Span::from_ns(20_000);
+const CLUSTER_RTT: Span = Span::from_ns(20_000);
 
 #[cfg(test)]
 mod tests {
@@ -388,7 +389,7 @@ mod tests {
         let at = |convergence, km| {
             let link = StepLink {
                 bits_per_second: all_cards / convergence,
-                rtt: LAN_RTT + efficiency_fibre_rtt(km),
+                rtt: CLUSTER_RTT + efficiency_fibre_rtt(km),
             };
             step.simulate(link, seed).expect("a step")
         };

@@ -15,7 +15,7 @@ pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -
     trees.sort_by_key(|tree| std::cmp::Reverse(tree.share));
     trees.truncate(TREES_DRAWN_MAX);
     let rows = trees.len().div_ceil(TREES_PER_ROW);
-    let height = PICTURE_SIDE_PX + rows as f64 * TREE_SIDE_PX + 40.0;
+    let height = PICTURE_SIDE_PX + rows as f64 * TREE_ROW_HEIGHT_PX + 40.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {PICTURE_SIDE_PX} {height}\" \
          font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n\
@@ -32,9 +32,9 @@ pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -
         let (row, column) = (index / TREES_PER_ROW, index % TREES_PER_ROW);
         let middle = (
             (column as f64 + 0.5) * PICTURE_SIDE_PX / TREES_PER_ROW as f64,
-            PICTURE_SIDE_PX + (row as f64 + 0.5) * TREE_SIDE_PX,
+            PICTURE_SIDE_PX + (row as f64 + 0.5) * TREE_ROW_HEIGHT_PX,
         );
-        let circle = SvgRegionCircle { middle, radius: 0.34 * TREE_SIDE_PX, ..circle };
+        let circle = SvgRegionCircle { middle, radius: 0.34 * TREE_ROW_HEIGHT_PX, ..circle };
         draw_svg_tree(&mut svg, fabric, plan, tree, &circle);
     }
     svg.push_str("</svg>\n");
@@ -168,7 +168,7 @@ fn draw_svg_tree(
         TreeDirection::Both => part,
         direction => format!("{part}, {}", direction.name()),
     };
-    let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * TREE_SIDE_PX);
+    let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * TREE_ROW_HEIGHT_PX);
     writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"11\">{label}</text>")
         .expect("a string takes it");
 }
@@ -178,7 +178,7 @@ fn draw_svg_tree(
 const PICTURE_SIDE_PX: f64 = 720.0;
 /// 150 pixels: the height of each row of trees in the picture of a plan, below regions and links.
 /// It is chosen.
-const TREE_SIDE_PX: f64 = 150.0;
+const TREE_ROW_HEIGHT_PX: f64 = 150.0;
 /// 5 trees: as many stand side by side in the picture of a plan; more trees begin another row.
 const TREES_PER_ROW: usize = 5;
 /// 20 trees: the most in the picture of a plan. Of more trees those with the largest shares are

@@ -21,7 +21,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// 10 intervals of [`WATCH_INTERVAL`], 10 s: rates of the overview are means over so long, so that
 /// they do not jump. A shorter watch has means since its beginning.
-const RATE_INTERVALS: usize = 10;
+const RATE_SPAN_INTERVALS: usize = 10;
 
 /// Shows the status of a gateway each second until the process ends. With `json` prints one JSON
 /// object a line instead.
@@ -82,14 +82,14 @@ fn show_watched_reports(
     screen.show(&describe_overview(before, now))
 }
 
-/// Adds a report to `reports`, which keeps the last [`RATE_INTERVALS`] plus one. A report with less
+/// Adds a report to `reports`, which keeps the last [`RATE_SPAN_INTERVALS`] plus one. A report with less
 /// uptime than the one before comes from a gateway that was started again, and removes all earlier
 /// ones.
 fn keep_watched_report(reports: &mut VecDeque<GatewayReport>, report: GatewayReport) {
     if reports.back().is_some_and(|last| last.uptime_seconds > report.uptime_seconds) {
         reports.clear();
     }
-    if reports.len() > RATE_INTERVALS {
+    if reports.len() > RATE_SPAN_INTERVALS {
         reports.pop_front();
     }
     reports.push_back(report);
@@ -175,7 +175,7 @@ mod tests {
         };
         let mut reports = VecDeque::new();
         (0..30).for_each(|second| keep_watched_report(&mut reports, report(f64::from(second))));
-        assert_eq!(reports.len(), RATE_INTERVALS + 1);
+        assert_eq!(reports.len(), RATE_SPAN_INTERVALS + 1);
         assert_eq!(reports[0].uptime_seconds, 19.0);
         keep_watched_report(&mut reports, report(0.5));
         assert_eq!(reports.len(), 1);

@@ -24,11 +24,11 @@ _PIECE_BYTES_MAX = 32 << 20
 #: 2: a piece under way takes at most twice its length in the arena, for its contribution and its
 #: result.
 _PIECES_PER_POST = 2
-# Of the 256 posts that a gateway takes, PIECES_MAX + SERIES_MAX leave the rest to groups with
+# Of the 256 posts that a gateway takes, SHARED_PIECES_MAX + SERIES_MAX leave the rest to groups with
 # nothing under way.
 #: 128 pieces: while as many are under way on a rank, an exchange or a series that has one under way
 #: posts no other. One that has none may still post.
-PIECES_MAX = 128
+SHARED_PIECES_MAX = 128
 #: 64 series of sends: the most of a rank that have pieces under way at a time. Further series wait
 #: until one of them has none.
 SERIES_MAX = 64
@@ -164,7 +164,7 @@ class ArenaRoom:
         if not self._under_way[user]:
             series = len(self._under_way.keys() - self._groups)
             return user in self._groups or series < SERIES_MAX
-        if sum(self._under_way.values()) >= PIECES_MAX:
+        if sum(self._under_way.values()) >= SHARED_PIECES_MAX:
             return False
         # A post that waited for memory would take that of a group which has become idle meanwhile.
         idle = sum(not self._under_way[group] for group in self._groups)

@@ -98,7 +98,7 @@ impl Bbr {
     /// repaired.
     pub(super) fn on_congestion(&mut self, in_flight: u64) {
         self.window_saved = self.window_saved.max(self.window);
-        self.window = (in_flight as f64).max(WINDOW_PACKETS_LEAST);
+        self.window = (in_flight as f64).max(WINDOW_PACKETS_MIN);
     }
 
     /// Gives back the window from before a loss or a probe of the round trip.
@@ -142,7 +142,7 @@ impl Bbr {
     /// filled.
     fn look_for_growth(&mut self) {
         let Some(rate) = self.rate().filter(|_| !self.filled) else { return };
-        if rate >= self.full_rate * GROWTH {
+        if rate >= self.full_rate * STARTUP_GROWTH {
             (self.full_rate, self.rounds_without_growth) = (rate, 0);
         } else {
             self.rounds_without_growth += 1;
@@ -191,7 +191,7 @@ impl Bbr {
         }
         match self.phase {
             Phase::ProbeRoundTrip { done_at: None, .. }
-                if ack.in_flight as f64 <= WINDOW_PACKETS_LEAST =>
+                if ack.in_flight as f64 <= WINDOW_PACKETS_MIN =>
             {
                 let done_at = Some(ack.now + ROUND_TRIP_PROBE);
                 self.round_ends_at = ack.delivered;
@@ -222,7 +222,7 @@ impl Bbr {
     /// window to 4 packets; recovery from a loss lets one packet leave for each acknowledged.
     fn update_window(&mut self, ack: &AckSample) {
         if let Phase::ProbeRoundTrip { .. } = self.phase {
-            self.window = self.window.min(WINDOW_PACKETS_LEAST);
+            self.window = self.window.min(WINDOW_PACKETS_MIN);
             return;
         }
         if ack.in_recovery {
@@ -237,7 +237,7 @@ impl Bbr {
         } else if self.window < target || (ack.delivered as f64) < WINDOW_PACKETS_INITIAL {
             self.window += 1.0;
         }
-        self.window = self.window.max(WINDOW_PACKETS_LEAST);
+        self.window = self.window.max(WINDOW_PACKETS_MIN);
     }
 }
 
@@ -258,7 +258,7 @@ const CYCLE_LOW_PLACE: usize = 1;
 const RATE_ROUNDS: u64 = 10;
 /// 1.25 times the rate at the last growth: a round of simulated BBR with a lower rate is one
 /// without growth. Three such rounds end the startup; as in BBR version 1.
-const GROWTH: f64 = 1.25;
+const STARTUP_GROWTH: f64 = 1.25;
 /// 3 rounds of simulated BBR since the rate last grew by a quarter: the link is then filled, and
 /// the startup ends. BBR version 1 has the same number.
 const ROUNDS_WITHOUT_GROWTH: u32 = 3;
@@ -270,7 +270,7 @@ const ROUND_TRIP_MAX_AGE: Span = Span::from_secs(10);
 const ROUND_TRIP_PROBE: Span = Span::from_ms(200);
 /// 4 packets: the least window of simulated BBR, except that of 1 packet after a timeout. With it
 /// acknowledgements still come; as in BBR version 1.
-const WINDOW_PACKETS_LEAST: f64 = 4.0;
+const WINDOW_PACKETS_MIN: f64 = 4.0;
 /// 3 packets, added to the BDP in the target window of simulated BBR: room for packets that leave
 /// together; as in BBR version 1.
 const QUANTA_PACKETS: f64 = 3.0;

@@ -73,12 +73,12 @@ impl Cubic {
     pub(super) fn on_congestion(&mut self) {
         // Fast convergence: a flow whose window shrinks makes room for a new one.
         self.window_max = if self.window < self.window_max {
-            self.window * (1.0 + DECREASE) / 2.0
+            self.window * (1.0 + LOSS_WINDOW_FACTOR) / 2.0
         } else {
             self.window
         };
         self.window_prior = self.window;
-        self.threshold = (self.window * DECREASE).max(WINDOW_PACKETS_MIN);
+        self.threshold = (self.window * LOSS_WINDOW_FACTOR).max(WINDOW_PACKETS_MIN);
         self.window = self.threshold;
         self.epoch = None;
     }
@@ -107,10 +107,10 @@ impl Cubic {
 /// CUBIC grows, C in RFC 9438.
 const SCALE: f64 = 0.4;
 /// 0.7: the factor on the window of simulated CUBIC at a loss, beta in RFC 9438.
-const DECREASE: f64 = 0.7;
+const LOSS_WINDOW_FACTOR: f64 = 0.7;
 /// 0.53 packets a round trip: with this growth, and 0.7 of its window at a loss, a flow has
 /// NewReno's mean window (RFC 9438). Simulated CUBIC grows at least as fast.
-const FRIENDLY_SLOPE: f64 = 3.0 * (1.0 - DECREASE) / (1.0 + DECREASE);
+const FRIENDLY_SLOPE: f64 = 3.0 * (1.0 - LOSS_WINDOW_FACTOR) / (1.0 + LOSS_WINDOW_FACTOR);
 
 #[cfg(test)]
 mod tests {

@@ -167,7 +167,9 @@ impl WindowFlow {
     /// Gives up the packets sent three or more places before the latest acknowledged one. Returns
     /// the number of the latest of them; `None` without any.
     fn give_up_overtaken(&mut self) -> Option<u64> {
-        let kept = self.in_flight.split_off(&self.largest_acked.saturating_sub(OVERTAKEN_MAX - 1));
+        let kept = self
+            .in_flight
+            .split_off(&self.largest_acked.saturating_sub(LOST_AFTER_LATER_PACKETS - 1));
         let lost = std::mem::replace(&mut self.in_flight, kept);
         lost.last_key_value().map(|(number, _)| *number)
     }
@@ -196,7 +198,7 @@ impl WindowFlow {
 
 /// 3 packets: a packet counts as lost once the third packet sent after it, or a later one, is
 /// acknowledged, as RFC 9002 has it.
-const OVERTAKEN_MAX: u64 = 3;
+const LOST_AFTER_LATER_PACKETS: u64 = 3;
 /// 1 s: the retransmission timeout of a simulated flow while it knows no round trip, as RFC 6298
 /// has it. After the timeout all packets in flight count as lost.
 const TIMEOUT_INITIAL: Span = Span::from_secs(1);
