@@ -5,8 +5,9 @@
 use crate::plan::{Plan, Tree, TreeDirection};
 use std::ops::Range;
 
-/// 64 bytes, one cache line: parts and segments of a buffer start at multiples of this length. So
-/// no cache line belongs to two of them.
+/// 64 bytes, one cache line: the parts of a buffer for each tree, and their segments, start at
+/// multiples of 64 bytes. Ends of parts are rounded down, lengths of segments up. So no cache line
+/// belongs to two parts or segments.
 /// Tested by `segments_cover_the_buffer_once_and_in_order`.
 pub const CUT_BYTES: u64 = 64;
 

@@ -10,22 +10,23 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use units::{Span, TimeNs};
 
-/// 10 ms: the least delay of a late post. Timers and schedulers take as much.
+/// 10 ms: a post that is at most 10 ms behind the usual time does not count as late. Timers and
+/// schedulers take as much.
 ///
-/// A post is late after: lower median of the other ranks or regions + max(10 ms, interval / 20),
-/// where the interval is the time between two collectives.
+/// A post is late after: usual time + max(10 ms, interval / 20). The usual time is the lower median
+/// of the other ranks or regions. The interval is the time between two collectives.
 /// Tested by `slow_ranks_and_regions_are_named_within_three_steps`.
 const LATE_DELAY_MIN: Span = Span::from_ms(10);
-/// 20: a post that is late by less than a 20th of the time between two collectives does not count
-/// as late. The part is chosen, so that small differences name nobody.
+/// 20: a post that is behind the lower median of the others by at most a 20th of the time between
+/// two collectives is not late. The part is chosen, so that small differences name nobody.
 const LATE_INTERVAL_DIVISOR: u64 = 20;
-/// 3 consecutive collectives: a rank or region that posts late in so many is named as the
-/// straggler. One that is much later in so many replaces it. The number is chosen, so that one
-/// delay names nobody.
+/// 3 consecutive collectives: a rank, region or link that is late in so many is named as the
+/// straggler. A party with over 1.5 times its delay in so many replaces it. The number is chosen,
+/// so that one delay names nobody.
 /// Tested by `of_two_slow_parties_one_stays_named`.
 const NAMED_AFTER_COLLECTIVES: u32 = 3;
-/// 256 unfinished collectives: the most whose posts the straggler detection remembers, a chosen
-/// limit of memory. Beyond it the oldest is forgotten.
+/// 256 unfinished collectives: the straggler detection remembers the posts of at most so many, a
+/// chosen limit of memory. With one more, the oldest collective is forgotten.
 const OPEN_COLLECTIVES_MAX: usize = 256;
 /// 0.25: the weight of the newest measurement in a rank's compute speed, an exponential moving
 /// average over steps. The weight is chosen: about the last four steps count.

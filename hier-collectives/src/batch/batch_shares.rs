@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// 2^32 samples: the largest global batch. Fractions of such a batch in `f64` are still exact to
-/// far less than one sample.
+/// 2^32 samples: the largest global batch that is divided among ranks; a larger one is refused with
+/// an error. Fractions of such a batch in `f64` are still exact to far less than one sample.
 pub const BATCH_MAX: u64 = 1 << 32;
 
 /// Why a batch cannot be split; always an error of the caller.

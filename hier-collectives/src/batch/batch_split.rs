@@ -4,13 +4,15 @@ use super::batch_shares::{BatchError, batch_shares_within};
 use crate::codec::fnv1a_hash;
 use std::collections::VecDeque;
 
-/// 5 consecutive training steps: another split of the batch among the ranks is adopted only if it
-/// was better in all of them. The number is chosen, since speeds of ranks fluctuate.
+/// 5 training steps: another split of the batch, by median speeds of these steps, is adopted only
+/// if it would have shortened each of them by 5 %. The number is chosen, since speeds of ranks
+/// fluctuate.
 /// Tested by `fluctuating_speeds_change_nothing`.
 const REBALANCE_STEPS: usize = 5;
 
-/// 0.05 of a training step's time: another split of the batch must save as much or more to be
-/// adopted. The fraction is chosen, since each change costs a trainer a batch of another size.
+/// 0.05 of a training step's time by the present split: another split must save at least so much in
+/// each recent step, or the present split stays. The fraction is chosen, since each change costs a
+/// trainer a batch of another size.
 /// Tested by `a_lasting_change_is_followed_once`.
 const REBALANCE_GAIN_MIN: f64 = 0.05;
 

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// 2^33 elements: the most that a rank sends or receives with counts by pair, at most 64 GiB.
-/// Gateways that pass blocks on keep a state for each segment.
+/// 2^33 elements, at most 64 GiB: the most that a rank may send, or receive, in one all-to-all with
+/// counts by pair. A post with more is refused, since gateways that pass blocks on keep a state for
+/// each segment.
 /// Tested by `counts_that_do_not_fit_are_refused`.
 pub(super) const PAIR_ELEMENTS_MAX: u64 = 1 << 33;
 

@@ -14,18 +14,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
-/// 10 s: the least time for which a connection is awaited before it is gone round. A gateway that
-/// was just started is connected by then, and its links are not left for a moment.
+/// 10 s: a missing connection to a peer that other routes reach is awaited for max(10 s, 10 round
+/// trips of its link). Then its link is gone round. A gateway that was just started is connected
+/// within 10 s, and its links are not left for a moment.
 /// Tested by `a_connection_is_awaited_before_it_is_gone_round`.
 pub const DOWN_AFTER_MIN: Span = Span::from_secs(10);
 
-/// 10 round trips of the link: the least time for which a connection of a long link is awaited before
-/// it is gone round. A lost handshake and its retry take less. On short links
-/// [`DOWN_AFTER_MIN`] is longer.
+/// 10 round trips of a link: the link is gone round when its connection is missing for so long, or
+/// for 10 s if longer. A lost handshake and its retry take less.
 const DOWN_AFTER_ROUND_TRIPS: u64 = 10;
 
-/// 100 ms: the least time between two reports of a gateway, unless a connection is lost. The time
-/// is chosen, so that one report tells of several connections while gateways start.
+/// 100 ms: the least time between two reports of a gateway about its connections, unless a
+/// connection is lost. Sooner changes wait for the next report. The time is chosen, so that one
+/// report tells of several connections while gateways start.
 const REPORT_INTERVAL: Span = Span::from_ms(100);
 
 /// A report about connections that the fabric does not have; always an error of the peer.

@@ -127,7 +127,7 @@ pub enum StoreRefusal {
 }
 
 impl StoreRefusal {
-    /// All refusals.
+    /// All reasons for which a store refuses a change.
     pub const ALL: [Self; 3] = [Self::Full, Self::NotANumber, Self::TooLong];
 }
 
@@ -157,7 +157,7 @@ pub enum StoreFailureCode {
 }
 
 impl StoreFailureCode {
-    /// All kinds of failure.
+    /// All kinds of failure of a request to a store.
     pub const ALL: [Self; 4] = [Self::TimedOut, Self::Unconfirmed, Self::Busy, Self::Refused];
 }
 

@@ -7,7 +7,8 @@ use super::request::{
 };
 use crate::codec::{DecodeError, FieldReader, write_text, write_u16, write_u32, write_u64};
 
-/// 1,024 bytes: the longest text of a failure of the store, as long as texts of other failures.
+/// 1,024 bytes: the longest text of a failure of the store, as long as texts of other failures. An
+/// answer with a longer text is refused as malformed.
 const FAILURE_TEXT_BYTES_MAX: usize = 1024;
 
 /// Appends a key to the message `out`: a 16-bit length, then the bytes.

@@ -11,8 +11,8 @@ use crate::ids::{GatewayId, RankId, RegionId};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// 1,280 to 65,507 bytes: accepted IP MTUs of paths between gateways, from the least MTU of IPv6 to
-/// the longest UDP payload.
+/// 1,280 to 65,507 bytes: accepted IP MTUs of paths between gateways; a fabric with another MTU is
+/// refused. The limits are the least MTU of IPv6 and the longest UDP payload.
 const MTU_RANGE_BYTES: RangeInclusive<u16> = 1280..=65_507;
 
 /// The deployment on which all gateways agree.

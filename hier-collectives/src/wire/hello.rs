@@ -20,8 +20,9 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// 1 KiB: the longest accepted hello without its length prefix, nine times the longest of this
-    /// version. Later versions may send longer ones, which are then refused by their version.
+    /// 1 KiB: a longer hello, the first message of a lane, is refused with its lane; the length
+    /// prefix does not count. 1 KiB is nine times the longest hello of this version. Later versions
+    /// may send longer ones, which are then refused by their version.
     pub const MAX_BYTES: usize = 1024;
 
     /// Returns the wire form of the hello, without a length prefix.

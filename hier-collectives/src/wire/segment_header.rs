@@ -33,7 +33,8 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// 44 bytes: the encoded length of a segment header.
+    /// 44 bytes: the encoded length of a segment header, which precedes the payload of each
+    /// segment.
     pub const BYTES: usize = 44;
 
     /// Returns the wire form of the segment header.

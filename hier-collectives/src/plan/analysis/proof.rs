@@ -8,16 +8,16 @@ use crate::plan::trees::express::EXPRESS_MAX;
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// 64 bytes, one cache line: the shortest segment of a valid plan.
+/// 64 bytes, one cache line: a plan with shorter segments is refused as invalid.
 /// Tested by `plans_with_segments_out_of_range_are_refused`.
 const PLAN_SEGMENT_BYTES_MIN: u64 = 64;
 
-/// 64 MiB: the longest segment that a peer's plan may have, a chosen limit. Plans of this version
-/// have segments up to 4 MiB, and later versions may have longer ones.
+/// 64 MiB: a plan with longer segments is refused as invalid. The limit is chosen: plans of this
+/// version have segments up to 4 MiB, and later versions may have longer ones.
 const PEER_SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// 16: segments of a peer's plan may be at most 16 times shorter or longer than those of the own
-/// plan. The factor is chosen, since rates in the fabric files of two regions may differ.
+/// 16: a peer's plan is refused if its segments are over 16 times shorter or longer than those of
+/// the own plan. The factor is chosen, since rates in the fabric files of two regions may differ.
 /// Tested by `a_plan_of_absurd_segments_or_trees_is_refused`.
 const SEGMENT_RATIO_MAX: u64 = 16;
 

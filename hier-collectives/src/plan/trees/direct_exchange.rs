@@ -5,7 +5,7 @@ use super::packing::Packing;
 use super::region_tree::RegionTree;
 use crate::plan::fabric_capacity::FabricCapacity;
 
-/// 0.005 of a plan's predicted time: plans whose times differ by less count as equal, and the plan
+/// 0.005 of a plan's predicted time or rate: of two plans that differ by no more, the simpler one
 /// with fewer hops is taken. The fraction is chosen.
 /// Tested by `symmetric_ports_are_planned_near_the_bound`.
 pub(crate) const TIE_FRACTION: f64 = 0.005;

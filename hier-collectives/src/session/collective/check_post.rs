@@ -8,13 +8,13 @@ use crate::post::{Failure, FailureCode, Post};
 use crate::session::epoch::epoch_state::EpochState;
 use crate::session::local_gateway::LocalGateway;
 
-/// 1e290: the largest weight of a rank in an average. The sum of 2^32 such weights stays finite in
-/// `f64`.
+/// 1e290: the largest weight of a rank in an average; a post with a larger one is refused. The sum
+/// of 2^32 such weights stays finite in `f64`.
 /// Tested by `weights_whose_sum_is_not_finite_are_refused`.
 const RANK_WEIGHT_MAX: f64 = 1e290;
 
-/// 2^45 elements: the most in a posted buffer, at most 2^48 bytes. Sums of many such buffers still
-/// fit 64 bits.
+/// 2^45 elements, at most 2^48 bytes: a post of a longer buffer is refused. Sums of the lengths of
+/// many such buffers still fit 64 bits.
 const BUFFER_ELEMENTS_MAX: u64 = 1 << 45;
 
 /// Checks a rank's post by itself.

@@ -19,16 +19,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use units::TimeNs;
 
-/// 64 commits (steps that a rank has reported as done): the most of one rank that may wait for
-/// confirmation. The limit is chosen; one more is refused, as the rank ignores answers.
+/// 64 commits (steps that a rank has reported as done): at most so many of one rank wait until all
+/// regions have confirmed them. One more fails, since such a rank ignores answers. The limit is
+/// chosen.
 pub const COMMITS_MAX: usize = 64;
-/// 1,024 questions of one peer about commits (message Ask): the most that may wait for an answer, a
-/// chosen limit of memory. One more ends the epoch.
+/// 1,024 questions of one peer about commits (message Ask): the most that may wait for an answer.
+/// One more ends the job's epoch. The limit of memory is chosen.
 /// Tested by `too_many_commit_questions_end_the_epoch_alone`.
 const COMMIT_QUESTIONS_MAX: usize = 1024;
 
-/// 1,024 ends of commits: the most whose steps are compared; beyond, the lowest end is forgotten.
-/// No rank is further ahead of another than 1,024 collectives.
+/// 1,024 collectives with which some rank's commit ends: for each, a gateway compares the steps
+/// that ranks name. With one more, the lowest is forgotten. No rank is further ahead of another
+/// than 1,024 collectives.
 const COMPARED_ENDS_MAX: usize = COLLECTIVES_AHEAD_MAX as usize;
 
 /// The commits of all local ranks, and the reports of all gateways.

@@ -4,9 +4,9 @@ use crate::ids::Sequence;
 use crate::sequence::SendSeries;
 use std::collections::BTreeMap;
 
-/// 1,024 tags: the most with which a rank sends, and receives, in one group of two ranks and one
-/// epoch. A gateway remembers the place in each series, so the limit is chosen. With one more tag,
-/// the epoch ends.
+/// 1,024 tags: a rank sends with at most so many, and receives with as many, in one group of two
+/// ranks and one epoch. With one more, the epoch ends. A gateway remembers the place in each
+/// series, so the limit is chosen.
 /// Tested by `ranks_with_too_many_tags_end_the_epoch`.
 pub(in crate::session) const TAGS_MAX: usize = 1024;
 

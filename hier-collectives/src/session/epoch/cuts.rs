@@ -14,8 +14,8 @@ use crate::topology::Fabric;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// 4 names: the most gateways, and the most connections, that the text of a failure names, so that
-/// it stays short.
+/// 4 names: the text of a failure names at most 4 gateways that cannot be reached and 4 connections
+/// that are down. The others are left out, so that the text stays short.
 const NAMED_MAX: usize = 4;
 
 impl EpochState {

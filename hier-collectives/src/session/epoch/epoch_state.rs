@@ -17,8 +17,9 @@ use crate::topology::{Link, LinkState};
 use crate::wire::Message;
 use units::{ByteCount, TimeNs};
 
-/// 2^62: an epoch in a peer's message must be smaller, and its first collective below
-/// [`Sequence::PLACES`]. No job counts so far, and the numbers that follow still fit.
+/// 2^62: a peer's Join or Begin with an epoch from 2^62 on, or a first collective from
+/// [`Sequence::PLACES`] on, is refused as a peer's error. No job counts so far, and the numbers
+/// that follow still fit.
 /// Tested by `numbers_that_nobody_reaches_are_refused`.
 const PEER_EPOCHS_BOUND: u64 = 1 << 62;
 

@@ -15,8 +15,9 @@ use crate::wire::Message;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// 8 plans: so many plans of an epoch that a newer plan replaced are kept at least, for late
-/// messages about their collectives. The number is chosen.
+/// 8 plans: a gateway keeps at least the last 8 plans of an epoch that newer plans replaced, for
+/// late messages about their collectives. Older plans are dropped once no collective follows them.
+/// The number is chosen.
 /// Tested by `a_long_collective_outlives_many_plans`.
 const EARLIER_PLANS_MIN: usize = 8;
 

@@ -16,8 +16,8 @@ use crate::store::state::{StoreEntry, StoreState};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Gateway 0, the first of the fabric by name, which leads every store. The choice needs no vote,
-/// since all gateways know it.
+/// Gateway 0, the first of the fabric by name, which leads every store: it makes the one order of
+/// all changes. The choice needs no vote, since all gateways know it.
 pub const STORE_LEADER: GatewayId = GatewayId(0);
 
 /// The leader of a store.

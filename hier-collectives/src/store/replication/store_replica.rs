@@ -11,8 +11,9 @@ use crate::store::limits::PIECE_BYTES;
 use crate::store::state::{StoreEntry, StoreState};
 use std::collections::BTreeMap;
 
-/// 64 entries of the store's log: the most that a gateway keeps while an earlier entry is missing,
-/// a chosen limit of memory. The leader repeats later ones.
+/// 64 entries of the store's log beyond those that a gateway holds: the gateway keeps such entries
+/// while an earlier one is missing. Later entries are dropped, and the leader repeats them. The
+/// limit of memory is chosen.
 const EARLY_ENTRIES_MAX: u64 = 64;
 
 /// The state of a store at one gateway.
