@@ -134,7 +134,8 @@ impl Stragglers {
         self.handle_far_post(rank, sequence, now);
     }
 
-    /// Records the post of a rank of another gateway, at `at` by this gateway's clock.
+    /// Records the post of a rank of another gateway, at `at` by this gateway's clock. A repeated
+    /// post, and one of a collective that is over, change nothing.
     pub fn handle_far_post(&mut self, rank: RankId, sequence: Sequence, at: TimeNs) {
         if Some(sequence) <= self.over && !self.open.contains_key(&sequence) {
             return;

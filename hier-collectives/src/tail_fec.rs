@@ -125,7 +125,7 @@ pub const fn tail_fec_shard_count(bytes: u64) -> u64 {
 }
 
 /// Returns the number of parity shards for a payload of `bytes` bytes over a link with `loss`; 0
-/// without loss.
+/// without loss, and at most [`tail_fec_parity_max`].
 pub fn tail_fec_parity_shards(bytes: u64, loss: Fraction, mtu: u16) -> u16 {
     if loss == Fraction::default() {
         return 0;

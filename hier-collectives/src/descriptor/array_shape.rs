@@ -23,7 +23,8 @@ impl ArrayShape {
     /// is 0 here, since messages carry the number of elements in a field of its own.
     pub const FLAT: Self = Self { dimensions: 1, sizes: [0; DIMENSIONS_MAX] };
 
-    /// Returns the shape of these sizes; `None` for more than [`DIMENSIONS_MAX`] dimensions.
+    /// Returns the shape of these sizes: [`ArrayShape::FLAT`] for one dimension, and `None` for
+    /// more than [`DIMENSIONS_MAX`].
     pub fn new(sizes: &[u64]) -> Option<Self> {
         if sizes.len() == 1 {
             return Some(Self::FLAT);

@@ -78,8 +78,8 @@ impl Pattern {
             Self::Send { from } => (10, from),
         }
     }
-    /// Returns the pattern with wire code `code` and root `rank`; `None` also for a root that the
-    /// pattern does not need.
+    /// Returns the pattern with wire code `code` and root `rank`. `None` for an unknown code, and
+    /// for another rank than 0 where the pattern has no root.
     pub fn from_code(code: u8, rank: RankId) -> Option<Self> {
         let found = match code {
             1 => Self::AllReduce,

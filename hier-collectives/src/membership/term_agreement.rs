@@ -110,7 +110,8 @@ impl TermAgreement {
         self.due.or_else(taken_in)
     }
 
-    /// Adopts the connections between all gateways. `why` is the reason for which some are lost, for
+    /// Adopts the connections between all gateways, leaves the term if a member cannot be reached
+    /// any more, and goes on with the agreement. `why` is the reason for which some are lost, for
     /// the text of a failure.
     pub fn handle_connections(&mut self, graph: &MeshGraph, why: &str, now: TimeNs) {
         self.graph = graph.clone();
@@ -175,8 +176,9 @@ impl TermAgreement {
         Ok(())
     }
 
-    /// Records what another gateway says about itself. A member of this gateway's term that is not in
-    /// it hears of it again, or ends it.
+    /// Records what another gateway says about itself. A member that has voted for this gateway's
+    /// term and is not in it hears again that the term begins. A member that has not voted for it
+    /// ends it.
     fn handle_standing(&mut self, from: GatewayId, standing: TermStanding, now: TimeNs) {
         self.latest = self.latest.max(standing.latest);
         if self.routes.reaches(from) {
@@ -201,7 +203,13 @@ impl TermAgreement {
         self.advance(now);
     }
 
-    /// Votes for a term that another gateway proposes, or refuses.
+    /// Votes for a term that another gateway proposes, or refuses. It refuses a number that is not
+    /// above all known ones. It also refuses a term that lacks a region of its own term, or has one
+    /// out of reach. A proposal to another start of this gateway is answered by its standing.
+    ///
+    /// # Errors
+    /// [`PeerError`]: the term has no quorum, an unknown region, or not the regions of both
+    /// gateways.
     fn handle_proposal(
         &mut self,
         from: GatewayId,
@@ -242,7 +250,7 @@ impl TermAgreement {
         Ok(())
     }
 
-    /// Votes for a term, and leaves the one before.
+    /// Records this gateway's vote for a term, and leaves the term that it is in.
     fn vote_for(&mut self, term: &Term) {
         if let Some(before) = self.term.clone() {
             let new: Vec<RegionId> = term.regions.difference(&before.regions).copied().collect();
@@ -257,7 +265,8 @@ impl TermAgreement {
         self.voted = term.id;
     }
 
-    /// Begins the proposed term once all its gateways have voted.
+    /// Begins the proposed term once all its gateways have voted, and enough of them remember a
+    /// term.
     fn begin_term_if_carried(&mut self, now: TimeNs) {
         let fabric = Arc::clone(&self.fabric);
         let Some(proposal) = self.proposal.take_if(|proposal| proposal.is_carried(&fabric)) else {
@@ -298,8 +307,10 @@ impl TermAgreement {
         }
     }
 
-    /// Does what this gateway's standing asks for: leads if it is the first of those that meet, and
-    /// tells the one that leads where it stands while it is not in a term of all of these.
+    /// Takes the next step of the agreement. The first gateway of the reached regions proposes a
+    /// term of them, if they are a quorum and more than its own term. In a term it first awaits
+    /// that they stay reached. Every other gateway tells that one its standing until it is in a
+    /// term of all reached regions.
     fn advance(&mut self, now: TimeNs) {
         let reached = self.reached_regions();
         let leader = proposal_gateways(&self.fabric, &reached).next();
@@ -335,8 +346,8 @@ impl TermAgreement {
         self.propose_term(reached, now);
     }
 
-    /// Proposes a term of these regions once it is known how all their gateways stand; asks those of
-    /// which that is not known.
+    /// Proposes a term of these regions, unless that is done, once it is known how their gateways
+    /// stand and enough remember a term. Until then asks the gateways for their standing.
     fn propose_term(&mut self, regions: BTreeSet<RegionId>, now: TimeNs) {
         let is_same = |proposal: &TermProposal| proposal.term.regions == regions;
         if self.proposal.as_ref().is_some_and(is_same) {
@@ -456,7 +467,7 @@ impl TermAgreement {
         Failure::new(FailureCode::MembershipChanged, text)
     }
 
-    /// Names some regions for a text: "region a", or "regions a and b".
+    /// Names some regions for a text: "region a", or "regions a, b".
     fn region_names(&self, regions: &[RegionId]) -> String {
         let names: Vec<&str> = regions.iter().map(|id| &*self.fabric.region(*id).name).collect();
         match names[..] {

@@ -118,7 +118,8 @@ impl MeshTable {
         std::mem::take(&mut self.changed).then(|| Arc::clone(&self.graph))
     }
 
-    /// Records that this gateway's end of a connection is up.
+    /// Records that this gateway's end of a connection is up, and sends the peer all reports. Other
+    /// neighbours get this gateway's report when one is due.
     pub fn handle_up(&mut self, peer: GatewayId, now: TimeNs) {
         let Some(own) = self.own.get_mut(&peer) else { return };
         *own = MeshTableConnection { state: MeshConnectionState::Up, awaited_since: None };
@@ -129,8 +130,8 @@ impl MeshTable {
         self.report_if_due(now);
     }
 
-    /// Records that a connection is lost; `silent` says whether its path just fell silent. It is
-    /// then gone round at once if another way leads to the peer, and awaited otherwise.
+    /// Records and reports that a connection is lost; `silent` says whether its path just fell
+    /// silent. It is then gone round if another way leads to the peer, and awaited otherwise.
     pub fn handle_down(&mut self, peer: GatewayId, silent: bool, now: TimeNs) {
         let Some(own) = self.own.get_mut(&peer) else { return };
         *own = MeshTableConnection::awaited();
@@ -149,7 +150,8 @@ impl MeshTable {
         self.outgoing.extend(self.reports.values().map(|report| (peer, report.clone())));
     }
 
-    /// Records that messages which this gateway forwards may be lost. The next report says so.
+    /// Records that messages which this gateway forwards may be lost. The next report says so; none
+    /// is made where all gateways are connected directly.
     pub fn handle_messages_lost(&mut self, now: TimeNs) {
         if !self.graph.is_complete() {
             self.unreported = true;
@@ -157,7 +159,10 @@ impl MeshTable {
         }
     }
 
-    /// Adds a report that a neighbour made or passed on to the graph.
+    /// Adds a report that a neighbour made or passed on to the graph. Passes it on to neighbours
+    /// that do not get it from its gateway itself. A report that is no newer than the known one
+    /// changes nothing. One of an earlier start of this gateway makes its own reports count on from
+    /// there.
     ///
     /// # Errors
     /// [`InvalidReport`]: the neighbour breaks the protocol.
@@ -308,8 +313,9 @@ impl MeshTable {
         state.unwrap_or(MeshConnectionState::Awaited)
     }
 
-    /// Begins to wait for a missing connection once another route reaches its peer. Returns whether
-    /// a connection is awaited again.
+    /// Begins to wait for a missing connection once another route reaches its peer. A connection
+    /// whose peer no route reaches is awaited without a limit, also if it was gone round. Returns
+    /// whether a connection was, and is awaited again.
     fn follow_reachability(&mut self, now: TimeNs) -> bool {
         let mut again = false;
         let missing = self.own.iter_mut().filter(|(_, own)| own.state != MeshConnectionState::Up);

@@ -61,7 +61,8 @@ pub(super) fn choose_large_plan(fabric: &Fabric) -> Plan {
     choose_plan_of_separate_trees(fabric, common)
 }
 
-/// Returns a plan of separate trees for partials and results, where that is faster than `common`.
+/// Returns a plan of separate trees for partials and results, where that is faster than `common` by
+/// 0.5 % and fits one message.
 ///
 /// Else returns `common`, with a reason that says why it was kept.
 fn choose_plan_of_separate_trees(fabric: &Fabric, common: Plan) -> Plan {

@@ -55,7 +55,8 @@ impl Session {
         }
     }
 
-    /// Starts a collective that every local rank has posted, unless it failed or waits for a plan.
+    /// Starts a collective that every local rank has posted, unless it failed or waits for a plan
+    /// or counts. It fails if a peer has sent segments of another shape.
     pub(super) fn start_collective_if_posted(&mut self, sequence: Sequence, now: TimeNs) {
         let (collectives, cx) = self.collectives_and_context(now);
         let Some((descriptor, counts, weights)) = collectives.begin_collective(sequence, &cx)

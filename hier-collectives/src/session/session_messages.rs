@@ -203,7 +203,8 @@ impl Session {
     }
 
     /// Handles Begin of the first gateway: leaves the epoch under way and enters the one that
-    /// begins.
+    /// begins. An epoch that would use numbers of collectives again is skipped, and the next one
+    /// requested.
     fn handle_begin_message(
         &mut self,
         from: GatewayId,

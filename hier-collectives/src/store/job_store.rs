@@ -78,7 +78,9 @@ impl JobStore {
         [self.requests.deadline(), self.repeat.due()].into_iter().flatten().min()
     }
 
-    /// Handles a trainer's request, which is within the limits.
+    /// Takes a trainer's request, whose keys and values the caller has checked, and answers it as
+    /// far as it can. The answer is a failure if too many requests wait. The first request wakes
+    /// the store.
     pub fn handle_request(
         &mut self,
         caller: StoreCaller,

@@ -17,12 +17,11 @@ pub const REQUEST_KEYS_MAX: usize = 1024;
 /// 65,536 keys: the most in one store, a chosen limit of memory. A change that would add one more
 /// is refused.
 pub const KEYS_MAX: usize = 1 << 16;
-/// 16 MiB: the most bytes of keys, values and outcomes of commands in one store, with 64 bytes more
-/// for each key, queue item and outcome. A change beyond is refused. The limit of a gateway's
-/// memory is chosen.
+/// 16 MiB: the most counted bytes of one store: keys, queue items and outcomes, with 64 bytes more
+/// for each, and values. A change beyond is refused. The limit of a gateway's memory is chosen.
 pub const STORE_BYTES_MAX: u64 = 16 << 20;
-/// 64 bytes: added to the length of each key, queue item and kept outcome where a store's bytes are
-/// counted. A short one takes so much memory; the number is chosen.
+/// 64 bytes: added to the length of each key, queue item and outcome with bytes where a store's
+/// bytes are counted. A short one takes so much memory; the number is chosen.
 pub const ITEM_OVERHEAD_BYTES: u64 = 64;
 /// 16,384 requests to a store: the most of one job that wait at one gateway; one more fails as
 /// busy. The limit of memory is chosen.

@@ -100,7 +100,8 @@ impl PendingStoreRequests {
         self.commands.is_empty() && self.queries.is_empty()
     }
 
-    /// Adds a request. Returns the answer if too many wait.
+    /// Adds a request. Returns the failure in its place if too many requests, or bytes of them,
+    /// wait.
     pub fn add(
         &mut self,
         caller: StoreCaller,
@@ -175,7 +176,9 @@ impl PendingStoreRequests {
         self.commands.values_mut().for_each(|waiting| waiting.is_due = true);
     }
 
-    /// Returns the commands to give to the leader now.
+    /// Returns the commands to give to the leader now, and marks them as sent. They are due, not
+    /// known to be carried out, and within [`COMMAND_WINDOW`] and [`COMMAND_WINDOW_BYTES`] of the
+    /// oldest that waits.
     pub fn take_due_commands(&mut self) -> Vec<StoreEntry> {
         let Some(below) = self.commands.keys().next().copied() else { return Vec::new() };
         let (origin, boot) = (self.me, self.boot);
@@ -285,7 +288,7 @@ impl PendingStoreRequests {
     }
 
     /// Forgets in which state outcomes and answers were found, since another state may have
-    /// replaced it.
+    /// replaced it. All commands are due again.
     fn forget_states(&mut self) {
         for waiting in self.commands.values_mut() {
             (waiting.carried_out, waiting.is_due) = (None, true);
@@ -309,7 +312,7 @@ impl PendingStoreRequests {
     }
 }
 
-/// Makes the answer of an outcome.
+/// Makes the answer of an outcome; a refusal becomes a failure.
 fn answer_of_pending_requests(outcome: StoreOutcome) -> StoreAnswer {
     match outcome {
         StoreOutcome::Refused(refusal) => {

@@ -34,7 +34,7 @@ pub enum Quorum {
 }
 
 impl Quorum {
-    /// Checks a quorum of these regions, which are in name order.
+    /// Checks a quorum of these regions, which are in name order, and returns it.
     ///
     /// # Errors
     /// [`FabricError::BadQuorum`]: two parts of a partition could both have it, or no part could.

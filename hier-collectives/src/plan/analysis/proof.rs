@@ -33,7 +33,8 @@ pub struct PlanFault {
 
 impl Plan {
     /// Proves that in every tree each gateway's contribution reaches every gateway's result exactly
-    /// once, for a group of `gateways` gateways.
+    /// once, for a group of `gateways` gateways. Also checks the numbers of trees, the order of
+    /// separate trees, the segment size and the express limit.
     ///
     /// The same proof excludes deadlocks. A gateway waits for its children's partials and then for
     /// its parent's result. Segments of all trees start in one order everywhere, and each tree has
@@ -80,7 +81,8 @@ impl Plan {
     }
 
     /// Checks that a peer's plan asks for about as much memory and time as `own`, the plan that
-    /// this gateway made.
+    /// this gateway made. Segments may differ by a factor of 16, and trees be no more than the
+    /// fabric can need.
     ///
     /// Rates may differ between fabric files, and change. The error says what is too far apart.
     pub(crate) fn prove_near(&self, own: &Plan, fabric: &Fabric) -> Result<(), String> {
@@ -103,7 +105,8 @@ impl Plan {
 impl Tree {
     /// Checks that this tree may follow the tree `before` in a plan.
     ///
-    /// A tree for results has the share and the root of the tree for partials directly before it.
+    /// A tree for results follows directly the tree for partials with its share and its root, which
+    /// no other tree may follow. Trees for partials or results alone have one root and a share.
     fn prove_order_after(&self, before: Option<&Self>) -> Result<(), String> {
         let partials = before.filter(|before| before.direction == TreeDirection::Partials);
         let split = self.direction != TreeDirection::Both;

@@ -43,7 +43,7 @@ const EQUAL_TIMES_FRACTION: f64 = 1e-9;
 /// Adds to `plan` the tree that saves the most time for small buffers, and the size of the largest
 /// buffer that takes it.
 ///
-/// A plan for which no tree saves enough stays as it is.
+/// A plan of one or two regions, and a plan for which no tree saves enough, stay as they are.
 pub(crate) fn add_express_tree(fabric: &Fabric, plan: &mut Plan) {
     if matches!(plan.algorithm, PlanAlgorithm::Local | PlanAlgorithm::Swap) {
         return;

@@ -85,8 +85,8 @@ impl Collectives {
         self.live.range(range).map(|(sequence, _)| *sequence).collect()
     }
 
-    /// Iterates over collectives that have not started: some local rank has not posted, or a plan
-    /// change holds them back.
+    /// Iterates over collectives that have not started: some local rank has not posted, a plan
+    /// change holds them back, or counts are awaited.
     pub fn waiting(&self) -> impl Iterator<Item = (Sequence, &LiveCollective)> {
         self.iter().filter(|(_, collective)| collective.phase == Phase::Waiting)
     }
@@ -127,7 +127,8 @@ impl Collectives {
         theirs.map(receipt).collect()
     }
 
-    /// Returns the first sequence that some local rank has not posted.
+    /// Returns the first sequence that some local rank has not posted, sends apart; without local
+    /// ranks the next one known.
     pub fn oldest_unposted(&self) -> Sequence {
         self.ranks.values().map(|rank| rank.next).min().unwrap_or(self.next)
     }
@@ -171,7 +172,8 @@ impl Collectives {
     /// collective is neither over here nor left from an earlier epoch.
     ///
     /// # Errors
-    /// [`PeerError::TooFarAhead`]: the collective is too far beyond the oldest unposted one.
+    /// [`PeerError::TooFarAhead`]: the collective is too far beyond the oldest unposted one, or a
+    /// send while too many collectives are under way.
     pub fn admits_message(
         &self,
         epoch: Epoch,
@@ -389,7 +391,8 @@ impl Collectives {
         missing.copied().collect()
     }
 
-    /// Returns the other gateways some of whose ranks are not known to have posted a collective.
+    /// Returns the other gateways with ranks, some of which are not known to have posted a
+    /// collective.
     pub fn awaited_gateways(
         &self,
         collective: &LiveCollective,
@@ -454,7 +457,8 @@ impl Collectives {
 
     /// Removes a complete collective and notifies its ranks that their slots are free.
     ///
-    /// `received` are the segments that peers sent for it.
+    /// `received` are the segments that peers sent for it. They are kept, to repeat their receipts,
+    /// if the collective is of the current epoch.
     pub fn remove_collective_and_notify(
         &mut self,
         sequence: Sequence,

@@ -148,9 +148,10 @@ impl Commits {
     }
 
     /// Begins a rank's commit of all collectives that the rank posted since its previous commit.
-    /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
-    /// Returns the failure that ends the epoch if another rank commits the same collectives as
-    /// another step.
+    /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`]. A
+    /// commit fails here if its epoch is over, its step is being committed, [`COMMITS_MAX`] wait,
+    /// or a collective failed. Returns the failure that ends the epoch if another rank commits the
+    /// same collectives as another step.
     pub fn handle_commit(
         &mut self,
         rank: RankId,
@@ -209,8 +210,9 @@ impl Commits {
         }
     }
 
-    /// Records that all local ranks have a collective's result. Sends Done for each asked or
-    /// committed range of collectives that is complete now.
+    /// Records that all local ranks have a collective's result, unless it is a send. Sends Done for
+    /// each asked or committed range with this collective that is complete now, and confirms
+    /// commits. Does nothing outside an epoch.
     pub fn note_collective_done(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
         // No step has sends: they are of two ranks.
         if !cx.epoch.is_active() || sequence.series().is_some() {

@@ -62,7 +62,8 @@ impl Deadlines {
         self.elsewhere = now;
     }
 
-    /// Sends a progress report (Moving) to all peers in the epoch, at most once per interval.
+    /// Sends a progress report (Moving) to all peers in the epoch, at most once in 1 to 3 s. The
+    /// interval grows with the number of peers.
     pub fn report_progress(&mut self, cx: &mut Context<'_>) {
         let peers = cx.epoch.members().peer_count() as u64;
         let factor = (1 + peers / PEERS_PER_INTERVAL_STEP).min(PROGRESS_INTERVAL_FACTOR_MAX);
@@ -77,6 +78,7 @@ impl Deadlines {
 
     /// Returns the time at which a collective fails: by stall once all ranks have posted, before
     /// that by the posters' timeouts. `moved` is the time of the last progress on this gateway.
+    /// `None` for a collective that fails, has failed, or whose epoch is over.
     pub fn deadline_of(
         &self,
         collective: &LiveCollective,
@@ -94,6 +96,9 @@ impl Deadlines {
 
     /// Returns the stall deadline: the time without progress, after the last post, that fails a
     /// collective.
+    ///
+    /// deadline = max(`STALL_MIN`, over all links: `STALL_ROUND_TRIPS` + time of `STALL_SEGMENTS`
+    /// at the job's share of the link).
     fn stall_span(&self, epoch: &EpochState) -> Span {
         let segment = epoch.plan().map_or(0, |plan| plan.segment.get());
         let links = epoch.local().fabric().links().iter();

@@ -32,7 +32,8 @@ impl LocalRank {
         Self { attached, posted: false, next: first, first, next_by_series }
     }
 
-    /// Returns the sequence that the rank posts next in the series of `sequence`.
+    /// Returns the sequence that the rank posts next in the series of `sequence`, or among all
+    /// other collectives if that is no send.
     pub fn next_like(&self, sequence: Sequence) -> Sequence {
         let Some(series) = sequence.series() else { return self.next };
         let first = || series.sequence_at(self.first.0);
@@ -50,7 +51,8 @@ impl LocalRank {
         }
     }
 
-    /// Whether `sequence` would be of one series more than a rank may use in an epoch.
+    /// Whether `sequence` is a send of a series that would be one more than [`TAGS_MAX`] with its
+    /// sender that the rank uses in this epoch.
     pub fn has_no_room_for_series_of(&self, sequence: Sequence) -> bool {
         let Some(series) = sequence.series() else { return false };
         let alike = self.next_by_series.keys().filter(|known| known.from == series.from).count();

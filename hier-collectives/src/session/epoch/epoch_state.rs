@@ -391,7 +391,9 @@ impl EpochState {
         Message::Ready { epoch: self.number, link: self.link_to(to).map(LinkState::from_fabric) }
     }
 
-    /// Decides how to answer a peer's request to enter the next epoch (Join).
+    /// Decides how to answer a peer's request to enter the next epoch (Join): outside an epoch it
+    /// is kept. In one, Begin is repeated to a member that asked before it heard of the epoch; any
+    /// other request ends the epoch.
     ///
     /// # Errors
     /// [`PeerError`]: this gateway opens no epochs, or a number is too large.
@@ -409,7 +411,9 @@ impl EpochState {
         Ok(JoinReply::EndEpoch(Failure::new(FailureCode::EpochEnded, text)))
     }
 
-    /// Whether this gateway enters an epoch that the first gateway begins.
+    /// Whether this gateway enters an epoch that the first gateway begins. The epoch must be later
+    /// than the last one here and name this start of the gateway. In a drain or suspended, the
+    /// gateway enters none.
     ///
     /// # Errors
     /// [`PeerError`]: the sender may not begin epochs, or the message is malformed.

@@ -142,8 +142,9 @@ impl LinkReports {
         fabric.links().iter().map(|link| self.link_at_worst_report(fabric, link)).collect()
     }
 
-    /// Returns the link with the lowest rate, the longest RTT and the highest loss that the gateways at
-    /// its ends report. A value that nobody has reported is that of `link`.
+    /// Returns the link with the lowest rate, the longest RTT and the highest loss that the
+    /// gateways at its ends report. A value that nobody has reported is that of `link`, and the
+    /// rate is never above that of `link`.
     fn link_at_worst_report(&self, fabric: &Fabric, link: &Link) -> Link {
         let of_it = |(from, to): &(GatewayId, RegionId)| {
             let here = fabric.gateway(*from).region;

@@ -216,8 +216,8 @@ impl PlanSchedule {
         }
     }
 
-    /// Puts the plan of a switch in force. Drops earlier plans that no live collective follows;
-    /// `oldest` is the oldest live one.
+    /// Puts the plan of a switch in force. Keeps the last [`EARLIER_PLANS_MIN`] earlier plans, and
+    /// drops older ones that no live collective follows; `oldest` is the oldest live one.
     pub fn switch_plan(&mut self, switch: PlanSwitch, oldest: Sequence, local: &LocalGateway) {
         let PlanSwitch { from, plan } = switch;
         self.relay_window = plan::relay_memory_bound(local.fabric(), local.id(), &plan);

@@ -135,7 +135,7 @@ impl StoreLeader {
         self.fetch(replica);
     }
 
-    /// Begins to lead if the leader is asleep; otherwise asks the gateway `from` for its state.
+    /// Begins a ballot if the leader is asleep; otherwise asks the gateway `from` for its state.
     pub fn handle_present(&mut self, from: GatewayId, replica: &mut StoreReplica) {
         if self.phase == LeaderPhase::Asleep {
             self.wake(replica);

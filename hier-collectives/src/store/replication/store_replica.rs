@@ -88,7 +88,8 @@ impl StoreReplica {
         self.early.clear();
     }
 
-    /// Records that all gateways hold the first `index` entries of the current ballot.
+    /// Records that all gateways hold the first `index` entries of the current ballot, as far as
+    /// this gateway holds them. A smaller number than before has no effect.
     pub(super) fn advance_commit(&mut self, index: u64) {
         if let Some(held) = &mut self.held {
             held.commit = held.commit.max(index.min(held.version.index));
@@ -103,7 +104,7 @@ impl StoreReplica {
         }
     }
 
-    /// Appends an entry to the state. Returns the version with it.
+    /// Appends an entry to the state. Returns the version with it; `None` without a state.
     pub(super) fn append(&mut self, entry: &StoreEntry) -> Option<StoreBallotVersion> {
         let held = self.held.as_mut()?;
         held.state.apply(entry);
@@ -111,7 +112,8 @@ impl StoreReplica {
         Some(held.version)
     }
 
-    /// Answers the question of a leader.
+    /// Promises a leader's ballot, unless a greater one is known. Returns the answer: the greatest
+    /// ballot known, and the version of the state that this gateway holds.
     pub fn handle_prepare(&mut self, ballot: StoreBallot, probe: u64) -> StoreMessage {
         self.promise(ballot);
         let (boot, promised, held) = (self.boot, self.promised, self.version());
@@ -119,7 +121,8 @@ impl StoreReplica {
     }
 
     /// Begins to receive the state that the leader offers, or relabels the held one if its content
-    /// is equal. Returns the answer.
+    /// is equal. Returns requests for pieces, or the message that says which state this gateway
+    /// holds. An offer of an earlier ballot has no effect.
     pub fn handle_offer(
         &mut self,
         version: StoreBallotVersion,
@@ -162,10 +165,11 @@ impl StoreReplica {
         Ok(self.report_held().into_iter().collect())
     }
 
-    /// Adds a piece to the snapshot that is arriving. Returns the state once it is whole.
+    /// Adds a piece to the snapshot that is arriving. Returns the state once it is whole. A piece
+    /// of another version has no effect.
     ///
     /// # Errors
-    /// [`StoreViolation`]: the piece fits no snapshot.
+    /// [`StoreViolation`]: the piece fits no snapshot, or the whole bytes are none.
     pub(super) fn take_piece(
         &mut self,
         version: StoreBallotVersion,
@@ -199,7 +203,8 @@ impl StoreReplica {
         offsets.map(|offset| StoreMessage::Fetch { to, version, offset }).collect()
     }
 
-    /// Answers a request of the leader for a piece of the state that this gateway holds.
+    /// Answers a request of the leader for a piece of the state that this gateway holds. `None` if
+    /// it does not hold that version, or the snapshot ends before `offset`.
     pub fn handle_fetch(
         &mut self,
         version: StoreBallotVersion,
@@ -214,9 +219,11 @@ impl StoreReplica {
         store_replica_snapshot_piece(snapshot, to, version, offset)
     }
 
-    /// Takes the entry `version` of the leader's log. Entries up to the index `commit` are held by all
-    /// gateways, and are applied. Returns the acknowledgement: the version that this gateway holds
-    /// now. `None` where it follows another leader, or has no state to which the entry could be added.
+    /// Takes the entry `version` of the leader's log, and adds all entries to the state that follow
+    /// it without a gap. An entry over `EARLY_ENTRIES_MAX` ahead is dropped. Notes that all
+    /// gateways hold the first `commit` entries. Returns the message with the version that this
+    /// gateway holds now. `None` where it follows another leader, or has no state to which the
+    /// entry could be added.
     pub fn handle_append(
         &mut self,
         version: StoreBallotVersion,
@@ -247,7 +254,7 @@ impl StoreReplica {
         }
     }
 
-    /// Makes the message that says which state this gateway holds.
+    /// Makes the message that says which state this gateway holds; `None` without one.
     fn report_held(&self) -> Option<StoreMessage> {
         Some(StoreMessage::Held { boot: self.boot, version: self.version()? })
     }

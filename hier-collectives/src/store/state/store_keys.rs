@@ -171,7 +171,8 @@ impl StoreKeys {
         }
     }
 
-    /// Whether a query waits for its key number `at`.
+    /// Whether a query waits for its key number `at`: a value in a Get, a value or a queue in a
+    /// Wait. Other queries wait for no key.
     pub fn lacks(&self, query: &StoreQuery, at: usize) -> bool {
         match query {
             StoreQuery::Get(keys) => keys.get(at).is_some_and(|key| self.value(key).is_none()),
