@@ -214,7 +214,8 @@ impl Stragglers {
         self.open.remove(&sequence).is_some()
     }
 
-    /// Finds the parties that posted a collective late, once all ranks have posted.
+    /// Finds the parties that posted a collective late, once all ranks have posted. Their delays
+    /// are counted from the last post that was not late.
     fn find_late_parties(&mut self, sequence: Sequence) {
         let Some(posts) = self.open.get(&sequence) else { return };
         let mut lasts: BTreeMap<StragglerParty, TimeNs> = BTreeMap::new();
@@ -240,7 +241,8 @@ impl Stragglers {
 
 impl StragglerRuns {
     /// Records a collective in which the parties of `late`, and no others, were late by these
-    /// times.
+    /// times. The named party stays named while it is late, unless another has been much later for
+    /// `NAMED_AFTER_COLLECTIVES`. Otherwise a party that has been late in so many is named.
     fn note_late_parties(&mut self, late: &BTreeMap<StragglerParty, Span>) {
         self.runs.retain(|party, _| late.contains_key(party));
         let named_behind = self.named.and_then(|party| late.get(&party));

@@ -144,7 +144,7 @@ fn tail_fec_shards_damaged(mtu: u16) -> f64 {
 }
 
 /// Returns the most parity shards of a payload of `bytes` bytes: an eighth of its shards and 12
-/// more; 0 for an empty payload.
+/// more. Returns 0 for an empty payload, and for one of more than `PAYLOAD_SHARDS_MAX` shards.
 pub fn tail_fec_parity_max(bytes: u64) -> u16 {
     match tail_fec_shard_count(bytes) {
         1..=PAYLOAD_SHARDS_MAX => {

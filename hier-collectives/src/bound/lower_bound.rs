@@ -50,7 +50,9 @@ struct BoundTerm {
 }
 
 impl LowerBound {
-    /// Makes the bound of an operation on a fabric.
+    /// Makes the bound of an operation on a fabric. It has terms for the ports of each region that
+    /// emits or absorbs data, for all ports together, and for the narrowest cut; none for one
+    /// region.
     pub fn new(fabric: &Fabric, operation: Operation) -> Self {
         let regions = fabric.regions().len();
         if regions < 2 {

@@ -137,10 +137,12 @@ impl TermAgreement {
         self.remembers |= self.term.is_some();
     }
 
-    /// Handles a message of another gateway.
+    /// Handles a message of another gateway. Answers a question by this gateway's standing, and a
+    /// proposal by its vote or refusal. Records standings, votes and refusals, and enters a term
+    /// that begins if it has voted for that last and is in none.
     ///
     /// # Errors
-    /// [`PeerError`]: the gateway may not send it.
+    /// [`PeerError`]: the gateway proposes a term that it may not propose.
     pub fn handle_message(
         &mut self,
         from: GatewayId,

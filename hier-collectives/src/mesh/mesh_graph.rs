@@ -196,7 +196,7 @@ impl MeshGraph {
     }
 }
 
-/// Whether links between these regions join all of a number of regions.
+/// Whether links between these pairs of regions join all regions, of which there are `regions`.
 fn mesh_graph_joins_regions(
     regions: usize,
     links: impl Iterator<Item = (RegionId, RegionId)>,

@@ -286,7 +286,8 @@ impl MeshTable {
         }
     }
 
-    /// Makes graph and routes anew.
+    /// Makes graph and routes anew. A connection is up if both ends say so, down if one end does,
+    /// and awaited otherwise.
     fn rebuild_graph(&mut self) {
         let graph = MeshGraph::new(&self.fabric, |one, other| {
             use MeshConnectionState::{Awaited, Down, Up};

@@ -148,7 +148,9 @@ impl Session {
         }
     }
 
-    /// Completes, ends or forgets a collective, if nothing touches its memory any more.
+    /// Takes a collective to its next phase where its state allows that. A result in place is
+    /// delivered, and the collective ends once all receipts are here. A failure is told to the
+    /// ranks once nothing touches the memory of the collective.
     pub(super) fn settle_collective(&mut self, sequence: Sequence, now: TimeNs) {
         let Some(phase) = self.collectives.get(sequence).map(|collective| collective.phase) else {
             return;

@@ -18,7 +18,7 @@ impl Session {
     /// Checks and handles a control message of the gateway `from`.
     ///
     /// # Errors
-    /// [`PeerError`]: the message is against the protocol and had no effect.
+    /// [`PeerError`]: the message is against the protocol.
     pub fn handle_message(
         &mut self,
         from: GatewayId,
@@ -181,7 +181,9 @@ impl Session {
         self.collectives.admits_message(epoch, sequence, &self.epoch)
     }
 
-    /// Handles a peer's request to enter the next epoch (Join).
+    /// Handles a peer's request to enter the next epoch (Join). Repeats Begin to a member that has
+    /// missed it. A member that has left the epoch ends it. Keeps the request otherwise, and begins
+    /// the next epoch once all have asked.
     fn handle_join_message(
         &mut self,
         from: GatewayId,

@@ -296,7 +296,7 @@ impl PendingStoreRequests {
         self.queries.values_mut().for_each(|waiting| waiting.found = None);
     }
 
-    /// Removes a request.
+    /// Removes a request and its deadline, and no longer counts its bytes.
     fn remove(&mut self, deadline: TimeNs, number: WaitingNumber) {
         self.deadlines.remove(&(deadline, number));
         match number {
@@ -322,7 +322,8 @@ fn answer_of_pending_requests(outcome: StoreOutcome) -> StoreAnswer {
     }
 }
 
-/// Makes the failure of a request whose time is over.
+/// Makes the failure of a request whose time is over. `awaited` names the gateways for which the
+/// store waited; it is empty where a key was not there.
 fn expired_pending_requests_failure(
     code: StoreFailureCode,
     timeout: Span,

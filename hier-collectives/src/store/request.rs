@@ -241,7 +241,7 @@ impl StoreQuery {
         }
     }
 
-    /// Returns the bytes of the keys.
+    /// Returns the bytes of the keys, or of the prefix and the last key of a list.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Get(keys) | Self::Wait(keys) | Self::Check(keys) => {
@@ -267,7 +267,8 @@ impl StoreRequest {
     }
 }
 
-/// Checks the keys and values of a request against the limits.
+/// Checks the keys and values of a request against the limits: the number of keys, at least one,
+/// the length of each key and value, and the bytes of all.
 fn check_store_request(keys: &[&StoreKey], values: &[&Vec<u8>]) -> Result<(), StoreRequestError> {
     if !(1..=REQUEST_KEYS_MAX).contains(&keys.len()) {
         return Err(StoreRequestError::Keys(keys.len()));

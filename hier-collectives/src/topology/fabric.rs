@@ -34,11 +34,12 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Builds a fabric: numbers regions, gateways and ranks, and checks that all regions are
-    /// connected.
+    /// Builds a fabric: numbers regions, gateways and ranks, and checks names, ranks, speeds,
+    /// ports, links and the MTU. If they are right, checks that paths of links join all regions.
     ///
     /// # Errors
-    /// All faults at once, so that a config can be corrected in one pass.
+    /// All faults of the first check, or else all of the second, so that a config can be corrected
+    /// in few passes.
     pub fn new(
         name: &str,
         mtu: u16,

@@ -25,7 +25,8 @@ impl Hello {
     /// may send longer ones, which are then refused by their version.
     pub const MAX_BYTES: usize = 1024;
 
-    /// Returns the wire form of the hello, without a length prefix.
+    /// Returns the wire form of the hello, without a length prefix: version, fabric, boot id, lane,
+    /// gateway.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         write_u16(&mut out, self.version);

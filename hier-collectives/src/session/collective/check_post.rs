@@ -17,7 +17,7 @@ const RANK_WEIGHT_MAX: f64 = 1e290;
 /// many such buffers still fit 64 bits.
 const BUFFER_ELEMENTS_MAX: u64 = 1 << 45;
 
-/// Checks a rank's post by itself.
+/// Checks a rank's post by itself: its root, number, operation, counts, weight and length.
 ///
 /// # Errors
 /// The failure of which the rank must be notified.
@@ -31,7 +31,8 @@ pub(in crate::session) fn check_post(
     })
 }
 
-/// Checks a post's root, operation, counts, weight and length for a fabric of `world_size` ranks.
+/// Checks a post's root, number, operation, counts, weight and length for a fabric of `world_size`
+/// ranks. Sends, and no others, have numbers of sends, and are of two ranks.
 ///
 /// # Errors
 /// The reason why the post is refused, in words.

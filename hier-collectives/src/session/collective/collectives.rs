@@ -391,8 +391,8 @@ impl Collectives {
         missing.copied().collect()
     }
 
-    /// Returns the other gateways with ranks, some of which are not known to have posted a
-    /// collective.
+    /// Returns the other gateways that have ranks and are not known to have posted a collective
+    /// with all of them.
     pub fn awaited_gateways(
         &self,
         collective: &LiveCollective,

@@ -101,7 +101,8 @@ impl EpochState {
         Some(Failure::new(FailureCode::RegionLost, text))
     }
 
-    /// Returns the connections between gateways that cannot be reached and those that can.
+    /// Returns the connections that are not up between a gateway of `missing` and one that is not
+    /// among these.
     fn cut_connections_to(&self, missing: &[GatewayId]) -> BTreeSet<GatewayPair> {
         let graph = self.members.graph();
         let of_one = |one: &GatewayId| {

@@ -78,8 +78,8 @@ impl LinkReports {
     }
 
     /// Returns the fabric with links as reported, if a new plan should be made for them. Called
-    /// after each collective with the links that are `in_use`: they must differ from the planned
-    /// ones, and stay so for several calls.
+    /// after each collective with the links that are `in_use`. They must differ from the planned
+    /// ones, and stay so for [`STEADY_COLLECTIVES`] calls. `None` also while a plan is being made.
     pub fn fabric_to_plan_for(&mut self, in_use: &Fabric) -> Option<Fabric> {
         if self.planning {
             return None;

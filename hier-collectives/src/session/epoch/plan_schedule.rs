@@ -126,9 +126,9 @@ impl PlanSchedule {
         self.held.is_some_and(|held| sequence >= held)
     }
 
-    /// Whether a collective has a part with this tree, or may have it if its plan is not known here
-    /// yet. `next_plan`, or else the fabric, bounds the trees of such a plan. An all-to-all has a
-    /// part for each pair of gateways.
+    /// Whether a collective may have a part with this tree. Its parts are as many as the trees of
+    /// its plan, or in an all-to-all as the pairs of gateways. A collective that is held back may
+    /// follow a plan that is not known here: `next_plan` and the fabric then bound its trees.
     pub fn may_have_tree(
         &self,
         sequence: Sequence,

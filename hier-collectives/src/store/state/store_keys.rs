@@ -120,7 +120,8 @@ impl StoreKeys {
         }
     }
 
-    /// Adds an item to the queue of a key.
+    /// Adds an item to the queue of a key, if the limits allow it. Returns the length of the queue
+    /// then.
     fn push(&mut self, key: &[u8], item: &[u8], others: u64) -> Result<StoreOutcome, StoreRefusal> {
         let known = self.slots.contains_key(key);
         let grows =
@@ -132,7 +133,8 @@ impl StoreKeys {
         Ok(StoreOutcome::Number(i64::try_from(slot.queue.len()).unwrap_or(i64::MAX)))
     }
 
-    /// Takes the first item of the queue of a key.
+    /// Takes the first item of the queue of a key; no values without an item. A key that then has
+    /// neither a value nor a queue is removed.
     fn pop(&mut self, key: &[u8]) -> StoreOutcome {
         let Some(slot) = self.slots.get_mut(key) else { return StoreOutcome::Values(vec![]) };
         let item = slot.queue.pop_front();
@@ -225,7 +227,7 @@ impl StoreKeys {
         self.bytes -= replaced.map_or(0, |old| old.len() as u64);
     }
 
-    /// Returns a store with only the keys of `pairs` that exist.
+    /// Returns a store with only the keys of `pairs` that exist here, with their values and queues.
     fn clone_keys_of(&self, pairs: &[(StoreKey, Vec<u8>)]) -> Self {
         let mut few = Self::default();
         for (key, _) in pairs {

@@ -104,8 +104,8 @@ impl UnsolicitedUse {
         self.held.clear();
     }
 
-    /// Takes room for a segment to a peer, out of a window of `window` bytes. Returns false when
-    /// the window is full.
+    /// Takes room for a segment to a peer, out of a window of `window` bytes. Returns false, and
+    /// takes none, when the segment does not fit.
     pub fn reserve_window(
         &mut self,
         to: GatewayId,
