@@ -184,7 +184,7 @@ impl Stragglers {
     }
 
     /// Returns the party that has delayed the others in the last collectives: of a poster and a
-    /// link the one with the longer delay.
+    /// link the one with the longer delay. `None` while no party is named.
     ///
     /// Messages that pass a slow link are late as well, so the region beyond it is not named.
     pub fn straggler(&self) -> Option<Straggler> {

@@ -51,8 +51,8 @@ struct BoundTerm {
 
 impl LowerBound {
     /// Makes the bound of an operation on a fabric. It has terms for the ports of each region that
-    /// emits or absorbs data, for all ports together, and for the narrowest cut; none for one
-    /// region.
+    /// emits or absorbs data, for all ports together, and for the narrowest cut. One region has no
+    /// terms.
     pub fn new(fabric: &Fabric, operation: Operation) -> Self {
         let regions = fabric.regions().len();
         if regions < 2 {

@@ -211,7 +211,7 @@ impl KnownCounts {
 
     /// Returns the first pair with rank `of`, as sender or else as receiver, of which both ends'
     /// lists are known and differ. It is sender, receiver, and the elements that each of them
-    /// posted.
+    /// posted; `None` while all agree.
     pub fn contradiction(&self, of: RankId) -> Option<(RankId, RankId, u64, u64)> {
         let at = |list: &Arc<[u64]>, rank: RankId| list.get(rank.0 as usize).copied();
         let sent = self.to.get(&of).into_iter().flat_map(|to| {

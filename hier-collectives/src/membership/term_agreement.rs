@@ -98,7 +98,7 @@ impl TermAgreement {
         self.term.as_ref()
     }
 
-    /// Returns the oldest action that is not performed yet.
+    /// Removes and returns the oldest action that is not performed yet; `None` when all are.
     pub fn poll_action(&mut self) -> Option<TermAction> {
         self.actions.pop_front()
     }
@@ -440,8 +440,9 @@ impl TermAgreement {
         }
     }
 
-    /// Returns the failure of collectives under way if a member of the term cannot be reached: who, why,
-    /// and with whom this gateway would go on.
+    /// Returns the failure of collectives under way if a member of the term cannot be reached: who,
+    /// why, and with whom this gateway would go on. `None` while all are reached, and outside a
+    /// term.
     fn loss_failure(&self, why: &str) -> Option<Failure> {
         let term = self.term.as_ref()?;
         let reached = self.reached_regions();

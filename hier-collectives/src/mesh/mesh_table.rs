@@ -107,13 +107,14 @@ impl MeshTable {
         self.graph.regions_with_way_round(&self.fabric, self.fabric.gateway(self.me).region)
     }
 
-    /// Removes and returns the next report to send, and the neighbour to send it to.
+    /// Removes and returns the next report to send, and the neighbour to send it to; `None` when
+    /// all are sent.
     pub fn poll_report(&mut self) -> Option<(GatewayId, MeshReport)> {
         self.outgoing.pop_front()
     }
 
-    /// Returns the graph if it, or any report, has changed since the last call. Messages through
-    /// other gateways may then be lost, and are to be repeated.
+    /// Returns the graph if it, or any report, has changed since the last call, else `None`.
+    /// Messages through other gateways may then be lost, and are to be repeated.
     pub fn take_change(&mut self) -> Option<Arc<MeshGraph>> {
         std::mem::take(&mut self.changed).then(|| Arc::clone(&self.graph))
     }

@@ -68,12 +68,13 @@ impl JobStore {
         &self.replica
     }
 
-    /// Removes and returns the next action.
+    /// Removes and returns the next action; `None` when all are taken.
     pub fn poll_action(&mut self) -> Option<StoreAction> {
         self.actions.pop_front()
     }
 
-    /// Returns the time at which [`JobStore::handle_timeout`] has something to do.
+    /// Returns the time at which [`JobStore::handle_timeout`] has something to do; `None` while it
+    /// has nothing.
     pub fn poll_timeout(&self) -> Option<TimeNs> {
         [self.requests.deadline(), self.repeat.due()].into_iter().flatten().min()
     }

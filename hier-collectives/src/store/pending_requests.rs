@@ -100,8 +100,8 @@ impl PendingStoreRequests {
         self.commands.is_empty() && self.queries.is_empty()
     }
 
-    /// Adds a request. Returns the failure in its place if too many requests, or bytes of them,
-    /// wait.
+    /// Adds a request. Returns a failure in its place if too many requests, or bytes of them, wait;
+    /// else `None`.
     pub fn add(
         &mut self,
         caller: StoreCaller,
@@ -166,7 +166,7 @@ impl PendingStoreRequests {
         forgotten.into_iter().for_each(|(deadline, number)| self.remove(deadline, number));
     }
 
-    /// Returns the earliest deadline.
+    /// Returns the earliest deadline of a request; `None` while no request waits.
     pub fn deadline(&self) -> Option<TimeNs> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }

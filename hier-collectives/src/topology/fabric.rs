@@ -126,12 +126,13 @@ impl Fabric {
     pub fn gateway(&self, id: GatewayId) -> &Gateway {
         &self.gateways[usize::from(id.0)]
     }
-    /// Returns the number of the gateway called `name`.
+    /// Returns the number of the gateway called `name`; `None` without such a gateway.
     pub fn gateway_named(&self, name: &str) -> Option<GatewayId> {
         let index = self.gateways.iter().position(|gateway| gateway.name == name)?;
         u16::try_from(index).ok().map(GatewayId)
     }
-    /// Returns the number of the gateway that serves `rank`.
+    /// Returns the number of the gateway that serves `rank`; `None` for a rank that is not in the
+    /// fabric.
     pub fn gateway_of(&self, rank: RankId) -> Option<GatewayId> {
         let index = self.gateways.iter().position(|gateway| gateway.ranks.contains(&rank.0))?;
         u16::try_from(index).ok().map(GatewayId)

@@ -244,7 +244,8 @@ impl<'a> PackingConstraints<'a> {
         (found.into_iter().map(|(_, tree)| tree).take(TREES_PER_ROUND_MAX).collect(), least)
     }
 
-    /// Returns the rate that the trees of `pool` reach, and the prices that prove it.
+    /// Returns the rate that the trees of `pool` reach, and the prices that prove it; `None` where
+    /// the solver fails.
     ///
     /// At these prices every tree of the pool costs at least one, and all constraints together cost
     /// the rate.

@@ -218,8 +218,8 @@ impl Collectives {
         waiting.map(|(sequence, _)| sequence).collect()
     }
 
-    /// Records a rank's post. Returns the failure if the collective has failed; notifies the rank
-    /// now if nothing uses the collective's memory any more.
+    /// Records a rank's post. Returns the failure if the collective has failed, else `None`.
+    /// Notifies the rank of it now if nothing uses the collective's memory any more.
     pub fn record_post(
         &mut self,
         rank: RankId,
@@ -348,7 +348,8 @@ impl Collectives {
     }
 
     /// Marks a collective as running once every local rank has posted, unless it failed or waits
-    /// for a plan or for counts. Returns the descriptor, the counts and the ranks' weights.
+    /// for a plan or for counts. Returns the descriptor, the counts and the ranks' weights then,
+    /// else `None`.
     pub fn begin_collective(
         &mut self,
         sequence: Sequence,

@@ -60,7 +60,8 @@ struct CommitStepsByEnd(BTreeMap<Sequence, (RankId, Step)>);
 
 impl CommitStepsByEnd {
     /// Compares a commit with the first one that ends with the same collective. Returns the failure
-    /// of both if they name different steps. A commit without collectives is not compared.
+    /// of both if they name different steps, else `None`. A commit without collectives is not
+    /// compared.
     fn compare(&mut self, commit: &RankCommit, local: &LocalGateway) -> Option<Failure> {
         let RankCommit { rank, step, range } = commit;
         if range.is_empty() {
@@ -137,7 +138,8 @@ impl Commits {
         }
     }
 
-    /// Returns the last step known to be complete in every region, in any epoch.
+    /// Returns the last step known to be complete in every region, in any epoch; `None` before the
+    /// first.
     pub fn committed(&self) -> Option<Committed> {
         self.committed
     }
@@ -334,7 +336,7 @@ impl Commits {
         self.fail_commits(|pending| now >= pending.expiry, &cause, cx);
     }
 
-    /// Returns the time at which the first waiting commit times out.
+    /// Returns the time at which the first waiting commit times out; `None` while no commit waits.
     pub fn next_expiry(&self) -> Option<TimeNs> {
         self.ranks.values().flat_map(|rank| &rank.pending).map(|pending| pending.expiry).min()
     }

@@ -138,7 +138,7 @@ impl EpochState {
         self.active.as_ref().map(|active| &active.plans)
     }
 
-    /// Returns the plan in force, while an epoch lives.
+    /// Returns the plan in force; `None` outside an epoch.
     pub fn plan(&self) -> Option<&Plan> {
         self.plans().map(PlanSchedule::plan)
     }
@@ -219,7 +219,8 @@ impl EpochState {
     }
 
     /// Returns the start of the next epoch, on the first gateway, once all peers have asked for it
-    /// and there is a plan for the links that are up.
+    /// and there is a plan for the links that are up. `None` before, and in an epoch, a drain or
+    /// while suspended.
     pub fn next_epoch_start(
         &mut self,
         next: Sequence,
@@ -292,7 +293,7 @@ impl EpochState {
         self.members.end_epoch();
     }
 
-    /// Returns the last epoch that ended here, and why.
+    /// Returns the last epoch that ended here, and why; `None` before.
     pub fn last_end(&self) -> Option<&(Epoch, Failure)> {
         self.last_end.as_ref()
     }

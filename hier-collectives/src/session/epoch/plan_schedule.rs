@@ -170,13 +170,14 @@ impl PlanSchedule {
         }
     }
 
-    /// Builds the answer to Pause, while collectives are held back.
+    /// Builds the answer to Pause; `None` while no collectives are held back.
     pub fn paused_message(&self, epoch: Epoch) -> Option<Message> {
         Some(Message::Paused { epoch, change: self.changes, from: self.held? })
     }
 
     /// Records on the first gateway that a member holds back collectives from `held` on. Returns
-    /// the switch once all `members` do.
+    /// the switch once all `members` do; `None` before, and for another change than the one under
+    /// way.
     pub fn note_paused(
         &mut self,
         member: GatewayId,

@@ -12,8 +12,8 @@ use crate::wire::SegmentKey;
 use std::collections::BTreeMap;
 
 impl Transfer {
-    /// Continues the segment whose reduction or copy has ended. Returns its collective, unless that
-    /// is forgotten.
+    /// Continues the segment whose reduction or copy has ended. Returns its collective; `None` if
+    /// that is forgotten.
     pub fn handle_task_done(&mut self, task: TaskId, cx: &mut Context<'_>) -> Option<Sequence> {
         let (key, task) = self.handles.end_task(task)?;
         let flow = self.flows.get_mut(&key.sequence)?;

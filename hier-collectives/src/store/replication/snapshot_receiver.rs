@@ -56,7 +56,8 @@ impl SnapshotReceiver {
         asked.for_each(|piece| *piece = PieceState::Missing);
     }
 
-    /// Adds a piece to the snapshot. Returns the whole snapshot once all pieces are there.
+    /// Adds a piece to the snapshot. Returns the whole snapshot once all pieces are there; `None`
+    /// before.
     ///
     /// # Errors
     /// [`StoreViolation`]: the piece is of a snapshot of another length, or lies beyond its end.

@@ -50,12 +50,12 @@ impl StoreReplica {
         self.held.as_ref().map(|held| &held.state)
     }
 
-    /// Returns the version of the state.
+    /// Returns the version of the state; `None` without a state.
     pub fn version(&self) -> Option<StoreBallotVersion> {
         self.held.as_ref().map(|held| held.version)
     }
 
-    /// Returns the version that all gateways are known to hold.
+    /// Returns the version that all gateways are known to hold; `None` without a state.
     pub fn committed(&self) -> Option<StoreBallotVersion> {
         let held = self.held.as_ref()?;
         Some(StoreBallotVersion { ballot: held.version.ballot, index: held.commit })

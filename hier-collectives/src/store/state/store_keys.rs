@@ -199,7 +199,7 @@ impl StoreKeys {
         StoreOutcome::Keys { keys: listed, is_last: true }
     }
 
-    /// Returns the value of a key.
+    /// Returns the value of a key; `None` if the key is missing or has only a queue.
     fn value(&self, key: &[u8]) -> Option<&Vec<u8>> {
         self.slots.get(key)?.value.as_ref()
     }
@@ -250,7 +250,7 @@ fn store_key_number_outcome(count: usize) -> StoreOutcome {
     StoreOutcome::Number(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-/// Reads a decimal number of 64 bits.
+/// Reads a signed decimal number of 64 bits; `None` where the bytes are none.
 fn parse_store_key_number(value: &[u8]) -> Option<i64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
