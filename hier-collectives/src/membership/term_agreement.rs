@@ -12,17 +12,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
-/// 1 s: a question or proposal about terms is repeated after max(1 s, 3 round trips of the longest
-/// link) without all answers. 1 s is chosen, well above a round trip, so that answers come first.
+/// 1 s: a question or proposal about the regions that go on (the next term) is repeated if answers
+/// are missing after max(1 s, 3 round trips of the longest link). 1 s is chosen, well above a round
+/// trip, so that answers come first.
 const REPEATED_AFTER_MIN: Span = Span::from_secs(1);
 
-/// 3 round trips of the longest link: a question or proposal about terms without all answers is
-/// repeated then, or after 1 s if longer. A message may take two links each way.
+/// 3 round trips of the longest link: a question or proposal about the regions that go on (the next
+/// term) is repeated if answers are missing then, or after 1 s if longer. A message may take two
+/// links each way.
 const REPEATED_AFTER_RTTS: u64 = 3;
 
-/// 2 s: regions that were away must be reached for 2 s without a change before a term that has them
-/// too is proposed. Each new term interrupts a step of the others, so a link that comes and goes
-/// shall not cause many. The time is chosen.
+/// 2 s: regions that were away must be reached for 2 s without a change before a term with them is
+/// proposed. Each new term interrupts a step of the others, so a link that comes and goes shall not
+/// cause many. The time is chosen.
 const TAKEN_IN_AFTER: Span = Span::from_secs(2);
 
 /// An action of a gateway that follows from the agreement, to be performed in order.

@@ -14,8 +14,8 @@ use crate::size_class::{MEDIUM_BYTES, SizeClass};
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// 1 KiB: the planner finds the largest buffer that takes the express tree to a multiple of 1 KiB,
-/// rounded down. The express tree has the fewest hops and takes small buffers whole.
+/// 1 KiB: the size of the largest buffer that takes the express tree is found in steps of 1 KiB,
+/// and rounded down. The express tree has the fewest hops and takes small buffers whole.
 const SIZE_STEP_BYTES: u64 = 1 << 10;
 
 /// 12 doublings of 1 KiB: candidates for the express tree are compared at buffers of 0 bytes and of

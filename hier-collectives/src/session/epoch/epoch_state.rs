@@ -219,7 +219,7 @@ impl EpochState {
     }
 
     /// Returns the start of the next epoch, on the first gateway, once all peers have asked for it
-    /// and there is a plan for the links that are up. `None` before, and in an epoch, a drain or
+    /// and a plan exists for the links that are up. `None` before, and in an epoch, a drain or
     /// while suspended.
     pub fn next_epoch_start(
         &mut self,
