@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
-/// 1 s: a question or proposal about the regions that go on (the next term) is repeated if answers
-/// are missing after max(1 s, 3 round trips of the longest link). 1 s is chosen, well above a round
-/// trip, so that answers come first.
+/// 1 s: a question or proposal about the next term, the regions that go on, is repeated without all
+/// answers. The wait is max(1 s, 3 round trips of the longest link). 1 s is chosen, well above a
+/// round trip, so that answers come first.
 const REPEATED_AFTER_MIN: Span = Span::from_secs(1);
 
-/// 3 round trips of the longest link: a question or proposal about the regions that go on (the next
-/// term) is repeated if answers are missing then, or after 1 s if longer. A message may take two
-/// links each way.
+/// 3 round trips of the longest link: a question or proposal about the next term, the regions that
+/// go on, is repeated then without all answers. 1 s counts where it is longer. A message may take
+/// two links each way.
 const REPEATED_AFTER_RTTS: u64 = 3;
 
 /// 2 s: regions that were away must be reached for 2 s without a change before a term with them is
@@ -442,9 +442,9 @@ impl TermAgreement {
         }
     }
 
-    /// Returns the failure of collectives under way if a member of the term cannot be reached: who,
-    /// why, and with whom this gateway would go on. `None` while all are reached, and outside a
-    /// term.
+    /// Returns the failure of collectives under way if a member of the term cannot be reached. Its
+    /// text says who, why, and with whom this gateway would go on. `None` while all are reached,
+    /// and outside a term.
     fn loss_failure(&self, why: &str) -> Option<Failure> {
         let term = self.term.as_ref()?;
         let reached = self.reached_regions();

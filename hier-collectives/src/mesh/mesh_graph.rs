@@ -145,7 +145,7 @@ impl MeshGraph {
     }
 
     /// Returns the lowest gateway that has connections to both of two gateways, which go round
-    /// their own by way of it; `None` without such a gateway.
+    /// their own by way of it. `None` without such a gateway.
     pub fn relay_between(&self, one: GatewayId, other: GatewayId) -> Option<GatewayId> {
         self.neighbours(one).iter().copied().find(|relay| self.is_up(*relay, other))
     }

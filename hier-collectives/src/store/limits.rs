@@ -29,9 +29,9 @@ pub const WAITING_REQUESTS_MAX: usize = 1 << 14;
 /// 32 MiB: the most bytes of keys and values in requests of one job to its store that wait at one
 /// gateway. A request beyond fails as busy. The limit of memory is chosen.
 pub const WAITING_BYTES_MAX: usize = 32 << 20;
-/// 2^61: the leader of a store ignores a peer's Promise whose ballot or number of entries is 2^61
-/// or more, unless the leader's own is as great. Messages hold numbers up to twice as great, so
-/// that the leader can go on counting.
+/// 2^61: the leader of a store ignores a peer's Promise with a ballot or number of entries from
+/// 2^61 on, unless its own is as great. Messages hold numbers up to twice as great, so that the
+/// leader can go on counting.
 /// Tested by `numbers_that_no_leader_chose_are_ignored`.
 pub const KNOWN_NUMBER_MAX: u64 = 1 << 61;
 /// 64 commands to a store, counted from the oldest without an answer: a gateway gives the leader

@@ -267,8 +267,8 @@ impl StoreRequest {
     }
 }
 
-/// Checks the keys and values of a request against the limits: the number of keys, at least one,
-/// the length of each key and value, and the bytes of all.
+/// Checks the keys and values of a request against the limits. There must be a key, and not too
+/// many; no key may be empty; and lengths and their sum are limited.
 fn check_store_request(keys: &[&StoreKey], values: &[&Vec<u8>]) -> Result<(), StoreRequestError> {
     if !(1..=REQUEST_KEYS_MAX).contains(&keys.len()) {
         return Err(StoreRequestError::Keys(keys.len()));

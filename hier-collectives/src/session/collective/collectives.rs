@@ -168,8 +168,8 @@ impl Collectives {
         self.finished.facts().contains_key(&sequence) || self.live.get(&sequence).is_some_and(ready)
     }
 
-    /// Whether a message about a collective has effect: it is of the current epoch, and the
-    /// collective is neither over here nor left from an earlier epoch.
+    /// Whether a message about a collective has effect. It must be of the current epoch, and the
+    /// collective neither over here nor left from an earlier epoch.
     ///
     /// # Errors
     /// [`PeerError::TooFarAhead`]: the collective is too far beyond the oldest unposted one, or a

@@ -218,8 +218,8 @@ impl EpochState {
         }
     }
 
-    /// Returns the start of the next epoch, on the first gateway, once all peers have asked for it
-    /// and a plan exists for the links that are up. `None` before, and in an epoch, a drain or
+    /// Returns the start of the next epoch, on the first gateway. All peers must have asked for it,
+    /// and a plan must exist for the links that are up. `None` before, and in an epoch, a drain or
     /// while suspended.
     pub fn next_epoch_start(
         &mut self,
