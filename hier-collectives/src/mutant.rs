@@ -21,7 +21,8 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// All mutants: variants of the session that are broken on purpose.
+    /// All mutants: variants of the session that are broken on purpose, which the simulations must
+    /// find.
     pub const ALL: [Self; 6] = [
         Self::Accumulate,
         Self::ConfirmAlone,
@@ -44,7 +45,8 @@ impl Mutant {
     }
 }
 
-/// The number of the mutant that this process runs; 0 is none.
+/// The number of the mutant that this process runs, as [`Mutant`] numbers them; 0 for none, as at
+/// the start. [`activate_mutant`] sets it.
 #[cfg(feature = "mutants")]
 static ACTIVE_MUTANT: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 

@@ -8,14 +8,15 @@
 use crate::ids::{RankId, Sequence, Tag};
 use std::fmt;
 
-/// 44 bits of the number of a send: its place in its series; the tag stands above. A series of a
-/// million sends a second lasts for half a year.
+/// 44 low bits of the number of a send: its place in its series, the sends of one rank to another
+/// with one tag. The tag stands in the 16 bits above. A series of a million sends a second lasts
+/// for half a year.
 const PLACE_BITS: u32 = 44;
 /// 60: the bit in the number of a send that names the sender by its rank, 0 or 1, in the group of
-/// two. It stands above the 16 bits of the tag.
+/// two. The 16 bits of the tag stand below this bit.
 const SENDER_SHIFT: u32 = PLACE_BITS + 16;
-/// Bit 61 of a collective's number, which is set for a send. It is below the two bits that no
-/// number uses.
+/// Bit 61 of a collective's number, which is set for a send and clear for all other collectives. No
+/// number uses the two bits above.
 const SEND: u64 = 1 << 61;
 
 /// The sends from one of two ranks to the other with one tag.
@@ -39,8 +40,8 @@ impl SendSeries {
 }
 
 impl Sequence {
-    /// 2^44 places: above the place of any collective in its series, and above the first collective
-    /// of any epoch.
+    /// 2^44 places: above the place of any send in its series. A peer's epoch whose first
+    /// collective has this number or a higher one is refused.
     pub const PLACES: u64 = 1 << PLACE_BITS;
 
     /// Returns the series of a send; `None` for other collectives, which are in one order.

@@ -24,8 +24,8 @@ pub struct Term {
 }
 
 impl TermId {
-    /// 2^62: the number of a term in a peer's message must be smaller. No deployment counts so far,
-    /// and the numbers that follow still fit.
+    /// 2^62: a peer's message with the number of a term from 2^62 on is refused as malformed. No
+    /// deployment counts so far, and the numbers that follow still fit 64 bits.
     pub(super) const NUMBERS_BOUND: u64 = 1 << 62;
 
     /// Appends the id to the message `out`: number, start.
@@ -52,7 +52,8 @@ impl Term {
         self.regions.iter().for_each(|region| write_u16(out, region.0));
     }
 
-    /// Reads a term: id, then a 16-bit count and the numbers of its regions, ascending.
+    /// Reads a term: id, then a 16-bit count and the numbers of its regions, at least one,
+    /// ascending. An id of number 0 is an error.
     pub(super) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let (id, count) = (TermId::read_from(reader)?, usize::from(reader.read_u16()?));
         let mut fields = FieldReader(reader.read_bytes(2 * count)?);

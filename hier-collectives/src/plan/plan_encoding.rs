@@ -14,8 +14,9 @@ pub(super) fn plan_encoding_bytes_max(gateways: usize) -> usize {
     MAX_MESSAGE_BYTES - PLAN_MESSAGE_OTHER_BYTES - 8 * gateways
 }
 
-/// 64 bytes: an upper bound for the fields other than plan and boot ids, all of fixed length, in
-/// the message that carries a plan.
+/// 64 bytes of the 1 MiB message that carries a plan: an upper bound for its fields of fixed
+/// length, which are all but plan and boot ids. A plan that does not fit beside these 64 bytes and
+/// the boot ids is refused.
 const PLAN_MESSAGE_OTHER_BYTES: usize = 64;
 
 impl Plan {

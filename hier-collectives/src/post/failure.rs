@@ -16,8 +16,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// 1,024 bytes: the longest text of a failure, a chosen length. A failure then fits every
-    /// message between trainer and gateway, and between gateways.
+    /// 1,024 bytes: the longest text of a failure, a chosen length; a longer text is truncated. A
+    /// failure then fits every message between trainer and gateway, and between gateways.
     /// Tested by `responses_survive_the_wire`.
     pub const MAX_TEXT_BYTES: usize = 1024;
 

@@ -283,7 +283,9 @@ impl Session {
         self.transfer.receive_header(from, header, &self.epoch, &mut self.actions)
     }
 
-    /// Ends a segment's stream and its lease; `whole` says whether all bytes arrived.
+    /// Ends a segment's stream and its lease; `whole` says whether all bytes arrived. A whole
+    /// segment shows that its sender has posted, or that all gateways have. Then takes the
+    /// collective on.
     pub fn handle_arrival_end(&mut self, lease: LeaseId, whole: bool, now: TimeNs) {
         let (transfer, mut cx) = self.transfer_and_context(now);
         let Some(end) = transfer.handle_received_stream_end(lease, whole, &mut cx) else { return };

@@ -11,8 +11,8 @@ use crate::ids::{GatewayId, RankId, RegionId};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// 1,280 to 65,507 bytes: accepted IP MTUs of paths between gateways, from the least MTU of IPv6 to
-/// the longest UDP payload.
+/// 1,280 to 65,507 bytes: accepted IP MTUs of paths between gateways; a fabric with another MTU is
+/// refused. The limits are the least MTU of IPv6 and the longest UDP payload.
 const MTU_RANGE_BYTES: RangeInclusive<u16> = 1280..=65_507;
 
 /// The deployment on which all gateways agree.
@@ -34,11 +34,12 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Builds a fabric: numbers regions, gateways and ranks, and checks that all regions are
-    /// connected.
+    /// Builds a fabric: numbers regions, gateways and ranks, and checks names, ranks, speeds,
+    /// ports, links and the MTU. If they are right, checks that paths of links join all regions.
     ///
     /// # Errors
-    /// All faults at once, so that a config can be corrected in one pass.
+    /// All faults of the first check, or else all of the second, so that a config can be corrected
+    /// in few passes.
     pub fn new(
         name: &str,
         mtu: u16,
@@ -125,12 +126,13 @@ impl Fabric {
     pub fn gateway(&self, id: GatewayId) -> &Gateway {
         &self.gateways[usize::from(id.0)]
     }
-    /// Returns the number of the gateway called `name`.
+    /// Returns the number of the gateway called `name`; `None` without such a gateway.
     pub fn gateway_named(&self, name: &str) -> Option<GatewayId> {
         let index = self.gateways.iter().position(|gateway| gateway.name == name)?;
         u16::try_from(index).ok().map(GatewayId)
     }
-    /// Returns the number of the gateway that serves `rank`.
+    /// Returns the number of the gateway that serves `rank`; `None` for a rank that is not in the
+    /// fabric.
     pub fn gateway_of(&self, rank: RankId) -> Option<GatewayId> {
         let index = self.gateways.iter().position(|gateway| gateway.ranks.contains(&rank.0))?;
         u16::try_from(index).ok().map(GatewayId)

@@ -14,7 +14,8 @@ use crate::topology::LinkState;
 use std::ops::Range;
 
 impl Message {
-    /// Returns the wire form of the control message, without a length prefix.
+    /// Returns the wire form of the control message, without a length prefix: its code, then its
+    /// fields.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
         out.push(self.encoding_code());
@@ -85,7 +86,8 @@ impl Message {
         out
     }
 
-    /// Appends the fields of a message about plans, links, jobs or groups to the message `out`.
+    /// Appends the fields of a message about plans, links, jobs, groups, terms or stores to the
+    /// message `out`; nothing for other messages.
     fn write_plan_message(&self, out: &mut Vec<u8>) {
         match self {
             Self::Pause { epoch, change } => {
@@ -225,7 +227,8 @@ impl Message {
     }
 }
 
-/// Reads the fields of a message about plans, links, jobs or groups, of wire code `kind`.
+/// Reads the fields of a message about drains, plans, links, jobs, groups, terms or stores, of wire
+/// code `kind`.
 fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, DecodeError> {
     Ok(match kind {
         11 => {

@@ -14,8 +14,8 @@ use crate::topology::Fabric;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// 4 names: the most gateways, and the most connections, that the text of a failure names, so that
-/// it stays short.
+/// 4 names: the text of a failure names at most 4 gateways that cannot be reached and 4 connections
+/// that are down. The others are left out, so that the text stays short.
 const NAMED_MAX: usize = 4;
 
 impl EpochState {
@@ -101,7 +101,8 @@ impl EpochState {
         Some(Failure::new(FailureCode::RegionLost, text))
     }
 
-    /// Returns the connections between gateways that cannot be reached and those that can.
+    /// Returns the connections that are not up between a gateway of `missing` and one that is not
+    /// among these.
     fn cut_connections_to(&self, missing: &[GatewayId]) -> BTreeSet<GatewayPair> {
         let graph = self.members.graph();
         let of_one = |one: &GatewayId| {

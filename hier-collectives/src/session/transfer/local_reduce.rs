@@ -89,8 +89,9 @@ fn has_local_reduce_memory(partials: ByteCount, class: SizeClass, held: u64, byt
     held == 0 || held + bytes <= class.partials_bytes(partials.get())
 }
 
-/// Returns the tree whose next local reduction starts: the one that is least far into its part. So
-/// all owners' ports are in use at once, however little memory there is.
+/// Returns the tree whose next local reduction starts: the one that is least far into its part, or
+/// `None` when all have started. So all owners' ports are in use at once, however little memory
+/// there is.
 fn next_local_reduction_tree(parts: &[TransferPart]) -> Option<TreeIndex> {
     let under_way =
         (0..).map(TreeIndex).zip(parts).filter(|(_, p)| p.next_local < p.segment_count());

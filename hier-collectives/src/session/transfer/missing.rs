@@ -83,8 +83,7 @@ fn missing_in_part(
         .map(move |segment| MissingSegment { tree, segment, bytes: part.segment_bytes(segment) })
 }
 
-/// Describes segments as "12 segments (3145728 bytes; the first is 4 of tree 0)"; none without
-/// segments.
+/// Describes segments as "12 segments (3 MiB; the first is 4 of tree 0)"; none without segments.
 fn missing_count_text(mut segments: impl Iterator<Item = MissingSegment>) -> Option<String> {
     let MissingSegment { tree, segment: first, bytes } = segments.next()?;
     let (count, bytes) =

@@ -63,8 +63,8 @@ impl StoreFollower {
         }
     }
 
-    /// Returns the version of the state that the gateway holds, once it has promised. `None` before
-    /// that, and for a gateway without a state.
+    /// Returns the version of the state that the gateway named with its promise. `None` for a
+    /// gateway without a state, and unless it has promised and was offered nothing since.
     pub fn promised_state(&self) -> Option<StoreBallotVersion> {
         match &self.phase {
             FollowerPhase::Promised { held, .. } => *held,

@@ -16,8 +16,8 @@ use crate::store::state::{StoreEntry, StoreState};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Gateway 0, the first of the fabric by name, which leads every store. The choice needs no vote,
-/// since all gateways know it.
+/// Gateway 0, the first of the fabric by name, which leads every store: it makes the one order of
+/// all changes. The choice needs no vote, since all gateways know it.
 pub const STORE_LEADER: GatewayId = GatewayId(0);
 
 /// The leader of a store.
@@ -99,7 +99,9 @@ impl StoreLeader {
         self.phase != LeaderPhase::Asleep && !self.lagging(replica).is_empty()
     }
 
-    /// Returns the gateways whose promise, entries or snapshot the leader still waits for.
+    /// Returns the gateways for which the leader waits. While it prepares, they are those without a
+    /// promise, or else the one from which it fetches the state. Later they are those that do not
+    /// hold all entries.
     pub fn lagging(&self, replica: &StoreReplica) -> Vec<GatewayId> {
         let last = replica.version().map(|version| version.index);
         let lags = |follower: &StoreFollower| match self.phase {
@@ -135,7 +137,7 @@ impl StoreLeader {
         self.fetch(replica);
     }
 
-    /// Begins to lead if the leader is asleep; otherwise asks the gateway `from` for its state.
+    /// Begins a ballot if the leader is asleep; otherwise asks the gateway `from` for its state.
     pub fn handle_present(&mut self, from: GatewayId, replica: &mut StoreReplica) {
         if self.phase == LeaderPhase::Asleep {
             self.wake(replica);
@@ -255,7 +257,8 @@ impl StoreLeader {
         self.advance_commit(replica);
     }
 
-    /// Sends a piece of the snapshot that a gateway was offered.
+    /// Sends a piece of the snapshot that a gateway was offered; nothing if it asks for another
+    /// version, or beyond the end.
     pub fn handle_fetch(&mut self, from: GatewayId, version: StoreBallotVersion, offset: u32) {
         let Some(follower) = self.followers.get(&from) else { return };
         let FollowerPhase::Offered { boot, index, snapshot: Some(snapshot) } = &follower.phase
@@ -296,7 +299,8 @@ impl StoreLeader {
         Ok(())
     }
 
-    /// Begins a ballot: asks all gateways for promises.
+    /// Begins a ballot above all that this gateway knows: forgets the log and the phases of all
+    /// other gateways, and asks these for promises. Without other gateways it leads then.
     fn begin_ballot(&mut self, replica: &mut StoreReplica) {
         self.ballot.number = self.ballot.number.max(replica.promised().number + 1);
         replica.promise(self.ballot);
@@ -355,7 +359,8 @@ impl StoreLeader {
         self.advance_commit(replica);
     }
 
-    /// Offers a gateway the present state, or repeats the offer that it has.
+    /// Offers a gateway the present state, or repeats the offer that it has. A gateway that holds
+    /// the same state under an earlier ballot needs no snapshot.
     fn offer(
         &mut self,
         to: GatewayId,
@@ -400,7 +405,7 @@ impl StoreLeader {
         }
     }
 
-    /// Sends a gateway the entries from number `from` on.
+    /// Sends a gateway those entries of the log that have number `from` or a greater one.
     fn send_entries(&mut self, to: GatewayId, from: u64, replica: &StoreReplica) {
         let (Some(version), Some(committed)) = (replica.version(), replica.committed()) else {
             return;

@@ -139,13 +139,13 @@ fn write_addressed_store_message(
     version.write_to(out);
 }
 
-/// Appends a version, or 0, to the message `out`.
+/// Appends an optional version to the message `out`: 1 and the version, or 0.
 fn write_store_message_version(version: Option<StoreBallotVersion>, out: &mut Vec<u8>) {
     out.push(u8::from(version.is_some()));
     version.iter().for_each(|version| version.write_to(out));
 }
 
-/// Reads a version, or 0.
+/// Reads an optional version: a flag, then the version if the flag is 1.
 fn read_store_message_version(
     reader: &mut FieldReader<'_>,
 ) -> Result<Option<StoreBallotVersion>, DecodeError> {
