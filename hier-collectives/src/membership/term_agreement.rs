@@ -20,12 +20,12 @@ const REPEATED_AFTER_MIN: Span = Span::from_secs(1);
 /// 3 round trips of the longest link: a question or proposal about the next term, the regions that
 /// go on, is repeated then without all answers. 1 s counts where it is longer. A message may take
 /// two links each way.
-const REPEATED_AFTER_RTTS: u64 = 3;
+const REPEATED_AFTER_ROUND_TRIPS: u64 = 3;
 
 /// 2 s: regions that were away must be reached for 2 s without a change before a term with them is
 /// proposed. Each new term interrupts a step of the others, so a link that comes and goes shall not
 /// cause many. The time is chosen.
-const TAKEN_IN_AFTER: Span = Span::from_secs(2);
+const NEWCOMERS_AWAITED: Span = Span::from_secs(2);
 
 /// An action of a gateway that follows from the agreement, to be performed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl TermAgreement {
     /// Returns the time of the next [`TermAgreement::handle_timeout`]; `None` without one.
     pub fn poll_timeout(&self) -> Option<TimeNs> {
         // Once newcomers are proposed, the proposal is due.
-        let taken_in = || self.newcomers.as_ref().map(|(_, since)| *since + TAKEN_IN_AFTER);
+        let taken_in = || self.newcomers.as_ref().map(|(_, since)| *since + NEWCOMERS_AWAITED);
         self.due.or_else(taken_in)
     }
 
@@ -343,7 +343,7 @@ impl TermAgreement {
                 _ => now,
             };
             self.newcomers = Some((reached.clone(), since));
-            if now < since + TAKEN_IN_AFTER {
+            if now < since + NEWCOMERS_AWAITED {
                 return;
             }
         }
@@ -417,7 +417,7 @@ impl TermAgreement {
     /// Returns the time until a question or proposal is repeated.
     fn repeated_after(&self) -> Span {
         let longest = self.fabric.links().iter().map(|link| link.rtt.ns()).max().unwrap_or(0);
-        REPEATED_AFTER_MIN.max(Span::from_ns(REPEATED_AFTER_RTTS * longest))
+        REPEATED_AFTER_MIN.max(Span::from_ns(REPEATED_AFTER_ROUND_TRIPS * longest))
     }
 
     /// Returns the regions with which this gateway could go on: all their gateways are reached, over

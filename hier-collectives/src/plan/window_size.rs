@@ -15,7 +15,7 @@ const WINDOW_SEGMENTS_MIN: u64 = 4;
 /// 2 unsolicited windows, about 2 BDP: a gateway grants a peer partials up to so many bytes beyond
 /// its results. Later segments wait at the peer. One window waits for other peers' partials, and
 /// one window is in flight.
-const RESULT_WINDOW_BDP: u64 = 2;
+const RESULT_UNSOLICITED_WINDOWS: u64 = 2;
 
 /// Returns the unsolicited window between two gateways: bytes that one may send beyond the other's
 /// grants.
@@ -51,5 +51,7 @@ pub fn result_window_size(
     other: GatewayId,
     plan: &Plan,
 ) -> ByteCount {
-    ByteCount::new(RESULT_WINDOW_BDP * unsolicited_window_size(fabric, one, other, plan).get())
+    ByteCount::new(
+        RESULT_UNSOLICITED_WINDOWS * unsolicited_window_size(fabric, one, other, plan).get(),
+    )
 }

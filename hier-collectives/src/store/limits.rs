@@ -29,11 +29,14 @@ pub const WAITING_REQUESTS_MAX: usize = 1 << 14;
 /// 32 MiB: the most bytes of keys and values in requests of one job to its store that wait at one
 /// gateway. A request beyond fails as busy. The limit of memory is chosen.
 pub const WAITING_BYTES_MAX: usize = 32 << 20;
+/// 2^62: a message between gateways is malformed if a ballot, an index of entries or the number of a
+/// command in it is not below this bound. So no addition overflows.
+pub(super) const STORE_NUMBERS_BOUND: u64 = 1 << 62;
 /// 2^61: the leader of a store ignores a peer's Promise with a ballot or number of entries from
 /// 2^61 on, unless its own is as great. Messages hold numbers up to twice as great, so that the
 /// leader can go on counting.
 /// Tested by `numbers_that_no_leader_chose_are_ignored`.
-pub const KNOWN_NUMBER_MAX: u64 = 1 << 61;
+pub const BELIEVED_NUMBERS_BOUND: u64 = 1 << 61;
 /// 64 commands to a store, counted from the oldest without an answer: a gateway gives the leader
 /// only these. Later commands wait at that gateway. The number is chosen.
 pub const COMMAND_WINDOW: u64 = 64;

@@ -4,7 +4,7 @@
 
 use super::error::FabricError;
 use super::fabric_spec::{FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec};
-use super::link::{LOSS_BELOW_PPB, Link, RTT_MAX};
+use super::link::{LOSS_BOUND_PPB, Link, RTT_MAX};
 use super::quorum::{Quorum, QuorumSpec};
 use super::region::{Gateway, RATE_MIN_BITS_PER_SECOND, Region};
 use crate::ids::{GatewayId, RankId, RegionId};
@@ -243,7 +243,7 @@ impl Fabric {
             let text = format!("link `{one}-{other}`: rate {} is below 8 kbit/s", link.rate);
             faults.push(FabricError::BadValue(text));
         }
-        if link.loss.ppb() >= LOSS_BELOW_PPB {
+        if link.loss.ppb() >= LOSS_BOUND_PPB {
             let text = format!("link `{one}-{other}`: loss {} is not below 50 %", link.loss);
             faults.push(FabricError::BadValue(text));
         }

@@ -6,4 +6,4 @@ pub const WIRE_VERSION: u16 = 5;
 
 /// 1 MiB: the longest control message between gateways, without its length prefix; a peer's longer
 /// one ends the lane. The plan of a fabric with 256 regions fits.
-pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;

@@ -12,7 +12,7 @@ use crate::wan::lane_handle::LaneControlOutput;
 use crate::wan::link::link_message::{LINK_GROUP, LinkMessage};
 use hier_collectives::codec::DecodeError;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::wire::{Envelope, MAX_MESSAGE_BYTES, Message};
+use hier_collectives::wire::{Envelope, MESSAGE_BYTES_MAX, Message};
 use quinn::{ReadExactError, RecvStream, SendStream};
 use std::fmt;
 use tokio::sync::mpsc;
@@ -104,7 +104,7 @@ pub(super) async fn read_control_stream_messages(
     mut stream: RecvStream,
 ) -> Result<(), ControlStreamError> {
     loop {
-        let frame = read_control_stream_frame(&mut stream, MAX_MESSAGE_BYTES).await?;
+        let frame = read_control_stream_frame(&mut stream, MESSAGE_BYTES_MAX).await?;
         let is_last = frame.is_none();
         let event = match frame {
             Some(bytes) => decode_control_stream_event(&bytes, from, id).map_err(|error| {

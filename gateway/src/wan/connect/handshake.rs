@@ -107,7 +107,7 @@ async fn exchange_handshake_hellos_unlimited(
     control_out.write_all(&framed).await.map_err(|error| no_hello(error.to_string()))?;
     let accepted = connection.accept_uni().await;
     let mut control_in = accepted.map_err(|error| no_hello(error.to_string()))?;
-    let frame = read_control_stream_frame(&mut control_in, Hello::MAX_BYTES).await;
+    let frame = read_control_stream_frame(&mut control_in, Hello::BYTES_MAX).await;
     let frame = frame.map_err(|error| no_hello(error.to_string()))?;
     let bytes = frame.ok_or_else(|| no_hello("the stream ended".to_owned()))?;
     let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;

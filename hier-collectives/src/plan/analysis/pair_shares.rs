@@ -16,7 +16,7 @@ use units::BitRate;
 /// 0.02 of the payload rate of a pair of gateways: the sender leaves this part unused, for
 /// acknowledgements and so that queues drain.
 /// Tested by `a_clean_link_is_filled`.
-pub const RATE_RESERVE: f64 = 0.02;
+pub const RATE_RESERVE_FRACTION: f64 = 0.02;
 
 /// 4: a pair of gateways whose share of its ports is below a quarter of its share in the rerooted
 /// trees gets the share in these. Reductions and broadcasts use the rerooted trees: the plan's with
@@ -183,9 +183,9 @@ fn pair_shares_of_flows(flows: &PayloadFlows, fabric: &Fabric) -> PairShares {
 
 /// Returns the first-sent payload bytes per second that a pair of gateways may send at `rate`.
 ///
-/// It is the payload rate without what is lost, less [`RATE_RESERVE`].
+/// It is the payload rate without what is lost, less [`RATE_RESERVE_FRACTION`].
 pub fn pair_share_payload_rate(rate: BitRate, loss: f64, mtu: u16) -> f64 {
-    payload_rate(rate, mtu) * (1.0 - loss) * (1.0 - RATE_RESERVE)
+    payload_rate(rate, mtu) * (1.0 - loss) * (1.0 - RATE_RESERVE_FRACTION)
 }
 
 #[cfg(test)]

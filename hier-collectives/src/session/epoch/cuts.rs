@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// 4 names: the text of a failure names at most 4 gateways that cannot be reached and 4 connections
 /// that are down. The others are left out, so that the text stays short.
-const NAMED_MAX: usize = 4;
+const NAMED_GATEWAYS_MAX: usize = 4;
 
 impl EpochState {
     /// Whether the next plan uses the links that are up and no others; if not, asks for such a
@@ -118,11 +118,11 @@ impl EpochState {
         let local = &self.local;
         let connections: BTreeSet<String> =
             cut.iter().map(|(one, other)| local.connection_name(*one, *other)).collect();
-        let connections: Vec<String> = connections.into_iter().take(NAMED_MAX).collect();
+        let connections: Vec<String> = connections.into_iter().take(NAMED_GATEWAYS_MAX).collect();
         let verb = if connections.len() == 1 { "is" } else { "are" };
         let down = format!("{} {verb} down ({why})", connections.join(" and "));
         let names: Vec<&str> =
-            missing.iter().take(NAMED_MAX).map(|id| local.gateway_name(*id)).collect();
+            missing.iter().take(NAMED_GATEWAYS_MAX).map(|id| local.gateway_name(*id)).collect();
         match names[..] {
             [] => down,
             [name] => format!("gateway {name} cannot be reached: {down}"),

@@ -18,7 +18,7 @@ use crate::wire::Message;
 use units::{ByteCount, TimeNs};
 
 /// 2^62: a peer's Join or Begin with an epoch from 2^62 on, or a first collective from
-/// [`Sequence::PLACES`] on, is refused as a peer's error. No job counts so far, and the numbers
+/// [`Sequence::PLACES_BOUND`] on, is refused as a peer's error. No job counts so far, and the numbers
 /// that follow still fit.
 /// Tested by `numbers_that_nobody_reaches_are_refused`.
 const PEER_EPOCHS_BOUND: u64 = 1 << 62;
@@ -472,7 +472,7 @@ impl EpochState {
 /// # Errors
 /// [`PeerError::Uncountable`]: a number is not below its bound.
 fn check_epoch_numbers(epoch: Epoch, next: Sequence) -> Result<(), PeerError> {
-    if epoch.0 >= PEER_EPOCHS_BOUND || next.0 >= Sequence::PLACES {
+    if epoch.0 >= PEER_EPOCHS_BOUND || next.0 >= Sequence::PLACES_BOUND {
         return Err(PeerError::Uncountable { epoch, next });
     }
     Ok(())

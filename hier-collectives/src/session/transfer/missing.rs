@@ -89,5 +89,6 @@ fn missing_count_text(mut segments: impl Iterator<Item = MissingSegment>) -> Opt
     let (count, bytes) =
         segments.fold((1u64, bytes), |(count, sum), missing| (count + 1, sum + missing.bytes));
     let size = ByteCount::new(bytes).rounded();
-    Some(format!("{count} segments ({size}; the first is {first} of tree {tree})"))
+    let noun = if count == 1 { "segment" } else { "segments" };
+    Some(format!("{count} {noun} ({size}; the first is {first} of tree {tree})"))
 }

@@ -83,7 +83,7 @@ impl StoreFollower {
 
     /// Returns the index of the last entry that need not be sent to the gateway: the last that it
     /// holds, or that of the state that it is offered. `None` while neither is known.
-    pub fn needed_from(&self) -> Option<u64> {
+    pub fn last_unneeded_index(&self) -> Option<u64> {
         match &self.phase {
             FollowerPhase::Following { held, .. } => Some(*held),
             FollowerPhase::Offered { index, .. } => Some(*index),

@@ -11,7 +11,7 @@ use super::follower::{FollowerPhase, StoreFollower};
 use super::store_message::{StoreMessage, StoreViolation};
 use super::store_replica::{StoreReplica, store_replica_snapshot_piece};
 use crate::ids::{BootId, GatewayId};
-use crate::store::limits::{COMMAND_WINDOW, COMMAND_WINDOW_BYTES, KNOWN_NUMBER_MAX};
+use crate::store::limits::{BELIEVED_NUMBERS_BOUND, COMMAND_WINDOW, COMMAND_WINDOW_BYTES};
 use crate::store::state::{StoreEntry, StoreState};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -192,7 +192,7 @@ impl StoreLeader {
     pub fn is_beyond_count(&self, promise: &StorePromise, replica: &StoreReplica) -> bool {
         let own_index = replica.version().map_or(0, |version| version.index);
         let index = promise.held.map_or(0, |held| held.index);
-        let is_beyond = |number: u64, own: u64| number >= KNOWN_NUMBER_MAX && number > own;
+        let is_beyond = |number: u64, own: u64| number >= BELIEVED_NUMBERS_BOUND && number > own;
         is_beyond(promise.promised.number, self.ballot.number) || is_beyond(index, own_index)
     }
 
@@ -429,7 +429,7 @@ impl StoreLeader {
         let mut held = self.followers.values().map(StoreFollower::held_index);
         let all = held.try_fold(version.index, |least, held| Some(least.min(held?)));
         replica.advance_commit(all.unwrap_or(0));
-        let needed = self.followers.values().filter_map(StoreFollower::needed_from);
+        let needed = self.followers.values().filter_map(StoreFollower::last_unneeded_index);
         let needed = needed.fold(version.index, u64::min);
         while version.index - (self.log.len() as u64) < needed {
             let Some(entry) = self.log.pop_front() else { break };
