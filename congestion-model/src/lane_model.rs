@@ -482,8 +482,8 @@ const STARTUP_GROWTH: f64 = 1.25;
 /// a fifth of the capacity.
 const STARTUP_ROUNDS_WITHOUT_GROWTH: u32 = 3;
 /// 8 acknowledged packets in a row whose RTT shows a queue: they prove that a queue stands. That
-/// ends a startup or, without rivals, a probe for more rate. The number is chosen; fewer packets
-/// may have waited for a late timer.
+/// ends a startup or, without rivals, a probe for more rate. The number is chosen; a late timer
+/// alone may delay fewer packets.
 const QUEUED_PACKETS_MIN: u32 = 8;
 /// 2 rounds: the length of the cruise between a startup and the first probe for more rate. This
 /// cruise is short, since a startup may end below the capacity.

@@ -1,6 +1,6 @@
 //! The cores own no socket, clock or executor: their dependencies show it.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// Packages on which no core package (see [`CORES_AND_SIBLINGS`]) may depend, directly or

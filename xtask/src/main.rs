@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask check`, `test`, `bench` and others.
 
 mod bench;
-mod command_line;
+mod child_command;
 mod core_purity;
 mod deploy;
 mod faults;

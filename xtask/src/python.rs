@@ -1,6 +1,6 @@
 //! The Python package: the wheel, its tests, and those with PyTorch.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::python_environment::{PythonEnvironment, TEST_FEATURES};
 use crate::tally::{LONG_SKIP_REASON, Tally};
 use std::path::{Path, PathBuf};

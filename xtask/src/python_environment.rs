@@ -1,6 +1,6 @@
 //! A virtual environment of Python under the target folder, and the programs that run in it.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

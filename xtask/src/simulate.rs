@@ -1,6 +1,6 @@
 //! `cargo xtask simulate`: faults in virtual time, and broken variants that they must find.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::path::Path;
 use std::process::ExitCode;
 

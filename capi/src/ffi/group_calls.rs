@@ -36,8 +36,9 @@ pub unsafe extern "C" fn landbridge_new_group(
     unsafe { report(error, call) }
 }
 
-/// Makes a group of the `count` ranks of `group` in `ranks`, which alone call it, with one `tag`.
-/// Writes its handle to `made`: NULL where this rank is not in it.
+/// Makes a group of the `count` ranks of `group` in `ranks`; only these need call it. They give one
+/// `tag`, which none of them uses for another group of `group` until all have closed this one.
+/// Writes the group's handle to `made`, or NULL at once where the caller is not in `ranks`.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.

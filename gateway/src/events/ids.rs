@@ -3,7 +3,7 @@
 /// Number of one trainer's connection, never reused in a process.
 pub type AttachmentId = u64;
 
-/// 4,096 groups: the most of one job at a gateway, and so of one rank, at the same time. Making one
+/// 4,096 groups that one job, and so one rank, may have at a gateway at the same time. Making one
 /// more is refused. All of their records stay within a few dozen MiB.
 pub const GROUPS_MAX: usize = 4096;
 

@@ -88,7 +88,7 @@ const HTTP_CONNECTIONS_MAX: usize = 128;
 /// the answer. After it the connection is closed, so that no slow client holds one for longer.
 const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// 64 header fields: the most of an HTTP request to a gateway; a request with more is refused.
+/// 64 header fields: an HTTP request to a gateway may have so many; one with more is refused.
 /// Browsers and scrapers send fewer.
 const HTTP_HEADERS_MAX: usize = 64;
 

@@ -81,7 +81,8 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Waits until packets under way have arrived, and replaces the links: counters begin at zero.
+    /// Waits 10 of the longest round trips and 1 s, in which all lanes connect, and makes the links
+    /// anew, so that their counters begin at zero.
     async fn reset_links(&self) {
         let rtt = longest_simulation_rtt(&self.gateways.fabric);
         // All lanes are connected a few round trips after the first.

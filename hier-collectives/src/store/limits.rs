@@ -23,8 +23,7 @@ pub const STORE_BYTES_MAX: u64 = 16 << 20;
 /// 64 bytes: added to the length of each key, queue item and outcome with bytes where a store's
 /// bytes are counted. A short one takes so much memory; the number is chosen.
 pub const ITEM_OVERHEAD_BYTES: u64 = 64;
-/// 16,384 requests to a store: the most of one job that wait at one gateway; one more fails as
-/// busy. The limit of memory is chosen.
+/// 16,384 requests of one job to its store may wait at one gateway; one more fails as busy. The limit of memory is chosen.
 pub const WAITING_REQUESTS_MAX: usize = 1 << 14;
 /// 32 MiB: the most bytes of keys and values in requests of one job to its store that wait at one
 /// gateway. A request beyond fails as busy. The limit of memory is chosen.

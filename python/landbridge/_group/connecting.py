@@ -219,7 +219,8 @@ class _RemoteArguments(NamedTuple):
 def _check_connecting_remote_arguments(
     address: Any, ca: Any, token: Any, identity: Any
 ) -> _RemoteArguments:
-    """Returns the arguments about a gateway on another host, none of which goes without address."""
+    """Returns the arguments about a gateway on another host. Raises ``ConfigError`` for a ``ca``,
+    ``token`` or ``identity`` without ``address``."""
     place = None if address is None else parse_trainer_tls_address(address)
     files: list[Path | None] = []
     for name, value in (("ca", ca), ("token", token), ("identity", identity)):

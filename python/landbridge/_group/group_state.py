@@ -34,13 +34,13 @@ from .._protocol.wire import (
     StoreAnswered,
 )
 
-#: 64 steps: the most of one rank that may wait to be committed, a limit of gateways;
+#: 64 steps of one rank may wait to be committed, a limit of gateways;
 #: docs/protocol.md section 5. A further commit raises ``BadRequest``.
 COMMITS_MAX = 64
 #: 256 collectives: a group keeps the arguments of its last ones for the texts of ``RanksDisagree``,
 #: also after their end. It forgets those of older ones. As many may be under way.
 _PASSED_KEPT = 256
-#: 128 requests: the most of one rank to the store that may be under way, a limit of gateways;
+#: 128 requests of one rank to the store may be under way, a limit of gateways;
 #: docs/protocol.md section 7. A further request waits until one of them has ended.
 STORE_CALLS_MAX = 128
 #: The words with which errors after a lost connection begin. Fabrics have many gateways, and the

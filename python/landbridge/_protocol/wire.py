@@ -47,7 +47,7 @@ TEMPORARY_REFUSAL_MIN = 128
 #: 1,024 bytes: the longest text of a failure in a gateway's message; docs/protocol.md. A longer
 #: text is a malformed message, which ends the connection.
 FAILURE_TEXT_MAX_BYTES = 1024
-#: 8 dimensions: the most of a shape in a message; docs/protocol.md section 2. Of an array with
+#: 8 dimensions: a shape in a message has at most so many; docs/protocol.md section 2. Of an array with
 #: more, the message has one dimension, and the layout a hash of the shape.
 SHAPE_MAX_DIMENSIONS = 8
 

@@ -181,7 +181,8 @@ class TrainedParameters:
         return self._names_of(bucket.parameters())
 
     def describe(self, parameters: Sequence[torch.Tensor]) -> str:
-        """Returns what a bucket with these parameters has, and what is frozen beside it."""
+        """Returns a text with the names and shapes of a bucket's parameters, and the frozen
+        parameters of their module, for ``RanksDisagree``."""
         wrapper = self._wrapper_with(id(parameters[0])) if parameters else None
         module = None if wrapper is None else wrapper.module
         return describe_trained_bucket(self._names_of(parameters), parameters, module)

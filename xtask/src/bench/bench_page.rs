@@ -1,6 +1,6 @@
 //! The page that a bench writes or shows, and where its figures come from.
 
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, ExitCode};

@@ -1,7 +1,7 @@
 //! `cargo xtask bench faults`.
 
 use super::bench_page::BenchPage;
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 use crate::faults;
 use serde_json::Value;
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench fuzz`: every target for ten minutes, with libFuzzer.
 
 use super::bench_page::{BenchPage, measure_and_write_bench_page};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;

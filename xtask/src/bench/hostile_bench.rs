@@ -1,7 +1,7 @@
 //! `cargo xtask bench hostile`.
 
 use super::bench_page::BenchPage;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench simulate`.
 
 use super::bench_page::BenchPage;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::simulate::{self, MUTANTS};
 use serde_json::Value;
 use std::fmt::Write as _;

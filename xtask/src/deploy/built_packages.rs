@@ -1,7 +1,7 @@
 //! The packages that `cargo xtask package` made last: they unpack, and their programs run.
 
 use super::deploy_check::{deploy_check_failure, deploy_check_scratch_folder, skip_deploy_check};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs::is_program_installed;
 use crate::package::{package_architecture, packages_folder};
 use crate::tally::Tally;

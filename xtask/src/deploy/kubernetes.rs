@@ -2,7 +2,7 @@
 //! rules that a schema does not know.
 
 use super::deploy_check::{deploy_check_failure, deploy_check_scratch_folder, skip_deploy_check};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs::is_program_installed;
 use crate::python;
 use crate::tally::Tally;

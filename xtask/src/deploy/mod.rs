@@ -10,7 +10,7 @@ mod kubernetes;
 mod slurm;
 mod systemd;
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::stages::stage_run::{self, Stage, StageWork};
 use crate::stages::test_stages::check_example_configs_stage;
 use crate::tally::Tally;

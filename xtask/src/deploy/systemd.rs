@@ -3,7 +3,7 @@
 use super::deploy_check::{
     deploy_check_failure, deploy_check_scratch_folder, is_deploy_check_root, skip_deploy_check,
 };
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs::is_program_installed;
 use crate::tally::Tally;
 use crate::workspace::Workspace;

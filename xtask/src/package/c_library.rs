@@ -2,7 +2,7 @@
 
 use super::file_tree::{FileTree, READABLE_MODE, file_tree_failure};
 use super::program_build::{Program, ProgramBuildSettings};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::path::{Path, PathBuf};
 
 /// The name of the cargo package of the C library.

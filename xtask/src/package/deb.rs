@@ -3,7 +3,7 @@
 use super::archive::{ar_archive, gzip_archive, tar_archive};
 use super::file_tree::{EXECUTABLE_MODE, FileTree, READABLE_MODE};
 use super::package_checksum::md5_package_checksum;
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 
 /// The fields of a package's control file that depend on the build.
 pub struct DebControl<'a> {

@@ -1,6 +1,6 @@
 //! Files of a package in memory, in path order whatever the order in which they were added.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

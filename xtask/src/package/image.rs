@@ -8,7 +8,7 @@ use super::file_tree::{EXECUTABLE_MODE, FileTree, READABLE_MODE};
 use super::package_checksum::sha256_package_checksum;
 use super::program_build::Program;
 use super::source_time::SourceTime;
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -15,7 +15,7 @@ mod program_build;
 mod sbom;
 mod source_time;
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs::is_program_installed;
 use crate::python;
 use crate::workspace::Workspace;

@@ -4,7 +4,7 @@ use super::archive::gzip_archive;
 use super::c_library::CLibrary;
 use super::file_tree::{EXECUTABLE_MODE, FileTree, READABLE_MODE, file_tree_failure};
 use super::program_build::Program;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// Files that are made by running the program.

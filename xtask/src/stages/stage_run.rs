@@ -1,7 +1,7 @@
 //! A list of stages, begun one after the other up to the first that fails. Stages that mostly wait, or
 //! that do not mind waiting, run beside those after them.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::tally::{LONG_SKIP_REASON, Tally};
 use crate::workspace::Workspace;
 use std::process::{Child, ExitCode};

@@ -2,7 +2,7 @@
 
 use super::stage_run::{self, Stage, StageWork};
 use super::test_programs::{self, TEST_ARGUMENTS, TestProgram};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use crate::{core_purity, faults, installed_programs, python, short_quickstart, simulate};

@@ -146,8 +146,9 @@ pub(super) const CA_CERTIFICATE: Key<PathBuf> = Key::new(
     "Certificate of the CA that signed the certificates of all gateways, PEM.",
 );
 
-/// Key `memory` of a gateway: the most memory that windows, lanes and partial sums may take
-/// together, as a size with a unit.
+/// Key `memory` of a gateway: the memory for windows, lanes and partial sums, as a size with a unit.
+/// Partial sums get at least half. Where windows and lanes need more than half, the gateway warns,
+/// and may exceed this size.
 pub(super) const GATEWAY_MEMORY: Key<MemorySize> = Key::new(
     "memory",
     Required,

@@ -171,7 +171,7 @@ fn make_gateway_socket_folder(spec: &GatewaySocketSpec) -> Result<(), ListenErro
     std::fs::set_permissions(folder, mode).map_err(at_fault)
 }
 
-/// Checks that the folder of a socket is one, and no file or link that leads nowhere.
+/// Checks that the folder of a socket exists, and that it is a folder or a link to one.
 ///
 /// # Errors
 /// [`ListenError::File`], with the folder as its path.

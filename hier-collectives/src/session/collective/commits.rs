@@ -374,7 +374,8 @@ impl Commits {
         }
     }
 
-    /// Forgets the reports from and to peers, which are void once their epoch ended.
+    /// Forgets all that ranks and peers reported or compared in the epoch that ended. Commits that
+    /// wait stay.
     pub fn end_epoch(&mut self) {
         self.done = SequenceRanges::default();
         self.peers.values_mut().for_each(|peer| *peer = PeerReports::default());

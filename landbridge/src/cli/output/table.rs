@@ -60,7 +60,7 @@ fn render_table_within<const COLUMNS: usize>(
             column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
         }
     }
-    space_table_columns(&mut table)
+    render_spaced_table(&mut table)
 }
 
 /// Returns a list of names and values as text, one field to a line. Long values are wrapped.
@@ -88,8 +88,9 @@ fn plain_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]], columns: u16) -
     table
 }
 
-/// Returns a table as text, with two spaces between its columns and none after the last.
-fn space_table_columns(table: &mut Table) -> String {
+/// Returns a table as text that ends in a newline, with two spaces between columns and none after
+/// the last.
+fn render_spaced_table(table: &mut Table) -> String {
     let last = table.column_count().saturating_sub(1);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, if index < last { 2 } else { 0 }));

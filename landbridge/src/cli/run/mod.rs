@@ -229,7 +229,7 @@ fn run_command_gateway_spec(
             let trainers_ca = config.trainers_ca.clone();
             AttachSpec { address, trainers_ca }
         }),
-        jobs: region.jobs().map(run_secrets::load_run_job_secret).collect::<Result<_, _>>()?,
+        jobs: region.jobs().map(run_secrets::load_job_spec).collect::<Result<_, _>>()?,
         memory: config.memory,
         plan: plan::make_plan(&fabric).map_err(StartError::from)?,
         policies: file.policies().clone(),

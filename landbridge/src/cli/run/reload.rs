@@ -4,7 +4,7 @@
 //! without a signal the certificates alone, every 30 s. Nothing is taken up of a file with faults.
 
 use super::run_secrets;
-use super::run_secrets::{CredentialFiles, load_run_job_secret, read_run_secret_files};
+use super::run_secrets::{CredentialFiles, load_job_spec, read_run_secret_files};
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
 use gateway::config::{GatewayConfig, RegionFile};
@@ -23,8 +23,8 @@ use tracing::info;
 /// take effect after this time at most, without a signal. The time is chosen.
 const CERTIFICATE_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// 16 faults: the most of one reading of the region file that the status lists, so that the status
-/// stays short. The log has all of them.
+/// 16 faults: the status lists at most so many of one reading of the region file, so that it stays
+/// short. The log has all of them.
 const REPORTED_FAULTS_MAX: usize = 16;
 
 /// 16 keys: the most that a gateway names, in log and status, of a fabric file that has changed. Of
@@ -113,7 +113,7 @@ async fn reload_jobs(gateway: &Gateway, files: &mut FilesToReload<'_>) {
     let path = files.region.path();
     let read = RegionFile::load(path).map_err(CommandError::from).and_then(|region| {
         run_secrets::check_run_secret_tokens(&region, files.config)?;
-        let jobs = region.jobs().map(load_run_job_secret).collect::<Result<Vec<_>, _>>()?;
+        let jobs = region.jobs().map(load_job_spec).collect::<Result<Vec<_>, _>>()?;
         Ok((region, jobs))
     });
     let (region, jobs) = match read {

@@ -11,9 +11,9 @@ use gateway::observe::status::{
 use std::collections::BTreeMap;
 use units::{BitRate, ByteCount, rounded_decimal_percent};
 
-/// 10 rows: the most of each table of `landbridge status --watch`, and the most ranks in a cell.
-/// Behind them stands how many more there are. Four tables and the problems then about fill a
-/// terminal.
+/// 10: `landbridge status --watch` shows at most so many rows of each table, so many problems, and
+/// so many ranks in a cell. Of more, it shows the first 10 and the number of those left out. Three
+/// tables and the problems then about fill a terminal.
 const ROWS_SHOWN_MAX: usize = 10;
 
 /// Payload rates to and from a peer, in bits per second.

@@ -29,7 +29,7 @@ _PIECES_PER_POST = 2
 #: 128 pieces: while as many are under way on a rank, an exchange or a series that has one under way
 #: posts no other. One that has none may still post.
 SHARED_PIECES_MAX = 128
-#: 64 series of sends: the most of a rank that have pieces under way at a time. Further series wait
+#: 64 series of sends of a rank may have pieces under way at a time. Further series wait
 #: until one of them has none.
 SERIES_MAX = 64
 

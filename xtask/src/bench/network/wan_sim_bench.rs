@@ -1,7 +1,7 @@
 //! `cargo xtask bench wan-sim`.
 
 use crate::bench::bench_page::BenchPage;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs;
 use std::path::Path;
 

@@ -27,8 +27,8 @@ pub fn explain_connection_alert(error: &ConnectionError) -> String {
     }
 }
 
-/// Returns whether the program that dialled a connection closed it without finding fault with this
-/// side. QUIC hides the program's own code until the handshake is complete.
+/// Returns whether the program that dialled a connection closed it by itself, without a TLS alert or
+/// a transport error. During the handshake QUIC hides the program's own code.
 pub fn is_close_without_alert(error: &ConnectionError) -> bool {
     match error {
         ConnectionError::ApplicationClosed(_) => true,

@@ -49,7 +49,7 @@ const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
 /// began before the queue.
 /// Tested by `a_halved_rate_is_found_and_probed_in_vain`.
 const QUEUED_EVIDENCE_SPANS: usize = 4;
-/// 10 samples of a link (2 RTT, at least 100 ms, each) without congestion: congested samples before
+/// 10 samples in a row of a link (2 RTT, at least 100 ms, each) without congestion: congested samples before
 /// them no longer show a lower capacity, and are forgotten. The number is chosen.
 const CONGESTION_FREE_SPANS: u32 = 10;
 /// 0.98 of a link's rate limit: a measured capacity of as much or more is noise, and the link keeps
