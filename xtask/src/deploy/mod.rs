@@ -18,51 +18,45 @@ use crate::workspace::Workspace;
 use std::process::ExitCode;
 
 /// The stage of `cargo xtask deploy` that builds the program, which must accept all config files.
-/// `seconds` is its usual time, not a limit.
 const FILES_STAGE: Stage = Stage {
     name: "files",
     purpose: "`landbridge check` accepts the config files; shells accept the scripts",
-    seconds: 60,
+    usual_seconds: 60,
     work: StageWork::InTurn(judge_deploy_files),
 };
-/// The stage of `cargo xtask deploy` that checks the systemd unit. `seconds` is its usual time, not
-/// a limit.
+/// The stage of `cargo xtask deploy` that checks the systemd unit.
 const SYSTEMD_STAGE: Stage = Stage {
     name: "systemd",
     purpose: "unit verified, exposure at most 3.0; user and folder are made",
-    seconds: 2,
+    usual_seconds: 2,
     work: StageWork::InTurn(systemd::check_systemd),
 };
-/// The stage of `cargo xtask deploy` that checks the Kubernetes manifests. `seconds` is its usual
-/// time, not a limit.
+/// The stage of `cargo xtask deploy` that checks the Kubernetes manifests.
 const KUBERNETES_STAGE: Stage = Stage {
     name: "kubernetes",
     purpose: "manifests against the schemas of the API",
-    seconds: 30,
+    usual_seconds: 30,
     work: StageWork::InTurn(kubernetes::check_kubernetes),
 };
-/// The stage of `cargo xtask deploy` in which Docker Compose reads its file. `seconds` is its usual
-/// time, not a limit.
+/// The stage of `cargo xtask deploy` in which Docker Compose reads its file.
 const COMPOSE_STAGE: Stage = Stage {
     name: "compose",
     purpose: "Docker Compose reads its file",
-    seconds: 2,
+    usual_seconds: 2,
     work: StageWork::InTurn(compose::check_compose),
 };
 /// The stage of `cargo xtask deploy` that runs the example job over two partitions of Slurm.
-/// `seconds` is its usual time, not a limit.
 const SLURM_STAGE: Stage = Stage {
     name: "slurm",
     purpose: "a job over two partitions of a real slurmctld all-reduces",
-    seconds: 30,
+    usual_seconds: 30,
     work: StageWork::InTurn(slurm::check_slurm),
 };
 /// The stage of `cargo xtask deploy` that checks the packages of the last `cargo xtask package`.
-/// `seconds` is its usual time, not a limit.
 const PACKAGES_STAGE: Stage = Stage {
     name: "packages",
     purpose: "the last packages unpack, and their programs run",
-    seconds: 10,
+    usual_seconds: 10,
     work: StageWork::InTurn(built_packages::check_built_packages),
 };
 

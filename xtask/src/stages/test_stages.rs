@@ -10,58 +10,53 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 
-/// The stage that looks for the programs that the tests need. `seconds` is its usual time, not a
-/// limit.
+/// The stage that looks for the programs that the tests need.
 const TOOLS_STAGE: Stage = Stage {
     name: "tools",
     purpose: "programs that the tests need",
-    seconds: 12,
+    usual_seconds: 12,
     work: StageWork::InTurn(|workspace, _| check_test_tools(workspace)),
 };
-/// The stage that checks the format of all sources. `seconds` is its usual time, not a limit.
+/// The stage that checks the format of all sources.
 const FORMAT_STAGE: Stage = Stage {
     name: "format",
     purpose: "rustfmt changes nothing",
-    seconds: 2,
+    usual_seconds: 2,
     work: StageWork::InTurn(|workspace, _| {
         run_cargo_in_test_stage(workspace, &["fmt", "--all", "--check"])
     }),
 };
-/// The stage of the tests of names, comments, sizes and links. `seconds` is its usual time, not a
-/// limit.
+/// The stage of the tests of names, comments, sizes and links.
 const TIDY_STAGE: Stage = Stage {
     name: "tidy",
     purpose: "names, comments, sizes, imports, links between documents",
-    seconds: 4,
+    usual_seconds: 4,
     work: StageWork::InTurn(|workspace, tally| {
         run_tests_of_stage(workspace, &["test", "--package", "tidy"], tally)
     }),
 };
-/// The stage that checks the dependencies of the core packages. `seconds` is its usual time, not a
-/// limit.
+/// The stage that checks the dependencies of the core packages.
 const CORE_PURITY_STAGE: Stage = Stage {
     name: "core purity",
     purpose: "the cores depend on no socket, clock or executor",
-    seconds: 1,
+    usual_seconds: 1,
     work: StageWork::InTurn(|workspace, _| core_purity::check_core_purity(&workspace.root)),
 };
-/// The stage that runs the lints of clippy on all targets. `seconds` is its usual time, not a
-/// limit.
+/// The stage that runs the lints of clippy on all targets.
 const CLIPPY_STAGE: Stage = Stage {
     name: "clippy",
     purpose: "no warning in any target",
-    seconds: 95,
+    usual_seconds: 95,
     work: StageWork::InTurn(|workspace, _| {
         let selected = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
         run_cargo_in_test_stage(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
     }),
 };
-/// The stage of `cargo xtask check` that runs the tests beside the code. `seconds` is its usual
-/// time, not a limit.
+/// The stage of `cargo xtask check` that runs the tests beside the code.
 const UNIT_TESTS_STAGE: Stage = Stage {
     name: "unit tests",
     purpose: "tests beside the code of each crate",
-    seconds: 330,
+    usual_seconds: 330,
     work: StageWork::InTurn(|workspace, tally| {
         // Programs have unit tests as well; those of tidy have a stage of their own.
         let selected = ["--no-fail-fast", "--lib", "--bins", "--exclude", "tidy"];
@@ -69,33 +64,31 @@ const UNIT_TESTS_STAGE: Stage = Stage {
     }),
 };
 /// The stage that builds all tests, so that the stages after it need no cargo and can run beside
-/// others. `seconds` is its usual time, not a limit.
+/// others.
 const BUILD_STAGE: Stage = Stage {
     name: "build",
     purpose: "all tests of all crates; tests in documentation",
-    seconds: 245,
+    usual_seconds: 245,
     work: StageWork::InTurn(|workspace, tally| {
         run_cargo_in_test_stage(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())?;
         run_tests_of_stage(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
     }),
 };
-/// The stage that tests whole gateways in virtual time, which no other load disturbs. `seconds` is
-/// its usual time, not a limit.
+/// The stage that tests whole gateways in virtual time, which no other load disturbs.
 const SIMULATION_STAGE: Stage = Stage {
     name: "simulation",
     purpose: "whole gateways in virtual time",
-    seconds: 80,
+    usual_seconds: 80,
     work: StageWork::Beside {
         command: |workspace| simulation_command(workspace, &[]),
         count: Tally::add_test_line,
     },
 };
 /// The stage that tests whole gateways in virtual time, with the tests that take longer than 10 s.
-/// `cargo xtask test --long` runs it in place of [`SIMULATION_STAGE`]. `seconds` is its usual time,
-/// not a limit.
+/// `cargo xtask test --long` runs it in place of [`SIMULATION_STAGE`].
 const LONG_SIMULATION_STAGE: Stage = Stage {
     purpose: "whole gateways in virtual time, long tests too",
-    seconds: 1690,
+    usual_seconds: 1690,
     work: StageWork::Beside {
         command: |workspace| simulation_command(workspace, &["--include-ignored"]),
         count: Tally::add_test_line,
@@ -103,32 +96,30 @@ const LONG_SIMULATION_STAGE: Stage = Stage {
     ..SIMULATION_STAGE
 };
 /// The stage of all Rust tests except those in virtual time, those of tidy and those of fuzz, which
-/// have stages of their own. `seconds` is its usual time, not a limit.
+/// have stages of their own.
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
     purpose: "tests of all crates, and gateways as processes",
-    seconds: 310,
+    usual_seconds: 310,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, &[], is_test_of_tests_stage)
     }),
 };
-/// The stage of all Rust tests that have no stage of their own, with those that take longer than
-/// 10 s. `cargo xtask test --long` runs it in place of [`TESTS_STAGE`]. `seconds` is its usual
-/// time, not a limit.
+/// The stage of all Rust tests that have no stage of their own, with those that take longer than 10
+/// s. `cargo xtask test --long` runs it in place of [`TESTS_STAGE`].
 const LONG_TESTS_STAGE: Stage = Stage {
     purpose: "tests of all crates, gateways as processes, long ones too",
-    seconds: 560,
+    usual_seconds: 560,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, &["--include-ignored"], is_test_of_tests_stage)
     }),
     ..TESTS_STAGE
 };
-/// The stage in which the simulation must find each mutant. `seconds` is its usual time, not a
-/// limit.
+/// The stage in which the simulation must find each mutant.
 const MUTANTS_STAGE: Stage = Stage {
     name: "mutants",
     purpose: "the simulation finds each variant that is broken on purpose",
-    seconds: 170,
+    usual_seconds: 170,
     work: StageWork::InTurn(|workspace, _| {
         // The tests have built it, all features included.
         simulate::simulate_all_mutants(
@@ -137,76 +128,71 @@ const MUTANTS_STAGE: Stage = Stage {
         )
     }),
 };
-/// The stage that runs each decoder over its seeds and 20,000 mutations of them. `seconds` is its
-/// usual time, not a limit.
+/// The stage that runs each decoder over its seeds and 20,000 mutations of them.
 const FUZZ_STAGE: Stage = Stage {
     name: "fuzz",
     purpose: "each decoder over its seeds and 20,000 mutations",
-    seconds: 10,
+    usual_seconds: 10,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, &[], |program| program.package == "fuzz")
     }),
 };
-/// The stage in which rustdoc must give no warning. `seconds` is its usual time, not a limit.
+/// The stage in which rustdoc must give no warning.
 const DOCS_STAGE: Stage = Stage {
     name: "docs",
     purpose: "rustdoc has no warning",
-    seconds: 15,
+    usual_seconds: 15,
     work: StageWork::InTurn(|workspace, _| check_rustdoc_stage(workspace)),
 };
-/// The stage in which `landbridge check` must accept each example config. `seconds` is its usual
-/// time, not a limit.
+/// The stage in which `landbridge check` must accept each example config.
 const CONFIGS_STAGE: Stage = Stage {
     name: "example configs",
     purpose: "`landbridge check` accepts each file of configs",
-    seconds: 1,
+    usual_seconds: 1,
     work: StageWork::InTurn(|workspace, _| check_example_configs_stage(workspace)),
 };
-/// The stage that runs a short quickstart. `seconds` is its usual time, not a limit.
+/// The stage that runs a short quickstart.
 const QUICKSTART_STAGE: Stage = Stage {
     name: "quickstart",
     purpose: "`landbridge quickstart`, short",
-    seconds: 5,
+    usual_seconds: 5,
     work: StageWork::InTurn(|workspace, tally| {
         short_quickstart::run_short_quickstart(&workspace.root, &workspace.landbridge, tally)
     }),
 };
-/// The stage that kills and stops real processes in mid-collective. `seconds` is its usual time,
-/// not a limit.
+/// The stage that kills and stops real processes in mid-collective.
 const FAULTS_STAGE: Stage = Stage {
     name: "faults",
     purpose: "processes killed and stopped in mid-collective",
-    seconds: 130,
+    usual_seconds: 130,
     work: StageWork::Beside {
         command: |workspace| Ok(faults::built_faults_command(&workspace.landbridge)),
         count: Tally::add_fault_line,
     },
 };
-/// The stage that builds the wheel, before stages that need no cargo. `seconds` is its usual time,
-/// not a limit.
+/// The stage that builds the wheel, before stages that need no cargo.
 const WHEEL_STAGE: Stage = Stage {
     name: "wheel",
     purpose: "wheel of the Python package, and its installation from source",
-    seconds: 125,
+    usual_seconds: 125,
     work: StageWork::InTurn(|workspace, tally| {
         python::build_python_package(&workspace.root, workspace.target_folder(), tally)
     }),
 };
-/// The stage that runs the Python tests, without PyTorch and with the newest one. `seconds` is its
-/// usual time, not a limit.
+/// The stage that runs the Python tests, without PyTorch and with the newest one.
 const PYTHON_STAGE: Stage = Stage {
     name: "python",
     purpose: "Python tests, PyTorch 2.15; puts 1.5 GB of packages below target",
-    seconds: 360,
+    usual_seconds: 360,
     work: StageWork::InTurn(|workspace, tally| {
         python::check_python(&workspace.root, workspace.target_folder(), 1, tally)
     }),
 };
 /// The stage that runs the Python tests, without PyTorch and with each of
-/// [`python::TORCH_VERSIONS`]. `seconds` is its usual time, not a limit.
+/// [`python::TORCH_VERSIONS`].
 const LONG_PYTHON_STAGE: Stage = Stage {
     purpose: "Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target",
-    seconds: 600,
+    usual_seconds: 600,
     work: StageWork::InTurn(|workspace, tally| {
         let versions = python::TORCH_VERSIONS.len();
         python::check_python(&workspace.root, workspace.target_folder(), versions, tally)
@@ -214,9 +200,9 @@ const LONG_PYTHON_STAGE: Stage = Stage {
     ..PYTHON_STAGE
 };
 /// The stage that runs the Python tests, with the newest PyTorch, in a process beside other stages,
-/// since they mostly wait. `seconds` is its usual time, not a limit.
+/// since they mostly wait.
 const PYTHON_STAGE_BESIDE: Stage = Stage {
-    seconds: 470,
+    usual_seconds: 470,
     work: StageWork::Beside {
         command: |_| python_command(&["python", "--built", "--newest"]),
         count: Tally::add_summary_line,
@@ -224,9 +210,9 @@ const PYTHON_STAGE_BESIDE: Stage = Stage {
     ..PYTHON_STAGE
 };
 /// The stage that runs the Python tests, with every version of PyTorch, in a process beside other
-/// stages. `seconds` is its usual time, not a limit.
+/// stages.
 const LONG_PYTHON_STAGE_BESIDE: Stage = Stage {
-    seconds: 1690,
+    usual_seconds: 1690,
     work: StageWork::Beside {
         command: |_| python_command(&["python", "--built"]),
         count: Tally::add_summary_line,
