@@ -49,8 +49,8 @@ pub fn raise_process_stack_limit() -> Result<(), StackTooSmall> {
 /// Tested by `a_gateway_without_processor_time_ends_cleanly`.
 const PROCESSOR_SECONDS_TO_END: u64 = 5;
 
-/// 2 s of processor time: a gateway whose limit leaves less does not start, since it would end
-/// before its first collective does.
+/// 2 s of processor time: a gateway does not start if its soft limit, or its hard limit less
+/// [`PROCESSOR_SECONDS_TO_END`], is lower. It would end before its first collective does.
 const PROCESSOR_SECONDS_LEAST: u64 = 2;
 
 /// A limit on the processor time of a gateway.

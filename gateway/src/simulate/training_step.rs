@@ -125,8 +125,8 @@ fn training_step_region(name: &str, wan: Option<WanPort>) -> FabricRegionSpec {
     FabricRegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
 }
 
-/// 64 MiB: the most gradient bytes that a simulated training step sends, which bounds its memory
-/// and its run time. Longer gradients are scaled down to this size, and rates by the same factor.
+/// 64 MiB: the size of all gradients of a simulated training step together, at most, which bounds
+/// its memory and its run time. Longer gradients are scaled down to this size, and rates by the same factor.
 const SIMULATED_GRADIENT_BYTES_MAX: u64 = 64 << 20;
 
 /// 1,500 bytes: the longest IP packet (MTU) on the link of a simulated training step. It is the

@@ -106,14 +106,15 @@ fn draw_panel(
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::tests::round;
+    use super::super::summary::tests::lane_round_record;
     use super::*;
 
     #[test]
     fn a_drawing_names_lane_and_values() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("trace.svg");
-        let records: Vec<_> = (1..5).map(|at| round(f64::from(at), "cruise", 1_000_000)).collect();
+        let records: Vec<_> =
+            (1..5).map(|at| lane_round_record(f64::from(at), "cruise", 1_000_000)).collect();
         for records in [&records[..], &records[..1], &[]] {
             draw_trace(&file, records).expect("drawn");
             let svg = std::fs::read_to_string(&file).expect("written");

@@ -51,7 +51,8 @@ pub(crate) enum TraceError {
     },
 }
 
-/// Reads the records of a trace. A last line without an end is left out: the gateway still writes.
+/// Reads the records of a trace. A last line without a newline is left out, since the gateway may
+/// still be writing that line.
 pub(crate) fn read_trace(path: &Path) -> Result<Vec<TraceRecord>, TraceError> {
     let name = || path.display().to_string();
     let text = read_input_text_up_to(path, TRACE_BYTES_MAX)

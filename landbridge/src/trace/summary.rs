@@ -97,8 +97,13 @@ fn summarize_lane((peer, lane): (String, u16), rounds: &[&TraceLane]) -> LaneSum
 pub(super) mod tests {
     use super::*;
 
-    /// A round of a lane that ends so many seconds after the start.
-    pub(in crate::trace) fn round(at_seconds: f64, phase: &str, rate: u64) -> TraceRecord {
+    /// Makes the record of a lane's round that ends `at_seconds` after the start. The lane's rate is
+    /// `rate` bits per second, of which the round delivered half.
+    pub(in crate::trace) fn lane_round_record(
+        at_seconds: f64,
+        phase: &str,
+        rate: u64,
+    ) -> TraceRecord {
         TraceRecord::Lane(TraceLane {
             at_seconds,
             peer: "west-0".to_owned(),

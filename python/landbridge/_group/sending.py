@@ -103,8 +103,9 @@ class SendingGroup(WholeArrayCollectives):
         layout: int = 0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
-        """Starts a ``send``, and returns the operation before the other rank has received it. The
-        first call for a rank waits for one round trip."""
+        """Starts a ``send``, and returns the operation before the other rank has received it.
+        ``array`` must stay unchanged until then. The first call for ``dst`` blocks for one round
+        trip."""
         self._check_may_wait()
         source = adapt_array(array, None if dtype is None else Dtype.from_name(dtype))
         other, number = self.check_send_arguments("dst", dst, tag)

@@ -45,8 +45,8 @@ impl TopologyPath {
 }
 
 impl Topology {
-    /// Returns every direction of every link, then every port. Equal arrivals meet equal fates in
-    /// every front end that takes its links from here.
+    /// Returns every direction of every link, then every port. A path's place in this list decides
+    /// its seed, so that all front ends treat equal packets alike.
     pub fn paths(&self) -> Vec<TopologyPath> {
         let mut paths = Vec::new();
         let mut add = |place, name, spec, (script, conditions): (Script, Conditions)| {

@@ -130,7 +130,8 @@ fn expect_built_package_version(
     Err(line.failure(&format!("{status}, and prints {text:?} in place of {VERSION_LINE:?}")))
 }
 
-/// Returns the path of a file of a folder whose name has this ending. The folder has only one.
+/// Returns the path of the first file of a folder whose name has this ending. The caller expects
+/// only one.
 fn find_built_package_file(folder: &Path, ending: &str) -> Result<String, CommandFailure> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths = entries.map(|entry| entry.path().display().to_string());

@@ -22,7 +22,7 @@ const FILES_STAGE: Stage = Stage {
     name: "files",
     purpose: "`landbridge check` accepts the config files; shells accept the scripts",
     usual_seconds: 60,
-    work: StageWork::InTurn(judge_deploy_files),
+    work: StageWork::InTurn(run_deploy_files_stage),
 };
 /// The stage of `cargo xtask deploy` that checks the systemd unit.
 const SYSTEMD_STAGE: Stage = Stage {
@@ -67,8 +67,12 @@ pub fn run_deploy() -> ExitCode {
     stage_run::run_stages("cargo xtask deploy", &Workspace::current(false), &stages)
 }
 
-/// Builds the program, has it check all config files, and has the shells parse all scripts.
-fn judge_deploy_files(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
+/// Builds the program, has it check all TOML files below `configs/` but those of `configs/labs`, and
+/// has the shells parse the scripts in `configs/deploy`.
+///
+/// # Errors
+/// A build or a check fails.
+fn run_deploy_files_stage(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
     CommandLine::cargo(&["build", "--package", "landbridge"]).run_to_success(&workspace.root)?;
     check_example_configs_stage(workspace)?;
     tally.passed += 1;

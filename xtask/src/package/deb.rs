@@ -15,7 +15,8 @@ pub struct DebControl<'a> {
     pub depends: &'a str,
 }
 
-/// Returns the package of the files of `tree`, with scripts that dpkg runs by their names.
+/// Returns the package of the files of `tree`, with scripts that dpkg runs by their names. The time
+/// of all files is `seconds` after 1970.
 ///
 /// # Errors
 /// A digest cannot be made.

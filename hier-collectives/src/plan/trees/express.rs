@@ -138,8 +138,8 @@ fn bisect_express_buffer_size(mut low: u64, mut high: u64, holds: impl Fn(u64) -
     low
 }
 
-/// Returns the candidates for the express tree: all regions as roots, and each region as the hub of
-/// its shortest paths.
+/// Returns the candidates for the express tree. In one, if the fabric is complete, all regions are
+/// roots and exchange directly. Further ones are the trees of the shortest paths from each region.
 fn express_candidates(capacity: &FabricCapacity) -> impl Iterator<Item = RootedRegionTree> {
     let all_roots = capacity.is_complete().then(|| RootedRegionTree::all_roots(capacity));
     let nearest =

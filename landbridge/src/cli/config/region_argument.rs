@@ -55,7 +55,8 @@ impl RegionArgument {
         self.load_region_or(Path::new(DEFAULT_REGION_FILE))
     }
 
-    /// Loads the region file that flag or variable name, or else the one at `default`.
+    /// Loads the region file that the flag or the environment variable gives, or else the one at
+    /// `default`.
     fn load_region_or(&self, default: &Path) -> Result<RegionFile, CommandError> {
         if self.config.is_none() && matches!(default.try_exists(), Ok(false)) {
             return Err(CommandError::Usage(format!(

@@ -305,8 +305,8 @@ const PROBE_ROUND_TRIPS: u32 = 10;
 /// MTU, and then closes.
 const PROBE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// 60 s: the longest round trip of a fabric. If a path probe shows a longer RTT, the gateway that
-/// answers reckons with 60 s in the time for which it reads.
+/// 60 s: the longest round trip of a fabric. The gateway that answers a path probe reads for a time
+/// that grows with the measured RTT; a longer RTT counts as 60 s there.
 const PROBE_RTT_MAX: Duration = Duration::from_secs(60);
 
 /// 20 ms: interval between keep-alive packets of a path probe, so that MTU discovery goes on while

@@ -244,8 +244,8 @@ impl LinkCapacity {
     }
 
     /// Sets the capacity by the rate in bits per second that the lanes of a pair of gateways have
-    /// found together. The pair has its `share` of the link. A rate of at least 97 % of the
-    /// configured rate sets the configured one.
+    /// found together. The rate is scaled from the pair's `share` to the whole link; at 97 % of the
+    /// configured rate or more, the configured one is set.
     pub fn set_found(&mut self, bits_per_second: f64, share: PairShare) {
         if let Some(rate) = share.link_rate_for(bits_per_second) {
             let configured = self.link.rate.bits_per_second() as f64;
