@@ -126,8 +126,10 @@ pub(super) mod tests {
     #[test]
     fn a_summary_counts_the_rounds_of_each_phase() {
         let records = [(1.0, "startup"), (2.0, "cruise"), (3.0, "cruise")];
-        let records: Vec<_> =
-            records.into_iter().map(|(at, phase)| round(at, phase, (10.0 * at) as u64)).collect();
+        let records: Vec<_> = records
+            .into_iter()
+            .map(|(at, phase)| lane_round_record(at, phase, (10.0 * at) as u64))
+            .collect();
         let summary = TraceSummary::of_records(&records);
         let lane = &summary.lanes[0];
         assert_eq!((lane.rounds, lane.held_rounds), (3, 2));

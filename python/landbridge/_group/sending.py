@@ -104,8 +104,8 @@ class SendingGroup(WholeArrayCollectives):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
         """Starts a ``send``, and returns the operation before the other rank has received it.
-        ``array`` must stay unchanged until then. The first call for ``dst`` blocks for one round
-        trip."""
+        An array from ``Group.empty`` must stay unchanged until ``Operation.wait_free``; others are
+        copied. The first call for ``dst`` blocks for one round trip."""
         self._check_may_wait()
         source = adapt_array(array, None if dtype is None else Dtype.from_name(dtype))
         other, number = self.check_send_arguments("dst", dst, tag)
