@@ -502,6 +502,8 @@ fn problem_of_quantity_config_value(text: &str, accepted: &str) -> String {
         "has no unit".to_owned()
     } else if !accepted.split(is_between_words).any(|word| word == unit) {
         format!("has the unit `{unit}`, which is none of those")
+    } else if number.starts_with(['-', '+']) {
+        "has a sign".to_owned()
     } else {
         "is out of range, or finer than this unit's smallest part".to_owned()
     }

@@ -234,12 +234,7 @@ fn judge_loss_for_readiness(peer: &PeerReport) -> Option<ProblemReport> {
             "the way to it loses {}, more than expected",
             rounded_decimal_percent(peer.loss)
         ),
-        remedy: Some(
-            "ask whoever runs the link; set `loss` of the link in the fabric where packets are lost \
-             at random, or lower its `rate` where a queue overflows (`landbridge doctor` measures \
-             it)"
-                .to_owned(),
-        ),
+        remedy: Some(LOSS_REMEDY.to_owned()),
     })
 }
 
@@ -265,6 +260,11 @@ fn judge_rtt_for_readiness(peer: &PeerReport, report: &GatewayReport) -> Option<
     })
 }
 
+/// The action to take that status, log and `/readyz` print where the way to a peer loses more than
+/// the fabric expects.
+pub const LOSS_REMEDY: &str = "ask whoever runs the link; set `loss` of the link in the fabric \
+    where packets are lost at random, or lower its `rate` where a queue overflows (`landbridge \
+    doctor` measures it)";
 /// The action to take that status, log and doctor print where the RTT to a peer is longer than the
 /// fabric says.
 pub const LONG_RTT_REMEDY: &str =

@@ -20,6 +20,7 @@ from .._memory.host_limits import (
     name_host_limits_on_threads,
 )
 from .._protocol.credential_file import check_credential_file
+from .._signal_handlers import raise_if_from_signal_handler
 from ..errors import ConfigError, LimitReached
 
 #: The environment variable with the path of the ``landbridge`` program. The program there is run in
@@ -99,6 +100,7 @@ def read_config_by_program(path: Path) -> dict[str, Any]:
     except ConfigError:
         raise
     except OSError as error:
+        raise_if_from_signal_handler(error)
         if is_host_limit(error):
             raise LimitReached(f"{path}: {describe_host_limit_error(error)}") from error
         raise ConfigError(f"{path}: {named} cannot read it: {error}") from error

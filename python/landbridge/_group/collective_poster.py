@@ -30,6 +30,7 @@ from .._protocol.collective_types import CollectiveKind, Dtype, Op
 from .._protocol.connection import Connection
 from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
 from .._rounding import round_bytes
+from .._signal_handlers import raise_if_from_signal_handler
 from .group_state import GroupState, PostedCollective, SlotRange
 
 #: 256 collectives of one rank may be under way at a time (docs/protocol.md section 5). A further
@@ -307,6 +308,7 @@ class CollectivePoster:
         except OSError as error:
             # The operation or commit that was registered fails with this reason.
             state.end_connection(connection, f"connection to the gateway ended: {error}")
+            raise_if_from_signal_handler(error)
         except BaseException:
             # Half a message may be sent, or a number registered without its post.
             state.end_connection(connection, "a post was interrupted")

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .._memory.host_limits import start_thread_within_host_limits
 from .._operations.waiting import Latch
+from .._signal_handlers import raise_if_from_signal_handler
 from .fields import DecodeError
 from .frames import FrameDecoder
 from .wire import (
@@ -280,6 +281,7 @@ class Connection:
         try:
             return bool(self._poll.poll(timeout_ms))
         except OSError as error:
+            raise_if_from_signal_handler(error)
             self._stop_reading(f"the socket of the gateway cannot be polled (ulimit -n): {error}")
             return False
 
@@ -290,6 +292,7 @@ class Connection:
             try:
                 data = self._socket.recv(SOCKET_READ_BYTES)
             except OSError as error:
+                raise_if_from_signal_handler(error)
                 reason: str | None = f"connection to the gateway ended: {error}"
             else:
                 if data is None:

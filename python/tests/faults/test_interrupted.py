@@ -232,6 +232,30 @@ def test_a_signal_handler_must_not_wait():
         assert len(refusals) == 4
 
 
+@pytest.mark.parametrize("timeout", [DEADLINE_S, None], ids=["with a limit", "without"])
+def test_an_error_of_a_signal_handler_leaves_the_group_usable(timeout):
+    """``TimeoutError`` after ``signal.alarm`` is an ``OSError``, and none of the connection."""
+
+    def handle(*_):
+        raise TimeoutError("alarm")
+
+    with lone_group() as (group, gateway):
+        (operation,) = post_unread(group, starter_of_collective(group))
+        post = gateway.receive()
+        before = signal.signal(signal.SIGALRM, handle)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(TimeoutError, match="alarm") as raised:
+                operation.wait(timeout)
+            assert not isinstance(raised.value, landbridge.LandbridgeError)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        gateway.send(ready(post), free(post))
+        operation.wait(DEADLINE_S)
+        group.all_reduce_async(ONES)
+        gateway.receive()
+
+
 @pytest.mark.parametrize("timeout", [float("inf"), 1e15, 1e300])
 def test_a_wait_may_be_as_long_as_one_likes(timeout):
     with lone_group() as (group, gateway):

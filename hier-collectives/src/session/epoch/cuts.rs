@@ -146,7 +146,9 @@ impl EpochState {
             )
         };
         let relay = cut.first().and_then(|(one, other)| graph.relay_between(*one, *other));
-        let by_way = relay.map(|id| format!(" by way of gateway {}", local.gateway_name(id)));
+        let by_way = relay.map(|id| {
+            format!(" by way of gateway {}, if that can be reached", local.gateway_name(id))
+        });
         format!("{when}{}", by_way.unwrap_or_default())
     }
 }

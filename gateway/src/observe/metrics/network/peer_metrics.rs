@@ -224,8 +224,8 @@ impl PeerMetricFamilies {
         let alarm = peer_metric(
             ["landbridge_loss_alarm", ""],
             "1 while the loss exceeds what the fabric file expects, else 0",
-            "Ask whoever runs the link, give it less with `landbridge rate`, or set its measured \
-             `loss` in the fabric file",
+            "Ask whoever runs the link; set `loss` of the link in the fabric file where packets are \
+             lost at random, or lower its `rate` where a queue overflows",
         );
         exposition.add(alarm, self.loss_alarm.clone());
         let alarms = peer_metric(

@@ -282,11 +282,12 @@ pub(super) async fn monitor_liveness(
         telemetry.note_silence(silence.length());
         if silence.is_path_dead(round) {
             let alone = silence.alone;
+            let alone = alone.rounded();
             return format!("silent for {alone} while other lanes to the same gateway are heard");
         }
         if silence.mute.duration() >= peer.lost_after(rtt) {
             peer.note_silent_end(view.at);
-            return format!("silent for {}", silence.mute);
+            return format!("silent for {}", silence.mute.rounded());
         }
         if let Some(problem) = narrow_path.problem_after(peer.lost_after(rtt)) {
             return problem;
