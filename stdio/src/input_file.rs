@@ -37,8 +37,11 @@ pub fn read_input_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>>
 /// As of [`read_input_file_up_to`], or the file is no text in UTF-8.
 pub fn read_input_text_up_to(path: &Path, bytes_max: u64) -> io::Result<String> {
     let bytes = read_input_file_up_to(path, bytes_max)?;
-    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "not a text in UTF-8");
-    String::from_utf8(bytes).map_err(|_| invalid())
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is not a text in UTF-8"))
+    })
 }
 
 /// Opens a file for reading.
@@ -87,9 +90,9 @@ mod tests {
         let endless = read_input_file_up_to(Path::new("/dev/zero"), 1 << 16).expect_err("endless");
         assert!(endless.to_string().contains("longer than 64 KiB"), "{endless}");
         assert!(read_input_text_up_to(&file, 100).is_ok());
-        std::fs::write(&file, [0xff]).expect("ours");
+        std::fs::write(&file, b"one\ntwo\xe9").expect("ours");
         let error = read_input_text_up_to(&file, 100).expect_err("no text");
-        assert!(error.to_string().contains("UTF-8"), "{error}");
+        assert!(error.to_string().contains("line 2 is not a text in UTF-8"), "{error}");
     }
 
     #[test]
