@@ -44,6 +44,9 @@ _CONNECT_TIMEOUT_S = 10.0
 #: OpenSSL's codes for a certificate that another CA has signed: 7 for its signature, 18 to 21 for
 #: an issuer that is not trusted. The error then asks whether ``ca`` is the right one.
 _OTHER_CA_CODES = (7, 18, 19, 20, 21)
+#: OpenSSL's codes 9 and 10 of a certificate that is not valid yet, or has expired. The text of the
+#: error tells the time of this host's clock.
+_EXPIRY_CODES = (9, 10)
 
 
 class TrainerTlsGateway(NamedTuple):
@@ -267,6 +270,12 @@ def trainer_tls_error(gateway: TrainerTlsGateway, error: ssl.SSLError) -> OSErro
         why = error.verify_message
         if error.verify_code in _OTHER_CA_CODES:
             why += "; is `ca` the CA of this gateway's deployment?"
+        elif error.verify_code in _EXPIRY_CODES:
+            today = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+            why += (
+                f", and it is {today} by this host's clock; renew the gateway's certificate with "
+                "`landbridge certs --renew 30`, or correct the clock of either host"
+            )
     elif "ALERT" in (error.reason or ""):
         why = f"{error.reason}: the gateway refuses this trainer's certificate, or wants one"
     elif isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
