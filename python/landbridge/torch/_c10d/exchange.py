@@ -97,7 +97,11 @@ class Exchange:
         self._finishing.start()
 
     def start_call(
-        self, outputs: Sequence[FlatTensor], plan: Plan, passed: Sequence[torch.Tensor] = ()
+        self,
+        outputs: Sequence[FlatTensor],
+        plan: Plan,
+        passed: Sequence[torch.Tensor] = (),
+        told: str = "",
     ) -> ExchangeWork:
         """Starts a collective, and returns its work before anything is posted.
 
@@ -105,13 +109,14 @@ class Exchange:
             outputs: The tensors that get results. They are copied back once all pieces have ended.
             plan: The function that posts the pieces.
             passed: The tensors on which ranks agree, for errors.
+            told: What these tensors are, for errors, where that is known.
 
         Raises:
             Closed: The process group was destroyed, or the interpreter is ending.
             ForkedProcess: This process was forked from the one that made the group.
         """
         self._check_may_start()
-        work = ExchangeWork(outputs, passed)
+        work = ExchangeWork(outputs, passed, told)
         is_inference = any(output.tensor.is_inference() for output in outputs)
         with self._lock:
             if self._is_closed:

@@ -30,15 +30,17 @@ class ExchangeWork(Work):
         self,
         outputs: Sequence[FlatTensor],
         passed: Sequence[torch.Tensor] = (),
+        told: str = "",
     ) -> None:
         """Makes a work.
 
         Args:
             outputs: The tensors that get results.
             passed: The tensors of the caller on which ranks agree.
+            told: What these tensors are, where that is known.
         """
         super().__init__()
-        self._passed = passed
+        self._passed, self._told = passed, told
         self.outputs = outputs
         self._owner = os.getpid()
         self._done = Latch()
@@ -172,7 +174,8 @@ class ExchangeWork(Work):
         which the caller knows nothing. The work ends even if they cannot be described."""
         if isinstance(failure, errors.RanksDisagree) and self._passed:
             try:
-                failure.here = describe_flat_tensors(self._passed)
+                tensors = describe_flat_tensors(self._passed)
+                failure.here = f"{self._told}; {tensors}" if self._told else tensors
             except Exception as error:
                 failure.here = f"the tensors of this rank cannot be described: {error}"
 
