@@ -196,9 +196,11 @@ def test_a_forked_process_closes_what_another_thread_had_locked():
 
         def closes():
             group.close()
-            with pytest.raises(landbridge.ForkedProcess):
-                operation.add_done_callback(called.append)
-            assert not called and not operation.is_ready() and not commit.is_done()
+            asks = [operation.is_ready, operation.is_free, operation.discard_result, commit.is_done]
+            for ask in (*asks, partial(operation.add_done_callback, called.append)):
+                with pytest.raises(landbridge.ForkedProcess):
+                    ask()
+            assert not called
 
         with operation._lock:
             assert exit_code_of_fork(closes) == 0

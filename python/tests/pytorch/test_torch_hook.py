@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import landbridge
-from conftest import DEADLINE_S, call_for_all, resource_usage
+from conftest import DEADLINE_S, call_for_all, exit_code_of_fork, resource_usage
 from landbridge._operations.operation import Operation
 
 torch = pytest.importorskip("torch")
@@ -297,6 +297,16 @@ def test_buckets_of_a_site_complete_despite_any_error(broken, one_trainer, monke
     )
     with pytest.raises(landbridge.SiteFailed):
         raise state.failure
+
+
+def test_the_hook_of_a_site_is_refused_in_a_forked_process(one_trainer):
+    """The threads that reduce inside the site are not there."""
+    state = State(FakeGroup(), dist.group.WORLD)
+
+    def start():
+        assert "landbridge.ForkedProcess" in failure_text(state.start_bucket(BUCKET))
+
+    assert exit_code_of_fork(start) == 0
 
 
 def test_a_state_that_is_dropped_leaves_nothing(one_trainer):

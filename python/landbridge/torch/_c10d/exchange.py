@@ -147,12 +147,15 @@ class Exchange:
         return os.getpid() != self._owner
 
     def start_batch(self) -> None:
-        """Begins a batch of calls. A batch that has not ended is forgotten."""
+        """Begins a batch of calls. A batch that has not ended is forgotten. Raises as
+        ``start_call``."""
+        self._check_may_start()
         self._batch = []
 
     def end_batch(self) -> ExchangeWork:
         """Ends a batch. Returns a work that ends with the last of the batch, and fails as the first
-        of it that failed."""
+        of it that failed. Raises as ``start_call``."""
+        self._check_may_start()
         batch, self._batch = self._batch or [], None
         work = ExchangeWork([])
         work.finish_with(batch)

@@ -77,7 +77,12 @@ class ExchangeWork(Work):
         return True
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Returns a future of the list of result tensors."""
+        """Returns a future of the list of result tensors.
+
+        Raises:
+            ForkedProcess: This process was forked, and nothing would complete the future.
+        """
+        check_not_waiting_after_fork(self._owner)
         with self._lock:
             if self._future is None:
                 tensors = [output.tensor for output in self.outputs]
@@ -92,11 +97,15 @@ class ExchangeWork(Work):
             return self._future
 
     def is_completed(self) -> bool:
-        """Returns whether the collective has ended."""
+        """Returns whether the collective has ended. Raises ``ForkedProcess`` where the answer would
+        never change."""
+        check_not_waiting_after_fork(self._owner)
         return self._done.is_open
 
     def is_success(self) -> bool:
-        """Returns whether the collective has ended without a failure."""
+        """Returns whether the collective has ended without a failure. Raises as
+        ``is_completed``."""
+        check_not_waiting_after_fork(self._owner)
         return self._done.is_open and self._failure is None
 
     def exception(self) -> Exception | None:

@@ -179,6 +179,15 @@ class World:
 
 
 _lock = threading.RLock()
+
+
+def _reset_world_lock_after_fork() -> None:
+    """Replaces the lock in a forked process, where a thread that does not exist may hold it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_reset_world_lock_after_fork)
 #: The world of this process, or none.
 _worlds: list[World] = []
 

@@ -166,7 +166,9 @@ def test_empty_tensors_of_different_shape_are_a_disagreement(members):
 def test_a_forked_process_is_refused_at_once(two_groups):
     here, _ = members_of(two_groups)
     work = here.allreduce([torch.ones(3)], options())
-    calls = [here.barrier, lambda: here.send([torch.ones(3)], 1, 0), work.wait]
+    calls = [here.barrier, lambda: here.send([torch.ones(3)], 1, 0)]
+    calls += [here.start_coalescing, here.end_coalescing]
+    calls += [work.wait, work.get_future, work.is_completed, work.is_success, work.synchronize]
     child = os.fork()
     if child == 0:
         refused = 0
