@@ -189,6 +189,7 @@ class C10dCollectives:
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
             step, options = self._block_step(source.flat), self._options(opts, [source])
+            self._post_if_empty("gather", [source.flat], options, post)
             for begin, (mine,) in flat_tensor_block_pieces([source.flat], step):
                 out = [block.flat[begin : begin + step] for block in blocks] or None
                 post(functools.partial(group.gather_async, mine, root, out=out, **options))
@@ -211,6 +212,7 @@ class C10dCollectives:
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
             step, options = self._block_step(result.flat), self._options(opts, [result])
+            self._post_if_empty("scatter", [result.flat], options, post)
             for begin, (out,) in flat_tensor_block_pieces([result.flat], step):
                 given = [block[begin : begin + step] for block in blocks] or out
                 post(functools.partial(group.scatter_async, given, root, out=out, **options))
@@ -356,6 +358,7 @@ class C10dCollectives:
             for result, blocks, alike in zip(results, sources, shapes):
                 step, options = self._block_step(result.flat), self._options(opts)
                 options["layout"] = hash_posted_layout(0, str(alike)) ^ more
+                self._post_if_empty("reduce_scatter", blocks, options, post)
                 for begin, given in flat_tensor_block_pieces(blocks, step):
                     out = result.flat[begin : begin + step]
                     start = group.reduce_scatter_async
@@ -372,10 +375,25 @@ class C10dCollectives:
     ) -> None:
         """Posts the pieces of an all-gather."""
         group, step = self._exchange.group, self._block_step(source)
+        self._post_if_empty("all_gather", blocks, options, post)
         for begin, out in flat_tensor_block_pieces(blocks, step):
             mine = source[begin : begin + step]
             # The list of results says how long each block is.
             post(functools.partial(group.all_gather_async, mine, out=out, **options))
+
+    def _post_if_empty(
+        self,
+        name: str,
+        blocks: Sequence[torch.Tensor],
+        options: dict[str, Any],
+        post: Callable[[BeginPiece], None],
+    ) -> None:
+        """Posts a barrier in place of the pieces of empty blocks, of which there are none. So ranks
+        compare their shapes. Gateways compare no blocks without bytes over regions."""
+        if not any(block.numel() for block in blocks):
+            layout = hash_posted_layout(options["layout"], f"{name} {blocks[0].dtype}")
+            begin = self._exchange.group.barrier_async
+            post(functools.partial(begin, options["timeout"], layout=layout))
 
     def _post_all_to_all(
         self,
