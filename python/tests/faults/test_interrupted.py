@@ -7,10 +7,8 @@ import signal
 import socket
 import sys
 import threading
-import time
 import weakref
 from functools import partial
-from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -99,7 +97,8 @@ def test_a_callback_that_is_interrupted_leaves_nothing_unfinished(answer):
         assert list(map(type, failures)) == [kind, *[landbridge.GatewayLost] * 2]
         first.wait_free(DEADLINE_S)
         second.wait_free(DEADLINE_S)
-        wait_until(lambda: called == [first])
+        wait_until(lambda: called)
+        assert called == [first]
         del first, second, commit, failures
         called.clear()
         gc.collect()

@@ -320,10 +320,10 @@ def test_a_state_that_is_dropped_leaves_nothing(one_trainer):
         group = FakeGroup()
         state = State(group, dist.group.WORLD)
         assert threads() == 2
-        future = state.start_bucket(BUCKET)
-        wait_until(lambda: group.posted, "nothing is posted")
+        future, posted = state.start_bucket(BUCKET), group.posted
+        wait_until(lambda: posted, "nothing is posted")
         # The operation is dropped, as a group drops operations that have ended.
-        group.posted.pop()._set_outcome(None, landbridge.RegionLost("of this test"))
+        posted.pop()._set_outcome(None, landbridge.RegionLost("of this test"))
         assert "of this test" in failure_text(future)
         gone = weakref.ref(group)
         del group, state, future
