@@ -299,7 +299,7 @@ def test_buckets_of_a_site_complete_despite_any_error(broken, one_trainer, monke
         raise state.failure
 
 
-def test_the_hook_of_a_site_is_refused_in_a_forked_process(one_trainer):
+def test_the_hook_is_refused_in_a_forked_process(one_trainer):
     """The threads that reduce inside the site are not there."""
     state = State(FakeGroup(), dist.group.WORLD)
 

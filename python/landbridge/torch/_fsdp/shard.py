@@ -57,7 +57,7 @@ class FsdpShard(NamedTuple):
 
 
 class _ReducingThread(threading.local):
-    """What FSDP2 reduces in each thread."""
+    """The reduction of FSDP2 in each thread."""
 
     #: The shard, or ``None`` where FSDP2 reduces nothing.
     shard: FsdpShard | None = None

@@ -20,36 +20,15 @@ import torch.distributed as dist  # noqa: E402
 
 from landbridge.torch._c10d import exchange_work  # noqa: E402
 from landbridge.torch._c10d.arena_room import ArenaRoom, choose_arena_piece_bytes  # noqa: E402
-from landbridge.torch._c10d.collectives import C10dCollectives  # noqa: E402
 from landbridge.torch._c10d.exchange import Exchange  # noqa: E402
 from landbridge.torch._c10d.flat_tensors import describe_flat_tensors  # noqa: E402
-
-
-class Member(C10dCollectives):
-    """One rank's part of a process group."""
-
-    def __init__(self, group, room, timeout_s=DEADLINE_S):
-        self.rank = group.rank
-        self.exchange = Exchange(group, room)
-        self.start_exchange(self.exchange, timedelta(seconds=timeout_s))
+from process_group_members import Member, members_of, options  # noqa: E402
 
 
 @pytest.fixture(params=[64, 1 << 20], ids=["many pieces", "one piece"])
 def members(request, two_groups):
     """Both ranks, whose pieces are short or long."""
     return members_of(two_groups, request.param)
-
-
-def members_of(groups, piece_bytes=1 << 20, **more):
-    return [Member(group, ArenaRoom(group._arena, piece_bytes), **more) for group in groups]
-
-
-def options(**given):
-    """Returns options of c10d, without a timeout of their own."""
-    reduction = dist.AllreduceOptions().reduceOp
-    return SimpleNamespace(
-        **{"reduceOp": reduction, "timeout": timedelta(milliseconds=-1), **given}
-    )
 
 
 def row(member, count):
@@ -150,61 +129,6 @@ def test_lists_of_unequal_blocks_are_reduced_and_scattered(members):
         unlike = [torch.ones(2, 3), torch.ones(3, 2) if member.rank else torch.ones(2, 3)]
         with pytest.raises(landbridge.RanksDisagree):
             member.reduce_scatter([torch.ones(2, 3)], [unlike], options()).wait()
-
-    call_for_all(members, check)
-
-
-#: Calls with tensors of one shape, which may be empty.
-CALLS_OF_EMPTY = {
-    "all_reduce": lambda member, make: member.allreduce([make()], options()),
-    "broadcast": lambda member, make: member.broadcast([make()], options(rootRank=0)),
-    "all_gather": lambda member, make: member.allgather([[make(), make()]], [make()], options()),
-    "all_gather_single": lambda member, make: member.all_gather_single(
-        torch.cat([make(), make()]), make(), options()
-    ),
-    "reduce_scatter": lambda member, make: member.reduce_scatter(
-        [make()], [[make(), make()]], options()
-    ),
-    "reduce_scatter_single": lambda member, make: member.reduce_scatter_single(
-        make(), torch.cat([make(), make()]), options()
-    ),
-    "gather": lambda member, make: member.gather(
-        [[make(), make()] if member.rank == 0 else []], [make()], options(rootRank=0)
-    ),
-    "scatter": lambda member, make: member.scatter(
-        [make()], [[make(), make()] if member.rank == 0 else []], options(rootRank=0)
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CALLS_OF_EMPTY)
-@pytest.mark.parametrize("shapes", [[(0, 2), (0, 3)], [(0, 2), (4, 2)]], ids=["empty", "one empty"])
-def test_empty_tensors_of_different_shape_are_a_disagreement(members, name, shapes):
-    def check(member):
-        CALLS_OF_EMPTY[name](member, lambda: torch.ones(0, 2)).wait()
-        member.barrier().wait()
-        with pytest.raises(landbridge.RanksDisagree) as raised:
-            CALLS_OF_EMPTY[name](member, lambda: torch.ones(shapes[member.rank])).wait()
-            # A rank that had nothing to wait for hears it at its next call.
-            member.barrier().wait()
-        return raised.value.here
-
-    for shape, here in zip(shapes, call_for_all(members, check)):
-        # A rank that had nothing to wait for knows only of the piece by then.
-        assert f"shape {shape}" in here or (shape[0] and "shape (" in here), here
-
-
-def test_empty_blocks_are_exchanged_beside_full_ones(members):
-    def check(member):
-        blocks = [torch.zeros(0, 2), torch.zeros(3, 2)]
-        member.allgather([blocks], [torch.ones_like(blocks[member.rank])], options()).wait()
-        assert blocks[1].sum() == 6
-        mine = torch.zeros_like(blocks[member.rank])
-        member.reduce_scatter([mine], [[torch.ones_like(b) for b in blocks]], options()).wait()
-        assert mine.sum() == 12 * member.rank
-        empty, none = torch.zeros(0, 2), [0, 0]
-        member.all_to_all_single(empty.clone(), empty, none, none, options()).wait()
-        member.alltoall([empty.clone()] * 2, [empty] * 2, options()).wait()
 
     call_for_all(members, check)
 
