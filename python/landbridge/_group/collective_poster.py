@@ -111,6 +111,8 @@ class CollectivePoster:
 
         The caller gets no operation to wait for free memory, so that is waited for as well.
         """
+        # In a forked process a thread that does not exist may hold the lock of a subgroup.
+        check_not_waiting_after_fork(self._owner)
         with self._posting:
             self._is_awaited = True
             try:

@@ -168,6 +168,7 @@ class Operation(PendingOperation):
 
     def discard_result(self) -> None:
         """Delivers no result to the caller's array any more. ``wait`` then returns ``None``."""
+        check_not_waiting_after_fork(self._owner)
         with self._lock:
             self._delivery = None
 
@@ -179,11 +180,14 @@ class Operation(PendingOperation):
         return self.wait()
 
     def is_ready(self) -> bool:
-        """Returns whether ``wait`` would return or raise at once."""
+        """Returns whether ``wait`` would return or raise at once. Raises ``ForkedProcess`` in a
+        forked process, where the answer would never change."""
+        check_not_waiting_after_fork(self._owner)
         return self._ready.is_open
 
     def is_free(self) -> bool:
-        """Returns whether ``wait_free`` would return at once."""
+        """Returns whether ``wait_free`` would return at once. Raises as ``is_ready``."""
+        check_not_waiting_after_fork(self._owner)
         return self._free.is_open
 
     @property

@@ -34,11 +34,11 @@ def describe_trained_bucket(
     a hash. ``names`` may be unknown, and so may the module, whose frozen parameters are listed."""
     shapes = [describe_parameter_shape(parameter) for parameter in parameters]
     each = [f"`{name}` {shape}" for name, shape in zip(names, shapes)] or shapes
-    text = f"the bucket of this rank has {_list_trained_words(each)}"
+    text = f"the bucket of this rank has {list_trained_words(each)}"
     if module is not None:
         every = module.named_parameters()
         frozen = [f"`{name}`" for name, parameter in every if not parameter.requires_grad]
-        text = f"{text}; frozen parameters of its module: {_list_trained_words(frozen)}"
+        text = f"{text}; frozen parameters of its module: {list_trained_words(frozen)}"
     return f"{text}; a layout is a hash of names, shapes, strides and frozen parameters"
 
 
@@ -53,7 +53,7 @@ def describe_parameter_shape(parameter: torch.Tensor) -> str:
     return f"{shape} with strides {tuple(moving)}"
 
 
-def _list_trained_words(words: Sequence[str]) -> str:
+def list_trained_words(words: Sequence[str]) -> str:
     """Returns words with commas, and only the number of those beyond ``_DESCRIBED_MAX``."""
     more = len(words) - _DESCRIBED_MAX
     text = ", ".join(words[:_DESCRIBED_MAX]) or "none"

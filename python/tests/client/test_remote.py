@@ -9,7 +9,7 @@ import pytest
 
 import landbridge
 from conftest import call_for_all, exit_code_of_fork
-from landbridge._local_regions import LocalRegions, _find_local_port_block
+from landbridge._local_regions import LocalRegions
 from landbridge._protocol.trainer_tls import (
     TrainerTlsGateway,
     load_trainer_tls_context,
@@ -37,7 +37,7 @@ def serving_regions(more="", **options):
     """Yields regions whose gateways serve other hosts, and their addresses by region."""
     regions, addresses = LocalRegions(**options), {}
     for region in regions.ranks:
-        port, file = _find_local_port_block(), regions.region_file(region)
+        port, file = regions.claim_port_block(), regions.region_file(region)
         addresses[region] = f"tls://127.0.0.1:{port}"
         keys = f'attach = "127.0.0.1:{port}"\n{more}\nstatus ='
         file.write_text(file.read_text().replace("status =", keys, 1))

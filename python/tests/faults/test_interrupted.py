@@ -7,10 +7,8 @@ import signal
 import socket
 import sys
 import threading
-import time
 import weakref
 from functools import partial
-from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -99,7 +97,8 @@ def test_a_callback_that_is_interrupted_leaves_nothing_unfinished(answer):
         assert list(map(type, failures)) == [kind, *[landbridge.GatewayLost] * 2]
         first.wait_free(DEADLINE_S)
         second.wait_free(DEADLINE_S)
-        wait_until(lambda: called == [first])
+        wait_until(lambda: called)
+        assert called == [first]
         del first, second, commit, failures
         called.clear()
         gc.collect()
@@ -196,9 +195,11 @@ def test_a_forked_process_closes_what_another_thread_had_locked():
 
         def closes():
             group.close()
-            with pytest.raises(landbridge.ForkedProcess):
-                operation.add_done_callback(called.append)
-            assert not called and not operation.is_ready() and not commit.is_done()
+            asks = [operation.is_ready, operation.is_free, operation.discard_result, commit.is_done]
+            for ask in (*asks, partial(operation.add_done_callback, called.append)):
+                with pytest.raises(landbridge.ForkedProcess):
+                    ask()
+            assert not called
 
         with operation._lock:
             assert exit_code_of_fork(closes) == 0

@@ -180,6 +180,17 @@ class World:
 
 #: Guards the world of this process, and in each world its users and the counts of groups made.
 _lock = threading.RLock()
+
+
+def _reset_world_lock_after_fork() -> None:
+    """Replaces the lock in a forked process, where a thread that does not exist may hold it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_reset_world_lock_after_fork)
+
+
 #: The world of this process; none before it attaches and after it has detached.
 _worlds: list[World] = []
 
