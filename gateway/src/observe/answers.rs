@@ -31,6 +31,8 @@ pub struct AnswerSources {
     pub status: EngineStatusHandle,
     /// The reason why trainers cannot attach at the gateway's socket, while there is one.
     pub socket_problem: watch::Receiver<Option<String>>,
+    /// The limit on processors that holds the gateway back, while one does.
+    pub processor_problem: watch::Receiver<Option<String>>,
     /// The address at which trainers of other hosts attach, if the gateway serves them.
     pub attach: Option<String>,
     /// The fabric that the gateway runs with.
@@ -113,11 +115,12 @@ impl Answers {
         response.body(body.into())
     }
 
-    /// Returns all metrics as text, with the problem of the socket, of which the engine does not
-    /// know.
+    /// Returns all metrics as text, with the problems of the socket and of the processor, of which
+    /// the engine does not know.
     fn render_metrics(&self) -> Bytes {
         let metrics = &self.observed.metrics;
         metrics.set_socket_problem(self.observed.socket_problem.borrow().is_some());
+        metrics.set_processor_problem(self.observed.processor_problem.borrow().is_some());
         metrics.render().into()
     }
 
@@ -125,6 +128,7 @@ impl Answers {
     async fn request_status(&self) -> Result<GatewayReport, StatusError> {
         let mut status = self.observed.status.request().await?;
         status.socket_problem = self.observed.socket_problem.borrow().clone();
+        status.processor_problem = self.observed.processor_problem.borrow().clone();
         status.attach.clone_from(&self.observed.attach);
         status.problems = judge_readiness(&status);
         Ok(status)

@@ -35,6 +35,13 @@ pub fn judge_readiness(report: &GatewayReport) -> Vec<ProblemReport> {
     if let Some(found) = &report.socket_problem {
         problems.push(blocking_readiness(ProblemCause::Socket, own.clone(), found.clone(), None));
     }
+    problems.extend(report.processor_problem.iter().map(|found| ProblemReport {
+        cause: ProblemCause::Processor,
+        blocks: false,
+        subject: own.clone(),
+        found: found.clone(),
+        remedy: Some(PROCESSOR_REMEDY.to_owned()),
+    }));
     let waiting: Vec<&JobReport> =
         report.jobs.iter().filter(|job| !job.removed && job.epoch.is_none()).collect();
     problems.extend(
@@ -260,6 +267,10 @@ fn judge_rtt_for_readiness(peer: &PeerReport, report: &GatewayReport) -> Option<
     })
 }
 
+/// The action to take that status, log and `/readyz` print where a limit on processors holds a
+/// gateway back.
+pub const PROCESSOR_REMEDY: &str =
+    "raise it (CPUQuota= of a service, limits of a container): everybody waits for this gateway";
 /// The action to take that status, log and `/readyz` print where the way to a peer loses more than
 /// the fabric expects.
 pub const LOSS_REMEDY: &str = "ask whoever runs the link; set `loss` of the link in the fabric \

@@ -52,12 +52,10 @@ impl Fabric {
             faults.push(FabricError::NoRegion);
         }
         if !MTU_RANGE_BYTES.contains(&mtu) {
-            let text = format!(
-                "mtu {mtu} is outside {} to {}",
-                MTU_RANGE_BYTES.start(),
-                MTU_RANGE_BYTES.end()
-            );
-            faults.push(FabricError::BadValue(text));
+            let (least, most) = (MTU_RANGE_BYTES.start(), MTU_RANGE_BYTES.end());
+            let problem = format!("mtu {mtu} is outside {least} to {most}");
+            let accepted = format!("{least} to {most} bytes");
+            faults.push(FabricError::BadValue { problem, accepted });
         }
         let mut fabric = Self {
             name: name.to_owned(),
@@ -240,16 +238,19 @@ impl Fabric {
             return faults.push(FabricError::LinkTwice(one, other));
         }
         if link.rate.bits_per_second() < RATE_MIN_BITS_PER_SECOND {
-            let text = format!("link `{one}-{other}`: rate {} is below 8 kbit/s", link.rate);
-            faults.push(FabricError::BadValue(text));
+            let problem = format!("link `{one}-{other}`: rate {} is below 8 kbit/s", link.rate);
+            let accepted = "8 kbit/s or more".to_owned();
+            faults.push(FabricError::BadValue { problem, accepted });
         }
         if link.loss.ppb() >= LOSS_BOUND_PPB {
-            let text = format!("link `{one}-{other}`: loss {} is not below 50 %", link.loss);
-            faults.push(FabricError::BadValue(text));
+            let problem = format!("link `{one}-{other}`: loss {} is not below 50 %", link.loss);
+            let accepted = "0 % to less than 50 %".to_owned();
+            faults.push(FabricError::BadValue { problem, accepted });
         }
         if link.rtt > RTT_MAX {
-            let text = format!("link `{one}-{other}`: rtt {} is above 60 s", link.rtt);
-            faults.push(FabricError::BadValue(text));
+            let problem = format!("link `{one}-{other}`: rtt {} is above 60 s", link.rtt);
+            let accepted = "at most 60 s".to_owned();
+            faults.push(FabricError::BadValue { problem, accepted });
         }
         let (rate, rtt, loss) = (link.rate, link.rtt, link.loss);
         let (a, b) = (from.min(to), from.max(to));
@@ -313,8 +314,9 @@ fn check_region_of_new_fabric(
     for FabricGatewaySpec { name, wan, .. } in &region.gateways {
         let Some(wan) = wan else { continue };
         if wan.egress.min(wan.ingress).bits_per_second() < RATE_MIN_BITS_PER_SECOND {
-            let text = format!("gateway `{name}`: a port below 8 kbit/s");
-            faults.push(FabricError::BadValue(text));
+            let problem = format!("gateway `{name}`: a port below 8 kbit/s");
+            let accepted = "8 kbit/s or more".to_owned();
+            faults.push(FabricError::BadValue { problem, accepted });
         }
     }
 }
@@ -365,7 +367,7 @@ mod tests {
         assert!(faults.contains(&FabricError::NameTwice("east".to_owned())));
         assert!(faults.contains(&FabricError::NoRank("east".to_owned())));
         assert!(faults.contains(&FabricError::BadLink("east".to_owned(), "south".to_owned())));
-        assert!(faults.iter().any(|fault| matches!(fault, FabricError::BadValue(_))));
+        assert!(faults.iter().any(|fault| matches!(fault, FabricError::BadValue { .. })));
     }
 
     #[test]

@@ -234,8 +234,14 @@ fn diagnose_peer_probe_failure(
                  set the lower `mtu` in the fabric",
             )
         }
-        PathProbeError::Refused(_) => finding
-            .into_failure("compare both sides' certificates and CA: run the doctor there too"),
+        PathProbeError::Refused(why) => match why.rsplit_once("; ") {
+            Some((why, remedy)) => {
+                let found = format!("refused: {why}");
+                Finding::ok("UDP both ways", subject, found).into_failure(remedy)
+            }
+            None => finding
+                .into_failure("compare both sides' certificates and CA: run the doctor there too"),
+        },
         PathProbeError::Local(_) => finding.into_failure("fix the cause given above"),
     }
 }

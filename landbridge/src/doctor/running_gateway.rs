@@ -78,11 +78,14 @@ fn describe_diagnosed_running_gateway(
 }
 
 /// Returns a problem of the running gateway as a finding: a failure if it keeps the gateway from
-/// being ready.
+/// being ready. A problem without a remedy of its own may have one at the end of its text.
 fn describe_diagnosed_running_problem(problem: &ProblemReport) -> Finding {
-    let finding = Finding::ok(RUNNING_GATEWAY_CHECK, &problem.subject, &problem.found);
-    let advice =
-        problem.remedy.as_deref().unwrap_or("mend the problems of gateways first; see the log");
+    let (found, advice) = match (&problem.remedy, problem.found.rsplit_once("; ")) {
+        (Some(remedy), _) => (&*problem.found, &**remedy),
+        (None, Some((found, remedy))) => (found, remedy),
+        (None, None) => (&*problem.found, "see the log of this gateway, and of the one it names"),
+    };
+    let finding = Finding::ok(RUNNING_GATEWAY_CHECK, &problem.subject, found);
     if problem.blocks { finding.into_failure(advice) } else { finding.into_warning(advice) }
 }
 

@@ -166,7 +166,7 @@ fn find_causes_in_reported_problems(view: &DumpView<'_>) -> Vec<Cause> {
 /// ones. A wrong file explains a missing peer, and a missing peer a job without an epoch.
 const fn problem_order(cause: ProblemCause) -> u8 {
     match cause {
-        ProblemCause::ShuttingDown | ProblemCause::Socket => 0,
+        ProblemCause::ShuttingDown | ProblemCause::Socket | ProblemCause::Processor => 0,
         ProblemCause::Files | ProblemCause::JobFiles => 1,
         ProblemCause::Peer | ProblemCause::Link => 2,
         ProblemCause::Lanes | ProblemCause::Loss | ProblemCause::Rtt => 3,
@@ -177,9 +177,10 @@ const fn problem_order(cause: ProblemCause) -> u8 {
 /// Turns a problem that `gateway` reports into a cause with a culprit.
 fn find_cause_in_problem(gateway: &str, problem: &ProblemReport) -> Cause {
     let kind = match problem.cause {
-        ProblemCause::ShuttingDown | ProblemCause::Socket | ProblemCause::Job => {
-            CulpritKind::Gateway
-        }
+        ProblemCause::ShuttingDown
+        | ProblemCause::Socket
+        | ProblemCause::Processor
+        | ProblemCause::Job => CulpritKind::Gateway,
         ProblemCause::Files | ProblemCause::JobFiles | ProblemCause::Restart => CulpritKind::Files,
         ProblemCause::Peer
         | ProblemCause::Lanes

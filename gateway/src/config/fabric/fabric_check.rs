@@ -111,14 +111,14 @@ pub(super) fn record_fabric_check_fault(
         FabricError::BadQuorum(_) => {
             ("quorum".to_owned(), "a quorum that one part of a partition can have, and no two can")
         }
-        FabricError::BadValue(text) => {
-            (key_of_failed_fabric_check(text, gateways, links), "a value within the limit")
+        FabricError::BadValue { problem, accepted } => {
+            (key_of_failed_fabric_check(problem, gateways, links), accepted.as_str())
         }
     };
     source.record_fault(&key, fault.to_string(), accepted.to_owned());
 }
 
-/// Returns the path of the key at fault in a [`FabricError::BadValue`], whose text names the
+/// Returns the path of the key at fault in a [`FabricError::BadValue`], whose problem names the
 /// gateway or link first.
 fn key_of_failed_fabric_check(
     text: &str,

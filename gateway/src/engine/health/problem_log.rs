@@ -109,6 +109,7 @@ fn is_logged_by_problem_log(cause: ProblemCause) -> bool {
         | ProblemCause::Rtt => true,
         ProblemCause::ShuttingDown
         | ProblemCause::Socket
+        | ProblemCause::Processor
         | ProblemCause::Link
         | ProblemCause::Loss
         | ProblemCause::Restart

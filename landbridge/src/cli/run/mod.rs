@@ -5,6 +5,7 @@
 //! tells systemd that the gateway is ready, alive or stopping.
 
 mod engine_runtime;
+mod processor_monitor;
 mod reload;
 mod run_secrets;
 mod service_manager;
@@ -31,6 +32,7 @@ use gateway::observe::fabric_report::FabricReport;
 use gateway::observe::http_server::{AnswerSources, run_http_server};
 use gateway::observe::metrics::MetricsRegistry;
 use hier_collectives::plan;
+use processor_monitor::monitor_processor_throttle;
 use reload::FilesToReload;
 use service_manager::ServiceManager;
 use signal_hook::consts::SIGXCPU;
@@ -41,6 +43,7 @@ use stdio::ExitOnTerminalSignal;
 use stray_signals::StraySignals;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use trace_file::TraceFile;
 use tracing::{error, info};
 use units::{ByteCount, Span};
@@ -142,7 +145,10 @@ async fn run_gateway(
     let manager = ServiceManager::from_environment(metrics.warnings.clone());
     let fabric = Arc::new(FabricReport::new(&spec.fabric, spec.me));
     let attach = config.attach.map(|address| address.to_string());
-    let observed = AnswerSources { metrics, status, socket_problem, attach, fabric };
+    let (processor, processor_problem) = watch::channel(None);
+    let monitored = monitor_processor_throttle(processor, metrics.warnings.clone());
+    let observed =
+        AnswerSources { metrics, status, socket_problem, processor_problem, attach, fabric };
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(trainers), observability).await?;
     let over_tls = config.attach.map(|address| format!(", from other hosts at tls://{address}"));
@@ -152,6 +158,7 @@ async fn run_gateway(
     let mut serving = pin!(async {
         tokio::select! {
             never = run_http_server(listener, observed) => never,
+            never = monitored => never,
             never = manager.ping_while_alive(async || engine.request().await.is_ok()) => never,
         }
     });
