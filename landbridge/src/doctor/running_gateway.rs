@@ -136,12 +136,14 @@ mod tests {
             found: found.to_owned(),
             remedy: None,
         };
-        report.problems = vec![problem(true, "no lane"), problem(false, "1 of 4 lanes")];
+        report.problems = vec![problem(true, "no lane; renew it"), problem(false, "1 of 4 lanes")];
         let expected = [
             (FindingVerdict::Failed, "no lane".to_owned()),
             (FindingVerdict::Warning, "1 of 4 lanes".to_owned()),
         ];
         assert_eq!(findings(&region, &report), expected);
+        let advised = describe_diagnosed_running_problem(&report.problems[0]);
+        assert_eq!(advised.advice.as_deref(), Some("renew it"), "the text has the remedy");
     }
 
     #[test]
