@@ -33,6 +33,12 @@ impl Job {
         }
     }
 
+    /// Enters epochs of all ranks again, after the job was out of the region file.
+    pub fn go_on_with_all_ranks(&mut self, graph: &Arc<MeshGraph>, now: TimeNs) {
+        let progress = self.world.session.progress();
+        self.world.session.handle_resume(progress, graph, now);
+    }
+
     /// Puts the world of a term in force, which goes on where those before have ended. Attached
     /// ranks hear of it before its first epoch. Nothing changes while the job drains, or if the
     /// term's world cannot be made.
