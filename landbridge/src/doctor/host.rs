@@ -9,7 +9,9 @@ use gateway::config::{GatewayConfig, JobConfig, RegionFile};
 use gateway::daemon::{descriptor_needs, process_memory_budget_needs};
 use gateway::limits::descriptor_limit::check_descriptor_limit;
 use gateway::limits::memory_limits::{MemoryLimitNeeds, memory_limit_below_needs};
-use gateway::local::socket::{ListenError, check_gateway_socket_path};
+use gateway::local::socket::{
+    GatewaySocketSpec, ListenError, check_gateway_socket_folder_mode, check_gateway_socket_path,
+};
 use gateway::local::token_file::{self, TokenFileError};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -84,10 +86,15 @@ pub(super) fn diagnose_host_descriptors(region: &RegionFile, gateway: &GatewayCo
 pub(super) fn diagnose_host_socket(gateway: &GatewayConfig) -> Finding {
     let (check, path) = ("local socket", gateway.socket.as_path());
     let finding = |found: &str| Finding::ok(check, path.display(), found);
-    let user = match gateway.user_id().and_then(|user| gateway.group_id().map(|_| user)) {
-        Ok(user) => user,
+    let ids = gateway.user_id().and_then(|user| gateway.group_id().map(|group| (user, group)));
+    let (user, group) = match ids {
+        Ok(ids) => ids,
         Err(error) => return finding(&error.to_string()).into_failure("correct the region file"),
     };
+    let spec = GatewaySocketSpec::new(path.to_owned(), group, gateway.mode);
+    if let Err(error) = check_gateway_socket_folder_mode(&spec) {
+        return finding(&error.to_string()).into_failure("remove the folder, or change its mode");
+    }
     let trusted = TrustedSocketUsers::new(user);
     let listening = match UnixStream::connect(path) {
         Ok(stream) => diagnose_host_socket_user(stream).map(Some),
