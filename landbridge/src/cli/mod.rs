@@ -157,6 +157,6 @@ fn run_landbridge_command() -> Exit {
 }
 
 /// Text on exit codes, shown at the end of `landbridge --help`.
-const EXIT_CODES_HELP: &str = "Example: landbridge quickstart\n\nExit codes: 0 success, 1 a check failed or the report was not \
-    written, 64 wrong command line or config, 69 no gateway answers, 77 not possible on this \
-    machine, 130 interrupted";
+const EXIT_CODES_HELP: &str = "Example: landbridge quickstart\n\nExit codes: 0 success, 1 a check \
+    failed or the report was not written, 64 wrong command line or config, 69 no gateway answers, \
+    77 not possible on this machine, 130 interrupted";
