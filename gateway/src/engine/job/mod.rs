@@ -257,10 +257,11 @@ impl Job {
         match event {
             LocalEvent::Attach { rank, attachment, events, .. } => {
                 self.log_attachment(rank, "attached", now);
-                for group in self.ranks.groups_of(rank) {
-                    // The job's own session ends its epoch when the rank attaches again.
-                    self.remove_from_group(rank, group, shared, now);
+                // The job's own session ends its epoch when the rank attaches again.
+                if self.ranks.is_attached(rank) {
+                    self.remove_lost_rank(rank, shared, now);
                 }
+                self.expect_rank_in_groups(rank, now);
                 self.ranks.attach(self.current_world().id, rank, attachment, events);
                 self.awaited_epoch.forget_rank(rank);
                 self.stragglers.detection.handle_departure(rank);
@@ -308,16 +309,13 @@ impl Job {
             }
             LocalEvent::Detach { rank, attachment, .. } => {
                 self.store.handle_detach(attachment, now);
-                let groups = self.ranks.groups_of(rank);
                 if self.ranks.detach(rank, attachment) {
                     self.log_attachment(rank, "detached", now);
                     self.stragglers.detection.handle_departure(rank);
                     self.for_each_world_of_rank(rank, |world, rank| {
                         world.session.handle_detach(rank, now);
                     });
-                    for group in groups {
-                        self.remove_from_group(rank, group, shared, now);
-                    }
+                    self.remove_lost_rank(rank, shared, now);
                 }
             }
         }
