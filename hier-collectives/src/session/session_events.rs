@@ -62,7 +62,7 @@ pub struct Session {
 impl Session {
     /// Creates a session outside any epoch, with no peer up and no rank attached.
     pub fn new(config: SessionConfig) -> Self {
-        let (partials, one_in) = (config.partials, config.one_in);
+        let (partials, one_in) = (config.partials.clone(), config.one_in);
         let epoch = EpochState::new(config);
         Self {
             collectives: Collectives::new(epoch.local()),
@@ -94,10 +94,8 @@ impl Session {
         self.open_epoch_if_all_joined(now);
     }
 
-    /// Sets the job's memory for partials and its share of a link, 1 / `one_in`, since other jobs
-    /// came or went. Partials above a lower limit stay until their collectives end.
-    pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
-        self.transfer.set_partials(partials);
+    /// Sets the session's share of a link, 1 / `one_in`, since other jobs or groups came or went.
+    pub fn set_link_share(&mut self, one_in: NonZeroU64) {
         self.deadlines.set_share(one_in);
     }
 

@@ -271,7 +271,7 @@ impl Job {
         if let Some(deadline) = group.deadline {
             self.deadlines.remove(&(deadline, id));
         }
-        self.share_memory_among_groups();
+        self.share_links_among_groups();
     }
 
     /// Removes a group that is over since a gateway of it shut down, so that its ranks can make it
@@ -288,16 +288,15 @@ impl Job {
         }
     }
 
-    /// Sets the memory for partials of the job and its groups, and their shares of links: equal
-    /// parts. Idle groups count, too, since a share that changed with each collective would shorten
-    /// the deadlines of those under way.
-    pub fn share_memory_among_groups(&mut self) {
+    /// Sets the shares of links of the job and its groups: equal parts. Idle groups count, too,
+    /// since a share that changed with each collective would shorten the deadlines of those under
+    /// way.
+    pub fn share_links_among_groups(&mut self) {
         let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
         let one_in = self.settings.one_in.saturating_mul(parts);
-        let partials = ByteCount::new(self.settings.partials.get() / parts);
         let worlds = self.terms.parts.values_mut().chain([&mut self.world]);
         for group in self.groups.values_mut().chain(worlds) {
-            group.session.set_share(partials, one_in);
+            group.session.set_link_share(one_in);
         }
     }
 
@@ -341,7 +340,7 @@ impl Job {
             gateways: part.gateways,
             boot,
             plan,
-            partials: self.settings.partials,
+            partials: self.settings.partials.clone(),
             one_in: self.settings.one_in,
             last_epoch: self.last_epoch,
             unsolicited_max: UNSOLICITED_BYTES_MAX,
@@ -353,7 +352,7 @@ impl Job {
         let group = GroupSession::of_session(self.world.id, id, config, membership, mapped);
         self.groups.insert(id, group);
         self.touched.insert(id);
-        self.share_memory_among_groups();
+        self.share_links_among_groups();
         Ok(())
     }
 

@@ -34,7 +34,7 @@ use group_plans::GroupPlans;
 use group_session::GroupSession;
 use hier_collectives::ids::{BootId, Epoch, GatewayId, GroupId, RankId, Sequence};
 use hier_collectives::post::{Failure, RankEvent};
-use hier_collectives::session::PeerError;
+use hier_collectives::session::{PartialsPool, PeerError};
 use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message};
@@ -112,7 +112,7 @@ struct GroupSettings {
     /// The longest segment of any plan.
     segment: ByteCount,
     /// Memory for partials, of all groups together.
-    partials: ByteCount,
+    partials: PartialsPool,
     /// The job's share of a link is 1 / `one_in`.
     one_in: NonZeroU64,
 }
@@ -139,7 +139,7 @@ impl Job {
         let settings = GroupSettings {
             me,
             segment: config.plan.segment,
-            partials: config.partials,
+            partials: config.partials.clone(),
             one_in: config.one_in,
         };
         Self {
@@ -210,9 +210,9 @@ impl Job {
     /// Sets the job's memory for partials, and its share of each link, one `one_in`th, since jobs
     /// came or went.
     pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
-        self.settings.partials = partials;
+        self.settings.partials.set_total(partials);
         self.settings.one_in = one_in;
-        self.share_memory_among_groups();
+        self.share_links_among_groups();
     }
 
     /// Returns the earliest time at which a session or the store wants to be called; `None` if none
