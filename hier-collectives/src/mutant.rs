@@ -29,8 +29,8 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// All mutants: variants of session, groups and store that are broken on purpose, which the simulations must
-    /// find.
+    /// All mutants: variants of session, groups and store that are broken on purpose, which the
+    /// simulations must find.
     pub const ALL: [Self; 10] = [
         Self::Accumulate,
         Self::AnswerEarly,

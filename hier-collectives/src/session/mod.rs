@@ -39,8 +39,8 @@ pub use collective::deadlines::PROGRESS_REPORT_INTERVAL;
 pub use session_config::SessionConfig;
 pub use session_events::Session;
 pub use session_progress::SessionProgress;
-pub use transfer::partials_pool::PartialsPool;
 pub use session_status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
+pub use transfer::partials_pool::PartialsPool;
 
 #[cfg(test)]
 mod tests;

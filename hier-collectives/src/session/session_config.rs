@@ -1,7 +1,7 @@
 //! The facts that a session is created with.
 
-use crate::ids::{BootId, Epoch, GatewayId};
 use super::transfer::partials_pool::PartialsPool;
+use crate::ids::{BootId, Epoch, GatewayId};
 use crate::plan::Plan;
 use crate::topology::Fabric;
 use std::num::NonZeroU64;

@@ -24,7 +24,7 @@ use crate::topology::{Fabric, LinkState};
 use crate::wire::SegmentHeader;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use units::{ByteCount, Span, TimeNs};
+use units::{Span, TimeNs};
 
 /// One job on one gateway: its ranks, epoch, collectives and commits.
 ///
