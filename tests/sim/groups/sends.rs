@@ -349,6 +349,28 @@ fn a_lost_gateway_leaves_other_sends_alone() {
 }
 
 #[test]
+fn a_send_fails_if_its_gateway_is_lost_before_it_begins() {
+    simulate(async {
+        let mut lab = Mesh::of_ranks(&[1, 1]).start(1).await;
+        let mut clients = lab.clients(ARENA_BYTES).await;
+        let tensor = clients[0].allocate(Dtype::U8, 9).expect("room");
+        let sender = &clients[0];
+        let send = sender.send(tensor, SendSpec::new(RankId(1), Tag(1)));
+        let began = lab.host.now();
+        let (refused, ()) = tokio::join!(send, lab.stop_gateway(GatewayId(1)));
+        let failure = refused.expect_err("never made").failure;
+        assert_eq!(failure.code, FailureCode::RegionLost, "{failure}");
+        let waited = lab.host.now().since(began);
+        assert!(waited < Span::from_secs(16), "{waited}: {failure}");
+        lab.sleep(Span::from_secs(1)).await;
+        lab.start_gateway(GatewayId(1)).await;
+        clients[1] = lab.client(1, ARENA_BYTES).await;
+        OneSend::of_bytes(0, 1, 1, 9).run(&clients).await;
+        OneSend::of_bytes(1, 0, 1, 9).run(&clients).await;
+    });
+}
+
+#[test]
 fn a_timeout_ends_both_ends_and_the_next_meet() {
     simulate_ranks(&Mesh::of_ranks(&[1, 1]), |_lab, clients| async move {
         let one = OneSend::of_bytes(0, 1, 5, 40);

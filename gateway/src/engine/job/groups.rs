@@ -43,7 +43,7 @@ impl Job {
         let Some(parent) = self.ranks.group(rank, parent) else { return };
         let facts = GroupFacts { job: self.world.id, parent, place, ranks };
         let id = membership_group_id(&facts);
-        self.remove_group_that_shut_down(id);
+        self.remove_group_that_lost_a_gateway(id);
         let failure = if self.ranks.is_in_group(rank, id) {
             let text = format!(
                 "rank {rank} made {} twice; leave it first, or give another tag",
@@ -170,7 +170,7 @@ impl Job {
         }
         let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
         if said.takes_part && membership.is_some_and(|membership| membership.is_news(from, said)) {
-            self.remove_group_that_shut_down(id);
+            self.remove_group_that_lost_a_gateway(id);
         }
         if self.groups.contains_key(&id) {
             self.note_peer_in_group(from, id, said, now);
@@ -274,14 +274,16 @@ impl Job {
         self.share_links_among_groups();
     }
 
-    /// Removes a group that is over since a gateway of it shut down, so that its ranks can make it
-    /// again. Those of the old one have been told, and make it again too.
-    fn remove_group_that_shut_down(&mut self, id: GroupId) {
-        let shut_down = |failure: &Failure| failure.code == FailureCode::ShuttingDown;
+    /// Removes a group that is over since a gateway of it shut down, or was lost before the group was
+    /// made, so that its ranks can make it again. Those of the old one have been told, and make it
+    /// again too.
+    fn remove_group_that_lost_a_gateway(&mut self, id: GroupId) {
+        let codes = [FailureCode::ShuttingDown, FailureCode::RegionLost];
+        let lost_gateway = |failure: &Failure| codes.contains(&failure.code);
         let is_over = self.groups.get(&id).is_some_and(|group| {
             let membership = group.membership.as_ref();
             let disbanded = membership.and_then(GroupMembership::disbanded);
-            disbanded.is_some_and(shut_down) && group.session.is_idle()
+            disbanded.is_some_and(lost_gateway) && group.session.is_idle()
         });
         if is_over {
             self.remove_group(id);
