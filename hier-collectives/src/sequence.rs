@@ -6,6 +6,7 @@
 //! order, and their numbers are places.
 
 use crate::ids::{RankId, Sequence, Tag};
+use crate::mutant::{self, Mutant};
 use std::fmt;
 
 /// 44 low bits of the number of a send: its place in its series, the sends of one rank to another
@@ -33,9 +34,9 @@ impl SendSeries {
     /// their bits.
     pub fn sequence_at(self, place: u64) -> Sequence {
         let from = u64::from(self.from.0 & 1) << SENDER_SHIFT;
-        Sequence(
-            SEND_BIT | from | u64::from(self.tag.0) << PLACE_BITS | place & ((1 << PLACE_BITS) - 1),
-        )
+        let mixed = u16::from(mutant::is_mutant_active(Mutant::MixTags));
+        let tag = u64::from(self.tag.0 & !mixed) << PLACE_BITS;
+        Sequence(SEND_BIT | from | tag | place & ((1 << PLACE_BITS) - 1))
     }
 }
 

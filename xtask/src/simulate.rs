@@ -14,10 +14,14 @@ pub struct SimulatedMutant {
 
 /// All mutants (variants of the session that are broken on purpose), each with the scenario that
 /// finds it.
-pub const MUTANTS: [SimulatedMutant; 6] = [
+pub const MUTANTS: [SimulatedMutant; 10] = [
     SimulatedMutant { name: "accumulate", scenario: "lane-lost" },
+    SimulatedMutant { name: "answer_early", scenario: "quiet" },
     SimulatedMutant { name: "confirm_alone", scenario: "quiet" },
     SimulatedMutant { name: "ignore_epochs", scenario: RANDOM_SCENARIO },
+    SimulatedMutant { name: "keep_branches", scenario: "quiet" },
+    SimulatedMutant { name: "mix_groups", scenario: "quiet" },
+    SimulatedMutant { name: "mix_tags", scenario: "quiet" },
     SimulatedMutant { name: "reuse_slot", scenario: "quiet" },
     SimulatedMutant { name: "share_landing", scenario: "quiet" },
     SimulatedMutant { name: "wake_nobody", scenario: "link-cut" },

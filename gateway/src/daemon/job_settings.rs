@@ -6,7 +6,7 @@ use crate::events::JobSession;
 use crate::local::job_spec::JobSpec;
 use hier_collectives::ids::{BootId, Epoch, GatewayId};
 use hier_collectives::plan::Plan;
-use hier_collectives::session::SessionConfig;
+use hier_collectives::session::{PartialsPool, SessionConfig};
 use hier_collectives::topology::Fabric;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl JobSettings {
                 gateways: self.fabric.gateway_ids().collect(),
                 boot: self.boot,
                 plan: self.plan.clone(),
-                partials,
+                partials: PartialsPool::new(partials),
                 one_in: job_settings_link_divisor(jobs, job.weight),
                 last_epoch: Epoch(0),
                 unsolicited_max: ByteCount::new(u64::MAX),

@@ -50,7 +50,7 @@ impl Engine {
             match self.jobs.get_mut(&GroupId::of_job(&job.name)) {
                 Some(known) => {
                     known.facts = job.facts;
-                    known.set_share(job.config.partials, job.config.one_in);
+                    known.set_share(job.config.partials.total(), job.config.one_in);
                 }
                 None => self.add_job(job, now),
             }

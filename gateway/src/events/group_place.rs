@@ -38,6 +38,12 @@ impl GroupPlace {
         self.0 == PAIR_PLACE
     }
 
+    /// Returns whether the ranks of the group found each other by counting, in one epoch of its
+    /// parent.
+    pub fn is_counted(self) -> bool {
+        self.0 & TAG_BIT == 0
+    }
+
     /// Makes the place of the group that is the `count`th of an epoch of its parent.
     pub fn of_count(epoch: Epoch, count: u32) -> Self {
         Self((epoch.0 << PLACE_COUNT_BITS | u64::from(count)) & !TAG_BIT)
@@ -47,7 +53,7 @@ impl GroupPlace {
     /// 2^30 - 1 epochs. A tag is of no epoch.
     pub fn is_before(self, epoch: Epoch) -> bool {
         let ahead = epoch.0.wrapping_sub(self.0 >> PLACE_COUNT_BITS) % PLACE_EPOCHS;
-        self.0 & TAG_BIT == 0 && (1..PLACE_EPOCHS / 2).contains(&ahead)
+        self.is_counted() && (1..PLACE_EPOCHS / 2).contains(&ahead)
     }
 }
 

@@ -48,7 +48,7 @@ impl Session {
         agreed
     }
 
-    /// Fails a collective that awaits a rank which posted in this epoch and then detached.
+    /// Fails a collective that awaits a rank which is lost, or posted in this epoch and detached.
     pub(super) fn fail_collective_if_rank_lost(&mut self, sequence: Sequence, now: TimeNs) {
         if let Some(failure) = self.collectives.lost_rank_failure(sequence, self.epoch.local()) {
             self.fail_collective(sequence, failure, None, now);

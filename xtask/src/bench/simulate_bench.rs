@@ -65,8 +65,10 @@ fn simulate_bench_session_text(report: &Value) -> String {
     let number = |key: &str| report[key].as_f64().unwrap_or_default();
     let mut text = format!(
         "{SESSION_SEEDS} seeds from 0 on, in {:.0} s of this machine: two gateways with 1 to 4 \
-         ranks each, two jobs, rounds of 1 to 4 collectives at a time (all-reduce, reduce, broadcast, barrier; \
-         every operation and dtype, averages with weights), each round committed as a step, over \
+         ranks each, two jobs, rounds of 1 to 4 collectives at a time (all-reduce, reduce, broadcast, barrier, \
+         all-gather, gather, reduce-scatter, all-to-all; every reduction and dtype, averages with weights), each \
+         round committed as a step; beside them groups made by tag, count and split, sends by tag, and requests \
+         to the store of each job, whose histories are checked for linearizability; over \
          links of 2 to 20 Mbit/s and 2 to 150 ms, in virtual time; gateways, QUIC and TLS are \
          real. Up to three faults strike a run, counted from the first post on, while rounds go \
          on, and end; then each job must work again within the time of \

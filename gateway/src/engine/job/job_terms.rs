@@ -66,7 +66,7 @@ impl Job {
             let id = part.id;
             self.terms.parts.insert(id, part);
             self.terms.current = Some(id);
-            self.share_memory_among_groups();
+            self.share_links_among_groups();
             id
         };
         self.ranks.set_world(id);
@@ -132,7 +132,7 @@ impl Job {
             gateways: part.gateways,
             boot: hier_collectives::ids::BootId(boot),
             plan,
-            partials: self.settings.partials,
+            partials: self.settings.partials.clone(),
             one_in: self.settings.one_in,
             last_epoch: self.last_epoch,
             unsolicited_max: ByteCount::new(u64::MAX),

@@ -206,7 +206,23 @@ impl Collectives {
     pub fn attach_rank(&mut self, rank: RankId) -> bool {
         let Some(local) = self.ranks.get_mut(&rank) else { return false };
         local.attached = true;
+        local.lost = false;
         local.posted
+    }
+
+    /// Marks a rank as lost: no process of it is expected until it attaches or returns.
+    pub fn lose_rank(&mut self, rank: RankId) {
+        if let Some(local) = self.ranks.get_mut(&rank) {
+            local.lost = true;
+        }
+    }
+
+    /// Marks a lost rank as expected again. Returns whether the lost process has posted in this
+    /// epoch, which must then end.
+    pub fn expect_rank(&mut self, rank: RankId) -> bool {
+        let Some(local) = self.ranks.get_mut(&rank) else { return false };
+        let was_lost = std::mem::take(&mut local.lost);
+        was_lost && local.posted
     }
 
     /// Marks a rank as detached, since its socket closed. Returns the sequences that wait for a
@@ -488,7 +504,7 @@ impl Collectives {
         self.finished.clear();
         self.proposals.clear();
         for local in self.ranks.values_mut() {
-            *local = LocalRank::in_epoch(local.attached, next);
+            local.begin_epoch(next);
         }
     }
 

@@ -16,6 +16,9 @@ pub(in crate::session) struct LocalRank {
     pub attached: bool,
     /// Whether the rank posted in this epoch.
     pub posted: bool,
+    /// Whether the rank's process ended after it was expected in this group, and no other is
+    /// expected yet.
+    pub lost: bool,
     /// The sequence that the rank posts next, apart from sends.
     pub next: Sequence,
     /// The first sequence of the epoch, whose place is also the first of each series.
@@ -29,7 +32,12 @@ impl LocalRank {
     /// `first`.
     pub fn in_epoch(attached: bool, first: Sequence) -> Self {
         let next_by_series = BTreeMap::new();
-        Self { attached, posted: false, next: first, first, next_by_series }
+        Self { attached, posted: false, lost: false, next: first, first, next_by_series }
+    }
+
+    /// Begins an epoch whose first collective is `first`: the rank has posted nothing in it.
+    pub fn begin_epoch(&mut self, first: Sequence) {
+        *self = Self { lost: self.lost, ..Self::in_epoch(self.attached, first) };
     }
 
     /// Returns the sequence that the rank posts next in the series of `sequence`, or among all

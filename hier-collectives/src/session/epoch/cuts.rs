@@ -101,6 +101,17 @@ impl EpochState {
         Some(Failure::new(FailureCode::RegionLost, text))
     }
 
+    /// Returns the failure of a group that loses the gateways `lost` before its first epoch; `None`
+    /// if none is lost, or once the group has had an epoch.
+    pub fn failure_before_first_epoch(&self, lost: &[GatewayId], why: &str) -> Option<Failure> {
+        if lost.is_empty() || self.is_active() || self.last_end().is_some() {
+            return None;
+        }
+        let cut = self.cut_text(lost, &self.cut_connections_to(lost), why);
+        let text = format!("{cut}; the group was not made, make it again in the next epoch");
+        Some(Failure::new(FailureCode::RegionLost, text))
+    }
+
     /// Returns the connections that are not up between a gateway of `missing` and one that is not
     /// among these.
     fn cut_connections_to(&self, missing: &[GatewayId]) -> BTreeSet<GatewayPair> {

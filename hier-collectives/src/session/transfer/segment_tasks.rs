@@ -263,7 +263,7 @@ impl Transfer {
             cx.actions.release_scratch(view);
         }
         if several && let Some(local) = scratch.first() {
-            self.partial_bytes[class as usize] -= local.range.end;
+            self.partials.give_back(class, local.range.end);
             self.start_local_reductions(cx);
         }
         self.release_task_inputs(key, above.as_slice(), cx);
