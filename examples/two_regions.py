@@ -29,7 +29,7 @@ while not finished:
         finished = group.finish(layout=lb.module_digest(model))
         continue
     batches.set_epoch(epoch, done)
-    # The option keeps DDP's buckets the same, also in a trainer that was started again.
+    # The option keeps DDP's buckets the same in a trainer that was started again. DDP warns of it.
     ddp = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
     state = lb.State(group, weight=batches.share)
     ddp.register_comm_hook(state, lb.all_reduce_hook)

@@ -62,30 +62,32 @@ extern "C" {
 #define LANDBRIDGE_VERSION_MINOR 1
 #define LANDBRIDGE_VERSION_PATCH 0
 
-/* Bytes of the text of an error, with the 0 at its end. */
+/* 1,280 bytes: the room for the text of an error, with the 0 at its end. A longer text is cut there. */
 #define LANDBRIDGE_ERROR_TEXT_BYTES 1280
-/* Bytes of a job's token. */
+/* 32 bytes: the length of a job's token. */
 #define LANDBRIDGE_TOKEN_BYTES 32
-/* Memory of landbridge_alloc begins at a multiple of this number of bytes. */
+/* 64 bytes: memory of landbridge_alloc begins at a multiple of this number. A contribution or result in
+ * it is used in place if it begins at a multiple as well, else it is copied. */
 #define LANDBRIDGE_ALIGN_BYTES 64
 /* 30 minutes in seconds: how long calls by default wait for other ranks, which may be writing a
- * checkpoint or restarting. */
+ * checkpoint or restarting. After that time the call fails. */
 #define LANDBRIDGE_DEFAULT_TIMEOUT_S 1800.0
-/* 256 MiB: the default size of a group's arena. */
+/* 256 MiB: the default size of a rank's arena, which all groups of the rank share. */
 #define LANDBRIDGE_DEFAULT_ARENA_BYTES 268435456
-/* No rank, where options ask for one. */
+/* 2^32 - 1: no rank, where options ask for the number of a rank. */
 #define LANDBRIDGE_NO_RANK UINT32_MAX
-/* No user, where options ask for the number of one. */
+/* 2^32 - 1: no user, where options ask for the number of a user. */
 #define LANDBRIDGE_NO_USER UINT32_MAX
-/* No color: in landbridge_split, of a rank that joins no group. */
+/* 2^32 - 1: no color. A rank that gives it to landbridge_split joins no group. */
 #define LANDBRIDGE_NO_COLOR UINT32_MAX
-/* The highest tag of landbridge_send. */
+/* 65,535: the highest tag of landbridge_send and landbridge_receive; a higher one is refused. */
 #define LANDBRIDGE_TAG_MAX 65535
-/* 5 minutes in seconds: a timeout for requests to the store, as the stores of PyTorch have it. */
+/* 5 minutes in seconds: a timeout for requests to the store, as the stores of PyTorch have it. After
+ * that time a request fails. */
 #define LANDBRIDGE_STORE_TIMEOUT_S 300.0
-/* The longest key of the store, in bytes, without the 0 at its end. */
+/* 1,024 bytes: the longest key of the store, without the 0 at its end. A longer one is refused. */
 #define LANDBRIDGE_STORE_KEY_BYTES_MAX 1024
-/* 48 KiB: the longest value, and the longest item of a queue, in bytes. */
+/* 48 KiB: the longest value of the store, and the longest item of a queue. A longer one is refused. */
 #define LANDBRIDGE_STORE_VALUE_BYTES_MAX 49152
 
 /* What a call returns. The numbers below 32 are the failures of a collective, as in docs/protocol.md;
@@ -236,8 +238,8 @@ typedef struct landbridge_connect_options {
      * root. */
     uint32_t gateway_user;
     /* Bytes of the memory that the gateway shares. It must hold contributions and results that are
-     * under way at once, also those in plain memory, and all memory of landbridge_alloc. The call
-     * touches every page. */
+     * under way at the same time, also those in plain memory, and all memory of landbridge_alloc. The
+     * call touches every page. */
     uint64_t arena_bytes;
     /* How long to wait for the gateway and the other ranks, in seconds. */
     double timeout_s;
@@ -303,7 +305,7 @@ const char *landbridge_status_text(int status);
  * Attaches a rank to its gateway, and waits until all ranks are attached.
  *
  * The call tries until its timeout while the gateway does not run, starts, ends or refuses for a while.
- * An error that lasts, such as a wrong token, ends it at once. *group is NULL after a failure.
+ * An error that lasts, such as a wrong token, ends it immediately. *group is NULL after a failure.
  *
  * One process may attach several ranks, of one job or of several: each is a group of its own. Ranks of
  * one job that attach in one process do so at the same time, in threads, since each call waits for all.
@@ -329,9 +331,9 @@ void landbridge_close(landbridge_group *group);
 /*
  * GROUPS of some ranks of another group, their parent. They need no configuration, and have all
  * operations of a job but landbridge_recover. In the new group ranks are numbered from 0 on, in the
- * order of their numbers in the parent. A rank may be in many groups at once, and a job has at most
- * 4,096. Every group that is open takes an equal part of the job's share of links: close those that are
- * not used.
+ * order of their numbers in the parent. A rank may be in many groups at the same time, and a job has at
+ * most 4,096. Every group that is open takes an equal part of the job's share of links: close those that
+ * are not used.
  *
  * These calls wait for the gateways of the new group, at most timeout_s seconds (0 to 1e9), which takes
  * a round trip between them; for its ranks only the first collective waits. After a failure *made is
@@ -361,9 +363,9 @@ landbridge_status landbridge_new_group_with_tag(landbridge_group *group, const u
 
 /* Makes a group of all ranks that give the same color. All ranks of `group` call it, and wait for each
  * other, at most timeout_s seconds as well: then LANDBRIDGE_RANKS_TIMED_OUT leaves `group` usable. One
- * with LANDBRIDGE_NO_COLOR joins no group. The ranks of a color must give keys in the order of their
- * numbers, equal ones included: others are a LANDBRIDGE_INVALID_ARGUMENT. The call takes 16 bytes of the
- * arena, and 16 for each rank. */
+ * with LANDBRIDGE_NO_COLOR joins no group. Among the ranks of a color a higher number must not come with
+ * a lower key: that is a LANDBRIDGE_INVALID_ARGUMENT. The call takes 16 bytes of the arena, and 16 for
+ * each rank. */
 landbridge_status landbridge_split(landbridge_group *group, uint32_t color, int32_t key,
                                    double timeout_s, landbridge_group **made, landbridge_error *error);
 
@@ -530,7 +532,7 @@ landbridge_status landbridge_commit(landbridge_group *group, uint64_t step,
 /*
  * Waits for the result of an operation, for at most timeout_s seconds; INFINITY for as long as it
  * takes. LANDBRIDGE_WAIT_TIMEOUT says that it goes on. Any other failure is that of the collective. A
- * call after the first returns the same at once.
+ * call after the first returns the same without waiting.
  */
 landbridge_status landbridge_wait(landbridge_operation *operation, double timeout_s,
                                   landbridge_error *error);
@@ -543,8 +545,9 @@ landbridge_status landbridge_wait(landbridge_operation *operation, double timeou
 landbridge_status landbridge_wait_free(landbridge_operation *operation, double timeout_s,
                                        landbridge_error *error);
 
-/* Sets *is_done to 1 where landbridge_wait would return at once, and to 0 otherwise. Never waits. A
- * result that is ready is in place then. Returns LANDBRIDGE_OK also where the operation failed. */
+/* Sets *is_done to 1 where landbridge_wait would return without waiting, and to 0 otherwise. Never
+ * waits. A result that is ready is in place then. Returns LANDBRIDGE_OK also where the operation
+ * failed. */
 landbridge_status landbridge_test(landbridge_operation *operation, int *is_done,
                                   landbridge_error *error);
 
@@ -594,7 +597,7 @@ landbridge_status landbridge_recover(landbridge_group *group, double timeout_s,
 landbridge_status landbridge_store_set(landbridge_group *group, const char *key, const void *value,
                                        size_t bytes, double timeout_s, landbridge_error *error);
 
-/* Gives `count` keys their values, all at once: values[i] has bytes[i] bytes. */
+/* Gives `count` keys their values, all in one change: values[i] has bytes[i] bytes. */
 landbridge_status landbridge_store_multi_set(landbridge_group *group, const char *const *keys,
                                              const void *const *values, const size_t *bytes,
                                              size_t count, double timeout_s, landbridge_error *error);

@@ -117,8 +117,8 @@ impl AttachedGroup {
         self.finish_making(self.rank.poster.worker.run(making)?)
     }
 
-    /// Makes a group of all ranks that give the same color. All ranks of this group call it, and
-    /// keys of a color ascend with ranks. Returns `None` without a color.
+    /// Makes a group of all ranks that give the same color. All ranks of this group call it. Among
+    /// ranks of one color, a higher rank must not give a lower key. Returns `None` without a color.
     ///
     /// # Errors
     /// The group was not made, for this rank.

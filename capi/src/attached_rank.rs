@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 use units::Span;
 
 /// 100 ms: the pause of a rank between two attempts to meet all other ranks at a barrier. An epoch
-/// takes as long to end.
+/// takes about as long to end. Where the deadline is no later than this, no further attempt is made.
 const MEET_PAUSE: Duration = Duration::from_millis(100);
-/// 2 s: the most by which a running gateway may report a timeout late, as docs/failures.md says.
+/// 2 s: how long after a barrier's timeout a rank still waits for its gateway to report the
+/// timeout. A running gateway does so by then, as docs/failures.md says. After that time the call
+/// fails, since no gateway answers.
 const TIMEOUT_REPORT_DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// An attached rank.
@@ -86,8 +88,9 @@ impl AttachedRank {
         self.meet_all_ranks(deadline)
     }
 
-    /// Attaches again if the connection or an agreed epoch stands in the way, and meets all ranks at
-    /// a barrier of an epoch in which none has posted before.
+    /// Attaches again if the connection or an agreed epoch stands in the way. Then meets all ranks
+    /// at a barrier of an epoch in which none has posted before. Tries again after a failure,
+    /// unless posts are at fault or `deadline` is near.
     fn meet_all_ranks(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         loop {
             let job = self.job();

@@ -29,12 +29,15 @@ impl CallError {
 }
 
 impl From<Failure> for CallError {
+    /// Makes the error of a failed collective or commit: the failure's text, with the status of its
+    /// code.
     fn from(failure: Failure) -> Self {
         Self::new(CallStatus::of_failure(failure.code), failure.to_string())
     }
 }
 
 impl From<ArenaFull> for CallError {
+    /// Makes the error of an arena without room, with [`CallStatus::ArenaFull`] and advice.
     fn from(full: ArenaFull) -> Self {
         Self::new(
             CallStatus::ArenaFull,
@@ -48,6 +51,7 @@ impl From<ArenaFull> for CallError {
 }
 
 impl From<AttachError> for CallError {
+    /// Makes the error of a rank that was not attached; the status says who can mend it.
     fn from(error: AttachError) -> Self {
         let status = match &error {
             AttachError::NoGateway { .. } | AttachError::Lost(_) => CallStatus::NoGateway,
@@ -63,6 +67,7 @@ impl From<AttachError> for CallError {
 }
 
 impl From<GroupError> for CallError {
+    /// Makes the error of a group that was not made. A failure keeps the status of its code.
     fn from(error: GroupError) -> Self {
         let status = match &error {
             GroupError::Failed(failure) => CallStatus::of_failure(failure.code),
@@ -78,6 +83,7 @@ impl From<GroupError> for CallError {
 }
 
 impl From<StoreError> for CallError {
+    /// Makes the error of a request to the store that has no outcome.
     fn from(error: StoreError) -> Self {
         let status = match &error {
             StoreError::Failed(failure) => CallStatus::of_store_failure(failure.code),
@@ -89,6 +95,8 @@ impl From<StoreError> for CallError {
 }
 
 impl From<StoreRequestError> for CallError {
+    /// Makes the error of a request with keys or values that are not allowed:
+    /// [`CallStatus::InvalidArgument`].
     fn from(error: StoreRequestError) -> Self {
         Self::invalid(error.to_string())
     }

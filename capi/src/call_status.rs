@@ -63,7 +63,7 @@ pub enum CallStatus {
 }
 
 impl CallStatus {
-    /// All statuses that a function of the library can return, by which numbers are decoded.
+    /// All 26 statuses that a function of the library can return, by which numbers are decoded.
     pub const ALL: [Self; 26] = [
         Self::Ok,
         Self::RanksDisagree,

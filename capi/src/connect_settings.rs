@@ -81,8 +81,8 @@ impl ConnectSettings {
     /// the files that `choice` names. The rank's arena has `arena_bytes` bytes.
     ///
     /// # Errors
-    /// [`CallStatus::Config`]: a file cannot be used. [`CallStatus::InvalidArgument`]: it has no such gateway,
-    /// job or rank.
+    /// [`CallStatus::Config`]: a file cannot be used. [`CallStatus::InvalidArgument`]: it has no
+    /// such gateway, job or rank.
     pub fn resolve(
         choice: &GatewayChoice<'_>,
         arena_bytes: u64,

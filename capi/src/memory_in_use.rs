@@ -81,8 +81,9 @@ impl MemoryInUse {
 }
 
 impl MemoryInUseWaiter<'_> {
-    /// Calls `attempt` again after each use that ends, until it succeeds or nobody is left who could
-    /// free memory. Returns its last output.
+    /// Calls `attempt`, and again after each use that ends. Returns its last output once `attempt`
+    /// succeeds, or nobody can free memory any more: no use goes on, and all other placing calls
+    /// wait.
     pub fn retry<T, E>(&self, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
         let MemoryInUse { uses, ended } = self.0;
         let mut uses = lock_ignoring_poison(uses);

@@ -106,7 +106,8 @@ impl OperationHandle {
         self.wait_for(deadline, |progress| progress.is_free)
     }
 
-    /// Returns whether [`OperationHandle::wait`] would return at once; the result is then in place.
+    /// Returns whether [`OperationHandle::wait`] would return without waiting; a result is then in
+    /// place.
     pub fn test(&self) -> bool {
         let overwrites =
             lock_ignoring_poison(&self.delivery).as_ref().is_some_and(|copy| copy.overwrites);

@@ -171,7 +171,7 @@ impl RankMemory {
         Ok((own, given.is_own && inside.is_some_and(overlaps)))
     }
 
-    /// Returns the place of memory in the arena, in bytes; `None` if it lies elsewhere.
+    /// Returns the place of memory in the arena, in bytes; `None` if no byte of it lies there.
     fn offsets_of(&self, memory: &ForeignMemory) -> Option<Range<u64>> {
         let range = memory.addresses();
         let offset = |address: usize| Some(address.checked_sub(self.arena.start)? as u64);

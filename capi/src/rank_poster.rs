@@ -106,8 +106,9 @@ impl RankPoster {
     }
 
     /// Hands an operation that was posted to the rank's thread, and returns its handle. The thread
-    /// waits for the operation's end, copies the result as `delivery` says, and ends the use of
-    /// `memory`. `lies_in_arena` says that the caller's buffer is a part of the arena.
+    /// waits for the operation's end, and ends the use of `memory`. A thread that waits for the
+    /// handle copies the result as `delivery` says. `lies_in_arena`: a buffer of the caller is a
+    /// part of the arena.
     fn follow(
         &self,
         posted: Operation,

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// 1 s: the longest time for which a rank that is detached still sends what was posted. The gateway
-/// reads within milliseconds, unless it is stopped.
+/// 1 s: how long a rank that is detached still sends what was posted; posts that are not sent by
+/// then are dropped. The gateway reads within milliseconds, unless it is stopped.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
-/// 1 ms: the pause between two looks, while a rank detaches, at tasks that still send. It is
-/// chosen, and short beside [`FLUSH_TIMEOUT`].
+/// 1 ms: while a rank detaches, the pause between two checks whether tasks still send. The pause is
+/// chosen, and short in relation to the 1 s in which they may.
 const FLUSH_PAUSE: Duration = Duration::from_millis(1);
 
 /// The thread of a rank. It ends when this is dropped.
@@ -78,7 +78,8 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Stops the thread of a rank that is detached, and waits until it has ended.
+    /// Stops the thread of a rank that is detached, and waits until it has ended, 1 s at most if no
+    /// task blocks it.
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -91,6 +92,7 @@ impl Drop for Worker {
 struct WorkerlessThread(Thread);
 
 impl Wake for WorkerlessThread {
+    /// Lets the thread poll its future again.
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }

@@ -95,11 +95,12 @@ pub struct LaneModel {
 }
 
 impl LaneModel {
-    /// Creates the model of a lane that begins at `now`. It cruises at the rate that another lane of
-    /// the path has `found`; without one it starts from little.
+    /// Creates the model of a lane that begins at `now`. It cruises at the rate that another lane
+    /// of the path has `found`. Without one it begins a startup with a congestion window of 10 to
+    /// 64 packets.
     pub fn new(terms: LaneTerms, found: Option<FoundPath>, now: TimeNs) -> Self {
         let packets = (STARTUP_WINDOW_PACKETS_MAX * terms.packet_bytes) as f64;
-        let rate = STARTUP_RATE_MAX.min(terms.rate_max);
+        let rate = FIRST_WINDOW_RATE_MAX.min(terms.rate_max);
         let mut rates = RateFilter::default();
         if let Some(found) = found {
             rates.push(found.rate);
@@ -141,10 +142,12 @@ impl LaneModel {
     }
 
     /// Adds `bytes` sent bytes to those in flight. Leaves the time since the last acknowledgement
-    /// out of the measurements if the lane was idle, or heard nothing for long.
+    /// out of the measurements if nothing was in flight. It also leaves out a time above 3 min RTTs
+    /// plus 100 ms.
     pub fn note_sent(&mut self, now: TimeNs, bytes: u64) {
         let silence = now.since(self.counters.at);
-        let silence_max = Span::from_ns(SILENT_ROUNDS * self.min_rtt().ns()) + SILENCE_MIN;
+        let silence_max =
+            Span::from_ns(SILENCE_MAX_RTTS * self.min_rtt().ns()) + SILENCE_MAX_MARGIN;
         if self.in_flight == 0 && silence > Span::ZERO || silence > silence_max {
             self.min_rtt.exclude_idle_time(silence);
             (self.counters.at, self.is_resuming) = (now, true);
@@ -154,7 +157,8 @@ impl LaneModel {
     }
 
     /// Adds the RTT and the `bytes` bytes of a packet sent at `sent` to min RTT and round. Ends the
-    /// round before, if it is complete.
+    /// round before, if it is complete. In a startup without a queue, adds `bytes` to a congestion
+    /// window of which at least half was in flight.
     pub fn note_acked(&mut self, now: TimeNs, sent: TimeNs, bytes: u64) {
         if !self.is_resuming
             && let Some(sample) = self.round.end_before(now, sent, self.last_sent)
@@ -179,7 +183,8 @@ impl LaneModel {
     }
 
     /// Ends the acknowledgements that came in one packet of the peer, with `in_flight` bytes left.
-    /// `is_held` says that window or pace held the sender.
+    /// `is_held` says that window or pace held the sender. Ends a startup or a probe for more rate
+    /// if a queue stands, and a drain that is done.
     pub fn end_acks(&mut self, now: TimeNs, in_flight: u64, is_held: bool) {
         (self.in_flight_before_ack, self.in_flight) = (self.in_flight, in_flight);
         self.counters.at = now;
@@ -245,7 +250,8 @@ impl LaneModel {
         rate.max(self.window_min() / self.rtt_seconds()).min(self.terms.rate_max)
     }
 
-    /// Returns the delivery rate in bytes per second: at first what the startup sends.
+    /// Returns the delivery rate in bytes per second, the greatest of the last rounds. Before the
+    /// first round it is the startup's window over the min RTT.
     pub fn rate(&self) -> f64 {
         self.rates.max().unwrap_or(self.startup_window / self.rtt_seconds())
     }
@@ -271,7 +277,7 @@ impl LaneModel {
     }
 
     /// Returns the delivery rate and the min RTT that the lane has found, for a new lane of its
-    /// path. `None` while it does not know the rate.
+    /// path. `None` during startup, and before the first round has ended.
     pub fn found(&self) -> Option<FoundPath> {
         let rate = self.rates.max().filter(|_| self.phase != Phase::Startup)?;
         Some(FoundPath { rate, min_rtt: self.min_rtt() })
@@ -331,8 +337,9 @@ impl LaneModel {
         }
     }
 
-    /// Adds the delivery rate of a round to the rate filter; `is_queued` says that a queue stood
-    /// all the round. The better of two such rounds measures the capacity.
+    /// Adds the delivery rate of a round to the rate filter, except in phases that drain. Without
+    /// rivals, two rounds in a row with a queue all the time (`is_queued`) measure the capacity:
+    /// the better one replaces the filter's rates.
     fn take_rate(&mut self, sample: &RoundSample, is_queued: bool) {
         if matches!(self.phase, Phase::ProbeRtt | Phase::ProbeDown) {
             return;
@@ -357,8 +364,9 @@ impl LaneModel {
         }
     }
 
-    /// Ends the startup after three rounds in which the rate did not grow by a quarter. A round that
-    /// brought less than the first window says nothing: the sender had little data.
+    /// Ends the startup after three rounds in which the rate did not grow by a quarter. A round
+    /// counts only if window or pace held the sender, and 10 packets or more were delivered: else
+    /// the sender had little data.
     fn look_for_end_of_growth(&mut self, sample: &RoundSample) {
         if sample.rate >= STARTUP_GROWTH * self.growth_base {
             (self.growth_base, self.rounds_without_growth) = (sample.rate, 0);
@@ -372,7 +380,8 @@ impl LaneModel {
         }
     }
 
-    /// Ends startup or, without rivals, a probe for more rate, because a queue stands.
+    /// Ends a startup, or without rivals a probe for more rate after its first round, because a
+    /// queue stands.
     fn note_queue(&mut self) {
         match self.phase {
             Phase::Startup => self.enter(Phase::Drain, PhaseReason::Queue),
@@ -383,10 +392,10 @@ impl LaneModel {
         }
     }
 
-    /// Starts a drain, because a queue stood all of a cruise round. After two drains in vain,
-    /// counts rivals as present instead.
+    /// Starts a drain, because a queue stood all of a cruise round. Where two drains in a row have
+    /// left a queue, counts rivals as present for 24 rounds instead.
     fn note_standing_queue(&mut self) {
-        let after_drain = self.phase_rounds <= ROUNDS_AFTER_DRAIN;
+        let after_drain = self.phase_rounds <= DRAIN_IN_VAIN_ROUNDS_MAX;
         self.drains_in_vain = if after_drain { self.drains_in_vain + 1 } else { 0 };
         if self.drains_in_vain >= DRAINS_IN_VAIN_MAX {
             (self.drains_in_vain, self.rivals_rounds) = (0, RIVALS_ROUNDS);
@@ -414,9 +423,9 @@ impl LaneModel {
         (self.phase, self.phase_rounds, self.queued_packets) = (to, 0, 0);
     }
 
-    /// Returns the rounds until the next probe for more rate. They vary, since the probes of both ends
-    /// leave queues that delay the acknowledgements of the other. The first probe comes soon, since the
-    /// startup may have ended at a queue of the peer's.
+    /// Returns the number of rounds of a cruise until the next probe for more rate. It varies,
+    /// since the probes of both ends leave queues that delay the acknowledgements of the other. The
+    /// first probe comes soon, since the startup may have ended at a queue of the peer's.
     fn cruise_rounds(&self) -> u32 {
         if self.probes == 0 {
             return FIRST_CRUISE_ROUNDS;
@@ -450,70 +459,78 @@ impl LaneModel {
     }
 }
 
-/// 1,250,000 bytes per second (10 Mbit/s): a lane starts at no more. Most links carry it, and ten
-/// round trips of doubling are 10 Gbit/s.
-const STARTUP_RATE_MAX: f64 = 1_250_000.0;
-/// 64 packets: a lane starts with no more in a round trip, so that a long thin link has no queue of
-/// hundreds.
+/// 1,250,000 bytes per second (10 Mbit/s): the highest rate at which a lane starts. Its first
+/// congestion window is at most this rate times the RTT. Most links carry this rate, and ten round
+/// trips of doubling make 10 Gbit/s of it.
+const FIRST_WINDOW_RATE_MAX: f64 = 1_250_000.0;
+/// 64 packets: the largest first congestion window of a lane. More would make a queue of hundreds
+/// of packets on a long thin link.
 const STARTUP_WINDOW_PACKETS_MAX: u64 = 64;
-/// 10 packets: a lane starts with no less in a round trip, as every QUIC sender may (RFC 9002). With
-/// fewer, acknowledgements wait for a timer of the receiver.
+/// 10 packets: the smallest first congestion window of a lane, as every QUIC sender may have (RFC
+/// 9002). With fewer, acknowledgements wait for a timer of the receiver. A startup round that
+/// delivers fewer does not count as one without growth.
 const STARTUP_WINDOW_PACKETS_MIN: u64 = 10;
-/// 2: during startup a lane sends at twice the rate that its window fills in a round trip, since
-/// the window doubles within it.
+/// 2: during startup a lane sends at this multiple of its congestion window over its min RTT, since
+/// the window doubles within a round trip.
 const STARTUP_PACING_GAIN: f64 = 2.0;
-/// 1.25 times the best rate so far: the delivery rate that a round must reach for the startup to go
-/// on. Below capacity a round reaches twice that rate.
+/// 1.25 times the delivery rate at the last growth: a startup round that delivers at least this
+/// counts as growth, and the startup goes on. Below the capacity a round reaches twice the rate
+/// before.
 const STARTUP_GROWTH: f64 = 1.25;
-/// 3 rounds in which the delivery rate grows by less than [`STARTUP_GROWTH`] end the startup, as in
-/// BBR. With 2, a first round that was acknowledged in one burst ended it at a fifth of the capacity.
+/// 3 rounds since the delivery rate last grew by a quarter: they end the startup, and the lane
+/// drains, as in BBR. With 2, a first round that was acknowledged in one burst ended the startup at
+/// a fifth of the capacity.
 const STARTUP_ROUNDS_WITHOUT_GROWTH: u32 = 3;
-/// 8 packets in a row whose RTT shows a queue: so many prove one. The number is chosen; fewer may
-/// have waited for a late timer.
+/// 8 acknowledged packets in a row whose RTT shows a queue: they prove that a queue stands. That
+/// ends a startup or, without rivals, a probe for more rate. The number is chosen; a late timer
+/// alone may delay fewer packets.
 const QUEUED_PACKETS_MIN: u32 = 8;
-/// 2 rounds from the end of the startup to the first probe for more, since a startup may end below
-/// the capacity.
+/// 2 rounds: the length of the cruise between a startup and the first probe for more rate. This
+/// cruise is short, since a startup may end below the capacity.
 const FIRST_CRUISE_ROUNDS: u32 = 2;
-/// 6 rounds: the fewest between two probes for more rate. The number is chosen, since a probe costs
-/// a tenth of a round trip.
+/// 6 rounds: the shortest cruise between two probes for more rate. The number is chosen, since a
+/// probe costs a tenth of a round trip.
 const CRUISE_ROUNDS_MIN: u32 = 6;
-/// 5: the number of values that the rounds between two probes take, from 6 to 10, as the lane's
-/// seed has it. Lanes then probe at different times.
+/// 5 lengths: a cruise between two probes for more rate lasts 6, 7, 8, 9 or 10 rounds. The lane's
+/// seed draws the length, so that lanes probe at different times.
 const CRUISE_ROUNDS_SPREAD: u32 = 5;
-/// 2 rounds: the length of a probe for more rate; the second brings the acknowledgements of the
-/// first.
+/// 2 rounds: a probe for more rate ends after them, or earlier at a queue. The second round brings
+/// the acknowledgements of packets that the first round sent.
 const PROBE_UP_ROUNDS: u32 = 2;
-/// 2 rounds: the longest time in which a lane drains the queue of its probe. A queue that is left
-/// then is not the lane's, or waits on the way back.
+/// 2 rounds: the longest time for which a lane sends below its delivery rate to drain a queue; then
+/// the lane cruises. A queue that still stands is not the lane's, or waits on the way back.
 const PROBE_DOWN_ROUNDS_MAX: u32 = 2;
-/// 1.08 times the rate before: a probe whose delivery rate reaches it has found capacity, for it
-/// sends 1.15 times.
+/// 1.08 times the delivery rate before a probe: a probe that delivers at least this without a queue
+/// has found capacity, and a startup follows. The probe sends at 1.15 times the rate before.
 const PROBE_GROWTH: f64 = 1.08;
-/// 2 rounds after a drain: a queue that stands so soon is the one that the drain has left, and the
-/// drain was in vain. The number is chosen.
-const ROUNDS_AFTER_DRAIN: u32 = 2;
-/// 2 drains in a row that leave a queue: the queue is of rivals. The first one may have used a rate
-/// that was too high.
+/// 2 rounds after a drain: a queue that stands in one of them was left by the drain, which was then
+/// in vain. The number is chosen.
+const DRAIN_IN_VAIN_ROUNDS_MAX: u32 = 2;
+/// 2 drains in a row that leave a queue: the queue is then of rivals (other flows), and the lane
+/// drains no more for it. The first drain may have used a rate that was too high.
 const DRAINS_IN_VAIN_MAX: u32 = 2;
-/// 24 rounds: rivals, other flows that fill the queue, count as present for so long. These are
-/// about two cycles of probes.
+/// 24 rounds, about two cycles of probes: for so long after two drains in vain, rivals (other flows
+/// that fill the queue) count as present. Meanwhile the lane's congestion window is larger.
 const RIVALS_ROUNDS: u32 = 24;
-/// 0.6 times the delivery rate: a round with a queue that delivers less shows at once that the
-/// capacity has fallen. The peer's probes delay acknowledgements by less.
+/// 0.6 times the known delivery rate: one round with a queue that delivers less shows that the
+/// capacity has fallen. Its rate then replaces the known one. The peer's probes delay
+/// acknowledgements by less.
 const FALLEN_FRACTION: f64 = 0.6;
-/// 2 rounds at the start of a probe of the RTT are not measured, since until then the lane's own
-/// queue drains.
+/// 2 rounds at the start of a probe of the min RTT. The RTT is not measured in them, since the
+/// lane's own queue still drains.
 const PROBE_RTT_ROUNDS_BEFORE: u32 = 2;
-/// 1 round of a probe of the RTT in which the RTT is measured: every packet of it left without a
-/// queue of the lane.
+/// 1 round of a probe of the min RTT in which the RTT is measured, after 2 rounds of draining; then
+/// the probe ends. Every packet of this round left without a queue of the lane.
 const PROBE_RTT_ROUNDS: u32 = 1;
-/// 4 packets: the least congestion window, with which acknowledgements still come, as in BBR.
+/// 4 packets: the least congestion window of a lane in every phase, with which acknowledgements
+/// still come, as in BBR.
 const WINDOW_PACKETS_MIN: u64 = 4;
-/// 3 round trips, with [`SILENCE_MIN`] added, without an acknowledgement: the lane was idle, or its
-/// path was out. The number is chosen.
-const SILENT_ROUNDS: u64 = 3;
-/// 100 ms: added to [`SILENT_ROUNDS`], since a peer may delay an acknowledgement by 25 ms. The time
-/// is chosen.
-const SILENCE_MIN: Span = Span::from_ms(100);
-/// 2 ms: the room in the congestion window for late acknowledgements, two steps of 1 ms of a timer.
+/// 3 times the min RTT, plus [`SILENCE_MAX_MARGIN`]: a longer time without an acknowledgement is left out
+/// of a lane's measurements. The lane was idle, or its path was out. The number is chosen.
+const SILENCE_MAX_RTTS: u64 = 3;
+/// 100 ms, added to 3 times the min RTT: a longer time without an acknowledgement is left out of a
+/// lane's measurements. The time is chosen, since a peer may delay an acknowledgement by 25 ms.
+const SILENCE_MAX_MARGIN: Span = Span::from_ms(100);
+/// 2 ms times the delivery rate: bytes added to the congestion window, except in phases that drain,
+/// for late acknowledgements. A timer has steps of 1 ms; the time is that of two steps.
 const WINDOW_SLACK: Span = Span::from_ms(2);

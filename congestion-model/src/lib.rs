@@ -27,8 +27,8 @@
 //! | startup | 2 x window / min RTT | grows by each acknowledged byte |
 //! | drain | delivery rate | 1 BDP |
 //! | probe down | 0.75 x delivery rate | 1.25 BDP |
-//! | cruise | delivery rate | 1.5 BDP and 2 ms (2 BDP and 2 ms beside rivals) |
-//! | probe up | 1.15 x delivery rate | 1.5 BDP and 2 ms (2 BDP and 2 ms beside rivals) |
+//! | cruise | delivery rate | 1.5 BDP and 2 ms (2.5 BDP and 2 ms beside rivals) |
+//! | probe up | 1.15 x delivery rate | 1.5 BDP and 2 ms (2.5 BDP and 2 ms beside rivals) |
 //! | probe RTT | delivery rate | 0.5 BDP |
 //!
 //! A *queue* stands when the RTT is above the min RTT by an eighth and 1 ms, or with an ECN mark. Two

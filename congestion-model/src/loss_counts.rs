@@ -23,8 +23,8 @@ pub struct LossCounts {
 }
 
 impl LossKind {
-    /// Judges a loss of `lost` bytes, of `in_flight` bytes before it; `queued` says whether a queue
-    /// stood.
+    /// Judges a loss of `lost` bytes out of `in_flight`: an outage if they are more than 32 KiB and
+    /// more than half. Else it is a loss by the queue if one stood (`queued`), or a random one.
     pub(crate) fn judge(lost: u64, in_flight: u64, queued: bool) -> Self {
         if lost > OUTAGE_BYTES_MIN && 2 * lost > in_flight {
             Self::Outage
@@ -63,8 +63,8 @@ impl LossCounts {
     }
 }
 
-/// 32 KiB: the least loss at once that can count as an outage. The size is chosen, since a smaller
-/// loss may as well come from a queue.
+/// 32 KiB: a loss of more bytes than this, and of more than half of the bytes in flight, is an
+/// outage. The size is chosen, since a smaller loss may as well come from a queue.
 const OUTAGE_BYTES_MIN: u64 = 32 << 10;
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ impl MinRtt {
         self.least
     }
 
-    /// Updates the least RTT by the RTT of a packet. One longer by up to half of a queue confirms
-    /// the least, since jitter seldom lets packets be as fast.
+    /// Updates the least RTT by the RTT of a packet. An RTT above the least by up to half of what
+    /// shows a queue confirms the least, since jitter seldom lets packets be as fast.
     pub fn note(&mut self, rtt: Span, now: TimeNs) {
         if !self.is_measured {
             self.replace(rtt, now);
@@ -33,7 +33,8 @@ impl MinRtt {
         }
     }
 
-    /// Returns whether the least RTT was not seen for so long that it must be measured anew.
+    /// Returns whether no RTT near the least was seen for more than 10 s, so that the least must be
+    /// measured anew.
     pub fn is_unseen(&self, now: TimeNs) -> bool {
         now.since(self.seen_at) > MIN_RTT_LIFETIME
     }
@@ -48,25 +49,26 @@ impl MinRtt {
         (self.least, self.is_measured, self.seen_at) = (rtt, true, now);
     }
 
-    /// Returns whether an RTT shows a queue.
+    /// Returns whether an RTT exceeds the least by more than an eighth and 1 ms, which shows a
+    /// queue.
     pub fn shows_queue(&self, rtt: Span) -> bool {
         rtt > self.least + self.queue_threshold()
     }
 
-    /// Returns the time above the least RTT from which on a queue stands.
+    /// Returns the time by which an RTT must exceed the least to show a queue.
     fn queue_threshold(&self) -> Span {
-        Span::from_ns(self.least.ns() / QUEUE_RTT_DIVISOR) + QUEUE_RTT_MARGIN
+        Span::from_ns(self.least.ns() / QUEUE_RTT_SHARE_DIVISOR) + QUEUE_RTT_MARGIN
     }
 }
 
-/// 8: an RTT that is longer than the least by more than an eighth shows a queue. An eighth is half
-/// of the shortest queue that is supported, a quarter of a BDP.
-const QUEUE_RTT_DIVISOR: u64 = 8;
-/// 1 ms: added to the eighth of [`QUEUE_RTT_DIVISOR`], because timers of sender and receiver have
-/// steps of 1 ms.
+/// 8: an RTT shows a queue where it exceeds the min RTT by more than an eighth of it, plus 1 ms. An
+/// eighth is half of the shortest queue that is supported, a quarter of a BDP.
+const QUEUE_RTT_SHARE_DIVISOR: u64 = 8;
+/// 1 ms, added to an eighth of the min RTT: an RTT that exceeds the min RTT by more than this sum
+/// shows a queue. Timers of sender and receiver have steps of 1 ms.
 const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
-/// 10 s: a min RTT that was not seen for so long is measured anew, since paths change. BBR has the
-/// same time.
+/// 10 s: a lane that has seen no RTT near its min RTT for longer measures it anew with a small
+/// window, since paths change. BBR has the same time.
 const MIN_RTT_LIFETIME: Span = Span::from_secs(10);
 
 #[cfg(test)]

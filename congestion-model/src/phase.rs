@@ -83,7 +83,7 @@ impl Phase {
     pub(crate) const fn drained_gain(self) -> f64 {
         match self {
             Self::Drain => 1.0,
-            _ => DRAINED_GAIN,
+            _ => DRAINED_BDP_FRACTION,
         }
     }
 
@@ -113,26 +113,28 @@ impl PhaseReason {
     }
 }
 
-/// 1.15: how much more than its delivery rate a lane sends to see whether more arrives. More would
-/// delay the acknowledgements of the other direction: with 1.25, both ways together carried 2 % less.
+/// 1.15 times its delivery rate: the pace of a lane that probes whether more arrives. A higher pace
+/// would delay the acknowledgements of the other direction: with 1.25, both ways together carried
+/// 2 % less.
 /// Tested by `data_both_ways_costs_little`.
 const PROBE_UP_GAIN: f64 = 1.15;
-/// 0.75 of the delivery rate: the pace of a lane that drains a queue. The queue of a probe is gone
-/// in less than the two round trips that made it.
+/// 0.75 times its delivery rate: the pace of a lane that drains a queue. The queue of a probe is
+/// gone in less than the two round trips that made it.
 const PROBE_DOWN_GAIN: f64 = 0.75;
-/// 1.25 BDP: the window of a lane that drains a queue. A longer queue stops the lane. The queue of
-/// a peer's probe, in which acknowledgements wait, does not.
+/// 1.25 BDP: the congestion window of a lane that drains a queue. A queue of more than a quarter of
+/// a BDP stops the lane. The queue of a peer's probe, in which acknowledgements wait, does not.
 const PROBE_DOWN_WINDOW_GAIN: f64 = 1.25;
-/// 0.95 BDP in flight: a lane that drains its queue goes on until no more is left. The fraction is
-/// chosen, since the lane's rate may be a little too high.
-const DRAINED_GAIN: f64 = 0.95;
-/// 0.5 BDP in flight while the RTT without a queue is measured. Rivals of the same kind drain as
-/// well, and it costs half a round trip in 10 s.
+/// 0.95 BDP: once no more bytes are in flight, a lane that drains a queue has drained it, and
+/// cruises. The fraction is chosen, since the lane's rate may be a little too high.
+const DRAINED_BDP_FRACTION: f64 = 0.95;
+/// 0.5 BDP: the congestion window of a lane that measures the RTT without a queue. Rivals of the
+/// same kind drain as well, and the measurement costs half a round trip in 10 s.
 const PROBE_RTT_WINDOW_GAIN: f64 = 0.5;
-/// 1.5 BDP: the window of a lane alone. One part is the probe's, the rest is for acknowledgements that
-/// come late.
+/// 1.5 BDP: the congestion window of a lane without rivals that cruises or probes for more rate.
+/// Half a BDP is for the probe's queue, and for acknowledgements that come late.
 const WINDOW_GAIN: f64 = 1.5;
-/// 2.5 BDP: the window of a lane beside others that fill the queue. A sender leaves a part of it unused,
-/// since it waits until a whole write fits; with less a lane loses its share to BBR.
+/// 2.5 BDP: the congestion window of a lane that cruises or probes beside rivals, other flows that
+/// fill the queue. A sender leaves a part of the window unused, since it waits until a whole write
+/// fits. With less, a lane loses its share to BBR.
 /// Tested by `a_lane_holds_its_own_beside_cubic_and_bbr`.
 const RIVALS_WINDOW_GAIN: f64 = 2.5;

@@ -15,7 +15,7 @@ impl RateFilter {
         self.rates.iter().copied().reduce(f64::max)
     }
 
-    /// Adds the rate of a round.
+    /// Adds the rate of a round, and forgets the oldest rate where it holds those of 14 rounds.
     pub fn push(&mut self, rate: f64) {
         if self.rates.len() == RATE_ROUNDS {
             self.rates.pop_front();
@@ -30,8 +30,8 @@ impl RateFilter {
     }
 }
 
-/// 14 rounds: a lane's rate is the greatest delivery rate of its last 14 rounds. They hold a whole
-/// cycle of probing: 10 rounds of cruise, 2 up and 2 down.
+/// 14 rounds: a lane's rate is the greatest delivery rate of its last 14 rounds, and older rates
+/// are forgotten. These rounds hold a whole cycle of probing: 10 of cruise, 2 up and 2 down.
 const RATE_ROUNDS: usize = 14;
 
 #[cfg(test)]

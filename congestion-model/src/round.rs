@@ -88,13 +88,14 @@ impl Round {
         self.is_complete |= sent >= self.last_sent;
     }
 
-    /// Adds the counters after an acknowledgement.
+    /// Keeps the counters after an acknowledgement, in place of those after the one before.
     pub fn add_counters(&mut self, counters: Counters) {
         self.last = counters;
     }
 }
 
-/// 1 ms: the least time of a round, which is the step of a timer.
+/// 1 ms: the least length of a round, which is the step of a timer. A round that has been shorter
+/// goes on until a later acknowledgement.
 const ROUND_MIN: Span = Span::from_ms(1);
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use std::io;
 use units::{Span, TimeNs};
 
-/// 100 ms between an accept that failed and the next, since an error that lasts would else keep a
-/// core busy.
+/// 100 ms: the pause between an accept of a connection that failed and the next one. Without the
+/// pause, an error that lasts would keep a core busy.
 pub(crate) const ACCEPT_RETRY_PAUSE: Span = Span::from_ms(100);
 
 /// Logs the errors of one accept loop.
@@ -49,7 +49,8 @@ impl AcceptErrors {
     }
 }
 
-/// The remedy for a process that has no file descriptor left.
+/// The remedy that a log line or error gives where the process has no file descriptor left for a
+/// connection or an arena.
 pub(crate) const DESCRIPTORS_REMEDY: &str =
     "the gateway has as many files open as it may; raise its limit: ulimit -n, or LimitNOFILE";
 

@@ -13,8 +13,9 @@
 //!
 //! Everything stands on [`host`], the seam to the operating system or to virtual time, and on
 //! [`memory`], which several tasks read and write. [`events`] holds the types that tasks send to
-//! each other. [`access`] judges who may use sockets and secret files, [`limits`] how
-//! much the system allows. [`config`] and [`certs`] read and write files, [`simulate`] runs whole gateways in virtual time.
+//! each other. [`access`] judges who may use sockets and secret files, [`limits`] how much the system
+//! allows. [`config`] and [`certs`] read and write files, [`simulate`] runs whole gateways in virtual
+//! time.
 //!
 //! # Queues
 //!

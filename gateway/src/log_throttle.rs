@@ -26,8 +26,8 @@ struct Window {
     suppressed: u64,
 }
 
-/// 10 s: period in which a log throttle lets a fixed number of lines pass. So a flood of lines
-/// cannot fill a disk within hours.
+/// 10 s: the period in which a log throttle lets a fixed number of lines pass. It suppresses
+/// further lines and counts them, so that a flood of lines cannot fill a disk within hours.
 const THROTTLE_PERIOD: Span = Span::from_secs(10);
 
 /// Number of lines suppressed since the last one; shown at the end of a line, or empty for zero.

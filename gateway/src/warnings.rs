@@ -12,12 +12,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use units::{Span, TimeNs};
 
-/// 10 min: the time for which an operator is warned only once of one cause and subject, so that a
-/// lasting fault does not fill the log.
+/// 10 min: further lines of a cause and subject that come within this time after their last warning
+/// are logged at level info. So a lasting fault does not fill the log with warnings.
 const WARNING_PERIOD: Span = Span::from_secs(600);
 
-/// 256 warnings: the most causes with their subjects that are remembered, so that no peer can fill
-/// the memory. Beyond that the one warned of first is forgotten.
+/// 256 warnings: the most pairs of cause and subject that are remembered, so that no peer can fill
+/// the memory. One more replaces the oldest, whose next line is a warning again.
 const WARNINGS_MAX: usize = 256;
 
 /// The kind of what an operator should act on.
@@ -56,7 +56,8 @@ pub enum WarningCause {
 }
 
 impl WarningCause {
-    /// All causes of warnings, for which the metric has a value each.
+    /// All 15 causes of warnings. The metric `landbridge_warnings_total` has a value for each from
+    /// the start.
     const ALL: [Self; 15] = [
         Self::Problem,
         Self::Link,
@@ -132,7 +133,7 @@ impl Warnings {
         if last.get(&key).is_some_and(|last| now.since(*last) < WARNING_PERIOD) {
             return false;
         }
-        if last.len() >= WARNINGS_MAX {
+        if last.len() >= WARNINGS_MAX && !last.contains_key(&key) {
             let oldest = last.iter().min_by_key(|(_, at)| **at).map(|(key, _)| key.clone());
             oldest.map(|oldest| last.remove(&oldest));
         }
@@ -187,5 +188,17 @@ mod tests {
         assert!((1..2 * WARNINGS_MAX).all(|subject| is_due(subject, 1)));
         assert_eq!(lock_ignoring_poison(&warnings.last).len(), WARNINGS_MAX);
         assert!(is_due(0, 2), "forgotten");
+    }
+
+    #[test]
+    fn a_subject_that_warns_anew_replaces_itself() {
+        let warnings = Warnings::default();
+        let is_due = |subject: usize, second: u64| {
+            let now = TimeNs::from_ns(5) + Span::from_secs(second);
+            warnings.is_due(WarningCause::Peer, &subject.to_string(), now)
+        };
+        assert!((0..WARNINGS_MAX).all(|subject| is_due(subject, subject as u64)));
+        assert!(is_due(1, 601), "ten minutes later");
+        assert!(!is_due(0, 599), "the oldest is still known");
     }
 }

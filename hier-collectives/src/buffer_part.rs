@@ -5,8 +5,9 @@
 use crate::plan::{Plan, Tree, TreeDirection};
 use std::ops::Range;
 
-/// 64 bytes, one cache line: parts and segments of a buffer start at multiples of this length. So
-/// no cache line belongs to two of them.
+/// 64 bytes, one cache line: the parts of a buffer for each tree, and their segments, start at
+/// multiples of 64 bytes. Ends of parts are rounded down, lengths of segments up. So no cache line
+/// belongs to two parts or segments.
 /// Tested by `segments_cover_the_buffer_once_and_in_order`.
 pub const CUT_BYTES: u64 = 64;
 
@@ -23,9 +24,9 @@ pub struct BufferPart {
 /// Divides a buffer of `bytes` bytes into one part for each tree of the plan, in order and without
 /// gaps.
 ///
-/// A tree for results has the part of the tree for partials before it. A small buffer goes to the
-/// express tree, if there is one. An empty part has no segment. Of an empty buffer one part has one
-/// segment: that of the express tree, or else the first.
+/// A tree for results has the part of the tree for partials before it. A buffer up to the plan's
+/// express limit goes to the express tree whole, if there is one. An empty part has no segment. Of
+/// an empty buffer one part has one segment: that of the express tree, or else the first.
 pub fn divide_into_buffer_parts(plan: &Plan, bytes: u64) -> Vec<BufferPart> {
     let express = plan.uses_express(bytes);
     let weight = |tree: &Tree| match (tree.direction, express) {

@@ -4,8 +4,8 @@ use crate::codec::fnv1a_hash;
 use crate::ids::GroupId;
 
 impl GroupId {
-    /// 8 bytes: the encoded length of a job's id, which precedes every control message and segment
-    /// header.
+    /// 8 bytes: the encoded length of the id of a job or group, which precedes every control
+    /// message and segment header.
     pub const BYTES: usize = 8;
 
     /// Returns the id of the job called `job`: the FNV-1a hash of its name.

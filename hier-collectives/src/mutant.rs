@@ -2,16 +2,24 @@
 //!
 //! `cargo xtask simulate --mutant NAME` runs one. They are built under the feature `mutants` only.
 
-/// A variant of the session with one defect.
+/// A variant of the session, of its groups or of the store with one defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mutant {
     /// A retry adds to the result instead of to the operand.
     Accumulate = 1,
+    /// The store answers commands that some gateway does not hold yet.
+    AnswerEarly = 7,
     /// A region confirms a commit before the other regions have the results.
     ConfirmAlone = 2,
     /// Messages of another epoch are accepted.
     IgnoreEpochs = 3,
+    /// Trees of blocks keep the branches that lead to nobody who needs the blocks.
+    KeepBranches = 8,
+    /// Groups of the same ranks have one number, whatever their tags.
+    MixGroups = 9,
+    /// Sends with two neighbouring tags are one series.
+    MixTags = 10,
     /// Slots return to the rank before all receipts have arrived.
     ReuseSlot = 4,
     /// Arriving segments of equal length share one buffer.
@@ -21,11 +29,16 @@ pub enum Mutant {
 }
 
 impl Mutant {
-    /// All mutants: variants of the session that are broken on purpose.
-    pub const ALL: [Self; 6] = [
+    /// All mutants: variants of session, groups and store that are broken on purpose, which the
+    /// simulations must find.
+    pub const ALL: [Self; 10] = [
         Self::Accumulate,
+        Self::AnswerEarly,
         Self::ConfirmAlone,
         Self::IgnoreEpochs,
+        Self::KeepBranches,
+        Self::MixGroups,
+        Self::MixTags,
         Self::ReuseSlot,
         Self::ShareLanding,
         Self::WakeNobody,
@@ -35,8 +48,12 @@ impl Mutant {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Accumulate => "accumulate",
+            Self::AnswerEarly => "answer_early",
             Self::ConfirmAlone => "confirm_alone",
             Self::IgnoreEpochs => "ignore_epochs",
+            Self::KeepBranches => "keep_branches",
+            Self::MixGroups => "mix_groups",
+            Self::MixTags => "mix_tags",
             Self::ReuseSlot => "reuse_slot",
             Self::ShareLanding => "share_landing",
             Self::WakeNobody => "wake_nobody",
@@ -44,7 +61,8 @@ impl Mutant {
     }
 }
 
-/// The number of the mutant that this process runs; 0 is none.
+/// The number of the mutant that this process runs, as [`Mutant`] numbers them; 0 for none, as at
+/// the start. [`activate_mutant`] sets it.
 #[cfg(feature = "mutants")]
 static ACTIVE_MUTANT: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 

@@ -6,17 +6,19 @@
 //! order, and their numbers are places.
 
 use crate::ids::{RankId, Sequence, Tag};
+use crate::mutant::{self, Mutant};
 use std::fmt;
 
-/// 44 bits of the number of a send: its place in its series; the tag stands above. A series of a
-/// million sends a second lasts for half a year.
+/// 44 low bits of the number of a send: its place in its series, the sends of one rank to another
+/// with one tag. The tag stands in the 16 bits above. A series of a million sends a second lasts
+/// for half a year.
 const PLACE_BITS: u32 = 44;
 /// 60: the bit in the number of a send that names the sender by its rank, 0 or 1, in the group of
-/// two. It stands above the 16 bits of the tag.
+/// two. The 16 bits of the tag stand below this bit.
 const SENDER_SHIFT: u32 = PLACE_BITS + 16;
-/// Bit 61 of a collective's number, which is set for a send. It is below the two bits that no
-/// number uses.
-const SEND: u64 = 1 << 61;
+/// Bit 61 of a collective's number, which is set for a send and clear for all other collectives. No
+/// number uses the two bits above.
+const SEND_BIT: u64 = 1 << 61;
 
 /// The sends from one of two ranks to the other with one tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,27 +34,27 @@ impl SendSeries {
     /// their bits.
     pub fn sequence_at(self, place: u64) -> Sequence {
         let from = u64::from(self.from.0 & 1) << SENDER_SHIFT;
-        Sequence(
-            SEND | from | u64::from(self.tag.0) << PLACE_BITS | place & ((1 << PLACE_BITS) - 1),
-        )
+        let mixed = u16::from(mutant::is_mutant_active(Mutant::MixTags));
+        let tag = u64::from(self.tag.0 & !mixed) << PLACE_BITS;
+        Sequence(SEND_BIT | from | tag | place & ((1 << PLACE_BITS) - 1))
     }
 }
 
 impl Sequence {
-    /// 2^44 places: above the place of any collective in its series, and above the first collective
-    /// of any epoch.
-    pub const PLACES: u64 = 1 << PLACE_BITS;
+    /// 2^44 places: above the place of any send in its series. A peer's epoch whose first
+    /// collective has this number or a higher one is refused.
+    pub const PLACES_BOUND: u64 = 1 << PLACE_BITS;
 
     /// Returns the series of a send; `None` for other collectives, which are in one order.
     pub fn series(self) -> Option<SendSeries> {
         let (from, tag) = (self.0 >> SENDER_SHIFT & 1, self.0 >> PLACE_BITS);
         let (from, tag) = (RankId(u32::from(from == 1)), Tag((tag & 0xffff) as u16));
-        (self.0 & !(SEND - 1) == SEND).then_some(SendSeries { from, tag })
+        (self.0 & !(SEND_BIT - 1) == SEND_BIT).then_some(SendSeries { from, tag })
     }
 
     /// Returns the place in the series, or among the collectives that are in one order.
     pub fn place(self) -> u64 {
-        if self.series().is_some() { self.0 % Self::PLACES } else { self.0 }
+        if self.series().is_some() { self.0 % Self::PLACES_BOUND } else { self.0 }
     }
 
     /// Returns the number of the collective behind this one, in its series if it is a send.
@@ -79,7 +81,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_names_series_and_place(from in 0u32..2, tag: u16, place in 0..Sequence::PLACES) {
+        fn a_number_names_series_and_place(from in 0u32..2, tag: u16, place in 0..Sequence::PLACES_BOUND) {
             let series = SendSeries { from: RankId(from), tag: Tag(tag) };
             let number = series.sequence_at(place);
             prop_assert_eq!((number.series(), number.place()), (Some(series), place));

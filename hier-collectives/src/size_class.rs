@@ -15,11 +15,12 @@ pub enum SizeClass {
     Large,
 }
 
-/// 64 KiB: the largest buffer of size class small, a chosen limit. It is 256 bytes in unit tests,
-/// whose buffers are short.
+/// 64 KiB: the largest buffer of size class small, whose segments leave before those of larger
+/// buffers. The limit is chosen. In unit tests, whose buffers are short, it is 256 bytes.
 pub const SMALL_BYTES: u64 = if cfg!(test) { 256 } else { 64 << 10 };
-/// 1 MiB: the largest buffer of size class medium, a chosen limit. It is 1,024 bytes in unit tests,
-/// whose buffers are short.
+/// 1 MiB: the largest buffer of size class medium, whose segments leave after small and before
+/// large ones. A longer buffer is large. The limit is chosen. In unit tests, whose buffers are
+/// short, it is 1,024 bytes.
 pub const MEDIUM_BYTES: u64 = if cfg!(test) { 1024 } else { 1 << 20 };
 
 impl SizeClass {

@@ -10,22 +10,23 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use units::{Span, TimeNs};
 
-/// 10 ms: the least delay of a late post. Timers and schedulers take as much.
+/// 10 ms: a post that is at most 10 ms behind the usual time does not count as late. Timers and
+/// schedulers take as much.
 ///
-/// A post is late after: lower median of the other ranks or regions + max(10 ms, interval / 20),
-/// where the interval is the time between two collectives.
+/// A post is late after: usual time + max(10 ms, interval / 20). The usual time is the lower median
+/// of the other ranks or regions. The interval is the time between two collectives.
 /// Tested by `slow_ranks_and_regions_are_named_within_three_steps`.
 const LATE_DELAY_MIN: Span = Span::from_ms(10);
-/// 20: a post that is late by less than a 20th of the time between two collectives does not count
-/// as late. The part is chosen, so that small differences name nobody.
+/// 20: a post that is behind the lower median of the others by at most a 20th of the time between
+/// two collectives is not late. The part is chosen, so that small differences name nobody.
 const LATE_INTERVAL_DIVISOR: u64 = 20;
-/// 3 consecutive collectives: a rank or region that posts late in so many is named as the
-/// straggler. One that is much later in so many replaces it. The number is chosen, so that one
-/// delay names nobody.
+/// 3 consecutive collectives: a rank, region or link that is late in so many is named as the
+/// straggler. A party with over 1.5 times its delay in so many replaces it. The number is chosen,
+/// so that one delay names nobody.
 /// Tested by `of_two_slow_parties_one_stays_named`.
 const NAMED_AFTER_COLLECTIVES: u32 = 3;
-/// 256 unfinished collectives: the most whose posts the straggler detection remembers, a chosen
-/// limit of memory. Beyond it the oldest is forgotten.
+/// 256 unfinished collectives: the straggler detection remembers the posts of at most so many, a
+/// chosen limit of memory. With one more, the oldest collective is forgotten.
 const OPEN_COLLECTIVES_MAX: usize = 256;
 /// 0.25: the weight of the newest measurement in a rank's compute speed, an exponential moving
 /// average over steps. The weight is chosen: about the last four steps count.
@@ -133,7 +134,8 @@ impl Stragglers {
         self.handle_far_post(rank, sequence, now);
     }
 
-    /// Records the post of a rank of another gateway, at `at` by this gateway's clock.
+    /// Records the post of a rank of another gateway, at `at` by this gateway's clock. A repeated
+    /// post, and one of a collective that is over, change nothing.
     pub fn handle_far_post(&mut self, rank: RankId, sequence: Sequence, at: TimeNs) {
         if Some(sequence) <= self.over && !self.open.contains_key(&sequence) {
             return;
@@ -182,7 +184,7 @@ impl Stragglers {
     }
 
     /// Returns the party that has delayed the others in the last collectives: of a poster and a
-    /// link the one with the longer delay.
+    /// link the one with the longer delay. `None` while no party is named.
     ///
     /// Messages that pass a slow link are late as well, so the region beyond it is not named.
     pub fn straggler(&self) -> Option<Straggler> {
@@ -212,7 +214,8 @@ impl Stragglers {
         self.open.remove(&sequence).is_some()
     }
 
-    /// Finds the parties that posted a collective late, once all ranks have posted.
+    /// Finds the parties that posted a collective late, once all ranks have posted. Their delays
+    /// are counted from the last post that was not late.
     fn find_late_parties(&mut self, sequence: Sequence) {
         let Some(posts) = self.open.get(&sequence) else { return };
         let mut lasts: BTreeMap<StragglerParty, TimeNs> = BTreeMap::new();
@@ -238,7 +241,8 @@ impl Stragglers {
 
 impl StragglerRuns {
     /// Records a collective in which the parties of `late`, and no others, were late by these
-    /// times.
+    /// times. The named party stays named while it is late, unless another has been much later for
+    /// `NAMED_AFTER_COLLECTIVES`. Otherwise a party that has been late in so many is named.
     fn note_late_parties(&mut self, late: &BTreeMap<StragglerParty, Span>) {
         self.runs.retain(|party, _| late.contains_key(party));
         let named_behind = self.named.and_then(|party| late.get(&party));

@@ -10,34 +10,37 @@ use crate::plan::Plan;
 use crate::topology::Link;
 use units::{Fraction, Span};
 
-/// 704 bytes: the length of an FEC shard, the unit that parity restores. It is about half of a full
-/// packet's payload, so a lost packet damages three shards on average.
+/// 704 bytes: the length of an FEC shard, the unit into which a segment is cut and which parity
+/// restores. A shard is about half of a full packet's payload, so a lost packet damages three
+/// shards on average.
 pub const SHARD_BYTES: u64 = 704;
 
-/// 4 standard deviations: parity restores so many lost packets of a segment beyond the expected
-/// number, and one more. A normal distribution exceeds this in 3 of 100,000 segments.
+/// 4 standard deviations of the number of lost packets of a segment: parity restores the mean
+/// number, 4 deviations more, and one packet more. A normal distribution exceeds this in 3 of
+/// 100,000 segments.
 /// Tested by `lost_packets_are_restored`.
 const PARITY_SIGMAS: f64 = 4.0;
 
-/// 32,768 shards of 704 bytes (22 MiB): the longest segment with parity, a limit of the
-/// Reed-Solomon code.
+/// 32,768 shards of 704 bytes (22 MiB): a longer segment gets no parity, and its lost packets are
+/// only retransmitted. The limit is that of the Reed-Solomon code.
 const PAYLOAD_SHARDS_MAX: u64 = 32_768;
 
-/// 0.02 packets: the tail grows by 1.5 BDP while more packets of one BDP are expected to be lost in
-/// every sending so far. Of n packets, n x loss^2 are lost twice. The limit is chosen.
+/// 0.02 packets of one BDP: while more are expected to be lost in every sending so far, the tail
+/// grows by 1.5 BDP. The tail is the end of a collective that has parity. Of n packets, n x loss^2
+/// are lost twice. The limit is chosen.
 const LOST_AGAIN_PER_BDP_MAX: f64 = 0.02;
 
-/// 4 rounds of 1.5 BDP each: the longest tail, which is the end of a collective that may have
-/// parity. Each round stands for one more loss of the same packet. The limit is chosen, to bound
-/// the parity on links with high loss.
+/// 4 rounds of 1.5 BDP each: the tail, the end of a collective that has parity, grows to no more;
+/// bytes before it have no parity. Each round stands for one more loss of the same packet. The
+/// limit is chosen, to bound the parity on links with high loss.
 const TAIL_ROUNDS_MAX: u64 = 4;
 
 /// 4 segments: the shortest tail, which is the end of a collective that may have parity. The number
 /// is chosen, for links whose BDP is less than a segment.
 const TAIL_SEGMENTS_MIN: u64 = 4;
 
-/// 2 ms: the time beyond a round trip after which a packet loss is detected, due to timers at both
-/// ends.
+/// 2 ms: a lost packet without parity costs one round trip and 2 ms more, since timers at both ends
+/// delay its detection. Parity is used only where it takes less time than that saves on average.
 const DETECTION_DELAY: Span = Span::from_ms(2);
 
 /// FEC of the tail over one link: its length, its benefit and its cost.
@@ -122,7 +125,7 @@ pub const fn tail_fec_shard_count(bytes: u64) -> u64 {
 }
 
 /// Returns the number of parity shards for a payload of `bytes` bytes over a link with `loss`; 0
-/// without loss.
+/// without loss, and at most [`tail_fec_parity_max`].
 pub fn tail_fec_parity_shards(bytes: u64, loss: Fraction, mtu: u16) -> u16 {
     if loss == Fraction::default() {
         return 0;
@@ -141,7 +144,7 @@ fn tail_fec_shards_damaged(mtu: u16) -> f64 {
 }
 
 /// Returns the most parity shards of a payload of `bytes` bytes: an eighth of its shards and 12
-/// more; 0 for an empty payload.
+/// more. Returns 0 for an empty payload, and for one of more than `PAYLOAD_SHARDS_MAX` shards.
 pub fn tail_fec_parity_max(bytes: u64) -> u16 {
     match tail_fec_shard_count(bytes) {
         1..=PAYLOAD_SHARDS_MAX => {

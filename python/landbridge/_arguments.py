@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 from ._argument_errors import argument_error
 from ._protocol.collective_types import CollectiveKind, Op
 
-#: 1e290: the largest weight of a rank in an average. Gateways refuse a larger one, so that the sum
-#: of all ranks' weights is finite.
+#: 1e290: the largest weight of a rank in an average. A larger one raises ``ConfigError``, and
+#: gateways refuse it, so that the sum of all ranks' weights is finite.
 _WEIGHT_MAX = 1e290
-#: The kinds of collectives with a root that the caller names.
+#: The kinds of collectives with a root that the caller names. For these kinds ``RanksDisagree``
+#: shows the root that this rank passed.
 _ROOTED_KINDS = (
     CollectiveKind.REDUCE,
     CollectiveKind.BROADCAST,
@@ -176,7 +177,8 @@ def check_path_argument(name: str, value: Any) -> Path:
     """Returns the argument ``value``, the path of a file.
 
     Raises:
-        ConfigError: The value is no path: neither a text nor an ``os.PathLike`` of one, or empty.
+        ConfigError: The value is no path: neither a text nor an ``os.PathLike`` of one, or empty,
+            or it holds a NUL.
     """
     try:
         text = os.fspath(value)

@@ -22,16 +22,16 @@ from ._exchange_integers import IntegerExchangeGroup, exchange_integers
 from ._operations.operation import DEFAULT_TIMEOUT_S
 from .errors import ConfigError, RanksDisagree, error_on_disagreement_with
 
-#: 2^32 samples: the largest global batch that can be split among ranks. Fractions of it are still
-#: exact in a float to far less than one sample.
+#: 2^32 samples: the largest global batch that can be split among ranks; a larger one raises
+#: ``ConfigError``. Fractions of it are still exact in a float to far less than one sample.
 BATCH_SAMPLES_MAX = 1 << 32
-#: 2^64 - 1 samples: stands for no limit on the share of a rank, above any batch.
+#: 2^64 - 1 samples: the limit on a rank's share where the caller gives none. It is above any batch.
 UNLIMITED_SAMPLES = (1 << 64) - 1
-#: 5 consecutive steps: another split of the batch is adopted only if it was better in all of them.
-#: The number is chosen, since speeds of ranks fluctuate.
+#: 5 consecutive steps: another split of the batch is adopted only if it would have saved time in
+#: all of them. The number is chosen, since speeds of ranks fluctuate.
 SPLIT_CHANGE_STEPS = 5
-#: 0.05 of a step's time: another split of the batch must save as much or more to replace the
-#: current one. The fraction is chosen.
+#: 0.05 of the time of a step with the current split. Another split replaces it only if it would
+#: have saved as much or more in each of the last steps. The fraction is chosen.
 SPLIT_CHANGE_GAIN = 0.05
 
 
@@ -105,8 +105,8 @@ class LocalBatchSplit:
         self._recent: list[list[float]] = []
 
     def handle_speeds(self, speeds: Sequence[float]) -> bool:
-        """Stores the ranks' speeds in a finished step, and changes the split if another one would
-        save time.
+        """Stores the ranks' speeds in a finished step. Changes the split where one by the medians
+        of the last 5 steps would have saved enough time in each of them.
 
         Args:
             speeds: Samples per unit of time, by rank. A rank without samples has its last speed.
@@ -316,7 +316,9 @@ def _check_split_limits(limits: Sequence[int] | None, ranks: int) -> list[int]:
 
 
 def _check_batch(global_batch: int, speeds: Sequence[float], limits: Sequence[int]) -> None:
-    """Raises ``ConfigError`` where the batch, a speed or the limits cannot be split."""
+    """Raises ``ConfigError`` without speeds, for other numbers of limits than of speeds, and for
+    limits that cannot hold the batch together. Each speed, and their sum, must be finite, and each
+    above 0."""
     if not speeds:
         raise ConfigError("no speeds: a batch needs at least one rank")
     if len(speeds) != len(limits):
@@ -389,7 +391,8 @@ def _sum_split_in_order(values: Iterable[float]) -> float:
 
 
 def _batch_split_hash(values: Sequence[int]) -> int:
-    """Returns the 64-bit FNV-1a hash of unsigned 64-bit integers."""
+    """Returns the 64-bit FNV-1a hash of unsigned 64-bit integers, taken as bytes with the highest
+    first."""
     hashed = 0xCBF2_9CE4_8422_2325
     for byte in struct.pack(f">{len(values)}Q", *values):
         hashed = (hashed ^ byte) * 0x0100_0000_01B3 & 0xFFFF_FFFF_FFFF_FFFF

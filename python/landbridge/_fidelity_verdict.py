@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from ._rounding import TIMES, round_percent, round_quantity
 
-#: 5 % of the processors' time: with less of it idle, processes wait for each other. A run is void
-#: if other programs took ``_OTHERS_FRACTION_MAX`` besides. The fraction is chosen.
+#: 5 % of the time of all processors: with less idle time processes wait for each other. Such a run
+#: is void if other programs took more than ``_OTHERS_FRACTION_MAX``. The fraction is chosen.
 _IDLE_FRACTION_MIN = 0.05
-#: 10 % of the processors' time: the most that other programs may take in a run in which hardly any
-#: is idle. The fraction is chosen.
+#: 10 % of the time of all processors: where other programs took more, a run with less idle time
+#: than ``_IDLE_FRACTION_MIN`` is void. Its times then do not count. The fraction is chosen.
 _OTHERS_FRACTION_MAX = 0.10
 
 

@@ -16,6 +16,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,21 +24,24 @@ from typing import Any, NamedTuple
 from ._config import program
 from .errors import LandbridgeError
 
-#: 16 UDP ports: the most that one gateway uses, one for each lane, of which it has at most 16.
+#: 16 UDP ports: the length of a block of ports for one gateway, one port for each of its at most 16
+#: lanes.
 _GATEWAY_PORTS_MAX = 16
 #: UDP port 16,384: the lowest in any block of ports for a gateway, a chosen number. All blocks are
 #: below 32,768, from where Linux chooses ports for others.
 _FIRST_BLOCK_PORT = 16_384
-#: 1,024 blocks of ports from which gateways can choose, each of ``_GATEWAY_PORTS_MAX`` ports.
+#: 1,024 blocks of ports from which gateways can choose, each of ``_GATEWAY_PORTS_MAX`` ports. Where
+#: none is free ``LocalRegionsError`` is raised.
 _PORT_BLOCKS = (32_768 - _FIRST_BLOCK_PORT) // _GATEWAY_PORTS_MAX
-# Descriptors of the sockets that claim blocks, until gateways have bound the ports.
-_port_claims: list[int] = []
+# The sockets that claim blocks, which a forked process must not keep.
+_port_claims: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 # Processes with consecutive ids begin 37 blocks apart, so that two of them rarely try one block.
 _port_block_numbers = itertools.count(37 * os.getpid())
 #: The names of the regions, by their number from one to three. Ranks count through the regions in
 #: this order, which is the alphabetical one.
 _REGION_NAMES = {1: ("east",), 2: ("east", "west"), 3: ("east", "north", "west")}
-#: 30 s: the longest wait until a started gateway serves trainers, a chosen time.
+#: 30 s: the longest wait until a started gateway serves trainers, a chosen time. Then
+#: ``LocalRegionsError`` is raised with the gateway's log.
 _START_TIMEOUT_S = 30.0
 #: The script for ``sh`` that runs a program until this process ends. ``sh`` becomes the program,
 #: with one process id. A process that it leaves in its process group kills the group when the pipe
@@ -101,8 +105,8 @@ class LocalRegions:
         self._link = link
         #: The gateways by region, and the `relay` that emulates the link.
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._ports = {name: _find_local_port_block() for name in (*_REGION_NAMES[3], "relay")}
-        self._status = {name: _find_local_port_block() for name in self.ranks}
+        self._ports = {name: self.claim_port_block() for name in (*_REGION_NAMES[3], "relay")}
+        self._status = {name: self.claim_port_block() for name in self.ranks}
         self._write_config_files(list(speeds or [1.0] * sum(ranks)))
         made = [f"--job={job}" for job in self._jobs]
         fabric, keys = self.folder / "fabric.toml", self.folder / "keys"
@@ -118,9 +122,6 @@ class LocalRegions:
         except BaseException:
             self.close()
             raise
-        finally:
-            while _port_claims:
-                os.close(_port_claims.pop())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -132,6 +133,16 @@ class LocalRegions:
         for name in list(self._processes):
             self.kill_process(name)
         self._closing.close()
+
+    def claim_port_block(self) -> int:
+        """Returns the first port of a free block of UDP ports. The first port is free for TCP as
+        well.
+
+        The block stays claimed until ``close``: nobody else gets it while a gateway is down.
+        """
+        first, claim = _find_local_port_block()
+        self._closing.callback(claim.close)
+        return first
 
     def region_file(self, region: str) -> Path:
         """Returns the path of a region's config file."""
@@ -176,7 +187,8 @@ class LocalRegions:
         process.stdin.close()
 
     def stop_relay(self) -> dict[str, Any]:
-        """Ends the relay, and returns its report. The regions have no link then."""
+        """Ends the relay, and returns its report. The regions have no link then. Raises
+        ``LocalRegionsError`` where the relay has printed no report."""
         process = self._processes["relay"]
         process.terminate()
         process.wait()
@@ -291,8 +303,9 @@ def _answers_local_http(url: str) -> bool:
         return False
 
 
-def _find_local_port_block() -> int:
-    """Returns the first port of a free block of UDP ports. The first port is free for TCP as well.
+def _find_local_port_block() -> tuple[int, socket.socket]:
+    """Returns the first port of a free block, and the socket that claims the block while it is
+    open.
 
     This process gets no block again before it has tried all others. Linux never chooses these
     ports itself, and no other process that looks for blocks gets one that is claimed.
@@ -305,9 +318,18 @@ def _find_local_port_block() -> int:
         if not _are_local_ports_free(first):
             claim.close()
             continue
-        _port_claims.append(claim.detach())
-        return first
+        _port_claims.add(claim)
+        return first, claim
     raise LocalRegionsError("no free block of ports on loopback; end other local gateways")
+
+
+def _close_port_claims_after_fork() -> None:
+    """Closes the claims of this process's parent. Python calls it after each fork."""
+    for claim in list(_port_claims):
+        claim.close()
+
+
+os.register_at_fork(after_in_child=_close_port_claims_after_fork)
 
 
 def _claim_local_port_block(first: int) -> socket.socket | None:

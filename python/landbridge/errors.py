@@ -210,10 +210,13 @@ class RanksDisagree(CollectiveFailed):
     code, fault, kind = 1, "caller", "ranks disagree"
 
     def __init__(self, text: str, here: str = "") -> None:
+        """Makes the failure with the gateway's text about it. ``here`` is what this rank passed."""
         super().__init__(text)
         self.here = here
 
     def __str__(self) -> str:
+        """Returns kind, cause and text of the failure, and behind them what this rank passed, if
+        known."""
         text = super().__str__()
         return f"{text}; {escape_error_text(self.here)}" if self.here else text
 
@@ -285,7 +288,8 @@ class MembershipChanged(CollectiveFailed):
     code, fault, kind = 10, "peer", "membership changed"
 
 
-#: The exceptions of posts that ranks must change, since the same posts would fail again.
+#: The exceptions of posts that the caller must change, since the same posts would fail again.
+#: ``Group.recover`` raises such an exception again.
 POSTS_AT_FAULT = (RanksDisagree, BadRequest)
 
 #: The exception class for each failure code of the gateway; docs/protocol.md section 2.

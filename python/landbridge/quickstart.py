@@ -38,18 +38,22 @@ _BATCH_SAMPLES = 32
 #: 16 numbers: the length of the input of one sample of the quickstart's model. The length is
 #: chosen.
 _SAMPLE_INPUTS = 16
-#: 1,500 bytes: the size of a full IP packet between the regions, the MTU of the emulated link.
+#: 1,500 bytes: the size of a full IP packet between the regions, the MTU of the emulated link. The
+#: lower bound of an all-reduce takes the link's rate in such packets.
 _PACKET_BYTES = 1500
-#: 67 bytes: the length of all headers in a full packet; docs/protocol.md lists them.
+#: 67 bytes of headers in a full IP packet between the regions; docs/protocol.md lists them. The
+#: lower bound of an all-reduce leaves them out of the payload.
 _HEADER_BYTES = 67
 #: 130: the exit code after SIGINT or SIGTERM, as of the ``landbridge`` program; docs/exit-codes.md.
 _EXIT_INTERRUPTED = 130
-#: 80 columns: the width of the table where output is no terminal, as ``landbridge`` has it.
+#: 80 columns: the width of the quickstart's table where output is no terminal, as ``landbridge``
+#: has it.
 _COLUMNS_DEFAULT = 80
-#: 1e-5: the largest accepted difference of a model weight from training in one process. It is
-#: chosen, above what rounding makes.
+#: 1e-5: the largest difference of a model weight from training in one process with which the
+#: quickstart passes its check. It is chosen, above what rounding makes.
 _WEIGHT_DIFFERENCE_MAX = 1e-5
-#: 1: the version of the report's keys; docs/schemas/commands/quickstart-python.json has them.
+#: 1: the version of the keys of the quickstart's JSON; docs/schemas/commands/quickstart-python.json
+#: has them.
 _JSON_VERSION = 1
 
 

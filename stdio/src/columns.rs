@@ -3,7 +3,8 @@
 use std::io::{self, IsTerminal};
 use terminal_size::{Width, terminal_size};
 
-/// 80 columns: the width of texts where output is no terminal. Terminals are commonly no narrower.
+/// 80 columns: the width of reports where standard output is no terminal, and the greatest width of
+/// help texts. Terminals are commonly no narrower.
 const COLUMNS_DEFAULT: u16 = 80;
 
 /// Returns the number of columns that a report may use: those of the terminal, or 80.
@@ -12,8 +13,8 @@ pub fn output_columns() -> u16 {
     size.map_or(COLUMNS_DEFAULT, |(Width(columns), _)| columns)
 }
 
-/// Returns the number of columns that a help text may use, which people read in pagers, too: at most
-/// 80, those of the terminal on any stream, or those of the variable `COLUMNS`.
+/// Returns the number of columns of a help text, at most 80: those of the terminal on any stream,
+/// else those of the variable `COLUMNS`. People read help in pagers, too.
 pub fn help_columns() -> u16 {
     let told = || std::env::var("COLUMNS").ok()?.parse().ok().filter(|columns| *columns > 0);
     let found = terminal_size().map(|(Width(columns), _)| columns).or_else(told);

@@ -3,13 +3,13 @@
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 
-/// Returns whether a stream is a terminal that can move its cursor and clear its lines. The variable
-/// `TERM` is `dumb` or empty where one cannot, as in an editor's shell.
+/// Returns whether a stream is a terminal that can move its cursor and clear its lines. The
+/// variable `TERM` is `dumb`, empty or unset where one cannot, as in an editor's shell.
 pub fn is_drawing_terminal(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && draws_by_name(std::env::var_os("TERM").as_deref())
 }
 
-/// Returns whether a terminal of a name, if it has any, can draw.
+/// Returns whether a terminal with this value of `TERM` can draw: any name except `dumb`.
 fn draws_by_name(name: Option<&OsStr>) -> bool {
     name.is_some_and(|name| !name.is_empty() && name != "dumb")
 }

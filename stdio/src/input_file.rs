@@ -11,8 +11,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use units::ByteCount;
 
-/// 5 s: the wait for the first byte of a pipe. A program in `<(...)` writes at once, and a pipe that
-/// nobody has opened for writing would be waited for without end.
+/// 5 s: the longest wait for the first byte of a pipe; then the pipe cannot be read, and its user
+/// gets an error. A program in `<(...)` writes sooner. A pipe without a writer would be waited for
+/// without end.
 const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Reads a file of at most `bytes_max` bytes. A pipe is read to its end.
@@ -36,8 +37,11 @@ pub fn read_input_file_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>>
 /// As of [`read_input_file_up_to`], or the file is no text in UTF-8.
 pub fn read_input_text_up_to(path: &Path, bytes_max: u64) -> io::Result<String> {
     let bytes = read_input_file_up_to(path, bytes_max)?;
-    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "not a text in UTF-8");
-    String::from_utf8(bytes).map_err(|_| invalid())
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
+        io::Error::new(io::ErrorKind::InvalidData, format!("line {line} is not a text in UTF-8"))
+    })
 }
 
 /// Opens a file for reading.
@@ -57,8 +61,8 @@ pub fn open_input_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Waits until a file has input, until a time at most; returns whether it has. Signals do not make the
-/// wait longer.
+/// Waits until a file has input, but not beyond `deadline`; returns whether it has input. Signals
+/// do not make the wait longer.
 fn has_input_before(file: &File, deadline: Instant) -> io::Result<bool> {
     let mut polled = [PollFd::new(file, PollFlags::IN)];
     loop {
@@ -86,9 +90,9 @@ mod tests {
         let endless = read_input_file_up_to(Path::new("/dev/zero"), 1 << 16).expect_err("endless");
         assert!(endless.to_string().contains("longer than 64 KiB"), "{endless}");
         assert!(read_input_text_up_to(&file, 100).is_ok());
-        std::fs::write(&file, [0xff]).expect("ours");
+        std::fs::write(&file, b"one\ntwo\xe9").expect("ours");
         let error = read_input_text_up_to(&file, 100).expect_err("no text");
-        assert!(error.to_string().contains("UTF-8"), "{error}");
+        assert!(error.to_string().contains("line 2 is not a text in UTF-8"), "{error}");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// 1 MiB: the most text that waits in the queue, some thousand lines. The limit of memory is
-/// chosen; lines beyond it are lost and counted.
+/// 1 MiB: the most bytes of text that wait in the queue, some thousand lines. A line that does not
+/// fit is lost and counted. The limit of memory is chosen.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
 
 /// A bounded queue of lines, and the thread that writes them. Dropping it ends the thread once the
@@ -76,8 +76,8 @@ impl LineQueue {
         Ok(Self { shared })
     }
 
-    /// Queues a line, which ends in a line break. Returns false where the queue is full: the line
-    /// is lost.
+    /// Queues a line, which ends in a line break, behind a notice of the lines lost before it.
+    /// Returns false where the queue is full: the line is lost.
     pub fn offer(&self, line: &[u8]) -> bool {
         let mut state = self.shared.lock();
         let notice = match state.unreported {

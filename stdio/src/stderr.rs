@@ -7,12 +7,13 @@ use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// 500 ms: the longest wait for lines on standard error at the end of a command. Supervisors
-/// commonly kill a gateway 30 s after SIGTERM, 29 s of which it may need.
+/// 500 ms: the longest wait at the end of a command until standard error has taken all lines; lines
+/// that still wait are lost. Supervisors commonly kill a gateway 30 s after SIGTERM, 29 s of which
+/// it may need.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The one queue of lines for standard error, made by its first use; `None` where the system gave
-/// it no thread.
+/// The one queue of lines for standard error, which its first use starts; `None` inside where the
+/// system refused the queue's thread.
 static STDERR_QUEUE: OnceLock<Option<LineQueue>> = OnceLock::new();
 
 /// Returns the queue of standard error. The first call starts its thread.

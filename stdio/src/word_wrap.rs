@@ -3,8 +3,8 @@
 /// Returns a text with its lines broken at spaces where they are longer than `columns`. Words are
 /// never broken: a longer one stands alone in its line. Escape sequences take no column.
 ///
-/// What is broken off stands below the second column of a line that has two, else below its first
-/// letter.
+/// The broken-off part of a line stands below its second column if it has two, else below its first
+/// letter, behind a `* `. An indent beyond half of `columns` is not kept.
 pub fn wrap_words(text: &str, columns: u16) -> String {
     let columns = usize::from(columns);
     let mut wrapped = String::with_capacity(text.len());
@@ -40,7 +40,7 @@ fn wrap_line(line: &str, columns: usize, wrapped: &mut String) {
     }
 }
 
-/// Returns the column where the rest of a long line goes on.
+/// Returns the column at which the broken-off parts of a long line begin.
 fn wrap_indent(line: &str, columns: usize) -> usize {
     let leading = line.len() - line.trim_start_matches(' ').len();
     let body = &line[leading..];

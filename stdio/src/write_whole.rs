@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 /// Writes all of `text`, and waits while the descriptor takes nothing, even where another process
-/// has made it non-blocking. Returns the bytes written, and why the rest was not.
+/// has made it non-blocking. Returns the number of bytes written, and the error where those are not
+/// all.
 pub(super) fn write_whole(descriptor: BorrowedFd<'_>, text: &[u8]) -> (usize, io::Result<()>) {
     let mut written = 0;
     while written < text.len() {

@@ -107,7 +107,7 @@ pub const BUFFER_BYTES: u64 = 64 << 20;
 /// 3 s: about how long a run takes at the link's rate.
 const RUN_SECONDS: f64 = 3.0;
 
-/// 12 all-reduces: the most of a run, those of full speed with one peer.
+/// 12 all-reduces: a run has at most so many, at full speed with one peer.
 pub const ITERATIONS_MAX: u32 = 12;
 
 /// 1 ms: the links' round-trip time as the fabric says it. Loopback's is shorter.

@@ -9,7 +9,8 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
 
-/// Accepted units of a rate, largest first: the scale of each in bits per second, and its name.
+/// Units in which a rate is parsed and printed, largest first: the scale of each in bits per
+/// second, and its name. Other units are refused.
 pub(crate) const RATE_UNITS: &[(u64, &str)] = &[
     (1_000_000_000_000, "Tbit/s"),
     (1_000_000_000, "Gbit/s"),

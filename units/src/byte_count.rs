@@ -9,8 +9,8 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ByteCount(u64);
 
-/// Accepted units of a size: the scale of each in bytes, and its name. Binary units come first,
-/// since output prefers binary units.
+/// Units in which a size is parsed and printed exactly: the scale of each in bytes, and its name.
+/// Binary units come first, since output prefers binary units. Other units are refused.
 const SIZE_UNITS: &[(u64, &str)] = &[
     (1 << 40, "TiB"),
     (1 << 30, "GiB"),
@@ -23,8 +23,8 @@ const SIZE_UNITS: &[(u64, &str)] = &[
     (1, "B"),
 ];
 
-/// Units of a rounded size, largest first: the scale of each in bytes, and its name. They reach
-/// beyond [`SIZE_UNITS`], since sums over a training run do.
+/// Units in which a rounded size is printed, largest first: the scale of each in bytes, and its
+/// name. They reach beyond the parsed units, up to EiB, since sums over a training run do.
 const ROUNDED_SIZE_UNITS: &[(u64, &str)] = &[
     (1 << 60, "EiB"),
     (1 << 50, "PiB"),

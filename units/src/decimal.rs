@@ -65,7 +65,8 @@ pub(crate) fn format_rounded_decimal(value: u64, units: &[(u64, &str)]) -> Strin
     String::new()
 }
 
-/// 9 digits: the most behind the point of a rounded number. A nanosecond in seconds has nine.
+/// 9 digits: the most behind the point of a rounded number; smaller digits are rounded off. A
+/// nanosecond in seconds has nine.
 const DECIMALS_MAX: i32 = 9;
 
 /// Returns a number without a unit, such as a ratio, in three significant digits, but with all digits

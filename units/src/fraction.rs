@@ -8,7 +8,8 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Fraction(u32);
 
-/// 1,000,000,000 parts per billion: the largest value of a fraction, which is 1.
+/// 1,000,000,000 parts per billion: the largest value of a fraction, which is 1. A larger value is
+/// refused.
 pub(crate) const ONE_PPB: u32 = 1_000_000_000;
 
 impl Fraction {

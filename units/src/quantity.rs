@@ -12,10 +12,12 @@ pub struct QuantityError {
     pub wanted: &'static str,
 }
 
-/// Parses a number with its unit; `units` holds scale and name of each unit.
+/// Parses a number with its unit. Returns the number times the scale of the unit, exactly; `units`
+/// holds scale and name of each unit.
 ///
 /// # Errors
-/// [`QuantityError`], which says that the text is not `wanted`.
+/// [`QuantityError`], which says that the text is not `wanted`: it has no number, another unit, or
+/// no whole product of 64 bits.
 pub(crate) fn parse_quantity(
     text: &str,
     units: &[(u64, &str)],

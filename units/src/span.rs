@@ -12,7 +12,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
-/// Accepted units of a time, largest first: the scale of each in nanoseconds, and its name.
+/// Units in which a time is parsed and printed exactly, largest first: the scale of each in
+/// nanoseconds, and its name. Other units are refused.
 const TIME_UNITS: &[(u64, &str)] = &[
     (3_600_000_000_000, "h"),
     (60_000_000_000, "min"),
@@ -22,8 +23,8 @@ const TIME_UNITS: &[(u64, &str)] = &[
     (1, "ns"),
 ];
 
-/// Units of a rounded time, largest first: the scale of each in nanoseconds, and its name. Days are
-/// among them, since a gateway may be up for months.
+/// Units in which a rounded time is printed, largest first: the scale of each in nanoseconds, and
+/// its name. Days are among them, since a gateway may be up for months.
 const ROUNDED_TIME_UNITS: &[(u64, &str)] = &[
     (86_400_000_000_000, "d"),
     (3_600_000_000_000, "h"),

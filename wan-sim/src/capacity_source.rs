@@ -65,8 +65,8 @@ impl FromStr for CapacitySource {
     }
 }
 
-/// 64 MiB: the longest file of a capacity recording, some ten million deliveries. The limit of
-/// memory is chosen.
+/// 64 MiB: the longest file of a capacity recording, some ten million deliveries; a longer file is
+/// refused. The limit of memory is chosen.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]

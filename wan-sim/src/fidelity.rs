@@ -40,7 +40,9 @@ pub struct FidelityLimits {
 }
 
 impl FidelityLimits {
-    /// The fidelity limits for runs whose shortest link has a round trip of 50 ms or more.
+    /// The fidelity limits of a run whose shortest round trip is 50 ms or more; beyond one of them
+    /// the run is void. In order: lateness that 999 of 1,000 deliveries keep, late reads for 1,000
+    /// deliveries, worst lateness or standstill, thousandths of the run at a standstill.
     pub const DEFAULT: Self = Self {
         lateness_p999: Span::from_ms(5),
         late_reads_permille: 1,
@@ -54,18 +56,18 @@ impl FidelityLimits {
     /// tenth counts as 1 ms at least and 5 ms at most.
     pub fn for_round_trip(shortest: Span) -> Self {
         let tenth = Span::from_ns(shortest.ns() / 10);
-        let lateness_p999 = Self::DEFAULT.lateness_p999.min(tenth.max(WAKE_UP_LATENESS));
+        let lateness_p999 = Self::DEFAULT.lateness_p999.min(tenth.max(LATENESS_LIMIT_MIN));
         Self { lateness_p999, ..Self::DEFAULT }
     }
 }
 
-/// 20 ms: a read of the emulator that comes more than this after the read before, with packets
-/// waiting, counts as late. The time is chosen.
+/// 20 ms: a read of packets that comes more than this after the emulator's thread should have woken
+/// counts as late, and as a standstill. Late reads can make a run void. The time is chosen.
 pub(crate) const READ_GAP_MAX: Span = Span::from_ms(20);
 
-/// 1 ms: the least limit on the lateness of deliveries, which a thread's wake-up reaches on a
-/// machine with other work.
-const WAKE_UP_LATENESS: Span = Span::from_ms(1);
+/// 1 ms: the limit on the lateness of deliveries is never below this, however short the links. A
+/// thread's wake-up is as late on a machine with other work.
+const LATENESS_LIMIT_MIN: Span = Span::from_ms(1);
 
 /// The verdict on a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +82,7 @@ pub struct FidelityReport {
     pub lateness_max: Span,
     /// Packets lost by the emulator rather than by a link.
     pub own_drops: u64,
-    /// Reads that came late while packets waited.
+    /// Reads that came more than 20 ms late, whether or not packets waited.
     pub late_reads: u64,
     /// How long the emulator stood still in all: the sum of the gaps before late reads.
     pub stalled: Span,
@@ -120,8 +122,8 @@ impl Fidelity {
         self.own_drops += packets;
     }
 
-    /// Counts a read of packets that had waited as late if it came more than the limit after the
-    /// read before. `gap` is the time between the two.
+    /// Counts a read as late, and the emulator as standing still for `gap`, if `gap` is above
+    /// 20 ms. `gap` is the time since the read before, less the longest planned sleep.
     pub fn record_read(&mut self, gap: Span) {
         if gap > READ_GAP_MAX {
             self.late_reads += 1;
@@ -136,8 +138,8 @@ impl Fidelity {
         self.cpu = so_far;
     }
 
-    /// Adds the measurements of another part of the run, such as another thread. Drops and
-    /// deliveries are summed; of standstills the longer one counts.
+    /// Adds the measurements of another part of the run, such as another thread. Deliveries, drops,
+    /// late reads and processor times are summed; of standstills the longer one counts.
     pub fn merge(&mut self, other: &Self) {
         self.lateness.merge(&other.lateness);
         self.own_drops += other.own_drops;
@@ -309,7 +311,7 @@ fn fidelity_bucket_edge(bucket: usize) -> u64 {
 }
 
 /// 8 buckets for each doubling of lateness in the histogram of deliveries, so that a quantile is
-/// exact to an eighth.
+/// too high by an eighth at most.
 const BUCKETS_PER_DOUBLING: u64 = 8;
 
 #[cfg(test)]

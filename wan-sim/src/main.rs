@@ -9,7 +9,7 @@ use wan_sim::cli::{self, Command};
 
 /// Emulate long-haul links on this machine.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, after_help = "Example: wan-sim lab up configs/labs/three-sites.toml")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

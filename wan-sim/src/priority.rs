@@ -2,8 +2,8 @@
 
 #![expect(unsafe_code, reason = "a call that no safe interface offers")]
 
-/// Gives the calling thread real-time priority; where that is refused, the least nice value that
-/// the process may have. Other threads keep the share that the system reserves for them.
+/// Gives the calling thread real-time priority; where that is refused, the nice value -20, if the
+/// system grants it. Other threads keep the share that the system reserves for them.
 pub(crate) fn raise_thread_priority() {
     let parameters = libc::sched_param { sched_priority: REAL_TIME_PRIORITY_MIN };
     // Not for children: they are programs under test.
@@ -15,6 +15,6 @@ pub(crate) fn raise_thread_priority() {
     }
 }
 
-/// 1: the lowest priority of Linux's real-time policy `SCHED_FIFO`, which is above all programs
-/// without it.
+/// 1: the lowest priority of Linux's real-time policy `SCHED_FIFO`. A thread with it runs before
+/// all programs without that policy.
 const REAL_TIME_PRIORITY_MIN: libc::c_int = 1;

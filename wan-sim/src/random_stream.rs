@@ -81,7 +81,8 @@ pub(crate) fn mix_random_bits(mut word: u64) -> u64 {
     random_splitmix64(&mut word)
 }
 
-/// 1,000,000,000 parts per billion: the probability 1.
+/// 1,000,000,000 parts per billion, the probability 1: numbers are drawn below it and compared with
+/// a probability in parts per billion.
 const ONE_PPB: u64 = 1_000_000_000;
 
 /// Advances `state` and returns the next 64 bits of the splitmix64 generator, which seeds streams.

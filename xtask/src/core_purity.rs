@@ -1,10 +1,10 @@
 //! The cores own no socket, clock or executor: their dependencies show it.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// Packages on which no core package (see [`CORES_AND_SIBLINGS`]) may depend, directly or
-/// indirectly: cores have no socket, clock or executor.
+/// indirectly: cores have no socket, clock or executor. A dependency fails the stage.
 const FORBIDDEN_PACKAGES: [&str; 11] = [
     "tokio",
     "mio",

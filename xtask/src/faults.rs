@@ -1,7 +1,7 @@
 //! `cargo xtask faults`: processes killed and stopped in mid-collective. `cargo xtask chaos`: gateways
 //! restarted and killed under training with PyTorch.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::python;
 use std::path::Path;
 use std::process::ExitCode;

@@ -2,7 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-/// The system's programs that tests run, each with the Debian package that has it.
+/// The system's programs that tests run, each with the Debian package that has it. Tests whose
+/// program is missing are skipped.
 const PROGRAM_PACKAGES: [(&str, &str); 4] = [
     ("ip", "iproute2"),
     ("iperf3", "iperf3"),

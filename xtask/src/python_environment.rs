@@ -1,11 +1,11 @@
 //! A virtual environment of Python under the target folder, and the programs that run in it.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The packages on which PyTorch and its tests depend, its own tests among them. Those of CUDA are
+/// The Python packages on which PyTorch, PyTorch's own tests and ours depend. Those of CUDA are
 /// left out: they take 4 GB, and the tests never call them.
 const TORCH_DEPENDENCIES: [&str; 17] = [
     "expecttest",
@@ -27,11 +27,12 @@ const TORCH_DEPENDENCIES: [&str; 17] = [
     "pygments",
 ];
 
-/// Features with which all tests of the workspace build the core library: with the same ones, the
-/// wheel under test needs no second build of everything. They add what only simulations call.
+/// The cargo features of the core library in the wheel under test, and in all tests of the
+/// workspace: equal ones spare a second build. The features add what only simulations call.
 pub(crate) const TEST_FEATURES: &str = "hier-collectives/mutants,hier-collectives/testing";
 
-/// The options of pytest that run three files of tests at once, since most tests wait for processes.
+/// The options of pytest that run three files of tests at the same time, since most tests wait for
+/// processes.
 const PYTEST_AT_ONCE: [&str; 4] = ["-n", "3", "--dist", "loadfile"];
 
 /// A virtual environment under the target folder.

@@ -1,6 +1,6 @@
 //! The quickstart, short, as a user's script would run it.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! `cargo xtask simulate`: faults in virtual time, and broken variants that they must find.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,10 +14,14 @@ pub struct SimulatedMutant {
 
 /// All mutants (variants of the session that are broken on purpose), each with the scenario that
 /// finds it.
-pub const MUTANTS: [SimulatedMutant; 6] = [
+pub const MUTANTS: [SimulatedMutant; 10] = [
     SimulatedMutant { name: "accumulate", scenario: "lane-lost" },
+    SimulatedMutant { name: "answer_early", scenario: "quiet" },
     SimulatedMutant { name: "confirm_alone", scenario: "quiet" },
     SimulatedMutant { name: "ignore_epochs", scenario: RANDOM_SCENARIO },
+    SimulatedMutant { name: "keep_branches", scenario: "quiet" },
+    SimulatedMutant { name: "mix_groups", scenario: "quiet" },
+    SimulatedMutant { name: "mix_tags", scenario: "quiet" },
     SimulatedMutant { name: "reuse_slot", scenario: "quiet" },
     SimulatedMutant { name: "share_landing", scenario: "quiet" },
     SimulatedMutant { name: "wake_nobody", scenario: "link-cut" },
@@ -26,14 +30,15 @@ pub const MUTANTS: [SimulatedMutant; 6] = [
 /// The name of the simulated scenario whose faults are drawn from the seed.
 const RANDOM_SCENARIO: &str = "random";
 
-/// 1,000: the number of seeds of random faults, at least one of which must find each mutant. It is
-/// chosen.
+/// 1,000 seeds of random faults, at least one of which must find a mutant (a session broken on
+/// purpose); else the command fails. The number is chosen.
 pub const MUTANT_SEEDS: &str = "1000";
-/// 100: the number of seeds of a mutant's own scenario, at least one of which must find the mutant.
-/// It is chosen.
+/// 100 seeds of a mutant's own scenario, at least one of which must find the mutant; else the stage
+/// fails. The number is chosen.
 const MUTANT_SCENARIO_SEEDS: &str = "100";
 
-/// Exit code 64: the command line is wrong, as in the command `landbridge`.
+/// Exit code 64 of `cargo xtask simulate`: the command line is wrong, as in the command
+/// `landbridge`.
 const EXIT_USAGE: u8 = 64;
 
 /// Runs `cargo xtask simulate` with `arguments`: seeds of the correct session, or the search for

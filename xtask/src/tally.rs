@@ -87,8 +87,8 @@ impl Tally {
     }
 }
 
-/// Returns the number in front of `what`, such as 3 for " passed" in `ok. 3 passed; 0 failed`; else
-/// 0.
+/// Returns the number in front of `what`, such as 3 for " passed" in `ok. 3 passed; 0 failed`; 0
+/// where there is none.
 fn tally_count_before(counts: &str, what: &str) -> u64 {
     let before = counts.split(what).next().filter(|before| before.len() < counts.len());
     let number = before.and_then(|before| before.rsplit(' ').next());

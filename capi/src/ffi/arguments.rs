@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use units::Span;
 
-/// 1e9 s, or 31 years: the longest timeout, so that no sum of times overflows.
+/// 1e9 s, or 31 years: the longest timeout that a call accepts, so that no sum of times overflows.
+/// A longer one is refused as an invalid argument.
 const TIMEOUT_MAX_S: f64 = 1e9;
 
 /// Returns a reference to the value that the pointer of the argument `name` leads to.
@@ -237,7 +238,7 @@ pub unsafe fn path_argument<'a>(pointer: *const c_char) -> Option<&'a Path> {
     Some(Path::new(OsStr::from_bytes(bytes)))
 }
 
-/// Returns a rank or user of the options, or `None` where they hold [`NO_NUMBER`].
+/// Returns the number of a rank, user or color that an argument holds; `None` for [`NO_NUMBER`].
 pub fn number_argument(value: u32) -> Option<u32> {
     (value != NO_NUMBER).then_some(value)
 }

@@ -14,7 +14,8 @@ use std::ffi::{c_double, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-/// Attaches a rank.
+/// Attaches a rank as `options` say, and waits until all ranks of its job are attached. Writes the
+/// handle of the job as a group to `group`; NULL after a failure.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -110,7 +111,8 @@ unsafe fn read_connection_call_options(
     ConnectSettings::resolve(&choice, options.arena_bytes, timeout_argument(options.timeout_s)?)
 }
 
-/// Detaches a rank, and frees its group.
+/// Frees a group, and detaches the rank with its last one. Does nothing for NULL, and in a process
+/// that was forked from the one that connected.
 ///
 /// # Safety
 /// `group` is NULL, or comes from [`landbridge_connect`] and is used no more.
@@ -127,7 +129,8 @@ pub unsafe extern "C" fn landbridge_close(group: *mut AttachedGroup) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(group)));
 }
 
-/// Returns when all ranks are ready to begin a step again.
+/// Attaches a rank again if need be after a failure. Returns when all ranks of its job are ready to
+/// begin a step again, or with an error after `timeout_s` seconds.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.

@@ -11,7 +11,8 @@ use crate::call_error::CallError;
 use std::ffi::{c_double, c_int};
 use std::ptr;
 
-/// Makes a group that all ranks of its parent count.
+/// Makes a group of the `count` ranks of `group` in `ranks`; all ranks of `group` call it, in one
+/// order. Writes its handle to `made`: NULL where this rank is not in it.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -35,7 +36,9 @@ pub unsafe extern "C" fn landbridge_new_group(
     unsafe { report(error, call) }
 }
 
-/// Makes a group that its own ranks find by a tag.
+/// Makes a group of the `count` ranks of `group` in `ranks`; only these need call it. They give one
+/// `tag`, which none of them uses for another group of `group` until all have closed this one.
+/// Writes the group's handle to `made`, or NULL at once where the caller is not in `ranks`.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -60,7 +63,8 @@ pub unsafe extern "C" fn landbridge_new_group_with_tag(
     unsafe { report(error, call) }
 }
 
-/// Makes a group for each color.
+/// Makes a group of all ranks of `group` that give the same color; all ranks of `group` call it.
+/// Writes its handle to `made`: NULL on a rank without a color.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -82,7 +86,7 @@ pub unsafe extern "C" fn landbridge_split(
     unsafe { report(error, call) }
 }
 
-/// Writes the number in the job of a rank of a group.
+/// Writes the number that `rank` of `group` has in the job to `rank_in_job`.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.

@@ -6,7 +6,8 @@ use crate::attached_group::AttachedGroup;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-/// Returns memory of the arena.
+/// Reserves `bytes` bytes of the rank's arena, and writes their address to `memory`. Writes NULL
+/// after a failure.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -29,7 +30,7 @@ pub unsafe extern "C" fn landbridge_alloc(
     unsafe { report(error, call) }
 }
 
-/// Frees memory of the arena.
+/// Frees memory that [`landbridge_alloc`] reserved; does nothing for NULL.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.

@@ -7,7 +7,8 @@ use crate::operation_handle::OperationHandle;
 use std::ffi::{c_double, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Waits for the result of an operation.
+/// Waits for the result of an operation, at most `timeout_s` seconds, and copies it to plain memory
+/// of the program where it belongs there.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -23,7 +24,7 @@ pub unsafe extern "C" fn landbridge_wait(
     unsafe { report(error, call) }
 }
 
-/// Waits until the operation uses no memory of the program any more.
+/// Waits until the operation uses no memory of the program any more, at most `timeout_s` seconds.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -40,7 +41,8 @@ pub unsafe extern "C" fn landbridge_wait_free(
     unsafe { report(error, call) }
 }
 
-/// Writes whether a wait would return at once to `is_done`.
+/// Writes 1 to `is_done` if [`landbridge_wait`] would return without waiting, else 0. A result is
+/// in place with 1. A failed operation gives 1 and no error.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -62,7 +64,8 @@ pub unsafe extern "C" fn landbridge_test(
     unsafe { report(error, call) }
 }
 
-/// Frees the handle of an operation.
+/// Frees the handle of an operation, which goes on. Does nothing for NULL, and in a process that
+/// was forked from the one that posted.
 ///
 /// # Safety
 /// `operation` is NULL, or comes from a posting function and is used no more.

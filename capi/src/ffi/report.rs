@@ -40,8 +40,8 @@ fn panic_report_text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
 }
 
-/// 1,280 bytes: the room for an error's text in C, above the 1,024 bytes that the text of a failure
-/// may have.
+/// 1,280 bytes: the room for an error's text in C, with the 0 at its end. A longer text is cut at a
+/// character. The text of a failure has at most 1,024 bytes.
 pub const ERROR_TEXT_BYTES: usize = 1280;
 
 /// `landbridge_error`.
@@ -54,7 +54,8 @@ pub struct ErrorReport {
 }
 
 impl ErrorReport {
-    /// Returns the report of a call's outcome. A text that is too long ends at a character.
+    /// Returns the report of a call's outcome. A text that is too long ends at a character; a 0
+    /// inside becomes a space.
     pub fn new(status: CallStatus, text: &str) -> Self {
         let mut report = Self { status: status as c_int, text: [0; ERROR_TEXT_BYTES] };
         let end = text.floor_char_boundary(ERROR_TEXT_BYTES - 1);

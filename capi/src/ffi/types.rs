@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_double, c_int, c_uchar};
 
-/// 2^32 - 1: the value of a number in the options that stands for no rank or user, since 0 is one.
+/// 2^32 - 1: stands for no rank, no user or no color where an argument takes the number of one. The
+/// number 0 cannot, since it names a rank, a user and a color.
 pub const NO_NUMBER: u32 = u32::MAX;
 
 /// `landbridge_connect_options`.

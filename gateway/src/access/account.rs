@@ -6,7 +6,8 @@
 use std::fmt;
 use std::process::{Command, Stdio};
 
-/// 64: most characters of an account's name. Linux allows 32, directory services more.
+/// 64 characters: the longest name or number of a user or group that a config file may give; a
+/// longer text is refused. Linux allows 32 characters, directory services more.
 const ACCOUNT_CHARS_MAX: usize = 64;
 
 /// A user or a group as a config file names it: by its name or its number.
@@ -24,7 +25,8 @@ pub struct AccountError {
 }
 
 impl Account {
-    /// Makes an account from its name or number; `None` if the text can be neither.
+    /// Makes an account from its name or number. `None` for a text that cannot be a name, and for a
+    /// number that no account can have.
     pub fn parse(text: &str) -> Option<Self> {
         let in_names =
             |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '$' | '@');
@@ -84,7 +86,8 @@ pub fn group_account_label(id: u32) -> String {
     AccountDatabase::Groups.label(id)
 }
 
-/// Parses the number of a user or group. The largest number means "none" to the system.
+/// Parses the number of a user or group: digits alone, below 2^32 - 1, which means "none" to the
+/// system. `None` for any other text.
 fn account_number(text: &str) -> Option<u32> {
     // `parse` takes a sign as well.
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -117,20 +120,25 @@ impl AccountDatabase {
 
     /// Finds the number of the account `name` in the file, else through `getent`.
     fn find_id(self, name: &str) -> Option<u32> {
-        let named = |text: &str| find_account(text, |entry, _| entry == name).map(|(_, id)| id);
-        named(&self.read_file()).or_else(|| {
-            let mut asked = Command::new("getent");
-            asked.args([self.name(), name]).stdin(Stdio::null()).stderr(Stdio::null());
-            named(&String::from_utf8_lossy(&asked.output().ok()?.stdout))
-        })
+        self.find(name, |entry, _| entry == name).map(|(_, id)| id)
     }
 
     /// Returns the name of an account with its number, or the number alone.
     fn label(self, id: u32) -> String {
-        match find_account(&self.read_file(), |_, entry| entry == id) {
+        match self.find(&id.to_string(), |_, entry| entry == id) {
             Some((name, _)) => format!("{name} ({id})"),
             None => id.to_string(),
         }
+    }
+
+    /// Finds the account that `is_wanted`, by its name and number: in the file, else by asking
+    /// `getent` for `key`.
+    fn find(self, key: &str, is_wanted: impl Fn(&str, u32) -> bool) -> Option<(String, u32)> {
+        find_account(&self.read_file(), &is_wanted).or_else(|| {
+            let mut asked = Command::new("getent");
+            asked.args([self.name(), key]).stdin(Stdio::null()).stderr(Stdio::null());
+            find_account(&String::from_utf8_lossy(&asked.output().ok()?.stdout), &is_wanted)
+        })
     }
 
     /// Reads `/etc/passwd` or `/etc/group`; an empty text where there is none.

@@ -4,7 +4,8 @@ use std::io;
 use std::path::Path;
 use stdio::read_input_file_up_to;
 
-/// 1 MiB: the longest certificate, key or token file that is read, far above any chain's.
+/// 1 MiB: the longest certificate, key or token file that is read, far above the length of any
+/// certificate chain. A longer file is refused with an error.
 const SECRET_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads the bytes of a file with a certificate, a key or a token.

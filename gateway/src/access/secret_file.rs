@@ -7,10 +7,13 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// 0o077, `rwx` of the group and of others: the permission bits that a secret file must not have.
-const FOREIGN_ACCESS: u32 = 0o077;
-/// 0o040, `r--` of the group: the permission bit by which the group of a secret file may read it.
-const GROUP_READS: u32 = 0o040;
+/// 0o077, `rwx` of the group and of others: the permission bits that a secret file must not have. A
+/// file with one of these bits is refused, except that its group may read it in two cases.
+const FOREIGN_ACCESS_BITS: u32 = 0o077;
+/// 0o040, `r--` of the group: the permission bit that a secret file may have in two cases. Its
+/// group is the group of the gateway's socket, or the file is root's and this process is not
+/// root's.
+const GROUP_READ_BIT: u32 = 0o040;
 
 /// Mode and owner of a secret file that only those who may can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,10 +58,11 @@ pub enum SecretFileError {
     },
 }
 
-/// Checks that a secret file can be opened, and that only its owner can read it.
+/// Checks that a secret file can be opened, and that its mode gives its group and others no access.
 ///
-/// Its group may read it in two cases: it is the group `shared`, which the gateway's socket is for;
-/// or the file is root's, so that this process reads it by its group alone.
+/// Its group may read it in two cases. Either it is the group `shared`, which the gateway's socket
+/// is for. Or the file is root's and this process is not, so that it reads the file by its group
+/// alone.
 ///
 /// # Errors
 /// [`SecretFileError`] says what to do.
@@ -71,8 +75,8 @@ pub fn check_secret_file(path: &Path, shared: Option<u32>) -> Result<SecretFile,
     let found = SecretFile { mode: metadata.mode() & 0o777, owner: metadata.uid() };
     let is_shared = shared == Some(metadata.gid());
     let is_lent_by_root = found.owner == 0 && own_user_account() != 0;
-    let granted = if is_shared || is_lent_by_root { GROUP_READS } else { 0 };
-    if found.mode & FOREIGN_ACCESS & !granted == 0 {
+    let granted = if is_shared || is_lent_by_root { GROUP_READ_BIT } else { 0 };
+    if found.mode & FOREIGN_ACCESS_BITS & !granted == 0 {
         return Ok(found);
     }
     let advised = 0o600 | (found.mode & granted);

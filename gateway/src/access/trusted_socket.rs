@@ -10,7 +10,8 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// 107 bytes: the longest path of a Unix socket on Linux, without the terminating zero.
+/// 107 bytes: the longest path that Linux allows for a Unix socket, without the terminating zero. A
+/// config file with a longer path for a gateway's socket is refused.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The users whom a process trusts with a gateway's socket: its own, root, and the gateway's.
@@ -190,8 +191,8 @@ pub fn check_trusted_socket_peer(
     Err(SocketAccessError::ForeignPeer { path: socket.to_owned(), user, trusted })
 }
 
-/// Returns the error of a refused connection, with owner and mode of the socket, or of the folder
-/// that this user may not enter.
+/// Returns the error of a refused connection, with owner, group and mode of the socket. Where this
+/// user cannot see the socket, they are those of the nearest folder above it that can be seen.
 pub fn denied_trusted_socket(socket: &Path) -> SocketAccessError {
     let visible =
         socket.ancestors().find_map(|path| Some((path, examine_trusted_socket_path(path)?)));

@@ -54,7 +54,7 @@ impl CertificateAuthority {
     /// Loads a CA that was made earlier, from its PEM files.
     ///
     /// # Errors
-    /// A file cannot be read, or does not contain a CA.
+    /// A file cannot be read or does not contain a CA, or the key is not the certificate's own.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, CertsError> {
         let (certificate_pem, key_pem) =
             (read_authority_pem_file(certificate)?, read_authority_pem_file(key)?);
@@ -114,8 +114,9 @@ impl CertificateAuthority {
     }
 }
 
-/// The 16 bytes before the 32 of an Ed25519 key in version 1 of PKCS#8 (RFC 8410): a sequence of the
-/// version, the algorithm's identifier and an octet string in an octet string.
+/// The 16 bytes before the 32 bytes of an Ed25519 private key in its encoding by version 1 of
+/// PKCS#8 (RFC 8410). They are the heads of a sequence of the version, the algorithm's identifier,
+/// and an octet string that holds the key as another octet string.
 const ED25519_PKCS8_V1_HEADER: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
@@ -142,6 +143,7 @@ fn set_authority_validity(params: &mut CertificateParams, validity: CertificateV
     params.not_after = validity.not_after;
 }
 
-/// 3,650 days: validity of the CA's certificate. Gateways' certificates expire earlier, so that
-/// renewing those certificates changes no other file.
+/// 3,650 days: how long a CA's certificate is valid from its making; after that, gateways trust no
+/// certificate of that CA. Gateways' certificates expire earlier, so that renewing those
+/// certificates changes no other file.
 const CA_VALIDITY_DAYS: u32 = 3650;

@@ -39,12 +39,14 @@ pub enum FileOutcome {
 /// Makes the certificates and tokens of a deployment in the folder `out`.
 ///
 /// These are `ca.pem` and `ca.key`, `GATEWAY.pem` and `GATEWAY.key` for each gateway, and
-/// `JOB.token` for each job. Files that exist are kept, unless a certificate is to be renewed. The CA
-/// among them signs the new certificates. Keys and tokens are readable by their owner alone.
+/// `JOB.token` for each job. Files that exist are kept, unless `force` is set or a certificate is
+/// to be renewed. With a new CA all gateways' files are made anew. The CA signs the certificates.
+/// Keys and tokens are readable by their owner alone.
 ///
 /// # Errors
-/// The CA's key is missing, a name is not valid, or the file system refuses. Files written before
-/// the error stay, and the next call keeps them.
+/// The CA's key is missing or another's, a name is not valid, or `out` is no folder. Or another
+/// process writes there, or the file system refuses. Files written before the error stay, and the
+/// next call keeps them.
 pub fn make_certificate_files(
     fabric: &Fabric,
     out: &Path,
@@ -86,8 +88,9 @@ pub fn make_certificate_files(
     Ok(writer.outcomes)
 }
 
-/// Locks the folder, so that two commands at once do not sign with two CAs. The kernel lets go of the
-/// lock with the file that is returned. A file system without locks has none.
+/// Locks the folder, so that two commands at the same time do not sign with two CAs; fails if
+/// another process holds the lock. The kernel lets go of the lock with the file that is returned. A
+/// file system without locks has none.
 fn lock_certificate_files_folder(out: &Path) -> Result<File, CertsError> {
     let folder =
         File::open(out).map_err(|source| CertsError::Io { file: out.to_owned(), source })?;
@@ -97,8 +100,8 @@ fn lock_certificate_files_folder(out: &Path) -> Result<File, CertsError> {
     }
 }
 
-/// Returns whether a certificate expires within so many days. One that is missing or cannot be read
-/// does not.
+/// Returns whether a certificate expires within so many days, at the last moment included. One that
+/// is missing or cannot be read does not; within 0 days none does.
 fn certificate_file_expires_within(certificate: &Path, days: u32) -> bool {
     let due = OffsetDateTime::now_utc() + Duration::days(days.into());
     days > 0
@@ -150,7 +153,7 @@ impl CertificateFileWriter<'_> {
     }
 
     /// Writes a file under a temporary name and renames it, so that no reader finds half a file or
-    /// one that others can read.
+    /// one that others can read. Records the file as made.
     fn write_file(
         &mut self,
         name: &str,

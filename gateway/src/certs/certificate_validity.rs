@@ -14,14 +14,17 @@ impl CertificateValidity {
     /// now.
     pub fn days(days: u32) -> Self {
         let now = OffsetDateTime::now_utc();
-        Self { not_before: now - CLOCK_SKEW, not_after: now + Duration::days(days.into()) }
+        Self { not_before: now - CLOCK_SKEW_MAX, not_after: now + Duration::days(days.into()) }
     }
 
     /// Returns a period from one hour ago until `seconds` seconds from now, for tests of a gateway
     /// whose certificate expires while it runs.
     pub fn seconds(seconds: u32) -> Self {
         let now = OffsetDateTime::now_utc();
-        Self { not_before: now - CLOCK_SKEW, not_after: now + Duration::seconds(seconds.into()) }
+        Self {
+            not_before: now - CLOCK_SKEW_MAX,
+            not_after: now + Duration::seconds(seconds.into()),
+        }
     }
 
     /// Returns a period that begins tomorrow, for tests that such a certificate is refused.
@@ -33,10 +36,10 @@ impl CertificateValidity {
     /// Returns a period that ended an hour ago, for tests that such a certificate is refused.
     pub fn expired() -> Self {
         let now = OffsetDateTime::now_utc();
-        Self { not_before: now - Duration::days(2), not_after: now - CLOCK_SKEW }
+        Self { not_before: now - Duration::days(2), not_after: now - CLOCK_SKEW_MAX }
     }
 }
 
-/// 1 h: certificates are valid from one hour before their issue. Hosts whose clocks differ by less
-/// than an hour accept a new certificate at once.
-const CLOCK_SKEW: Duration = Duration::hours(1);
+/// 1 h: how long before the moment of its issue a certificate is valid already. So a host whose
+/// clock is up to 1 h behind the issuer's clock accepts a new certificate without a wait.
+const CLOCK_SKEW_MAX: Duration = Duration::hours(1);

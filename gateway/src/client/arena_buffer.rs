@@ -91,8 +91,8 @@ impl ArenaBufferAllocator {
         Self { end: bytes / ALIGN_BYTES * ALIGN_BYTES, used: BTreeMap::new() }
     }
 
-    /// Reserves a slot of `bytes` bytes and returns its offset in bytes; `None` when no gap is long
-    /// enough.
+    /// Reserves a slot of `bytes` bytes, in whole cache lines, in the first gap that is long
+    /// enough. Returns its offset in bytes; `None` when no gap is.
     pub fn allocate(&mut self, bytes: u64) -> Option<u64> {
         // An empty slot still needs an offset of its own.
         let length = bytes.max(1).checked_next_multiple_of(ALIGN_BYTES)?;

@@ -116,8 +116,8 @@ impl Client {
     /// Starts a collective on the contribution of `tensor`; waits while `POSTS_MAX` collectives
     /// of this rank are under way.
     ///
-    /// Several collectives may be under way at once; all ranks must post them in the same order.
-    /// A call that is dropped before it returns has either posted the collective or not.
+    /// Several collectives may be under way at the same time; all ranks must post them in the same
+    /// order. A call that is dropped before it returns has either posted the collective or not.
     ///
     /// # Errors
     /// [`PostError`] when the connection has ended, or the epoch has to which this rank agreed by
@@ -147,7 +147,8 @@ impl Client {
         self.rank_number(rank.0)
     }
 
-    /// Waits until the first epoch of the group has begun, as its posts need one.
+    /// Waits until the first epoch of the group has begun, as its posts need one. Fails if the
+    /// group is over for this rank before that.
     pub(super) async fn wait_for_epoch(&self) -> Result<(), Failure> {
         loop {
             let changed = self.connection.changed.notified();

@@ -165,7 +165,7 @@ impl Client {
     }
 
     /// Returns the number of elements that a descriptor names: those of all blocks together, or of
-    /// the buffer.
+    /// the buffer. It is 0 for counts by pair of ranks, on which ranks need not agree.
     fn elements_of_collective(&self, pattern: Pattern, tensor: &Tensor, counts: &Counts) -> u64 {
         let (given, got) = (tensor.elements(), tensor.result_elements());
         let ranks = u64::from(self.world_size());

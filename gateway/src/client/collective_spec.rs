@@ -5,8 +5,8 @@ use hier_collectives::descriptor::{Pattern, ReduceOp};
 use hier_collectives::post::Failure;
 use units::Span;
 
-/// 30 min: how long a collective, a commit or an attach waits for the other ranks by default. Other
-/// ranks may be writing a checkpoint or restarting.
+/// 30 min: how long a collective, a commit or an attach by default waits for the other ranks. Other
+/// ranks may be writing a checkpoint or restarting. After that time the waiting call fails.
 pub const DEFAULT_TIMEOUT: Span = Span::from_secs(30 * 60);
 
 /// Why a collective was not posted. The tensor comes back with it.

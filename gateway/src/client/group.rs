@@ -1,6 +1,6 @@
 //! Groups: a client for some of the ranks of another client's group.
 //!
-//! Groups need no configuration. A rank may be in many at once; each has its own order of
+//! Groups need no configuration. A rank may be in many at the same time; each has its own order of
 //! collectives, and none waits for another. Making one takes at most a round trip between the
 //! gateways of its ranks, and waits for no other rank.
 
@@ -100,8 +100,8 @@ impl Client {
     }
 
     /// Makes a group of all ranks that give the same color. All ranks of this group call it; one
-    /// without a color gets `None`. The ranks of a color must give keys in the order of their ranks,
-    /// equal ones included.
+    /// without a color gets `None`. Among the ranks of one color, a higher rank must not give a
+    /// lower key.
     ///
     /// The call exchanges colors and keys among all ranks, and then makes the group.
     ///

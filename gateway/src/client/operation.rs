@@ -61,6 +61,6 @@ impl Operation {
     }
 }
 
-/// Failure text of an operation that cannot complete, since its program has dropped the last clone
-/// of the client.
+/// The failure text that an operation's caller gets when the operation cannot complete: its program
+/// has dropped the last clone of the client.
 const CLIENT_DROPPED: &str = "the client was dropped";

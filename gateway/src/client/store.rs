@@ -13,10 +13,12 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use units::Span;
 
-/// 5 min: how long a request to the store waits by default, as the stores of PyTorch do.
+/// 5 min: how long a request to the store waits for its answer by default, as in PyTorch's stores.
+/// After that time the request fails.
 pub const STORE_TIMEOUT: Span = Span::from_secs(300);
-/// 2 s: the most by which a running gateway may answer a request to the store after its timeout.
-/// After that the client takes the gateway for gone.
+/// 2 s: how long after the timeout of a request to the store the client still waits for the
+/// gateway's answer. Then the request fails, since the gateway does not answer; a change may have
+/// been made.
 const ANSWER_DELAY_MAX: Span = Span::from_secs(2);
 
 /// The store of the job that a client is attached to. Clones share the client's connection.
@@ -246,7 +248,8 @@ impl Store {
         self.request(StoreRequest::Query(query), self.timeout.duration()).await
     }
 
-    /// Sends a command or query, and waits for its answer until a little after `timeout`.
+    /// Sends a command or query once there is room for it. Then waits for its answer, at most
+    /// [`ANSWER_DELAY_MAX`] longer than `timeout`.
     async fn request(
         &self,
         request: StoreRequest,
@@ -301,7 +304,7 @@ fn first_client_store_value(values: Vec<Vec<u8>>) -> Vec<u8> {
     values.into_iter().next().unwrap_or_default()
 }
 
-/// Returns the number that an outcome of the store holds.
+/// Returns the number that an outcome of the store holds; 0 for an outcome of another kind.
 fn client_store_number(outcome: StoreOutcome) -> i64 {
     match outcome {
         StoreOutcome::Number(number) => number,

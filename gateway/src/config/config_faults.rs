@@ -72,8 +72,8 @@ impl ConfigFaults {
         }])
     }
 
-    /// Returns the only fault where it is one of the whole file, without line and key: the file is
-    /// empty, or of the other kind.
+    /// Returns the only fault where it is one of the whole file, without line and key. Such a file
+    /// is empty, of the other kind, or cannot be read.
     pub(super) fn fault_of_whole_file(&self) -> Option<&Fault> {
         let [fault] = &self.0[..] else { return None };
         (fault.line.is_none() && fault.key.is_empty()).then_some(fault)

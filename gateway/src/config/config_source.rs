@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeTable;
 
-/// 16 MiB: the longest config file that is read, above that of any fabric, so that no wrong path
-/// fills the memory.
+/// 16 MiB: the longest config file that is read; a longer file is reported as one that cannot be
+/// read. Any fabric's file is shorter, and a wrong path does not fill the memory.
 const CONFIG_BYTES_MAX: u64 = 16 << 20;
 
 /// Reads the text of a config file; a file that cannot be read is its only fault.
@@ -165,7 +165,8 @@ impl<'a> ConfigSource<'a> {
         1 + ends.partition_point(|end| !too_deep(*end))
     }
 
-    /// Returns the first line of a value as written, cut to [`VALUE_SHOWN_CHARS`].
+    /// Returns the first line of a value as written, cut to [`VALUE_SHOWN_CHARS`]. Three dots
+    /// follow where a part of the value is left out; `None` for a span outside the text.
     pub(super) fn value_excerpt(&self, span: &Range<usize>) -> Option<String> {
         let text = self.text.get(span.clone())?;
         let first = text.lines().next()?;
@@ -193,6 +194,6 @@ impl<'a> ConfigSource<'a> {
     }
 }
 
-/// 60 characters: the most of a faulty value that an error message quotes, so that the quotation
-/// fits one line of a terminal.
+/// 60 characters: how much of a faulty value an error message quotes, so that the quotation fits
+/// one line of a terminal. A longer value is cut there, and three dots follow.
 const VALUE_SHOWN_CHARS: usize = 60;

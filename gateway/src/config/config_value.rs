@@ -14,8 +14,8 @@ use toml::Spanned;
 use toml::de::DeValue;
 use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
 
-/// 16 lanes: the most between two gateways. Lane `i` uses the UDP port of the address plus `i`, so
-/// an address reserves 16 UDP ports in a row.
+/// 16 lanes: the most between two gateways; a fabric file that asks for more is refused. Lane `i`
+/// uses the UDP port of the address plus `i`, so an address reserves 16 UDP ports in a row.
 pub const LANES_MAX: u16 = 16;
 
 /// A value that its key does not accept. The fault of the file's author.
@@ -84,7 +84,8 @@ const fn config_value_type(
 pub(super) struct Name(pub(super) String);
 
 impl FromConfigValue for Name {
-    /// The TOML type and the accepted form of the name of a fabric, region, gateway or job.
+    /// Name, TOML type and accepted form of the name of a fabric, region, gateway or job, as
+    /// faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "name",
         "string",
@@ -112,7 +113,7 @@ pub fn is_valid_config_name_value(text: &str) -> bool {
 pub(super) struct RankCount(pub(super) u32);
 
 impl FromConfigValue for RankCount {
-    /// The TOML type and the accepted form of a number of ranks.
+    /// Name, TOML type and accepted form of a number of ranks, as faults and docs show them.
     const VALUE_TYPE: ValueType =
         config_value_type("rank count", "integer", "a whole number from 1 to 65536");
     /// Reads a number of ranks: an integer from 1 to 65536.
@@ -126,7 +127,7 @@ impl FromConfigValue for RankCount {
 pub(super) struct LaneCount(pub(super) u16);
 
 impl FromConfigValue for LaneCount {
-    /// The TOML type and the accepted form of a number of lanes.
+    /// Name, TOML type and accepted form of a number of lanes, as faults and docs show them.
     const VALUE_TYPE: ValueType =
         config_value_type("lane count", "integer", "a whole number from 1 to 16");
     /// Reads a number of lanes: an integer from 1 to 16.
@@ -137,7 +138,7 @@ impl FromConfigValue for LaneCount {
 }
 
 impl FromConfigValue for QuorumSpec {
-    /// The TOML type and the accepted form of a quorum.
+    /// Name, TOML type and accepted form of a quorum, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "quorum",
         "string, integer or array",
@@ -161,7 +162,7 @@ impl FromConfigValue for QuorumSpec {
 
 /// A job's share of a link, relative to the weights of other jobs.
 impl FromConfigValue for NonZeroU32 {
-    /// The TOML type and the accepted form of the weight of a job.
+    /// Name, TOML type and accepted form of the weight of a job, as faults and docs show them.
     const VALUE_TYPE: ValueType =
         config_value_type("weight", "integer", "a whole number from 1 to 1000");
     /// Reads the weight of a job: an integer from 1 to 1000.
@@ -172,7 +173,7 @@ impl FromConfigValue for NonZeroU32 {
 }
 
 impl FromConfigValue for bool {
-    /// The TOML type and the accepted form of a boolean.
+    /// Name, TOML type and accepted form of a boolean, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type("boolean", "boolean", "true or false");
     /// Reads `true` or `false`.
     fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
@@ -181,7 +182,7 @@ impl FromConfigValue for bool {
 }
 
 impl FromConfigValue for u16 {
-    /// The TOML type and the accepted form of a number of bytes.
+    /// Name, TOML type and accepted form of a number of bytes, as faults and docs show them.
     const VALUE_TYPE: ValueType =
         config_value_type("byte count", "integer", "a whole number of bytes, such as 1500");
     /// Reads a number of bytes, such as an MTU: an integer from 0 to 65535.
@@ -195,7 +196,7 @@ impl FromConfigValue for u16 {
 pub(super) struct Speeds(pub(super) Vec<f64>);
 
 impl FromConfigValue for Speeds {
-    /// The TOML type and the accepted form of the compute speeds of ranks.
+    /// Name, TOML type and accepted form of ranks' speeds, as faults and docs show them.
     const VALUE_TYPE: ValueType =
         config_value_type("speeds", "array", "an array of positive numbers, such as [1.0, 0.5]");
     /// Reads the compute speeds of ranks: an array of positive numbers.
@@ -211,7 +212,7 @@ impl FromConfigValue for Speeds {
 pub(super) struct PeerAddress(pub(super) LaneAddresses);
 
 impl FromConfigValue for PeerAddress {
-    /// The TOML type and the accepted form of the addresses at which peers reach lanes.
+    /// Name, TOML type and accepted form of lanes' own addresses, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "peer address",
         "string or array",
@@ -239,7 +240,7 @@ impl FromConfigValue for PeerAddress {
 pub(super) struct LaneBindAddress(pub(super) LaneAddresses);
 
 impl FromConfigValue for LaneBindAddress {
-    /// The TOML type and the accepted form of the addresses that lanes bind.
+    /// Name, TOML type and accepted form of addresses to bind, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "lane address",
         "string or array",
@@ -262,7 +263,7 @@ impl FromConfigValue for LaneBindAddress {
 pub(super) struct BindAddress(pub(super) SocketAddr);
 
 impl FromConfigValue for BindAddress {
-    /// The TOML type and the accepted form of a TCP address to listen at.
+    /// Name, TOML type and accepted form of a TCP address to bind, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "listen address",
         "string",
@@ -276,7 +277,7 @@ impl FromConfigValue for BindAddress {
 }
 
 impl FromConfigValue for PathBuf {
-    /// The TOML type and the accepted form of a path.
+    /// Name, TOML type and accepted form of a path, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "path",
         "string",
@@ -291,7 +292,7 @@ impl FromConfigValue for PathBuf {
 
 /// A user or group of the gateway's host.
 impl FromConfigValue for Account {
-    /// The TOML type and the accepted form of a user or group.
+    /// Name, TOML type and accepted form of a user or group, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "account",
         "string",
@@ -305,7 +306,7 @@ impl FromConfigValue for Account {
 
 /// A mode of a Unix socket, by the users who may connect.
 impl FromConfigValue for GatewaySocketMode {
-    /// The TOML type and the accepted form of the mode of a gateway's socket.
+    /// Name, TOML type and accepted form of a socket's mode, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "socket mode",
         "string",
@@ -327,7 +328,7 @@ impl FromConfigValue for GatewaySocketMode {
 pub(super) struct MemorySize(pub(super) ByteCount);
 
 impl FromConfigValue for MemorySize {
-    /// The TOML type and the accepted form of a memory budget.
+    /// Name, TOML type and accepted form of a memory budget, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "size",
         "string",
@@ -342,7 +343,7 @@ impl FromConfigValue for MemorySize {
 }
 
 impl FromConfigValue for ControllerPolicy {
-    /// The TOML type and the accepted form of the name of a congestion controller.
+    /// Name, TOML type and accepted form of a congestion controller, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "controller",
         "string",
@@ -356,7 +357,7 @@ impl FromConfigValue for ControllerPolicy {
 }
 
 impl FromConfigValue for RateSchedule {
-    /// The TOML type and the accepted form of a rate schedule.
+    /// Name, TOML type and accepted form of a rate schedule, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "schedule",
         "array of tables",
@@ -425,7 +426,7 @@ fn parse_day_time_config_value(text: &str) -> Option<u32> {
 macro_rules! quantity {
     ($kind:ty, $name:literal, $accepted:literal) => {
         impl FromConfigValue for $kind {
-            /// The TOML type and the accepted form of a number with a unit.
+            /// Name, TOML type and accepted form of this quantity, as faults and docs show them.
             const VALUE_TYPE: ValueType = config_value_type($name, "string", $accepted);
             /// Reads a string of a number and a unit.
             fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
@@ -447,7 +448,7 @@ quantity!(Span, "time", "a time such as \"80 ms\" (ns, us, ms, s, min, h)");
 pub(super) struct RandomLoss(pub(super) Fraction);
 
 impl FromConfigValue for RandomLoss {
-    /// The TOML type and the accepted form of a share of lost packets.
+    /// Name, TOML type and accepted form of a random packet loss, as faults and docs show them.
     const VALUE_TYPE: ValueType = config_value_type(
         "percentage",
         "string",
@@ -456,7 +457,7 @@ impl FromConfigValue for RandomLoss {
     /// Reads the random loss of a link: a string with a percentage below 50 %.
     fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
         let loss: Fraction = value.as_str()?.parse().ok()?;
-        (loss.as_f64() < LOSS_BELOW).then_some(Self(loss))
+        (loss.as_f64() < LOSS_MAX_EXCLUSIVE).then_some(Self(loss))
     }
     /// Reads a percentage, or says what is wrong with it.
     fn from_config_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
@@ -469,9 +470,9 @@ impl FromConfigValue for RandomLoss {
     }
 }
 
-/// 0.5 of all packets: the configured loss of a link must be less, as the check of a fabric asks
-/// for too.
-const LOSS_BELOW: f64 = 0.5;
+/// 0.5, half of all packets: a fabric file that gives this expected random loss for a link, or
+/// more, is refused. The check of a fabric asks for the same.
+const LOSS_MAX_EXCLUSIVE: f64 = 0.5;
 
 /// Parses a string of a number and a unit, or says which units are accepted.
 fn parse_quantity_config_value<T: FromStr<Err = QuantityError>>(
@@ -501,6 +502,8 @@ fn problem_of_quantity_config_value(text: &str, accepted: &str) -> String {
         "has no unit".to_owned()
     } else if !accepted.split(is_between_words).any(|word| word == unit) {
         format!("has the unit `{unit}`, which is none of those")
+    } else if number.starts_with(['-', '+']) {
+        "has a sign".to_owned()
     } else {
         "is out of range, or finer than this unit's smallest part".to_owned()
     }
@@ -517,7 +520,7 @@ fn config_value_type_with_article(name: &str) -> String {
     format!("{article} {name}")
 }
 
-/// Returns the kind of an IP address that other hosts cannot reach as one host; `None` for all others.
+/// Returns the kind of an IP address that other hosts cannot reach as one host; `None` for others.
 fn unreachable_config_value_kind(address: IpAddr) -> Option<&'static str> {
     match address {
         _ if address.is_unspecified() => Some("stands for all addresses of a host"),

@@ -168,7 +168,8 @@ pub(super) fn read_root_section<T>(
     }
 }
 
-/// Returns the known key that differs least from `text`, if close enough for a misspelling.
+/// Returns the known key that differs least from `text`: by at most 1 character and a quarter of
+/// the key's length, rounded down. `None` if all differ more.
 fn nearest_section_key(text: &str, known: &[&'static str]) -> Option<&'static str> {
     let ranked = known.iter().map(|name| (section_key_edit_distance(text, name), *name));
     let (distance, name) = ranked.min()?;

@@ -153,7 +153,8 @@ impl Gateway {
         self.jobs.send_replace(Arc::new(jobs));
     }
 
-    /// Reports in the status why files cannot be used, with a text for each fault. No faults end what was reported of these files.
+    /// Reports in the status why files cannot be used, with a text for each fault. An empty list
+    /// ends the report about these files.
     pub async fn report_file_faults(&self, files: ReloadedFiles, faults: Vec<String>) {
         // Without its engine the gateway ends, and has no status.
         let _ = self.events.send(Event::FileFaults { files, faults }).await;

@@ -6,7 +6,7 @@ use crate::events::JobSession;
 use crate::local::job_spec::JobSpec;
 use hier_collectives::ids::{BootId, Epoch, GatewayId};
 use hier_collectives::plan::Plan;
-use hier_collectives::session::SessionConfig;
+use hier_collectives::session::{PartialsPool, SessionConfig};
 use hier_collectives::topology::Fabric;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl JobSettings {
                 gateways: self.fabric.gateway_ids().collect(),
                 boot: self.boot,
                 plan: self.plan.clone(),
-                partials,
+                partials: PartialsPool::new(partials),
                 one_in: job_settings_link_divisor(jobs, job.weight),
                 last_epoch: Epoch(0),
                 unsolicited_max: ByteCount::new(u64::MAX),
@@ -63,7 +63,8 @@ impl JobSettings {
     }
 }
 
-/// Returns the divisor `n` by which a job of this weight gets one `n`th of each link.
+/// Returns the divisor `n` by which a job of this weight gets one `n`th of each link. It is the sum
+/// of all jobs' weights over `weight`, rounded up.
 fn job_settings_link_divisor(jobs: &[JobSpec], weight: NonZeroU32) -> NonZeroU64 {
     let all: u64 = jobs.iter().map(|job| u64::from(job.weight.get())).sum();
     NonZeroU64::new(all.div_ceil(weight.get().into())).unwrap_or(NonZeroU64::MIN)

@@ -19,11 +19,11 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use units::{BitRate, Fraction, Span};
 
-/// 100 Gbit/s: assumed rate between gateways of one region, above any network card, so that the
-/// pacer limits no LAN traffic. Congestion windows are sized for this rate and [`LAN_RTT`].
+/// 100 Gbit/s: the rate assumed between gateways of one region, above any network card, so that the
+/// pacer limits no LAN traffic. Congestion windows there are sized for this rate and [`LAN_RTT`].
 const LAN_RATE: BitRate = BitRate::from_bits_per_second(100_000_000_000);
-/// 0.1 ms: assumed round-trip time between gateways of one region. With [`LAN_RATE`] the BDP is
-/// 1.25 MB.
+/// 0.1 ms: the round-trip time assumed between gateways of one region, for which congestion windows
+/// there are sized. With [`LAN_RATE`] the BDP is 1.25 MB.
 const LAN_RTT: Span = Span::from_ns(100_000);
 
 /// The links to other gateways.
@@ -120,8 +120,8 @@ fn set_up_wan_links(
     peers
 }
 
-/// Makes the links to the other gateways of the region: over the LAN, and from WAN port to WAN port
-/// to those without a LAN address.
+/// Makes the links to the other gateways of the region: over the LAN, else from WAN port to WAN
+/// port. Gateways that have neither in common get no link.
 fn set_up_region_links(
     host: &Arc<dyn Host>,
     spec: &GatewaySpec,

@@ -11,8 +11,8 @@ use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
 use units::{ByteCount, TimeNs};
 
-/// 8: QUIC receive windows may grow by an eighth of a gateway's memory, a chosen part. With the
-/// reserved memory they stay within half of it, if need be by growing less.
+/// 8: QUIC receive windows may grow by an eighth of a gateway's `memory`, a chosen part. They grow
+/// by less where they and the reserved memory would together exceed half of `memory`.
 /// Tested by `all_parts_fit_the_memory`.
 const RECEIVE_WINDOWS_MEMORY_DIVISOR: u64 = 8;
 
@@ -43,19 +43,27 @@ pub fn least_memory_budget(memory: ByteCount, reserved: ByteCount) -> Option<Byt
     short.then(|| ByteCount::new(least.next_multiple_of(1 << 20)))
 }
 
-/// 64 MiB: pages of a gateway's program, its stacks and its queues beside `memory`. At rest 16 MiB
-/// were measured.
+/// 64 MiB: RAM that a gateway's program, stacks and queues may take, added to `memory`; at rest 16
+/// MiB were measured. `run` does not start where the host or a cgroup has less than the sum;
+/// `check` and `doctor` report it.
 const PROGRAM_RESIDENT_BYTES: u64 = 64 << 20;
-/// 128 MiB: private memory that a gateway's program, stacks and queues map beside `memory`, touched
-/// or not. At rest 90 MiB were measured, of which lanes have a part of `memory`.
+/// 128 MiB: private memory that a gateway's program and queues may map, touched or not, added to
+/// `memory` and stacks. `run` does not start where `ulimit -d` is below the sum. At rest 90 MiB
+/// were measured, of which lanes have a part of `memory`.
 const PROGRAM_PRIVATE_BYTES: u64 = 128 << 20;
-/// 128 MiB: files of the program and of libraries, and what the allocator maps for a moment.
+/// 128 MiB: addresses for files of the program and of libraries, and for short-lived mappings of
+/// the allocator. They are a part of all addresses that a gateway may need; `run` does not start
+/// where `ulimit -v` allows fewer.
 const PROGRAM_MAPPED_BYTES: u64 = 128 << 20;
-/// 2 MiB: the stack of a thread, as Rust makes it.
-const STACK_BYTES: u64 = 2 << 20;
-/// 64 MiB: addresses that the allocator of the C library reserves for a thread.
+/// 2 MiB: the stack of a thread, as Rust makes it. All stacks are a part of the memory that a
+/// gateway may need. `run` does not start where `ulimit -d` or `ulimit -v` allows less.
+const THREAD_STACK_BYTES: u64 = 2 << 20;
+/// 64 MiB: addresses that the allocator of the C library reserves for a thread. They are a part of
+/// all addresses that a gateway may need; `run` does not start where `ulimit -v` allows fewer.
 const THREAD_HEAP_BYTES: u64 = 64 << 20;
-/// 8 threads: the first one, the log, the watchdog, the engine, blocking tasks, and three to spare.
+/// 8 threads that an estimate of a gateway's memory counts, added to one for each lane and each
+/// core. They are the first one, the log, the watchdog, the engine, blocking tasks, and three to
+/// spare.
 const THREADS_BESIDE_LANES_AND_CORES: u64 = 8;
 
 /// Returns what the process of a gateway may take, of memory and of addresses: `memory` of its own,
@@ -69,7 +77,7 @@ pub fn process_memory_budget_needs(
     let lanes = u64::from(plan::plan_lanes_limit(fabric)) * networks as u64;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let threads = THREADS_BESIDE_LANES_AND_CORES + lanes + cores;
-    let private = memory.get().saturating_add(PROGRAM_PRIVATE_BYTES + threads * STACK_BYTES);
+    let private = memory.get().saturating_add(PROGRAM_PRIVATE_BYTES + threads * THREAD_STACK_BYTES);
     let reserved = PROGRAM_MAPPED_BYTES + threads * THREAD_HEAP_BYTES;
     MemoryLimitNeeds {
         resident: memory.get().saturating_add(PROGRAM_RESIDENT_BYTES),
@@ -78,8 +86,8 @@ pub fn process_memory_budget_needs(
     }
 }
 
-/// Parts of a gateway's memory beside the reserved bytes. All parts together are at most the memory,
-/// unless the reserved bytes are over half of it.
+/// Parts of a gateway's memory that are not reserved for windows and lanes. All parts and the
+/// reserved bytes are together at most the memory, unless the reserved bytes are over half of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryParts {
     /// Memory that each job may use for partials. Jobs get equal parts, so that no job takes

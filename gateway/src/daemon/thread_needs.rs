@@ -7,8 +7,9 @@ use hier_collectives::topology::Fabric;
 use std::num::NonZero;
 use std::thread::available_parallelism;
 
-/// 5 threads of a gateway beside those for lanes, computing and trainers of other hosts: the first
-/// one, the engine's, and those for the log, for signals and for blocking work.
+/// 5 threads that a gateway starts, added to those for lanes, computing and trainers of other
+/// hosts. They are the first one, the engine's, and those for the log, for signals and for blocking
+/// work. `doctor` reports where a limit of the system allows fewer than all of these threads.
 const THREADS_BESIDE_LANES: u64 = 5;
 
 /// Returns the number of threads that a gateway starts, with lanes on a number of `networks` (WAN and

@@ -53,6 +53,11 @@ impl AttachedRanks {
         current
     }
 
+    /// Returns whether a rank has an attachment.
+    pub fn is_attached(&self, rank: RankId) -> bool {
+        self.attached.contains_key(&rank)
+    }
+
     /// Iterates over the numbers in the job of the ranks that are attached.
     pub fn ids(&self) -> impl Iterator<Item = RankId> {
         self.attached.keys().copied()
@@ -71,13 +76,6 @@ impl AttachedRanks {
     /// or is not attached.
     pub fn group(&self, rank: RankId, number: GroupNumber) -> Option<GroupId> {
         self.attached.get(&rank)?.groups.get(&number).copied()
-    }
-
-    /// Returns the groups that a rank is in, the job itself first; none if the rank is not
-    /// attached.
-    pub fn groups_of(&self, rank: RankId) -> Vec<GroupId> {
-        let of_rank = |rank: &AttachedRank| rank.groups.values().copied().collect();
-        self.attached.get(&rank).map_or_else(Vec::new, of_rank)
     }
 
     /// Returns whether a rank is attached to this gateway and in a group. Earlier worlds of the

@@ -55,7 +55,12 @@ impl Engine {
                 if let Some(membership) = &mut group.membership {
                     membership.keep_reachable(|peer| peers.has_connection_route(peer));
                 }
-                group.session.handle_connections(&graph, why, now);
+                let unmade = group.session.handle_connections(&graph, why, now);
+                if let (Some(failure), Some(membership)) = (unmade, &mut group.membership)
+                    && membership.disband(&failure)
+                {
+                    group.session.handle_disband(&failure, now);
+                }
             });
             job.store.handle_connections(now);
             job.perform_actions(&self.shared);

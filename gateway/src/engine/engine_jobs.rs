@@ -12,7 +12,9 @@ use super::peer_jobs::{DifferingJob, PeerJob};
 use crate::events::{JobSession, JobsUpdate};
 use crate::observe::status::JobDifference;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
+use hier_collectives::post::{Failure, FailureCode};
 use hier_collectives::session::PeerError;
+use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,21 +24,33 @@ use units::TimeNs;
 impl Engine {
     /// Replaces the jobs by those of the region file, unless the gateway drains. A new job gets a
     /// session, and those that stay get their new shares of memory and links. A removed job keeps
-    /// its session without ranks.
+    /// its session, which ends its epoch and enters none until the job is back.
     pub(super) fn update_jobs(&mut self, update: JobsUpdate, now: TimeNs) {
         let JobsUpdate { jobs, restart_needed } = update;
         if self.draining.is_some() {
             return info!("the jobs of the region file are not taken up: the gateway shuts down");
         }
         let listed: BTreeSet<GroupId> = jobs.iter().map(|job| GroupId::of_job(&job.name)).collect();
-        for job in self.jobs.values_mut() {
-            job.removed = !listed.contains(&job.id());
+        let is_changed = |job: &&mut Job| job.removed == listed.contains(&job.id());
+        for job in self.jobs.values_mut().filter(is_changed) {
+            let term = self.terms.as_ref().map(|terms| terms.term());
+            let graph = Arc::clone(self.shared.peers.connection_graph());
+            job.removed = !job.removed;
+            match term {
+                _ if job.removed => {
+                    job.leave_term(&removed_job_failure(&job.name, &self.fabric, self.me), now)
+                }
+                None => job.go_on_with_all_ranks(&graph, now),
+                Some(Some(term)) => job.enter_term(term, &graph, &self.shared, now),
+                Some(None) => {}
+            }
+            job.perform_actions(&self.shared);
         }
         for job in jobs {
             match self.jobs.get_mut(&GroupId::of_job(&job.name)) {
                 Some(known) => {
                     known.facts = job.facts;
-                    known.set_share(job.config.partials, job.config.one_in);
+                    known.set_share(job.config.partials.total(), job.config.one_in);
                 }
                 None => self.add_job(job, now),
             }
@@ -157,4 +171,15 @@ impl Engine {
             job.perform_actions(&self.shared);
         }
     }
+}
+
+/// Returns the failure of what is under way in a job that the region file of gateway `me` has no
+/// more.
+fn removed_job_failure(job: &str, fabric: &Fabric, me: GatewayId) -> Failure {
+    let gateway = &fabric.gateway(me).name;
+    let text = format!(
+        "job {job} was removed from the region file of gateway {gateway}; contributions intact, \
+         the next epoch begins when it is back"
+    );
+    Failure::new(FailureCode::EpochEnded, text)
 }

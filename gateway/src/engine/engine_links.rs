@@ -135,7 +135,8 @@ impl Engine {
     }
 
     /// Returns the measured state of the link to a region, and the link's name, if the state
-    /// differs significantly from the one reported last.
+    /// differs significantly from the one reported last. It becomes the one reported last. Returns
+    /// `None` without a link or a measurement.
     fn changed_link_state(&mut self, to: RegionId) -> Option<(LinkState, String)> {
         let link = self.fabric.link(self.fabric.gateway(self.me).region, to)?;
         let LinkRates { limit, capacity } = self.rates_of_link(to)?;

@@ -282,7 +282,7 @@ mod tests {
     use hier_collectives::ids::{BootId, Epoch, RankId};
     use hier_collectives::plan::make_plan;
     use hier_collectives::post::{Failure, FailureCode};
-    use hier_collectives::session::SessionConfig;
+    use hier_collectives::session::{PartialsPool, SessionConfig};
     use hier_collectives::topology::{Fabric, FabricGatewaySpec, FabricRegionSpec};
     use hier_collectives::wire::JobFacts;
     use std::collections::BTreeMap;
@@ -307,7 +307,7 @@ mod tests {
             gateways: fabric.gateway_ids().collect(),
             boot: BootId(1),
             plan: make_plan(&fabric).expect("a plan"),
-            partials: ByteCount::new(1 << 20),
+            partials: PartialsPool::new(ByteCount::new(1 << 20)),
             one_in: NonZeroU64::MIN,
             last_epoch: Epoch(0),
             unsolicited_max: ByteCount::new(u64::MAX),

@@ -61,6 +61,7 @@ impl Engine {
             job_differences: self.job_differences(),
             lost_log_lines: self.metrics.lost_log_lines.get(),
             socket_problem: None,
+            processor_problem: None,
             restart_needed: self.restart_needed.clone(),
             file_faults: self.file_faults.values().flatten().cloned().collect(),
         };

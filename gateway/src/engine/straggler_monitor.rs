@@ -34,11 +34,11 @@ const CACHED_SIZES_MAX: usize = 64;
 
 /// 60 s: a job's straggler is no longer reported once no collective completed for 60 s and for 10
 /// times the last interval between two. The time is chosen.
-const STALE_AFTER_MIN: Span = Span::from_secs(60);
+const STRAGGLER_STALE_AFTER_MIN: Span = Span::from_secs(60);
 /// 10 times the interval between the last two completed collectives: a straggler is no longer
 /// reported after both this time and 60 s without another. So a job of long steps keeps its
 /// straggler for longer than 60 s.
-const STALE_INTERVALS: u64 = 10;
+const STRAGGLER_STALE_INTERVALS: u64 = 10;
 
 /// The straggler detection of one job.
 pub(super) struct StragglerMonitor {
@@ -200,11 +200,11 @@ impl StragglerMonitor {
     }
 
     /// Returns the straggler that the last collectives showed. `None` when none has completed for
-    /// [`STALE_AFTER_MIN`] and [`STALE_INTERVALS`] intervals, as when the job has paused or ended.
+    /// [`STRAGGLER_STALE_AFTER_MIN`] and [`STRAGGLER_STALE_INTERVALS`] intervals, as when the job has paused or ended.
     pub fn current_straggler(&self, now: TimeNs) -> Option<StragglerReport> {
         let (at, interval) = self.completed?;
-        let stale =
-            STALE_AFTER_MIN.max(Span::from_ns(interval.ns().saturating_mul(STALE_INTERVALS)));
+        let stale = STRAGGLER_STALE_AFTER_MIN
+            .max(Span::from_ns(interval.ns().saturating_mul(STRAGGLER_STALE_INTERVALS)));
         let straggler = self.detection.straggler().filter(|_| now.since(at) <= stale)?;
         Some(self.straggler_report(straggler, now))
     }

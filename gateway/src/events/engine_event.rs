@@ -20,8 +20,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use units::Span;
 
-/// 4,096 events: the most in the queue of the engine's task. While the queue is full, senders wait.
-/// The number is chosen; it bounds memory.
+/// 4,096 events: the most that wait in the queue of the engine's task. While the queue is full,
+/// senders wait. The number is chosen; it bounds memory.
 pub const ENGINE_QUEUE_MAX: usize = 4096;
 
 /// The senders' end of the engine's queue.

@@ -2,50 +2,58 @@
 
 use hier_collectives::ids::Epoch;
 
-/// 2^63: the highest bit of a group's place. It is set where the place holds a caller's tag, in
-/// place of an epoch and a count.
-const TAG: u64 = 1 << 63;
-/// 32 bits: the low part of a group's place, which counts the groups that are made in an epoch of
-/// the parent. The number of that epoch is in the bits above.
-const COUNT_BITS: u32 = 32;
-/// 2^31 epochs: the most that a group's place can tell apart, by the 31 bits between count and tag.
-/// Later epochs repeat the numbers.
-const PLACE_EPOCHS: u64 = 1 << (63 - COUNT_BITS);
+/// 2^63: the highest bit of a group's place. The bit is clear where the place holds an epoch and a
+/// count. The bit is set where the place holds a caller's tag or is that for sends of two ranks.
+const TAG_BIT: u64 = 1 << 63;
+/// 32 bits: the length of the low part of a group's place, which counts the groups that are made in
+/// an epoch of the parent. The number of that epoch is in the bits above.
+const PLACE_COUNT_BITS: u32 = 32;
+/// 2^31 epochs: how many a group's place can tell apart, by the 31 bits between the count and the
+/// bit for tags. Epochs above that begin again at 0 in the place.
+const PLACE_EPOCHS: u64 = 1 << (63 - PLACE_COUNT_BITS);
 
-/// 2^64 - 1, which is no tag's place: the place of the group in which two ranks send to each other.
-const PAIR: u64 = u64::MAX;
+/// 2^64 - 1: the place of the group in which two ranks send to each other. No group that ranks make
+/// with a tag has this place.
+const PAIR_PLACE: u64 = u64::MAX;
 
-/// The place of a group in its parent: a caller's tag, that of two ranks, or the epoch of the parent in which its ranks
-/// made it, and how many groups they had made in that epoch by then.
+/// The place of a group in its parent: a caller's tag, or [`u64::MAX`] for the sends of two ranks.
+/// Otherwise it holds the epoch of the parent in which its ranks made the group. With it goes the
+/// number of groups that they had made in that epoch by then, this one included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupPlace(pub u64);
 
 impl GroupPlace {
     /// Makes the place of a group that its ranks make with a tag.
     pub fn of_tag(tag: u32) -> Self {
-        Self(TAG | u64::from(tag))
+        Self(TAG_BIT | u64::from(tag))
     }
 
     /// Makes the place of the group that two ranks have for their sends to each other.
     pub fn of_pair() -> Self {
-        Self(PAIR)
+        Self(PAIR_PLACE)
     }
 
     /// Returns whether the group is one of two ranks for their sends.
     pub fn is_pair(self) -> bool {
-        self.0 == PAIR
+        self.0 == PAIR_PLACE
+    }
+
+    /// Returns whether the ranks of the group found each other by counting, in one epoch of its
+    /// parent.
+    pub fn is_counted(self) -> bool {
+        self.0 & TAG_BIT == 0
     }
 
     /// Makes the place of the group that is the `count`th of an epoch of its parent.
     pub fn of_count(epoch: Epoch, count: u32) -> Self {
-        Self((epoch.0 << COUNT_BITS | u64::from(count)) & !TAG)
+        Self((epoch.0 << PLACE_COUNT_BITS | u64::from(count)) & !TAG_BIT)
     }
 
-    /// Returns whether ranks made the group in an epoch of its parent before this one. A tag is of
-    /// no epoch.
+    /// Returns whether ranks made the group in an epoch of its parent before this one, by at most
+    /// 2^30 - 1 epochs. A tag is of no epoch.
     pub fn is_before(self, epoch: Epoch) -> bool {
-        let ahead = epoch.0.wrapping_sub(self.0 >> COUNT_BITS) % PLACE_EPOCHS;
-        self.0 & TAG == 0 && (1..PLACE_EPOCHS / 2).contains(&ahead)
+        let ahead = epoch.0.wrapping_sub(self.0 >> PLACE_COUNT_BITS) % PLACE_EPOCHS;
+        self.is_counted() && (1..PLACE_EPOCHS / 2).contains(&ahead)
     }
 }
 

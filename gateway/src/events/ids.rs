@@ -3,8 +3,8 @@
 /// Number of one trainer's connection, never reused in a process.
 pub type AttachmentId = u64;
 
-/// 4,096 groups: the most that a rank takes part in at once, and the most of a job at a gateway. All of
-/// their records stay within a few dozen MiB.
+/// 4,096 groups that one job, and so one rank, may have at a gateway at the same time. Making one
+/// more is refused. All of their records stay within a few dozen MiB.
 pub const GROUPS_MAX: usize = 4096;
 
 /// Number by which a trainer and its gateway know a group: 0 is the job itself, the others are drawn

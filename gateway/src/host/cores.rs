@@ -8,8 +8,8 @@ use super::LaneThread;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tracing::info;
 
-/// 2 cores for each lane of a gateway: with fewer cores in the machine, no lane's thread is pinned.
-/// A pinned thread cannot move away from other load, so spare cores must take that load.
+/// 2 cores for each lane of a gateway: if the process may use fewer, none of the lanes' threads is
+/// pinned. A pinned thread cannot move away from other load, so spare cores must take that load.
 const CORES_PER_LANE_MIN: usize = 2;
 
 /// The core of a pinned thread.

@@ -30,8 +30,9 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A function that occupies a core for a while.
 pub type Task = Box<dyn FnOnce() + Send>;
 
-/// 64 KiB: work that reads at most so many bytes runs on the thread that wants its result. It takes
-/// about 10 us; to wake a compute thread, and to be woken by it, takes as long.
+/// 64 KiB: work that reads at most so many bytes runs on the thread that wants its result, and
+/// longer work on a compute thread. To read 64 KiB takes about 10 us; to wake a compute thread, and
+/// to be woken by it, takes as long.
 pub const INLINE_COMPUTE_BYTES_MAX: u64 = 1 << 16;
 
 /// A task panicked, which is a bug.

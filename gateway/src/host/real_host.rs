@@ -24,8 +24,8 @@ use units::{ByteCount, Span, TimeNs};
 pub struct RealHost;
 
 impl RealHost {
-    /// Starts the threads that every gateway needs beside those of its lanes. Without this call they
-    /// start with the first tasks.
+    /// Starts all compute threads and one thread for blocking tasks; lanes have threads of their
+    /// own. Without this call they start with the first tasks.
     ///
     /// # Errors
     /// The system gives too few threads; the text names the limit.
@@ -159,22 +159,23 @@ fn real_host_clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
 }
 
 /// Threads for reductions and other compute tasks, with one for each core, since more would only
-/// compete. All gateways of the process share them.
+/// compete. All gateways of the process share them; a task waits while all are busy.
 static COMPUTE_THREADS: ThreadPool = ThreadPool::new("compute", use_allowed_real_host_cores);
 
 /// Threads for tasks that may take seconds, such as mapping an arena. All gateways of the process
 /// share them.
 static BLOCKING_THREADS: ThreadPool = ThreadPool::new("blocking", use_allowed_real_host_cores);
 
-/// 16 threads: the most for tasks that may take seconds. Arenas of so many trainers are mapped at
-/// once, others wait. The number is chosen.
+/// 16 threads: the most for tasks that may take seconds, such as mapping a trainer's arena. While
+/// 16 tasks run, further tasks wait. The number is chosen.
 const BLOCKING_THREADS_MAX: usize = 16;
 
-/// The cores of the process, before any lane is pinned.
+/// The cores that the process may use, read before any lane is pinned. Threads that are not pinned
+/// run on all of them.
 static ALLOWED_CORES: LazyLock<AllowedCores> = LazyLock::new(AllowedCores::of_this_thread);
 
-/// The number of cores that the process may use, and so of threads for compute tasks. It is read
-/// once, since the system reads some files of cgroups for it.
+/// The number of cores that the process may use, at least 1, and so of threads for compute tasks.
+/// It is read once, since the system reads some files of cgroups for it.
 static CORES: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
 
 /// Reads the cores of the process. Later the calling thread may be a pinned lane's, with one core.

@@ -5,8 +5,9 @@ use std::future::Future;
 use std::io;
 use tokio::runtime::{Builder, Runtime};
 
-/// 8 descriptors: a runtime needs up to 6, for its events, its wake-ups and the signals of the
-/// process. Tokio panics where it gets none for signals.
+/// 8 descriptors: a runtime is made only if the process can open 8 more, else the call fails with
+/// an error. A runtime needs up to 6, for its events, its wake-ups and the signals of the process;
+/// Tokio panics where it gets none for signals.
 const RUNTIME_DESCRIPTORS: usize = 8;
 
 /// Makes a runtime of one thread with timers and sockets.

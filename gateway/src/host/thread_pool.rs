@@ -40,7 +40,7 @@ impl ThreadPool {
         Self { name, state: Mutex::new(state), arrived: Condvar::new(), on_start }
     }
 
-    /// Starts threads until there are `count`.
+    /// Starts threads until the pool has at least `count`.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -52,7 +52,8 @@ impl ThreadPool {
         Ok(())
     }
 
-    /// Runs a task on a thread of the pool, which may grow to `threads_max` threads.
+    /// Runs a task on a thread of the pool, which may grow to `threads_max` threads. Where the
+    /// system gives the pool no thread at all, the call itself runs the task.
     pub fn run(
         &'static self,
         task: Task,
@@ -70,7 +71,8 @@ impl ThreadPool {
         Box::pin(async move { if is_done.await == Ok(true) { Ok(()) } else { Err(TaskPanicked) } })
     }
 
-    /// Queues a task; returns it if no thread will ever run it.
+    /// Queues a task, and starts a thread for it if none is idle and the pool may grow. Returns the
+    /// task if the pool has no thread at all.
     fn queue(&'static self, task: Task, threads_max: usize) -> Option<Task> {
         let mut state = self.lock();
         if state.idle <= state.tasks.len() && state.threads < threads_max {

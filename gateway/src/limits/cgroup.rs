@@ -36,7 +36,8 @@ impl Cgroup {
 }
 
 /// Returns the cgroups of this process for a controller such as `memory`, each followed by those
-/// around it. All files are read below `root`.
+/// around it. Where the system names none, they are the roots of both versions. All files are read
+/// below `root`.
 pub(super) fn cgroups_of_process(root: &Path, controller: &str) -> Vec<Cgroup> {
     let text = read_limit_text(&root.join("proc/self/cgroup"));
     let mut own: Vec<(CgroupVersion, &str)> =

@@ -11,8 +11,8 @@ use std::fmt;
 use std::path::Path;
 use units::ByteCount;
 
-/// 2^62 bytes: a version 1 cgroup without a limit shows a number near 2^63. So one of this size or
-/// more counts as no limit.
+/// 2^62 bytes: the limit of a cgroup counts as none if it has this size or more. A version 1 cgroup
+/// without a limit shows a number near 2^63.
 const UNLIMITED_BYTES: u64 = 1 << 62;
 
 /// The memory that a limit counts.
@@ -210,9 +210,10 @@ pub(super) fn process_memory_limits(root: &Path) -> Vec<MemoryLimit> {
     limits.into_iter().filter_map(limit).collect()
 }
 
-/// Field 0 of `/proc/self/statm`: all pages of the address space.
+/// Field 0, the first, of `/proc/self/statm`: all pages of this process's address space.
 const STATM_SIZE: usize = 0;
-/// Field 5 of `/proc/self/statm`: private pages that may be written, and stacks.
+/// Field 5, counted from 0, of `/proc/self/statm`: this process's private pages that may be
+/// written, and its stacks.
 const STATM_DATA: usize = 5;
 
 /// Returns the limits of this process's memory cgroup and of its parents. `root` is `/`, or a folder

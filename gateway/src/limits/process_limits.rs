@@ -6,9 +6,11 @@ use std::fmt;
 use std::io;
 use units::ByteCount;
 
-/// 8 MiB, Linux's default: the stack of the main thread, where the hard limit allows it.
-const STACK_BYTES: u64 = 8 << 20;
-/// 1 MiB: the least stack of the first thread. Commands were measured to need up to 128 KiB.
+/// 8 MiB, Linux's default: a command raises its limit on the first thread's stack to this size, or
+/// to a lower hard limit.
+const MAIN_STACK_BYTES: u64 = 8 << 20;
+/// 1 MiB: with a lower limit on the stack of its first thread a command ends with an error.
+/// Commands were measured to need up to 128 KiB.
 const STACK_BYTES_MIN: u64 = 1 << 20;
 
 /// The hard limit on the stack is too low for a command.
@@ -25,14 +27,14 @@ pub struct StackTooSmall {
 }
 
 /// Raises the soft limit on the stack of the first thread to 8 MiB, or to the hard limit if that is
-/// lower. Linux heeds the new limit at once.
+/// lower. Linux heeds the new limit without a restart of the process.
 ///
 /// # Errors
 /// [`StackTooSmall`]: a command would overflow its stack, and the process be killed.
 pub fn raise_process_stack_limit() -> Result<(), StackTooSmall> {
     let Rlimit { current, maximum } = getrlimit(Resource::Stack);
-    if current.is_some_and(|current| current < STACK_BYTES) {
-        let raised = maximum.map_or(STACK_BYTES, |hard| hard.min(STACK_BYTES));
+    if current.is_some_and(|current| current < MAIN_STACK_BYTES) {
+        let raised = maximum.map_or(MAIN_STACK_BYTES, |hard| hard.min(MAIN_STACK_BYTES));
         // A system that refuses leaves the limit as it was.
         let _ = setrlimit(Resource::Stack, Rlimit { current: Some(raised), maximum });
     }
@@ -42,13 +44,13 @@ pub fn raise_process_stack_limit() -> Result<(), StackTooSmall> {
     }
 }
 
-/// 5 s of processor time: held back below the limit of `ulimit -t`, at which the kernel kills a
-/// gateway. To end cleanly takes less. The time is chosen.
+/// 5 s of processor time: what a gateway has left before the hard limit of `ulimit -t` when it ends
+/// cleanly. At that limit the kernel kills it. To end cleanly takes less. The time is chosen.
 /// Tested by `a_gateway_without_processor_time_ends_cleanly`.
 const PROCESSOR_SECONDS_TO_END: u64 = 5;
 
-/// 2 s of processor time: a gateway that may use less does not start. It would end before its first
-/// collective does.
+/// 2 s of processor time: a gateway does not start if its soft limit, or its hard limit less
+/// [`PROCESSOR_SECONDS_TO_END`], is lower. It would end before its first collective does.
 const PROCESSOR_SECONDS_LEAST: u64 = 2;
 
 /// A limit on the processor time of a gateway.
@@ -59,7 +61,8 @@ pub struct ProcessTimeLimit {
 }
 
 impl ProcessTimeLimit {
-    /// Returns the limit of this process; `None` where it has none.
+    /// Returns the soft limit of this process, or the hard limit less 5 s if that is lower; `None`
+    /// where it has neither.
     pub fn of_process() -> Option<Self> {
         let Rlimit { current, maximum } = getrlimit(Resource::Cpu);
         let latest = maximum.map(|hard| hard.saturating_sub(PROCESSOR_SECONDS_TO_END));

@@ -1,7 +1,7 @@
 //! Threads, and the limits of the system on them.
 //!
-//! Whatever needs a thread calls [`spawn_thread_within_limits`] or asks [`explain_thread_limits`]. The error then
-//! names the limits that may be met, with their values and the remedy.
+//! Whatever needs a thread calls [`spawn_thread_within_limits`] or asks [`explain_thread_limits`].
+//! The error then names the limits that may be met, with their values and the remedy.
 
 use super::cgroup::{Cgroup, cgroups_of_process};
 use super::memory_limits::process_memory_limits;
@@ -63,8 +63,8 @@ pub fn explain_thread_limits(thread: &str, source: io::Error) -> io::Error {
     io::Error::new(kind, ThreadLimitMet { thread: thread.to_owned(), limits, source })
 }
 
-/// Returns the limits by which the system would give fewer than `needed` more threads, each a phrase
-/// with its value and its setting.
+/// Returns the limits by which the system would give fewer than `needed` more threads, each a
+/// phrase with its value and its setting. Threads in use count for the limits of cgroups alone.
 pub fn thread_limits_below(needed: u64) -> Vec<String> {
     thread_limits_below_root(Path::new("/"), needed)
 }

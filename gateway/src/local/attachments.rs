@@ -109,7 +109,7 @@ impl Attachments {
 }
 
 impl AttachmentTable {
-    /// Returns the bytes that the other ranks of a job use. The lingering arena of a rank that is
+    /// Returns the bytes that the ranks of a job use besides `rank`, which is not attached. The lingering arena of a rank that is
     /// attached again does not count: its epoch ends, and with it the posts that keep it mapped.
     fn bytes_used_by_others(&mut self, group: GroupId, rank: RankId) -> u64 {
         self.lingering.retain(|lingering| lingering.arena.strong_count() > 0);

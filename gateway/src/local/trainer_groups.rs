@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// 8,192 groups: the most that a rank may have made and not left, refused groups among them. At one
 /// more the rank's trainer is disconnected. The engine refuses groups beyond the 4,096 of
 /// [`GROUPS_MAX`]; a rank keeps the number of a refused group until it leaves that group.
-const NUMBERS_MAX: usize = 2 * GROUPS_MAX;
+const RANK_GROUPS_MAX: usize = 2 * GROUPS_MAX;
 
 /// The groups that a rank has made and not left, and its place in each.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ impl TrainerGroups {
         if self.place(*parent).is_none() {
             return Err(format!("group {}, the parent, is not one of this rank", parent.0));
         }
-        if self.groups.len() >= NUMBERS_MAX {
-            return Err(format!("this rank has {NUMBERS_MAX} groups that it has not left"));
+        if self.groups.len() >= RANK_GROUPS_MAX {
+            return Err(format!("this rank has {RANK_GROUPS_MAX} groups that it has not left"));
         }
         let (own, all) = (self.job.rank, self.job.world_size);
         let Ok(index) = ranks.binary_search(&own) else {
@@ -99,7 +99,7 @@ mod tests {
             assert!(why.contains(words), "{why}");
         }
         // The engine refuses those beyond 4,096.
-        for number in 3..NUMBERS_MAX as u64 + 2 {
+        for number in 3..RANK_GROUPS_MAX as u64 + 2 {
             groups.add_group(&making(number, 0, &[5])).expect("room");
         }
         assert!(groups.add_group(&making(9999, 0, &[5])).expect_err("full").contains("8192"));

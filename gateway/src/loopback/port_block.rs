@@ -29,9 +29,10 @@ const PORT_BLOCKS: u32 = (EPHEMERAL_PORT_FIRST - BLOCK_PORT_FIRST) as u32 / LANE
 /// try. A prime number spreads the processes over all blocks.
 const PROCESS_BLOCK_STRIDE: u32 = 37;
 
-/// 32 blocks of ports: the most that this process keeps claimed. At one more the oldest claim ends,
-/// so that another process may get that block. The sockets of the oldest block are bound by then.
-const PORT_CLAIMS_MAX: usize = 32;
+/// 256 blocks of ports: this process keeps at most so many claimed, each with a descriptor. At one
+/// more the oldest claim ends, so that another process may get that block. The number is chosen:
+/// gateways of 40 deployments may restart without losing their ports.
+const PORT_CLAIMS_MAX: usize = 256;
 
 /// The blocks of ports that this process tries and has claimed.
 struct PortClaims {

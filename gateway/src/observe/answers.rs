@@ -31,6 +31,8 @@ pub struct AnswerSources {
     pub status: EngineStatusHandle,
     /// The reason why trainers cannot attach at the gateway's socket, while there is one.
     pub socket_problem: watch::Receiver<Option<String>>,
+    /// The limit on processors that holds the gateway back, while one does.
+    pub processor_problem: watch::Receiver<Option<String>>,
     /// The address at which trainers of other hosts attach, if the gateway serves them.
     pub attach: Option<String>,
     /// The fabric that the gateway runs with.
@@ -85,7 +87,7 @@ impl Answers {
     ) -> Result<Response<Full<Bytes>>, hyper::http::Error> {
         let path = request.uri().path();
         let is_read = request.method() == Method::GET || request.method() == Method::HEAD;
-        if !is_read && PATHS.contains(&path) {
+        if !is_read && ANSWERED_PATHS.contains(&path) {
             let response = Response::builder().status(StatusCode::METHOD_NOT_ALLOWED);
             return response.header(ALLOW, "GET,HEAD").body(Full::default());
         }
@@ -113,11 +115,12 @@ impl Answers {
         response.body(body.into())
     }
 
-    /// Returns all metrics as text, with the problem of the socket, of which the engine does not
-    /// know.
+    /// Returns all metrics as text, with the problems of the socket and of the processor, of which
+    /// the engine does not know.
     fn render_metrics(&self) -> Bytes {
         let metrics = &self.observed.metrics;
         metrics.set_socket_problem(self.observed.socket_problem.borrow().is_some());
+        metrics.set_processor_problem(self.observed.processor_problem.borrow().is_some());
         metrics.render().into()
     }
 
@@ -125,14 +128,15 @@ impl Answers {
     async fn request_status(&self) -> Result<GatewayReport, StatusError> {
         let mut status = self.observed.status.request().await?;
         status.socket_problem = self.observed.socket_problem.borrow().clone();
+        status.processor_problem = self.observed.processor_problem.borrow().clone();
         status.attach.clone_from(&self.observed.attach);
         status.problems = judge_readiness(&status);
         Ok(status)
     }
 
     /// Returns the status of engine and socket as JSON, or 503 when the engine does not answer.
-    /// With `max_age`, the status may be one that another request got within that time; requests
-    /// that come at once then cost the engine one report.
+    /// With `max_age`, the status may be one that another request got within that time. Requests
+    /// that come at the same time then cost the engine one report.
     async fn get_status(&self, max_age: Duration) -> Answer {
         if max_age == Duration::ZERO {
             return match self.request_status().await {
@@ -197,11 +201,14 @@ fn answer_max_age(headers: &HeaderMap) -> Duration {
     Duration::from_secs(seconds).min(STATUS_AGE_MAX)
 }
 
-/// The paths that the server answers.
-const PATHS: [&str; 7] = ["/", "/metrics", "/status", "/history", "/fabric", "/healthz", "/readyz"];
+/// The paths that the status server answers; another path gets 404. A request by another method
+/// than GET and HEAD to one of these paths gets 405.
+const ANSWERED_PATHS: [&str; 7] =
+    ["/", "/metrics", "/status", "/history", "/fabric", "/healthz", "/readyz"];
 
-/// Headers of all answers: they stay in no cache, and no page of another origin gets them or is
-/// told where its reader came from.
+/// Headers of all answers of the status server. Answers stay in no cache, and no page of another
+/// origin gets them. Links in them do not tell where the reader came from, and browsers guess no
+/// media type.
 const COMMON_HEADERS: [(&str, &str); 4] = [
     ("cache-control", "no-store"),
     ("cross-origin-resource-policy", "same-origin"),
@@ -209,16 +216,17 @@ const COMMON_HEADERS: [(&str, &str); 4] = [
     ("x-content-type-options", "nosniff"),
 ];
 
-/// The media type of the OpenMetrics format.
+/// The media type of the OpenMetrics format, which the answer to `/metrics` has.
 const OPEN_METRICS_CONTENT_TYPE: &str =
     "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The media type of JSON.
+/// The media type of JSON, which the answers to `/status`, `/history` and `/fabric` have.
 const JSON_CONTENT_TYPE: &str = "application/json";
 
-/// The media type of plain text.
+/// The media type of plain text, which answers to `/healthz` and `/readyz` and those of errors
+/// have.
 const TEXT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// 10 s, as the time between two samples of the history: the oldest status that a request may get,
-/// whatever age it accepts.
+/// 10 s: the oldest status that an answer may show, as the time between two samples of the history.
+/// A request that accepts an older one by `max-age` gets one of at most this age.
 const STATUS_AGE_MAX: Duration = Duration::from_secs(10);

@@ -55,9 +55,11 @@ impl EngineStatusHandle {
     }
 }
 
-/// 8 status requests: the most that wait for the engine's task, as scrapers are few.
+/// 8 status requests: the most that wait for the engine's task, as scrapers are few. One more fails
+/// as busy.
 /// Tested by `an_engine_that_does_not_answer_is_given_up`.
 const STATUS_REQUESTS_MAX: usize = 8;
 
 /// 2 s: how long a status request waits for the engine's task, which answers many times a second.
+/// After that time the request fails as late.
 const STATUS_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);

@@ -63,20 +63,21 @@ fn unfinished_status_fetch(address: SocketAddr, error: &io::Error) -> FetchError
             "no whole answer came within 5 s; is the process stopped, or its host overloaded?"
                 .to_owned()
         }
-        _ => format!("{error}; {OTHER_PROGRAM}"),
+        _ => format!("{error}; {BAD_STATUS_HINT}"),
     };
     FetchError::BadAnswer { address, problem }
 }
 
-/// Where to look if an answer makes no sense.
-const OTHER_PROGRAM: &str =
+/// The end of the error text of a command that asked for a gateway's status and got an answer
+/// without one: where to look.
+const BAD_STATUS_HINT: &str =
     "another program may listen there, or a gateway of another version than this command";
 
 /// Parses the HTTP answer of the server at `address` to the gateway's status.
 fn parse_fetched_status(address: SocketAddr, answer: Vec<u8>) -> Result<GatewayReport, FetchError> {
     let bad_answer = |problem: &str| FetchError::BadAnswer {
         address,
-        problem: format!("{problem}; {OTHER_PROGRAM}"),
+        problem: format!("{problem}; {BAD_STATUS_HINT}"),
     };
     let answer = String::from_utf8(answer).map_err(|_| bad_answer("its answer is no text"))?;
     let (head, body) =
@@ -144,14 +145,16 @@ fn fetchable_status_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// 5 s: time limit for connecting to a gateway's status address, and for its whole answer. The gateway
-/// itself waits less long for its engine.
+/// 5 s: the time limit of a command for connecting to a gateway's status address, and again for the
+/// whole answer. After it the command fails. The gateway itself waits less long for its engine.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// 16 MiB: the most that is read of a gateway's status, far above the status of the largest fabric.
+/// 16 MiB: the longest answer with a gateway's status that a command reads, far above that of the
+/// largest fabric. A longer answer is cut there, and fails as one without a status.
 const STATUS_MAX_BYTES: usize = 16 << 20;
 
-/// 64 KiB: the most that is read of an answer at once. The size is chosen.
+/// 64 KiB: the most bytes of an answer that one read call takes; longer answers take several calls.
+/// The size is chosen.
 const FETCH_PIECE_BYTES: usize = 64 << 10;
 
 #[cfg(test)]

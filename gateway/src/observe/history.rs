@@ -8,10 +8,12 @@ use serde::Serialize;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// 10 s: the time between two samples. A picture of an hour has no room for more.
+/// 10 s: the time between two samples of the status for the history. The picture of an hour on the
+/// status page has no room for more.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// 360 samples: the most that are kept, one hour of them.
+/// 360 samples of the status: the most that the history keeps, one hour of them. The next sample
+/// replaces the oldest.
 /// Tested by `the_oldest_sample_makes_room`.
 const SAMPLES_MAX: usize = 360;
 

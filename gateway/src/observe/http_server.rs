@@ -79,18 +79,19 @@ async fn sample_http_server_status(answers: &Answers) -> Infallible {
     }
 }
 
-/// 128 HTTP connections: the most at once, as few scrapers read a gateway's metrics and status. One
-/// more closes the oldest connection of the address with the most.
+/// 128 HTTP connections: the most that are open at the same time, as few scrapers read a gateway's
+/// metrics and status. One more closes the oldest connection of the address that has the most.
 /// Tested by `idle_connections_and_long_headers_block_no_scraper`.
 const HTTP_CONNECTIONS_MAX: usize = 128;
 
-/// 10 s: time limit of an HTTP connection to a gateway, from connecting to the last byte of the
-/// answer. So no slow client holds a connection for longer.
+/// 10 s: the time limit of an HTTP connection to a gateway, from its acceptance to the last byte of
+/// the answer. After it the connection is closed, so that no slow client holds one for longer.
 const HTTP_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// 64 header fields: the most of an HTTP request to a gateway. Browsers and scrapers send fewer.
+/// 64 header fields: an HTTP request to a gateway may have so many; one with more is refused.
+/// Browsers and scrapers send fewer.
 const HTTP_HEADERS_MAX: usize = 64;
 
-/// 16 KiB: the most bytes of the first line and header fields of an HTTP request. The buffer of an
-/// answer has the same size.
+/// 16 KiB: the most bytes of the first line and header fields of an HTTP request; a request with
+/// more is refused. The buffer of an answer has the same size.
 const HTTP_HEAD_BYTES_MAX: usize = 16 << 10;

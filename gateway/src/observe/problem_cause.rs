@@ -12,6 +12,8 @@ pub enum ProblemCause {
     ShuttingDown,
     /// Trainers cannot attach at its socket.
     Socket,
+    /// A limit on processors holds the gateway back.
+    Processor,
     /// No lane to a peer is up.
     Peer,
     /// Some lanes to a peer are missing.
@@ -33,10 +35,11 @@ pub enum ProblemCause {
 }
 
 impl ProblemCause {
-    /// All causes of problems, for which metrics have a value each.
-    pub const ALL: [Self; 11] = [
+    /// All 12 causes of problems; the metric `landbridge_problems` has a value for each.
+    pub const ALL: [Self; 12] = [
         Self::ShuttingDown,
         Self::Socket,
+        Self::Processor,
         Self::Peer,
         Self::Lanes,
         Self::Link,
@@ -53,6 +56,7 @@ impl ProblemCause {
         match self {
             Self::ShuttingDown => "shutting_down",
             Self::Socket => "socket",
+            Self::Processor => "processor",
             Self::Peer => "peer",
             Self::Lanes => "lanes",
             Self::Link => "link",

@@ -35,6 +35,13 @@ pub fn judge_readiness(report: &GatewayReport) -> Vec<ProblemReport> {
     if let Some(found) = &report.socket_problem {
         problems.push(blocking_readiness(ProblemCause::Socket, own.clone(), found.clone(), None));
     }
+    problems.extend(report.processor_problem.iter().map(|found| ProblemReport {
+        cause: ProblemCause::Processor,
+        blocks: false,
+        subject: own.clone(),
+        found: found.clone(),
+        remedy: Some(PROCESSOR_REMEDY.to_owned()),
+    }));
     let waiting: Vec<&JobReport> =
         report.jobs.iter().filter(|job| !job.removed && job.epoch.is_none()).collect();
     problems.extend(
@@ -127,8 +134,8 @@ fn judge_link_readiness(link: &LinkOutageReport, a_job_waits: bool) -> ProblemRe
     }
 }
 
-/// Returns the problem with the lanes to a peer. Without any lane it blocks if `a_job_waits` for an
-/// epoch; with an epoch, others pass on what is for the peer.
+/// Returns the problem with the lanes to a peer; `None` where none is missing. Without any lane it
+/// blocks if `a_job_waits` for an epoch; with an epoch, others pass on what is for the peer.
 fn judge_peer_readiness(peer: &PeerReport, a_job_waits: bool) -> Option<ProblemReport> {
     let PeerReport { lanes_up, lanes, .. } = peer;
     let (cause, blocks, state) = match peer.state {
@@ -234,17 +241,12 @@ fn judge_loss_for_readiness(peer: &PeerReport) -> Option<ProblemReport> {
             "the way to it loses {}, more than expected",
             rounded_decimal_percent(peer.loss)
         ),
-        remedy: Some(
-            "ask whoever runs the link; set `loss` of the link in the fabric where packets are lost \
-             at random, or lower its `rate` where a queue overflows (`landbridge doctor` measures \
-             it)"
-                .to_owned(),
-        ),
+        remedy: Some(LOSS_REMEDY.to_owned()),
     })
 }
 
-/// Returns the problem that the path to a peer is longer than the fabric says; `None` where it is
-/// not.
+/// Returns the problem that the path to a peer is longer than the fabric says. `None` where it is
+/// not, and for a peer of the same region.
 fn judge_rtt_for_readiness(peer: &PeerReport, report: &GatewayReport) -> Option<ProblemReport> {
     let time = |seconds: f64| Span::from_secs_f64(seconds).rounded();
     let measured = time(peer.long_rtt_seconds?);
@@ -265,6 +267,16 @@ fn judge_rtt_for_readiness(peer: &PeerReport, report: &GatewayReport) -> Option<
     })
 }
 
-/// The action to take where a path is longer than the fabric says.
+/// The action to take that status, log and `/readyz` print where a limit on processors holds a
+/// gateway back.
+pub const PROCESSOR_REMEDY: &str =
+    "raise it (CPUQuota= of a service, limits of a container): everybody waits for this gateway";
+/// The action to take that status, log and `/readyz` print where the way to a peer loses more than
+/// the fabric expects.
+pub const LOSS_REMEDY: &str = "ask whoever runs the link; set `loss` of the link in the fabric \
+    where packets are lost at random, or lower its `rate` where a queue overflows (`landbridge \
+    doctor` measures it)";
+/// The action to take that status, log and doctor print where the RTT to a peer is longer than the
+/// fabric says.
 pub const LONG_RTT_REMEDY: &str =
     "set `rtt` of the link to the measured value: it sizes the congestion windows";

@@ -53,6 +53,10 @@ pub struct GatewayReport {
     /// adds it to what the engine says.
     #[serde(default)]
     pub socket_problem: Option<String>,
+    /// The limit on processors that holds the gateway back, while one does. The status server adds
+    /// it to what the engine says.
+    #[serde(default)]
+    pub processor_problem: Option<String>,
     /// Keys of its files whose values have changed since the start and need a restart.
     #[serde(default)]
     pub restart_needed: Vec<String>,

@@ -5,8 +5,9 @@
 use serde::{Serialize, Serializer};
 use std::path::Path;
 
-/// 1: the version of the keys of all JSON objects. It grows when a key goes away or gets another
-/// meaning. New keys do not change it.
+/// 1: the version of the keys of all JSON objects that the program writes, which each object
+/// states. The version grows when a key goes away or gets another meaning. New keys do not change
+/// it.
 pub const JSON_VERSION: u32 = 1;
 
 /// A report with the version of its keys.

@@ -81,7 +81,8 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Waits until packets under way have arrived, and replaces the links: counters begin at zero.
+    /// Waits 10 of the longest round trips and 1 s, in which all lanes connect, and makes the links
+    /// anew, so that their counters begin at zero.
     async fn reset_links(&self) {
         let rtt = longest_simulation_rtt(&self.gateways.fabric);
         // All lanes are connected a few round trips after the first.
@@ -207,7 +208,7 @@ fn longest_simulation_rtt(fabric: &Fabric) -> Span {
 
 /// Returns how long the gateways may take to meet, in virtual time.
 fn simulation_meeting_timeout(rtt: Span) -> Span {
-    MEETING_TIMEOUT_MIN + Span::from_ns(rtt.ns().saturating_mul(MEETING_ROUND_TRIPS))
+    MEETING_TIMEOUT_BASE + Span::from_ns(rtt.ns().saturating_mul(MEETING_ROUND_TRIPS))
 }
 
 /// Builds the error of gateways that have not met, with the reason why each lane is missing.
@@ -231,9 +232,9 @@ async fn simulation_not_met_error(gateways: &VirtualDeployment, waited: Span) ->
 /// gateways of a simulation have met, so that collectives can begin. After that the simulation
 /// fails, and names the missing lanes.
 /// Tested by `a_simulation_whose_gateways_never_meet_says_so`.
-const MEETING_TIMEOUT_MIN: Span = Span::from_secs(60);
+const MEETING_TIMEOUT_BASE: Span = Span::from_secs(60);
 
-/// 100 round trips of the longest link, added to the 60 s of [`MEETING_TIMEOUT_MIN`]: the longest
+/// 100 round trips of the longest link, added to the 60 s of [`MEETING_TIMEOUT_BASE`]: the longest
 /// wait until the gateways of a simulation have met. After that the simulation fails. Several dials
 /// of ten round trips each fit into 100.
 const MEETING_ROUND_TRIPS: u64 = 100;

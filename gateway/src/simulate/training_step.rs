@@ -41,7 +41,7 @@ impl TrainingStep {
     /// divided by this number, which changes no time: S/rate, S/BDP and computation/communication
     /// stay equal.
     pub fn scale_factor(&self) -> f64 {
-        (self.gradient_bytes / SIMULATED_BYTES as f64).max(1.0)
+        (self.gradient_bytes / SIMULATED_GRADIENT_BYTES_MAX as f64).max(1.0)
     }
 
     /// Returns the duration of the forward and the backward pass together.
@@ -125,9 +125,9 @@ fn training_step_region(name: &str, wan: Option<WanPort>) -> FabricRegionSpec {
     FabricRegionSpec { name: name.to_owned(), speeds: vec![1.0], gateways }
 }
 
-/// 64 MiB: the most gradient bytes that a simulated training step sends, which bounds its memory
-/// and its run time. Longer gradients are scaled down to this size, and rates by the same factor.
-const SIMULATED_BYTES: u64 = 64 << 20;
+/// 64 MiB: the size of all gradients of a simulated training step together, at most, which bounds
+/// its memory and its run time. Longer gradients are scaled down to this size, and rates by the same factor.
+const SIMULATED_GRADIENT_BYTES_MAX: u64 = 64 << 20;
 
 /// 1,500 bytes: the longest IP packet (MTU) on the link of a simulated training step. It is the
 /// common MTU, and takes more packets for the same bytes than jumbo packets do.

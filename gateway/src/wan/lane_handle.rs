@@ -23,8 +23,8 @@ use units::Span;
 /// repeated, a few for each tree and rank.
 const CONTROL_QUEUE_MAX: usize = 1 << 18;
 
-/// 256 MiB: the most bytes of control messages that wait for one lane; one more message closes the
-/// connection. Commands and snapshots of several stores pile up to less while a link is slow.
+/// 256 MiB of control messages may wait for one lane; a message beyond them closes the connection.
+/// On a slow link, the commands and snapshots of several stores stay below.
 /// Tested by `queued_control_messages_have_bounded_bytes`.
 const CONTROL_QUEUE_BYTES_MAX: u64 = 256 << 20;
 

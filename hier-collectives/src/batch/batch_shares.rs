@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// 2^32 samples: the largest global batch. Fractions of such a batch in `f64` are still exact to
-/// far less than one sample.
+/// 2^32 samples: the largest global batch that is divided among ranks; a larger one is refused with
+/// an error. Fractions of such a batch in `f64` are still exact to far less than one sample.
 pub const BATCH_MAX: u64 = 1 << 32;
 
 /// Why a batch cannot be split; always an error of the caller.
@@ -69,19 +69,20 @@ pub enum BatchError {
 /// rank never gets less than a slower one; a slow rank may get nothing.
 ///
 /// # Errors
-/// [`BatchError`] that names the first rank at fault.
+/// [`BatchError`]: the first fault found. A rank with a bad speed is named.
 pub fn batch_shares(global_batch: u64, speeds: &[f64]) -> Result<Vec<u64>, BatchError> {
     batch_shares_within(global_batch, speeds, &vec![u64::MAX; speeds.len()])
 }
 
-/// Divides `global_batch` samples among ranks as [`batch_shares`] does, with a limit for each rank,
-/// such as its memory.
+/// Divides `global_batch` samples among ranks as [`batch_shares`] does, with a limit in samples for
+/// each rank, such as its memory.
 ///
-/// A rank whose quota exceeds its limit gets the limit. The others share the rest in proportion to
-/// their speeds. No split within the limits has a smaller makespan.
+/// A rank whose quota exceeds its limit gets the limit. The others share the remaining samples in
+/// proportion to their speeds. No split within the limits has a smaller makespan.
 ///
 /// # Errors
-/// [`BatchError`], naming the first rank at fault.
+/// [`BatchError`]: the first fault found, such as limits that together are below the batch. A rank
+/// with a bad speed is named.
 pub fn batch_shares_within(
     global_batch: u64,
     speeds: &[f64],
@@ -120,7 +121,8 @@ pub fn batch_shares_within(
 
 /// Gives `samples` one by one to the rank with the least key; of equals to the lower rank.
 ///
-/// A key depends on the rank's own share. A rank without a key gets no more samples.
+/// A key depends on the rank's own share so far. A rank without a key gets no more samples. Panics
+/// if samples are left and no rank has a key.
 fn hand_out_batch_shares(
     shares: &mut [u64],
     samples: u64,
@@ -194,7 +196,8 @@ fn batch_share_quotas(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Vec<
     }
 }
 
-/// Checks the size of the global batch and the speeds of its ranks.
+/// Checks that there is a rank, and that the batch has at most [`BATCH_MAX`] samples. Each speed
+/// must be finite and above 0, and their sum finite.
 fn check_batch_for_shares(global_batch: u64, speeds: &[f64]) -> Result<(), BatchError> {
     if speeds.is_empty() {
         return Err(BatchError::NoRank);

@@ -4,13 +4,15 @@ use super::batch_shares::{BatchError, batch_shares_within};
 use crate::codec::fnv1a_hash;
 use std::collections::VecDeque;
 
-/// 5 consecutive training steps: another split of the batch among the ranks is adopted only if it
-/// was better in all of them. The number is chosen, since speeds of ranks fluctuate.
+/// 5 training steps: another split of the batch, by median speeds of these steps, is adopted only
+/// if it would have shortened each of them by 5 %. The number is chosen, since speeds of ranks
+/// fluctuate.
 /// Tested by `fluctuating_speeds_change_nothing`.
 const REBALANCE_STEPS: usize = 5;
 
-/// 0.05 of a training step's time: another split of the batch must save as much or more to be
-/// adopted. The fraction is chosen, since each change costs a trainer a batch of another size.
+/// 0.05 of a training step's time by the present split: another split must save at least so much in
+/// each recent step, or the present split stays. The fraction is chosen, since each change costs a
+/// trainer a batch of another size.
 /// Tested by `a_lasting_change_is_followed_once`.
 const REBALANCE_GAIN_MIN: f64 = 0.05;
 
@@ -33,7 +35,7 @@ impl BatchSplit {
     /// Makes the first split, by expected speeds, as [`batch_shares_within`] makes it.
     ///
     /// # Errors
-    /// [`BatchError`], naming the first rank at fault.
+    /// The errors of [`batch_shares_within`].
     pub fn new(global_batch: u64, speeds: &[f64], limits: &[u64]) -> Result<Self, BatchError> {
         let shares = batch_shares_within(global_batch, speeds, limits)?;
         let (limits, expected) = (limits.to_vec(), speeds.to_vec());
@@ -51,13 +53,14 @@ impl BatchSplit {
         &self.shares
     }
 
-    /// Splits the batch by all ranks' speeds in the last step, in samples per unit of time; returns
-    /// true if the split changes.
+    /// Records all ranks' speeds in the last step, in samples per unit of time. Once five steps are
+    /// recorded, compares the present split with one by each rank's median speed of these steps.
     ///
-    /// A rank without samples passes its last speed.
+    /// The new split is adopted if it saves 5 % of the time of each recorded step. The records then
+    /// begin anew, and this returns true. A rank without samples passes its last speed.
     ///
     /// # Errors
-    /// [`BatchError`], naming the first rank at fault; nothing has changed.
+    /// [`BatchError`]: the speeds make no split; nothing has changed.
     pub fn handle_speeds(&mut self, speeds: &[f64]) -> Result<bool, BatchError> {
         // Invalid speeds are refused before they are stored.
         batch_shares_within(self.global_batch, speeds, &self.limits)?;
@@ -83,15 +86,16 @@ impl BatchSplit {
         Ok(changes)
     }
 
-    /// Splits the batch by all ranks' speeds and digests after an exchange; returns true if the
-    /// split changes.
+    /// Takes all ranks' speeds and digests after an exchange; returns true if the batch is split
+    /// anew.
     ///
     /// A speed of 0 is not measured yet. The digests are [`Self::agreed_digest`] and
-    /// [`Self::state_digest`] of each rank. An exchange that failed on some ranks only leaves them
-    /// with different states; the next one that succeeds then splits anew by its speeds alone.
+    /// [`Self::state_digest`] of each rank. With equal states, speeds are handled as by
+    /// [`Self::handle_speeds`]. An exchange that failed on some ranks only leaves them with
+    /// different states; the next one that succeeds then splits anew by its speeds alone.
     ///
     /// # Errors
-    /// [`BatchError`]; nothing has changed.
+    /// [`BatchError`]: agreed digests differ, or the speeds make no split; nothing has changed.
     pub fn handle_exchange(
         &mut self,
         speeds: &[f64],
@@ -125,8 +129,8 @@ impl BatchSplit {
         batch_split_digest(self.shares.iter().copied().chain(seen))
     }
 
-    /// Replaces speeds that are not measured by the expected ones, in the unit of the measured
-    /// ones.
+    /// Replaces each speed of 0, which is not measured, by the expected one, in the unit of the
+    /// measured ones. Returns the expected speeds if none is measured.
     fn speeds_in_one_unit(&self, speeds: &[f64]) -> Vec<f64> {
         let pairs = || speeds.iter().zip(&self.expected);
         if speeds.len() != self.expected.len() || !speeds.contains(&0.0) {

@@ -31,8 +31,8 @@ pub fn operation_lower_bound(fabric: &Fabric, operation: Operation, bytes: ByteC
     LowerBound::new(fabric, operation).span(bytes)
 }
 
-/// The lower bound T* of one operation on a fabric, for any number of bytes. To make one takes a
-/// maximum flow for each pair of regions; to ask it takes next to nothing.
+/// The lower bound T* of one operation on a fabric, for any number of bytes. To make one takes up
+/// to two maximum flows for each region but one; to ask it takes next to nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LowerBound {
     /// Each term is a least time; T* is the largest. There are none for one region.
@@ -50,7 +50,9 @@ struct BoundTerm {
 }
 
 impl LowerBound {
-    /// Makes the bound of an operation on a fabric.
+    /// Makes the bound of an operation on a fabric. It has terms for the ports of each region that
+    /// emits or absorbs data, for all ports together, and for the narrowest cut. One region has no
+    /// terms.
     pub fn new(fabric: &Fabric, operation: Operation) -> Self {
         let regions = fabric.regions().len();
         if regions < 2 {
@@ -174,8 +176,8 @@ impl LowerBoundDemand {
         Self { emits, absorbs, copies, only_from, only_to, reaches_all }
     }
 
-    /// Returns how many copies of the buffer at least cross a cut between regions, over all cuts
-    /// that data cross.
+    /// Returns the fewest copies of the buffer that a region emits or absorbs, of regions that do.
+    /// So many at least cross every cut that data cross; 0 where no region does.
     fn across_any_cut(&self) -> f64 {
         let some = |copies: &&f64| **copies > 0.0;
         let least =
@@ -185,7 +187,8 @@ impl LowerBoundDemand {
     }
 }
 
-/// Returns the payload rates out of and into a region, in bytes per second.
+/// Returns the payload rates out of and into a region, in bytes per second: those of its ports, or
+/// of all its links if less.
 fn lower_bound_port_rates(fabric: &Fabric, region: usize) -> (f64, f64) {
     let PortBits { egress, ingress, links } = PortBits::of_region(fabric, region);
     let rate =
@@ -193,8 +196,8 @@ fn lower_bound_port_rates(fabric: &Fabric, region: usize) -> (f64, f64) {
     (rate(egress), rate(ingress))
 }
 
-/// Returns the least one-way delays between regions in nanoseconds, over relays where that is
-/// shorter.
+/// Returns the least one-way delays in nanoseconds from each region to each other, over relays
+/// where that is shorter; `u64::MAX` without a path.
 fn lower_bound_region_delays(fabric: &Fabric) -> Vec<Vec<u64>> {
     let regions = fabric.regions().len();
     let mut delays = vec![vec![u64::MAX; regions]; regions];

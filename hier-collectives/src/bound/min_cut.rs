@@ -5,7 +5,8 @@ use crate::topology::Fabric;
 use std::collections::VecDeque;
 use units::BitRate;
 
-/// Returns the rate of the narrowest cut between the regions of a fabric, in IP bytes.
+/// Returns the rate of the narrowest cut between the regions of a fabric, in IP bytes; 0 for one
+/// region.
 ///
 /// All data that leave a group of regions pass its ports and the links to the other regions.
 pub fn min_cut(fabric: &Fabric) -> BitRate {
@@ -97,7 +98,8 @@ impl MinCutNetwork {
         }
     }
 
-    /// Returns the distance in edges of each node from `source`, over edges with residual capacity.
+    /// Returns the distance in edges of each node from `source`, over edges with residual capacity;
+    /// `usize::MAX` for nodes that no such path reaches.
     fn node_levels(&self, source: usize) -> Vec<usize> {
         let mut levels = vec![usize::MAX; self.edges.len()];
         levels[source] = 0;
@@ -114,9 +116,9 @@ impl MinCutNetwork {
         levels
     }
 
-    /// Pushes at most `most` bits per second from `node` to `sink`, along one path of rising
-    /// `levels`. Returns the flow that was pushed. `next` holds the first edge of each node that is
-    /// worth a try.
+    /// Pushes at most `most` bits per second from `node` to `sink`, along one path whose `levels`
+    /// rise by 1. Returns the flow that was pushed; 0 if there is no such path. `next` holds the
+    /// first edge of each node that is worth a try, and is advanced past edges that lead nowhere.
     fn push_flow(
         &mut self,
         node: usize,

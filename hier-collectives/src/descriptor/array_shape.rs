@@ -2,8 +2,8 @@
 
 use crate::codec::{DecodeError, FieldReader, write_u64};
 
-/// 8 dimensions: the most of an array's shape in a message, a chosen limit. Trainers hash a shape
-/// of more dimensions into the layout hash.
+/// 8 dimensions: a message that holds an array's shape with more is refused as malformed. So
+/// trainers hash a shape of more dimensions into the layout hash. The limit is chosen.
 pub const DIMENSIONS_MAX: usize = 8;
 
 /// Sizes of an array's dimensions, the outermost first.
@@ -19,11 +19,12 @@ pub struct ArrayShape {
 }
 
 impl ArrayShape {
-    /// The shape of every array of one dimension. It holds no size: messages carry the number of
-    /// elements apart.
+    /// The shape of every array of one dimension, whatever its length. The size of that dimension
+    /// is 0 here, since messages carry the number of elements in a field of its own.
     pub const FLAT: Self = Self { dimensions: 1, sizes: [0; DIMENSIONS_MAX] };
 
-    /// Returns the shape of these sizes; `None` for more than [`DIMENSIONS_MAX`] dimensions.
+    /// Returns the shape of these sizes: [`ArrayShape::FLAT`] for one dimension, and `None` for
+    /// more than [`DIMENSIONS_MAX`].
     pub fn new(sizes: &[u64]) -> Option<Self> {
         if sizes.len() == 1 {
             return Some(Self::FLAT);

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// 2^33 elements: the most that a rank sends or receives with counts by pair, at most 64 GiB.
-/// Gateways that pass blocks on keep a state for each segment.
+/// 2^33 elements, at most 64 GiB: the most that a rank may send, or receive, in one all-to-all with
+/// counts by pair. A post with more is refused, since gateways that pass blocks on keep a state for
+/// each segment.
 /// Tested by `counts_that_do_not_fit_are_refused`.
 pub(super) const PAIR_ELEMENTS_MAX: u64 = 1 << 33;
 
@@ -174,7 +175,7 @@ impl KnownCounts {
     }
 
     /// Adds the elements that a rank elsewhere sends to each of `ranks` ranks, as its gateway
-    /// announced. A list that no rank can post counts as one without elements.
+    /// announced them, unless its list is known. A list that no rank can post is added as zeros.
     pub fn add_announced(&mut self, rank: RankId, to: &Arc<[u64]>, ranks: u32) {
         let possible = to.len() == ranks as usize && sum_of_pair_counts(to).is_some();
         let known = || if possible { Arc::clone(to) } else { vec![0; ranks as usize].into() };
@@ -191,7 +192,8 @@ impl KnownCounts {
         self.by_rank.as_ref()
     }
 
-    /// Returns the most elements that a rank sends or receives, of counts by pair.
+    /// Returns the elements that a rank sends, or those that it receives if they are more, of
+    /// counts by pair. A list that is unknown or too large adds up to 0.
     pub fn elements_at(&self, rank: RankId) -> u64 {
         let sum = |list: Option<&Arc<[u64]>>| {
             list.map_or(0, |list| sum_of_pair_counts(list).unwrap_or(0))
@@ -199,15 +201,17 @@ impl KnownCounts {
         u64::max(sum(self.to.get(&rank)), sum(self.from.get(&rank)))
     }
 
-    /// Returns the elements from one rank to another, if either end's list is known.
+    /// Returns the elements from one rank to another: by the sender's list, or else by the
+    /// receiver's; `None` if neither list is known.
     pub fn between(&self, from: RankId, to: RankId) -> Option<u64> {
         let sent = self.to.get(&from).and_then(|list| list.get(to.0 as usize));
         let received = || self.from.get(&to).and_then(|list| list.get(from.0 as usize));
         sent.or_else(received).copied()
     }
 
-    /// Returns the first pair of ranks of which both ends' lists are known and differ: sender,
-    /// receiver, and the elements that each of them posted.
+    /// Returns the first pair with rank `of`, as sender or else as receiver, of which both ends'
+    /// lists are known and differ. It is sender, receiver, and the elements that each of them
+    /// posted; `None` while all agree.
     pub fn contradiction(&self, of: RankId) -> Option<(RankId, RankId, u64, u64)> {
         let at = |list: &Arc<[u64]>, rank: RankId| list.get(rank.0 as usize).copied();
         let sent = self.to.get(&of).into_iter().flat_map(|to| {

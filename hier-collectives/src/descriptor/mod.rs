@@ -53,7 +53,8 @@ pub struct Difference {
 }
 
 impl Descriptor {
-    /// Returns the descriptor of an operation on so many bytes, with even blocks if it has blocks.
+    /// Returns the descriptor of a sum of `bytes` elements of type `u8`, with even blocks if the
+    /// pattern has blocks.
     pub const fn of_bytes(pattern: Pattern, bytes: u64) -> Self {
         let (op, dtype, shape) = (ReduceOp::Sum, Dtype::U8, ArrayShape::FLAT);
         let counts = AgreedCounts::Even;

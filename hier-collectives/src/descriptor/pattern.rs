@@ -78,8 +78,8 @@ impl Pattern {
             Self::Send { from } => (10, from),
         }
     }
-    /// Returns the pattern with wire code `code` and root `rank`; `None` also for a root that the
-    /// pattern does not need.
+    /// Returns the pattern with wire code `code` and root `rank`. `None` for an unknown code, and
+    /// for another rank than 0 where the pattern has no root.
     pub fn from_code(code: u8, rank: RankId) -> Option<Self> {
         let found = match code {
             1 => Self::AllReduce,
@@ -132,7 +132,7 @@ impl Pattern {
             }
         })
     }
-    /// Returns the root rank, for a pattern that has one.
+    /// Returns the root rank; `None` for a pattern without one.
     pub const fn root(self) -> Option<RankId> {
         match self {
             Self::Reduce { to: rank }
@@ -147,7 +147,8 @@ impl Pattern {
             | Self::AllToAll => None,
         }
     }
-    /// Returns the rank that gets a send: the other one of the two ranks of its group.
+    /// Returns the rank that gets a send: the other one of the two ranks of its group. `None` for
+    /// all other patterns.
     pub const fn receiver(self) -> Option<RankId> {
         match self {
             Self::Send { from } => Some(RankId(if from.0 == 0 { 1 } else { 0 })),

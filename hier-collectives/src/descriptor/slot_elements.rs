@@ -16,6 +16,10 @@ pub struct SlotElements {
 impl Descriptor {
     /// Checks the counts of a post of this descriptor in a job of `ranks` ranks.
     ///
+    /// They must be of the descriptor's kind, and of a kind that the pattern takes. Lists must have
+    /// one count for each rank. Counts by rank must add up to the elements, and even blocks must
+    /// divide them. With counts by pair the elements must be 0.
+    ///
     /// # Errors
     /// The reason why they do not fit, in words.
     pub fn check_slot_elements(&self, counts: &Counts, ranks: u32) -> Result<(), String> {

@@ -24,8 +24,8 @@ pub struct Term {
 }
 
 impl TermId {
-    /// 2^62: the number of a term in a peer's message must be smaller. No deployment counts so far,
-    /// and the numbers that follow still fit.
+    /// 2^62: a peer's message with the number of a term from 2^62 on is refused as malformed. No
+    /// deployment counts so far, and the numbers that follow still fit 64 bits.
     pub(super) const NUMBERS_BOUND: u64 = 1 << 62;
 
     /// Appends the id to the message `out`: number, start.
@@ -51,7 +51,7 @@ impl Term {
         write_term_regions(out, &self.regions);
     }
 
-    /// Reads a term: its id, then its regions.
+    /// Reads a term: its id, then its regions. An id of number 0 is an error.
     pub(super) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let (id, regions) = (TermId::read_from(reader)?, read_term_regions(reader)?);
         if id.number == 0 {

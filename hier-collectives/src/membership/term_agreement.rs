@@ -15,17 +15,20 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
-/// 1 s: the least time until a question or proposal is repeated. The time is chosen, well above a round
-/// trip, so that answers come first.
+/// 1 s: a question or proposal about the next term, the regions that go on, is repeated without all
+/// answers. The wait is max(1 s, 3 round trips of the longest link). 1 s is chosen, well above a
+/// round trip, so that answers come first.
 const REPEATED_AFTER_MIN: Span = Span::from_secs(1);
 
-/// 3 round trips of the longest link: the time until a question or proposal is repeated, where that is
-/// above [`REPEATED_AFTER_MIN`]. A message may take two links each way.
-const REPEATED_AFTER_RTTS: u64 = 3;
+/// 3 round trips of the longest link: a question or proposal about the next term, the regions that
+/// go on, is repeated then without all answers. 1 s counts where it is longer. A message may take
+/// two links each way.
+const REPEATED_AFTER_ROUND_TRIPS: u64 = 3;
 
-/// 2 s: the time for which a region that was away is reached before it is taken in. Each such change
-/// interrupts a step of the others, so a link that comes and goes shall not cause many. It is chosen.
-const TAKEN_IN_AFTER: Span = Span::from_secs(2);
+/// 2 s: regions that were away must be reached for 2 s without a change before a term with them is
+/// proposed. Each new term interrupts a step of the others, so a link that comes and goes shall not
+/// cause many. The time is chosen.
+const NEWCOMERS_AWAITED: Span = Span::from_secs(2);
 
 /// An action of a gateway that follows from the agreement, to be performed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +112,7 @@ impl TermAgreement {
         standing.is_some_and(|standing| standing.remembers)
     }
 
-    /// Returns the oldest action that is not performed yet.
+    /// Removes and returns the oldest action that is not performed yet; `None` when all are.
     pub fn poll_action(&mut self) -> Option<TermAction> {
         self.actions.pop_front()
     }
@@ -117,12 +120,13 @@ impl TermAgreement {
     /// Returns the time of the next [`TermAgreement::handle_timeout`]; `None` without one.
     pub fn poll_timeout(&self) -> Option<TimeNs> {
         // Once newcomers are proposed, the proposal is due.
-        let taken_in = || self.newcomers.as_ref().map(|(_, since)| *since + TAKEN_IN_AFTER);
+        let taken_in = || self.newcomers.as_ref().map(|(_, since)| *since + NEWCOMERS_AWAITED);
         let of_term = self.due.or_else(taken_in);
         of_term.into_iter().chain(self.notice.poll_timeout()).min()
     }
 
-    /// Adopts the connections between all gateways. `why` is the reason for which some are lost, for
+    /// Adopts the connections between all gateways, leaves the term if a member cannot be reached
+    /// any more, and goes on with the agreement. `why` is the reason for which some are lost, for
     /// the text of a failure.
     pub fn handle_connections(&mut self, graph: &MeshGraph, why: &str, now: TimeNs) {
         self.graph = graph.clone();
@@ -154,10 +158,12 @@ impl TermAgreement {
         }
     }
 
-    /// Handles a message of another gateway.
+    /// Handles a message of another gateway. Answers a question by this gateway's standing, and a
+    /// proposal by its vote or refusal. Records standings, votes and refusals, and enters a term
+    /// that begins if it has voted for that last and is in none.
     ///
     /// # Errors
-    /// [`PeerError`]: the gateway may not send it.
+    /// [`PeerError`]: the gateway proposes a term that it may not propose.
     pub fn handle_message(
         &mut self,
         from: GatewayId,
@@ -196,8 +202,9 @@ impl TermAgreement {
         Ok(())
     }
 
-    /// Records what another gateway says about itself. A member of this gateway's term that is not in
-    /// it hears of it again, or ends it.
+    /// Records what another gateway says about itself. A member that has voted for this gateway's
+    /// term and is not in it hears again that the term begins. A member that has not voted for it
+    /// ends it.
     fn handle_standing(&mut self, from: GatewayId, standing: TermStanding, now: TimeNs) {
         self.latest = self.latest.max(standing.latest);
         if self.routes.reaches(from) {
@@ -238,7 +245,13 @@ impl TermAgreement {
         }
     }
 
-    /// Votes for a term that another gateway proposes, or refuses.
+    /// Votes for a term that another gateway proposes, or refuses. It refuses a number that is not
+    /// above all known ones. It also refuses a term that lacks a region of its own term, or has one
+    /// out of reach. A proposal to another start of this gateway is answered by its standing.
+    ///
+    /// # Errors
+    /// [`PeerError`]: the term has no quorum, an unknown region, or not the regions of both
+    /// gateways.
     fn handle_proposal(
         &mut self,
         from: GatewayId,
@@ -280,7 +293,7 @@ impl TermAgreement {
         Ok(())
     }
 
-    /// Votes for a term, and leaves the one before.
+    /// Records this gateway's vote for a term, and leaves the term that it is in.
     fn vote_for(&mut self, term: &Term) {
         if let Some(before) = self.term.clone() {
             let new: Vec<RegionId> = term.regions.difference(&before.regions).copied().collect();
@@ -295,7 +308,8 @@ impl TermAgreement {
         self.voted = term.id;
     }
 
-    /// Begins the proposed term once all its gateways have voted.
+    /// Begins the proposed term once all its gateways have voted, and enough of them remember a
+    /// term.
     fn begin_term_if_carried(&mut self, now: TimeNs) {
         let fabric = Arc::clone(&self.fabric);
         let Some(proposal) = self.proposal.take_if(|proposal| proposal.is_carried(&fabric)) else {
@@ -336,8 +350,10 @@ impl TermAgreement {
         }
     }
 
-    /// Does what this gateway's standing asks for: leads if it is the first of those that meet, and
-    /// tells the one that leads where it stands while it is not in a term of all of these.
+    /// Takes the next step of the agreement. The first gateway of the reached regions proposes a
+    /// term of them, if they are a quorum and more than its own term. In a term it first awaits
+    /// that they stay reached. Every other gateway tells that one its standing until it is in a
+    /// term of all reached regions.
     fn advance(&mut self, now: TimeNs) {
         let reached = self.reached_regions();
         let leader = proposal_gateways(&self.fabric, &reached).next();
@@ -366,15 +382,15 @@ impl TermAgreement {
                 _ => now,
             };
             self.newcomers = Some((reached.clone(), since));
-            if now < since + TAKEN_IN_AFTER {
+            if now < since + NEWCOMERS_AWAITED {
                 return;
             }
         }
         self.propose_term(reached, now);
     }
 
-    /// Proposes a term of these regions once it is known how all their gateways stand; asks those of
-    /// which that is not known.
+    /// Proposes a term of these regions, unless that is done, once it is known how their gateways
+    /// stand and enough remember a term. Until then asks the gateways for their standing.
     fn propose_term(&mut self, regions: BTreeSet<RegionId>, now: TimeNs) {
         let is_same = |proposal: &TermProposal| proposal.term.regions == regions;
         if self.proposal.as_ref().is_some_and(is_same) {
@@ -473,7 +489,7 @@ impl TermAgreement {
     /// Returns the time until a question or proposal is repeated.
     fn repeated_after(&self) -> Span {
         let longest = self.fabric.links().iter().map(|link| link.rtt.ns()).max().unwrap_or(0);
-        REPEATED_AFTER_MIN.max(Span::from_ns(REPEATED_AFTER_RTTS * longest))
+        REPEATED_AFTER_MIN.max(Span::from_ns(REPEATED_AFTER_ROUND_TRIPS * longest))
     }
 
     /// Returns the regions with which this gateway could go on: all their gateways are reached, over
@@ -498,8 +514,9 @@ impl TermAgreement {
         }
     }
 
-    /// Returns the failure of collectives under way if a member of the term cannot be reached: who, why,
-    /// and with whom this gateway would go on.
+    /// Returns the failure of collectives under way if a member of the term cannot be reached. Its
+    /// text says who, why, and with whom this gateway would go on. `None` while all are reached,
+    /// and outside a term.
     fn loss_failure(&self, why: &str) -> Option<Failure> {
         let term = self.term.as_ref()?;
         let reached = self.reached_regions();
@@ -529,7 +546,7 @@ impl TermAgreement {
         Failure::new(FailureCode::MembershipChanged, text)
     }
 
-    /// Names some regions for a text: "region a", or "regions a and b".
+    /// Names some regions for a text: "region a", or "regions a, b".
     fn region_names(&self, regions: &[RegionId]) -> String {
         let names: Vec<&str> = regions.iter().map(|id| &*self.fabric.region(*id).name).collect();
         match names[..] {

@@ -145,7 +145,7 @@ impl MeshGraph {
     }
 
     /// Returns the lowest gateway that has connections to both of two gateways, which go round
-    /// their own by way of it.
+    /// their own by way of it. `None` without such a gateway.
     pub fn relay_between(&self, one: GatewayId, other: GatewayId) -> Option<GatewayId> {
         self.neighbours(one).iter().copied().find(|relay| self.is_up(*relay, other))
     }
@@ -199,7 +199,7 @@ impl MeshGraph {
     }
 }
 
-/// Whether links between these regions join all of a number of regions.
+/// Whether links between these pairs of regions join all regions, of which there are `regions`.
 fn mesh_graph_joins_regions(
     regions: usize,
     links: impl Iterator<Item = (RegionId, RegionId)>,

@@ -4,8 +4,8 @@ use super::mesh_graph::MeshConnectionState;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u64};
 use crate::ids::GatewayId;
 
-/// 2^62: the numbers of reports must be smaller. Nobody counts so far, and the next number still
-/// fits 64 bits.
+/// 2^62: a gateway's report of its connections with a number from 2^62 on is refused as malformed.
+/// Nobody counts so far, and the next number still fits 64 bits.
 pub(super) const REPORT_NUMBERS_BOUND: u64 = 1 << 62;
 
 /// The connections of one gateway, as it reports them.

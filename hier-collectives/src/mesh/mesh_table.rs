@@ -14,18 +14,19 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
-/// 10 s: the least time for which a connection is awaited before it is gone round. A gateway that
-/// was just started is connected by then, and its links are not left for a moment.
+/// 10 s: a missing connection to a peer that other routes reach is awaited for max(10 s, 10 round
+/// trips of its link). Then its link is gone round. A gateway that was just started is connected
+/// within 10 s, and its links are not left for a moment.
 /// Tested by `a_connection_is_awaited_before_it_is_gone_round`.
 pub const DOWN_AFTER_MIN: Span = Span::from_secs(10);
 
-/// 10 round trips of the link: the least time for which a connection of a long link is awaited before
-/// it is gone round. A lost handshake and its retry take less. On short links
-/// [`DOWN_AFTER_MIN`] is longer.
+/// 10 round trips of a link: the link is gone round when its connection is missing for so long, or
+/// for 10 s if longer. A lost handshake and its retry take less.
 const DOWN_AFTER_ROUND_TRIPS: u64 = 10;
 
-/// 100 ms: the least time between two reports of a gateway, unless a connection is lost. The time
-/// is chosen, so that one report tells of several connections while gateways start.
+/// 100 ms: the least time between two reports of a gateway about its connections, unless a
+/// connection is lost. Sooner changes wait for the next report. The time is chosen, so that one
+/// report tells of several connections while gateways start.
 const REPORT_INTERVAL: Span = Span::from_ms(100);
 
 /// A report about connections that the fabric does not have; always an error of the peer.
@@ -106,18 +107,20 @@ impl MeshTable {
         self.graph.regions_with_way_round(&self.fabric, self.fabric.gateway(self.me).region)
     }
 
-    /// Removes and returns the next report to send, and the neighbour to send it to.
+    /// Removes and returns the next report to send, and the neighbour to send it to; `None` when
+    /// all are sent.
     pub fn poll_report(&mut self) -> Option<(GatewayId, MeshReport)> {
         self.outgoing.pop_front()
     }
 
-    /// Returns the graph if it, or any report, has changed since the last call. Messages through
-    /// other gateways may then be lost, and are to be repeated.
+    /// Returns the graph if it, or any report, has changed since the last call, else `None`.
+    /// Messages through other gateways may then be lost, and are to be repeated.
     pub fn take_change(&mut self) -> Option<Arc<MeshGraph>> {
         std::mem::take(&mut self.changed).then(|| Arc::clone(&self.graph))
     }
 
-    /// Records that this gateway's end of a connection is up.
+    /// Records that this gateway's end of a connection is up, and sends the peer all reports. Other
+    /// neighbours get this gateway's report when one is due.
     pub fn handle_up(&mut self, peer: GatewayId, now: TimeNs) {
         let Some(own) = self.own.get_mut(&peer) else { return };
         *own = MeshTableConnection { state: MeshConnectionState::Up, awaited_since: None };
@@ -128,8 +131,8 @@ impl MeshTable {
         self.report_if_due(now);
     }
 
-    /// Records that a connection is lost; `silent` says whether its path just fell silent. It is
-    /// then gone round at once if another way leads to the peer, and awaited otherwise.
+    /// Records and reports that a connection is lost; `silent` says whether its path just fell
+    /// silent. It is then gone round if another way leads to the peer, and awaited otherwise.
     pub fn handle_down(&mut self, peer: GatewayId, silent: bool, now: TimeNs) {
         let Some(own) = self.own.get_mut(&peer) else { return };
         *own = MeshTableConnection::awaited();
@@ -148,7 +151,8 @@ impl MeshTable {
         self.outgoing.extend(self.reports.values().map(|report| (peer, report.clone())));
     }
 
-    /// Records that messages which this gateway forwards may be lost. The next report says so.
+    /// Records that messages which this gateway forwards may be lost. The next report says so; none
+    /// is made where all gateways are connected directly.
     pub fn handle_messages_lost(&mut self, now: TimeNs) {
         if !self.graph.is_complete() {
             self.unreported = true;
@@ -156,7 +160,10 @@ impl MeshTable {
         }
     }
 
-    /// Adds a report that a neighbour made or passed on to the graph.
+    /// Adds a report that a neighbour made or passed on to the graph. Passes it on to neighbours
+    /// that do not get it from its gateway itself. A report that is no newer than the known one
+    /// changes nothing. One of an earlier start of this gateway makes its own reports count on from
+    /// there.
     ///
     /// # Errors
     /// [`InvalidReport`]: the neighbour breaks the protocol.
@@ -280,7 +287,8 @@ impl MeshTable {
         }
     }
 
-    /// Makes graph and routes anew.
+    /// Makes graph and routes anew. A connection is up if both ends say so, down if one end does,
+    /// and awaited otherwise.
     fn rebuild_graph(&mut self) {
         let graph = MeshGraph::new(&self.fabric, |one, other| {
             use MeshConnectionState::{Awaited, Down, Up};
@@ -307,8 +315,9 @@ impl MeshTable {
         state.unwrap_or(MeshConnectionState::Awaited)
     }
 
-    /// Begins to wait for a missing connection once another route reaches its peer. Returns whether
-    /// a connection is awaited again.
+    /// Begins to wait for a missing connection once another route reaches its peer. A connection
+    /// whose peer no route reaches is awaited without a limit, also if it was gone round. Returns
+    /// whether a connection was, and is awaited again.
     fn follow_reachability(&mut self, now: TimeNs) -> bool {
         let mut again = false;
         let missing = self.own.iter_mut().filter(|(_, own)| own.state != MeshConnectionState::Up);

@@ -20,7 +20,7 @@ pub use crate::operation::{Operation, OperationPhases};
 pub use analysis::forecast::{Forecast, GatewayLoad, LinkLoad};
 pub use analysis::memory_bound::{MemoryBound, relay_memory_bound};
 pub use analysis::pair_shares::{
-    PairShare, PairShares, RATE_RESERVE, pair_share_payload_rate, pair_shares,
+    PairShare, PairShares, RATE_RESERVE_FRACTION, pair_share_payload_rate, pair_shares,
 };
 pub use analysis::proof::PlanFault;
 pub use plan_data::{Plan, PlanAlgorithm};

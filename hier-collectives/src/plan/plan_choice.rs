@@ -17,12 +17,13 @@ use super::trees::region_tree::{RegionTree, RootedRegionTree};
 use crate::topology::{Fabric, WanPort};
 use units::{ByteCount, rounded_decimal, rounded_decimal_percent};
 
-/// 16 TiB: the buffer for which the times of two plans are compared. For so large a buffer, rates
-/// count and delays do not.
+/// 16 TiB: two plans are compared by their predicted times for a buffer of this length, and the
+/// faster plan is taken. For so large a buffer, rates count and delays do not.
 const LARGE_BUFFER_BYTES: u64 = 1 << 44;
 
-/// 2 KiB of the message that carries a plan, kept free for what the planner adds later: reason and
-/// express tree. The size is chosen, with room to spare.
+/// 2 KiB of the message that carries a plan: kept free for the reason and the express tree, which
+/// the planner adds later. Separate trees for partials and results that leave less are not used.
+/// The size is chosen, with room to spare.
 const LATER_ADDITIONS_BYTES: usize = 2048;
 
 /// An algorithm, the reason for it, and its trees over regions with their rates.
@@ -60,7 +61,8 @@ pub(super) fn choose_large_plan(fabric: &Fabric) -> Plan {
     choose_plan_of_separate_trees(fabric, common)
 }
 
-/// Returns a plan of separate trees for partials and results, where that is faster than `common`.
+/// Returns a plan of separate trees for partials and results, where that is faster than `common` by
+/// 0.5 % and fits one message.
 ///
 /// Else returns `common`, with a reason that says why it was kept.
 fn choose_plan_of_separate_trees(fabric: &Fabric, common: Plan) -> Plan {

@@ -4,18 +4,19 @@ use super::plan_data::{Plan, PlanAlgorithm};
 use super::tree::{Tree, TreeDirection};
 use crate::codec::{DecodeError, FieldReader, fnv1a_hash, write_text, write_u16, write_u64};
 use crate::ids::GatewayId;
-use crate::wire::MAX_MESSAGE_BYTES;
+use crate::wire::MESSAGE_BYTES_MAX;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
 /// Returns the largest encoded plan, in bytes, that fits a message beside one boot id for each
 /// gateway.
 pub(super) fn plan_encoding_bytes_max(gateways: usize) -> usize {
-    MAX_MESSAGE_BYTES - PLAN_MESSAGE_OTHER_BYTES - 8 * gateways
+    MESSAGE_BYTES_MAX - PLAN_MESSAGE_OTHER_BYTES - 8 * gateways
 }
 
-/// 64 bytes: an upper bound for the fields other than plan and boot ids, all of fixed length, in
-/// the message that carries a plan.
+/// 64 bytes of the 1 MiB message that carries a plan: an upper bound for its fields of fixed
+/// length, which are all but plan and boot ids. A plan that does not fit beside these 64 bytes and
+/// the boot ids is refused.
 const PLAN_MESSAGE_OTHER_BYTES: usize = 64;
 
 impl Plan {

@@ -4,24 +4,25 @@
 
 use super::trees::packing::SPREAD_TREES_MAX;
 use crate::topology::Fabric;
-/// 8 Gbit/s: a link may have one lane for each 8 Gbit/s of the fastest link. One core moves as much
-/// over one QUIC connection with packets of 1,500 bytes.
+/// 8 Gbit/s: a link may have one lane (QUIC connection) for each 8 Gbit/s of the fastest link, from
+/// 4 to 16. One core moves as much over one lane with packets of 1,500 bytes.
 /// Tested by `lanes_follow_the_rate_of_the_fastest_link_and_mtu`.
 const LANE_BITS_PER_SECOND: u64 = 8_000_000_000;
 
-/// 20 Gbit/s: with jumbo packets a link may have one lane for each 20 Gbit/s of the fastest link.
-/// Jumbo packets cost a core less for each byte.
+/// 20 Gbit/s: with jumbo packets, a link may have one lane (QUIC connection) for each 20 Gbit/s of
+/// the fastest link, from 4 to 16. Jumbo packets cost a core less for each byte.
 const JUMBO_LANE_BITS_PER_SECOND: u64 = 20_000_000_000;
 
-/// 8,000 bytes: the IP MTU from which packets count as jumbo when lanes are counted.
+/// 8,000 bytes: from this IP MTU on, packets count as jumbo. A lane (QUIC connection) is then
+/// expected to carry 20 Gbit/s in place of 8 Gbit/s, so that links get fewer lanes.
 const JUMBO_MTU_MIN: u16 = 8_000;
 
 /// 4 lanes (QUIC connections): every link may have as many, however slow, so that traffic can
 /// spread over equal-cost network paths. The number is chosen.
 const LANES_OF_SLOW_LINK: u64 = 4;
 
-/// 16 lanes (QUIC connections): the most of any link, a chosen limit, since each lane costs the
-/// time of a thread.
+/// 16 lanes (QUIC connections): no link has more, however fast it is and whatever the fabric asks
+/// for. The limit is chosen, since each lane costs the time of a thread.
 const LANES_MAX: u64 = 16;
 
 /// Returns the most QUIC connections over which each link may be striped. Gateways reserve ports,

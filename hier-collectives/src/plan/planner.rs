@@ -11,8 +11,8 @@ use super::segment_size::segment_size_for_pairs;
 use super::trees::express;
 use crate::topology::Fabric;
 
-/// 256 regions: the most of a fabric for which a plan is made. Planning time grows with the square
-/// of their number, so the limit is chosen.
+/// 256 regions: a fabric with more gets no plan, but an error. Planning time grows with the square
+/// of the number of regions, so the limit is chosen.
 pub const REGIONS_MAX: usize = 256;
 
 /// Why a fabric has no plan.

@@ -7,42 +7,45 @@ use super::plan_limits::plan_lanes_limit;
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// 4 MiB: the longest segment of any plan, a chosen limit. With longer segments, the lanes of a
-/// link would end a collective at more different times.
+/// 4 MiB: the longest segment of a plan that a gateway makes, a chosen limit; a longer computed
+/// size is cut to 4 MiB. With longer segments, the lanes of a link would end a collective at more
+/// different times.
 pub const SEGMENT_BYTES_MAX: u64 = 4 << 20;
 
-/// 256 KiB: the shortest segment on fast paths. Header and receipt of a segment are less than a
-/// thousandth of so much payload.
+/// 256 KiB: the shortest segment that suits a fabric without slow ports or links; a shorter
+/// computed size is raised to 256 KiB. Header and receipt of a segment are less than a thousandth
+/// of so much payload.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
-/// 128 KiB: the shortest segment where the slowest port or link needs more than 10 ms for 256 KiB.
-/// A long segment delays the end of a collective by its time at each hop.
+/// 128 KiB: the shortest segment that suits a fabric whose slowest port or link needs more than
+/// 10 ms for 256 KiB. A shorter computed size is raised to 128 KiB. A long segment delays the end
+/// of a collective by its time at each hop.
 const SLOW_SEGMENT_BYTES_MIN: u64 = 128 << 10;
 
-/// 2 MiB: the longest segment that is chosen to last [`SEGMENT_SECONDS_MIN`] on a fast port or
-/// link. Only a large BDP gives longer segments, up to [`SEGMENT_BYTES_MAX`].
+/// 2 MiB: segments that are made to last 2 ms on the slowest port or link are cut to this length.
+/// Only a large BDP gives longer segments, up to 4 MiB.
 const TIMED_SEGMENT_BYTES_MAX: u64 = 2 << 20;
 
-/// 0.002 s: the time that a segment should at least take on the slowest port or link, since each
-/// segment has a fixed cost. The time is chosen.
+/// 0.002 s: segments of up to 2 MiB are made so long that the slowest port or link needs 2 ms for
+/// each. Each segment has a fixed cost. The time is chosen.
 const SEGMENT_SECONDS_MIN: f64 = 0.002;
 
-/// 0.040 s: the longest time that a segment should take between two gateways that have only a small
-/// share of their ports. The time is chosen; a segment delays the end of a collective by it at each
-/// hop.
+/// 0.040 s: segments that take longer between two gateways with a small share of their ports are
+/// shortened, to a quarter at most. The time is chosen; a segment delays the end of a collective by
+/// its time at each hop.
 /// Tested by `a_pair_with_a_small_port_share_gets_short_segments`.
 const PAIR_SEGMENT_SECONDS_MAX: f64 = 0.040;
 
-/// 65,536 bytes (64 KiB): the shortest segment that a slow pair of gateways can cause, since each
-/// segment has a fixed cost. The length is chosen.
+/// 65,536 bytes (64 KiB): for a slow pair of gateways, segments are shortened to no less, since
+/// each segment has a fixed cost. The length is chosen.
 const PAIR_SEGMENT_BYTES_MIN: f64 = 65_536.0;
 
-/// 4: a slow pair of gateways shortens the segments of a plan to a quarter at most, so that a small
-/// change of a fabric file cannot shorten them much.
+/// 4: for a slow pair of gateways, segments are shortened to no less than a quarter of the size
+/// that suits the fabric. So a small change of a fabric file cannot shorten them much.
 const PAIR_SEGMENT_DIVISOR_MAX: u64 = 4;
 
-/// 32: a pair of gateways with less than 1/32 of the busiest pair's payload does not shorten
-/// segments. The divisor is chosen, so that pairs with little to carry count for nothing.
+/// 32: a pair of gateways with less than 1/32 of the busiest pair's payload shortens no segments,
+/// however slow it is. The divisor is chosen, so that pairs with little to carry do not decide.
 const SMALL_FLOW_DIVISOR: u64 = 32;
 
 /// Returns the segment size that suits a fabric, in bytes: a power of two.

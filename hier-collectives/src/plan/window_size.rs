@@ -7,13 +7,15 @@ use crate::ids::GatewayId;
 use crate::topology::{Fabric, Link};
 use units::ByteCount;
 
-/// 4 segments: the smallest unsolicited window, which is the bytes that may be sent without a
-/// grant. Pipelining then works also on paths whose BDP is less than a segment.
+/// 4 segments: the smallest unsolicited window, which is the bytes that a gateway may send a peer
+/// without a grant. The window is one BDP where that is longer. Pipelining then works also on paths
+/// whose BDP is less than a segment.
 const WINDOW_SEGMENTS_MIN: u64 = 4;
 
-/// 2 unsolicited windows, about 2 BDP: how far beyond its results a gateway grants a peer to send
-/// partials. One window waits for other peers' partials, one is in flight.
-const RESULT_WINDOW_BDP: u64 = 2;
+/// 2 unsolicited windows, about 2 BDP: a gateway grants a peer partials up to so many bytes beyond
+/// its results. Later segments wait at the peer. One window waits for other peers' partials, and
+/// one window is in flight.
+const RESULT_UNSOLICITED_WINDOWS: u64 = 2;
 
 /// Returns the unsolicited window between two gateways: bytes that one may send beyond the other's
 /// grants.
@@ -49,5 +51,7 @@ pub fn result_window_size(
     other: GatewayId,
     plan: &Plan,
 ) -> ByteCount {
-    ByteCount::new(RESULT_WINDOW_BDP * unsolicited_window_size(fabric, one, other, plan).get())
+    ByteCount::new(
+        RESULT_UNSOLICITED_WINDOWS * unsolicited_window_size(fabric, one, other, plan).get(),
+    )
 }

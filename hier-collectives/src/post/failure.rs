@@ -11,25 +11,25 @@ use crate::codec::{DecodeError, FieldReader, write_text};
 pub struct Failure {
     /// The kind of failure, which tells the party at fault.
     pub code: FailureCode,
-    /// The cause and the remedy in at most [`Failure::MAX_TEXT_BYTES`] bytes.
+    /// The cause and the remedy in at most [`Failure::TEXT_BYTES_MAX`] bytes.
     pub text: String,
 }
 
 impl Failure {
-    /// 1,024 bytes: the longest text of a failure, a chosen length. A failure then fits every
-    /// message between trainer and gateway, and between gateways.
+    /// 1,024 bytes: the longest text of a failure, a chosen length; a longer text is truncated. A
+    /// failure then fits every message between trainer and gateway, and between gateways.
     /// Tested by `responses_survive_the_wire`.
-    pub const MAX_TEXT_BYTES: usize = 1024;
+    pub const TEXT_BYTES_MAX: usize = 1024;
 
-    /// Makes a failure of kind `code`; a text longer than [`Self::MAX_TEXT_BYTES`] is truncated at
+    /// Makes a failure of kind `code`; a text longer than [`Self::TEXT_BYTES_MAX`] is truncated at
     /// a character.
     pub fn new(code: FailureCode, text: impl Into<String>) -> Self {
         Self { code, text: Self::truncate_text(text.into()) }
     }
 
-    /// Truncates a text longer than [`Self::MAX_TEXT_BYTES`] at a character.
+    /// Truncates a text longer than [`Self::TEXT_BYTES_MAX`] at a character.
     pub fn truncate_text(mut text: String) -> String {
-        let mut end = text.len().min(Self::MAX_TEXT_BYTES);
+        let mut end = text.len().min(Self::TEXT_BYTES_MAX);
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -51,7 +51,7 @@ impl Failure {
         let code = FailureCode::from_code(reader.read_u8()?);
         let code = code.ok_or(DecodeError::Unknown("failure"))?;
         let text = reader.read_text()?;
-        if text.len() > Self::MAX_TEXT_BYTES {
+        if text.len() > Self::TEXT_BYTES_MAX {
             return Err(DecodeError::Invalid("text"));
         }
         Ok(Self { code, text })

@@ -28,7 +28,7 @@ pub enum RankEvent {
     },
     /// No epoch is under way. The gateway says what it waits for, whenever that changes.
     EpochAwaited {
-        /// The gateways, files or links at fault, in at most [`Failure::MAX_TEXT_BYTES`] bytes.
+        /// The gateways, files or links at fault, in at most [`Failure::TEXT_BYTES_MAX`] bytes.
         why: String,
     },
     /// The group is over for the rank: its ranks do not agree on it, or it cannot be made.

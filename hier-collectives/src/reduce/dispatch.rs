@@ -165,7 +165,8 @@ where
     }
 }
 
-/// Runs a reduction of truth values, all of which combine bits.
+/// Runs a reduction of truth values by their bits: sum and maximum as or, product and minimum as
+/// and.
 ///
 /// # Safety
 /// The conditions of [`reduce`] hold.

@@ -129,15 +129,17 @@ impl Element for Bf16Element {
 /// IEEE 754 binary16, converted in integer steps that every vector unit has.
 pub struct F16Element;
 
-/// 112: difference of the exponent biases of binary32 (127) and binary16 (15), shifted to the
-/// exponent bits of a binary32.
+/// 112 in the exponent bits of a binary32: the exponent bias of binary32 (127) less that of
+/// binary16 (15). Conversions add 112 to widen a binary16 and subtract it to narrow a binary32.
 const F16_EXPONENT_REBIAS_BITS: u32 = (127 - 15) << 23;
-/// Bits of 2^-14 as a binary32: the least normal number of binary16.
+/// Bits of 2^-14 as a binary32: the least normal number of binary16. A smaller magnitude is rounded
+/// as a subnormal number.
 const F16_MIN_NORMAL_BITS: u32 = (127 - 14) << 23;
 /// Bits of 2^16 as a binary32: the first power of two above every finite number of binary16.
+/// Magnitudes from 2^16 on become infinity.
 const F16_ABOVE_ALL_BITS: u32 = (127 + 16) << 23;
-/// Bits of 0.5 as a binary32: the last mantissa bit of 0.5 is worth 2^-24, the least number of
-/// binary16. Adding 0.5 rounds to this unit.
+/// Bits of 0.5 as a binary32: the last mantissa bit of 0.5 is worth 2^-24, the least positive
+/// number of binary16. Adding 0.5 to a magnitude below 2^-14 rounds it to this unit.
 const F16_SUBNORMAL_UNIT_BITS: u32 = (127 - 1) << 23;
 
 impl Element for F16Element {

@@ -19,7 +19,8 @@ pub struct F16x8;
 pub struct F32x8(__m256);
 
 impl F16x8 {
-    /// 8, the number of binary16 elements in one vector.
+    /// 8 elements: the number of binary16 elements in one 128-bit vector, which are converted and
+    /// combined together.
     pub const LANES: usize =
         size_of::<<Self as Element>::Raw>() / size_of::<<F16Element as Element>::Raw>();
 }

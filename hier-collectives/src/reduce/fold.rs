@@ -10,8 +10,8 @@ use std::mem::MaybeUninit;
 /// Tested by `cargo bench -p hier-collectives`.
 const BLOCK_BYTES: usize = 512;
 
-/// 512 elements: the most in one block of a reduction, reached by elements of one byte. Each
-/// element has an accumulator.
+/// 512 elements: the most in one block of a reduction, reached by elements of one byte. Two arrays
+/// hold an accumulator for each element of a block.
 const BLOCK_ELEMENTS_MAX: usize = 512;
 
 /// One call of [`super::reduce`].

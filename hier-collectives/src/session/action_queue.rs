@@ -17,7 +17,7 @@ impl ActionQueue {
         self.0.push_back(action);
     }
 
-    /// Removes and returns the oldest action.
+    /// Removes and returns the oldest action; `None` when there is none.
     pub fn pop(&mut self) -> Option<Action> {
         self.0.pop_front()
     }

@@ -48,14 +48,15 @@ impl Session {
         agreed
     }
 
-    /// Fails a collective that awaits a rank which posted in this epoch and then detached.
+    /// Fails a collective that awaits a rank which is lost, or posted in this epoch and detached.
     pub(super) fn fail_collective_if_rank_lost(&mut self, sequence: Sequence, now: TimeNs) {
         if let Some(failure) = self.collectives.lost_rank_failure(sequence, self.epoch.local()) {
             self.fail_collective(sequence, failure, None, now);
         }
     }
 
-    /// Starts a collective that every local rank has posted, unless it failed or waits for a plan.
+    /// Starts a collective that every local rank has posted, unless it failed or waits for a plan
+    /// or counts. It fails if a peer has sent segments of another shape.
     pub(super) fn start_collective_if_posted(&mut self, sequence: Sequence, now: TimeNs) {
         let (collectives, cx) = self.collectives_and_context(now);
         let Some((descriptor, counts, weights)) = collectives.begin_collective(sequence, &cx)
@@ -147,7 +148,9 @@ impl Session {
         }
     }
 
-    /// Completes, ends or forgets a collective, if nothing touches its memory any more.
+    /// Takes a collective to its next phase where its state allows that. A result in place is
+    /// delivered, and the collective ends once all receipts are here. A failure is told to the
+    /// ranks once nothing touches the memory of the collective.
     pub(super) fn settle_collective(&mut self, sequence: Sequence, now: TimeNs) {
         let Some(phase) = self.collectives.get(sequence).map(|collective| collective.phase) else {
             return;

@@ -1,5 +1,6 @@
 //! The facts that a session is created with.
 
+use super::transfer::partials_pool::PartialsPool;
 use crate::ids::{BootId, Epoch, GatewayId};
 use crate::plan::Plan;
 use crate::topology::Fabric;
@@ -21,8 +22,9 @@ pub struct SessionConfig {
     pub boot: BootId,
     /// The plan of the epochs that this gateway opens, if it is the first by name.
     pub plan: Plan,
-    /// Memory for partials of several local ranks; at least one segment is always used.
-    pub partials: ByteCount,
+    /// Memory for partials of several local ranks, which all sessions of a job share. A session
+    /// always gets memory for one segment.
+    pub partials: PartialsPool,
     /// The job's share of a link while all jobs use it is 1 / `one_in`, rounded up.
     pub one_in: NonZeroU64,
     /// A number that no epoch of earlier sessions of the same group exceeds; 0 for a job.

@@ -4,6 +4,7 @@ use super::epoch::epoch_membership::RouteChange;
 use super::session_events::Session;
 use crate::ids::GatewayId;
 use crate::mesh::MeshGraph;
+use crate::post::Failure;
 use crate::wire::Message;
 use std::sync::Arc;
 use units::TimeNs;
@@ -17,13 +18,23 @@ impl Session {
     ///
     /// The epoch ends if a gateway cannot be reached any more, or if data need a connection that is
     /// lost. The next epoch begins once all gateways can be reached, over the links that are up.
-    pub fn handle_connections(&mut self, graph: &Arc<MeshGraph>, why: &str, now: TimeNs) {
+    ///
+    /// Returns the failure of a group that its ranks make just now, if a gateway was lost before
+    /// the group's first epoch.
+    pub fn handle_connections(
+        &mut self,
+        graph: &Arc<MeshGraph>,
+        why: &str,
+        now: TimeNs,
+    ) -> Option<Failure> {
         let change = self.epoch.members_mut().replace_graph(graph);
+        let unmade = self.epoch.failure_before_first_epoch(&change.lost, why);
         self.end_epoch_if_connections_cut(&change, why, now);
         change.lost.into_iter().for_each(|peer| self.epoch.members_mut().reset_peer(peer));
         change.rerouted.into_iter().for_each(|peer| self.repeat_epoch_to(peer));
         self.request_epoch_entry();
         self.open_epoch_if_all_joined(now);
+        unmade
     }
 
     /// Adopts the connections that were up before this session began. Asks all gateways to repeat

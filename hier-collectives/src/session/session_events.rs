@@ -24,7 +24,7 @@ use crate::topology::{Fabric, LinkState};
 use crate::wire::SegmentHeader;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use units::{ByteCount, Span, TimeNs};
+use units::{Span, TimeNs};
 
 /// One job on one gateway: its ranks, epoch, collectives and commits.
 ///
@@ -62,7 +62,7 @@ pub struct Session {
 impl Session {
     /// Creates a session outside any epoch, with no peer up and no rank attached.
     pub fn new(config: SessionConfig) -> Self {
-        let (partials, one_in) = (config.partials, config.one_in);
+        let (partials, one_in) = (config.partials.clone(), config.one_in);
         let epoch = EpochState::new(config);
         Self {
             collectives: Collectives::new(epoch.local()),
@@ -94,10 +94,8 @@ impl Session {
         self.open_epoch_if_all_joined(now);
     }
 
-    /// Sets the job's memory for partials and its share of a link, 1 / `one_in`, since other jobs
-    /// came or went. Partials above a lower limit stay until their collectives end.
-    pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
-        self.transfer.set_partials(partials);
+    /// Sets the session's share of a link, 1 / `one_in`, since other jobs or groups came or went.
+    pub fn set_link_share(&mut self, one_in: NonZeroU64) {
         self.deadlines.set_share(one_in);
     }
 
@@ -182,8 +180,7 @@ impl Session {
             return;
         }
         if self.collectives.attach_rank(rank) {
-            let text = format!("{} attached again", self.epoch.local().rank_name(rank));
-            self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
+            self.end_epoch_of_rank(rank, now);
         } else if self.epoch.is_active() {
             let committed = self.commits.committed().map(|committed| committed.step);
             let epoch = self.epoch.number();
@@ -198,6 +195,28 @@ impl Session {
         for sequence in self.collectives.detach_rank(rank) {
             self.fail_collective_if_rank_lost(sequence, now);
         }
+    }
+
+    /// Detaches a rank of a group made at run time, whose process has ended whether or not the rank
+    /// had made the group. All collectives that wait for its post fail, until another process of it
+    /// is expected.
+    pub fn handle_rank_loss(&mut self, rank: RankId, now: TimeNs) {
+        self.collectives.lose_rank(rank);
+        self.handle_detach(rank, now);
+    }
+
+    /// Expects a lost rank again, since another process of it may make the group. If the lost
+    /// process posted in this epoch, the epoch ends.
+    pub fn handle_rank_return(&mut self, rank: RankId, now: TimeNs) {
+        if self.collectives.expect_rank(rank) {
+            self.end_epoch_of_rank(rank, now);
+        }
+    }
+
+    /// Ends the epoch, since another process of a rank takes the place of one that posted in it.
+    fn end_epoch_of_rank(&mut self, rank: RankId, now: TimeNs) {
+        let text = format!("{} attached again", self.epoch.local().rank_name(rank));
+        self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
     }
 
     /// Begins a collective of a rank, or refuses it. Every outcome reaches the rank as a
@@ -283,7 +302,9 @@ impl Session {
         self.transfer.receive_header(from, header, &self.epoch, &mut self.actions)
     }
 
-    /// Ends a segment's stream and its lease; `whole` says whether all bytes arrived.
+    /// Ends a segment's stream and its lease; `whole` says whether all bytes arrived. A whole
+    /// segment shows that its sender has posted, or that all gateways have. Then takes the
+    /// collective on.
     pub fn handle_arrival_end(&mut self, lease: LeaseId, whole: bool, now: TimeNs) {
         let (transfer, mut cx) = self.transfer_and_context(now);
         let Some(end) = transfer.handle_received_stream_end(lease, whole, &mut cx) else { return };

@@ -18,7 +18,7 @@ impl Session {
     /// Checks and handles a control message of the gateway `from`.
     ///
     /// # Errors
-    /// [`PeerError`]: the message is against the protocol and had no effect.
+    /// [`PeerError`]: the message is against the protocol.
     pub fn handle_message(
         &mut self,
         from: GatewayId,
@@ -181,7 +181,9 @@ impl Session {
         self.collectives.admits_message(epoch, sequence, &self.epoch)
     }
 
-    /// Handles a peer's request to enter the next epoch (Join).
+    /// Handles a peer's request to enter the next epoch (Join). Repeats Begin to a member that has
+    /// missed it. A member that has left the epoch ends it. Keeps the request otherwise, and begins
+    /// the next epoch once all have asked.
     fn handle_join_message(
         &mut self,
         from: GatewayId,
@@ -203,7 +205,8 @@ impl Session {
     }
 
     /// Handles Begin of the first gateway: leaves the epoch under way and enters the one that
-    /// begins.
+    /// begins. An epoch that would use numbers of collectives again is skipped, and the next one
+    /// requested.
     fn handle_begin_message(
         &mut self,
         from: GatewayId,

@@ -20,7 +20,8 @@ pub struct SessionProgress {
 }
 
 impl SessionProgress {
-    /// Returns how far the job has come if either has come so far.
+    /// Returns the further of both in each field: epoch, sequence and committed step, and the later
+    /// ended epoch with its reason.
     pub fn max(self, other: Self) -> Self {
         let number = |progress: &Self| progress.ended.as_ref().map(|(epoch, _)| *epoch);
         let is_later = number(&self) >= number(&other);

@@ -174,7 +174,7 @@ impl Session {
         self.collectives.is_empty()
     }
 
-    /// Returns the plan in force, while an epoch lives.
+    /// Returns the plan in force; `None` outside an epoch.
     pub fn plan(&self) -> Option<&Plan> {
         self.epoch.plan()
     }

@@ -68,17 +68,20 @@ impl JobStore {
         &self.replica
     }
 
-    /// Removes and returns the next action.
+    /// Removes and returns the next action; `None` when all are taken.
     pub fn poll_action(&mut self) -> Option<StoreAction> {
         self.actions.pop_front()
     }
 
-    /// Returns the time at which [`JobStore::handle_timeout`] has something to do.
+    /// Returns the time at which [`JobStore::handle_timeout`] has something to do; `None` while it
+    /// has nothing.
     pub fn poll_timeout(&self) -> Option<TimeNs> {
         [self.requests.deadline(), self.repeat.due()].into_iter().flatten().min()
     }
 
-    /// Handles a trainer's request, which is within the limits.
+    /// Takes a trainer's request, whose keys and values the caller has checked, and answers it as
+    /// far as it can. The answer is a failure if too many requests wait. The first request wakes
+    /// the store.
     pub fn handle_request(
         &mut self,
         caller: StoreCaller,
@@ -140,7 +143,7 @@ impl JobStore {
     /// Checks and handles a message of another gateway.
     ///
     /// # Errors
-    /// [`StoreViolation`]: the message is against the rules and had no effect.
+    /// [`StoreViolation`]: the message is against the rules.
     pub fn handle_message(
         &mut self,
         from: GatewayId,
@@ -158,7 +161,9 @@ impl JobStore {
         handled
     }
 
-    /// Handles, at the leader, a message of another gateway.
+    /// Handles, at the leader, a message of another gateway. Pieces and their requests have no
+    /// effect if they are for another start of this gateway, and neither has a Promise with numbers
+    /// beyond count. A message that only the leader sends is an error.
     fn handle_follower_message(
         &mut self,
         from: GatewayId,
@@ -198,7 +203,9 @@ impl JobStore {
         Ok(())
     }
 
-    /// Handles, at a gateway that does not lead, a message of the leader.
+    /// Handles, at a gateway that does not lead, a message of the leader, and queues the answers. A
+    /// message for an earlier start of this gateway has no effect; one that only the leader
+    /// receives is an error.
     fn handle_leader_message(&mut self, message: StoreMessage) -> Result<(), StoreViolation> {
         let replica = &mut self.replica;
         let answers = match message {
@@ -284,8 +291,8 @@ impl JobStore {
         self.actions.extend(answers.map(|(caller, answer)| StoreAction::Answer { caller, answer }));
     }
 
-    /// Returns the names of the gateways that the store waits for, as far as this gateway
-    /// knows.
+    /// Returns the names of the gateways that the store waits for, as far as this gateway knows,
+    /// for a text. A gateway that does not lead knows only that it waits for the leader.
     fn awaited_names(&self) -> String {
         let awaited = match &self.leader {
             Some(leader) => leader.lagging(&self.replica),

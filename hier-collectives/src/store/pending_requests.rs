@@ -100,7 +100,8 @@ impl PendingStoreRequests {
         self.commands.is_empty() && self.queries.is_empty()
     }
 
-    /// Adds a request. Returns the answer if too many wait.
+    /// Adds a request. Returns a failure in its place if too many requests, or bytes of them, wait;
+    /// else `None`.
     pub fn add(
         &mut self,
         caller: StoreCaller,
@@ -165,7 +166,7 @@ impl PendingStoreRequests {
         forgotten.into_iter().for_each(|(deadline, number)| self.remove(deadline, number));
     }
 
-    /// Returns the earliest deadline.
+    /// Returns the earliest deadline of a request; `None` while no request waits.
     pub fn deadline(&self) -> Option<TimeNs> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
@@ -175,7 +176,9 @@ impl PendingStoreRequests {
         self.commands.values_mut().for_each(|waiting| waiting.is_due = true);
     }
 
-    /// Returns the commands to give to the leader now.
+    /// Returns the commands to give to the leader now, and marks them as sent. They are due, not
+    /// known to be carried out, and within [`COMMAND_WINDOW`] and [`COMMAND_WINDOW_BYTES`] of the
+    /// oldest that waits.
     pub fn take_due_commands(&mut self) -> Vec<StoreEntry> {
         let Some(below) = self.commands.keys().next().copied() else { return Vec::new() };
         let (origin, boot) = (self.me, self.boot);
@@ -285,7 +288,7 @@ impl PendingStoreRequests {
     }
 
     /// Forgets in which state outcomes and answers were found, since another state may have
-    /// replaced it.
+    /// replaced it. All commands are due again.
     fn forget_states(&mut self) {
         for waiting in self.commands.values_mut() {
             (waiting.carried_out, waiting.is_due) = (None, true);
@@ -293,7 +296,7 @@ impl PendingStoreRequests {
         self.queries.values_mut().for_each(|waiting| waiting.found = None);
     }
 
-    /// Removes a request.
+    /// Removes a request and its deadline, and no longer counts its bytes.
     fn remove(&mut self, deadline: TimeNs, number: WaitingNumber) {
         self.deadlines.remove(&(deadline, number));
         match number {
@@ -309,7 +312,7 @@ impl PendingStoreRequests {
     }
 }
 
-/// Makes the answer of an outcome.
+/// Makes the answer of an outcome; a refusal becomes a failure.
 fn answer_of_pending_requests(outcome: StoreOutcome) -> StoreAnswer {
     match outcome {
         StoreOutcome::Refused(refusal) => {
@@ -319,7 +322,8 @@ fn answer_of_pending_requests(outcome: StoreOutcome) -> StoreAnswer {
     }
 }
 
-/// Makes the failure of a request whose time is over.
+/// Makes the failure of a request whose time is over. `awaited` names the gateways for which the
+/// store waited; it is empty where a key was not there.
 fn expired_pending_requests_failure(
     code: StoreFailureCode,
     timeout: Span,

@@ -2,11 +2,12 @@
 
 use units::{Span, TimeNs};
 
-/// 1 s: the first time after which messages between stores without an answer are repeated, for
-/// those that are lost although nobody noticed. The time is chosen.
+/// 1 s: unanswered messages between gateways about a store are first repeated after 1 s, for those
+/// that are lost although nobody noticed. The time is chosen.
 const REPEAT_AFTER_MIN: Span = Span::from_secs(1);
-/// 128 s: the longest time after which messages between stores are repeated. It is more than twice
-/// the longest round trip of a fabric, 60 s. The time doubles from repeat to repeat.
+/// 128 s: the longest wait between two repeats of unanswered messages about a store; the wait
+/// doubles from 1 s on with each repeat. 128 s is more than twice the longest round trip of a
+/// fabric, 60 s.
 const REPEAT_AFTER_MAX: Span = Span::from_secs(128);
 
 /// The time at which messages without an answer are repeated.

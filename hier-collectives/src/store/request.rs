@@ -127,7 +127,7 @@ pub enum StoreRefusal {
 }
 
 impl StoreRefusal {
-    /// All refusals.
+    /// All reasons for which a store refuses a change.
     pub const ALL: [Self; 3] = [Self::Full, Self::NotANumber, Self::TooLong];
 }
 
@@ -157,7 +157,7 @@ pub enum StoreFailureCode {
 }
 
 impl StoreFailureCode {
-    /// All kinds of failure.
+    /// All kinds of failure of a request to a store.
     pub const ALL: [Self; 4] = [Self::TimedOut, Self::Unconfirmed, Self::Busy, Self::Refused];
 }
 
@@ -241,7 +241,7 @@ impl StoreQuery {
         }
     }
 
-    /// Returns the bytes of the keys.
+    /// Returns the bytes of the keys, or of the prefix and the last key of a list.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Get(keys) | Self::Wait(keys) | Self::Check(keys) => {
@@ -267,7 +267,8 @@ impl StoreRequest {
     }
 }
 
-/// Checks the keys and values of a request against the limits.
+/// Checks the keys and values of a request against the limits. There must be a key, and not too
+/// many; no key may be empty; and lengths and their sum are limited.
 fn check_store_request(keys: &[&StoreKey], values: &[&Vec<u8>]) -> Result<(), StoreRequestError> {
     if !(1..=REQUEST_KEYS_MAX).contains(&keys.len()) {
         return Err(StoreRequestError::Keys(keys.len()));

@@ -7,7 +7,8 @@ use super::request::{
 };
 use crate::codec::{DecodeError, FieldReader, write_text, write_u16, write_u32, write_u64};
 
-/// 1,024 bytes: the longest text of a failure of the store, as long as texts of other failures.
+/// 1,024 bytes: the longest text of a failure of the store, as long as texts of other failures. An
+/// answer with a longer text is refused as malformed.
 const FAILURE_TEXT_BYTES_MAX: usize = 1024;
 
 /// Appends a key to the message `out`: a 16-bit length, then the bytes.
@@ -121,7 +122,7 @@ impl StoreCommand {
         }
     }
 
-    /// Reads a command of code `code`, which is within the limits.
+    /// Reads the fields of a command of code `code`, and checks it against the limits.
     fn read_fields(code: u8, reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let command = match code {
             1 => Self::Set(read_request_list(reader, 7, |reader| {
@@ -148,10 +149,10 @@ impl StoreCommand {
         Ok(command)
     }
 
-    /// Reads a command, which is within the limits.
+    /// Reads a command and checks it against the limits.
     ///
     /// # Errors
-    /// [`DecodeError`] when the bytes are a malformed command.
+    /// [`DecodeError`] when the bytes are a malformed command, or one beyond a limit.
     pub fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let code = reader.read_u8()?;
         Self::read_fields(code, reader)
@@ -193,10 +194,10 @@ impl StoreRequest {
         }
     }
 
-    /// Reads a request, which is within the limits.
+    /// Reads a request and checks it against the limits.
     ///
     /// # Errors
-    /// [`DecodeError`] when the bytes are a malformed request.
+    /// [`DecodeError`] when the bytes are a malformed request, or one beyond a limit.
     pub fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let query = match reader.read_u8()? {
             16 => StoreQuery::Get(read_request_keys(reader)?),
@@ -241,10 +242,10 @@ impl StoreOutcome {
         }
     }
 
-    /// Reads an outcome, which is within the limits.
+    /// Reads an outcome and checks it against the limits.
     ///
     /// # Errors
-    /// [`DecodeError`] when the bytes are a malformed outcome.
+    /// [`DecodeError`] when the bytes are a malformed outcome, or one beyond a limit.
     pub fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let outcome = match reader.read_u8()? {
             1 => Self::Done,
@@ -292,7 +293,7 @@ pub fn write_request_answer(answer: &StoreAnswer, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads the answer to a request.
+/// Reads the answer to a request: 0 and the outcome, or the code of the failure and its text.
 ///
 /// # Errors
 /// [`DecodeError`] when the bytes are a malformed answer.

@@ -27,7 +27,7 @@ impl FabricBuilder {
     }
 
     /// Adds a region by the number of ranks and the port of each of its gateways. A gateway's name
-    /// is the region's and its index.
+    /// is the region's, a hyphen and its index. All ranks have speed 1.
     pub fn region(
         mut self,
         name: &str,

@@ -49,6 +49,11 @@ pub enum FabricError {
         text: String,
     },
     /// A rate, RTT, loss or MTU is out of range.
-    #[error("{0}")]
-    BadValue(String),
+    #[error("{problem}")]
+    BadValue {
+        /// The key, after the gateway or link that has it, and its value.
+        problem: String,
+        /// The accepted values.
+        accepted: String,
+    },
 }

@@ -4,15 +4,15 @@
 
 use super::error::FabricError;
 use super::fabric_spec::{FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec};
-use super::link::{LOSS_BELOW_PPB, Link, RTT_MAX};
+use super::link::{LOSS_BOUND_PPB, Link, RTT_MAX};
 use super::quorum::{Quorum, QuorumSpec};
 use super::region::{Gateway, RATE_MIN_BITS_PER_SECOND, Region};
 use crate::ids::{GatewayId, RankId, RegionId};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// 1,280 to 65,507 bytes: accepted IP MTUs of paths between gateways, from the least MTU of IPv6 to
-/// the longest UDP payload.
+/// 1,280 to 65,507 bytes: accepted IP MTUs of paths between gateways; a fabric with another MTU is
+/// refused. The limits are the least MTU of IPv6 and the longest UDP payload.
 const MTU_RANGE_BYTES: RangeInclusive<u16> = 1280..=65_507;
 
 /// The deployment on which all gateways agree.
@@ -36,11 +36,12 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Builds a fabric: numbers regions, gateways and ranks, and checks that all regions are
-    /// connected.
+    /// Builds a fabric: numbers regions, gateways and ranks, and checks names, ranks, speeds,
+    /// ports, links and the MTU. If they are right, checks that paths of links join all regions.
     ///
     /// # Errors
-    /// All faults at once, so that a config can be corrected in one pass.
+    /// All faults of the first check, or else all of the second, so that a config can be corrected
+    /// in few passes.
     pub fn new(
         name: &str,
         mtu: u16,
@@ -53,12 +54,10 @@ impl Fabric {
             faults.push(FabricError::NoRegion);
         }
         if !MTU_RANGE_BYTES.contains(&mtu) {
-            let text = format!(
-                "mtu {mtu} is outside {} to {}",
-                MTU_RANGE_BYTES.start(),
-                MTU_RANGE_BYTES.end()
-            );
-            faults.push(FabricError::BadValue(text));
+            let (least, most) = (MTU_RANGE_BYTES.start(), MTU_RANGE_BYTES.end());
+            let problem = format!("mtu {mtu} is outside {least} to {most}");
+            let accepted = format!("{least} to {most} bytes");
+            faults.push(FabricError::BadValue { problem, accepted });
         }
         let mut fabric = Self {
             name: name.to_owned(),
@@ -128,12 +127,13 @@ impl Fabric {
     pub fn gateway(&self, id: GatewayId) -> &Gateway {
         &self.gateways[usize::from(id.0)]
     }
-    /// Returns the number of the gateway called `name`.
+    /// Returns the number of the gateway called `name`; `None` without such a gateway.
     pub fn gateway_named(&self, name: &str) -> Option<GatewayId> {
         let index = self.gateways.iter().position(|gateway| gateway.name == name)?;
         u16::try_from(index).ok().map(GatewayId)
     }
-    /// Returns the number of the gateway that serves `rank`.
+    /// Returns the number of the gateway that serves `rank`; `None` for a rank that is not in the
+    /// fabric.
     pub fn gateway_of(&self, rank: RankId) -> Option<GatewayId> {
         let index = self.gateways.iter().position(|gateway| gateway.ranks.contains(&rank.0))?;
         u16::try_from(index).ok().map(GatewayId)
@@ -286,16 +286,19 @@ impl Fabric {
             return faults.push(FabricError::LinkTwice(one, other));
         }
         if link.rate.bits_per_second() < RATE_MIN_BITS_PER_SECOND {
-            let text = format!("link `{one}-{other}`: rate {} is below 8 kbit/s", link.rate);
-            faults.push(FabricError::BadValue(text));
+            let problem = format!("link `{one}-{other}`: rate {} is below 8 kbit/s", link.rate);
+            let accepted = "8 kbit/s or more".to_owned();
+            faults.push(FabricError::BadValue { problem, accepted });
         }
-        if link.loss.ppb() >= LOSS_BELOW_PPB {
-            let text = format!("link `{one}-{other}`: loss {} is not below 50 %", link.loss);
-            faults.push(FabricError::BadValue(text));
+        if link.loss.ppb() >= LOSS_BOUND_PPB {
+            let problem = format!("link `{one}-{other}`: loss {} is not below 50 %", link.loss);
+            let accepted = "0 % to less than 50 %".to_owned();
+            faults.push(FabricError::BadValue { problem, accepted });
         }
         if link.rtt > RTT_MAX {
-            let text = format!("link `{one}-{other}`: rtt {} is above 60 s", link.rtt);
-            faults.push(FabricError::BadValue(text));
+            let problem = format!("link `{one}-{other}`: rtt {} is above 60 s", link.rtt);
+            let accepted = "at most 60 s".to_owned();
+            faults.push(FabricError::BadValue { problem, accepted });
         }
         let (rate, rtt, loss) = (link.rate, link.rtt, link.loss);
         let (a, b) = (from.min(to), from.max(to));
@@ -359,8 +362,9 @@ fn check_region_of_new_fabric(
     for FabricGatewaySpec { name, wan, .. } in &region.gateways {
         let Some(wan) = wan else { continue };
         if wan.egress.min(wan.ingress).bits_per_second() < RATE_MIN_BITS_PER_SECOND {
-            let text = format!("gateway `{name}`: a port below 8 kbit/s");
-            faults.push(FabricError::BadValue(text));
+            let problem = format!("gateway `{name}`: a port below 8 kbit/s");
+            let accepted = "8 kbit/s or more".to_owned();
+            faults.push(FabricError::BadValue { problem, accepted });
         }
     }
 }
@@ -411,7 +415,7 @@ mod tests {
         assert!(faults.contains(&FabricError::NameTwice("east".to_owned())));
         assert!(faults.contains(&FabricError::NoRank("east".to_owned())));
         assert!(faults.contains(&FabricError::BadLink("east".to_owned(), "south".to_owned())));
-        assert!(faults.iter().any(|fault| matches!(fault, FabricError::BadValue(_))));
+        assert!(faults.iter().any(|fault| matches!(fault, FabricError::BadValue { .. })));
     }
 
     #[test]

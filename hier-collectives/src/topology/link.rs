@@ -3,12 +3,12 @@
 use crate::ids::RegionId;
 use units::{BitRate, ByteCount, Fraction, Span};
 
-/// 500,000,000 parts per billion (50 %): the configured loss of a link must be smaller. The limit
-/// is chosen; a greater loss is taken for a mistake.
-pub(super) const LOSS_BELOW_PPB: u32 = 500_000_000;
+/// 500,000,000 parts per billion (50 %): a fabric with a link of this loss or more is refused. The
+/// limit is chosen; a greater loss is taken for a mistake.
+pub(super) const LOSS_BOUND_PPB: u32 = 500_000_000;
 
-/// 60 s: the longest configured round-trip time of a link, a chosen limit. Paths over satellites
-/// have less than 1 s; more is most likely a wrong unit.
+/// 60 s: a fabric with a link of a longer round-trip time is refused, a chosen limit. Paths over
+/// satellites have less than 1 s; more than 60 s is most likely a wrong unit.
 pub(super) const RTT_MAX: Span = Span::from_secs(60);
 
 /// The long-haul path between two regions.

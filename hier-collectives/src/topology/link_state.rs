@@ -1,6 +1,6 @@
 //! The state of a link: as the fabric configures it, or as it is measured.
 
-use super::link::{LOSS_BELOW_PPB, Link, RTT_MAX};
+use super::link::{LOSS_BOUND_PPB, Link, RTT_MAX};
 use super::region::RATE_MIN_BITS_PER_SECOND;
 use crate::codec::{DecodeError, FieldReader, write_u32, write_u64};
 use units::{BitRate, Fraction, Span};
@@ -25,7 +25,7 @@ impl LinkState {
     /// Whether rate, RTT and loss are in the range that a fabric allows.
     pub fn is_valid(&self) -> bool {
         self.rate.bits_per_second() >= RATE_MIN_BITS_PER_SECOND
-            && self.loss.ppb() < LOSS_BELOW_PPB
+            && self.loss.ppb() < LOSS_BOUND_PPB
             && self.rtt <= RTT_MAX
     }
 

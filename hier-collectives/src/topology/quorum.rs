@@ -34,7 +34,7 @@ pub enum Quorum {
 }
 
 impl Quorum {
-    /// Checks a quorum of these regions, which are in name order, a witness last.
+    /// Checks a quorum of these regions, which are in name order, a witness last, and returns it.
     ///
     /// # Errors
     /// [`FabricError::BadQuorum`]: two parts of a partition could both have it, or no part could.
@@ -85,7 +85,8 @@ impl Quorum {
         Ok(if least == count { Self::All } else { Self::Count(least) })
     }
 
-    /// Checks a quorum of named regions.
+    /// Checks a quorum of named regions, and returns it. All regions together are [`Quorum::All`].
+    /// A name that is unknown or given twice is an error, and so is an empty list.
     fn of_names(names: &[String], regions: &[Region]) -> Result<Self, FabricError> {
         let bad = |text: String| Err(FabricError::BadQuorum(text));
         let mut named = BTreeSet::new();

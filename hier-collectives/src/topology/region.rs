@@ -39,6 +39,6 @@ pub struct WanPort {
     pub ingress: BitRate,
 }
 
-/// 8,000 bit/s, one byte a millisecond: the lowest configured rate of a WAN port or a link. The
-/// limit is chosen; a lower rate is taken for a mistake.
+/// 8,000 bit/s, one byte a millisecond: a fabric with a WAN port or a link of a lower rate is
+/// refused. The limit is chosen; a lower rate is taken for a mistake.
 pub(super) const RATE_MIN_BITS_PER_SECOND: u64 = 8_000;

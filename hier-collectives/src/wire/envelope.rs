@@ -18,8 +18,8 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// 14 bytes: the encoded length of an envelope, which is a job's id, the ids of two gateways
-    /// and a number of hops.
+    /// 14 bytes: the encoded length of an envelope: the id of a job or group, the ids of two
+    /// gateways and a number of hops.
     pub const BYTES: usize = GroupId::BYTES + 6;
 
     /// Returns the wire form of the envelope: job, sender, receiver, hops.

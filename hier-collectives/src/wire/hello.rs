@@ -20,11 +20,13 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// 1 KiB: the longest accepted hello without its length prefix, nine times the longest of this
-    /// version. Later versions may send longer ones, which are then refused by their version.
-    pub const MAX_BYTES: usize = 1024;
+    /// 1 KiB: a longer hello, the first message of a lane, is refused with its lane; the length
+    /// prefix does not count. 1 KiB is nine times the longest hello of this version. Later versions
+    /// may send longer ones, which are then refused by their version.
+    pub const BYTES_MAX: usize = 1024;
 
-    /// Returns the wire form of the hello, without a length prefix.
+    /// Returns the wire form of the hello, without a length prefix: version, fabric, boot id, lane,
+    /// gateway.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         write_u16(&mut out, self.version);

@@ -15,9 +15,11 @@ pub struct JobFacts {
 }
 
 impl JobFacts {
-    /// 63 bytes: the longest name of a job, which is the limit of all names in config files.
+    /// 63 bytes: the longest name of a job; a peer's message with a longer one is refused as
+    /// malformed. All names in config files have this limit.
     pub const NAME_BYTES_MAX: usize = 63;
-    /// 16 bytes: the length of the digest of a token, too long for two tokens to share one.
+    /// 16 bytes: the length of the digest by which gateways compare their tokens of a job, too long
+    /// for two tokens to share a digest.
     pub const TOKEN_DIGEST_BYTES: usize = 16;
 
     /// Returns the group that stands for the job on the wire.

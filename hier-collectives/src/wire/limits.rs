@@ -1,9 +1,9 @@
 //! The version of the wire and the limits of its messages.
 
-/// 5: the version of all messages between gateways. Peers with another version are refused, since
-/// their messages differ.
+/// 5: the version of all messages between gateways, sent in the first message of each lane. A lane
+/// of a peer with another version is refused, since its messages differ.
 pub const WIRE_VERSION: u16 = 5;
 
-/// 1 MiB: the longest control message without its length prefix; the plan of a fabric with 256
-/// regions fits.
-pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
+/// 1 MiB: the longest control message between gateways, without its length prefix; a peer's longer
+/// one ends the lane. The plan of a fabric with 256 regions fits.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 20;

@@ -14,7 +14,8 @@ use crate::topology::LinkState;
 use std::ops::Range;
 
 impl Message {
-    /// Returns the wire form of the control message, without a length prefix.
+    /// Returns the wire form of the control message, without a length prefix: its code, then its
+    /// fields.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
         out.push(self.encoding_code());
@@ -80,13 +81,14 @@ impl Message {
                 [epoch.0, from.0].into_iter().for_each(|n| write_u64(&mut out, n));
             }
             Self::Moving { epoch } => write_u64(&mut out, epoch.0),
-            other => other.write_plan_message(&mut out),
+            other => other.write_other_fields(&mut out),
         }
         out
     }
 
-    /// Appends the fields of a message about plans, links, jobs or groups to the message `out`.
-    fn write_plan_message(&self, out: &mut Vec<u8>) {
+    /// Appends the fields of a message about plans, links, jobs, groups, terms or stores to the
+    /// message `out`; nothing for other messages.
+    fn write_other_fields(&self, out: &mut Vec<u8>) {
         match self {
             Self::Pause { epoch, change } => {
                 write_u64(out, epoch.0);
@@ -219,14 +221,15 @@ impl Message {
                 let (rank, step) = (RankId(reader.read_u32()?), Step(reader.read_u64()?));
                 Self::Ask { epoch, from, below, rank, step }
             }
-            kind => read_plan_message(&mut reader, kind)?,
+            kind => read_other_fields(&mut reader, kind)?,
         };
         reader.check_end(message)
     }
 }
 
-/// Reads the fields of a message about plans, links, jobs or groups, of wire code `kind`.
-fn read_plan_message(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, DecodeError> {
+/// Reads the fields of a message about drains, plans, links, jobs, groups, terms or stores, of wire
+/// code `kind`.
+fn read_other_fields(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, DecodeError> {
     Ok(match kind {
         11 => {
             Message::Drain { epoch: Epoch(reader.read_u64()?), from: Sequence(reader.read_u64()?) }

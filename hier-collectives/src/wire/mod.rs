@@ -21,6 +21,6 @@ pub use envelope::Envelope;
 pub use group_facts::{GroupFacts, read_group_facts_ranks, write_group_facts_ranks};
 pub use hello::Hello;
 pub use job_facts::JobFacts;
-pub use limits::{MAX_MESSAGE_BYTES, WIRE_VERSION};
+pub use limits::{MESSAGE_BYTES_MAX, WIRE_VERSION};
 pub use message::Message;
 pub use segment_header::{SegmentHeader, SegmentKey};

@@ -33,10 +33,12 @@ pub struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    /// 44 bytes: the encoded length of a segment header.
+    /// 44 bytes: the encoded length of a segment header, which precedes the payload of each
+    /// segment.
     pub const BYTES: usize = 44;
 
-    /// Returns the wire form of the segment header.
+    /// Returns the wire form of the segment header: epoch, collective, tree, index, payload bytes,
+    /// digest, weight, parity shards.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = Vec::with_capacity(Self::BYTES);
         write_u64(&mut out, self.epoch.0);
@@ -53,7 +55,8 @@ impl SegmentHeader {
     /// Decodes the wire form of a segment header.
     ///
     /// # Errors
-    /// [`DecodeError`] when a field is out of range.
+    /// [`DecodeError`]: a weight is negative or not finite, there are more parity shards than such
+    /// a payload may have, or the index is `u32::MAX`.
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Result<Self, DecodeError> {
         let mut reader = FieldReader(bytes);
         let header = Self {

@@ -7,7 +7,7 @@ use hier_collectives::store::{
     StoreBallot, StoreBallotVersion, StoreCommand, StoreEntry, StoreMessage, StoreQuery,
     StoreRequest, StoreState, read_request_answer, write_request_answer,
 };
-use hier_collectives::wire::{MAX_MESSAGE_BYTES, Message};
+use hier_collectives::wire::{MESSAGE_BYTES_MAX, Message};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -157,7 +157,7 @@ fn requests_at_the_limits_fit_a_local_message() {
         assert_eq!(request.check(), Ok(()));
         let bytes = encoded(&request);
         assert!(bytes.len() + 17 <= LOCAL_MESSAGE_BYTES, "{} bytes", bytes.len());
-        assert!(bytes.len() < MAX_MESSAGE_BYTES / 2);
+        assert!(bytes.len() < MESSAGE_BYTES_MAX / 2);
         assert_eq!(StoreRequest::read_encoding(&mut FieldReader(&bytes)), Ok(request.clone()));
         if let StoreRequest::Command(StoreCommand::CompareSet { key, expected, mut desired }) =
             request

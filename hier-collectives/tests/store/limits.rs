@@ -3,7 +3,8 @@
 use hier_collectives::codec::FieldReader;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::store::limits::{
-    COMMAND_WINDOW, COMMAND_WINDOW_BYTES, KNOWN_NUMBER_MAX, VALUE_BYTES_MAX, WAITING_BYTES_MAX,
+    BELIEVED_NUMBERS_BOUND, COMMAND_WINDOW, COMMAND_WINDOW_BYTES, VALUE_BYTES_MAX,
+    WAITING_BYTES_MAX,
 };
 use hier_collectives::store::{
     JobStore, StoreAction, StoreBallot, StoreBallotVersion, StoreCaller, StoreCommand,
@@ -48,7 +49,7 @@ fn numbers_that_no_leader_chose_are_ignored() {
     push(&mut leader, 1, 1);
     let asked = messages(&mut leader);
     let [StoreMessage::Prepare { ballot, probe }] = asked[..] else { panic!("{asked:?}") };
-    for number in [KNOWN_NUMBER_MAX, (1 << 62) - 1] {
+    for number in [BELIEVED_NUMBERS_BOUND, (1 << 62) - 1] {
         let great = StoreBallot { number, boot: BootId(9) };
         let version = StoreBallotVersion { ballot: ballot.min(great), index: number };
         for (promised, held) in [(great, None), (ballot, Some(version))] {
@@ -59,13 +60,13 @@ fn numbers_that_no_leader_chose_are_ignored() {
         }
     }
     // The greatest one below the limit is taken, and the leader counts on.
-    let promised = StoreBallot { number: KNOWN_NUMBER_MAX - 1, boot: BootId(9) };
+    let promised = StoreBallot { number: BELIEVED_NUMBERS_BOUND - 1, boot: BootId(9) };
     let boot = BootId(101);
     let promise = StoreMessage::Promise { asked: ballot, probe, boot, promised, held: None };
     assert_eq!(leader.handle_message(GatewayId(1), promise, NOW), Ok(()));
     let asked = messages(&mut leader);
     let [StoreMessage::Prepare { ballot, probe }] = asked[..] else { panic!("{asked:?}") };
-    assert_eq!(ballot.number, KNOWN_NUMBER_MAX);
+    assert_eq!(ballot.number, BELIEVED_NUMBERS_BOUND);
     // A gateway without fault repeats it.
     let promise =
         StoreMessage::Promise { asked: ballot, probe, boot, promised: ballot, held: None };

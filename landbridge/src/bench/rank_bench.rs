@@ -96,7 +96,9 @@ pub(crate) enum BenchError {
 }
 
 impl RankBench {
-    /// Attaches to the gateway, runs and times all iterations, and checks the last result.
+    /// Attaches to the gateway, runs and times all iterations, and checks the last result. All
+    /// ranks wait for each other before each iteration. Fails without a retry where no gateway
+    /// answers.
     ///
     /// # Errors
     /// [`BenchError`].
@@ -168,7 +170,8 @@ impl RankBench {
     }
 
     /// Compares a result with the reference reduction. Returns the largest absolute error of an
-    /// element, and the largest that passes.
+    /// element, and the largest that passes: the largest exact value times the number of ranks
+    /// times [`reference_element_epsilon`].
     fn check_result(&self, result: &[u8]) -> (f64, f64) {
         let ranks = match self.pattern {
             Pattern::Broadcast { from } => from.0..from.0 + 1,

@@ -10,8 +10,8 @@ pub(super) fn reference_element_weight(rank: u32) -> f64 {
     f64::from(rank % 4 + 1)
 }
 
-/// Appends element `index` of the contribution of `rank` to `out`, little-endian: a seeded float of
-/// magnitude 0.5 to 1.5, or any integer.
+/// Appends element `index` of the contribution of `rank` to `out`, little-endian. The element is a
+/// seeded float of magnitude 0.5 to 1.5, any integer, or for a truth value 0 or 1.
 pub(super) fn append_reference_element(dtype: Dtype, rank: u32, index: u64, out: &mut Vec<u8>) {
     let mut z = (index ^ (u64::from(rank) << 40)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -66,7 +66,8 @@ impl ReferenceElement {
         }
     }
 
-    /// Returns the partial of a reduction whose first operand is this element.
+    /// Returns the partial of a reduction whose first operand is this element. In an average the
+    /// value of a float is multiplied by its share.
     pub(super) fn start_reduction(self, op: ReduceOp) -> Self {
         match self {
             Self::Float(value, share) if op == ReduceOp::Avg => Self::Float(value * share, share),
@@ -74,7 +75,8 @@ impl ReferenceElement {
         }
     }
 
-    /// Returns the partial of a reduction after its next operand.
+    /// Returns the partial of a reduction after its next operand. In an average the value of
+    /// `next`, if a float, is multiplied by its share first.
     pub(super) fn combine(self, op: ReduceOp, next: Self) -> Self {
         match (self, next) {
             (Self::Float(a, share), Self::Float(b, next_share)) => {

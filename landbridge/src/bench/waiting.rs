@@ -9,8 +9,9 @@ use std::pin::pin;
 use std::time::Duration;
 use units::Span;
 
-/// Runs one rank of a benchmark. While it waits for other ranks or gateways, says so on stderr,
-/// after [`WAIT_TOLD_AFTER`] and each time the wait has doubled.
+/// Runs one rank of a benchmark to its end. While the rank waits for other ranks or gateways,
+/// prints on stderr for which. The first message comes after [`WAIT_TOLD_AFTER`], and each pause
+/// between two messages is twice the one before.
 pub(crate) async fn run_bench_telling_waiting(
     bench: RankBench,
     status: SocketAddr,
@@ -34,12 +35,12 @@ pub(crate) async fn run_bench_telling_waiting(
     }
 }
 
-/// 5 s: the time without a result after which a benchmark says what it waits for. The time is
-/// chosen, since people start ranks by hand.
+/// 5 s: a rank of a benchmark that has had no result for so long prints on stderr what it waits
+/// for. The time is chosen, since people start ranks by hand.
 const WAIT_TOLD_AFTER: Duration = Duration::from_secs(5);
 
-/// Describes what the ranks of `job` wait for, as their gateway reports it; `None` when they wait
-/// for nothing but the network, or the gateway has no such job.
+/// Describes what the ranks of `job` wait for, as their gateway reports it: an epoch, or ranks that
+/// have not posted. Returns `None` when they wait for neither, or the gateway has no such job.
 fn describe_bench_waiting(status: &GatewayReport, job: &str) -> Option<String> {
     let report = status.jobs.iter().find(|report| report.job == job)?;
     if let Some(why) = describe_unready_epoch(status, job) {

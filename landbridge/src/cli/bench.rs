@@ -103,7 +103,8 @@ impl BenchCommand {
 
 impl BenchRankArgs {
     /// Runs one rank of a benchmark of the collective `pattern` and prints times, digest and
-    /// verdict.
+    /// verdict. A result whose largest error exceeds the tolerance ends it with
+    /// [`Exit::CheckFailed`].
     fn run(self, pattern: Pattern) -> Result<Exit, CommandError> {
         let (op, dtype) = (self.op, self.dtype);
         let usage = |why| CommandError::Usage(format!("--op {op} --dtype {dtype}: {why}"));
@@ -160,7 +161,8 @@ impl BenchRankArgs {
 }
 
 impl BenchRankArgs {
-    /// Returns the job that `--job` names, or the only one of the region file.
+    /// Returns the job that `--job` names, or the only one of the region file. Refuses a name that
+    /// the file lacks, and several jobs where none is named.
     fn chosen_job<'a>(&self, region: &'a RegionFile) -> Result<&'a JobConfig, CommandError> {
         let jobs: Vec<&JobConfig> = region.jobs().collect();
         let named = |job: &&&JobConfig| Some(&job.name) == self.job.as_ref();

@@ -60,8 +60,9 @@ enum LandbridgeCommand {
 }
 
 impl LandbridgeCommand {
-    /// Returns whether the command ends by itself on an interrupt from its start on, since it has
-    /// something to stop or to remove.
+    /// Returns whether the command handles an interrupt (Ctrl-C) itself from its start on, since it
+    /// has something to stop or to remove. An interrupt ends the process of any other command with
+    /// exit code 130.
     fn handles_interrupts(&self) -> bool {
         match self {
             // The emulator's commands do as they need.
@@ -155,7 +156,7 @@ fn run_landbridge_command() -> Exit {
     })
 }
 
-/// Text on exit codes at the end of `landbridge --help`.
-const EXIT_CODES_HELP: &str = "Exit codes: 0 success, 1 a check failed or the report was not \
-    written, 64 wrong command line or config, 69 no gateway answers, 77 not possible on this \
-    machine, 130 interrupted";
+/// Text on exit codes, shown at the end of `landbridge --help`.
+const EXIT_CODES_HELP: &str = "Example: landbridge quickstart\n\nExit codes: 0 success, 1 a check \
+    failed or the report was not written, 64 wrong command line or config, 69 no gateway answers, \
+    77 not possible on this machine, 130 interrupted";

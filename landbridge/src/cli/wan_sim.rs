@@ -7,6 +7,7 @@ use clap::Args;
 
 /// Emulate long-haul links on this machine.
 #[derive(Debug, Args)]
+#[command(after_help = "Example: landbridge wan-sim lab up configs/labs/three-sites.toml")]
 pub(super) struct WanSimCommand {
     #[command(subcommand)]
     command: wan_sim::cli::Command,

@@ -9,7 +9,9 @@ use gateway::config::{GatewayConfig, JobConfig, RegionFile};
 use gateway::daemon::{descriptor_needs, process_memory_budget_needs};
 use gateway::limits::descriptor_limit::check_descriptor_limit;
 use gateway::limits::memory_limits::{MemoryLimitNeeds, memory_limit_below_needs};
-use gateway::local::socket::{ListenError, check_gateway_socket_path};
+use gateway::local::socket::{
+    GatewaySocketSpec, ListenError, check_gateway_socket_folder_mode, check_gateway_socket_path,
+};
 use gateway::local::token_file::{self, TokenFileError};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -24,7 +26,8 @@ pub(super) fn diagnose_host_socket_buffers() -> Vec<Finding> {
         .collect()
 }
 
-/// Checks that a `net.core` limit of the kernel is at least [`SOCKET_BUFFER_BYTES`].
+/// Checks that a `net.core` limit of the kernel is at least [`SOCKET_BUFFER_BYTES`]. A lower one is
+/// a warning, and one that cannot be read is skipped.
 fn diagnose_host_socket_buffer(setting: &'static str) -> Finding {
     let file = format!("/proc/sys/{}", setting.replace('.', "/"));
     let limit = std::fs::read_to_string(&file);
@@ -83,10 +86,15 @@ pub(super) fn diagnose_host_descriptors(region: &RegionFile, gateway: &GatewayCo
 pub(super) fn diagnose_host_socket(gateway: &GatewayConfig) -> Finding {
     let (check, path) = ("local socket", gateway.socket.as_path());
     let finding = |found: &str| Finding::ok(check, path.display(), found);
-    let user = match gateway.user_id().and_then(|user| gateway.group_id().map(|_| user)) {
-        Ok(user) => user,
+    let ids = gateway.user_id().and_then(|user| gateway.group_id().map(|group| (user, group)));
+    let (user, group) = match ids {
+        Ok(ids) => ids,
         Err(error) => return finding(&error.to_string()).into_failure("correct the region file"),
     };
+    let spec = GatewaySocketSpec::new(path.to_owned(), group, gateway.mode);
+    if let Err(error) = check_gateway_socket_folder_mode(&spec) {
+        return finding(&error.to_string()).into_failure("remove the folder, or change its mode");
+    }
     let trusted = TrustedSocketUsers::new(user);
     let listening = match UnixStream::connect(path) {
         Ok(stream) => diagnose_host_socket_user(stream).map(Some),
@@ -150,7 +158,8 @@ fn diagnose_host_socket_user(stream: UnixStream) -> std::io::Result<u32> {
     Ok(tokio::net::UnixStream::from_std(stream)?.peer_cred()?.uid())
 }
 
-/// Checks that the gateway can create its local socket.
+/// Checks that the gateway can create its local socket, by making and removing a file in the
+/// nearest folder of the path that exists.
 fn diagnose_unmade_host_socket(path: &Path, finding: &dyn Fn(&str) -> Finding) -> Finding {
     // The last folder above a relative path is the working directory, whose name is empty there.
     let above = path.ancestors().skip(1);
@@ -210,9 +219,8 @@ pub(super) fn diagnose_host_secret_file(
     }
 }
 
-/// 16 MiB: the socket buffer that each lane requests for each direction, and that the doctor
-/// checks. `landbridge doctor` warns if the kernel's limit is lower, since the kernel then grants
-/// less.
+/// 16 MiB: the socket buffer that each lane requests for each direction. `landbridge doctor` warns
+/// where the kernel's limit is lower, since the kernel then grants less and bursts are dropped.
 const SOCKET_BUFFER_BYTES: u64 = 16 << 20;
 
 #[cfg(test)]

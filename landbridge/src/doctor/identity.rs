@@ -3,6 +3,9 @@
 use super::finding::Finding;
 use gateway::config::GatewayConfig;
 use gateway::wan::connect::tls::{Credentials, gateway_identity_dns_name};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use time::{Duration, OffsetDateTime};
 
 /// Loads the credentials of a gateway and checks its certificate. The error is the finding that the
@@ -13,6 +16,10 @@ pub(super) fn diagnose_identity(
 ) -> Result<(Credentials, Vec<Finding>), Finding> {
     let loaded = Credentials::load(&gateway.certificate, &gateway.key, &gateway.ca);
     let credentials = loaded.map_err(|error| {
+        if let Some(file) = identity_file_of_another_user(gateway) {
+            let finding = Finding::ok("certificate", file.display(), error);
+            return finding.into_failure("run this command as the gateway's user");
+        }
         let finding = Finding::ok("certificate", gateway.certificate.display(), error);
         finding.into_failure("make certificates with `landbridge certs` and copy them here")
     })?;
@@ -22,6 +29,15 @@ pub(super) fn diagnose_identity(
         diagnose_identity_expiry(gateway, &credentials),
     ];
     Ok((credentials, findings))
+}
+
+/// Returns the file of the certificate, key or CA that exists, but that this user may not read.
+fn identity_file_of_another_user(gateway: &GatewayConfig) -> Option<&Path> {
+    let mut files = [&gateway.certificate, &gateway.key, &gateway.ca].into_iter();
+    let is_denied = |file: &&PathBuf| {
+        File::open(file).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    };
+    files.find(is_denied).map(PathBuf::as_path)
 }
 
 /// Checks that the CA has signed the certificate for the use of a gateway. Its time is judged by
@@ -47,7 +63,8 @@ fn diagnose_identity_name(
     }
 }
 
-/// Checks that the certificate is valid now and for the next 14 days.
+/// Checks that the certificate is valid now and for the next 14 days. A certificate that is not
+/// valid now is a failure, and one that expires within 14 days a warning.
 fn diagnose_identity_expiry(gateway: &GatewayConfig, credentials: &Credentials) -> Finding {
     let finding = |found: &str| Finding::ok("expiry", gateway.certificate.display(), found);
     let renew = "renew it with `landbridge certs --renew 30`, and copy both files here";
@@ -71,6 +88,6 @@ fn diagnose_identity_expiry(gateway: &GatewayConfig, credentials: &Credentials) 
     }
 }
 
-/// 14 days: `landbridge doctor` warns so long before a certificate expires, which leaves time to
-/// copy new files to every host.
+/// 14 days: `landbridge doctor` warns of a certificate that expires sooner than in this time, which
+/// leaves time to copy new files to every host.
 const EXPIRY_WARNING_PERIOD: Duration = Duration::days(14);

@@ -7,11 +7,13 @@ use hier_collectives::plan;
 use std::io::{Error, ErrorKind};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
-/// The name of the check of this file in all its findings.
-const CHECK: &str = "own addresses";
+/// The name of the check whether the gateway's own addresses can be bound, in all findings of this
+/// check that `landbridge doctor` prints.
+const OWN_ADDRESSES_CHECK: &str = "own addresses";
 
-/// Checks that the `status` address and the UDP address of each lane can be bound. Call it only where
-/// nothing answers at the `status` address.
+/// Checks that the `status` address and the UDP address of each lane can be bound. Of WAN and of
+/// LAN only the first lane that cannot is a finding. Call it only where nothing answers at the
+/// `status` address.
 pub(super) fn diagnose_own_addresses(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> = TcpListener::bind(gateway.status)
         .err()
@@ -31,7 +33,7 @@ pub(super) fn diagnose_own_addresses(region: &RegionFile, gateway: &GatewayConfi
         );
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, &gateway.name, "can be bound"));
+        findings.push(Finding::ok(OWN_ADDRESSES_CHECK, &gateway.name, "can be bound"));
     }
     findings
 }
@@ -43,5 +45,5 @@ fn describe_unbound_own_address(what: &str, address: SocketAddr, error: &Error) 
         ErrorKind::AddrNotAvailable => "use an address of this host",
         _ => "use an address of this host and a port above 1023",
     };
-    Finding::ok(CHECK, format!("{what} {address}"), error).into_failure(advice)
+    Finding::ok(OWN_ADDRESSES_CHECK, format!("{what} {address}"), error).into_failure(advice)
 }

@@ -121,7 +121,8 @@ struct MeasuredPath<'l> {
     pinned: Option<u16>,
 }
 
-/// Measures the path to a peer of another region.
+/// Measures the path to a peer of another region, on the first lane whose port answers, or else on
+/// the first lane. The expected rate is the least of the link's and the two ports'.
 async fn diagnose_path_to_peer(
     fabric: &Fabric,
     me: GatewayId,
@@ -159,7 +160,8 @@ async fn diagnose_path_to_peer(
 }
 
 /// Compares RTT and rate of a measured path with its link, and its MTU with that of the fabric
-/// file, if the file states one.
+/// file, if the file states one. Warns of an RTT well above the fabric's, and of a rate below
+/// [`RATE_WARNING_FRACTION`] of it.
 fn diagnose_peer_against_fabric(
     subject: &str,
     link: &Link,
@@ -232,13 +234,20 @@ fn diagnose_peer_probe_failure(
                  set the lower `mtu` in the fabric",
             )
         }
-        PathProbeError::Refused(_) => finding
-            .into_failure("compare both sides' certificates and CA: run the doctor there too"),
+        PathProbeError::Refused(why) => match why.rsplit_once("; ") {
+            Some((why, remedy)) => {
+                let found = format!("refused: {why}");
+                Finding::ok("UDP both ways", subject, found).into_failure(remedy)
+            }
+            None => finding
+                .into_failure("compare both sides' certificates and CA: run the doctor there too"),
+        },
         PathProbeError::Local(_) => finding.into_failure("fix the cause given above"),
     }
 }
 
-/// Returns the finding that no port of a peer answers.
+/// Returns the finding that no port of a peer answers. Where the peer's host answers by ICMP that
+/// nothing listens, the advice is to start the peer.
 fn explain_diagnosed_peer_silence(
     subject: &str,
     paths: &CheckedPaths,
@@ -270,16 +279,17 @@ fn diagnosed_peer_port_unreachable(address: SocketAddr, bind: IpAddr, rtt: Span)
     ask().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
 
-/// 2 times the measured RTT: where the configured RTT is longer, the report says that this is no
-/// fault. Windows are then larger than the path needs. The factor is chosen.
+/// 2 times the measured RTT: where the fabric states a longer RTT than that, the report adds that a
+/// shorter path is no fault. Windows are then larger than the path needs. The factor is chosen.
 const RTT_FAR_SHORTER_FACTOR: f64 = 2.0;
 
-/// 0.8 of the configured rate: `landbridge doctor` warns of a lower measured rate. The fraction is
-/// chosen: headers, retransmissions and a single core take some of the rate.
+/// 0.8 of the configured rate: `landbridge doctor` warns of a measured rate below this fraction.
+/// The fraction is chosen: headers, retransmissions and a single core take some of the rate.
 const RATE_WARNING_FRACTION: f64 = 0.8;
 
 /// 1 s: the least time for which `landbridge doctor` waits for an ICMP port unreachable from a
-/// peer's host. It waits for two round trips where those are longer.
+/// peer's host. Over a long path it waits for two round trips. Then the peer's ports are reported
+/// as silent.
 const ICMP_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -7,11 +7,13 @@ use gateway::observe::fetch_status::{FetchError, fetch_status_async};
 use gateway::observe::problem_cause::ProblemReport;
 use gateway::observe::status::GatewayReport;
 
-/// The name of the check of this file in all its findings.
-const CHECK: &str = "running gateway";
+/// The name of the check of the gateway that runs, in all findings of this check that `landbridge
+/// doctor` prints.
+const RUNNING_GATEWAY_CHECK: &str = "running gateway";
 
-/// Asks the running gateway for its status, and returns its problems as findings. Call it within a
-/// runtime.
+/// Asks the running gateway for its status, and returns its problems as findings. Where no status
+/// comes, returns the findings on the gateway's own addresses behind one that says so. Call it
+/// within a runtime.
 pub(super) async fn diagnose_running_gateway(
     region: &RegionFile,
     gateway: &GatewayConfig,
@@ -19,7 +21,7 @@ pub(super) async fn diagnose_running_gateway(
     match fetch_status_async(gateway.status).await {
         Ok(report) => describe_diagnosed_running_gateway(region, gateway, &report),
         Err(error @ FetchError::Unreachable { .. }) => {
-            let finding = Finding::ok(CHECK, &gateway.name, error).into_skipped();
+            let finding = Finding::ok(RUNNING_GATEWAY_CHECK, &gateway.name, error).into_skipped();
             let mut findings = diagnose_own_addresses(region, gateway);
             findings.insert(0, finding);
             findings
@@ -28,14 +30,17 @@ pub(super) async fn diagnose_running_gateway(
             let advice = "stop what listens there, or set another `status` address; see the log of \
                           the gateway if it is one";
             let mut findings = diagnose_own_addresses(region, gateway);
-            findings.insert(0, Finding::ok(CHECK, &gateway.name, error).into_failure(advice));
+            findings.insert(
+                0,
+                Finding::ok(RUNNING_GATEWAY_CHECK, &gateway.name, error).into_failure(advice),
+            );
             findings
         }
     }
 }
 
-/// Returns the findings on the status of a running gateway: whether it is the one of the file, and
-/// its problems.
+/// Returns the findings on the status of a running gateway. They say whether it is the gateway of
+/// the file, whether its fabric has the same identity, and its problems.
 fn describe_diagnosed_running_gateway(
     region: &RegionFile,
     gateway: &GatewayConfig,
@@ -49,7 +54,7 @@ fn describe_diagnosed_running_gateway(
             gateway.status, report.gateway, report.fabric
         );
         let advice = "give each gateway a `status` address of its own";
-        return vec![Finding::ok(CHECK, &gateway.name, found).into_failure(advice)];
+        return vec![Finding::ok(RUNNING_GATEWAY_CHECK, &gateway.name, found).into_failure(advice)];
     }
     let mut findings = Vec::new();
     let identity: String = file.identity().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -62,21 +67,25 @@ fn describe_diagnosed_running_gateway(
         );
         let advice = "restart the gateway, or restore the file; `landbridge check` prints the \
                       identity, which must be the same on every host";
-        findings.push(Finding::ok(CHECK, &gateway.name, found).into_failure(advice));
+        findings
+            .push(Finding::ok(RUNNING_GATEWAY_CHECK, &gateway.name, found).into_failure(advice));
     }
     findings.extend(report.problems.iter().map(describe_diagnosed_running_problem));
     if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, &gateway.name, "ready"));
+        findings.push(Finding::ok(RUNNING_GATEWAY_CHECK, &gateway.name, "ready"));
     }
     findings
 }
 
 /// Returns a problem of the running gateway as a finding: a failure if it keeps the gateway from
-/// being ready.
+/// being ready. A problem without a remedy of its own may have one at the end of its text.
 fn describe_diagnosed_running_problem(problem: &ProblemReport) -> Finding {
-    let finding = Finding::ok(CHECK, &problem.subject, &problem.found);
-    let advice =
-        problem.remedy.as_deref().unwrap_or("mend the problems of gateways first; see the log");
+    let (found, advice) = match (&problem.remedy, problem.found.rsplit_once("; ")) {
+        (Some(remedy), _) => (&*problem.found, &**remedy),
+        (None, Some((found, remedy))) => (found, remedy),
+        (None, None) => (&*problem.found, "see the log of this gateway, and of the one it names"),
+    };
+    let finding = Finding::ok(RUNNING_GATEWAY_CHECK, &problem.subject, found);
     if problem.blocks { finding.into_failure(advice) } else { finding.into_warning(advice) }
 }
 
@@ -127,12 +136,14 @@ mod tests {
             found: found.to_owned(),
             remedy: None,
         };
-        report.problems = vec![problem(true, "no lane"), problem(false, "1 of 4 lanes")];
+        report.problems = vec![problem(true, "no lane; renew it"), problem(false, "1 of 4 lanes")];
         let expected = [
             (FindingVerdict::Failed, "no lane".to_owned()),
             (FindingVerdict::Warning, "1 of 4 lanes".to_owned()),
         ];
         assert_eq!(findings(&region, &report), expected);
+        let advised = describe_diagnosed_running_problem(&report.problems[0]);
+        assert_eq!(advised.advice.as_deref(), Some("renew it"), "the text has the remedy");
     }
 
     #[test]

@@ -15,10 +15,12 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use units::{ByteCount, Span};
 
-/// 1 s: a collective that waits for ranks for less is no trouble, since ranks never post together.
+/// 1 s: `landbridge explain` names ranks that the oldest collective has awaited for this time or
+/// longer. A shorter wait is no trouble, since ranks never post together.
 /// Tested by `ranks_that_post_soon_are_no_trouble`.
 const WAIT_TOLD_AFTER_S: f64 = 1.0;
-/// 10 s: the least stall deadline. An exchange that runs for longer is told.
+/// 10 s, the least stall deadline: `landbridge explain` names an exchange that all ranks have
+/// posted and that has run for this time or longer.
 /// Tested by `a_long_exchange_is_told`.
 const RUN_TOLD_AFTER_S: f64 = 10.0;
 
@@ -60,8 +62,8 @@ impl Cause {
     }
 }
 
-/// Returns the causes that dumps show, the one that explains the others first; none if nothing is
-/// wrong.
+/// Returns the causes that dumps show, the one that explains the others first, and one for each
+/// party at fault. Incidents of the past are causes only where there is no other.
 pub(crate) fn find_causes(dumps: &[Dump]) -> Vec<Cause> {
     let view = DumpView::of_dumps(dumps);
     let mut causes = find_causes_in_posts(&view);
@@ -78,23 +80,25 @@ pub(crate) fn find_causes(dumps: &[Dump]) -> Vec<Cause> {
     causes
 }
 
-/// Iterates over the jobs of all gateways that answered.
-fn jobs_of_causes<'a>(view: &DumpView<'a>) -> Vec<&'a JobReport> {
+/// Returns the jobs of all gateways that answered.
+fn answered_jobs<'a>(view: &DumpView<'a>) -> Vec<&'a JobReport> {
     view.statuses().flat_map(|status| &status.jobs).collect()
 }
 
-/// Returns whether the job has completed no collective since an incident.
-fn is_latest_cause(job: &JobReport, incident: &IncidentReport) -> bool {
+/// Returns whether the job has completed no collective since an incident, or none at all.
+fn has_completed_nothing_since(job: &JobReport, incident: &IncidentReport) -> bool {
     job.completed_seconds_ago.is_none_or(|completed| completed >= incident.seconds_ago)
 }
 
-/// Finds jobs whose last incident is a fault of posts: the same posts would fail again.
+/// Finds the last incident of each job that was a fault of posts, if the job has completed no
+/// collective since. The same posts would fail again.
 fn find_causes_in_posts(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for job in jobs_of_causes(view) {
+    for job in answered_jobs(view) {
         let by_posts = |incident: &&IncidentReport| {
             let code = FailureCode::from_code(incident.code);
-            code.is_some_and(FailureCode::is_fault_of_posts) && is_latest_cause(job, incident)
+            code.is_some_and(FailureCode::is_fault_of_posts)
+                && has_completed_nothing_since(job, incident)
         };
         if let Some(incident) = job.incidents.iter().rev().find(by_posts) {
             let ago = Span::from_secs_f64(incident.seconds_ago).rounded();
@@ -109,7 +113,8 @@ fn find_causes_in_posts(view: &DumpView<'_>) -> Vec<Cause> {
     causes
 }
 
-/// Finds gateways that give no status, and that no other gateway reaches.
+/// Finds gateways that were asked and gave no status. Tells those that other gateways still reach
+/// from those that do not run, and from those whose process does not answer.
 fn find_causes_in_absent_gateways(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for gateway in view.gateways().filter(|gateway| gateway.status.is_none()) {
@@ -153,15 +158,15 @@ fn find_causes_in_reported_problems(view: &DumpView<'_>) -> Vec<Cause> {
         let kept = status.problems.iter().filter(keeps);
         found.extend(kept.map(|problem| (&*status.gateway, problem)));
     }
-    found.sort_by_key(|(_, problem)| (!problem.blocks, cause_rank(problem.cause)));
+    found.sort_by_key(|(_, problem)| (!problem.blocks, problem_order(problem.cause)));
     found.into_iter().map(|(gateway, problem)| find_cause_in_problem(gateway, problem)).collect()
 }
 
-/// Returns the place of a problem among those of a gateway: a wrong file explains a missing peer,
-/// and a missing peer a job without an epoch.
-const fn cause_rank(cause: ProblemCause) -> u8 {
+/// Returns the place of a problem among those of a gateway, from 0; lower places explain higher
+/// ones. A wrong file explains a missing peer, and a missing peer a job without an epoch.
+const fn problem_order(cause: ProblemCause) -> u8 {
     match cause {
-        ProblemCause::ShuttingDown | ProblemCause::Socket => 0,
+        ProblemCause::ShuttingDown | ProblemCause::Socket | ProblemCause::Processor => 0,
         ProblemCause::Files | ProblemCause::JobFiles => 1,
         ProblemCause::Peer | ProblemCause::Link => 2,
         ProblemCause::Lanes | ProblemCause::Loss | ProblemCause::Rtt => 3,
@@ -172,9 +177,10 @@ const fn cause_rank(cause: ProblemCause) -> u8 {
 /// Turns a problem that `gateway` reports into a cause with a culprit.
 fn find_cause_in_problem(gateway: &str, problem: &ProblemReport) -> Cause {
     let kind = match problem.cause {
-        ProblemCause::ShuttingDown | ProblemCause::Socket | ProblemCause::Job => {
-            CulpritKind::Gateway
-        }
+        ProblemCause::ShuttingDown
+        | ProblemCause::Socket
+        | ProblemCause::Processor
+        | ProblemCause::Job => CulpritKind::Gateway,
         ProblemCause::Files | ProblemCause::JobFiles | ProblemCause::Restart => CulpritKind::Files,
         ProblemCause::Peer
         | ProblemCause::Lanes
@@ -194,10 +200,11 @@ fn find_cause_in_problem(gateway: &str, problem: &ProblemReport) -> Cause {
     Cause { kind, culprit, found, remedy: problem.remedy.clone() }
 }
 
-/// Finds ranks for which the oldest collective of a job waits.
+/// Finds the ranks for which the oldest collective of a job has waited for [`WAIT_TOLD_AFTER_S`] or
+/// longer.
 fn find_causes_in_awaited_ranks(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for job in jobs_of_causes(view) {
+    for job in answered_jobs(view) {
         let waits = |collective: &&CollectiveReport| {
             collective.state == CollectiveState::Awaiting && collective.seconds >= WAIT_TOLD_AFTER_S
         };
@@ -230,7 +237,7 @@ fn find_causes_in_awaited_ranks(view: &DumpView<'_>) -> Vec<Cause> {
 
 /// Finds ranks, regions and links that delay collectives that go on.
 fn find_causes_in_stragglers(view: &DumpView<'_>) -> Vec<Cause> {
-    let stragglers = jobs_of_causes(view).into_iter().filter_map(|job| job.straggler.as_ref());
+    let stragglers = answered_jobs(view).into_iter().filter_map(|job| job.straggler.as_ref());
     let cause = |straggler: &gateway::observe::status::StragglerReport| {
         let (kind, remedy) = match &*straggler.kind {
             "rank" => (CulpritKind::Rank, "look at its host and its input; or give it less work"),
@@ -253,7 +260,8 @@ fn find_causes_in_stragglers(view: &DumpView<'_>) -> Vec<Cause> {
     stragglers.map(cause).collect()
 }
 
-/// Finds exchanges that all ranks have posted and that run for long.
+/// Finds the oldest exchange of each job that all ranks have posted and that has run for
+/// [`RUN_TOLD_AFTER_S`] or longer.
 fn find_causes_in_long_exchanges(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
     for status in view.statuses() {
@@ -283,8 +291,10 @@ fn find_causes_in_long_exchanges(view: &DumpView<'_>) -> Vec<Cause> {
 /// Finds the last incident of jobs that have completed nothing since.
 fn find_causes_in_incidents(view: &DumpView<'_>) -> Vec<Cause> {
     let mut causes = Vec::new();
-    for job in jobs_of_causes(view) {
-        let Some(incident) = job.incidents.last().filter(|one| is_latest_cause(job, one)) else {
+    for job in answered_jobs(view) {
+        let Some(incident) =
+            job.incidents.last().filter(|one| has_completed_nothing_since(job, one))
+        else {
             continue;
         };
         let kind = match FailureCode::from_code(incident.code) {

@@ -46,7 +46,8 @@ impl<'a> DumpView<'a> {
         regions
     }
 
-    /// Returns the place of the gateway that serves a rank.
+    /// Returns the place of the gateway that serves a rank, or `None` for a rank that the fabric
+    /// lacks.
     pub fn place_of_rank(&self, rank: u32) -> Option<&'a DumpedPlace> {
         let serves = |place: &&DumpedPlace| {
             (place.first_rank..place.first_rank + place.ranks).contains(&rank)

@@ -61,8 +61,8 @@ pub(crate) struct DeployedGateway {
     pub status_port: u16,
 }
 
-/// TCP port 9400: the port of the status of the first gateway at an IP address. The number is
-/// chosen. Further gateways there run on the same host and have the next ports.
+/// TCP port 9400: the status port that `landbridge init` gives the first gateway at an IP address.
+/// Further gateways there run on the same host and have the next ports. The number is chosen.
 const STATUS_PORT_FIRST: u16 = 9400;
 
 impl DeploymentSpec {

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use units::{BitRate, Fraction, Span};
 
-/// UDP port 7400: the first port of a gateway's lanes where an address has none. The number is
-/// chosen.
+/// UDP port 7400: the port of a gateway's first lane where `landbridge init` is given an address
+/// without a port. The number is chosen.
 const FIRST_PORT_DEFAULT: u16 = 7400;
 
 /// A region and the addresses of its gateways: `east=203.0.113.10,203.0.113.11:7500`.
@@ -20,6 +20,7 @@ pub(crate) struct InitRegionOption {
 impl FromStr for InitRegionOption {
     type Err = String;
 
+    /// Parses a name, `=`, and the addresses of the region's gateways.
     fn from_str(text: &str) -> Result<Self, String> {
         let (region, addresses) = text.split_once('=').ok_or_else(|| {
             format!("`{text}` has no `=`; write NAME=ADDRESS, such as east=203.0.113.10")
@@ -77,6 +78,7 @@ pub(crate) struct InitPerRegionOption<T> {
 impl<T: FromStr<Err: ToString>> FromStr for InitPerRegionOption<T> {
     type Err = String;
 
+    /// Parses a value for every region, or a region's name, `=` and its value.
     fn from_str(text: &str) -> Result<Self, String> {
         let (region, value) = match text.split_once('=') {
             Some((region, value)) => (Some(parse_init_name_option(region)?), value),
@@ -88,7 +90,8 @@ impl<T: FromStr<Err: ToString>> FromStr for InitPerRegionOption<T> {
 }
 
 impl<T: Clone> InitPerRegionOption<T> {
-    /// Returns the value for a region: the last that names it, or else the last for every region.
+    /// Returns the value for a region: the last that names it, or else the last for every region;
+    /// `None` if there is neither.
     pub fn value_for(all: &[Self], region: &str) -> Option<T> {
         let last =
             |name: Option<&str>| all.iter().rev().find(|option| option.region.as_deref() == name);
@@ -112,6 +115,8 @@ pub(crate) struct InitLinkOption {
 impl FromStr for InitLinkOption {
     type Err = String;
 
+    /// Parses the name of a link, `=`, its round-trip time, and then a rate and a loss in any
+    /// order.
     fn from_str(text: &str) -> Result<Self, String> {
         let (link, properties) = text.split_once('=').ok_or_else(|| {
             format!("`{text}` has no `=`; write A-B=RTT[,RATE[,LOSS]], such as east-west=80ms")

@@ -21,8 +21,9 @@ use region_folder::{RegionFolderWriter, write_region_folder_file};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// The name of the folder with the CA and everything that it signed. No region can have it, since
-/// their names are in lower case.
+/// The name of the folder in which `landbridge init` puts the CA's key and certificate, and
+/// certificates, keys and tokens of all regions. No region can have this name, since their names
+/// are in lower case.
 pub(crate) const AUTHORITY_FOLDER: &str = "CA";
 
 /// Makes the folder `out` with all files of a deployment, whose certificates are valid for `days`

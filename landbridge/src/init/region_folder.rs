@@ -13,8 +13,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use units::ByteCount;
 
-/// 1 GiB: the key `memory` of a gateway whose windows and lanes fit into half of it. The size is
-/// chosen; other gateways get more.
+/// 1 GiB: the least value of the key `memory` that `landbridge init` writes for a gateway. A
+/// gateway whose windows and lanes take more than half of it gets a larger value. The size is
+/// chosen.
 const GATEWAY_MEMORY_LEAST: ByteCount = ByteCount::new(1 << 30);
 
 /// The folder of a region, for its operator. The field names are keys of the JSON output.
@@ -42,7 +43,8 @@ pub(super) struct RegionFolderWriter<'a> {
 }
 
 impl RegionFolderWriter<'_> {
-    /// Writes the folder of one region, and reads its config back.
+    /// Writes the folder of one region: fabric file, config, keys and tokens, firewall rules and
+    /// README.md. Reads the config back, so that its faults are errors.
     pub fn write_region_folder(
         &self,
         region: &DeployedRegion,
@@ -112,7 +114,8 @@ impl RegionFolderWriter<'_> {
         text
     }
 
-    /// Returns `memory` for a gateway: as much as its windows and lanes ask for.
+    /// Returns the value of the key `memory` for a gateway: twice what its windows and lanes
+    /// reserve, in whole MiB, but at least [`GATEWAY_MEMORY_LEAST`].
     fn gateway_memory(&self, gateway: &str) -> ByteCount {
         let Some(id) = self.file.fabric().gateway_named(gateway) else {
             return GATEWAY_MEMORY_LEAST;

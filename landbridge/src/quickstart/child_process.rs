@@ -18,8 +18,8 @@ pub(super) struct ChildProcess {
     output: Lines<BufReader<ChildStdout>>,
 }
 
-/// 2,000 bytes: the length of the end of a process's log that is shown when the process fails. The
-/// length is chosen, some ten lines.
+/// 2,000 bytes: the length of the end of a child process's log that the error of a failed
+/// quickstart shows. The length is chosen, some ten lines.
 const LOG_TAIL_BYTES: usize = 2000;
 
 impl ChildProcess {

@@ -13,17 +13,17 @@ use hier_collectives::topology::Fabric;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Relative compute speeds of the ranks of a quickstart, repeated for more ranks. They are unequal,
-/// so that wrong weights in averages are noticed.
+/// Compute speeds of ranks 0 to 3 of a quickstart relative to each other; further ranks repeat
+/// them. They are unequal, so that wrong weights in averages are noticed.
 /// Tested by `unweighted_averages_miss_the_reference`.
 const RANK_SPEEDS: [f64; 4] = [1.0, 1.0, 0.5, 2.0];
 
-/// 1 GiB: the key `memory` of each gateway of a quickstart, which bounds its windows and partials.
-/// The size is chosen.
+/// 1 GiB: the key `memory` in the config of each gateway of a quickstart, which bounds the
+/// gateway's windows and partials. The size is chosen.
 const GATEWAY_MEMORY_LIMIT: &str = "1 GiB";
 
-/// 80 GiB: the key `memory` of a quickstart's job in each region, which is a limit. It allows the
-/// arenas of 8 ranks with the largest buffer.
+/// 80 GiB: the key `memory` of a quickstart's job in each region: ranks whose arenas exceed it are
+/// refused. It allows the arenas of 8 ranks with the largest buffer.
 const JOB_MEMORY_LIMIT: &str = "80 GiB";
 
 /// The names of the quickstart's two regions, which region files, logs and sockets have too.
@@ -114,7 +114,8 @@ pub(super) fn deployment_rank_speeds(options: &QuickstartOptions) -> Vec<f64> {
     RANK_SPEEDS.into_iter().cycle().take(ranks).collect()
 }
 
-/// In each fault, names the option (`--rtt`) instead of the key of the generated fabric file.
+/// Names the option, such as `--rtt`, in each fault of a key of the generated fabric file that
+/// comes from an option. Other faults stay as they are.
 fn name_options_in_deployment_faults(faults: ConfigFaults) -> ConfigFaults {
     let option = |key: &str| match key.rsplit('.').next()? {
         "rtt" => Some("--rtt"),

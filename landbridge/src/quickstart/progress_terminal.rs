@@ -8,11 +8,11 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use terminal_size::{Width, terminal_size_of};
 
-/// 20 frames a second: the most that a progress bar draws, which is the default of the crate
-/// `indicatif`.
+/// 20 frames a second: the most that a quickstart's progress bar draws; changes between two frames
+/// are not drawn. It is the default of the crate `indicatif`.
 const FRAMES_PER_SECOND: u8 = 20;
 
-/// 80 columns: the width of a progress bar where the terminal does not tell its own.
+/// 80 columns: the width of a quickstart's progress bar where the terminal does not tell its own.
 const COLUMNS_DEFAULT: u16 = 80;
 
 /// Returns a progress bar over `length` steps; a hidden one where stderr draws nothing.

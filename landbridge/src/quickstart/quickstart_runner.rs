@@ -28,14 +28,16 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// 30 s: the least time that the gateways of a quickstart get to agree on an epoch, enough for three
-/// attempts to connect. They get [`EPOCH_ROUND_TRIPS`] where that is longer.
+/// 30 s: a quickstart fails whose gateways have not agreed on an epoch after so long, or after
+/// [`EPOCH_ROUND_TRIPS`] where that is longer. It is enough for three attempts to connect.
 const EPOCH_TIMEOUT_MIN: Duration = Duration::from_secs(30);
-/// 30 round trips: the time that the gateways of a quickstart get to agree on an epoch over a long
-/// link, enough for three attempts of ten round trips.
+/// 30 round trips: a quickstart over a long link fails whose gateways have not agreed on an epoch
+/// after so long. It is enough for three attempts to connect of ten round trips each.
 const EPOCH_ROUND_TRIPS: u32 = 30;
 
-/// Runs a quickstart to its report. Processes and files are removed, whatever happens.
+/// Runs a quickstart to its report. Processes and files are removed, whatever happens. An
+/// interrupt, SIGTERM, SIGQUIT or the end of the terminal ends the quickstart with
+/// [`QuickstartError::Interrupted`].
 ///
 /// # Errors
 /// [`QuickstartError`].
@@ -202,7 +204,7 @@ impl QuickstartRunner {
     }
 
     /// Reads the messages of the ranks to the end of the training. Returns a digest of the weights
-    /// of each rank, and the last loss.
+    /// of each rank, and the last loss that rank 0 has told.
     async fn follow_training(
         &mut self,
         bar: &ProgressBar,
@@ -229,7 +231,8 @@ impl QuickstartRunner {
         Ok((digests, last))
     }
 
-    /// Lets the ranks all-reduce. Returns the times of each iteration.
+    /// Lets the ranks all-reduce. Returns the times of each iteration, which span those of all
+    /// ranks.
     async fn run_all_reduces(
         &mut self,
         options: &QuickstartOptions,
@@ -265,7 +268,8 @@ impl QuickstartRunner {
         Ok(digests)
     }
 
-    /// Reads the counters of the relay and of the gateways.
+    /// Reads the counters of the relay, and from the status of each gateway the payload bytes that
+    /// it has sent.
     async fn read_counters(
         &mut self,
         deployment: &QuickstartDeployment,
@@ -379,7 +383,7 @@ fn unexpected_quickstart_message(rank: &ChildProcess, message: &RankMessage) -> 
     rank.error_with_log(&format!("printed an unexpected {message:?}"))
 }
 
-/// Reads the next message of a rank.
+/// Reads the next line of a rank as a message. Any other line is an error with the rank's log.
 async fn read_quickstart_rank_message(
     rank: &mut ChildProcess,
 ) -> Result<RankMessage, QuickstartError> {

@@ -147,8 +147,8 @@ impl RankTask {
     }
 }
 
-/// 2 tensors that hold gradients in turn: while a rank fills one, its gateway may still read the
-/// other for the step before.
+/// 2 tensors in a rank's arena hold gradients in turn. While the rank fills one tensor, its gateway
+/// may still read the other for the step before.
 const GRADIENT_TENSORS: usize = 2;
 
 /// Averages gradients over all ranks.

@@ -8,23 +8,26 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 
-/// 1,200 x 900 points: the size of the picture, whose width fits a page.
+/// 1,200 x 900 points: width and height of the picture of a trace. The width fits a page.
 const PICTURE_SIZE: (u32, u32) = (1200, 900);
 
 /// A line of a panel: its name, and a value of each round.
 type Line = (&'static str, fn(&TraceLane) -> f64);
-/// The lines of the panel on rates, in Mbit/s.
+/// The lines that a trace's picture draws of each lane in its panel on rates, in Mbit/s: name and
+/// value. A round without a pace is drawn at 0.
 const RATE_LINES: [Line; 3] = [
     ("round", |round| round.round_bits_per_second as f64 / 1e6),
     ("rate", |round| round.rate_bits_per_second as f64 / 1e6),
     ("pace", |round| round.pace_bits_per_second.unwrap_or(0) as f64 / 1e6),
 ];
-/// The lines of the panel on bytes in flight, in MB.
+/// The lines that a trace's picture draws of each lane in its panel on bytes in flight, in MB: name
+/// and value at each round.
 const FLIGHT_LINES: [Line; 2] = [
     ("window", |round| round.window_bytes as f64 / 1e6),
     ("in flight", |round| round.in_flight_bytes as f64 / 1e6),
 ];
-/// The lines of the panel on round-trip times, in milliseconds.
+/// The lines that a trace's picture draws of each lane in its panel on round-trip times, in
+/// milliseconds: name and value at each round.
 const RTT_LINES: [Line; 2] =
     [("RTT", |round| round.rtt_seconds * 1e3), ("min RTT", |round| round.min_rtt_seconds * 1e3)];
 
@@ -61,7 +64,8 @@ fn draw_panels(file: &Path, records: &[TraceRecord]) -> Result<(), Box<dyn Error
     Ok(())
 }
 
-/// Draws one panel with its lines for all lanes.
+/// Draws one panel: a curve of each lane for each of `lines`, with a legend. A vertical line marks
+/// each change of a phase.
 fn draw_panel(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     (unit, lines): (&str, &[Line]),
@@ -102,14 +106,15 @@ fn draw_panel(
 
 #[cfg(test)]
 mod tests {
-    use super::super::summary::tests::round;
+    use super::super::summary::tests::lane_round_record;
     use super::*;
 
     #[test]
     fn a_drawing_names_lane_and_values() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("trace.svg");
-        let records: Vec<_> = (1..5).map(|at| round(f64::from(at), "cruise", 1_000_000)).collect();
+        let records: Vec<_> =
+            (1..5).map(|at| lane_round_record(f64::from(at), "cruise", 1_000_000)).collect();
         for records in [&records[..], &records[..1], &[]] {
             draw_trace(&file, records).expect("drawn");
             let svg = std::fs::read_to_string(&file).expect("written");

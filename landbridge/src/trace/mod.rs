@@ -13,7 +13,8 @@ use gateway::wan::link_trace::TraceRecord;
 use std::path::Path;
 use stdio::read_input_text_up_to;
 
-/// 1 GiB: the longest trace that is read, that of a lane for about four days.
+/// 1 GiB: the longest file that `landbridge trace` reads, the trace of a lane for about four days.
+/// A longer one is refused.
 const TRACE_BYTES_MAX: u64 = 1 << 30;
 
 /// Why a trace cannot be shown.
@@ -50,7 +51,8 @@ pub(crate) enum TraceError {
     },
 }
 
-/// Reads the records of a trace. A last line without an end is left out: the gateway still writes.
+/// Reads the records of a trace. A last line without a newline is left out, since the gateway may
+/// still be writing that line.
 pub(crate) fn read_trace(path: &Path) -> Result<Vec<TraceRecord>, TraceError> {
     let name = || path.display().to_string();
     let text = read_input_text_up_to(path, TRACE_BYTES_MAX)

@@ -43,7 +43,8 @@ pub(crate) struct LaneSummary {
 }
 
 impl TraceSummary {
-    /// Condenses the records of a trace.
+    /// Condenses the records of a trace: the rounds of each lane to a summary. Changes of phases
+    /// are kept, and the last count of lost records; records of links are not used.
     pub fn of_records(records: &[TraceRecord]) -> Self {
         let mut summary = Self::default();
         let mut lanes: BTreeMap<(String, u16), Vec<&TraceLane>> = BTreeMap::new();
@@ -63,7 +64,8 @@ impl TraceSummary {
     }
 }
 
-/// Condenses the rounds of a lane, of which there is one at least.
+/// Condenses the rounds of a lane, of which there is one at least. Of an even number of RTTs the
+/// median is the upper of the two in the middle.
 fn summarize_lane((peer, lane): (String, u16), rounds: &[&TraceLane]) -> LaneSummary {
     let mut phases = BTreeMap::new();
     for round in rounds {
@@ -95,8 +97,13 @@ fn summarize_lane((peer, lane): (String, u16), rounds: &[&TraceLane]) -> LaneSum
 pub(super) mod tests {
     use super::*;
 
-    /// A round of a lane that ends so many seconds after the start.
-    pub(in crate::trace) fn round(at_seconds: f64, phase: &str, rate: u64) -> TraceRecord {
+    /// Makes the record of a lane's round that ends `at_seconds` after the start. The lane's rate is
+    /// `rate` bits per second, of which the round delivered half.
+    pub(in crate::trace) fn lane_round_record(
+        at_seconds: f64,
+        phase: &str,
+        rate: u64,
+    ) -> TraceRecord {
         TraceRecord::Lane(TraceLane {
             at_seconds,
             peer: "west-0".to_owned(),
@@ -119,8 +126,10 @@ pub(super) mod tests {
     #[test]
     fn a_summary_counts_the_rounds_of_each_phase() {
         let records = [(1.0, "startup"), (2.0, "cruise"), (3.0, "cruise")];
-        let records: Vec<_> =
-            records.into_iter().map(|(at, phase)| round(at, phase, (10.0 * at) as u64)).collect();
+        let records: Vec<_> = records
+            .into_iter()
+            .map(|(at, phase)| lane_round_record(at, phase, (10.0 * at) as u64))
+            .collect();
         let summary = TraceSummary::of_records(&records);
         let lane = &summary.lanes[0];
         assert_eq!((lane.rounds, lane.held_rounds), (3, 2));

@@ -20,25 +20,27 @@ from .._memory.host_limits import (
     name_host_limits_on_threads,
 )
 from .._protocol.credential_file import check_credential_file
+from .._signal_handlers import raise_if_from_signal_handler
 from ..errors import ConfigError, LimitReached
 
-#: The environment variable with the path of the ``landbridge`` program, in place of the one that
-#: was installed.
+#: The environment variable with the path of the ``landbridge`` program. The program there is run in
+#: place of the installed one.
 _PROGRAM_VARIABLE = "LANDBRIDGE_BIN"
 #: 64: the exit code of the program where a file is wrong. Its standard error then says why;
 #: docs/exit-codes.md.
 _EXIT_CONFIG = 64
-#: 1: the version of the JSON of ``landbridge config`` that this package reads.
+#: 1: the version of the JSON of ``landbridge config`` that this package reads. An answer of another
+#: version raises ``ConfigError``: the program is of another release.
 _ANSWER_VERSION = 1
-#: The fields of the JSON of ``landbridge config`` that this package reads, with their types, by the
-#: name of their list.
+#: The lists in the JSON of ``landbridge config`` that this package reads: for each list the fields
+#: of an entry, with their types. An answer that lacks one raises ``ConfigError``.
 _ANSWER_FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
     "gateways": {"gateway": (str,), "socket": (str,), "user": (str, type(None)), "ca": (str,)},
     "jobs": {"job": (str,), "token": (str,)},
     "ranks": {"region": (str,), "gateway": (str, type(None)), "speed": (int, float)},
 }
-#: 60 s: the longest time in which the program may read config files. The time is chosen: it takes
-#: milliseconds.
+#: 60 s: the longest time in which the ``landbridge`` program may read config files; then
+#: ``ConfigError`` is raised. The time is chosen: the program takes milliseconds.
 _READ_TIMEOUT_S = 60.0
 
 
@@ -98,6 +100,7 @@ def read_config_by_program(path: Path) -> dict[str, Any]:
     except ConfigError:
         raise
     except OSError as error:
+        raise_if_from_signal_handler(error)
         if is_host_limit(error):
             raise LimitReached(f"{path}: {describe_host_limit_error(error)}") from error
         raise ConfigError(f"{path}: {named} cannot read it: {error}") from error
@@ -130,7 +133,8 @@ def read_config_by_program(path: Path) -> dict[str, Any]:
 
 
 def _is_known_program_answer(answer: Any) -> bool:
-    """Returns whether an answer of the program has what this package reads."""
+    """Returns whether an answer of the program has the version and all lists that this package
+    reads. A list has at least one entry, and each entry the fields of ``_ANSWER_FIELDS``."""
     if not isinstance(answer, dict) or answer.get("version") != _ANSWER_VERSION:
         return False
     for name, fields in _ANSWER_FIELDS.items():
@@ -146,7 +150,8 @@ def _is_known_program_answer(answer: Any) -> bool:
 
 
 def _find_installed_program() -> str | None:
-    """Returns the path of the program that was installed with this package, if it was."""
+    """Returns the path of the program that was installed with this package; ``None`` if there is
+    none, or this user may not execute it."""
     # Imported where it is needed: the import takes as long as the rest of the package.
     from importlib import metadata
 

@@ -35,10 +35,11 @@ _BYTES_PER_UNIT = {
     "GiB": 1 << 30,
     "TiB": 1 << 40,
 }
-#: The characters that may stand around a token in its file; the gateway allows the same.
+#: The characters around a token in its file that are no part of it: space, tab, form feed and ends
+#: of lines. The gateway allows the same.
 _TOKEN_SPACE = b" \t\n\x0c\r"
-#: The pattern of a token in its file, without the space around it: hexadecimal digits, two for each
-#: byte.
+#: The pattern of a token in its file, without the space around it: 64 hexadecimal digits, two for
+#: each byte. A file with another content is refused.
 _TOKEN_TEXT = re.compile(rb"[0-9A-Fa-f]{%d}" % (2 * TOKEN_BYTES))
 
 
@@ -126,7 +127,8 @@ def read_region_location(
 def _choose_rank_in_region_file(
     path: Path, ranks: Sequence[dict[str, Any]], choice: RankChoice
 ) -> int:
-    """Returns the number of the rank that a trainer asks for."""
+    """Returns the number of the rank that a trainer asks for. Raises ``ConfigError`` where the
+    fabric has no such rank or region."""
     if choice.rank is not None:
         if choice.rank >= len(ranks):
             last = len(ranks) - 1
@@ -148,7 +150,8 @@ def parse_region_file_bytes(quantity: int | str, name: str) -> int:
     ``"256 MiB"``.
 
     Raises:
-        ConfigError: The text is no number with a unit, or the number is above 8 EiB.
+        ConfigError: The text is no number with a unit, or the number is below 0, or 8 EiB or
+            more.
     """
     if not isinstance(quantity, str) and not is_boolean_argument(quantity):
         with contextlib.suppress(TypeError):
@@ -164,8 +167,8 @@ def parse_region_file_bytes(quantity: int | str, name: str) -> int:
 
 
 def _check_region_file_size(size: float, quantity: int | str, name: str) -> int:
-    """Returns a number of bytes as an integer. Raises ``ConfigError`` below 0, and from 8 EiB on,
-    which no system has."""
+    """Returns a number of bytes as an integer, without the fraction of a byte. Raises
+    ``ConfigError`` below 0, and from 8 EiB on, which no system has."""
     if not 0 <= size < 1 << 63:
         raise argument_error(name, quantity, "sizes from 0 bytes to below 8 EiB")
     return int(size)
@@ -174,7 +177,8 @@ def _check_region_file_size(size: float, quantity: int | str, name: str) -> int:
 def _choose_name_in_region_file(
     path: Path, tables: dict[str, Any], kind: str, name: str | None
 ) -> str:
-    """Returns ``name``, or the name of the only gateway or job of a region file."""
+    """Returns ``name``, or the name of the only gateway or job of a region file. Raises
+    ``ConfigError`` where the file has no such one, or several and none is named."""
     known = ", ".join(sorted(tables))
     if name is None:
         if len(tables) > 1:

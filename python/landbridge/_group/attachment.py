@@ -29,23 +29,25 @@ _log = logging.getLogger("landbridge")
 #: 0.1 s: the first pause between two attempts to attach to a gateway, a chosen time. Each failure
 #: to attach doubles it.
 _RETRY_PAUSE_MIN_S = 0.1
-#: 1 s: the longest pause between two attempts to attach to a gateway. It is chosen, so that one
-#: that is back is soon found.
+#: 1 s: the longest pause between two attempts to attach to a gateway. It is chosen, so that a
+#: gateway that is back is soon found.
 _RETRY_PAUSE_MAX_S = 1.0
-#: 2 s: how long a refusal by the socket's folder is retried. A gateway that starts closes the
-#: folder for microseconds, so the time is chosen.
-_DENIED_MAX_S = 2.0
-#: 30 s: a trouble that lasts longer is logged as a warning. The time is chosen, since trainers and
-#: gateways may be started one after the other.
+#: 2 s: how long a rank that was never attached retries when the socket's folder refuses it; then it
+#: raises ``NotPermitted``. The time is chosen: a gateway that starts closes the folder for
+#: microseconds.
+_DENIED_RETRY_MAX_S = 2.0
+#: 30 s: a rank that cannot attach for as long or longer logs the reason as a warning, and before at
+#: level INFO. The time is chosen, since trainers and gateways may be started one after the other.
 _WARNING_DELAY_S = 30.0
-#: 600 s: the shortest pause between two warnings of a rank about troubles of one kind, as gateways
-#: have it.
+#: 600 s: the shortest pause between two warnings of a rank that cannot attach for reasons of one
+#: kind, as gateways have it. Within it the log level is INFO.
 _WARNING_PAUSE_S = 600.0
-#: 5 s: a gateway that answers nothing for so long counts as stopped. A running one answers within 2
-#: s, even while an earlier process of the rank is attached.
-_ANSWER_MAX_S = 5.0
+#: 5 s: a gateway silent for so long is reported as stopped. Of a shorter attempt that the deadline
+#: cut off, the failure of the attempt before is reported. A running gateway answers within 2 s,
+#: even while an earlier process of the rank is attached.
+_SILENCE_TOLD_AFTER_S = 5.0
 #: 2 s: the longest delay between a timeout and the report of a running gateway about it;
-#: docs/failures.md.
+#: docs/failures.md. A gateway silent until then is taken for stopped: ``NoGateway``.
 _TIMEOUT_REPORT_DELAY_MAX_S = 2.0
 
 
@@ -138,14 +140,15 @@ class GatewayAttachment:
                 pause = min(2 * pause, _RETRY_PAUSE_MAX_S)
 
     def _is_lasting(self, failure: errors.AttachError, now: float) -> bool:
-        """Returns whether another attempt would fail too."""
+        """Returns whether another attempt would fail too. A rank that was never attached retries a
+        denied access for ``_DENIED_RETRY_MAX_S``, and one that was attached always."""
         if not isinstance(failure, errors.NotPermitted):
             self._denied_since = None
             return failure.is_final
         if self._denied_since is None:
             self._denied_since = now
         # A gateway that starts makes its folder first, and then opens it to other users.
-        return not self._was_attached and now - self._denied_since >= _DENIED_MAX_S
+        return not self._was_attached and now - self._denied_since >= _DENIED_RETRY_MAX_S
 
     def _await_barrier(self, start_barrier: Callable[[float], Operation], timeout: float) -> None:
         """Waits until every rank has come to a barrier. Raises ``NoGateway`` soon after the timeout
@@ -182,7 +185,8 @@ class GatewayAttachment:
         state.agree_to_epoch()
 
     def _connect_to_gateway(self, deadline: float) -> None:
-        """Makes one attempt to connect to the gateway, and attaches the rank."""
+        """Makes one attempt to connect to the gateway, and attaches the rank. Raises ``Refused``
+        where the gateway's fabric has another number of ranks than the config."""
         location = self._location
         self._state.finish_ending_connection()
         request = Attach(
@@ -247,7 +251,7 @@ class AttachmentFailures:
         reason: errors.LandbridgeError = failure
         if (
             self._last is not None
-            and attempt_s < _ANSWER_MAX_S
+            and attempt_s < _SILENCE_TOLD_AFTER_S
             and _was_attachment_cut_short(failure)
         ):
             reason = self._last
@@ -289,7 +293,8 @@ class AttachmentLog:
         self._told, self._since = "", None
 
     def note_trouble(self, failure: errors.AttachError, now: float, deadline: float) -> None:
-        """Logs why the rank waits. Times are seconds of ``time.monotonic``."""
+        """Logs why the rank waits: a warning where the trouble lasts, else INFO, once for the same
+        text in a row. Times are seconds of ``time.monotonic``."""
         if self._since is None:
             self._since = now
         words = "rank %d: %s; trying for %.0f s more"

@@ -32,9 +32,10 @@ from .collective_poster import (
     hash_posted_layout,
 )
 
-#: The offset and length in bytes of an arena slot for blocks without data.
+#: Offset and length in bytes of an arena slot where a rank gives no blocks, or gets none.
 _EMPTY_SLOT = (0, 0)
-#: 2^48 rows: the most that an argument may name, more than any array has.
+#: 2^48 rows: each number of rows in an argument such as ``counts`` must be below this, which no
+#: array reaches. Another number raises ``ConfigError``.
 _ROWS_MAX = 1 << 48
 
 
@@ -424,7 +425,8 @@ class BlockCollectives(CollectivePoster):
         return None if is_even else rows
 
     def _check_counts(self, counts: Sequence[int] | None, rows: int) -> tuple[int, ...]:
-        """Returns the rows of each rank's block: ``counts``, or by default ``rows`` for all."""
+        """Returns the rows of each rank's block: ``counts``, or by default ``rows`` for all. Raises
+        ``ConfigError`` for another number of counts than ranks."""
         if counts is None:
             return (rows,) * self._world_size
         given = check_sequence_argument("counts", counts, "a list of one number for each rank")
@@ -435,7 +437,8 @@ class BlockCollectives(CollectivePoster):
         return checked
 
     def _check_shares(self, counts: Sequence[int] | None, source: ArrayAdapter) -> tuple[int, ...]:
-        """Returns the rows of each block of an array that has one for each rank."""
+        """Returns the rows of each block of an array that has one for each rank. Raises
+        ``UnsupportedArray`` where the blocks do not add up to the array."""
         rows = source.shape[0]
         if counts is None and rows % self._world_size:
             text = f"{rows} rows for {self._world_size} ranks"

@@ -30,9 +30,11 @@ from .._protocol.collective_types import CollectiveKind, Dtype, Op
 from .._protocol.connection import Connection
 from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
 from .._rounding import round_bytes
+from .._signal_handlers import raise_if_from_signal_handler
 from .group_state import GroupState, PostedCollective, SlotRange
 
-#: 256 collectives: the most of one rank that may be under way at once; docs/protocol.md section 5.
+#: 256 collectives of one rank may be under way at a time (docs/protocol.md section 5). A further
+#: post waits until one of them has ended.
 POSTS_MAX = 256
 
 #: Offset and length in bytes of the arena slots of a collective without data, such as a barrier.
@@ -109,6 +111,8 @@ class CollectivePoster:
 
         The caller gets no operation to wait for free memory, so that is waited for as well.
         """
+        # In a forked process a thread that does not exist may hold the lock of a subgroup.
+        check_not_waiting_after_fork(self._owner)
         with self._posting:
             self._is_awaited = True
             try:
@@ -306,6 +310,7 @@ class CollectivePoster:
         except OSError as error:
             # The operation or commit that was registered fails with this reason.
             state.end_connection(connection, f"connection to the gateway ended: {error}")
+            raise_if_from_signal_handler(error)
         except BaseException:
             # Half a message may be sent, or a number registered without its post.
             state.end_connection(connection, "a post was interrupted")
@@ -352,8 +357,9 @@ def check_posted_reduction(source: ArrayAdapter, options: CollectiveOptions) -> 
 
 
 def posted_agreed_array(source: ArrayAdapter, options: CollectiveOptions) -> AgreedArray:
-    """Returns what ranks must agree on about an array. A shape of too many dimensions becomes part
-    of the layout hash."""
+    """Returns what ranks must agree on about an array. The shape is the number of elements where
+    arrays count as flat. So it is for too many dimensions, whose sizes then become part of the
+    layout hash."""
     shape, layout = source.agreed_shape, hash_posted_element(options.layout, source)
     element = source.element
     passed = PassedArguments(options, element.label, element.opaque_bytes, source.shape)

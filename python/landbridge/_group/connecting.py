@@ -32,9 +32,11 @@ from .._protocol.trainer_tls import (
 )
 from .group import Group
 
-#: 4,096 bytes, one page: the arena of a rank that uses the store alone, the shortest possible.
+#: 4,096 bytes, one page: the size of the arena of a rank that attaches for the store alone, the
+#: shortest possible.
 _STORE_ARENA_BYTES = 4096
-#: 63 letters: the longest name of a gateway or a job in a config file; docs/configuration.md.
+#: 63 letters: the longest name of a gateway or a job in a config file; docs/configuration.md. A
+#: longer name as an argument raises ``ConfigError``.
 _NAME_LETTERS_MAX = 63
 
 
@@ -168,14 +170,16 @@ def connect_alone(
 
 
 def _check_connecting_name(name: str, value: Any) -> None:
-    """Checks that the argument ``value`` may be a name in a config file, or is ``None``."""
+    """Raises ``ConfigError`` unless the argument ``value`` is ``None`` or a text of at most 63
+    letters, as the names in config files are."""
     accepted = f"the name of a {name}, at most {_NAME_LETTERS_MAX} letters long"
     if value is not None and len(check_text_argument(name, value, accepted)) > _NAME_LETTERS_MAX:
         raise argument_error(name, value, accepted)
 
 
 def _check_connecting_rank_choice(rank: Any, region: Any, local_rank: Any) -> RankChoice:
-    """Returns the rank that a caller asks for, by its number or by its region."""
+    """Returns the rank that a caller asks for, by its number or by its region. Raises
+    ``ConfigError`` for both, for neither, and for a region or a ``local_rank`` alone."""
     by_region = region is not None or local_rank is not None
     if (rank is not None) == by_region or (region is None) != (local_rank is None):
         raise errors.ConfigError(
@@ -215,7 +219,8 @@ class _RemoteArguments(NamedTuple):
 def _check_connecting_remote_arguments(
     address: Any, ca: Any, token: Any, identity: Any
 ) -> _RemoteArguments:
-    """Returns the arguments about a gateway on another host, none of which goes without address."""
+    """Returns the arguments about a gateway on another host. Raises ``ConfigError`` for a ``ca``,
+    ``token`` or ``identity`` without ``address``."""
     place = None if address is None else parse_trainer_tls_address(address)
     files: list[Path | None] = []
     for name, value in (("ca", ca), ("token", token), ("identity", identity)):

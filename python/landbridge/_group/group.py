@@ -29,10 +29,11 @@ from .store import STORE_ANSWER_DELAY_MAX_S, Store
 from .subgroup import ParentGroup
 
 _log = logging.getLogger("landbridge")
+#: The type of the items of a list that has one item for each rank.
 _T = TypeVar("_T")
 
-#: 60 s: how long a rank that has finished waits for others to recover with, before it takes them to
-#: have ended. The time is chosen, since a gateway is started again within seconds.
+#: 60 s: how long ``Group.finish`` waits by default, after a failure, for others to recover with;
+#: then it takes them to have ended. The time is chosen: a gateway is started again within seconds.
 _FINISH_TIMEOUT_S = 60.0
 
 

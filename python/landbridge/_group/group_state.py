@@ -34,23 +34,25 @@ from .._protocol.wire import (
     StoreAnswered,
 )
 
-#: 64 steps: the most of one rank that may wait to be committed at once, a limit of gateways;
-#: docs/protocol.md section 5.
+#: 64 steps of one rank may wait to be committed, a limit of gateways;
+#: docs/protocol.md section 5. A further commit raises ``BadRequest``.
 COMMITS_MAX = 64
-#: 256 collectives: the most whose arguments are kept after their end, as many as may be under way.
+#: 256 collectives: a group keeps the arguments of its last ones for the texts of ``RanksDisagree``,
+#: also after their end. It forgets those of older ones. As many may be under way.
 _PASSED_KEPT = 256
-#: 128 requests: the most of one rank to the store that may wait at once, a limit of gateways;
-#: docs/protocol.md section 7.
+#: 128 requests of one rank to the store may be under way, a limit of gateways;
+#: docs/protocol.md section 7. A further request waits until one of them has ended.
 STORE_CALLS_MAX = 128
-#: The beginning of the text of errors after a lost connection. Fabrics have many gateways, and the
+#: The words with which errors after a lost connection begin. Fabrics have many gateways, and the
 #: rank's own is meant.
 _OWN_GATEWAY_LOST = "this rank is no longer attached to its own gateway"
-#: The effect of a lost connection on a collective.
+#: The words in errors for the effect of a lost connection or an ended epoch on a collective.
 _CONTRIBUTION_INTACT = "contribution intact"
-#: The effect of a lost connection on a request to the store.
+#: The words in errors for the effect of a lost connection on a request to the store.
 _CHANGE_UNKNOWN = "a change may have been made"
 
-#: The collective that the gateway's text of a disagreement is about. Of a send it has the tag, too.
+#: The pattern with which a gateway's text of a disagreement begins: the number of the collective
+#: that it is about. Of a send the text has the tag, too.
 _NAMED_COLLECTIVE = re.compile(r"collective (\d+): ")
 
 #: The offset and the length of a slot in the arena, in bytes.
@@ -160,12 +162,13 @@ class GroupState:
         return self.has_ended_all
 
     def posted_collectives(self) -> list[PostedCollective]:
-        """Returns the collectives of all groups that are under way."""
+        """Returns the collectives of this group that are under way; ``JobState`` returns those of
+        all groups of the rank."""
         return list(self.entries.values())
 
     def take_departures(self) -> list[int]:
-        """Removes the groups that the rank leaves and in which nothing is under way. Returns their
-        numbers."""
+        """Returns no numbers: here no group is left. ``JobState`` removes the groups that the rank
+        leaves, and returns their numbers."""
         return []
 
     @property
@@ -376,7 +379,7 @@ class GroupState:
 
     def finish_ending_connection(self) -> None:
         """Completes an ``end_connection`` that a signal may have interrupted: fails everything
-        under way."""
+        under way. Does nothing while the connection has not ended."""
         with self._ending:
             if self.ended is None:
                 return
@@ -489,7 +492,7 @@ class GroupState:
 
     def _finish_collective(self, sequence: int, failure: errors.CollectiveFailed | None) -> None:
         """Ends the collective of this number with or without a failure. It does nothing for one
-        that has ended."""
+        that has ended. The epoch is over after a failure of ``_EPOCH_ENDING_FAILURES`` in it."""
         with self._lock:
             entry = self.entries.get(sequence)
             if entry is None:
@@ -541,5 +544,6 @@ def group_epoch_end_words(end: errors.CollectiveFailed | None) -> str:
     return f" ({end.text if isinstance(end, errors.EpochEnded) else end})"
 
 
-#: The exceptions of a failed collective after which its epoch is over.
+#: The exceptions of a failed collective after which its epoch is over, so that further posts raise
+#: ``EpochEnded``.
 _EPOCH_ENDING_FAILURES = (errors.EpochEnded, errors.RegionLost, errors.GatewayShuttingDown)

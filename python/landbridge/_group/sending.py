@@ -28,15 +28,17 @@ from .whole_arrays import WholeArrayCollectives
 #: 2^64 - 1: the place of every group of two ranks for their sends. A place numbers the groups of a
 #: job, and no other group has this one.
 _PAIR_PLACE = (1 << 64) - 1
-#: 65,536 tags of sends, from 0 on: as many as the 16 bits of a tag can name.
-_TAGS = 1 << 16
+#: 65,536 tags of sends, from 0 on: as many as the 16 bits of a tag can name. A tag that is not
+#: below raises ``ConfigError``.
+_TAG_COUNT = 1 << 16
 #: 2^61, bit 61: set in the number of a send, and in that of no other collective; docs/protocol.md
 #: section 2.
 _SEND_BIT = 1 << 61
-#: 60: the bit in the number of a send that names the sender by its rank, 0 or 1, in the group of
-#: two.
+#: 60: the place of the bit that names the sender in the number of a send. The bit is the sender's
+#: rank, 0 or 1, in the group of two.
 _SENDER_SHIFT = 60
-#: 44 bits: those in the number of a send for its place in its series. The tag stands above them.
+#: 44 bits, the lowest in the number of a send: they hold the send's place in its series. The tag
+#: stands in the bits above them.
 _TAG_SHIFT = 44
 
 
@@ -101,8 +103,9 @@ class SendingGroup(WholeArrayCollectives):
         layout: int = 0,
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Operation:
-        """Starts a ``send``, and returns the operation before the other rank has received it. The
-        first call for a rank waits for one round trip."""
+        """Starts a ``send``, and returns the operation before the other rank has received it.
+        An array from ``Group.empty`` must stay unchanged until ``Operation.wait_free``; others are
+        copied. The first call for ``dst`` blocks for one round trip."""
         self._check_may_wait()
         source = adapt_array(array, None if dtype is None else Dtype.from_name(dtype))
         other, number = self.check_send_arguments("dst", dst, tag)
@@ -177,7 +180,7 @@ class SendingGroup(WholeArrayCollectives):
         if other == self.rank:
             text = f"{name} {other} is this rank itself: copy the array instead"
             raise errors.ConfigError(text)
-        return other, check_integer_argument("tag", tag, _TAGS)
+        return other, check_integer_argument("tag", tag, _TAG_COUNT)
 
     def _close_pairs(self) -> None:
         """Leaves the groups in which this rank and others send to each other, each once nothing is
@@ -195,7 +198,7 @@ class SendingGroup(WholeArrayCollectives):
 
     def _pair_with(self, other: int, timeout: float) -> SendingPair:
         """Returns the group of this rank and another one, in an epoch; makes it where there is
-        none."""
+        none. Raises ``NoEpoch`` where the gateways of both ranks do not meet in time."""
         deadline = time.monotonic() + check_timeout_argument(timeout) / 1e9
         with self._posting:
             state = self._pairs.get(other)

@@ -18,20 +18,20 @@ from .._arguments import (
 )
 from .._protocol import store_encoding as wire
 
-#: 300 s: how long a request to the store waits by default. The stores of PyTorch have the same
-#: default.
+#: 300 s: how long a request to the store waits by default; then ``StoreTimeout`` is raised. The
+#: stores of PyTorch have the same default.
 STORE_TIMEOUT_S = 300.0
 #: 2 s: the longest delay between the timeout of a request to the store and the answer of a running
-#: gateway, a chosen time.
+#: gateway, a chosen time. After it ``StoreTimeout`` says that the gateway is silent.
 STORE_ANSWER_DELAY_MAX_S = 2.0
 
-#: The words of errors for the keys that the store accepts.
+#: The words in errors for the keys that the store accepts.
 _KEY_ACCEPTED = "texts that UTF-8 can hold"
-#: The words of errors for the values that the store accepts.
+#: The words in errors for the values that the store accepts.
 _VALUE_ACCEPTED = "texts that UTF-8 can hold, and bytes"
 #: The types of a value, and of an item of a queue.
 Value = Union[str, bytes]
-#: The types of a timeout: seconds, or a span of time.
+#: The types of a timeout: seconds, a span of time, or ``None`` for the timeout of the store.
 Timeout = Union[float, timedelta, None]
 
 
@@ -76,7 +76,7 @@ class Store:
         self._ask(wire.encode_store_set([(_store_key(key), _store_bytes(value))]))
 
     def multi_set(self, keys: Sequence[str], values: Sequence[Value]) -> None:
-        """Gives keys their values, all at once."""
+        """Gives keys their values, by one change for all of them."""
         named = _store_keys(keys)
         given = check_sequence_argument("values", values, "a list of texts or bytes")
         if len(named) != len(given):

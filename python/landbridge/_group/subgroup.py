@@ -16,9 +16,9 @@ from .._protocol.wire import LeaveGroup, MakeGroup, Request, encode_wire_group_r
 from .job_state import JobState, JobSubgroupState
 from .sending import SendingGroup
 
-#: 2^63: the bit of a group's place that marks a caller's tag. Without it the place counts the
-#: groups that ranks have made.
-_TAG_PLACE = 1 << 63
+#: 2^63: the bit that is set in the place of a group whose ranks gave a tag, which has the bits
+#: below. Without it the place has the epoch and a count of the groups that ranks have made.
+_TAG_PLACE_BIT = 1 << 63
 
 
 class ParentGroup(SendingGroup):
@@ -62,9 +62,9 @@ class ParentGroup(SendingGroup):
         chosen = self._ranks_in_job(ranks)
         if tag is None:
             epoch, count = self._state.count_making()
-            place = (epoch << 32 | count) & (_TAG_PLACE - 1)
+            place = (epoch << 32 | count) & (_TAG_PLACE_BIT - 1)
         else:
-            place = _TAG_PLACE | check_integer_argument("tag", tag, _TAG_PLACE - 1)
+            place = _TAG_PLACE_BIT | check_integer_argument("tag", tag, _TAG_PLACE_BIT - 1)
         me = self._rank_in_job(self.rank)
         if me not in chosen:
             return None
@@ -123,7 +123,8 @@ class ParentGroup(SendingGroup):
         return [self._rank_in_job(rank) for rank in numbers]
 
     def _make_subgroup(self, ranks: list[int], rank: int, place: int, deadline: float) -> Subgroup:
-        """Makes a group at a place of this one, and waits until its gateways have met."""
+        """Makes a group at a place of this one, and waits until its gateways have met. Raises
+        ``NoEpoch`` at the deadline, and closes the group after any error."""
         job = self._state.job if isinstance(self._state, JobSubgroupState) else self._state
         parent = 0 if self._state.place is None else self._state.place.number
         made: list[JobSubgroupState] = []
@@ -177,9 +178,9 @@ class Subgroup(ParentGroup):
         weakref.finalize(self, JobSubgroupState.request_departure, state).atexit = False
 
     def close(self) -> None:
-        """Leaves the group: at once, or with a later request of this rank once nothing of it is
-        under way in the group. Groups that are no longer used are left by themselves. No more is
-        sent or received in it."""
+        """Leaves the group: now, or with a later request of this rank once nothing of it is under
+        way in the group. Groups that are no longer used are left by themselves. No more is sent or
+        received in it."""
         state = self._state
         state.close()
         self._close_pairs()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import bisect
 
-#: 64 bytes, one cache line: slots of an arena start at multiples of this length; docs/protocol.md
-#: section 5.
+#: 64 bytes, one cache line: slots of an arena begin at multiples of this, and are multiples of it
+#: long; docs/protocol.md section 5.
 SLOT_ALIGN_BYTES = 64
 
 

@@ -20,8 +20,8 @@ from ..errors import ArenaFull, ConfigError, LimitReached
 from . import host_limits
 from .allocator import SLOT_ALIGN_BYTES, SlotAllocator
 
-#: The flag by which ``mmap`` allocates every page at once. Python 3.9 lacks the constant, whose
-#: value is equal on every supported architecture.
+#: The flag by which ``mmap`` allocates all pages of an arena before it returns. Python 3.9 lacks
+#: the constant, whose value is equal on every supported architecture.
 _MMAP_POPULATE_FLAG = getattr(mmap, "MAP_POPULATE", 0x8000)
 #: The seals of an arena's memory file (memfd), so that its size can never change while the gateway
 #: maps it.
@@ -78,7 +78,8 @@ class Arena:
         self._returned: deque[int] = deque()
 
     def allocate_slot(self, nbytes: int) -> ArenaSlot | None:
-        """Returns a new slot of ``nbytes`` bytes, or ``None`` when the arena has no room."""
+        """Returns a new slot of ``nbytes`` bytes, or ``None`` when the arena has no room. The slot
+        is free again once no array uses its memory."""
         with self._lock:
             self._free_returned_slots()
             offset = self._allocator.allocate_slot(nbytes)

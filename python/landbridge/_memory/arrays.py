@@ -28,10 +28,11 @@ from .plain_memory import (
     plain_memory_conj_or_neg,
 )
 
+#: The types of an array's shape: the sizes of its dimensions, or the length of the only one.
 Shape = Union[int, Sequence[int]]
 
 #: 1, 3 and 11: the numbers of the DLPack device types whose memory the CPU can read. They are plain
-#: memory, and memory pinned for CUDA or for ROCm.
+#: memory, and memory pinned for CUDA or for ROCm. Arrays on other devices are refused.
 _DLPACK_CPU_DEVICE_TYPES = (1, 3, 11)
 
 
@@ -251,8 +252,8 @@ def _numpy_array_dtype_name(dtype: Any) -> str:
 
 def _choose_array_element(name: str, given: Dtype | None) -> ElementType | None:
     """Returns the element type of a name that NumPy, ml_dtypes, JAX and torch share, such as
-    ``float32``; bf16 where the caller says that 16-bit integers hold it; ``None`` for a name
-    without a ``Dtype``."""
+    ``float32``; ``None`` for a name without a ``Dtype``. The caller may say that 16-bit integers
+    hold bf16. Raises ``UnsupportedArray`` where ``given`` is another type than the array's."""
     natural = _DTYPES_BY_NAME.get(name)
     if given == Dtype.BF16 and natural == Dtype.U16:
         natural = given

@@ -17,18 +17,20 @@ from typing import NamedTuple
 from .._rounding import round_bytes
 from ..errors import ArenaFull, LimitReached
 
-#: 128: a 128th of an arena is left free beside it, as the daemon's clients do. The kernel counts
-#: its page tables (8 bytes for each page of 4 KiB) and its index of pages (9 bytes).
+#: 128: in addition to an arena, memory of a 128th of its size is left free, as the daemon's clients
+#: do. The kernel counts an arena's page tables (8 bytes for each page of 4 KiB) and index of pages
+#: (9 bytes).
 _ARENA_OVERHEAD_DIVISOR = 128
-#: 4 MiB: left free beside an arena, for what a trainer allocates between the check and its first
-#: collective. The size is chosen; above the limit the kernel kills the process.
+#: 4 MiB of memory are left free in addition to an arena, for what a trainer allocates between the
+#: check and its first collective. The size is chosen; above the limit the kernel kills the process.
 _CLIENT_RESERVE_BYTES = 4 << 20
-#: 2^62 bytes: a version 1 cgroup with this limit or a higher one has none. The kernel writes a
-#: number near 2^63 then.
+#: 2^62 bytes: a version 1 cgroup whose limit on memory is as high or higher has no limit. The
+#: kernel writes a number near 2^63 then.
 _UNLIMITED_BYTES = 1 << 62
-#: The error numbers of a system call where the process or the system has no descriptor left.
+#: The error numbers (``errno``) of a system call where the process or the system has no descriptor
+#: left.
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-#: The error numbers of a system call where no process, thread or memory is left.
+#: The error numbers (``errno``) of a system call where no process, thread or memory is left.
 _OUT_OF_RESOURCES = (errno.EAGAIN, errno.ENOMEM)
 
 
@@ -46,7 +48,8 @@ class HostMemoryLimit(NamedTuple):
 
     @property
     def arena_bytes(self) -> int:
-        """The largest arena for which it leaves room, in bytes."""
+        """The largest arena for which the limit leaves room, in bytes. Where the limit counts pages
+        in memory, the trainer's own needs and those of the kernel are subtracted."""
         if not self.counts_pages:
             return self.available
         left = max(self.available - _CLIENT_RESERVE_BYTES, 0)
@@ -61,12 +64,12 @@ class _CgroupFiles(NamedTuple):
     reclaimable: tuple[str, str]
 
 
-#: The names of a version 2 cgroup's files. Above ``memory.high`` the kernel kills no process, but
-#: slows it down to a standstill.
+#: The names of a version 2 cgroup's files on memory. Above ``memory.high`` the kernel kills no
+#: process, but slows it down to a standstill.
 _CGROUP_V2 = _CgroupFiles(
     ("memory.max", "memory.high"), "memory.current", ("inactive_file", "active_file")
 )
-#: The names of a version 1 cgroup's files; such a cgroup has one limit.
+#: The names of a version 1 cgroup's files on memory; such a cgroup has one limit.
 _CGROUP_V1 = _CgroupFiles(
     ("memory.limit_in_bytes",),
     "memory.usage_in_bytes",

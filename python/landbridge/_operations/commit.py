@@ -48,7 +48,9 @@ class Commit(PendingOperation):
         self.wait()
 
     def is_done(self) -> bool:
-        """Returns whether ``wait`` would return or raise at once."""
+        """Returns whether ``wait`` would return or raise at once. Raises ``ForkedProcess`` in a
+        forked process, where the answer would never change."""
+        check_not_waiting_after_fork(self._owner)
         return self._done.is_open
 
     def _finish(self, failure: errors.CollectiveFailed | None) -> None:

@@ -82,7 +82,8 @@ class FinishThreads:
                 self._threads.discard(threading.current_thread())
 
     def _take_lead(self) -> bool:
-        """Waits until no other thread leads. Returns whether this one does."""
+        """Waits until no other thread leads, unless another one waits for that already. Returns
+        whether this thread leads now: not where another one waits, and not after the end."""
         with self._changed:
             if self._is_led and self._has_idle:
                 return False
@@ -134,7 +135,8 @@ def is_finish_thread() -> bool:
 
 
 def finish_in_turn(name: str, ends: Sequence[Callable[[], None]]) -> None:
-    """Calls functions that end works, each in a thread for which the next one does not wait."""
+    """Calls functions that end works, each in a thread for which the next one does not wait. Where
+    the system gives no thread, calls them in the caller's."""
     left = deque(ends)
 
     def finish_next() -> bool:

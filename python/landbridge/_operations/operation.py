@@ -19,8 +19,8 @@ from .._memory.arrays import ArrayAdapter
 from .pending_operation import OperationReader, PendingOperation
 from .waiting import Latch, check_not_waiting_after_fork, thread_state, wait_in_event_loop
 
-#: 1,800 s (30 min): how long a rank waits for the other ranks by default. The time is chosen: a
-#: region may take long to load its data or to start again.
+#: 1,800 s (30 min): how long a rank waits for the other ranks by default; then ``RanksTimedOut`` is
+#: raised. The time is chosen: a region may take long to load its data or to start again.
 DEFAULT_TIMEOUT_S = 30 * 60.0
 
 log = logging.getLogger("landbridge")
@@ -168,6 +168,7 @@ class Operation(PendingOperation):
 
     def discard_result(self) -> None:
         """Delivers no result to the caller's array any more. ``wait`` then returns ``None``."""
+        check_not_waiting_after_fork(self._owner)
         with self._lock:
             self._delivery = None
 
@@ -179,11 +180,14 @@ class Operation(PendingOperation):
         return self.wait()
 
     def is_ready(self) -> bool:
-        """Returns whether ``wait`` would return or raise at once."""
+        """Returns whether ``wait`` would return or raise at once. Raises ``ForkedProcess`` in a
+        forked process, where the answer would never change."""
+        check_not_waiting_after_fork(self._owner)
         return self._ready.is_open
 
     def is_free(self) -> bool:
-        """Returns whether ``wait_free`` would return at once."""
+        """Returns whether ``wait_free`` would return at once. Raises as ``is_ready``."""
+        check_not_waiting_after_fork(self._owner)
         return self._free.is_open
 
     @property
@@ -208,8 +212,9 @@ class Operation(PendingOperation):
         self._run_callback(callback)
 
     def _set_outcome(self, timing: Timing | None, failure: errors.CollectiveFailed | None) -> None:
-        """Stores the result's instants or the failure; only the first call counts. ``GroupState``
-        calls it, and calls it again after an interruption."""
+        """Lets ``wait`` return the result or raise the failure; only the first call counts. A
+        result that overwrites a contribution in the arena waits for ``_set_memory_free``.
+        ``GroupState`` calls it, and calls it again after an interruption."""
         delivery = self._delivery
         if failure is None and delivery is not None and delivery.overwrites:
             self.timing = timing

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .. import errors
 from .._memory.host_limits import describe_host_limit_error
+from .._signal_handlers import raise_if_from_signal_handler
 from .connection import SOCKET_READ_BYTES, Connection, ConnectionChannel
 from .fields import DecodeError
 from .frames import FrameDecoder
@@ -30,8 +31,9 @@ from .wire import (
     Response,
 )
 
-#: 30 s: the longest wait for the gateway's first response, a chosen time. The gateway waits less
-#: long for an earlier connection of the same rank to end.
+#: 30 s: the longest time of one attempt to attach, until the gateway's first response; then
+#: ``NoGateway`` is raised. The time is chosen: the gateway waits less long for an earlier
+#: connection of the rank to end.
 FIRST_RESPONSE_TIMEOUT_S = 30.0
 
 
@@ -67,6 +69,7 @@ def attach_rank(
         except PermissionError as error:
             raise errors.NotPermitted(describe_denied_socket_access(path), is_final=True) from error
         except OSError as error:
+            raise_if_from_signal_handler(error)
             # A third user's folder explains why nothing is there, and no gateway starts in it.
             check_socket_access_folder(path, trusted)
             check_socket_access_place(path)
@@ -81,9 +84,11 @@ def attach_rank(
         except errors.AttachError:
             raise  # A `Refused` is an `OSError` as well.
         except socket.timeout as error:
+            raise_if_from_signal_handler(error)
             text = f"the gateway at {path} does not answer; is it stopped, or its host overloaded?"
             raise errors.NoGateway(text) from error
         except OSError as error:
+            raise_if_from_signal_handler(error)
             text = f"the gateway at {path} ended the connection: {error}; is it starting or ending?"
             raise errors.NoGateway(text) from error
         connected.settimeout(None)
@@ -137,7 +142,7 @@ def _read_attach_response(
     connected: ConnectionChannel, frames: FrameDecoder, deadline: float
 ) -> Response:
     """Returns the first message of the gateway. Later ones stay in ``frames``, for the reader
-    thread."""
+    thread. Raises ``OSError`` at the deadline, and where the connection ends before a message."""
     while True:
         _limit_next_attach_call(connected, deadline)
         data = connected.recv(SOCKET_READ_BYTES)

@@ -127,8 +127,8 @@ _ELEMENT_BYTES = {
     Dtype.U64: 8,
     Dtype.BOOL: 1,
 }
-#: The character of each ``Dtype`` in formats of the module ``struct``. A bf16 has that of a
-#: ``u16``.
+#: The character of each ``Dtype`` in formats of the module ``struct``, by which buffers have
+#: elements of the type. A bf16 has that of a ``u16``, which holds its bits.
 _STRUCT_FORMATS = {
     Dtype.F32: "f",
     Dtype.F64: "d",

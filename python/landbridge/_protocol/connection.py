@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .._memory.host_limits import start_thread_within_host_limits
 from .._operations.waiting import Latch
+from .._signal_handlers import raise_if_from_signal_handler
 from .fields import DecodeError
 from .frames import FrameDecoder
 from .wire import (
@@ -36,16 +37,17 @@ from .wire import (
     StoreAnswered,
 )
 
-#: 4,096 bytes: the most that one read of the gateway's socket asks for. The size is chosen, with
-#: room for dozens of messages.
+#: 4,096 bytes: the most that one read of the gateway's socket asks for; longer messages take
+#: several reads. The size is chosen, with room for dozens of messages.
 SOCKET_READ_BYTES = 1 << 12
-#: 50e-6 s (50 us): the time for which a waiting thread polls the gateway's socket before it sleeps.
-#: To wake up a sleeping thread takes as long.
+#: 50e-6 s (50 us): the time for which a waiting thread polls the gateway's socket without sleeping;
+#: then it sleeps. To wake up a sleeping thread takes as long.
 _POLL_BEFORE_SLEEP_S = 50e-6
 #: 0.1 s: the longest delay until the reader thread reads a message of the gateway while no
 #: operation is under way. The time is chosen.
 _IDLE_READ_DELAY_S = 0.1
-#: 2^31 - 1 ms: the largest timeout that ``poll`` takes, which is a C int.
+#: 2^31 - 1 ms: the largest timeout that ``poll`` takes, which is a C int. A longer wait polls
+#: again.
 _POLL_TIMEOUT_MAX_MS = (1 << 31) - 1
 
 
@@ -138,7 +140,7 @@ class Connection:
 
     def start_reader(self, listener: ConnectionListener) -> None:
         """Starts the reader thread, which ends when ``listener`` is collected. The thread holds it
-        weakly."""
+        weakly. Messages that came right behind the first response are delivered before."""
         self._listener = weakref.ref(listener)
         reason = self._deliver_messages(
             b""
@@ -260,8 +262,8 @@ class Connection:
         return False
 
     def _is_readable_by(self, deadline: float | None) -> bool:
-        """Sleeps until the socket has a message or the deadline passes. Returns whether there is a
-        message."""
+        """Sleeps until the socket has a message or the deadline passes; ``None`` sleeps without
+        limit. Returns whether there is a message, and ``False`` once reading has stopped."""
         if self._is_over:
             return False
         if deadline is None:
@@ -279,15 +281,18 @@ class Connection:
         try:
             return bool(self._poll.poll(timeout_ms))
         except OSError as error:
+            raise_if_from_signal_handler(error)
             self._stop_reading(f"the socket of the gateway cannot be polled (ulimit -n): {error}")
             return False
 
     def _read_once(self) -> None:
-        """Reads from the socket once, and hands complete messages to the listener."""
+        """Reads from the socket once, and hands complete messages to the listener. Stops reading at
+        the end of the connection, after a malformed message, and after an interruption."""
         try:
             try:
                 data = self._socket.recv(SOCKET_READ_BYTES)
             except OSError as error:
+                raise_if_from_signal_handler(error)
                 reason: str | None = f"connection to the gateway ended: {error}"
             else:
                 if data is None:

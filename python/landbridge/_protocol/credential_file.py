@@ -10,10 +10,10 @@ from .._memory.host_limits import describe_host_limit_error, is_host_limit
 from ..errors import ConfigError, LimitReached, NotPermitted
 from .socket_access import describe_denied_socket_access
 
-#: 1 MiB: the longest certificate, key or token file that is read. The limit is chosen, far above
-#: any chain's length.
+#: 1 MiB: the longest certificate, key or token file that is read; a longer one raises
+#: ``ConfigError``. The limit is chosen, far above any chain's length.
 _CREDENTIAL_BYTES_MAX = 1 << 20
-#: The advice on a file that this user may not read, in the words of the gateway.
+#: The advice in the error of a file that this user may not read, in the words of the gateway.
 _DENIED_REMEDY = "run it as that user, or let a group of this user read it"
 
 

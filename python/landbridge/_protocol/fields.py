@@ -63,7 +63,8 @@ def decode_sizes_field(data: bytes, at: int, field: SizesField) -> tuple[tuple[i
 
 
 def encode_counts_field(lists: tuple[tuple[int, ...], ...]) -> bytes:
-    """Returns the bytes of lists of counts behind the number of lists."""
+    """Returns the bytes of lists of counts behind the number of lists. Each list stands behind its
+    length."""
     coded = bytes((len(lists),))
     for counts in lists:
         coded += struct.pack(f">I{len(counts)}Q", len(counts), *counts)

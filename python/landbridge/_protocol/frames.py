@@ -24,8 +24,9 @@ class FrameDecoder:
         self._plain_left, self._take = count, take
 
     def decode_frames(self, data: bytes) -> Iterator[bytes]:
-        """Yields the bytes of each message that ``data`` completes, without length field. Raises
-        ``DecodeError`` for one too long."""
+        """Yields the bytes of each message that ``data`` completes, without length field. Bytes
+        that ``expect_bytes`` has announced go to its function. Raises ``DecodeError`` for a message
+        that is too long."""
         rest = self._rest + data if self._rest else data
         at = 0
         while len(rest) - at >= 4 or (self._plain_left and at < len(rest)):

@@ -10,6 +10,7 @@ import ssl
 import time
 
 from .. import errors
+from .._signal_handlers import raise_if_from_signal_handler
 from .attach import FIRST_RESPONSE_TIMEOUT_S, request_attach
 from .collective_types import CollectiveKind
 from .connection import Connection, ConnectionChannel, GroupPlace
@@ -105,6 +106,7 @@ def attach_over_remote_connection(
     except errors.AttachError:
         raise
     except OSError as error:
+        raise_if_from_signal_handler(error)
         text = f"no gateway answers at {gateway.address}: {error or type(error).__name__}"
         raise errors.NoGateway(f"{text}; has its region file an `attach` address?") from error
     try:
@@ -116,6 +118,7 @@ def attach_over_remote_connection(
         raise
     except OSError as error:
         connected.close()
+        raise_if_from_signal_handler(error)
         # In TLS 1.3 a client hears only now that its certificate was refused.
         judged = trainer_tls_error(gateway, error) if isinstance(error, ssl.SSLError) else error
         if isinstance(judged, errors.AttachError):

@@ -22,13 +22,15 @@ from .. import errors
 #: The layout of Linux's ``struct ucred``, which names the process at the other end of a socket:
 #: process, user and group.
 _PEER_CREDENTIALS = struct.Struct("iII")
-#: The advice to a user who may not connect to a gateway's socket, in the words of the gateway.
+#: The advice in the error of a user who may not connect to a gateway's socket, in the words of the
+#: gateway.
 _DENIED_SOCKET_REMEDY = (
     "run it as that user, or let `group` of the gateway in the region file name a group of "
     "this user"
 )
 
-#: Words for each kind of file that may have the name of a folder, a socket or a lock.
+#: The kinds of files that may have the name of a folder, a socket or a lock. Each has the function
+#: that knows the kind by a file's mode, and words for errors.
 _FILE_KINDS = (
     (stat.S_ISREG, "a regular file"),
     (stat.S_ISDIR, "a folder"),
@@ -143,8 +145,8 @@ def _check_socket_name(
     is_wanted: Callable[[int], bool],
     examine: Callable[[], os.stat_result],
 ) -> None:
-    """Raises ``NoGateway`` where something else than the ``wanted`` kind of file has a name that a
-    gateway needs."""
+    """Raises ``NoGateway`` where a name that a gateway needs has another kind of file than the
+    ``wanted`` one, or a link back to itself. A name that nothing has passes."""
     try:
         found = examine()
     except OSError as error:

@@ -13,15 +13,17 @@ from .. import errors
 from .fields import DecodeError
 from .wire import FAILURE_TEXT_MAX_BYTES
 
-#: 1,024 bytes: the longest key of the store, a limit of gateways.
+#: 1,024 bytes: the longest key of the store, a limit of gateways. A longer key raises
+#: ``ConfigError``.
 KEY_MAX_BYTES = 1024
-#: 48 KiB: the longest value, and the longest item of a queue, in the store. It is a limit of
-#: gateways, so that a message of 64 KiB holds it.
+#: 48 KiB: the longest value or item of a queue in the store; a longer one raises ``ConfigError``.
+#: It is a limit of gateways, so that a message of 64 KiB holds the value.
 VALUE_MAX_BYTES = 48 << 10
-#: 56 KiB: the most bytes of keys and values in one request to the store. It is a limit of gateways,
-#: so that a message of 64 KiB holds them.
+#: 56 KiB: the most bytes of keys and values in one request to the store; more raise
+#: ``ConfigError``. It is a limit of gateways, so that a message of 64 KiB holds the request.
 REQUEST_MAX_BYTES = 56 << 10
-#: 1,024 keys: the most in one request to the store, a limit of gateways.
+#: 1,024 keys: the most in one request to the store, a limit of gateways. More raise
+#: ``ConfigError``.
 REQUEST_MAX_KEYS = 1024
 
 
@@ -53,7 +55,7 @@ StoreAnswer = Union[None, bool, int, "list[bytes]", ListedKeys, StoreFailure]
 
 
 def encode_store_set(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Returns the request that gives keys their values, all at once."""
+    """Returns the request that gives keys their values, by one change for all of them."""
     _check_store_request([key for key, _ in pairs], [value for _, value in pairs])
     body = b"".join(_encode_store_key(key) + _encode_store_value(value) for key, value in pairs)
     return b"\x01" + len(pairs).to_bytes(2, "big") + body
@@ -221,7 +223,8 @@ def _encode_store_value(value: bytes) -> bytes:
 
 
 def _check_store_request(keys: Sequence[bytes], values: Sequence[bytes] = ()) -> None:
-    """Raises ``ConfigError`` where a request is longer than any may be."""
+    """Raises ``ConfigError`` where a request has no key, an empty one, or more or longer keys and
+    values than a request may have."""
 
     def check(name: str, value: int, least: int, most: int) -> None:
         """Raises the error where a number is out of its range."""

@@ -18,29 +18,35 @@ from .. import errors
 from .._argument_errors import argument_error
 from .credential_file import read_credential_file
 
-#: The name of the protocol of trainers' connections (ALPN of TLS), with its version 1.
+#: The name of the protocol of trainers' connections (ALPN of TLS), with its version 1. A program
+#: that answers without this name is no gateway for trainers, and is refused.
 _ALPN = "landbridge-attach/1"
 #: 64 KiB: the most encrypted bytes that one read of the socket asks for, a chosen size.
-_READ_BYTES = 1 << 16
-#: 256 KiB: the most bytes that are encrypted before they are sent, the size of a piece of a
-#: contribution.
+_TLS_READ_BYTES_MAX = 1 << 16
+#: 256 KiB: the most bytes that are encrypted in one step and then sent, the size of a piece of a
+#: contribution. Longer data take several steps.
 _ENCRYPT_BYTES = 1 << 18
-#: 15 s without a byte, after which the system asks whether the gateway's host is there (TCP
-#: keep-alive). The time is chosen.
+#: 15 s without a byte from the gateway's host: the system then sends its first TCP keep-alive
+#: probe. The time is chosen.
 _KEEPALIVE_IDLE_S = 15
-#: 5 s between two such questions of the system (TCP keep-alive). The time is chosen.
+#: 5 s: the time between two TCP keep-alive probes that the system sends to the gateway's host. The
+#: time is chosen.
 _KEEPALIVE_INTERVAL_S = 5
-#: 6 questions of the system (TCP keep-alive) without an answer end a connection, 45 s after the
+#: 6 TCP keep-alive probes in a row without an answer end a connection to a gateway, 45 s after the
 #: last byte. The number is chosen.
-_KEEPALIVE_QUESTIONS = 6
-#: 60,000 ms in which a gateway's host acknowledges nothing that was sent: it then counts as gone.
-#: The time is chosen.
+_KEEPALIVE_PROBES_MAX = 6
+#: 60,000 ms in which a gateway's host acknowledges nothing that was sent: the system then ends the
+#: connection (TCP_USER_TIMEOUT). The time is chosen.
 _UNACKNOWLEDGED_MAX_MS = 60_000
-#: 10 s: the longest time of one attempt for the TCP connection and TLS. The time is chosen.
+#: 10 s: the longest time of one attempt for the TCP connection and TLS with a gateway; then the
+#: attempt fails. The time is chosen.
 _CONNECT_TIMEOUT_S = 10.0
 #: OpenSSL's codes for a certificate that another CA has signed: 7 for its signature, 18 to 21 for
-#: an issuer that is not among those trusted.
+#: an issuer that is not trusted. The error then asks whether ``ca`` is the right one.
 _OTHER_CA_CODES = (7, 18, 19, 20, 21)
+#: OpenSSL's codes 9 and 10 of a certificate that is not valid yet, or has expired. The text of the
+#: error tells the time of this host's clock.
+_EXPIRY_CODES = (9, 10)
 
 
 class TrainerTlsGateway(NamedTuple):
@@ -154,7 +160,7 @@ class TrainerTlsChannel:
                 break
             except ssl.SSLWantReadError:
                 self._socket.sendall(self._outgoing.read())
-                data = self._socket.recv(_READ_BYTES)
+                data = self._socket.recv(_TLS_READ_BYTES_MAX)
                 if not data:
                     raise ConnectionResetError("closed in the middle of TLS") from None
                 self._incoming.write(data)
@@ -191,9 +197,9 @@ class TrainerTlsChannel:
                 self._socket.sendall(encrypted)
 
     def recv(self, _limit: int) -> bytes | None:
-        """Reads from the network once. Returns all that is decrypted, ``None`` if a record is not
-        complete yet, and no bytes at the end of the connection."""
-        data = self._socket.recv(_READ_BYTES)
+        """Reads from the network once, whatever the limit. Returns all that is decrypted, ``None``
+        if a record is not complete yet, and no bytes at the end of the connection."""
+        data = self._socket.recv(_TLS_READ_BYTES_MAX)
         if not data:
             return b""
         decrypted: list[bytes] = []
@@ -201,7 +207,7 @@ class TrainerTlsChannel:
             self._incoming.write(data)
             try:
                 while True:
-                    part = self._tls.read(_READ_BYTES)
+                    part = self._tls.read(_TLS_READ_BYTES_MAX)
                     if not part:
                         return b"".join(decrypted)
                     decrypted.append(part)
@@ -242,7 +248,7 @@ def connect_trainer_tls(
         for option, value in (
             (socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S),
             (socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S),
-            (socket.TCP_KEEPCNT, _KEEPALIVE_QUESTIONS),
+            (socket.TCP_KEEPCNT, _KEEPALIVE_PROBES_MAX),
             (socket.TCP_USER_TIMEOUT, _UNACKNOWLEDGED_MAX_MS),
         ):
             connected.setsockopt(socket.IPPROTO_TCP, option, value)
@@ -264,6 +270,12 @@ def trainer_tls_error(gateway: TrainerTlsGateway, error: ssl.SSLError) -> OSErro
         why = error.verify_message
         if error.verify_code in _OTHER_CA_CODES:
             why += "; is `ca` the CA of this gateway's deployment?"
+        elif error.verify_code in _EXPIRY_CODES:
+            today = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+            why += (
+                f", and it is {today} by this host's clock; renew the gateway's certificate with "
+                "`landbridge certs --renew 30`, or correct the clock of either host"
+            )
     elif "ALERT" in (error.reason or ""):
         why = f"{error.reason}: the gateway refuses this trainer's certificate, or wants one"
     elif isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):

@@ -28,14 +28,15 @@ from .fields import (
 )
 
 #: 5: the version of the protocol between trainer and gateway, which both must speak;
-#: docs/protocol.md.
+#: docs/protocol.md. Another version raises ``Refused``.
 LOCAL_PROTOCOL_VERSION = 5
-#: 64 KiB: the longest message between trainer and gateway, without its length field.
+#: 64 KiB: the longest message between trainer and gateway, without its length field. A longer one
+#: is not sent, and a received one ends the connection.
 MESSAGE_MAX_BYTES = 64 << 10
 #: 256 KiB: the most bytes of one piece of a contribution or result between a trainer and a gateway
 #: on another host. Messages pass between pieces.
 PIECE_MAX_BYTES = 1 << 18
-#: 32 bytes: the length of a job's token, its secret.
+#: 32 bytes: the length of a job's token, the secret by which a trainer may attach.
 TOKEN_BYTES = 32
 #: ``L``: the first byte that a trainer sends to its gateway. The file descriptor of the arena goes
 #: along with this byte.
@@ -43,10 +44,11 @@ ATTACH_FIRST_BYTE = b"L"
 #: 128: reasons of refusals with this code or a higher one pass with time. A lower code lasts until
 #: somebody changes a file or a program.
 TEMPORARY_REFUSAL_MIN = 128
-#: 1,024 bytes: the longest text of a failure that a gateway sends; docs/protocol.md.
+#: 1,024 bytes: the longest text of a failure in a gateway's message; docs/protocol.md. A longer
+#: text is a malformed message, which ends the connection.
 FAILURE_TEXT_MAX_BYTES = 1024
-#: 8 dimensions: the most of a shape in a message; docs/protocol.md section 2. A shape of more is
-#: hashed into the layout.
+#: 8 dimensions: a shape in a message has at most so many; docs/protocol.md section 2. Of an array with
+#: more, the message has one dimension, and the layout a hash of the shape.
 SHAPE_MAX_DIMENSIONS = 8
 
 
@@ -109,14 +111,16 @@ KindCode = Annotated[CollectiveKind, "B"]
 Failure = Annotated[FailureCode, "B"]
 #: The type of a message's field that is the reason of a refusal, with its ``struct`` character.
 Reason = Annotated[RefusalReason, "B"]
-#: The type of a message's text field of at most 65,535 bytes.
+#: The type of a message's text field of at most 65,535 bytes, which its length field of 2 bytes can
+#: tell.
 Text = Annotated[str, TextField(0xFFFF)]
 #: The type of a message's field that holds the sizes of an array's dimensions.
 Sizes = Annotated[tuple[int, ...], SizesField(SHAPE_MAX_DIMENSIONS)]
 #: The type of a message's last field, which holds the counts of a collective's blocks: no list
 #: where all blocks are alike, one list by rank, or the lists to and from each rank.
 CountLists = Annotated[tuple[tuple[int, ...], ...], CountsField(2)]
-#: The type of a message's last field, which another module encodes.
+#: The type of a message's last field, which holds all bytes that are left. Another module encodes
+#: them.
 Rest = Annotated[bytes, RestField()]
 #: The type of a message's text field of at most ``FAILURE_TEXT_MAX_BYTES`` bytes.
 FailureText = Annotated[str, TextField(FAILURE_TEXT_MAX_BYTES)]
@@ -327,6 +331,7 @@ class Disbanded(NamedTuple):
     text: FailureText
 
 
+#: The types of the messages from a trainer to its gateway.
 Request = Union[
     Attach,
     Post,
@@ -338,6 +343,7 @@ Request = Union[
     GroupRequest,
     StoreRequest,
 ]
+#: The types of the messages from a gateway to a trainer.
 Response = Union[
     Attached,
     Refused,

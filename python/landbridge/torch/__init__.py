@@ -14,7 +14,7 @@ only through their gateways.
 
 from ._c10d import init_process_group, register_backend
 from ._flat_gradients import FlatGrads
-from ._fsdp import fsdp_hook
+from ._fsdp.hook import fsdp_hook
 from ._hook_state import State, all_reduce_hook
 from ._module_sync import check_module, module_digest, sync_module
 from ._resume import resume

@@ -21,8 +21,8 @@ from ._local_ranks import LocalRanks
 from ._module_sync import check_module_argument
 from ._trained_parameters import describe_trained_bucket
 
-#: 25 MiB: the default for the most bytes of gradients that are averaged in one all-reduce.
-#: PyTorch's DDP has the same.
+#: 25 MiB: the most bytes of gradients that ``FlatGrads`` averages in one all-reduce by default,
+#: unless one parameter has more. PyTorch's DDP has the same.
 _DEFAULT_BUCKET_BYTES = 25 << 20
 
 

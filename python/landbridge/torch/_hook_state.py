@@ -5,6 +5,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
@@ -19,7 +20,7 @@ from .._group import Group, resolve_group
 from .._memory.arrays import parse_array_dtype
 from .._memory.plain_memory import check_plain_cpu_memory
 from .._operations.operation import DEFAULT_TIMEOUT_S, Operation
-from .._operations.waiting import Latch
+from .._operations.waiting import Latch, check_not_waiting_after_fork
 from ._local_ranks import LocalRanks
 from ._site_reduction import SiteReduction
 from ._trained_parameters import (
@@ -114,6 +115,7 @@ class State:
         check_timeout_argument(timeout)
         weight = check_weight_argument(weight)
         self.timeout = timeout
+        self._owner = os.getpid()
         self.failure: Optional[errors.LandbridgeError] = None
         # Buckets of before the last `recover` may still fail after it. This number tells.
         self._recoveries = 0
@@ -235,10 +237,12 @@ class State:
         if others:
             done = _report_instead_of_hook(done, _not_averaged_by_hook(others))
         try:
+            # The threads that reduce inside a site are not there.
+            check_not_waiting_after_fork(self._owner)
             check_plain_cpu_memory(torch, gradients, f"the gradient bucket {bucket.index()}")
             # The reduction inside a site would fail on them without saying why.
             parse_array_dtype(gradients.dtype)
-        except errors.UnsupportedArray as failure:
+        except (errors.ForkedProcess, errors.UnsupportedArray) as failure:
             return done(failure)
         if self._site is not None:
             # After a failure too, because other trainers of the site may have begun this bucket.
@@ -290,7 +294,8 @@ class State:
 
 
 def _give_bucket_gradient(parameter: torch.Tensor, part: torch.Tensor) -> None:
-    """Makes a part of a bucket the gradient of a parameter, in the memory that it has already."""
+    """Makes a part of a bucket the gradient of a parameter. It is copied into the gradient that the
+    parameter has, or is a new tensor."""
     # DDP lays a gradient into its bucket in the order of the parameter's own memory.
     strides = dense_parameter_strides(parameter)
     shape = parameter.shape

@@ -19,7 +19,8 @@ from .._operations.operation import DEFAULT_TIMEOUT_S
 from ..errors import error_on_disagreement_with
 from ._tensor_broadcast import BroadcastRoom, broadcast_tensors, cpu_tensor_to_broadcast
 
-#: 16 parameters and buffers: the most that an error lists, so that it stays readable.
+#: 16 parameters and buffers: the most that an error lists, so that the error stays readable. Of
+#: further ones it says only how many there are.
 _DESCRIBED_MAX = 16
 
 

@@ -44,17 +44,19 @@ from ._training_state import (
 
 _log = logging.getLogger("landbridge")
 
-#: The methods of everything that ``resume`` brings up to date beside the module.
+#: The methods that each of ``others`` in ``resume`` must have. Without one of them ``ConfigError``
+#: is raised.
 _STATE_METHODS = ("state_dict", "load_state_dict")
 #: The attributes by which optimizers and schedulers are known, also those of other libraries.
+#: ``resume`` compares the states of what has one of them.
 _COMPARED_ATTRIBUTES = ("param_groups", "get_last_lr")
-#: 0: the word by which a rank tells all others that its state can be sent.
+#: 0: the number by which a rank tells all others in ``resume`` that its state can be sent.
 _IS_SENDABLE = 0
-#: 1: the word by which a rank tells all others that its state cannot be sent, so that nobody waits
-#: for it.
+#: 1: the number by which a rank tells all others in ``resume`` that its state cannot be sent, so
+#: that nobody waits for that state.
 _IS_UNSENDABLE = 1
-#: 2: the word by which a rank tells all others that it could not send its state. A rank that could
-#: not load another's says the same.
+#: 2: the number by which a rank tells all others in ``resume`` that it could not send its state, or
+#: could not load another rank's. All then raise ``StateNotTransferred``.
 _HAS_FAILED = 2
 
 

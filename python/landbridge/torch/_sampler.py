@@ -23,10 +23,11 @@ from ..errors import (
 )
 from ._local_ranks import LocalRanks
 
-#: 2^20 batches: the most that a caller may say a loader draws ahead, more than any does. The limit
-#: of memory is chosen, since each takes a list of shares.
+#: 2^20 batches: the most that a caller may say a loader draws ahead, more than any does. A larger
+#: number raises ``ConfigError``. The limit is chosen: each batch takes a list of shares.
 _PREFETCH_BATCHES_MAX = 1 << 20
-#: 6 bytes: the hash by which trainers of a site compare their arguments. A 64-bit float holds it.
+#: 6 bytes: the length of the hash by which trainers of a site compare their arguments. It goes as a
+#: 64-bit float, which holds 53 bits exactly.
 _SITE_HASH_BYTES = 6
 
 
@@ -236,7 +237,8 @@ class UnevenSampler:
 
     def _draw_next_shares(self) -> list[int]:
         """Returns the shares of the next step whose batch was not drawn yet, and counts the batch
-        as drawn."""
+        as drawn. Raises ``ConfigError`` where batches are drawn more than ``prefetch`` steps ahead,
+        or behind the steps."""
         drawn_ahead = self._drawn - self._ended
         if drawn_ahead < 0:
             raise ConfigError("`end_step` was called for more steps than batches were drawn")

@@ -163,8 +163,8 @@ class SiteReduction:
     def _allocate_shard(
         self, length: int, gradients: torch.Tensor
     ) -> tuple[torch.Tensor, errors.LandbridgeError | None]:
-        """Returns memory for this trainer's shard, in the arena if it is to be posted, and the
-        failure if the arena has no room."""
+        """Returns memory for this trainer's shard: in the arena, or elsewhere if the step has
+        failed or the arena has no room. In the last case it returns that failure too."""
         failure: errors.LandbridgeError | None = None
         if not self._step_failed.is_set():
             try:

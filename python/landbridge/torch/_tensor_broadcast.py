@@ -21,16 +21,16 @@ from .._rounding import round_bytes
 from ..errors import ArenaFull
 
 #: 1 MiB: the longest chunk, which is the part of the tensors that one broadcast carries. The size
-#: is chosen, so that a broadcast's own costs do not count.
+#: is chosen, so that the fixed costs of a broadcast do not count.
 _CHUNK_BYTES_MAX = 1 << 20
 #: 4 KiB, a page: the shortest chunk, which is the part of the tensors that one broadcast carries.
-#: An arena without room for three of them is refused.
+#: An arena without room for three such chunks raises ``ArenaFull``.
 _CHUNK_BYTES_MIN = 1 << 12
-#: 4 broadcasts: the fewest in flight for which longer chunks are kept. The number is chosen, so
-#: that a round trip does not follow each.
+#: 4 broadcasts: where the arena has no room for as many in flight, the chunk is halved, down to 4
+#: KiB. The number is chosen, so that a round trip does not follow each broadcast.
 _BROADCASTS_IN_FLIGHT_MIN = 4
-#: 16 broadcasts: the most in flight at once. The number is chosen, so that a long round trip does
-#: not leave the link idle.
+#: 16 broadcasts: the most in flight at a time; the next waits for the oldest. The number is chosen,
+#: so that a long round trip does not leave the link idle.
 _BROADCASTS_IN_FLIGHT_MAX = 16
 
 

@@ -19,9 +19,11 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]
 _log = logging.getLogger("landbridge")
 
 
-#: 16 parameters: the most that an error lists, so that it stays readable.
+#: 16 parameters: the most that an error lists, so that the error stays readable. Of further
+#: parameters it says only how many there are.
 _DESCRIBED_MAX = 16
-#: The options of DDP with which a step may leave parameters unused.
+#: The options of DDP with any of which a step may leave parameters unused. Ranks then also tell
+#: each other which parameters each has used.
 _UNUSED_OPTIONS = ("find_unused_parameters", "static_graph")
 
 
@@ -32,11 +34,11 @@ def describe_trained_bucket(
     a hash. ``names`` may be unknown, and so may the module, whose frozen parameters are listed."""
     shapes = [describe_parameter_shape(parameter) for parameter in parameters]
     each = [f"`{name}` {shape}" for name, shape in zip(names, shapes)] or shapes
-    text = f"the bucket of this rank has {_list_trained_words(each)}"
+    text = f"the bucket of this rank has {list_trained_words(each)}"
     if module is not None:
         every = module.named_parameters()
         frozen = [f"`{name}`" for name, parameter in every if not parameter.requires_grad]
-        text = f"{text}; frozen parameters of its module: {_list_trained_words(frozen)}"
+        text = f"{text}; frozen parameters of its module: {list_trained_words(frozen)}"
     return f"{text}; a layout is a hash of names, shapes, strides and frozen parameters"
 
 
@@ -51,7 +53,7 @@ def describe_parameter_shape(parameter: torch.Tensor) -> str:
     return f"{shape} with strides {tuple(moving)}"
 
 
-def _list_trained_words(words: Sequence[str]) -> str:
+def list_trained_words(words: Sequence[str]) -> str:
     """Returns words with commas, and only the number of those beyond ``_DESCRIBED_MAX``."""
     more = len(words) - _DESCRIBED_MAX
     text = ", ".join(words[:_DESCRIBED_MAX]) or "none"
@@ -179,7 +181,8 @@ class TrainedParameters:
         return self._names_of(bucket.parameters())
 
     def describe(self, parameters: Sequence[torch.Tensor]) -> str:
-        """Returns what a bucket with these parameters has, and what is frozen beside it."""
+        """Returns a text with the names and shapes of a bucket's parameters, and the frozen
+        parameters of their module, for ``RanksDisagree``."""
         wrapper = self._wrapper_with(id(parameters[0])) if parameters else None
         module = None if wrapper is None else wrapper.module
         return describe_trained_bucket(self._names_of(parameters), parameters, module)
@@ -214,7 +217,8 @@ class TrainedParameters:
         return list(self._list_others(wrapper))
 
     def _list_others(self, wrapper: Any) -> Iterator[str]:
-        """Yields the names of a wrapper's trained parameters that were in no bucket."""
+        """Yields the names of a wrapper's trained parameters that were in no bucket, without those
+        that DDP was told to ignore."""
         # DDP averages some of the ignored ones itself, but only in its own process group.
         delayed = {id(parameter) for parameter in getattr(wrapper, "_delay_all_reduce_params", ())}
         ignored = getattr(wrapper, "parameters_to_ignore", ())

@@ -24,22 +24,25 @@ from .._memory.plain_memory import check_plain_memory, copyable_plain_memory
 from ..errors import UnsupportedArray
 from ._tensor_broadcast import cpu_tensor_to_broadcast
 
-#: The first item of each tuple that ``_pack_state`` writes for a value that cannot be sent as it
-#: is. ``_unpack_state`` knows such a tuple by it.
+#: The first item of each tuple that stands for a value that cannot be sent as it is.
+#: ``_pack_state`` writes such tuples, and ``_unpack_state`` knows them by this text.
 _PACKED_MARK = "\0landbridge"
-#: The types whose values `torch.load` takes as they are; subclasses of them do not count.
+#: The types whose values are sent as they are, since ``torch.load`` takes them; subclasses of them
+#: do not count.
 _PLAIN_TYPES = frozenset(
     {type(None), bool, float, complex, str, bytes, bytearray}
     | {torch.Size, torch.dtype, torch.device, torch.layout}
 )
-#: 2,000 bits: the longest integer that is sent as it is. `torch.load` refuses integers of 256
-#: bytes, which are 2,048 bits.
+#: 2,000 bits: the longest integer that is sent as it is; a longer one is sent as text.
+#: ``torch.load`` refuses integers of 256 bytes, which are 2,048 bits.
 _PLAIN_INTEGER_BITS_MAX = 2_000
-#: 60 characters: the longest value that an error shows as it is, so that it stays readable.
+#: 60 characters: the longest value that an error of ``resume`` shows as it is, so that it stays
+#: readable. Of a longer value it shows a digest.
 _LISTED_TEXT_MAX = 60
 #: The pattern of the name of a refused class in the text of `torch.load`'s error.
 _REFUSED_CLASS = re.compile(r"(?:GLOBAL|function|class) ([\w.]+) was not an allowed global")
-#: The factories that a `defaultdict` in a state may have, by name.
+#: The factories that a ``defaultdict`` in a state may have, by name. A state with another factory
+#: cannot be sent.
 _FACTORIES: dict[str, Any] = {
     made.__name__: made for made in (bool, int, float, complex, str, bytes, list, dict, set, tuple)
 }
@@ -108,7 +111,8 @@ def list_state_values(value: Any, way: str) -> Iterator[str]:
 
 
 def _state_tensor_text(tensor: torch.Tensor) -> str:
-    """Returns a number of a tensor, or dtype, shape and digest of its elements."""
+    """Returns dtype and number of a tensor without dimensions, and dtype, shape and digest of any
+    other. Of one that is no plain memory it returns the name of its class."""
     try:
         check_plain_memory(torch, tensor, "it")
     except UnsupportedArray:
@@ -166,8 +170,9 @@ def _pack_state(value: Any, way: str, copies: bool = True) -> Any:
 
 
 def _check_state_tensor(tensor: torch.Tensor, way: str) -> None:
-    """Raises ``UnpackableValue`` for a tensor that is no plain memory, or of a class that
-    ``torch.load`` does not take."""
+    """Raises ``UnpackableValue`` for a tensor that is no plain memory, of a class that
+    ``torch.load`` does not take, or with an attribute of another type. Classes that the user has
+    declared safe pass."""
     try:
         check_plain_memory(torch, tensor, way or "it")
     except UnsupportedArray as error:
@@ -196,8 +201,8 @@ def _pack_state_items(value: Any, way: str, copies: bool) -> list[tuple[Any, Any
 
 
 def _pack_state_by_library(value: Any, way: str, copies: bool) -> Any:
-    """Returns a packed value of NumPy, or one whose class the user has declared safe for
-    ``torch.load``."""
+    """Returns a packed value of NumPy, or as it is one whose class the user has declared safe for
+    ``torch.load``. Raises ``UnpackableValue`` for any other."""
     numpy = sys.modules.get("numpy")
     if numpy is not None and (isinstance(value, numpy.generic) or type(value) is numpy.ndarray):
         dtype = value.dtype

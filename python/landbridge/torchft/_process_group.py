@@ -29,9 +29,11 @@ from ._renumbered_group import RenumberedGroup
 
 # Not a dependency, and not installed where types are checked.
 _torchft: Any = importlib.import_module("torchft.process_group")
-#: 62 bits: the tag of a group, below those that landbridge's own groups may have.
+#: 62 bits: the length of the random tag by which the ranks of a quorum make their group. Such a tag
+#: is below 2^63 - 1, the limit of ``Group.new_group``.
 _TAG_BITS = 62
-#: The key in torchft's store of what each rank tells of itself, before its number.
+#: The beginning of the keys in torchft's store under which ranks tell their places; the rank's
+#: number follows.
 _STORE_KEY = "landbridge/"
 
 
@@ -219,6 +221,7 @@ class _ProcessGroupExchange(Exchange):
     """
 
     def __init__(self, group: Any, room: ArenaRoom) -> None:
+        """Starts the exchange as ``Exchange``, without a failure."""
         self.failure: Exception | None = None
         super().__init__(group, room)
 

@@ -2,13 +2,19 @@
 
 import contextlib
 import os
+import ssl
+import time
 
 import pytest
 
 import landbridge
 from conftest import call_for_all, exit_code_of_fork
-from landbridge._local_regions import LocalRegions, _find_local_port_block
-from landbridge._protocol.trainer_tls import TrainerTlsGateway, load_trainer_tls_context
+from landbridge._local_regions import LocalRegions
+from landbridge._protocol.trainer_tls import (
+    TrainerTlsGateway,
+    load_trainer_tls_context,
+    trainer_tls_error,
+)
 
 numpy = pytest.importorskip("numpy")
 
@@ -31,7 +37,7 @@ def serving_regions(more="", **options):
     """Yields regions whose gateways serve other hosts, and their addresses by region."""
     regions, addresses = LocalRegions(**options), {}
     for region in regions.ranks:
-        port, file = _find_local_port_block(), regions.region_file(region)
+        port, file = regions.claim_port_block(), regions.region_file(region)
         addresses[region] = f"tls://127.0.0.1:{port}"
         keys = f'attach = "127.0.0.1:{port}"\n{more}\nstatus ='
         file.write_text(file.read_text().replace("status =", keys, 1))
@@ -198,6 +204,16 @@ def test_a_ca_file_may_have_comments_and_other_blocks(serving, tmp_path):
     for ca in (keys / "ca.pem", mixed):
         context = load_trainer_tls_context(TrainerTlsGateway("host", 1, ca))
         assert len(context.get_ca_certs()) == 1
+
+
+@pytest.mark.parametrize("code", [9, 10])
+def test_a_certificate_out_of_its_time_is_told_with_the_clock(code):
+    error = ssl.SSLCertVerificationError()
+    error.verify_code, error.verify_message = code, "certificate is not valid now"
+    told = trainer_tls_error(TrainerTlsGateway("host", 1, None), error)
+    assert isinstance(told, landbridge.UntrustedSocket) and told.is_final
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    assert f"it is {today}" in str(told) and "correct the clock" in str(told)
 
 
 def test_a_trainer_shows_its_certificate_where_it_is_wanted():

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import signal
 import socket
 import threading
 import time
@@ -293,6 +294,23 @@ def test_an_impossible_path_ends_the_attempt(tmp_path):
     with Group(location, 0, Arena(1 << 16)) as lone, pytest.raises(landbridge.NoGateway) as raised:
         meet(lone)
     assert raised.value.is_final
+
+
+def test_an_error_of_a_signal_handler_ends_the_attempt(group, tmp_path):
+    """``TimeoutError`` after ``signal.alarm`` is an ``OSError``, and none of the connection."""
+
+    def handle(*_):
+        raise TimeoutError("alarm")
+
+    ScriptedGateway(tmp_path / "socket", group, [lambda _: threading.Event().wait(1.5)])
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(TimeoutError, match="alarm") as raised:
+            meet(group)
+        assert not isinstance(raised.value, landbridge.LandbridgeError)
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_the_timeout_raises_the_last_trouble(group, tmp_path):

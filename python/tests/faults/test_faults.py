@@ -17,7 +17,7 @@ import pytest
 
 import landbridge
 from conftest import DEADLINE_S, attached_groups, call_for_all, resource_usage
-from landbridge._local_regions import LocalRegions
+from landbridge._local_regions import LocalRegions, _claim_local_port_block
 
 numpy = pytest.importorskip("numpy")
 ONES = numpy.ones(1000, "float32")
@@ -48,6 +48,24 @@ with LocalRegions(link=RelayLink()) as regions:
         while any(map(is_running, pids)):
             assert time.monotonic() < deadline, "a gateway is left behind"
             threading.Event().wait(0.01)
+
+
+def test_ports_of_regions_stay_claimed_while_a_gateway_is_down():
+    """Another test would take them, and the gateway could not start again."""
+    with LocalRegions() as regions:
+        blocks = [*regions._ports.values(), *regions._status.values()]
+        regions.kill_process("east")
+        assert not any(map(is_block_free, blocks))
+    # Others may have claimed some of them by now.
+    assert any(map(is_block_free, blocks))
+
+
+def is_block_free(first):
+    """Returns whether nobody has claimed a block of ports."""
+    claim = _claim_local_port_block(first)
+    if claim is not None:
+        claim.close()
+    return claim is not None
 
 
 def is_running(pid):
@@ -104,12 +122,13 @@ def test_a_killed_gateway_is_named_and_attached_to_again(own_regions):
                 west.all_reduce_async(ONES).wait(DEADLINE_S)
         kinds_in_west = (landbridge.RegionLost, landbridge.EpochEnded, landbridge.Stalled)
         assert isinstance(raised.value, kinds_in_west)
-        restart = threading.Timer(0.5, own_regions.start_gateway, ["east"])
-        restart.start()
-        call_for_all(
-            [(east, failure), (west, raised.value)], lambda pair: pair[0].recover(pair[1], 60)
-        )
-        restart.join()
+
+        def restart_gateway():
+            time.sleep(0.5)
+            own_regions.start_gateway("east")
+
+        recoveries = [partial(east.recover, failure, 60), partial(west.recover, raised.value, 60)]
+        call_for_all([restart_gateway, *recoveries], lambda call: call())
         results = call_for_all((east, west), lambda group: group.all_reduce(kept, "sum")[0])
         assert results == [14, 14], "memory from before the failure is good"
 

@@ -7,10 +7,8 @@ import signal
 import socket
 import sys
 import threading
-import time
 import weakref
 from functools import partial
-from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -99,7 +97,8 @@ def test_a_callback_that_is_interrupted_leaves_nothing_unfinished(answer):
         assert list(map(type, failures)) == [kind, *[landbridge.GatewayLost] * 2]
         first.wait_free(DEADLINE_S)
         second.wait_free(DEADLINE_S)
-        wait_until(lambda: called == [first])
+        wait_until(lambda: called)
+        assert called == [first]
         del first, second, commit, failures
         called.clear()
         gc.collect()
@@ -196,9 +195,11 @@ def test_a_forked_process_closes_what_another_thread_had_locked():
 
         def closes():
             group.close()
-            with pytest.raises(landbridge.ForkedProcess):
-                operation.add_done_callback(called.append)
-            assert not called and not operation.is_ready() and not commit.is_done()
+            asks = [operation.is_ready, operation.is_free, operation.discard_result, commit.is_done]
+            for ask in (*asks, partial(operation.add_done_callback, called.append)):
+                with pytest.raises(landbridge.ForkedProcess):
+                    ask()
+            assert not called
 
         with operation._lock:
             assert exit_code_of_fork(closes) == 0
@@ -230,6 +231,30 @@ def test_a_signal_handler_must_not_wait():
         finally:
             signal.signal(signal.SIGUSR1, before)
         assert len(refusals) == 4
+
+
+@pytest.mark.parametrize("timeout", [DEADLINE_S, None], ids=["with a limit", "without"])
+def test_an_error_of_a_signal_handler_leaves_the_group_usable(timeout):
+    """``TimeoutError`` after ``signal.alarm`` is an ``OSError``, and none of the connection."""
+
+    def handle(*_):
+        raise TimeoutError("alarm")
+
+    with lone_group() as (group, gateway):
+        (operation,) = post_unread(group, starter_of_collective(group))
+        post = gateway.receive()
+        before = signal.signal(signal.SIGALRM, handle)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(TimeoutError, match="alarm") as raised:
+                operation.wait(timeout)
+            assert not isinstance(raised.value, landbridge.LandbridgeError)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        gateway.send(ready(post), free(post))
+        operation.wait(DEADLINE_S)
+        group.all_reduce_async(ONES)
+        gateway.receive()
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), 1e15, 1e300])

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import landbridge
-from conftest import DEADLINE_S, call_for_all, resource_usage
+from conftest import DEADLINE_S, call_for_all, exit_code_of_fork, resource_usage
 from landbridge._operations.operation import Operation
 
 torch = pytest.importorskip("torch")
@@ -299,6 +299,16 @@ def test_buckets_of_a_site_complete_despite_any_error(broken, one_trainer, monke
         raise state.failure
 
 
+def test_the_hook_is_refused_in_a_forked_process(one_trainer):
+    """The threads that reduce inside the site are not there."""
+    state = State(FakeGroup(), dist.group.WORLD)
+
+    def start():
+        assert "landbridge.ForkedProcess" in failure_text(state.start_bucket(BUCKET))
+
+    assert exit_code_of_fork(start) == 0
+
+
 def test_a_state_that_is_dropped_leaves_nothing(one_trainer):
     """The state has failed before, and a failure holds frames."""
 
@@ -310,10 +320,10 @@ def test_a_state_that_is_dropped_leaves_nothing(one_trainer):
         group = FakeGroup()
         state = State(group, dist.group.WORLD)
         assert threads() == 2
-        future = state.start_bucket(BUCKET)
-        wait_until(lambda: group.posted, "nothing is posted")
+        future, posted = state.start_bucket(BUCKET), group.posted
+        wait_until(lambda: posted, "nothing is posted")
         # The operation is dropped, as a group drops operations that have ended.
-        group.posted.pop()._set_outcome(None, landbridge.RegionLost("of this test"))
+        posted.pop()._set_outcome(None, landbridge.RegionLost("of this test"))
         assert "of this test" in failure_text(future)
         gone = weakref.ref(group)
         del group, state, future

@@ -17,7 +17,7 @@ const OF_BEFORE_MAX: f64 = 0.6;
 /// 0.3 percent of one core: the most that an idle gateway takes.
 const IDLE_CORE_PERCENT_MAX: f64 = 0.3;
 
-/// 20 wake-ups in a second: the most of all threads of an idle gateway.
+/// 20 wake-ups in a second: all threads of an idle gateway together may have at most so many.
 const IDLE_WAKEUPS_MAX: f64 = 20.0;
 
 /// 10.7 s: the processor time of both gateways for each GB at 1 Gbit/s and MTU 1500 on loopback, as

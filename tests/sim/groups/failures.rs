@@ -33,6 +33,43 @@ fn a_lost_rank_ends_its_own_groups_alone() {
 }
 
 #[test]
+fn a_rank_lost_before_it_posts_is_told() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[2, 1, 1]).start(1).await;
+        let mut clients = lab.clients(4 << 20).await;
+        let lost = Members::make(&clients, &[0, 2, 3], 0).await;
+        // Rank 0 is awaited in a second group, which it has not made.
+        let early = clients[2].new_group_with_tag(&[0, 2], 7).await.expect("made").expect("in it");
+        let counted = clients[3].new_group(&[0, 3]).await.expect("made").expect("in it");
+        let waiting = [
+            post_sum(&lost.0[1], 10).await,
+            post_sum(&lost.0[2], 10).await,
+            post_sum(&early, 10).await,
+            post_sum(&counted, 10).await,
+        ];
+        lab.sleep(Span::from_secs(5)).await;
+        let begin = lab.host.now();
+        drop((clients.remove(0), lost));
+        for operation in waiting {
+            let failure = failure_of(operation).await;
+            assert_eq!(failure.code, FailureCode::RankLost, "{failure}");
+            assert!(failure.text.contains("rank 0 (a)"), "{failure}");
+        }
+        let waited = lab.host.now().since(begin);
+        assert!(waited < Span::from_secs(1), "{waited}");
+        // Its next process is awaited again, and meets the first post that has not failed.
+        clients.insert(0, lab.client(0, 4 << 20).await);
+        let second = post_sum(&early, 100).await;
+        lab.sleep(Span::from_secs(5)).await;
+        let late = clients[0].new_group_with_tag(&[0, 2], 7).await.expect("made").expect("in it");
+        let failed = failure_of(post_sum(&late, 10).await).await;
+        assert_eq!(failed.code, FailureCode::RankLost, "{failed}");
+        let first = post_sum(&late, 100).await;
+        Members(vec![late, early]).check_sums(vec![first, second], 100).await;
+    });
+}
+
+#[test]
 fn a_lost_gateway_ends_groups_with_its_ranks_alone() {
     simulate(async {
         let mut lab = Mesh::of_ranks(&[1, 1, 1]).start(1).await;

@@ -284,6 +284,46 @@ fn a_lost_rank_is_told_to_its_other_end_alone() {
 }
 
 #[test]
+fn a_send_waits_for_a_rank_that_is_back() {
+    simulate_ranks(&Mesh::of_ranks(&[2, 2]), |lab, mut clients| async move {
+        OneSend::of_bytes(0, 2, 1, 9).run(&clients).await;
+        drop(clients.remove(0));
+        clients.insert(0, lab.client(0, ARENA_BYTES).await);
+        lab.sleep(Span::from_secs(1)).await;
+        let one = OneSend::of_bytes(2, 0, 1, 9);
+        let sent = one.send(&clients).await;
+        lab.sleep(Span::from_secs(5)).await;
+        let received = one.receive(&clients).await;
+        one.check(sent, received).await;
+    });
+}
+
+#[test]
+fn ranks_send_again_after_a_gateway_drained() {
+    simulate(async {
+        let mut lab = Mesh::of_ranks(&[1, 1]).start(1).await;
+        let mut clients = lab.clients(ARENA_BYTES).await;
+        lab.gateways[1].drain(Span::from_secs(1)).await;
+        let tensor = clients[0].allocate(Dtype::U8, 9).expect("room");
+        let refused = clients[0].send(tensor, SendSpec::new(RankId(1), Tag(1))).await;
+        let failure = refused.expect_err("it drains").failure;
+        assert_eq!(failure.code, FailureCode::ShuttingDown, "{failure}");
+        lab.stop_gateway(GatewayId(1)).await;
+        lab.sleep(Span::from_secs(1)).await;
+        lab.start_gateway(GatewayId(1)).await;
+        clients[1] = lab.client(1, ARENA_BYTES).await;
+        // Each is the first to send once: both know of the group that is over.
+        for (from, to) in [(1, 0), (0, 1)] {
+            let one = OneSend::of_bytes(from, to, 1, 9);
+            let sent = one.send(&clients).await;
+            lab.sleep(Span::from_secs(1)).await;
+            let received = one.receive(&clients).await;
+            one.check(sent, received).await;
+        }
+    });
+}
+
+#[test]
 fn a_lost_gateway_leaves_other_sends_alone() {
     simulate(async {
         let mut lab = Mesh::of_ranks(&[1, 1, 1]).start(1).await;
@@ -305,6 +345,28 @@ fn a_lost_gateway_leaves_other_sends_alone() {
         clients[1] = lab.client(1, ARENA_BYTES).await;
         OneSend { seed: 2, ..lost }.run(&clients).await;
         other.run(&clients).await;
+    });
+}
+
+#[test]
+fn a_send_fails_if_its_gateway_is_lost_before_it_begins() {
+    simulate(async {
+        let mut lab = Mesh::of_ranks(&[1, 1]).start(1).await;
+        let mut clients = lab.clients(ARENA_BYTES).await;
+        let tensor = clients[0].allocate(Dtype::U8, 9).expect("room");
+        let sender = &clients[0];
+        let send = sender.send(tensor, SendSpec::new(RankId(1), Tag(1)));
+        let began = lab.host.now();
+        let (refused, ()) = tokio::join!(send, lab.stop_gateway(GatewayId(1)));
+        let failure = refused.expect_err("never made").failure;
+        assert_eq!(failure.code, FailureCode::RegionLost, "{failure}");
+        let waited = lab.host.now().since(began);
+        assert!(waited < Span::from_secs(16), "{waited}: {failure}");
+        lab.sleep(Span::from_secs(1)).await;
+        lab.start_gateway(GatewayId(1)).await;
+        clients[1] = lab.client(1, ARENA_BYTES).await;
+        OneSend::of_bytes(0, 1, 1, 9).run(&clients).await;
+        OneSend::of_bytes(1, 0, 1, 9).run(&clients).await;
     });
 }
 

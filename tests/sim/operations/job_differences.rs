@@ -142,6 +142,10 @@ fn a_job_removed_from_one_file_is_named() {
         lab.sleep(Span::from_secs(2)).await;
         let status = lab.status(EAST).await;
         assert_eq!(file_problems(&status), [missing_there(OTHER, "west-0")]);
+        let epoch =
+            |job: &str| status.jobs.iter().find(|known| known.job == job).map(|job| job.epoch);
+        assert_eq!(epoch(OTHER), Some(None), "its trainers would wait for others in vain");
+        assert!(matches!(epoch(JOB), Some(Some(_))), "{status:?}");
         let status = lab.status(WEST).await;
         assert_eq!(file_problems(&status), [missing_here(OTHER, "east-0")]);
         correct(&lab).await;

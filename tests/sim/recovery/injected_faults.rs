@@ -7,6 +7,8 @@ use scenarios::faults::{
 
 /// 100 seeds of random scenarios.
 const SEEDS: u64 = 100;
+/// 12 seeds of random scenarios in the short tests, which take some seconds.
+const SHORT_SEEDS: u64 = 12;
 /// 3 seeds of each named scenario.
 const SEEDS_EACH: u64 = 3;
 
@@ -34,6 +36,15 @@ fn random_faults_do_no_more_harm_than_they_may() {
     let total = all_right((0..SEEDS).map(Scenario::random));
     let share = total.struck_in_flight();
     assert!(share >= IN_FLIGHT_MIN, "only {share} of the faults struck anything under way");
+}
+
+#[test]
+fn a_few_seeds_do_no_more_harm_than_they_may() {
+    let total = all_right((0..SHORT_SEEDS).map(Scenario::random));
+    for kind in ["store answered", "completed"] {
+        assert!(total.outcomes.get(kind).is_some_and(|count| *count > 100), "{total:?}");
+    }
+    assert!(total.completed.keys().any(|kind| kind.starts_with("send ")), "{total:?}");
 }
 
 #[test]

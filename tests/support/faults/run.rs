@@ -87,7 +87,9 @@ async fn play(scenario: &Scenario, recording: bool) -> (RunSummary, String) {
     let horizon = world.now() + scenario.load.timeout + QUIET;
     wait_until(&world, all(Rendezvous::is_over), horizon).await;
     blame(&world, Rendezvous::is_over, "hangs");
+    world.oracle.judge_stores();
     if all(Rendezvous::is_over)(&world) {
+        world.judge_bytes();
         world.judge_memory().await;
     }
     timeline.say("END", || "");

@@ -6,7 +6,7 @@ pub const EXIT_GOOD: u8 = 0;
 /// Exit code 1: the command was valid and failed, for a reason that its caller could not know.
 pub const EXIT_FAILED: u8 = 1;
 
-/// Exit code 64: the command line or a file is wrong.
+/// Exit code 64: the command line, or a file that it names, is wrong.
 pub const EXIT_USAGE: u8 = 64;
 
 /// Exit code 77: this machine or user cannot run the command, which is valid.

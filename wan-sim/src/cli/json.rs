@@ -3,8 +3,8 @@
 use crate::{FateCounters, FidelityReport};
 use serde_json::{Value, json};
 
-/// 1: the version of the keys of reports in JSON. It grows when a key goes away or gets another
-/// meaning; docs/schemas/wan-sim has a schema for each report.
+/// 1: the value of the key `version` in reports in JSON. It grows when a key goes away or gets
+/// another meaning; docs/schemas/wan-sim has a schema for each report.
 pub(super) const JSON_VERSION: u32 = 1;
 
 /// Returns a fidelity report as JSON, times in nanoseconds.

@@ -26,7 +26,7 @@ pub(super) struct ProgressLine {
 }
 
 /// 1 s: the interval between two updates of the progress line on the terminal, long enough to read
-/// it.
+/// it. A lab writes its status file at the same interval.
 pub(super) const PROGRESS_INTERVAL_S: i64 = 1;
 
 impl ProgressLine {
@@ -62,7 +62,8 @@ impl ProgressLine {
     }
 }
 
-/// Formats rate, queue and drops of each direction between two states, `elapsed_ms` apart.
+/// Formats the rate and the drops of each direction since `before`, `elapsed_ms` ago, and the queue
+/// as it is `now`.
 fn format_progress_line(before: &[LinkProgress], now: &[LinkProgress], elapsed_ms: u128) -> String {
     let parts = before.iter().zip(now).map(|(before, now)| {
         let bits = u128::from(now.counters.ip_bytes - before.counters.ip_bytes) * 8;

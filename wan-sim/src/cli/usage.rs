@@ -7,8 +7,8 @@ use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
-/// 60 columns: in narrower terminals, help texts stand below their flags and not beside them. The
-/// width is chosen.
+/// 60 columns: the narrowest help text in which descriptions stand beside their flags. In a
+/// narrower one they stand below the flags. The width is chosen.
 const BESIDE_COLUMNS_MIN: u16 = 60;
 
 /// Parses the command line of this process. Its help fits the terminal.
@@ -68,8 +68,8 @@ pub fn explain_usage_error<C: CommandFactory>(error: &clap::Error) -> u8 {
     EXIT_USAGE
 }
 
-/// Returns the text about a negative value, which the parser takes for an unknown option; `None`
-/// where the unknown option is none.
+/// Returns the text about a negative value, which the parser takes for an unknown option. `None`
+/// for other errors, and where the unknown option is no negative number.
 fn negative_value_usage_text(
     error: &clap::Error,
     words: impl Iterator<Item = OsString>,
@@ -94,7 +94,8 @@ fn negative_value_usage_text(
     None
 }
 
-/// Pairs of texts on wrong numbers: the problem as Rust's parsers say it, and in plain words.
+/// Pairs of texts on a wrong number in a command line: the words of Rust's parsers, and the plain
+/// words that users read instead.
 const NUMBER_PROBLEMS: [(&str, &str); 5] = [
     ("cannot parse integer from empty string", "it is empty"),
     ("number would be zero for non-zero type", "it must be at least 1"),

@@ -25,5 +25,6 @@ pub enum LabError {
     System(#[from] io::Error),
 }
 
-/// Text of the error where the program `ip` of iproute2 cannot be run.
+/// The beginning of the error that users read where the program `ip` of iproute2 cannot be run; the
+/// system's error follows.
 pub const IP_COMMAND_MISSING: &str = "cannot run `ip` of iproute2";

@@ -140,7 +140,8 @@ pub fn list_namespaces(prefix: &str) -> Vec<String> {
     names
 }
 
-/// Enters a network namespace with a thread of its own, which ends at once.
+/// Enters a network namespace with a thread of its own, which then ends. An error means that it
+/// could not.
 fn try_enter_namespace(name: &str) -> io::Result<()> {
     let path = format!("/run/netns/{name}");
     let enter = || {
@@ -202,14 +203,15 @@ fn run_ip_namespace_command(arguments: &[&str]) -> Result<(), LabError> {
 /// The name of the TUN device in the network namespace of each site, as programs at a site see it.
 pub(super) const DEVICE_NAME: &str = "wan0";
 /// 10,000 packets (GSO buffers): the length of the TUN device's queue (`txqueuelen`), for times
-/// when the thread that reads the device is busy. The length is chosen.
+/// when the thread that reads the device is busy. The kernel drops packets beyond it. The length is
+/// chosen.
 const DEVICE_QUEUE_PACKETS: u32 = 10_000;
-/// Least, initial and most bytes of a TCP socket's buffers in a lab, for `tcp_rmem` and `tcp_wmem`.
-/// The most, 256 MiB, holds the window of a long fast link.
+/// The least, initial and largest size in bytes of a TCP socket's buffers in a lab, as the settings
+/// `tcp_rmem` and `tcp_wmem` take them. The largest, 256 MiB, holds the window of a long fast link.
 const TCP_MEMORY_BYTES: &str = "4096 1048576 268435456";
 /// 10 ms: the interval between two checks whether the programs of a network namespace have ended
-/// after a signal. The time is chosen.
+/// after SIGTERM or SIGKILL. The time is chosen.
 const PROGRAM_END_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-/// 100 checks at an interval of 10 ms: the longest wait, one second, for the programs of a network
-/// namespace to end after a signal. The time is chosen.
+/// 100 checks at an interval of 10 ms, hence one second: the longest wait for the programs of a
+/// network namespace to end after SIGTERM. SIGKILL and as long a wait follow. The time is chosen.
 const PROGRAM_END_CHECKS_MAX: u32 = 100;

@@ -64,6 +64,8 @@ pub(super) struct SegmentRun {
 
 impl SegmentRun {
     /// Returns whether a segment with this damage that arrives at `at` fits at the end of the run.
+    /// It must follow the last segment with equal damage, without a flipped bit, and within 100 us
+    /// of the first.
     pub(super) fn can_append(&self, segment: usize, damage: FrameDamage, at: TimeNs) -> bool {
         self.end == segment
             && self.damage == damage
@@ -73,6 +75,7 @@ impl SegmentRun {
     }
 }
 
-/// 100 us: TCP segments or UDP datagrams that are due at most so long after the first of a run leave
-/// in one write, when the last is due. The time is chosen: a write for each would cost too much.
+/// 100 us: segments of one TUN buffer leave in one write if the last is due at most this long after
+/// the first. The write is made when the last is due. The time is chosen: a write for each would
+/// cost too much.
 pub(super) const SEGMENT_RUN_SPAN_MAX: Span = Span::from_ns(100_000);

@@ -144,13 +144,13 @@ impl SitePump {
             if drained {
                 self.sleep_until_step(last)?;
             }
-            let Some(readable) = self.wait_for_packets()? else {
+            if !self.wait_for_packets()? {
                 return Ok(());
-            };
+            }
             let now = self.now();
             let gap = Span::from_ns(now.since(last).ns().saturating_sub(HEARTBEAT_INTERVAL.ns()));
             last = now;
-            if readable || gap > READ_GAP_MAX {
+            if gap > READ_GAP_MAX {
                 lock_mutex(&self.state).fidelity.record_read(gap);
             }
             if now.since(accounted) >= HEARTBEAT_INTERVAL {
@@ -262,17 +262,16 @@ impl SitePump {
         Ok(())
     }
 
-    /// Waits for packets of the site or the next delivery. Returns whether there are packets;
-    /// `None` when the lab ends.
-    fn wait_for_packets(&self) -> io::Result<Option<bool>> {
+    /// Waits for packets of the site or the next delivery. Returns false when the lab ends.
+    fn wait_for_packets(&self) -> io::Result<bool> {
         let tun = &self.tuns[self.site];
         let mut fds = [PollFd::new(&self.life, PollFlags::IN), PollFd::new(tun, PollFlags::IN)];
         let due = self.next_due();
         let wait =
             due.map_or(HEARTBEAT_INTERVAL, |due| due.since(self.now()).min(HEARTBEAT_INTERVAL));
         wait_until_site_pump_readable(&mut fds, wait)?;
-        let [life, tun] = fds.map(|fd| !fd.revents().is_empty());
-        Ok((!life).then_some(tun))
+        let [life, _] = fds.map(|fd| !fd.revents().is_empty());
+        Ok(!life)
     }
 
     /// Offers each segment of the frame in `buffer` to the egress port and the link, and schedules
@@ -395,26 +394,27 @@ pub(super) fn site_pump_wake_up(shortest_round_trip: Span) -> Span {
     Span::from_ns(shortest_round_trip.ns() / 100).clamp(WAKE_UP_STEP_MIN, WAKE_UP_STEP_MAX)
 }
 
-/// 100 us: the shortest time between two wake-ups of a site's thread while packets are in flight. A
-/// packet is then 50 us late on average.
+/// 100 us: the shortest time between two wake-ups of a site's thread while packets are in flight,
+/// at an RTT of 10 ms or less. A packet is then 50 us late on average.
 const WAKE_UP_STEP_MIN: Span = Span::from_ns(100_000);
-/// 250 us: the longest time between two wake-ups of a site's thread while packets are in flight. A
-/// packet is then 125 us late on average.
+/// 250 us: the longest time between two wake-ups of a site's thread while packets are in flight, at
+/// an RTT of 25 ms or more. A packet is then 125 us late on average.
 const WAKE_UP_STEP_MAX: Span = Span::from_ns(250_000);
 /// 10 ms: the longest sleep of a site's thread, a chosen time. A longer gap between two reads shows
 /// that the thread was delayed.
 const HEARTBEAT_INTERVAL: Span = Span::from_ms(10);
-/// 1 ms: the longest time for which a site's thread delivers packets before it reads again. A
-/// network stack takes as long for some hundred acknowledgements.
+/// 1 ms: the longest time for which a site's thread delivers packets before it reads again; further
+/// packets are delivered after the read. A network stack takes as long for some hundred
+/// acknowledgements.
 const DELIVERY_TURN_MAX: Span = Span::from_ms(1);
-/// 32 buffers: the most that a site's thread reads from its TUN device before it delivers again.
-/// The number is chosen, so that deliveries are not late.
+/// 32 buffers: the most that a site's thread reads from its TUN device before it delivers again;
+/// further buffers are read after that. The number is chosen, so that deliveries are not late.
 const READS_PER_TURN_MAX: usize = 32;
 /// 16 KiB: a shorter buffer from a TUN device is copied, which costs less than a new read buffer. A
-/// longer one is passed on as it is. The limit is chosen.
+/// longer one that passes its link whole is passed on without a copy. The limit is chosen.
 const ADOPTED_BYTES_MIN: usize = 16 << 10;
-/// 512 read buffers of a TUN device, 32 MiB: the most that are kept for reuse, a chosen limit of
-/// memory.
+/// 512 read buffers of a TUN device, 32 MiB: the most that a site's thread keeps for reuse; further
+/// ones are freed. The limit of memory is chosen.
 const SPARE_BUFFERS_MAX: usize = 512;
 /// 65,545 bytes: the length of a read buffer of a TUN device, for a virtio header and the longest
 /// IP packet.

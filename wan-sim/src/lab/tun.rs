@@ -97,28 +97,30 @@ struct InterfaceRequest {
 const TUNSETIFF: Opcode = 0x4004_54ca;
 /// 0x400454d0: the number of the ioctl `TUNSETOFFLOAD`, which enables offloads of a TUN device.
 const TUNSETOFFLOAD: Opcode = 0x4004_54d0;
-/// 0x0001: a flag of `TUNSETIFF`. Packets have no Ethernet headers.
+/// 0x0001: a flag of the ioctl `TUNSETIFF`. Packets of the device have no Ethernet headers.
 const IFF_TUN: u16 = 0x0001;
-/// 0x1000: a flag of `TUNSETIFF`. No packet information (`struct tun_pi`) precedes packets.
+/// 0x1000: a flag of the ioctl `TUNSETIFF`. No packet information (`struct tun_pi`) precedes
+/// packets.
 const IFF_NO_PI: u16 = 0x1000;
-/// 0x4000: a flag of `TUNSETIFF`. A virtio header precedes packets.
+/// 0x4000: a flag of the ioctl `TUNSETIFF`. A virtio header precedes each packet of the device.
 const IFF_VNET_HDR: u16 = 0x4000;
-/// 0x01: an offload bit of `TUNSETOFFLOAD`. The reader accepts packets with incomplete checksums.
+/// 0x01: an offload bit of the ioctl `TUNSETOFFLOAD`. The device's reader accepts packets with
+/// incomplete checksums.
 const TUN_F_CSUM: usize = 0x01;
-/// 0x02: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several TCP segments over
-/// IPv4.
+/// 0x02: an offload bit of the ioctl `TUNSETOFFLOAD`. The device's reader accepts buffers of
+/// several TCP segments over IPv4.
 const TUN_F_TSO4: usize = 0x02;
-/// 0x04: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several TCP segments over
-/// IPv6.
+/// 0x04: an offload bit of the ioctl `TUNSETOFFLOAD`. The device's reader accepts buffers of
+/// several TCP segments over IPv6.
 const TUN_F_TSO6: usize = 0x04;
-/// 0x08: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several TCP segments with
-/// ECN.
+/// 0x08: an offload bit of the ioctl `TUNSETOFFLOAD`. The device's reader accepts buffers of
+/// several TCP segments with ECN.
 const TUN_F_TSO_ECN: usize = 0x08;
-/// 0x20: an offload bit of `TUNSETOFFLOAD`. It says that the reader of the TUN device accepts
-/// buffers of several UDP datagrams over IPv4.
+/// 0x20: an offload bit of the ioctl `TUNSETOFFLOAD`. The device's reader accepts buffers of
+/// several UDP datagrams over IPv4.
 const TUN_F_USO4: usize = 0x20;
-/// 0x40: an offload bit of `TUNSETOFFLOAD`. The reader accepts buffers of several UDP datagrams
-/// over IPv6.
+/// 0x40: an offload bit of the ioctl `TUNSETOFFLOAD`. The device's reader accepts buffers of
+/// several UDP datagrams over IPv6.
 const TUN_F_USO6: usize = 0x40;
 
 #[cfg(test)]

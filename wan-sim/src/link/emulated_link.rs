@@ -208,7 +208,8 @@ impl EmulatedLink {
         ByteCount::new(self.paths.iter_mut().map(|path| path.queue_bytes(now)).sum())
     }
 
-    /// Returns the most bytes of IP packets that ever waited at once, on the path where most did.
+    /// Returns the most bytes of IP packets that ever waited at one time, on the path where most
+    /// did.
     pub fn queue_bytes_peak(&self) -> ByteCount {
         let peaks = self.paths.iter().map(EmulatedPath::queue_bytes_peak);
         ByteCount::new(peaks.max().unwrap_or_default())

@@ -199,12 +199,13 @@ impl EmulatedPath {
         self.codel.bytes() + self.bottleneck.waiting_bytes(now)
     }
 
-    /// Returns the most bytes of IP packets that ever waited at once.
+    /// Returns the most bytes of IP packets that ever waited at one time.
     pub(super) fn queue_bytes_peak(&self) -> u64 {
         self.queue_bytes_peak
     }
 
-    /// Sends a packet at once where none is ahead of it; else lets it wait for its fate.
+    /// Sends a packet at `now` where none waits and the bottleneck is free. Else lets the packet
+    /// wait for its fate, or drops it where the queue has no room.
     fn wait_or_send(&mut self, now: TimeNs, undecided: Undecided, script: &Script) -> Fate {
         if self.codel.first_entered().is_none() && self.bottleneck.next_start(now) <= now {
             return self.send(now, undecided, script);
@@ -266,8 +267,8 @@ impl EmulatedPath {
     }
 }
 
-/// 12,000 bits: a packet of 1,500 bytes. RED ages its average by the time of such packets while
-/// nothing comes.
+/// 12,000 bits: a full packet of 1,500 bytes. RED ages its average once for each sending time of
+/// such a packet in which nothing comes. Cross traffic reaches the queue within one such time.
 const FULL_PACKET_BITS: u64 = 12_000;
 /// 1,000,000,000 nanoseconds in a second.
 const NS_PER_SECOND: u64 = 1_000_000_000;

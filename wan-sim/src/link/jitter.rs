@@ -15,7 +15,7 @@ pub struct Jitter {
 }
 
 impl Jitter {
-    /// No jitter: every packet takes the one-way delay itself.
+    /// No jitter: every packet takes the one-way delay itself, and packets keep their order.
     pub const NONE: Self = Self { spread: Span::ZERO, shape: Shape::Uniform, order: Order::Kept };
 
     /// Returns the most that a delay is below or above its mean.
@@ -59,6 +59,6 @@ pub struct Reorder {
     pub gap: NonZeroU32,
 }
 
-/// 4 standard deviations: normally distributed jitter is cut off so far above and below the delay.
-/// The number is chosen; 1 value in 16,000 is further away.
+/// 4 standard deviations: the farthest that normally distributed jitter is above or below the
+/// delay. A value further away, 1 in 16,000, is drawn again. The number is chosen.
 pub(super) const NORMAL_REACH_DEVIATIONS: u64 = 4;

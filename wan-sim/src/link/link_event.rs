@@ -64,7 +64,7 @@ impl LinkEventSink {
         Self(Some(Box::new(sink)))
     }
 
-    /// Passes an event on, where somebody wants it.
+    /// Passes an event to the function of the sink, if there is one.
     pub(super) fn emit(&mut self, event: &LinkEvent) {
         if let Some(sink) = &mut self.0 {
             sink(event);

@@ -325,7 +325,8 @@ impl LinkSpec {
         }
     }
 
-    /// Whether the queue holds a full packet. Without a rate no packet waits.
+    /// Returns whether the queue holds a packet of 1,500 bytes, or the link has no rate, so that no
+    /// packet waits.
     pub fn has_room_for_a_packet(&self) -> bool {
         self.rate().is_none() || self.queue >= FULL_PACKET_BYTES
     }
@@ -341,12 +342,12 @@ impl LinkSpec {
     }
 }
 
-/// 1 h: the longest one-way delay of a link. The limit is chosen, so that no sum of times can
-/// overflow.
+/// 1 h: the longest one-way delay of a link; a longer one is refused. The limit is chosen, so that
+/// no sum of times can overflow.
 pub const DELAY_MAX: Span = Span::from_secs(3600);
 
-/// 1,500 bytes: the longest IP packet on Ethernet. A queue that is given in multiples of the BDP
-/// must hold one such packet.
+/// 1,500 bytes: the longest IP packet on Ethernet. A queue in multiples of the BDP, or a policer's
+/// burst, that holds less than one such packet is refused.
 const FULL_PACKET_BYTES: ByteCount = ByteCount::new(1500);
 
 /// 1,000,000,000 nanoseconds in a second.

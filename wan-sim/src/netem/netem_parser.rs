@@ -77,7 +77,7 @@ impl NetemParser {
             "duplicate" => self.duplicate = words.take_probability("duplicate")?,
             "reorder" => self.reorder = Some(words.take_probability("reorder")?),
             "gap" => {
-                self.gap = Some(words.take_value("gap", COUNT_SPELLING, parse_netem_word_value)?)
+                self.gap = Some(words.take_value("gap", GAP_SPELLING, parse_netem_word_value)?)
             }
             "rate" => {
                 self.rate =
@@ -220,38 +220,41 @@ impl NetemParser {
     }
 }
 
-/// All accepted words of a link in netem's syntax, for errors about an unknown word.
+/// All words of a link in netem's syntax that are accepted, which the error about an unknown word
+/// lists.
 pub(super) const ACCEPTED_WORDS: &str = "delay, distribution, loss, ecn, corrupt, duplicate, \
                                          reorder, gap, rate, limit, seed, queue, mark-above, codel, \
                                          red, policer, order";
 
-/// The place and spelling of values in netem's syntax, for errors about a value without its word.
+/// The place and spelling of values in netem's syntax, which the error about a value without its
+/// word shows.
 const ACCEPTED_VALUES: &str = "after a word that wants one, a value with its unit, such as 2ms, \
                                0.1%, 1gbit or 5MB";
 
-/// The spelling of a time in netem's syntax, for errors.
+/// The spelling of a time in netem's syntax, which the error about a wrong time shows.
 const TIME_SPELLING: &str = "a time such as 40ms (ns, us, ms, s)";
 
-/// The spelling of a rate in netem's syntax, for errors.
+/// The spelling of a rate in netem's syntax, which the error about a wrong rate shows.
 const RATE_SPELLING: &str = "a rate above zero such as 1gbit (bit, kbit, mbit, gbit, tbit, bps, \
                              kbps, mbps, gbps)";
 
-/// The spelling of a count of packets in netem's syntax, for errors.
-const COUNT_SPELLING: &str = "a whole number above zero";
+/// The spelling of netem's `gap`, a count of packets, which the error about a wrong value shows.
+const GAP_SPELLING: &str = "a whole number above zero";
 
-/// The spelling of a limit on packets in netem's syntax, for errors.
+/// The spelling of netem's `limit` on packets, which the error about a wrong value shows.
 const LIMIT_SPELLING: &str = "a whole number above zero, or none";
 
-/// The spelling of a size in bytes in netem's syntax, for errors.
+/// The spelling of a size in bytes in netem's syntax, which the error about a wrong size shows.
 const SIZE_SPELLING: &str = "a size such as 100kB";
 
-/// The spelling of a queue's size in netem's syntax, for errors.
+/// The spelling of a queue's size in netem's syntax, which the error about a wrong size shows.
 const QUEUE_SPELLING: &str = "a size, a time or a multiple of the bandwidth-delay product, such as \
                               5MB, 20ms or 1bdp";
 
-/// 1,000 packets: netem's default limit on packets of a link that wait or are in flight.
+/// 1,000 packets: netem's limit on packets that wait or are in flight on a link whose words state
+/// neither `limit` nor `queue`. Further packets are dropped.
 const LIMIT_PACKETS_DEFAULT: NonZeroU32 = NonZeroU32::new(1000).expect("not zero");
 
-/// 1 packet: netem's default gap between reordered packets, with which every packet may skip the
-/// delay.
+/// 1 packet: netem's default gap between two packets that may skip the delay, where words state
+/// none. Every packet may then skip the delay.
 const GAP_DEFAULT: NonZeroU32 = NonZeroU32::MIN;

@@ -145,18 +145,20 @@ impl<'a> NetemWords<'a> {
     }
 }
 
-/// The spelling of a probability in percent in netem's syntax, for errors.
+/// The spelling of a probability in netem's syntax, in percent, which the error about a wrong value
+/// shows.
 const PERCENT_SPELLING: &str = "a percentage such as 0.1%, from 0% to 100%";
 
-/// The spelling of CoDel's values, for errors.
+/// The spelling of CoDel's values in words of a link, which the error about wrong values shows.
 const CODEL_SPELLING: &str = "nothing, or target and interval such as 5ms 100ms";
 
-/// The spelling of RED's values, for errors.
+/// The spelling of RED's values in words of a link, which the error about wrong values shows.
 const RED_SPELLING: &str = "two thresholds of the average queue, a probability at the upper one and \
                             perhaps a weight, such as 100kB 300kB 10% 0.2%";
 
-/// The spelling of a policer's values, for errors.
+/// The spelling of a policer's values in words of a link, which the error about wrong values shows.
 const POLICER_SPELLING: &str = "rate and burst such as 100mbit 150kB";
 
-/// 100 %: the probability of a certain event.
+/// 100 %: the probability of a certain event, and of loss in the bad state where netem's `gemodel`
+/// states none.
 const PROBABILITY_ONE: Fraction = Fraction::from_ppb(1_000_000_000).expect("one");

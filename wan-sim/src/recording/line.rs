@@ -79,5 +79,6 @@ impl fmt::Display for RecordedFate {
     }
 }
 
-/// The first line of every recording of packets, with 1 as the version of its format.
+/// The first line of every recording of packets, with 1 as the version of its format. A replay
+/// refuses a text with another first line.
 pub(super) const HEADER_LINE: &str = "wan-sim recording 1";

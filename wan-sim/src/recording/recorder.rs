@@ -122,6 +122,6 @@ impl fmt::Debug for Recorder {
     }
 }
 
-/// 100 deliveries of a recorded capacity: the most on one line of a recording, so that no line is
-/// longer than a replay accepts.
+/// 100 deliveries of a recorded capacity: the most on one line of a recording; more take further
+/// lines. So no line is longer than a replay accepts.
 const CAPACITY_TIMES_PER_LINE: usize = 100;

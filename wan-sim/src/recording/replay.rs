@@ -93,8 +93,8 @@ fn read_line_to_replay(input: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok((taken > 0).then_some(line))
 }
 
-/// 4,096 bytes: the longest line of a recording that a replay accepts, a chosen limit above the
-/// longest that is written.
+/// 4,096 bytes: the longest line of a recording that a replay accepts; a longer one ends the replay
+/// with an error. The limit is chosen above the longest line that is written.
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// A link of the recording, rebuilt with each line that adds to it.
@@ -167,7 +167,8 @@ fn replay_line(
     due: &mut VecDeque<String>,
 ) -> Result<Option<String>, &'static str> {
     if let Some(rest) = text.strip_prefix("link ") {
-        /// The accepted form of the line of a recording that begins a link, for errors.
+        /// The accepted form of the line of a recording that begins a link, which the error about a
+        /// wrong line shows.
         const LINK_LINE_FORM: &str = "`link NUMBER NAME WORDS seed SEED`, numbered in order";
         let mut parts = rest.splitn(3, ' ');
         let index: Option<usize> = parts.next().and_then(|index| index.parse().ok());
@@ -206,8 +207,8 @@ fn replay_line(
         return Ok(Some(due.pop_front().unwrap_or_default()));
     }
     if let Some(rest) = rest.strip_prefix("set ") {
-        /// The accepted form of a line of a recording that changes a link, for errors. TIME is in
-        /// nanoseconds.
+        /// The accepted form of the line of a recording that changes a link, which the error about
+        /// a wrong line shows. TIME is in nanoseconds.
         const SET_LINE_FORM: &str = "`LINK set TIME WORDS`";
         let (now, words) = rest.split_once(' ').ok_or(SET_LINE_FORM)?;
         let now = TimeNs::from_ns(now.parse().map_err(|_| SET_LINE_FORM)?);
@@ -257,5 +258,6 @@ fn parse_replay_packet(rest: &str) -> Option<(TimeNs, Packet)> {
     Some((now, Packet { ip_bytes, ecn_capable, flow: PacketFlow::new(flow) }))
 }
 
-/// The words of a recording that add to a link before its first packet.
+/// The words behind the link's number in lines of a recording that add a capacity, a parallel path
+/// or cross traffic to the link. Such lines come before the link's first packet.
 const CONDITION_WORDS: [&str; 3] = ["delivers", "parallel", "cross"];

@@ -59,7 +59,9 @@ impl DatagramBatch {
         Some(Self { members, data, closed, ..*self })
     }
 
-    /// Returns whether a datagram of `bytes` that arrives at `at` fits at the end of the batch.
+    /// Returns whether a datagram of `bytes` that arrives at `at` fits at the end of the batch. It
+    /// must have the same flow and ECN mark, be no longer than the first datagram, and keep the
+    /// limits of one send.
     pub(super) fn can_append(
         &self,
         flow: FlowId,
@@ -94,11 +96,14 @@ pub(super) fn append_to_datagram_batch(
     }
 }
 
-/// 100 us: datagrams of a flow that are due within this time leave in one send, with the last of
-/// them. The time is chosen: a wake-up for each would take too much processor time.
+/// 100 us: datagrams of a flow leave in one send if the last is due at most this long after the
+/// first. The send is made when the last is due. The time is chosen: a wake-up for each would take
+/// too much processor time.
 pub(super) const BATCH_SPAN_MAX: Span = Span::from_ns(100_000);
 
-/// 65,507 bytes: the longest UDP payload, hence the most bytes of one send.
+/// 65,507 bytes: the longest UDP payload, hence the most bytes of datagrams that the relay joins
+/// for one send.
 pub(super) const BATCH_BYTES_MAX: usize = 65_507;
-/// 64 datagrams: the most in one send, as the kernel's UDP segmentation offload (GSO) allows.
+/// 64 datagrams: the most that the relay joins for one send, as the kernel's UDP segmentation
+/// offload (GSO) allows.
 pub(super) const BATCH_DATAGRAMS_MAX: usize = 64;

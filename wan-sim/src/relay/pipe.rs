@@ -156,11 +156,12 @@ impl Pipe {
 }
 
 /// 16 KiB: datagrams of one read that are shorter together are copied, which costs less than a new
-/// read buffer. Longer ones stay in their buffer. The limit is chosen.
+/// read buffer. Longer ones that arrive together and undamaged stay in their buffer. The limit is
+/// chosen.
 const ADOPTED_BYTES_MIN: usize = 16 << 10;
 
-/// 512 send buffers of the relay, each of at most [`BATCH_BYTES_MAX`]: the most that are kept for
-/// reuse. The limit of memory, 32 MiB, is chosen.
+/// 512 send buffers of the relay in one direction, each of at most [`BATCH_BYTES_MAX`]: the most
+/// that are kept for reuse; further ones are freed. The limit of memory, 32 MiB, is chosen.
 const SPARE_BUFFERS_MAX: usize = 512;
 
 #[cfg(test)]

@@ -261,7 +261,8 @@ impl RelayPump {
         waiting.filter_map(|direction| shared.links[direction].next_decision()).min()
     }
 
-    /// Reads packets that have arrived at `source`, but not so many that deliveries would be late.
+    /// Reads packets that have arrived at `source`, in one call so that deliveries are not late,
+    /// and offers them to the link.
     fn receive_packets(&mut self, source: PacketSource) {
         let mut reads = std::mem::take(&mut self.reads);
         let mut metas = [RecvMeta::default(); quinn_udp::BATCH_SIZE];
@@ -413,16 +414,17 @@ impl RelayPump {
 /// shows that the thread was delayed.
 const HEARTBEAT_INTERVAL: Span = Span::from_ms(10);
 
-/// 100 ms: the interval between two counts of the datagrams that the kernel dropped at full sockets
-/// of the relay. The time is chosen, since each count is a system call.
+/// 100 ms: the interval at which the relay asks the kernel how many datagrams its full sockets
+/// dropped. The time is chosen, since each question is a system call.
 const OVERFLOW_COUNT_INTERVAL: Span = Span::from_ms(100);
 
-/// 64 flows (client addresses): the most that the relay reads before it delivers packets again. The
-/// number is chosen, so that deliveries are not late; other flows are read next.
+/// 64 flows (client addresses): the most whose packets the relay reads before it delivers packets
+/// again; other flows are read next. The number is chosen, so that deliveries are not late.
 const FLOWS_READY_MAX: usize = 64;
 
-/// 120 s: the relay removes a flow (one client address) that has had no packets for so long. The
-/// time is chosen; RFC 4787 asks as much of a NAT.
+/// 120 s: the relay removes a flow (one client address) without packets for so long, and closes its
+/// socket. It checks flows at the same interval. The time is chosen; RFC 4787 asks as much of a
+/// NAT.
 const FLOW_IDLE_MAX: Span = Span::from_secs(120);
 
 /// 65,536 bytes: the most bytes of datagrams that the kernel joins in one read (UDP GRO), hence the

@@ -143,13 +143,13 @@ impl AsFd for RelaySocket {
     }
 }
 
-/// 9 values: the length of the kernel's report on a socket's memory, the socket option
+/// 9 values of 32 bits: the length of the kernel's report on a socket's memory, the socket option
 /// `SO_MEMINFO`.
 const MEMINFO_VALUES: usize = 9;
 /// 8: the index of the count of dropped datagrams among the values of the socket option
 /// `SO_MEMINFO`, as the kernel has it.
 const MEMINFO_DROPS_INDEX: usize = 8;
 
-/// 8 MiB: the buffer that each socket of the relay requests for each direction. It holds 16 ms of
-/// packets at 4 Gbit/s, for times when the thread is delayed.
+/// 8 MiB: the buffer that each socket of the relay requests for each direction; the kernel may
+/// grant less. It holds 16 ms of packets at 4 Gbit/s, for times when the thread is delayed.
 const SOCKET_BUFFER_BYTES: usize = 8 << 20;

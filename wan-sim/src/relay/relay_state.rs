@@ -56,7 +56,7 @@ impl RelayState {
     }
 
     /// Returns the fates that the link with index `direction` has decided by `now`, and records
-    /// them.
+    /// them. Those kept at a change of the link come first.
     pub(super) fn take_decided(&mut self, direction: usize, now: TimeNs) -> Vec<Decided> {
         let decided = self.links[direction].take_decided(now);
         if let Some(recorder) = &mut self.recorder {
@@ -92,12 +92,13 @@ impl RelayState {
     }
 }
 
-/// Index of the link from the clients to the targets, in arrays of both directions.
+/// 0: the index of the link from the clients to the targets, in arrays of both directions.
 pub(super) const FORWARD_LINK: usize = 0;
 
-/// Index of the link from the targets to the clients, in arrays of both directions.
+/// 1: the index of the link from the targets to the clients, in arrays of both directions.
 pub(super) const BACKWARD_LINK: usize = 1;
 
-/// 4,096 flows (client addresses): the most that a relay serves at once, over all its forwards. The
-/// limit is chosen, since each flow has a socket.
+/// 4,096 flows (client addresses): the most that a relay has at a time, over all its forwards.
+/// Packets of further clients are dropped and counted. The limit is chosen, since each flow has a
+/// socket.
 pub const FLOWS_MAX: usize = 4096;

@@ -144,7 +144,7 @@ pub fn shaping_segments_command(device: &str, segments: u32) -> String {
     format!("ip link set dev {device} gso_max_segs {segments}")
 }
 
-/// Text of the error about a port that limits several links together.
+/// Text of the error about a port that limits several links together, which netem cannot do.
 const PORT_LIMIT_REFUSED: &str = "netem cannot limit links together: raise egress and ingress to \
                                   at least the rate of all its links together (in a fabric, those \
                                   of its gateways), or leave them out of a lab";
@@ -153,6 +153,6 @@ const PORT_LIMIT_REFUSED: &str = "netem cannot limit links together: raise egres
 /// queue and shape nothing.
 pub(super) const CLASS_RATE: &str = "1tbit";
 
-/// 65,535 TCP segments in one buffer of a network device: the kernel's default for `gso_max_segs`,
-/// which is restored when shaping is removed.
+/// 65,535 TCP segments in one buffer of a network device: the kernel's default for `gso_max_segs`.
+/// It is restored when shaping is removed, unless the device reports another.
 pub const GSO_SEGMENTS_DEFAULT: u32 = 65_535;

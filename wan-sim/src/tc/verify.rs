@@ -261,6 +261,7 @@ pub fn verify_queues_are_ours(shown: &str) -> bool {
 }
 
 /// Returns the most segments in a buffer of TCP, from the output of `ip -d link show dev DEVICE`.
+/// `None` where it does not tell.
 pub fn verified_gso_segments(link: &str) -> Option<u32> {
     verified_value_after(link, "gso_max_segs")?.parse().ok()
 }
@@ -349,5 +350,6 @@ fn parse_verified_percent(word: &str) -> Option<u64> {
     (0.0..=100.0).contains(&percent).then(|| (percent * 1e7).round() as u64)
 }
 
-/// Beginning of the line of `tc qdisc show` for the root queue that the shaping commands create.
+/// The beginning of the line of `tc qdisc show` for the root queue that the shaping commands
+/// create. A device without such a line was not shaped by them.
 const ROOT_QUEUE_PREFIX: &str = "qdisc htb 1: root ";

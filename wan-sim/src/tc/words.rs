@@ -78,7 +78,8 @@ fn tc_words_limit(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     }
 }
 
-/// Returns the packets of `mtu` bytes that fill a link: its rate times its delay, and its queue.
+/// Returns one more than the packets of `mtu` bytes that fill a link: its rate times its longest
+/// delay, and its queue. The error says why there is no such number.
 fn tc_words_full_link(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
     let rate = spec.rate().ok_or("netem's limit follows from the rate: give a rate, or a limit")?;
     let longest = u128::from(spec.delay().ns() + spec.jitter().reach().ns());
@@ -91,7 +92,8 @@ fn tc_words_full_link(spec: &LinkSpec, mtu: u16) -> Result<u64, &'static str> {
         .ok_or("netem's limit of 2^32 packets is below pipe and queue: give a smaller queue")
 }
 
-/// Formats a span in milliseconds or microseconds, as `tc` takes times.
+/// Formats a span in milliseconds or microseconds, as `tc` takes times. A span of no whole
+/// microseconds is an error.
 fn tc_words_time(span: Span) -> Result<String, &'static str> {
     match span.ns() {
         ns if ns.is_multiple_of(1_000_000) => Ok(format!("{}ms", ns / 1_000_000)),
@@ -105,5 +107,6 @@ fn tc_words_percent(fraction: Fraction) -> String {
     fraction.to_string().replace(' ', "")
 }
 
-/// 14 bytes: the length of an Ethernet header, which netem counts as part of a packet.
+/// 14 bytes: the length of an Ethernet header, which netem counts as part of a packet. The overhead
+/// in netem's words is less by these bytes, since a link's rate is of IP packets.
 const ETHERNET_HEADER_BYTES: i32 = 14;

@@ -44,7 +44,7 @@ struct PresetEntry {
     link: RawLink,
 }
 
-/// The presets of links in presets.toml, by name.
+/// The presets of links in presets.toml by name, read at their first use.
 static PRESETS: LazyLock<BTreeMap<String, PresetEntry>> = LazyLock::new(|| {
     toml::from_str(include_str!("presets.toml")).expect("a test reads every preset")
 });

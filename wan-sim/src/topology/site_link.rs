@@ -25,7 +25,8 @@ pub struct SiteLink {
 }
 
 impl SiteLink {
-    /// Returns the least round trip of the link at any time of its scripts, without queueing.
+    /// Returns the least round trip of the link at any time of its scripts, over any of its
+    /// parallel paths, without queueing.
     pub(super) fn shortest_round_trip(&self) -> Span {
         let least = |spec: &LinkSpec, script: &Script, conditions: &Conditions| {
             let changed = script.changes().filter_map(|(_, change)| match change {

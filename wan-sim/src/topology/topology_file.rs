@@ -221,8 +221,8 @@ impl Topology {
         Self::parse(path, &read_topology_file(path)?)
     }
 
-    /// Returns the least round trip of any link at any time, without queueing. Fidelity limits
-    /// depend on it.
+    /// Returns the least round trip of any link at any time, without queueing; zero where there is
+    /// no link. Fidelity limits depend on it.
     pub fn shortest_round_trip(&self) -> Span {
         let round_trips = self.links.iter().map(SiteLink::shortest_round_trip);
         round_trips.min().unwrap_or_default()
@@ -423,8 +423,8 @@ fn parse_topology_file<T: serde::de::DeserializeOwned>(
     })
 }
 
-/// 16 MiB: the longest lab or fabric file. The limit is chosen, far above a file of a thousand
-/// sites and all their links.
+/// 16 MiB: the longest lab or fabric file; a longer one is refused. The limit is chosen, far above
+/// a file of a thousand sites and all their links.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// 1,500 bytes: the longest IP packet of a lab where the file states no MTU, as on Ethernet.
 const MTU_DEFAULT: u16 = 1500;

@@ -45,8 +45,8 @@ impl TopologyPath {
 }
 
 impl Topology {
-    /// Returns every direction of every link, then every port. Equal arrivals meet equal fates in
-    /// every front end that takes its links from here.
+    /// Returns every direction of every link, then every port. A path's place in this list decides
+    /// its seed, so that all front ends treat equal packets alike.
     pub fn paths(&self) -> Vec<TopologyPath> {
         let mut paths = Vec::new();
         let mut add = |place, name, spec, (script, conditions): (Script, Conditions)| {
@@ -86,6 +86,6 @@ pub fn topology_path_site_addresses(site: usize) -> (Ipv4Addr, Ipv6Addr) {
     (Ipv4Addr::new(10, 77, high, low), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, number))
 }
 
-/// 1,000 sites: the most of a topology whose sites have addresses. The last two bytes of an IP
-/// address number the sites.
+/// 1,000 sites: the most that a lab may have; a lab with more is refused. The last two bytes of an
+/// IP address number the sites.
 pub const SITES_MAX: usize = 1000;

@@ -41,6 +41,7 @@ pub struct Undelivered {
     pub too_big: u64,
 }
 
-/// 8 GiB: the most bytes of payload in flight to one socket of a virtual network, or unread there.
-/// The limit of memory is chosen, a second at 64 Gbit/s. Further datagrams are dropped.
+/// 8 GiB: the most bytes of payload that are in flight to one socket of a virtual network, or
+/// unread there. Further datagrams are dropped and counted. The limit of memory is chosen, a second
+/// at 64 Gbit/s.
 pub const INBOX_BYTES_MAX: usize = 8 << 30;

@@ -34,7 +34,7 @@ impl Medium {
     }
 
     /// Sends every segment of `transmit` from `source`, each with a fate of its own, and wakes the
-    /// reader at the destination.
+    /// reader at the destination. A transmit too large for one send call is counted, and not sent.
     pub(super) fn send_transmit(&self, source: SocketAddr, transmit: &Transmit<'_>) {
         let bytes = transmit.contents.len();
         let segment = transmit.segment_size.unwrap_or(bytes).max(1);
@@ -63,7 +63,8 @@ impl Medium {
 }
 
 /// 65,507 bytes: the most payload in one send call of a virtual socket, all its UDP datagrams
-/// together, as in Linux.
+/// together, as in Linux. A larger call sends nothing and is counted.
 const TRANSMIT_BYTES_MAX: usize = 65_507;
-/// 64 UDP datagrams: the most in one send call of a virtual socket (UDP GSO), as in Linux.
+/// 64 UDP datagrams: the most in one send call of a virtual socket (UDP GSO), as in Linux. A call
+/// with more sends nothing and is counted.
 pub(super) const GSO_SEGMENTS_MAX: usize = 64;

@@ -235,6 +235,6 @@ impl VirtualNet {
     }
 }
 
-/// UDP port 49,152: the first that a virtual socket bound to port 0 may get. From here on IANA
+/// UDP port 49,152: the lowest port that a virtual socket bound to port 0 gets. From here on IANA
 /// assigns no ports.
 const EPHEMERAL_PORT_FIRST: u16 = 49_152;

@@ -132,7 +132,7 @@ impl NetState {
     }
 
     /// Offers a datagram to the link of a stage at `now`, and passes it on as its fate has it. A
-    /// stage without a link passes it on at once.
+    /// stage without a link passes it on at `now`.
     fn enter_stage(
         &mut self,
         stage: Stage,
@@ -338,6 +338,7 @@ impl NetState {
     }
 
     /// Returns the address of the socket that receives packets for the public address `address`.
+    /// `None` where the socket of that address was moved to another.
     fn socket_behind(&self, address: SocketAddr) -> Option<SocketAddr> {
         let moved = self.seen_at.iter().find(|(_, seen_at)| **seen_at == address);
         let at_home = || (!self.seen_at.contains_key(&address)).then_some(address);

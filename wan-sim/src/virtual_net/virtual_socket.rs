@@ -142,7 +142,7 @@ impl Drop for VirtualSocket {
 struct AlwaysWritableSocket;
 
 impl UdpPoller for AlwaysWritableSocket {
-    /// Returns at once that the socket can send.
+    /// Returns that the socket can send, which it always can.
     fn poll_writable(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -1,6 +1,6 @@
 //! The page that a bench writes or shows, and where its figures come from.
 
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -46,7 +46,7 @@ pub(super) fn bench_page_machine() -> String {
 }
 
 /// Runs a program and returns its stdout without white space at the ends; "unknown" if it cannot
-/// run.
+/// be started. Its exit status is ignored.
 pub(super) fn bench_page_program_output(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map_or("unknown".to_owned(), |o| String::from_utf8_lossy(&o.stdout).trim().to_owned())

@@ -1,7 +1,7 @@
 //! `cargo xtask bench congestion`: links whose rate gateways do not know, in virtual time.
 
 use super::bench_page::BenchPage;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use serde_json::Value;
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Benches of the collectives core: `cargo xtask bench plan`, `reduce` and `shape`.
 
 use super::bench_page::BenchPage;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// Runs `cargo xtask bench reduce`: times the reduction kernels beside a plain loop. Fails when the

@@ -1,15 +1,15 @@
 //! `cargo xtask bench efficiency`.
 
 use super::bench_page::BenchPage;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use serde_json::Value;
 use std::path::Path;
 
-/// 0.97: the least efficiency T(0)/T(d) at [`EFFICIENCY_POINT`] with which the bench passes, a
-/// chosen target. T(0) and T(d) are times of a training step without and with distance.
+/// 0.97: the least efficiency T(0)/T(d) at 500 km and a convergence of 32:1 with which the bench
+/// passes, a chosen target. T(0) and T(d) are times of a training step without and with distance.
 const EFFICIENCY_WANTED: f64 = 0.97;
-/// 500 km and 32:1: distance between two regions, and convergence of their cards on the link, at
-/// which the bench has a target.
+/// 500 km and 32:1: distance between two regions, and ratio of the rates of a region's cards to the
+/// rate of the link, at which the bench has a target.
 const EFFICIENCY_POINT: (u64, u64) = (500, 32);
 
 /// Runs `cargo xtask bench efficiency`: simulates a step of a large model at all distances. Fails

@@ -1,14 +1,14 @@
 //! `cargo xtask bench faults`.
 
 use super::bench_page::BenchPage;
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 use crate::faults;
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// 5 points: each fault strikes after so many different parts of an all-reduce's bytes, from 5 to
-/// 95 %. The number is chosen.
+/// 5 points: each fault strikes an all-reduce that often, each time when another part of its bytes,
+/// from 5 to 95 %, has passed. The number is chosen.
 const POINTS_PER_FAULT: &str = "5";
 
 /// Runs `cargo xtask bench faults`: every fault at every point, on real processes.

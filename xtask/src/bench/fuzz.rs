@@ -1,7 +1,7 @@
 //! `cargo xtask bench fuzz`: every target for ten minutes, with libFuzzer.
 
 use super::bench_page::{BenchPage, measure_and_write_bench_page};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(super) fn measure_fuzz(root: &Path) -> Result<BenchPage, CommandFailure> {
     measure_fuzz_targets(root, &[])
 }
 
-/// Builds and runs the named fuzz targets, or all if `wanted` is empty, as many at once as there
+/// Builds and runs the named fuzz targets, or all if `wanted` is empty, as many at a time as there
 /// are cores. The page keeps the rows of other targets.
 pub(super) fn measure_fuzz_targets(
     root: &Path,

@@ -1,7 +1,7 @@
 //! `cargo xtask bench hostile`.
 
 use super::bench_page::BenchPage;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,8 +9,9 @@ use std::path::Path;
 /// The environment variable that makes the tests of `landbridge/tests/hostile` measure the rate of
 /// an honest job beside attacks.
 const MEASURE_VARIABLE: &str = "LANDBRIDGE_MEASURE_HOSTILE";
-/// 0.95: the least rate of an honest job beside an attack, over its rate beside the same load
-/// elsewhere on the machine (the reference). The target is chosen.
+/// 0.95 of the reference: the least rate of an honest job beside an attack; with less the bench
+/// fails. The reference is its rate beside the same load elsewhere on the machine. The target is
+/// chosen.
 const RATE_FRACTION_WANTED: f64 = 0.95;
 /// The name of the attack for which the bench has no target. Touching a memory page that a trainer
 /// released blocks a gateway's thread until the exchange ends. Jobs that fear this attack need

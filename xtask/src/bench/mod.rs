@@ -17,7 +17,7 @@ pub use network::cost::bench_cost;
 pub use network::wan::show_wan_bench_parts;
 pub use train_bench::show_train_bench_quick;
 
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 use bench_page::{BenchPage, measure_and_write_bench_page};
 use network::{wan, wan_sim_bench};
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! `cargo xtask bench quickstart`.
 
 use super::bench_page::BenchPage;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -44,7 +44,9 @@ pub(super) fn measure_quickstart_bench(root: &Path) -> Result<BenchPage, Command
     Ok(BenchPage::new("Quickstart", text))
 }
 
-/// Returns the table cells of one report: times, efficiency, goodput, overhead, loss, accuracy.
+/// Returns the eight cells of one report, in the order of the page's header: median time, bound
+/// T*, eta, goodput, relay bytes over payload, lost packets, accuracy, difference from the
+/// reference.
 fn quickstart_bench_cells(report: &Value) -> Vec<String> {
     let number = |path: &str| report.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
     let payload =

@@ -1,14 +1,14 @@
 //! `cargo xtask bench simulate`.
 
 use super::bench_page::BenchPage;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::simulate::{self, MUTANTS};
 use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// 10,000: the number of seeds with which `cargo xtask bench simulate` runs the session without a
-/// mutant. It is chosen.
+/// 10,000 seeds with which `cargo xtask bench simulate` runs the session without a mutant; each
+/// must pass. The number is chosen.
 const SESSION_SEEDS: &str = "10000";
 
 /// The heading of `docs/results/simulate.md` from which on the page is written by hand. The bench
@@ -49,8 +49,8 @@ pub(super) fn measure_simulate_bench(root: &Path) -> Result<BenchPage, CommandFa
     Ok(BenchPage::new("Faults in virtual time", text))
 }
 
-/// 120 characters: the most of a finding that a row in the table of mutants shows, so that rows
-/// stay short.
+/// 120 characters: the longest text of a finding in a row of the table of mutants. A longer one is
+/// cut, so that rows stay short.
 const FINDING_CHARS_MAX: usize = 120;
 
 /// Runs a simulation. Returns whether every seed passed, and the JSON report.
@@ -65,8 +65,10 @@ fn simulate_bench_session_text(report: &Value) -> String {
     let number = |key: &str| report[key].as_f64().unwrap_or_default();
     let mut text = format!(
         "{SESSION_SEEDS} seeds from 0 on, in {:.0} s of this machine: two gateways with 1 to 4 \
-         ranks each, two jobs, rounds of 1 to 4 collectives at a time (all-reduce, reduce, broadcast, barrier; \
-         every operation and dtype, averages with weights), each round committed as a step, over \
+         ranks each, two jobs, rounds of 1 to 4 collectives at a time (all-reduce, reduce, broadcast, barrier, \
+         all-gather, gather, reduce-scatter, all-to-all; every reduction and dtype, averages with weights), each \
+         round committed as a step; beside them groups made by tag, count and split, sends by tag, and requests \
+         to the store of each job, whose histories are checked for linearizability; over \
          links of 2 to 20 Mbit/s and 2 to 150 ms, in virtual time; gateways, QUIC and TLS are \
          real. Up to three faults strike a run, counted from the first post on, while rounds go \
          on, and end; then each job must work again within the time of \

@@ -1,7 +1,7 @@
 //! The cost for trainers: `python/benches/train.py` in the environment of the newest PyTorch.
 
 use super::bench_page::BenchPage;
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 use crate::python;
 use serde_json::Value;
 use std::fmt::Write;

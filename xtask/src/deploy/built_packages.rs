@@ -1,7 +1,7 @@
 //! The packages that `cargo xtask package` made last: they unpack, and their programs run.
 
 use super::deploy_check::{deploy_check_failure, deploy_check_scratch_folder, skip_deploy_check};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs::is_program_installed;
 use crate::package::{package_architecture, packages_folder};
 use crate::tally::Tally;
@@ -118,7 +118,7 @@ fn built_package_layer_path(layout: &Path) -> Result<String, CommandFailure> {
     Ok(blob(&manifest["layers"][0]).display().to_string())
 }
 
-/// Runs a program that must print the version of this workspace.
+/// Runs a program that must succeed and print the version of this workspace, and nothing else.
 fn expect_built_package_version(
     workspace: &Workspace,
     line: &CommandLine,
@@ -130,7 +130,8 @@ fn expect_built_package_version(
     Err(line.failure(&format!("{status}, and prints {text:?} in place of {VERSION_LINE:?}")))
 }
 
-/// Returns the path of a file of a folder whose name has this ending. The folder has only one.
+/// Returns the path of the first file of a folder whose name has this ending. The caller expects
+/// only one.
 fn find_built_package_file(folder: &Path, ending: &str) -> Result<String, CommandFailure> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths = entries.map(|entry| entry.path().display().to_string());

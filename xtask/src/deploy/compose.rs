@@ -1,7 +1,7 @@
 //! The file of Docker Compose, which Docker Compose must accept.
 
 use super::deploy_check::skip_deploy_check;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs::is_program_installed;
 use crate::tally::Tally;
 use crate::workspace::Workspace;

@@ -1,6 +1,6 @@
 //! The parts that all checks of `cargo xtask deploy` share: skips, scratch folders, failures.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use std::fmt::Display;

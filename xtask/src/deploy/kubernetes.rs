@@ -2,7 +2,7 @@
 //! rules that a schema does not know.
 
 use super::deploy_check::{deploy_check_failure, deploy_check_scratch_folder, skip_deploy_check};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs::is_program_installed;
 use crate::python;
 use crate::tally::Tally;
@@ -18,15 +18,15 @@ const OVERLAYS: [(&str, &[&str]); 3] = [
 ];
 
 /// The Python package with the schemas of many versions of the Kubernetes API, which checks
-/// manifests by them.
+/// manifests by them. Where it cannot be installed, that check is skipped.
 const SCHEMAS_PACKAGE: &str = "kubernetes-validate==1.37.0";
 
-/// Versions of the Kubernetes API to check against: the first with sidecars, and the newest in
-/// [`SCHEMAS_PACKAGE`].
+/// Versions of the Kubernetes API whose schemas manifests must fit: the first with sidecars, and
+/// the newest in [`SCHEMAS_PACKAGE`].
 const API_VERSIONS: [&str; 2] = ["1.29", "1.37"];
 
-/// The lines that every pod of a gateway must have in its manifest: probes, limits, and no
-/// privilege.
+/// The lines that the manifests of each overlay must have for the pods of gateways: probes, limits,
+/// and no privilege. A missing line fails the check.
 const POD_LINES: [&str; 9] = [
     "startupProbe:",
     "livenessProbe:",

@@ -10,7 +10,7 @@ mod kubernetes;
 mod slurm;
 mod systemd;
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::stages::stage_run::{self, Stage, StageWork};
 use crate::stages::test_stages::check_example_configs_stage;
 use crate::tally::Tally;
@@ -21,42 +21,42 @@ use std::process::ExitCode;
 const FILES_STAGE: Stage = Stage {
     name: "files",
     purpose: "`landbridge check` accepts the config files; shells accept the scripts",
-    seconds: 60,
-    work: StageWork::InTurn(judge_deploy_files),
+    usual_seconds: 60,
+    work: StageWork::InTurn(run_deploy_files_stage),
 };
 /// The stage of `cargo xtask deploy` that checks the systemd unit.
 const SYSTEMD_STAGE: Stage = Stage {
     name: "systemd",
     purpose: "unit verified, exposure at most 3.0; user and folder are made",
-    seconds: 2,
+    usual_seconds: 2,
     work: StageWork::InTurn(systemd::check_systemd),
 };
 /// The stage of `cargo xtask deploy` that checks the Kubernetes manifests.
 const KUBERNETES_STAGE: Stage = Stage {
     name: "kubernetes",
     purpose: "manifests against the schemas of the API",
-    seconds: 30,
+    usual_seconds: 30,
     work: StageWork::InTurn(kubernetes::check_kubernetes),
 };
 /// The stage of `cargo xtask deploy` in which Docker Compose reads its file.
 const COMPOSE_STAGE: Stage = Stage {
     name: "compose",
     purpose: "Docker Compose reads its file",
-    seconds: 2,
+    usual_seconds: 2,
     work: StageWork::InTurn(compose::check_compose),
 };
 /// The stage of `cargo xtask deploy` that runs the example job over two partitions of Slurm.
 const SLURM_STAGE: Stage = Stage {
     name: "slurm",
     purpose: "a job over two partitions of a real slurmctld all-reduces",
-    seconds: 30,
+    usual_seconds: 30,
     work: StageWork::InTurn(slurm::check_slurm),
 };
 /// The stage of `cargo xtask deploy` that checks the packages of the last `cargo xtask package`.
 const PACKAGES_STAGE: Stage = Stage {
     name: "packages",
     purpose: "the last packages unpack, and their programs run",
-    seconds: 10,
+    usual_seconds: 10,
     work: StageWork::InTurn(built_packages::check_built_packages),
 };
 
@@ -67,8 +67,12 @@ pub fn run_deploy() -> ExitCode {
     stage_run::run_stages("cargo xtask deploy", &Workspace::current(false), &stages)
 }
 
-/// Builds the program, has it check all config files, and has the shells parse all scripts.
-fn judge_deploy_files(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
+/// Builds the program, has it check all TOML files below `configs/` but those of `configs/labs`, and
+/// has the shells parse the scripts in `configs/deploy`.
+///
+/// # Errors
+/// A build or a check fails.
+fn run_deploy_files_stage(workspace: &Workspace, tally: &mut Tally) -> Result<(), CommandFailure> {
     CommandLine::cargo(&["build", "--package", "landbridge"]).run_to_success(&workspace.root)?;
     check_example_configs_stage(workspace)?;
     tally.passed += 1;

@@ -2,7 +2,7 @@
 //! nodes that are both this host.
 
 use super::deploy_check::{deploy_check_failure, is_deploy_check_root, skip_deploy_check};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs::is_program_installed;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
@@ -11,16 +11,17 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
-/// The programs of Slurm that the check needs, and of MUNGE, by which Slurm's daemons know each
-/// other.
+/// The programs that the check needs: those of Slurm, and that of MUNGE, by which Slurm's daemons
+/// know each other. Where one is missing, the check is skipped.
 const PROGRAMS: [&str; 8] =
     ["munged", "scancel", "sbatch", "sinfo", "slurmctld", "slurmd", "squeue", "srun"];
 
-/// 120 s: the longest time of the example job, twice the 60 s for which its ranks wait for their
-/// gateways.
+/// 120 s: the longest time of the example job; then the job is ended, and the check fails. The time
+/// is twice the 60 s for which the job's ranks wait for their gateways.
 const JOB_SECONDS_MAX: &str = "120";
 
-/// 30 s: the longest wait until both nodes of the cluster are idle, a chosen time.
+/// 30 s: the longest wait until both nodes of the cluster are idle; then the check fails. The time
+/// is chosen.
 const START_SECONDS_MAX: u32 = 30;
 
 /// A cluster of two nodes, in a folder that is removed with it.

@@ -3,14 +3,14 @@
 use super::deploy_check::{
     deploy_check_failure, deploy_check_scratch_folder, is_deploy_check_root, skip_deploy_check,
 };
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs::is_program_installed;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use std::path::Path;
 
-/// 30 tenths: the highest exposure that `systemd-analyze security` may find in the unit. It rates
-/// 3.0 as "OK".
+/// 30 tenths: the highest exposure of the unit that `systemd-analyze security` may find; a higher
+/// one fails the check. That program rates 3.0 as "OK".
 const EXPOSURE_TENTHS_MAX: &str = "30";
 
 /// Verifies the unit, limits its exposure, and makes user and folder below a root of their own.

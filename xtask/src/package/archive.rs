@@ -5,10 +5,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 
-/// 512 bytes: the unit of a tar archive. Headers take one, and contents are padded to whole ones.
-const BLOCK: usize = 512;
+/// 512 bytes: the length of a block of a tar archive. A header takes one block, and contents are
+/// padded to whole blocks.
+const TAR_BLOCK_BYTES: usize = 512;
 
-/// The range of bytes in a tar header that holds the checksum of the header.
+/// Bytes 148 to 155 of a tar header, which hold the checksum of the header.
 const CHECKSUM_FIELD: std::ops::Range<usize> = 148..156;
 
 /// Returns a tar archive of a tree with `prefix` before each path, and `seconds` since 1970 as the
@@ -20,15 +21,15 @@ pub fn tar_archive(tree: &FileTree, prefix: &str, seconds: u64) -> Vec<u8> {
         if let Content::File(bytes) = &entry.content {
             archive.extend(bytes);
         }
-        archive.resize(archive.len().next_multiple_of(BLOCK), 0);
+        archive.resize(archive.len().next_multiple_of(TAR_BLOCK_BYTES), 0);
     }
     // Two blocks of zeros are the end.
-    archive.resize(archive.len() + 2 * BLOCK, 0);
+    archive.resize(archive.len() + 2 * TAR_BLOCK_BYTES, 0);
     archive
 }
 
 /// Returns the header of a file, folder or link.
-fn tar_header(path: &str, entry: &Entry, seconds: u64) -> [u8; BLOCK] {
+fn tar_header(path: &str, entry: &Entry, seconds: u64) -> [u8; TAR_BLOCK_BYTES] {
     let (kind, bytes, target) = match &entry.content {
         Content::File(bytes) => ("0", bytes.len(), ""),
         Content::Link(target) => ("2", 0, target.as_str()),
@@ -36,7 +37,7 @@ fn tar_header(path: &str, entry: &Entry, seconds: u64) -> [u8; BLOCK] {
     };
     let path = if kind == "5" { format!("{path}/") } else { path.to_owned() };
     let (prefix, name) = split_archive_path(&path);
-    let mut header = [0; BLOCK];
+    let mut header = [0; TAR_BLOCK_BYTES];
     let mut put =
         |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
     put(0, name);
@@ -61,7 +62,7 @@ fn tar_header(path: &str, entry: &Entry, seconds: u64) -> [u8; BLOCK] {
 }
 
 /// Splits a path into the fields of a header: at most 155 bytes, a slash that is left out, and at
-/// most 100 bytes.
+/// most 100 bytes. The first field of a path of at most 100 bytes is empty.
 fn split_archive_path(path: &str) -> (&str, &str) {
     if path.len() <= 100 {
         return ("", path);
@@ -97,7 +98,7 @@ pub fn ar_archive(members: &[(&str, &[u8])], seconds: u64) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::file_tree::{EXECUTABLE, READABLE};
+    use super::super::file_tree::{EXECUTABLE_MODE, READABLE_MODE};
     use super::*;
     use std::process::Command;
 
@@ -116,8 +117,8 @@ mod tests {
     fn tar_lists_an_archive_with_modes_and_owners() {
         let long = format!("usr/share/{}/{}", "d".repeat(90), "f".repeat(90));
         let mut tree = FileTree::default();
-        tree.add_file("usr/bin/program", EXECUTABLE, "1234567");
-        tree.add_file(&long, READABLE, vec![b'x'; 1000]);
+        tree.add_file("usr/bin/program", EXECUTABLE_MODE, "1234567");
+        tree.add_file(&long, READABLE_MODE, vec![b'x'; 1000]);
         tree.add_folder("run/own", 0o755, 10001);
         tree.add_link("usr/lib/name", "target");
         let words = ["tar", "--list", "--verbose", "--numeric-owner", "--utc", "--file"];
@@ -135,7 +136,7 @@ mod tests {
     fn the_same_files_give_the_same_bytes() {
         let files = [("b/2", "two"), ("a", "one"), ("b/1", "three")];
         let add = |tree: &mut FileTree, (path, text): (&str, &str)| {
-            tree.add_file(path, READABLE, text);
+            tree.add_file(path, READABLE_MODE, text);
         };
         let (mut forward, mut backward) = (FileTree::default(), FileTree::default());
         files.into_iter().for_each(|file| add(&mut forward, file));

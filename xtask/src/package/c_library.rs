@@ -1,21 +1,21 @@
 //! The library for programs in C: built, named as programs ask for it, and described for pkg-config.
 
-use super::file_tree::{FileTree, READABLE, file_tree_failure};
+use super::file_tree::{FileTree, READABLE_MODE, file_tree_failure};
 use super::program_build::{Program, ProgramBuildSettings};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::path::{Path, PathBuf};
 
 /// The name of the cargo package of the C library.
-const PACKAGE: &str = "landbridge-c";
+const C_PACKAGE: &str = "landbridge-c";
 /// The path in the workspace of the C header, which packages install as `landbridge.h`.
-const HEADER: &str = "capi/include/landbridge.h";
+const C_HEADER_PATH: &str = "capi/include/landbridge.h";
 /// The version of the workspace, which pkg-config tells programs as that of the C library.
 const LIBRARY_VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The name inside the shared library by which programs ask for it at run time; `capi/build.rs`
 /// gives it.
 const SONAME: &str = "liblandbridge.so.0";
-/// The flags of the linker for libraries that a program needs in addition when it has the static
-/// library inside.
+/// The linker's flags for the system libraries that a program needs when it has the static C
+/// library inside. Programs read them from pkg-config.
 const STATIC_NEEDS: &str = "-lgcc_s -lm -lpthread -ldl -lrt -lutil -lc";
 
 /// The library, its header, and what it needs.
@@ -30,7 +30,7 @@ pub struct CLibrary {
 /// Builds the C library.
 pub fn build_c_library(settings: &ProgramBuildSettings<'_>) -> Result<CLibrary, CommandFailure> {
     settings
-        .cargo(&["build", "--release", "--locked", "--package", PACKAGE])
+        .cargo(&["build", "--release", "--locked", "--package", C_PACKAGE])
         .run_to_success(settings.root)?;
     let release = settings.folder.join("release");
     let read = |path: &Path| std::fs::read(path).map_err(|error| file_tree_failure(path, &error));
@@ -38,7 +38,7 @@ pub fn build_c_library(settings: &ProgramBuildSettings<'_>) -> Result<CLibrary, 
     let shared_bytes = read(&shared)?;
     Ok(CLibrary {
         shared: settings.examine(shared)?,
-        header: read(&settings.root.join(HEADER))?,
+        header: read(&settings.root.join(C_HEADER_PATH))?,
         shared_bytes,
         static_bytes: read(&reduce_c_library_archive(settings, &release)?)?,
     })
@@ -83,16 +83,16 @@ impl CLibrary {
     /// Returns all files below the folder `prefix`, with libraries in its folder `library`.
     pub fn files(&self, prefix: &str, library: &str) -> FileTree {
         let mut tree = FileTree::default();
-        tree.add_file("include/landbridge.h", READABLE, self.header.as_slice());
-        tree.add_file(&format!("{library}/{SONAME}"), READABLE, self.shared_bytes.as_slice());
+        tree.add_file("include/landbridge.h", READABLE_MODE, self.header.as_slice());
+        tree.add_file(&format!("{library}/{SONAME}"), READABLE_MODE, self.shared_bytes.as_slice());
         tree.add_link(&format!("{library}/liblandbridge.so"), SONAME);
         tree.add_file(
             &format!("{library}/liblandbridge.a"),
-            READABLE,
+            READABLE_MODE,
             self.static_bytes.as_slice(),
         );
         let description = format!("{library}/pkgconfig/landbridge.pc");
-        tree.add_file(&description, READABLE, describe_c_library(prefix, library));
+        tree.add_file(&description, READABLE_MODE, describe_c_library(prefix, library));
         tree
     }
 }

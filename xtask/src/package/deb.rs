@@ -1,9 +1,9 @@
 //! A Debian package: an ar archive of a version, a tar of control files and a tar of files.
 
 use super::archive::{ar_archive, gzip_archive, tar_archive};
-use super::file_tree::{EXECUTABLE, FileTree, READABLE};
+use super::file_tree::{EXECUTABLE_MODE, FileTree, READABLE_MODE};
 use super::package_checksum::md5_package_checksum;
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 
 /// The fields of a package's control file that depend on the build.
 pub struct DebControl<'a> {
@@ -15,7 +15,8 @@ pub struct DebControl<'a> {
     pub depends: &'a str,
 }
 
-/// Returns the package of the files of `tree`, with scripts that dpkg runs by their names.
+/// Returns the package of the files of `tree`, with scripts that dpkg runs by their names. The time
+/// of all files is `seconds` after 1970.
 ///
 /// # Errors
 /// A digest cannot be made.
@@ -32,10 +33,10 @@ pub fn deb_package(
         sums += &format!("{}  {path}\n", md5_package_checksum(content)?);
     }
     let mut files = FileTree::default();
-    files.add_file("control", READABLE, describe_deb_package(control, bytes.div_ceil(1024)));
-    files.add_file("md5sums", READABLE, sums);
+    files.add_file("control", READABLE_MODE, describe_deb_package(control, bytes.div_ceil(1024)));
+    files.add_file("md5sums", READABLE_MODE, sums);
     for (name, script) in scripts {
-        files.add_file(name, EXECUTABLE, script.clone());
+        files.add_file(name, EXECUTABLE_MODE, script.clone());
     }
     let control = gzip_archive(&tar_archive(&files, "./", seconds));
     let data = gzip_archive(&tar_archive(tree, "./", seconds));
@@ -69,8 +70,8 @@ mod tests {
         let control =
             DebControl { version: "1.2.3", architecture: "amd64", depends: "libc6 (>= 2.34)" };
         let mut tree = FileTree::default();
-        tree.add_file("usr/bin/program", EXECUTABLE, text);
-        tree.add_folder("etc/program", EXECUTABLE, 0);
+        tree.add_file("usr/bin/program", EXECUTABLE_MODE, text);
+        tree.add_folder("etc/program", EXECUTABLE_MODE, 0);
         let scripts = [("postinst", b"#!/bin/sh\n".to_vec())];
         deb_package(&control, &tree, &scripts, 86400).unwrap_or_else(|why| panic!("{}", why.why))
     }

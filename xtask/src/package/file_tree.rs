@@ -1,14 +1,14 @@
 //! Files of a package in memory, in path order whatever the order in which they were added.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// 0o755: the Unix mode of folders and programs in packages.
-pub const EXECUTABLE: u32 = 0o755;
+pub const EXECUTABLE_MODE: u32 = 0o755;
 /// 0o644: the Unix mode of files in packages that are no programs.
-pub const READABLE: u32 = 0o644;
+pub const READABLE_MODE: u32 = 0o644;
 
 /// Files and folders of a package by path, without a leading slash.
 #[derive(Debug, Clone, Default)]
@@ -73,7 +73,7 @@ impl FileTree {
         let read = std::fs::read(from).and_then(|bytes| Ok((bytes, std::fs::metadata(from)?)));
         let (bytes, metadata) = read.map_err(|error| file_tree_failure(from, &error))?;
         let is_executable = metadata.permissions().mode() & 0o100 != 0;
-        self.add_file(path, if is_executable { EXECUTABLE } else { READABLE }, bytes);
+        self.add_file(path, if is_executable { EXECUTABLE_MODE } else { READABLE_MODE }, bytes);
         Ok(())
     }
 
@@ -113,7 +113,7 @@ impl FileTree {
     /// Adds the folders above `path` that are missing.
     fn add_folders_above(&mut self, path: &str) {
         for (at, _) in path.match_indices('/') {
-            let folder = Entry { mode: EXECUTABLE, owner: 0, content: Content::Folder };
+            let folder = Entry { mode: EXECUTABLE_MODE, owner: 0, content: Content::Folder };
             self.entries.entry(path[..at].to_owned()).or_insert(folder);
         }
     }
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn folders_stand_before_their_files() {
         let mut tree = FileTree::default();
-        tree.add_file("usr/share-more/a", READABLE, "a");
-        tree.add_file("usr/share/man/page", READABLE, "page");
+        tree.add_file("usr/share-more/a", READABLE_MODE, "a");
+        tree.add_file("usr/share/man/page", READABLE_MODE, "page");
         tree.add_folder("tmp", 0o1777, 7);
         let paths: Vec<&str> = tree.entries().map(|(path, _)| path).collect();
         let wanted = [

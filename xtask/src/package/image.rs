@@ -4,16 +4,16 @@
 //! versions of `docker load` take it.
 
 use super::archive::{gzip_archive, tar_archive};
-use super::file_tree::{EXECUTABLE, FileTree, READABLE};
+use super::file_tree::{EXECUTABLE_MODE, FileTree, READABLE_MODE};
 use super::package_checksum::sha256_package_checksum;
 use super::program_build::Program;
 use super::source_time::SourceTime;
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// 10001: the number of the user and group that an image's programs run as. It is chosen, so that
-/// it is commonly no user of the host.
+/// 10001: the number of the user and group that an image's programs run as. The number is chosen,
+/// so that it is commonly no user of the host.
 pub const IMAGE_USER: u32 = 10001;
 
 /// The properties of an image.
@@ -38,7 +38,7 @@ impl ImageBlobs {
     /// Adds a blob. Returns its descriptor.
     fn add(&mut self, media_type: &str, bytes: Vec<u8>) -> Result<Value, CommandFailure> {
         let (digest, size) = (sha256_package_checksum(&bytes)?, bytes.len());
-        self.tree.add_file(&format!("blobs/sha256/{digest}"), READABLE, bytes);
+        self.tree.add_file(&format!("blobs/sha256/{digest}"), READABLE_MODE, bytes);
         Ok(json!({"mediaType": media_type, "digest": format!("sha256:{digest}"), "size": size}))
     }
 }
@@ -99,8 +99,8 @@ pub fn package_oci_image(
         "manifests": [manifest],
     });
     let mut tree = blobs.tree;
-    tree.add_file("index.json", READABLE, index.to_string());
-    tree.add_file("oci-layout", READABLE, json!({"imageLayoutVersion": "1.0.0"}).to_string());
+    tree.add_file("index.json", READABLE_MODE, index.to_string());
+    tree.add_file("oci-layout", READABLE_MODE, json!({"imageLayoutVersion": "1.0.0"}).to_string());
     Ok(tar_archive(&tree, "", time.seconds))
 }
 
@@ -116,10 +116,10 @@ pub fn image_package_contents(root: &Path, program: &Program) -> Result<FileTree
     }
     let name = "landbridge";
     let user = format!("{name}:x:{IMAGE_USER}:{IMAGE_USER}::/run/{name}:/usr/sbin/nologin\n");
-    tree.add_file("etc/passwd", READABLE, format!("root:x:0:0::/:/usr/sbin/nologin\n{user}"));
-    tree.add_file("etc/group", READABLE, format!("root:x:0:\n{name}:x:{IMAGE_USER}:\n"));
-    tree.add_folder("etc/landbridge", EXECUTABLE, 0);
-    tree.add_folder("run/landbridge", EXECUTABLE, IMAGE_USER);
+    tree.add_file("etc/passwd", READABLE_MODE, format!("root:x:0:0::/:/usr/sbin/nologin\n{user}"));
+    tree.add_file("etc/group", READABLE_MODE, format!("root:x:0:\n{name}:x:{IMAGE_USER}:\n"));
+    tree.add_folder("etc/landbridge", EXECUTABLE_MODE, 0);
+    tree.add_folder("run/landbridge", EXECUTABLE_MODE, IMAGE_USER);
     tree.add_folder("tmp", 0o1777, 0);
     tree.add_from_disk(&root.join("LICENSE"), "usr/share/doc/landbridge/copyright")?;
     Ok(tree)
@@ -127,7 +127,7 @@ pub fn image_package_contents(root: &Path, program: &Program) -> Result<FileTree
 
 #[cfg(test)]
 mod tests {
-    use super::super::file_tree::EXECUTABLE;
+    use super::super::file_tree::EXECUTABLE_MODE;
     use super::*;
     use std::collections::BTreeMap;
 
@@ -141,7 +141,7 @@ mod tests {
             time: &time,
         };
         let mut root = FileTree::default();
-        root.add_file("usr/bin/landbridge", EXECUTABLE, text);
+        root.add_file("usr/bin/landbridge", EXECUTABLE_MODE, text);
         package_oci_image(&image, &root).unwrap_or_else(|why| panic!("{}", why.why))
     }
 

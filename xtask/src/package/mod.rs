@@ -15,7 +15,7 @@ mod program_build;
 mod sbom;
 mod source_time;
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs::is_program_installed;
 use crate::python;
 use crate::workspace::Workspace;
@@ -38,8 +38,8 @@ use std::process::ExitCode;
 /// The version of the workspace, which all packages have in their names.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// 20,000,000 bytes (20 MB): the most of a Debian package or an image, a chosen limit, since
-/// clusters fetch them on every node.
+/// 20,000,000 bytes (20 MB): the largest Debian package or image; a larger one fails `cargo xtask
+/// package`. The limit is chosen, since clusters fetch them on every node.
 const PACKAGE_BYTES_MAX: usize = 20_000_000;
 
 /// The packages by file name.

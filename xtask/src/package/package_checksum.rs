@@ -1,6 +1,6 @@
 //! Digests, by programs of coreutils.
 
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 use std::io::Write;
 use std::process::{Command, Stdio};
 

@@ -2,9 +2,9 @@
 
 use super::archive::gzip_archive;
 use super::c_library::CLibrary;
-use super::file_tree::{EXECUTABLE, FileTree, READABLE, file_tree_failure};
+use super::file_tree::{EXECUTABLE_MODE, FileTree, READABLE_MODE, file_tree_failure};
 use super::program_build::Program;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// Files that are made by running the program.
@@ -50,15 +50,19 @@ pub fn debian_package_contents(
     library: &str,
 ) -> Result<FileTree, CommandFailure> {
     let mut tree = FileTree::default();
-    tree.add_folder("etc/landbridge", EXECUTABLE, 0);
+    tree.add_folder("etc/landbridge", EXECUTABLE_MODE, 0);
     tree.add_from_disk(&program.path, "usr/bin/landbridge")?;
     for (name, page) in generated.pages.files() {
-        tree.add_file(&format!("usr/share/man/man1/{name}.gz"), READABLE, gzip_archive(page));
+        tree.add_file(&format!("usr/share/man/man1/{name}.gz"), READABLE_MODE, gzip_archive(page));
     }
     let [bash, fish, zsh] = &generated.completions;
-    tree.add_file("usr/share/bash-completion/completions/landbridge", READABLE, bash.as_str());
-    tree.add_file("usr/share/fish/vendor_completions.d/landbridge.fish", READABLE, fish.as_str());
-    tree.add_file("usr/share/zsh/vendor-completions/_landbridge", READABLE, zsh.as_str());
+    tree.add_file("usr/share/bash-completion/completions/landbridge", READABLE_MODE, bash.as_str());
+    tree.add_file(
+        "usr/share/fish/vendor_completions.d/landbridge.fish",
+        READABLE_MODE,
+        fish.as_str(),
+    );
+    tree.add_file("usr/share/zsh/vendor-completions/_landbridge", READABLE_MODE, zsh.as_str());
     let systemd = root.join("configs/deploy/systemd");
     for (file, place) in [
         ("landbridge@.service", "usr/lib/systemd/system/landbridge@.service"),
@@ -73,7 +77,7 @@ pub fn debian_package_contents(
     tree.add_from_disk(&root.join("LICENSE"), &format!("{documents}/copyright"))?;
     let changes = root.join("CHANGELOG.md");
     let changes = std::fs::read(&changes).map_err(|error| file_tree_failure(&changes, &error))?;
-    tree.add_file(&format!("{documents}/changelog.gz"), READABLE, gzip_archive(&changes));
+    tree.add_file(&format!("{documents}/changelog.gz"), READABLE_MODE, gzip_archive(&changes));
     add_example_package_contents(root, &mut tree, &format!("{documents}/examples"))?;
     Ok(tree)
 }
@@ -87,12 +91,12 @@ pub fn tarball_package_contents(
     let mut tree = FileTree::default();
     tree.add_from_disk(&program.path, "bin/landbridge")?;
     for (name, page) in generated.pages.files() {
-        tree.add_file(&format!("share/man/man1/{name}"), READABLE, page);
+        tree.add_file(&format!("share/man/man1/{name}"), READABLE_MODE, page);
     }
     let [bash, fish, zsh] = &generated.completions;
-    tree.add_file("share/bash-completion/completions/landbridge", READABLE, bash.as_str());
-    tree.add_file("share/fish/vendor_completions.d/landbridge.fish", READABLE, fish.as_str());
-    tree.add_file("share/zsh/site-functions/_landbridge", READABLE, zsh.as_str());
+    tree.add_file("share/bash-completion/completions/landbridge", READABLE_MODE, bash.as_str());
+    tree.add_file("share/fish/vendor_completions.d/landbridge.fish", READABLE_MODE, fish.as_str());
+    tree.add_file("share/zsh/site-functions/_landbridge", READABLE_MODE, zsh.as_str());
     for file in ["LICENSE", "README.md", "CHANGELOG.md"] {
         tree.add_from_disk(&root.join(file), file)?;
     }

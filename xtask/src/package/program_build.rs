@@ -3,7 +3,7 @@
 
 use super::file_tree::file_tree_failure;
 use super::source_time::SourceTime;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs::is_program_installed;
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 use super::file_tree::file_tree_failure;
 use super::package_checksum::sha256_package_checksum;
 use super::source_time::SourceTime;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -29,12 +29,12 @@ pub fn sbom_document(
     let lock = root.join("Cargo.lock");
     let lock = std::fs::read(&lock).map_err(|error| file_tree_failure(&lock, &error))?;
     let document =
-        describe_sbom_parts(metadata, "landbridge", time, &sha256_package_checksum(&lock)?);
+        describe_sbom_document(metadata, "landbridge", time, &sha256_package_checksum(&lock)?);
     Ok(format!("{document:#}\n"))
 }
 
-/// Returns the document of package `name`, for a lock file with this digest.
-fn describe_sbom_parts(metadata: &Value, name: &str, time: &SourceTime, lock: &str) -> Value {
+/// Returns the SPDX document of package `name`, for a lock file with this digest.
+fn describe_sbom_document(metadata: &Value, name: &str, time: &SourceTime, lock: &str) -> Value {
     let packages: BTreeMap<&str, &Value> = sbom_array(&metadata["packages"])
         .map(|package| (sbom_text(&package["id"]), package))
         .collect();
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn needed_crates_are_listed_with_licences() {
         let time = SourceTime { seconds: 0, text: "1970-01-01T00:00:00Z".to_owned() };
-        let document = describe_sbom_parts(&metadata(), "app", &time, "00");
+        let document = describe_sbom_document(&metadata(), "app", &time, "00");
         let names: Vec<&str> =
             sbom_array(&document["packages"]).map(|found| sbom_text(&found["name"])).collect();
         assert_eq!(names, ["app", "lib"]);
@@ -180,6 +180,6 @@ mod tests {
             .map(|found| sbom_text(&found["relatedSpdxElement"]))
             .collect();
         assert_eq!(relationships, ["SPDXRef-app-1.0.0-x", "SPDXRef-lib-1.0.0-x"]);
-        assert_eq!(document, describe_sbom_parts(&metadata(), "app", &time, "00"));
+        assert_eq!(document, describe_sbom_document(&metadata(), "app", &time, "00"));
     }
 }

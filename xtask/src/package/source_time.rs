@@ -1,6 +1,6 @@
 //! The time that packages carry.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::path::Path;
 
 /// The time that packages carry in place of the time of their build.

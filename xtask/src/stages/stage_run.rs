@@ -1,7 +1,7 @@
 //! A list of stages, begun one after the other up to the first that fails. Stages that mostly wait, or
 //! that do not mind waiting, run beside those after them.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::tally::{LONG_SKIP_REASON, Tally};
 use crate::workspace::Workspace;
 use std::process::{Child, ExitCode};
@@ -17,7 +17,7 @@ pub struct Stage {
     pub purpose: &'static str,
     /// Duration in seconds on two quiet cores with everything to build, as last measured. That of
     /// stages beside others is measured beside them.
-    pub seconds: u32,
+    pub usual_seconds: u32,
     /// The work of the stage.
     pub work: StageWork,
 }
@@ -104,7 +104,8 @@ impl RunningStage {
         Ok(Self { stage, command, process, begun: Instant::now(), count })
     }
 
-    /// Waits for the command, shows its output and counts its tests.
+    /// Waits for the command, shows its output and counts its tests. The stage has failed if its
+    /// status is no success, a test failed, or none was counted.
     fn finish(mut self, workspace: &Workspace, results: &mut Results) {
         println!("\n== {}: waiting for its end ==", self.stage.name);
         let status = self.process.wait();
@@ -130,9 +131,9 @@ fn print_stage_run_plan(title: &str, stages: &[Stage]) {
     let (mut before, mut after, mut beside) = (0, 0, 0);
     for stage in stages {
         match stage.work {
-            StageWork::Beside { .. } => beside = beside.max(stage.seconds),
-            StageWork::InTurn(_) if beside == 0 => before += stage.seconds,
-            StageWork::InTurn(_) => after += stage.seconds,
+            StageWork::Beside { .. } => beside = beside.max(stage.usual_seconds),
+            StageWork::InTurn(_) if beside == 0 => before += stage.usual_seconds,
+            StageWork::InTurn(_) => after += stage.usual_seconds,
         }
     }
     // Stages beside others share the cores, and were measured so.
@@ -142,7 +143,7 @@ fn print_stage_run_plan(title: &str, stages: &[Stage]) {
         println!(
             "  {:16} {:>7}  {}",
             stage.name,
-            format_stage_run_duration(stage.seconds),
+            format_stage_run_duration(stage.usual_seconds),
             stage.purpose
         );
     }

@@ -1,7 +1,7 @@
 //! The test programs of the workspace, run without cargo: cargo keeps its lock while tests run, so that
 //! no other stage could run beside them.
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use std::path::{Path, PathBuf};
 
 /// The arguments of cargo for all tests. Packages and features are equal everywhere, so that

@@ -2,7 +2,7 @@
 
 use super::stage_run::{self, Stage, StageWork};
 use super::test_programs::{self, TEST_ARGUMENTS, TestProgram};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 use crate::{core_purity, faults, installed_programs, python, short_quickstart, simulate};
@@ -14,14 +14,14 @@ use std::sync::Mutex;
 const TOOLS_STAGE: Stage = Stage {
     name: "tools",
     purpose: "programs that the tests need",
-    seconds: 12,
+    usual_seconds: 12,
     work: StageWork::InTurn(|workspace, _| check_test_tools(workspace)),
 };
 /// The stage that checks the format of all sources.
 const FORMAT_STAGE: Stage = Stage {
     name: "format",
     purpose: "rustfmt changes nothing",
-    seconds: 2,
+    usual_seconds: 2,
     work: StageWork::InTurn(|workspace, _| {
         run_cargo_in_test_stage(workspace, &["fmt", "--all", "--check"])
     }),
@@ -30,7 +30,7 @@ const FORMAT_STAGE: Stage = Stage {
 const TIDY_STAGE: Stage = Stage {
     name: "tidy",
     purpose: "names, comments, sizes, imports, links between documents",
-    seconds: 4,
+    usual_seconds: 4,
     work: StageWork::InTurn(|workspace, tally| {
         run_tests_of_stage(workspace, &["test", "--package", "tidy"], tally)
     }),
@@ -39,24 +39,24 @@ const TIDY_STAGE: Stage = Stage {
 const CORE_PURITY_STAGE: Stage = Stage {
     name: "core purity",
     purpose: "the cores depend on no socket, clock or executor",
-    seconds: 1,
+    usual_seconds: 1,
     work: StageWork::InTurn(|workspace, _| core_purity::check_core_purity(&workspace.root)),
 };
 /// The stage that runs the lints of clippy on all targets.
 const CLIPPY_STAGE: Stage = Stage {
     name: "clippy",
     purpose: "no warning in any target",
-    seconds: 95,
+    usual_seconds: 95,
     work: StageWork::InTurn(|workspace, _| {
         let selected = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
         run_cargo_in_test_stage(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
     }),
 };
-/// The stage that runs the tests beside the code, for `cargo xtask check`.
+/// The stage of `cargo xtask check` that runs the tests beside the code.
 const UNIT_TESTS_STAGE: Stage = Stage {
     name: "unit tests",
     purpose: "tests beside the code of each crate",
-    seconds: 330,
+    usual_seconds: 330,
     work: StageWork::InTurn(|workspace, tally| {
         // Programs have unit tests as well; those of tidy have a stage of their own.
         let selected = ["--no-fail-fast", "--lib", "--bins", "--exclude", "tidy"];
@@ -68,7 +68,7 @@ const UNIT_TESTS_STAGE: Stage = Stage {
 const BUILD_STAGE: Stage = Stage {
     name: "build",
     purpose: "all tests of all crates; tests in documentation",
-    seconds: 245,
+    usual_seconds: 245,
     work: StageWork::InTurn(|workspace, tally| {
         run_cargo_in_test_stage(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())?;
         run_tests_of_stage(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
@@ -78,16 +78,17 @@ const BUILD_STAGE: Stage = Stage {
 const SIMULATION_STAGE: Stage = Stage {
     name: "simulation",
     purpose: "whole gateways in virtual time",
-    seconds: 80,
+    usual_seconds: 80,
     work: StageWork::Beside {
         command: |workspace| simulation_command(workspace, &[]),
         count: Tally::add_test_line,
     },
 };
-/// The same as [`SIMULATION_STAGE`], with the tests that take longer than 10 s.
+/// The stage that tests whole gateways in virtual time, with the tests that take longer than 10 s.
+/// `cargo xtask test --long` runs it in place of [`SIMULATION_STAGE`].
 const LONG_SIMULATION_STAGE: Stage = Stage {
     purpose: "whole gateways in virtual time, long tests too",
-    seconds: 1690,
+    usual_seconds: 1690,
     work: StageWork::Beside {
         command: |workspace| simulation_command(workspace, &["--include-ignored"]),
         count: Tally::add_test_line,
@@ -99,15 +100,16 @@ const LONG_SIMULATION_STAGE: Stage = Stage {
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
     purpose: "tests of all crates, and gateways as processes",
-    seconds: 310,
+    usual_seconds: 310,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, &[], is_test_of_tests_stage)
     }),
 };
-/// The same as [`TESTS_STAGE`], with the tests that take longer than 10 s.
+/// The stage of all Rust tests that have no stage of their own, with those that take longer than 10
+/// s. `cargo xtask test --long` runs it in place of [`TESTS_STAGE`].
 const LONG_TESTS_STAGE: Stage = Stage {
     purpose: "tests of all crates, gateways as processes, long ones too",
-    seconds: 560,
+    usual_seconds: 560,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, &["--include-ignored"], is_test_of_tests_stage)
     }),
@@ -117,7 +119,7 @@ const LONG_TESTS_STAGE: Stage = Stage {
 const MUTANTS_STAGE: Stage = Stage {
     name: "mutants",
     purpose: "the simulation finds each variant that is broken on purpose",
-    seconds: 170,
+    usual_seconds: 170,
     work: StageWork::InTurn(|workspace, _| {
         // The tests have built it, all features included.
         simulate::simulate_all_mutants(
@@ -130,7 +132,7 @@ const MUTANTS_STAGE: Stage = Stage {
 const FUZZ_STAGE: Stage = Stage {
     name: "fuzz",
     purpose: "each decoder over its seeds and 20,000 mutations",
-    seconds: 10,
+    usual_seconds: 10,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, &[], |program| program.package == "fuzz")
     }),
@@ -139,21 +141,21 @@ const FUZZ_STAGE: Stage = Stage {
 const DOCS_STAGE: Stage = Stage {
     name: "docs",
     purpose: "rustdoc has no warning",
-    seconds: 15,
+    usual_seconds: 15,
     work: StageWork::InTurn(|workspace, _| check_rustdoc_stage(workspace)),
 };
 /// The stage in which `landbridge check` must accept each example config.
 const CONFIGS_STAGE: Stage = Stage {
     name: "example configs",
     purpose: "`landbridge check` accepts each file of configs",
-    seconds: 1,
+    usual_seconds: 1,
     work: StageWork::InTurn(|workspace, _| check_example_configs_stage(workspace)),
 };
 /// The stage that runs a short quickstart.
 const QUICKSTART_STAGE: Stage = Stage {
     name: "quickstart",
     purpose: "`landbridge quickstart`, short",
-    seconds: 5,
+    usual_seconds: 5,
     work: StageWork::InTurn(|workspace, tally| {
         short_quickstart::run_short_quickstart(&workspace.root, &workspace.landbridge, tally)
     }),
@@ -162,7 +164,7 @@ const QUICKSTART_STAGE: Stage = Stage {
 const FAULTS_STAGE: Stage = Stage {
     name: "faults",
     purpose: "processes killed and stopped in mid-collective",
-    seconds: 130,
+    usual_seconds: 130,
     work: StageWork::Beside {
         command: |workspace| Ok(faults::built_faults_command(&workspace.landbridge)),
         count: Tally::add_fault_line,
@@ -172,7 +174,7 @@ const FAULTS_STAGE: Stage = Stage {
 const WHEEL_STAGE: Stage = Stage {
     name: "wheel",
     purpose: "wheel of the Python package, and its installation from source",
-    seconds: 125,
+    usual_seconds: 125,
     work: StageWork::InTurn(|workspace, tally| {
         python::build_python_package(&workspace.root, workspace.target_folder(), tally)
     }),
@@ -181,34 +183,36 @@ const WHEEL_STAGE: Stage = Stage {
 const PYTHON_STAGE: Stage = Stage {
     name: "python",
     purpose: "Python tests, PyTorch 2.15; puts 1.5 GB of packages below target",
-    seconds: 360,
+    usual_seconds: 360,
     work: StageWork::InTurn(|workspace, tally| {
         python::check_python(&workspace.root, workspace.target_folder(), 1, tally)
     }),
 };
-/// The same as [`PYTHON_STAGE`], with all versions of PyTorch.
+/// The stage that runs the Python tests, without PyTorch and with each of
+/// [`python::TORCH_VERSIONS`].
 const LONG_PYTHON_STAGE: Stage = Stage {
     purpose: "Python tests, PyTorch 2.15 and 2.9; puts 3 GB of packages below target",
-    seconds: 600,
+    usual_seconds: 600,
     work: StageWork::InTurn(|workspace, tally| {
         let versions = python::TORCH_VERSIONS.len();
         python::check_python(&workspace.root, workspace.target_folder(), versions, tally)
     }),
     ..PYTHON_STAGE
 };
-/// The same as [`PYTHON_STAGE`], but as a process of its own beside other stages: its tests wait
-/// most of the time.
+/// The stage that runs the Python tests, with the newest PyTorch, in a process beside other stages,
+/// since they mostly wait.
 const PYTHON_STAGE_BESIDE: Stage = Stage {
-    seconds: 470,
+    usual_seconds: 470,
     work: StageWork::Beside {
         command: |_| python_command(&["python", "--built", "--newest"]),
         count: Tally::add_summary_line,
     },
     ..PYTHON_STAGE
 };
-/// The same as [`LONG_PYTHON_STAGE`], but as a process of its own beside other stages.
+/// The stage that runs the Python tests, with every version of PyTorch, in a process beside other
+/// stages.
 const LONG_PYTHON_STAGE_BESIDE: Stage = Stage {
-    seconds: 1690,
+    usual_seconds: 1690,
     work: StageWork::Beside {
         command: |_| python_command(&["python", "--built"]),
         count: Tally::add_summary_line,
@@ -237,8 +241,8 @@ fn all_stages(is_long: bool) -> Vec<Stage> {
     stages.extend([FAULTS_STAGE, FUZZ_STAGE, CONFIGS_STAGE, QUICKSTART_STAGE]);
     stages
 }
-/// Stages of `cargo xtask check`: the fast ones of [`all_stages`], and the unit tests, which there
-/// are a part of [`TESTS_STAGE`].
+/// Stages of `cargo xtask check`, in their order: the fast ones of [`all_stages`], and the unit
+/// tests, which there are a part of [`TESTS_STAGE`].
 const FAST_STAGES: [Stage; 5] =
     [FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE, CLIPPY_STAGE, UNIT_TESTS_STAGE];
 
@@ -343,7 +347,8 @@ fn run_cargo_in_test_stage(
     CommandLine::cargo(arguments).run_to_success(&workspace.root)
 }
 
-/// Runs `cargo` with `words`, and counts tests and doc tests.
+/// Runs `cargo` with `words`, and counts tests and doc tests. A failed test is a failure, and so is
+/// a run without any that passed.
 fn run_tests_of_stage(
     workspace: &Workspace,
     words: &[&str],
@@ -371,7 +376,8 @@ fn is_test_of_tests_stage(program: &TestProgram) -> bool {
     !is_simulation_test(program) && !["tidy", "fuzz"].contains(&&*program.package)
 }
 
-/// Test programs that run at once. Those of processes wait most of the time.
+/// 2: the number of test programs that run at the same time. Those that test processes wait most of
+/// the time.
 const TEST_PROGRAMS_AT_ONCE: usize = 2;
 
 /// Runs those test programs that are `selected`, with `arguments` for the test runner, and counts

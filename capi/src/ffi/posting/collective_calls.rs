@@ -14,7 +14,8 @@ use hier_collectives::ids::RankId;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-/// Posts an all-reduce.
+/// Posts an all-reduce of `count` elements. Writes the operation's handle to `operation`; where
+/// that is NULL, waits for the result.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -43,7 +44,8 @@ pub unsafe extern "C" fn landbridge_all_reduce(
     unsafe { report(error, call) }
 }
 
-/// Posts a reduce.
+/// Posts a reduce of `count` elements to rank `root`. Writes the operation's handle to `operation`;
+/// where that is NULL, waits for the result.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -73,7 +75,8 @@ pub unsafe extern "C" fn landbridge_reduce(
     unsafe { report(error, call) }
 }
 
-/// Posts a broadcast.
+/// Posts a broadcast of `count` elements from rank `root`. Writes the operation's handle to
+/// `operation`; where that is NULL, waits for the result.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -101,7 +104,8 @@ pub unsafe extern "C" fn landbridge_broadcast(
     unsafe { report(error, call) }
 }
 
-/// Posts a barrier.
+/// Posts a barrier. Writes the operation's handle to `operation`; where that is NULL, waits for the
+/// result.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -125,7 +129,8 @@ pub unsafe extern "C" fn landbridge_barrier(
     unsafe { report(error, call) }
 }
 
-/// Starts the commit of a step.
+/// Starts the commit of a step. Writes the operation's handle to `operation`; where that is NULL,
+/// waits for the commit's end instead.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -149,7 +154,9 @@ pub unsafe extern "C" fn landbridge_commit(
     unsafe { report(error, call) }
 }
 
-/// Posts an all-gather.
+/// Posts an all-gather, in which this rank has `count` elements. `counts` has the number of each
+/// rank, or is NULL if all are equal. Writes the operation's handle to `operation`; where that is
+/// NULL, waits for the result.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -177,7 +184,9 @@ pub unsafe extern "C" fn landbridge_all_gather(
     unsafe { report(error, call) }
 }
 
-/// Posts a reduce-scatter.
+/// Posts a reduce-scatter, in which this rank gets `count` elements. `counts` has the number of
+/// each rank, or is NULL if all are equal. Writes the operation's handle to `operation`; where that
+/// is NULL, waits for the result.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -207,7 +216,9 @@ pub unsafe extern "C" fn landbridge_reduce_scatter(
     unsafe { report(error, call) }
 }
 
-/// Posts a gather.
+/// Posts a gather to rank `root`, in which this rank has `count` elements. `counts` has the number
+/// of each rank, or is NULL if all are equal. Writes the operation's handle to `operation`; where
+/// that is NULL, waits for the result.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -236,7 +247,9 @@ pub unsafe extern "C" fn landbridge_gather(
     unsafe { report(error, call) }
 }
 
-/// Posts a scatter.
+/// Posts a scatter from rank `root`, in which this rank gets `count` elements. `counts` has the
+/// number of each rank, or is NULL if all are equal. Writes the operation's handle to `operation`;
+/// where that is NULL, waits for the result.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -265,7 +278,8 @@ pub unsafe extern "C" fn landbridge_scatter(
     unsafe { report(error, call) }
 }
 
-/// Posts an all-to-all of even blocks.
+/// Posts an all-to-all of blocks of `count` elements each. Writes the operation's handle to
+/// `operation`; where that is NULL, waits for the result.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -292,7 +306,9 @@ pub unsafe extern "C" fn landbridge_all_to_all(
     unsafe { report(error, call) }
 }
 
-/// Posts an all-to-all of blocks of any lengths.
+/// Posts an all-to-all of blocks of any lengths: `send_counts` and `receive_counts` have the number
+/// of elements to and from each rank. Writes the operation's handle to `operation`; where that is
+/// NULL, waits for the result.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.

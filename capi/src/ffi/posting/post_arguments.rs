@@ -55,7 +55,7 @@ impl PostArgumentElements {
     /// Returns the elements that all ranks agree on, and the counts that this rank posts.
     ///
     /// # Errors
-    /// A list is missing or contradicts the rest.
+    /// A list is missing or misaligned, or has another number for this rank than the call.
     ///
     /// # Safety
     /// Lists are NULL, or have a number for each of `ranks` ranks.

@@ -16,7 +16,8 @@ use gateway::client::SendSpec;
 use hier_collectives::ids::{RankId, Tag};
 use std::ffi::{c_int, c_void};
 
-/// Posts the sender's end of a send.
+/// Posts the sender's end of a send of `count` elements to rank `peer`. Writes the operation's
+/// handle to `operation`; where that is NULL, waits for the end instead.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -40,7 +41,8 @@ pub unsafe extern "C" fn landbridge_send(
     unsafe { report(error, call) }
 }
 
-/// Posts the receiver's end of a send.
+/// Posts the receiver's end of a send of `count` elements from rank `peer`. Writes the operation's
+/// handle to `operation`; where that is NULL, waits for the result instead.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.

@@ -14,7 +14,7 @@ use hier_collectives::store::StoreRequestError;
 use hier_collectives::store::limits::REQUEST_KEYS_MAX;
 use std::ffi::{c_char, c_double, c_int, c_void};
 
-/// Gives a key a value.
+/// Gives a key of the job's store a value of `bytes` bytes.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -39,7 +39,8 @@ pub unsafe extern "C" fn landbridge_store_set(
     unsafe { report(error, call) }
 }
 
-/// Gives keys their values, all at once.
+/// Gives `count` keys of the job's store their values in one change: value `i` has `bytes[i]`
+/// bytes.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -71,7 +72,7 @@ pub unsafe extern "C" fn landbridge_store_multi_set(
     unsafe { report(error, call) }
 }
 
-/// Returns the value of a key, once it has one.
+/// Writes a handle of the value of a key to `values`, once the key has one.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -98,7 +99,7 @@ pub unsafe extern "C" fn landbridge_store_get(
     unsafe { report(error, call) }
 }
 
-/// Returns the values of keys at one moment, once all have one.
+/// Writes a handle of the values of `count` keys at one moment to `values`, once all keys have one.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -126,7 +127,8 @@ pub unsafe extern "C" fn landbridge_store_multi_get(
     unsafe { report(error, call) }
 }
 
-/// Adds to the number that is the value of a key.
+/// Adds `amount` to the number that is the value of a key, 0 at first. Writes the sum to `sum`,
+/// unless that is NULL.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -154,7 +156,9 @@ pub unsafe extern "C" fn landbridge_store_add(
     unsafe { report(error, call) }
 }
 
-/// Gives a key another value if it has the expected one.
+/// Gives a key the value `desired` if it has the value `expected`; an empty `expected` also stands
+/// for no value. Writes a handle of the value that the key has then, or of `expected` if it has
+/// none.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -217,7 +221,7 @@ pub unsafe extern "C" fn landbridge_store_append(
     unsafe { report(error, call) }
 }
 
-/// Waits until all keys exist.
+/// Waits until all of `count` keys exist, with a value or a queue.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -242,7 +246,7 @@ pub unsafe extern "C" fn landbridge_store_wait(
     unsafe { report(error, call) }
 }
 
-/// Writes whether all keys exist now.
+/// Writes to `all_exist` 1 if all of `count` keys exist now, with a value or a queue, else 0.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -271,7 +275,8 @@ pub unsafe extern "C" fn landbridge_store_check(
     unsafe { report(error, call) }
 }
 
-/// Removes a key with its value and its queue.
+/// Removes a key with its value and its queue. Writes to `existed` 1 if there was one, else 0,
+/// unless `existed` is NULL.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -300,7 +305,7 @@ pub unsafe extern "C" fn landbridge_store_delete_key(
     unsafe { report(error, call) }
 }
 
-/// Writes the number of keys.
+/// Writes to `keys` the number of keys that have a value or a queue.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -326,7 +331,7 @@ pub unsafe extern "C" fn landbridge_store_num_keys(
     unsafe { report(error, call) }
 }
 
-/// Returns the keys with a prefix, in order.
+/// Writes a handle of the keys that begin with `prefix`, in order, to `values`.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.

@@ -8,7 +8,8 @@ use crate::ffi::report::{ErrorReport, report};
 use crate::store_values::StoreValues;
 use std::ffi::{c_char, c_double, c_int, c_void};
 
-/// Adds an item at the end of the queue of a key.
+/// Adds an item of `bytes` bytes at the end of the queue of a key. Writes the length of the queue
+/// then to `length`, unless that is NULL.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -39,7 +40,8 @@ pub unsafe extern "C" fn landbridge_store_queue_push(
     unsafe { report(error, call) }
 }
 
-/// Takes the first item of the queue of a key, once there is one.
+/// Takes the first item of the queue of a key, once there is one, and writes its handle to
+/// `values`.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -70,7 +72,8 @@ pub unsafe extern "C" fn landbridge_store_queue_pop(
     unsafe { report(error, call) }
 }
 
-/// Takes the first item of the queue of a key, if there is one.
+/// Takes the first item of the queue of a key, and writes its handle to `values`. If there is none
+/// now, the handle has no value.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -99,7 +102,7 @@ pub unsafe extern "C" fn landbridge_store_queue_try_pop(
     unsafe { report(error, call) }
 }
 
-/// Writes the number of items in the queue of a key.
+/// Writes to `length` the number of items in the queue of a key.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-/// Returns the number of values.
+/// Returns the number of values that a handle has; 0 for NULL.
 ///
 /// # Safety
 /// `values` is NULL, or comes from the library and is not freed before the call ends.
@@ -15,7 +15,8 @@ pub unsafe extern "C" fn landbridge_store_values_count(values: *const StoreValue
     unsafe { find_returned_values(values) }.map_or(0, StoreValues::count)
 }
 
-/// Returns the first byte of a value, and writes its length.
+/// Returns the address of value number `at`, counted from 0, and writes its length to `bytes`
+/// unless that is NULL. Without such a value these are NULL and 0.
 ///
 /// # Safety
 /// Pointers are NULL, or lead to what the header says.
@@ -34,7 +35,7 @@ pub unsafe extern "C" fn landbridge_store_value(
     found.map_or(ptr::null(), |value| value.as_ptr().cast())
 }
 
-/// Frees values.
+/// Frees a handle of values; does nothing for NULL.
 ///
 /// # Safety
 /// `values` is NULL, or comes from the library and is used no more.

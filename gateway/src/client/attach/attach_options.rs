@@ -5,8 +5,8 @@ use crate::local::protocol::Token;
 use hier_collectives::ids::RankId;
 use units::Span;
 
-/// 60 s: how long a rank by default retries to attach while no gateway answers. A restart of a
-/// gateway takes less.
+/// 60 s: how long a rank by default retries to attach while no gateway answers; after that time the
+/// attach fails. A restart of a gateway takes less.
 /// Tested by `a_trainer_waits_for_a_gateway_that_starts_later`.
 pub const GATEWAY_TIMEOUT: Span = Span::from_secs(60);
 
@@ -33,7 +33,8 @@ pub struct AttachOptions {
 
 impl AttachOptions {
     /// Makes options for a rank of a job, with [`GATEWAY_TIMEOUT`], [`DEFAULT_TIMEOUT`] for the
-    /// epoch, and a gateway of this process's user or root. `arena_bytes` is the size of the arena in bytes.
+    /// epoch, and a gateway of this process's user or root. `arena_bytes` is the size of the arena
+    /// in bytes.
     pub fn new(job: &str, token: impl Into<Token>, rank: u32, arena_bytes: u64) -> Self {
         Self {
             job: job.to_owned(),

@@ -35,12 +35,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use units::Span;
 
-/// 50 ms: the pause after the first failed attempt to attach; each further pause is twice as long.
-/// It is chosen, so that a gateway that is just starting is found soon.
+/// 50 ms: the pause after the first failed attempt to attach; each further pause is twice as long,
+/// up to [`ATTACH_RETRY_PAUSE_MAX`]. The pause is chosen short, to find a starting gateway soon.
 const ATTACH_RETRY_PAUSE_MIN: Span = Span::from_ms(50);
 
-/// 2 s: the longest pause between two attempts to attach. A rank is late by no more when a gateway
-/// comes up.
+/// 2 s: the longest pause between two attempts to attach. So a rank's next attempt begins at most 2
+/// s after its gateway has come up.
 const ATTACH_RETRY_PAUSE_MAX: Span = Span::from_secs(2);
 
 /// The arena of a rank, which outlives its connections.

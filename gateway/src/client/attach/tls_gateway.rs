@@ -18,11 +18,13 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// 10 s for the TCP connection and TLS of one attempt to reach a gateway on another host. The gateway
-/// waits no longer for a connection to attach.
+/// 10 s: the time limit of one attempt to connect to a gateway on another host by TCP and TLS.
+/// After that time the attempt fails, and an attach tries again. A gateway waits as long for a
+/// connection to attach.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// 60,000 ms in which a gateway acknowledges nothing, or takes no byte, before it counts as gone. It
-/// reads as long as its engine runs.
+/// 60,000 ms: how long a gateway on another host may leave sent bytes unacknowledged, or take no
+/// further byte. After that the kernel ends the trainer's connection. A gateway reads as long as
+/// its engine runs.
 const UNACKNOWLEDGED_MS_MAX: u32 = 60_000;
 
 /// The host and the port of a gateway's `attach` address, written `tls://HOST:PORT`.
@@ -130,7 +132,7 @@ impl AttachTlsGateway {
         })
     }
 
-    /// Connects to the gateway, which has proved its name then, and attaches nothing: for checks of a
+    /// Connects to the gateway, which proves its name, and attaches no rank: for checks of a
     /// deployment.
     ///
     /// # Errors

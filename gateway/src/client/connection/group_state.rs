@@ -94,7 +94,8 @@ impl GroupState {
         Self { rank, ..Self::default() }
     }
 
-    /// Returns the caller's rank among those that go on.
+    /// Returns the caller's rank among the ranks that go on. While all of them go on, or if it is
+    /// not one of those that do, this is its rank in the group.
     pub fn rank_in_world(&self) -> RankId {
         let place = |ranks: &Vec<RankId>| ranks.binary_search(&self.rank).ok();
         let index = self.world.as_ref().and_then(place);
@@ -177,7 +178,9 @@ impl GroupState {
         self.makings = 0;
     }
 
-    /// Stores for the next post why the epoch before ended; `None` if this rank was not in it.
+    /// Stores for the next post why the epoch before ended. Stores nothing if posts were not at
+    /// fault or this rank was not in that epoch. The same holds if a collective of this rank fails
+    /// for that reason.
     fn note_epoch_end(&mut self, ended: Option<Failure>) {
         let was_member = self.epoch != Epoch::default();
         // A collective of that epoch without a result fails for the same reason, a little later.

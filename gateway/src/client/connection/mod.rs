@@ -134,8 +134,9 @@ impl ClientConnection {
         lock_ignoring_poison(&self.state)
     }
 
-    /// Returns the bytes that have to be sent before a request, and their offset in the arena; `None`
-    /// where the gateway has them or reads none.
+    /// Returns the bytes that have to be sent before a request, and their offset in the arena.
+    /// `None` where the gateway has them or reads none, and for a collective that has failed
+    /// meanwhile.
     fn contribution_to_send(&self, request: &ProtocolRequest) -> Option<(MemSlice, u64)> {
         let (number, request) = match request {
             ProtocolRequest::InGroup(number, request) => (*number, &**request),
@@ -154,7 +155,8 @@ impl ClientConnection {
         Some((operation.tensor.contribution.memory().clone(), *contribution_offset))
     }
 
-    /// Returns whether `bytes` bytes at `offset` lie in the result slot of a collective under way.
+    /// Returns whether `bytes` bytes at `offset` of a result slot lie within the slot of a
+    /// collective under way. False where the gateway writes results into shared memory.
     fn expects_result(
         &self,
         (number, sequence): (GroupNumber, Sequence),
@@ -169,8 +171,8 @@ impl ClientConnection {
         fits && self.handover.transport() == Transport::Streamed
     }
 
-    /// Writes bytes of a result. The slot is the caller's again if the collective has ended, and then
-    /// nothing is written.
+    /// Writes bytes of a result at `offset` of its slot. The slot is the caller's again if the
+    /// collective has ended, and then nothing is written.
     fn write_result(&self, (number, sequence): (GroupNumber, Sequence), offset: u64, bytes: &[u8]) {
         let state = self.lock_state();
         let group = state.groups.get(&number);
@@ -218,7 +220,8 @@ impl ClientConnection {
         }
     }
 
-    /// Ends the connection at once, with what was posted on it, for the caller's reason `why`.
+    /// Ends the connection without a wait for what was posted on it, which fails for the caller's
+    /// reason `why`.
     pub fn give_up(&self, why: &str) {
         self.listening.cancel();
         self.disconnect(why);
@@ -268,7 +271,7 @@ pub(super) async fn write_client_connection_requests(
     }
 }
 
-/// Sends the bytes of a contribution, of which one piece at a time is held beside the arena.
+/// Sends the bytes of a contribution in pieces; outside the arena there is one piece at a time.
 async fn send_client_connection_contribution(
     writer: &mut WriteHalf<Box<dyn TrainerStream>>,
     contribution: &MemSlice,

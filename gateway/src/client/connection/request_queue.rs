@@ -8,8 +8,9 @@ use crate::local::protocol::ProtocolRequest;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// 64 requests: the most posts and commits of one client that wait to be written to the gateway.
-/// Further calls wait for room. The number is chosen; it bounds memory.
+/// 64 requests of one client that wait to be written to the gateway: posts, commits, makings of
+/// groups and requests to the store. Further calls wait for room. The number is chosen; it bounds
+/// memory.
 const CLIENT_REQUESTS_MAX: usize = 64;
 
 /// The callers' end of the queue.

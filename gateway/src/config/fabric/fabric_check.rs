@@ -8,7 +8,8 @@ use hier_collectives::ids::RegionId;
 use hier_collectives::topology::{Fabric, FabricError, FabricLinkSpec};
 use std::net::SocketAddr;
 
-/// Records a fault for gateways whose lanes would use the same UDP ports of one IP address.
+/// Records a fault for each `wan` or `lan` whose lanes would share UDP ports of one IP address with
+/// an earlier `wan` or `lan`. That may be of another gateway or of the same one.
 pub(super) fn check_fabric_lane_ports(source: &ConfigSource<'_>, gateways: &[GatewayEntry]) {
     let near = |one: SocketAddr, other: SocketAddr| {
         one.ip() == other.ip() && one.port().abs_diff(other.port()) < LANES_MAX
@@ -31,8 +32,9 @@ pub(super) fn check_fabric_lane_ports(source: &ConfigSource<'_>, gateways: &[Gat
     }
 }
 
-/// Records a fault for each gateway whose address family, IPv4 or IPv6, differs from that of a
-/// gateway before it in the file. No lane connects the two families.
+/// Records a fault for each gateway with another address family, IPv4 or IPv6, than an earlier
+/// gateway to which it connects. The order is that of the fabric. No lane connects the two
+/// families.
 pub(super) fn check_fabric_address_families(
     source: &ConfigSource<'_>,
     fabric: &Fabric,
@@ -61,8 +63,8 @@ pub(super) fn check_fabric_address_families(
     }
 }
 
-/// Returns the key and the addresses by which two gateways connect, if they do: `lan` within a
-/// region where both have it, else `wan`.
+/// Returns the key and the first addresses by which two gateways connect: `lan` within a region
+/// where both have it, else `wan`. `None` where both have neither.
 fn fabric_check_addresses(
     one: &GatewayEntry,
     other: &GatewayEntry,
@@ -113,14 +115,14 @@ pub(super) fn record_fabric_check_fault(
         FabricError::BadQuorum(_) => {
             ("quorum".to_owned(), "a quorum that one part of a partition can have, and no two can")
         }
-        FabricError::BadValue(text) => {
-            (key_of_failed_fabric_check(text, gateways, links), "a value within the limit")
+        FabricError::BadValue { problem, accepted } => {
+            (key_of_failed_fabric_check(problem, gateways, links), accepted.as_str())
         }
     };
     source.record_fault(&key, fault.to_string(), accepted.to_owned());
 }
 
-/// Returns the path of the key at fault in a [`FabricError::BadValue`], whose text names the
+/// Returns the path of the key at fault in a [`FabricError::BadValue`], whose problem names the
 /// gateway or link first.
 fn key_of_failed_fabric_check(
     text: &str,

@@ -136,9 +136,10 @@ impl FabricFile {
         &self.policies
     }
 
-    /// Returns the SHA-256 of the parts on which all gateways must agree: the fabric's name and
-    /// MTU, names of regions and gateways, ranks, which gateways have a WAN port, which regions are
-    /// linked, and the quorum. Addresses and rates may differ. The text is that of docs/protocol.md section 1.
+    /// Returns the SHA-256 of the parts on which all gateways must agree. They are the fabric's
+    /// name and MTU, names of regions and gateways, ranks, which gateways have a WAN port, which
+    /// regions are linked, and the quorum. Addresses and rates may differ. The text is that of
+    /// docs/protocol.md section 1.
     pub fn identity(&self) -> [u8; 32] {
         let mut text =
             format!("landbridge fabric 1\n{} {}\n", self.fabric.name(), self.fabric.mtu());

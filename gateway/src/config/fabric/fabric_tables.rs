@@ -254,8 +254,9 @@ fn read_fabric_link_tables(
     links
 }
 
-/// Returns the most that the ports of two regions can exchange in the faster direction; `None` if a
-/// region has no port.
+/// Returns the bit rate that the WAN ports of two regions allow in the faster direction; `None` if
+/// it is 0. In each direction it is the senders' egress or the receivers' ingress, whichever sum is
+/// less.
 fn port_rate_of_fabric_tables(
     between: &(String, String),
     regions: &[FabricRegionSpec],
@@ -274,7 +275,9 @@ fn port_rate_of_fabric_tables(
     (bits > 0).then(|| BitRate::from_bits_per_second(bits))
 }
 
-/// Reads the schedule and the congestion controller of a link whose capacity is `rate`.
+/// Reads the schedule and the congestion controller of a link whose capacity is `rate`. Records
+/// faults for a scheduled rate outside the limits, and for `dedicated` without a `rate` in the
+/// file.
 fn read_fabric_table_link_policy(
     source: &ConfigSource<'_>,
     section: &Section<'_>,
@@ -336,11 +339,13 @@ fn check_fabric_table_name(source: &ConfigSource<'_>, key: &str, name: &str) {
     }
 }
 
-/// 1,500 bytes: the IP MTU of a fabric whose file gives none.
+/// 1,500 bytes: the IP MTU that plans assume for a fabric whose file gives none. Lanes of that
+/// fabric probe for the largest packet that arrives.
 const MTU_DEFAULT: u16 = 1500;
 
 /// 1 Gbit/s in each direction: stands for a WAN port or link rate that the fabric file gives
-/// wrongly. The fault is reported already, so parsing goes on for further faults.
+/// wrongly or not at all. So reading goes on and finds further faults; the file is refused in any
+/// case.
 const FAULTY_PORT_SUBSTITUTE: WanPort = WanPort {
     egress: BitRate::from_bits_per_second(1_000_000_000),
     ingress: BitRate::from_bits_per_second(1_000_000_000),

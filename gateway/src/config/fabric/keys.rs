@@ -8,7 +8,7 @@ use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::topology::QuorumSpec;
 use units::{BitRate, Span};
 
-/// Description of a whole fabric file: its keys and tables.
+/// Keys and tables of a whole fabric file: the reader accepts these alone, and docs list them.
 pub(in crate::config) static FABRIC_FILE_TABLE: TableKeys = TableKeys {
     name: "",
     placeholder: "",
@@ -23,7 +23,7 @@ pub(in crate::config) static FABRIC_FILE_TABLE: TableKeys = TableKeys {
     tables: &[&REGION_TABLE, &LINK_TABLE],
 };
 
-/// Description of the tables `[region.REGION]`.
+/// Keys of the tables `[region.REGION]`: the reader accepts these alone, and docs list them.
 pub(super) static REGION_TABLE: TableKeys = TableKeys {
     name: "region",
     placeholder: "REGION",
@@ -34,7 +34,8 @@ pub(super) static REGION_TABLE: TableKeys = TableKeys {
     tables: &[&GATEWAY_TABLE],
 };
 
-/// Description of the tables `[region.REGION.gateway.GATEWAY]`.
+/// Keys of the tables `[region.REGION.gateway.GATEWAY]`: the reader accepts these alone, and docs
+/// list them.
 pub(super) static GATEWAY_TABLE: TableKeys = TableKeys {
     name: "gateway",
     placeholder: "GATEWAY",
@@ -54,7 +55,7 @@ pub(super) static GATEWAY_TABLE: TableKeys = TableKeys {
     tables: &[],
 };
 
-/// Description of the tables `[link.A-B]`.
+/// Keys of the tables `[link.A-B]`: the reader accepts these alone, and docs list them.
 pub(super) static LINK_TABLE: TableKeys = TableKeys {
     name: "link",
     placeholder: "A-B",
@@ -89,7 +90,7 @@ pub(super) const FABRIC_MTU: Key<u16> = Key::new(
      and plans assume 1500.",
 );
 
-/// Key `lanes`: the fewest lanes between two gateways, a number from 1 to 16.
+/// Key `lanes`: the fewest lanes that two gateways use, a number from 1 to 16.
 pub(super) const FABRIC_LANES: Key<LaneCount> = Key::new(
     "lanes",
     Optional("1"),
@@ -203,7 +204,8 @@ pub(super) const LINK_RTT: Key<Span> = Key::new(
     "Round-trip time of the link without queueing; at most 60 s.",
 );
 
-/// Key `loss` of a link: the percentage of packets that it loses at random, without congestion.
+/// Key `loss` of a link: the percentage of packets that it is expected to lose at random, without
+/// congestion. A higher loss raises the loss alarm.
 pub(super) const LINK_LOSS: Key<RandomLoss> = Key::new(
     "loss",
     Optional("0 %"),

@@ -119,7 +119,7 @@ fn collect_reference_value_types(table: &TableKeys, types: &mut Vec<ValueType>) 
     table.tables.iter().for_each(|table| collect_reference_value_types(table, types));
 }
 
-/// The beginning of the reference page, in Markdown.
+/// The beginning of `docs/configuration.md`, in Markdown, up to the first example.
 const PAGE_INTRODUCTION: &str = "\
 # Configuration
 
@@ -147,7 +147,7 @@ which it also takes up within 30 s without a signal. Restart it after any other 
 `landbridge status` name the changed keys that need it.
 ";
 
-/// The last section of the reference page, on files with other keys, in Markdown.
+/// The last section of `docs/configuration.md`, on files with other keys, in Markdown.
 const PAGE_OTHER_FILES: &str = "
 ## Other files
 

@@ -31,7 +31,7 @@ pub struct GatewayConfig {
     pub trainers_ca: Option<PathBuf>,
     /// Addresses that its lanes bind, where those are not the fabric's: behind NAT or a relay.
     pub listen: Option<LaneAddresses>,
-    /// Whether lanes may hand several packets to the system at once (UDP GSO). A qdisc such as
+    /// Whether lanes may hand several packets to the system in one call (UDP GSO). A qdisc such as
     /// netem takes those for one packet, and drops them together.
     pub segmentation_offload: bool,
     /// TCP address of the status page, `/status`, `/metrics`, `/healthz` and `/readyz`.

@@ -8,7 +8,7 @@ use crate::local::socket::GatewaySocketMode;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-/// Description of a whole region file: its keys and tables.
+/// Keys and tables of a whole region file: the reader accepts these alone, and docs list them.
 pub(in crate::config) static REGION_FILE_TABLE: TableKeys = TableKeys {
     name: "",
     placeholder: "",
@@ -18,7 +18,7 @@ pub(in crate::config) static REGION_FILE_TABLE: TableKeys = TableKeys {
     tables: &[&GATEWAY_TABLE, &JOB_TABLE],
 };
 
-/// Description of the tables `[gateway.GATEWAY]`.
+/// Keys of the tables `[gateway.GATEWAY]`: the reader accepts these alone, and docs list them.
 pub(super) static GATEWAY_TABLE: TableKeys = TableKeys {
     name: "gateway",
     placeholder: "GATEWAY",
@@ -43,7 +43,7 @@ pub(super) static GATEWAY_TABLE: TableKeys = TableKeys {
     tables: &[],
 };
 
-/// Description of the tables `[job.JOB]`.
+/// Keys of the tables `[job.JOB]`: the reader accepts these alone, and docs list them.
 pub(super) static JOB_TABLE: TableKeys = TableKeys {
     name: "job",
     placeholder: "JOB",
@@ -69,7 +69,7 @@ pub(super) const GATEWAY_SOCKET: Key<PathBuf> = Key::new(
      keeps a lock file of the same name with `.lock` behind it.",
 );
 
-/// Key `user` of a gateway: the user as whom it runs.
+/// Key `user` of a gateway: the user as whom the gateway runs, whom trainers of other users trust.
 pub(super) const GATEWAY_USER: Key<Account> = Key::new(
     "user",
     Optional("each trainer's own user"),
@@ -146,7 +146,9 @@ pub(super) const CA_CERTIFICATE: Key<PathBuf> = Key::new(
     "Certificate of the CA that signed the certificates of all gateways, PEM.",
 );
 
-/// Key `memory` of a gateway: most memory for windows, lanes and partial sums.
+/// Key `memory` of a gateway: the memory for windows, lanes and partial sums, as a size with a unit.
+/// Partial sums get at least half. Where windows and lanes need more than half, the gateway warns,
+/// and may exceed this size.
 pub(super) const GATEWAY_MEMORY: Key<MemorySize> = Key::new(
     "memory",
     Required,
@@ -182,7 +184,8 @@ pub(super) const JOB_TOKEN: Key<PathBuf> = Key::new(
     "File with the secret that the job's ranks present. `landbridge certs --job` makes it.",
 );
 
-/// Key `memory` of a job: most memory for the arenas of its ranks on one gateway.
+/// Key `memory` of a job: the most memory, as a size with a unit, that its ranks' arenas on one
+/// gateway may take together. A rank whose arena would exceed it is refused.
 pub(super) const JOB_MEMORY: Key<MemorySize> = Key::new(
     "memory",
     Required,
@@ -190,7 +193,8 @@ pub(super) const JOB_MEMORY: Key<MemorySize> = Key::new(
     "Sum of the arenas of the job's ranks on one gateway, at most.",
 );
 
-/// Key `weight` of a job: its share of a link relative to other jobs, from 1 to 1000.
+/// Key `weight` of a job: a number from 1 to 1000. Jobs share a link in proportion to their
+/// weights.
 pub(super) const JOB_WEIGHT: Key<NonZeroU32> = Key::new(
     "weight",
     Optional("1"),

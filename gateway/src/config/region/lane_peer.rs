@@ -26,8 +26,8 @@ pub struct LanePeer {
 }
 
 impl LanePeer {
-    /// Returns the paths of all lanes to the peer, to be checked. A path within a region counts as
-    /// one without distance.
+    /// Returns the paths of all lanes to the peer, up to the most that may be in use, to be
+    /// checked. The RTT of a path within a region is given as 0.
     pub fn lane_paths(&self, fabric: &Fabric) -> CheckedPaths {
         let lanes = 0..plan::plan_lanes_limit(fabric);
         let ends = |lane| (self.own.of_lane(lane).ip(), self.theirs.of_lane(lane));

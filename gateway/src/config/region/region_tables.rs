@@ -146,7 +146,7 @@ fn check_region_table_reachable(
 }
 
 /// Records a fault for a `listen` key of a gateway without a WAN port, or of another address family
-/// than that of its `wan`.
+/// than that of its `wan`. The unspecified address of IPv6 suits both families.
 fn check_region_table_listen_key(
     source: &ConfigSource<'_>,
     section: &Section<'_>,
@@ -242,7 +242,8 @@ fn read_region_gateway_table(
     })
 }
 
-/// Reads the mode of a gateway's socket. A group can use a socket of mode 0660 only if it is named.
+/// Reads the mode of a gateway's socket. Records a fault for 0660 without a `group`, and for 0600
+/// with one.
 fn read_region_table_socket_mode(
     source: &ConfigSource<'_>,
     section: &Section<'_>,

@@ -63,7 +63,7 @@ impl LinkOutages {
     ) -> Vec<LinkOutageLine> {
         let found = links_with_outage(fabric, graph);
         // A link that is awaited again, since a gateway on the way round it was lost, is not up.
-        let awaited = links_of_outages(fabric, graph.pairs_awaited());
+        let awaited = outage_links_of_pairs(fabric, graph.pairs_awaited());
         let is_up = |ends: &OutageEnds| !found.contains_key(ends) && !awaited.contains_key(ends);
         let mut lines = Vec::new();
         for (ends, outage) in self.down.extract_if(.., |ends, _| is_up(ends)) {
@@ -114,12 +114,12 @@ impl LinkOutages {
 
 /// Returns the links with a connection that is down, each with the first such connection.
 fn links_with_outage(fabric: &Fabric, graph: &MeshGraph) -> BTreeMap<OutageEnds, GatewayPair> {
-    links_of_outages(fabric, graph.pairs_down())
+    outage_links_of_pairs(fabric, graph.pairs_down())
 }
 
-/// Returns the links between regions that have one of these connections, each with the first of its
-/// connections.
-fn links_of_outages(
+/// Returns the links between regions to which one of these pairs of gateways belongs, each with its
+/// first pair.
+fn outage_links_of_pairs(
     fabric: &Fabric,
     pairs: impl Iterator<Item = GatewayPair>,
 ) -> BTreeMap<OutageEnds, GatewayPair> {

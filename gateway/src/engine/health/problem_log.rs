@@ -9,10 +9,10 @@ use units::{Span, TimeNs};
 /// longest link. A problem that ends sooner is not logged. Gateways that start within 20 s of each
 /// other, and lanes that are lost, are connected sooner.
 /// Tested by `start_orders_within_20_s_need_no_warning`.
-const LOGGED_AFTER_MIN: Span = Span::from_secs(30);
+const PROBLEM_LOGGED_AFTER_MIN: Span = Span::from_secs(30);
 /// 20 round trips of the longest link: a problem of the gateway is logged once it has lasted both
 /// 20 round trips and 30 s. Gateways meet within 20 round trips even if packets are lost.
-const LOGGED_AFTER_ROUNDS: u64 = 20;
+const PROBLEM_LOGGED_AFTER_ROUNDS: u64 = 20;
 
 /// A line of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,8 +48,8 @@ pub(crate) struct ProblemLog {
 impl ProblemLog {
     /// Makes the log of a gateway without problems. `rtt` is the round trip of the longest link.
     pub fn new(rtt: Span, warnings: Warnings) -> Self {
-        let rounds = Span::from_ns(rtt.ns().saturating_mul(LOGGED_AFTER_ROUNDS));
-        let patience = rounds.max(LOGGED_AFTER_MIN);
+        let rounds = Span::from_ns(rtt.ns().saturating_mul(PROBLEM_LOGGED_AFTER_ROUNDS));
+        let patience = rounds.max(PROBLEM_LOGGED_AFTER_MIN);
         Self { patience, lasting: BTreeMap::new(), warnings }
     }
 
@@ -109,6 +109,7 @@ fn is_logged_by_problem_log(cause: ProblemCause) -> bool {
         | ProblemCause::Rtt => true,
         ProblemCause::ShuttingDown
         | ProblemCause::Socket
+        | ProblemCause::Processor
         | ProblemCause::Link
         | ProblemCause::Loss
         | ProblemCause::Restart

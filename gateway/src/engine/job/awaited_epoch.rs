@@ -7,10 +7,10 @@ use units::{Span, TimeNs};
 /// 1 s: the shortest time between two messages that tell a rank why its job has no epoch. A reason
 /// that changes sooner is told after that time. The time doubles up to 60 s, so that a trainer that
 /// reads nothing for a minute has few unread messages.
-const TOLD_AGAIN_MIN: Span = Span::from_secs(1);
+const EPOCH_REASON_PAUSE_MIN: Span = Span::from_secs(1);
 /// 60 s: the longest time for which a rank is not told that the reason why its job has no epoch has
 /// changed. So a trainer that is stopped for hours gets one unread message a minute at most.
-const TOLD_AGAIN_MAX: Span = Span::from_secs(60);
+const EPOCH_REASON_PAUSE_MAX: Span = Span::from_secs(60);
 
 /// The texts that attached ranks were told since the last epoch.
 #[derive(Debug, Default)]
@@ -50,7 +50,8 @@ impl AwaitedEpoch {
         };
         let ranks: Vec<RankId> = attached.filter(has_news).collect();
         if !ranks.is_empty() {
-            let due = now + now.since(wait.since).clamp(TOLD_AGAIN_MIN, TOLD_AGAIN_MAX);
+            let due =
+                now + now.since(wait.since).clamp(EPOCH_REASON_PAUSE_MIN, EPOCH_REASON_PAUSE_MAX);
             self.wait = Some(Wait { due, ..wait });
         }
         self.told.extend(ranks.iter().map(|rank| (*rank, why.to_owned())));

@@ -4,8 +4,9 @@
 //! group as soon as another gateway takes part, so that nobody waits for ranks that make it later.
 //! The group is freed once nobody takes part.
 
-use crate::events::GroupNumber;
+use crate::events::{GroupNumber, GroupPlace};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
+use hier_collectives::mutant::{self, Mutant};
 use hier_collectives::post::Failure;
 use hier_collectives::wire::{GroupFacts, Message};
 use ring::digest;
@@ -70,9 +71,14 @@ impl GroupMembership {
     /// Returns the messages that tell another gateway of the group: whether this gateway takes
     /// part, and why the group is over, if it is.
     pub fn introduction(&self) -> Vec<Message> {
-        let (boot, facts, takes_part) = (self.boot, self.facts.clone(), self.takes_part());
         let disband = self.disbanded.clone().map(|failure| Message::Disband { failure });
-        [Message::Member { boot, facts, takes_part }].into_iter().chain(disband).collect()
+        [self.member_message()].into_iter().chain(disband).collect()
+    }
+
+    /// Returns the message that tells another gateway whether this one takes part.
+    pub fn member_message(&self) -> Message {
+        let (boot, facts, takes_part) = (self.boot, self.facts.clone(), self.takes_part());
+        Message::Member { boot, facts, takes_part }
     }
 
     /// Returns whether a rank of this gateway has made the group and not left it.
@@ -93,6 +99,11 @@ impl GroupMembership {
         began
     }
 
+    /// Returns whether a rank of this gateway has made the group and not left it.
+    pub fn has_made(&self, rank: RankId) -> bool {
+        self.local.contains(&rank)
+    }
+
     /// Removes a rank of this gateway; returns whether the gateway takes part no more since then. A
     /// rank that is not in the group changes nothing.
     pub fn leave(&mut self, rank: RankId) -> bool {
@@ -107,11 +118,23 @@ impl GroupMembership {
         self.facts.ranks.binary_search(&rank).is_ok() && !self.left.contains(&rank)
     }
 
+    /// Returns whether the group may see another process of a rank that was lost. Of a group that was
+    /// counted no rank makes it again that has made it.
+    pub fn may_return(&self, rank: RankId) -> bool {
+        let is_over = GroupPlace(self.facts.place).is_counted() && self.left.contains(&rank);
+        self.facts.ranks.binary_search(&rank).is_ok() && !is_over
+    }
+
     /// Returns whether all ranks of the group that lie in a range have made it, though some may
     /// have left it.
     pub fn is_made_by(&self, ranks: &Range<u32>) -> bool {
         let mut own = self.facts.ranks.iter().filter(|rank| ranks.contains(&rank.0));
         own.all(|rank| self.local.contains(rank) || self.left.contains(rank))
+    }
+
+    /// Whether another gateway has made the group since it last spoke of it.
+    pub fn is_news(&self, from: GatewayId, said: PeerMember) -> bool {
+        self.peers.get(&from).is_none_or(|before| before.boot != said.boot)
     }
 
     /// Records that another gateway knows the group, and whether it takes part. Returns whether
@@ -146,7 +169,11 @@ impl GroupMembership {
 /// with the id of another, or of a job.
 pub(in crate::engine) fn membership_group_id(facts: &GroupFacts) -> GroupId {
     let mut text = Vec::new();
-    facts.write_to(&mut text);
+    if mutant::is_mutant_active(Mutant::MixGroups) {
+        GroupFacts { place: 0, ..facts.clone() }.write_to(&mut text);
+    } else {
+        facts.write_to(&mut text);
+    }
     let digest = digest::digest(&digest::SHA256, &text);
     let mut id = [0; GroupId::BYTES];
     id.copy_from_slice(&digest.as_ref()[..GroupId::BYTES]);

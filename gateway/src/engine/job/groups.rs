@@ -43,6 +43,7 @@ impl Job {
         let Some(parent) = self.ranks.group(rank, parent) else { return };
         let facts = GroupFacts { job: self.world.id, parent, place, ranks };
         let id = membership_group_id(&facts);
+        self.remove_group_that_lost_a_gateway(id);
         let failure = if self.ranks.is_in_group(rank, id) {
             let text = format!(
                 "rank {rank} made {} twice; leave it first, or give another tag",
@@ -86,17 +87,46 @@ impl Job {
         }
     }
 
+    /// Removes a rank of this gateway whose process has ended from all groups that await it, whether
+    /// or not it had made them.
+    pub fn remove_lost_rank(&mut self, rank: RankId, shared: &EngineShared, now: TimeNs) {
+        let awaits = |group: &GroupSession| {
+            group.membership.as_ref().is_some_and(|membership| membership.awaits(rank))
+        };
+        let groups = self.groups.iter().filter(|(_, group)| awaits(group)).map(|(id, _)| *id);
+        for id in groups.collect::<Vec<_>>() {
+            if let Some(group) = self.group_mut(id)
+                && let Some(rank) = group.rank_in_session(rank)
+            {
+                group.session.handle_rank_loss(rank, now);
+            }
+            self.remove_from_group(rank, id, shared, now);
+        }
+    }
+
+    /// Lets groups expect a rank of this gateway again, of which another process has attached.
+    pub fn expect_rank_in_groups(&mut self, rank: RankId, now: TimeNs) {
+        let may_return = |group: &GroupSession| {
+            group.membership.as_ref().is_some_and(|membership| membership.may_return(rank))
+        };
+        let groups = self.groups.iter().filter(|(_, group)| may_return(group)).map(|(id, _)| *id);
+        for id in groups.collect::<Vec<_>>() {
+            if let Some(group) = self.group_mut(id)
+                && let Some(rank) = group.rank_in_session(rank)
+            {
+                group.session.handle_rank_return(rank, now);
+            }
+        }
+    }
+
     /// Removes a rank of this gateway from a group made at run time, which it has left or is gone
     /// from. Tells the other gateways if this one takes part no more.
-    pub fn remove_from_group(
-        &mut self,
-        rank: RankId,
-        id: GroupId,
-        shared: &EngineShared,
-        now: TimeNs,
-    ) {
+    fn remove_from_group(&mut self, rank: RankId, id: GroupId, shared: &EngineShared, now: TimeNs) {
         let Some(group) = self.group_mut(id) else { return };
         let Some(membership) = &mut group.membership else { return };
+        if !membership.has_made(rank) {
+            return;
+        }
         let ended = membership.leave(rank);
         self.lately_left.push_back((rank, id));
         if self.lately_left.len() > RECENTLY_LEFT_GROUPS_MAX {
@@ -107,7 +137,17 @@ impl Job {
             group.session.handle_detach(rank, now);
         }
         if ended {
-            self.tell_group(id, shared);
+            self.tell_group_that_all_left(id, shared);
+        }
+    }
+
+    /// Tells all other gateways of a group that this one takes part in it no more. If it is over, they
+    /// have heard why; ranks elsewhere may have made it again since.
+    fn tell_group_that_all_left(&self, id: GroupId, shared: &EngineShared) {
+        let Some(group) = self.groups.get(&id) else { return };
+        let Some(membership) = &group.membership else { return };
+        for to in group.other_gateways(self.settings.me) {
+            shared.peers.send_group_message(to, (self.world.id, id), &membership.member_message());
         }
     }
 
@@ -127,6 +167,10 @@ impl Job {
         let theirs = &self.world.session.fabric().gateway(from).ranks;
         if !facts.ranks.iter().any(|rank| theirs.contains(&rank.0)) {
             return Err(PeerError::NotYours("the facts of a group"));
+        }
+        let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
+        if said.takes_part && membership.is_some_and(|membership| membership.is_news(from, said)) {
+            self.remove_group_that_lost_a_gateway(id);
         }
         if self.groups.contains_key(&id) {
             self.note_peer_in_group(from, id, said, now);
@@ -216,25 +260,45 @@ impl Job {
             }
             return;
         }
+        self.remove_group(id);
+    }
+
+    /// Removes a group in which nothing is under way.
+    fn remove_group(&mut self, id: GroupId) {
+        let Some(group) = self.groups.remove(&id) else { return };
         self.last_epoch = self.last_epoch.max(group.session.epoch_number());
         self.scratch_bytes -= group.counted_scratch_bytes;
         if let Some(deadline) = group.deadline {
             self.deadlines.remove(&(deadline, id));
         }
-        self.groups.remove(&id);
-        self.share_memory_among_groups();
+        self.share_links_among_groups();
     }
 
-    /// Sets the memory for partials of the job and its groups, and their shares of links: equal
-    /// parts. Idle groups count, too, since a share that changed with each collective would shorten
-    /// the deadlines of those under way.
-    pub fn share_memory_among_groups(&mut self) {
+    /// Removes a group that is over since a gateway of it shut down, or was lost before the group was
+    /// made, so that its ranks can make it again. Those of the old one have been told, and make it
+    /// again too.
+    fn remove_group_that_lost_a_gateway(&mut self, id: GroupId) {
+        let codes = [FailureCode::ShuttingDown, FailureCode::RegionLost];
+        let lost_gateway = |failure: &Failure| codes.contains(&failure.code);
+        let is_over = self.groups.get(&id).is_some_and(|group| {
+            let membership = group.membership.as_ref();
+            let disbanded = membership.and_then(GroupMembership::disbanded);
+            disbanded.is_some_and(lost_gateway) && group.session.is_idle()
+        });
+        if is_over {
+            self.remove_group(id);
+        }
+    }
+
+    /// Sets the shares of links of the job and its groups: equal parts. Idle groups count, too,
+    /// since a share that changed with each collective would shorten the deadlines of those under
+    /// way.
+    pub fn share_links_among_groups(&mut self) {
         let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
         let one_in = self.settings.one_in.saturating_mul(parts);
-        let partials = ByteCount::new(self.settings.partials.get() / parts);
         let worlds = self.terms.parts.values_mut().chain([&mut self.world]);
         for group in self.groups.values_mut().chain(worlds) {
-            group.session.set_share(partials, one_in);
+            group.session.set_link_share(one_in);
         }
     }
 
@@ -278,7 +342,7 @@ impl Job {
             gateways: part.gateways,
             boot,
             plan,
-            partials: self.settings.partials,
+            partials: self.settings.partials.clone(),
             one_in: self.settings.one_in,
             last_epoch: self.last_epoch,
             unsolicited_max: UNSOLICITED_BYTES_MAX,
@@ -290,7 +354,7 @@ impl Job {
         let group = GroupSession::of_session(self.world.id, id, config, membership, mapped);
         self.groups.insert(id, group);
         self.touched.insert(id);
-        self.share_memory_among_groups();
+        self.share_links_among_groups();
         Ok(())
     }
 

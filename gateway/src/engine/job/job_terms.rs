@@ -33,6 +33,12 @@ impl Job {
         }
     }
 
+    /// Enters epochs of all ranks again, after the job was out of the region file.
+    pub fn go_on_with_all_ranks(&mut self, graph: &Arc<MeshGraph>, now: TimeNs) {
+        let progress = self.world.session.progress();
+        self.world.session.handle_resume(progress, graph, now);
+    }
+
     /// Puts the world of a term in force, which goes on where those before have ended. Attached
     /// ranks hear of it before its first epoch. Nothing changes while the job drains, or if the
     /// term's world cannot be made.
@@ -60,7 +66,7 @@ impl Job {
             let id = part.id;
             self.terms.parts.insert(id, part);
             self.terms.current = Some(id);
-            self.share_memory_among_groups();
+            self.share_links_among_groups();
             id
         };
         self.ranks.set_world(id);
@@ -126,7 +132,7 @@ impl Job {
             gateways: part.gateways,
             boot: hier_collectives::ids::BootId(boot),
             plan,
-            partials: self.settings.partials,
+            partials: self.settings.partials.clone(),
             one_in: self.settings.one_in,
             last_epoch: self.last_epoch,
             unsolicited_max: ByteCount::new(u64::MAX),

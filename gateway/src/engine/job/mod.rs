@@ -34,7 +34,7 @@ use group_plans::GroupPlans;
 use group_session::GroupSession;
 use hier_collectives::ids::{BootId, Epoch, GatewayId, GroupId, RankId, Sequence};
 use hier_collectives::post::{Failure, RankEvent};
-use hier_collectives::session::PeerError;
+use hier_collectives::session::{PartialsPool, PeerError};
 use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::wire::{JobFacts, Message};
 use report::incidents::Incidents;
@@ -111,7 +111,7 @@ struct GroupSettings {
     /// The longest segment of any plan.
     segment: ByteCount,
     /// Memory for partials, of all groups together.
-    partials: ByteCount,
+    partials: PartialsPool,
     /// The job's share of a link is 1 / `one_in`.
     one_in: NonZeroU64,
 }
@@ -134,7 +134,7 @@ impl Job {
         let settings = GroupSettings {
             me,
             segment: config.plan.segment,
-            partials: config.partials,
+            partials: config.partials.clone(),
             one_in: config.one_in,
         };
         Self {
@@ -205,9 +205,9 @@ impl Job {
     /// Sets the job's memory for partials, and its share of each link, one `one_in`th, since jobs
     /// came or went.
     pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
-        self.settings.partials = partials;
+        self.settings.partials.set_total(partials);
         self.settings.one_in = one_in;
-        self.share_memory_among_groups();
+        self.share_links_among_groups();
     }
 
     /// Returns the earliest time at which a session or the store wants to be called; `None` if none
@@ -252,10 +252,11 @@ impl Job {
         match event {
             LocalEvent::Attach { rank, attachment, events, .. } => {
                 self.log_attachment(rank, "attached", now);
-                for group in self.ranks.groups_of(rank) {
-                    // The job's own session ends its epoch when the rank attaches again.
-                    self.remove_from_group(rank, group, shared, now);
+                // The job's own session ends its epoch when the rank attaches again.
+                if self.ranks.is_attached(rank) {
+                    self.remove_lost_rank(rank, shared, now);
                 }
+                self.expect_rank_in_groups(rank, now);
                 self.ranks.attach(self.current_world().id, rank, attachment, events);
                 self.awaited_epoch.forget_rank(rank);
                 self.stragglers.detection.handle_departure(rank);
@@ -303,16 +304,13 @@ impl Job {
             }
             LocalEvent::Detach { rank, attachment, .. } => {
                 self.store.handle_detach(attachment, now);
-                let groups = self.ranks.groups_of(rank);
                 if self.ranks.detach(rank, attachment) {
                     self.log_attachment(rank, "detached", now);
                     self.stragglers.detection.handle_departure(rank);
                     self.for_each_world_of_rank(rank, |world, rank| {
                         world.session.handle_detach(rank, now);
                     });
-                    for group in groups {
-                        self.remove_from_group(rank, group, shared, now);
-                    }
+                    self.remove_lost_rank(rank, shared, now);
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 use super::{Peer, Peers};
 use crate::lock::lock_ignoring_poison;
+use crate::observe::readiness::LOSS_REMEDY;
 use crate::observe::status::SharedLanesReport;
 use crate::wan::link::capacity::{LinkCapacity, LinkObservation};
 use crate::wan::link::loss_alarm::{AlarmChange, LossSample};
@@ -227,8 +228,7 @@ fn log_traffic_loss_alarm(
                 lost,
                 sent,
                 "the way to gateway {name} loses {loss} ({lost} of {sent} packets), the \
-                 fabric expects {expected}; ask whoever runs the link, or give it less with \
-                 `landbridge rate`"
+                 fabric expects {expected}; {LOSS_REMEDY}"
             );
         }
         AlarmChange::Ended => info!(

@@ -25,7 +25,8 @@ pub struct VirtualHost {
     thread_load_ppm: Arc<AtomicU64>,
 }
 
-/// 1 s: virtual time at the start of a simulation. A time of zero stands for "not yet" elsewhere.
+/// 1 s: the virtual time at which a simulation starts, since a time of zero stands for "not yet"
+/// elsewhere.
 const VIRTUAL_TIME_ORIGIN: TimeNs = TimeNs::from_ns(1_000_000_000);
 
 impl VirtualHost {
@@ -52,7 +53,8 @@ impl VirtualHost {
     }
 
     /// Makes all threads of the simulation seem busy for this part of the time, from 0 to 1. Their
-    /// processor time counts from the start, so the first measurement after a change shows either end.
+    /// processor time is this part of all time since the start. So a measurement that spans a
+    /// change shows too high or too low a load.
     pub fn set_thread_load(&self, load: f64) {
         self.thread_load_ppm.store((load * 1e6) as u64, Ordering::Relaxed);
     }
@@ -73,8 +75,8 @@ impl VirtualHost {
         self.process.resume();
     }
 
-    /// Kills the process, as SIGKILL does. Its addresses are free at once; its tasks end when the
-    /// runtime polls them next.
+    /// Kills the process, as SIGKILL does. Its addresses are free immediately; its tasks end when
+    /// the runtime polls them next.
     pub fn kill(&self) {
         self.process.kill();
     }
@@ -120,7 +122,7 @@ impl Host for VirtualHost {
         Span::from_ns(elapsed / 1_000_000 * self.thread_load_ppm.load(Ordering::Relaxed))
     }
 
-    /// Runs a task at once; in virtual time it takes no time.
+    /// Runs a task when the future is polled; in virtual time it takes no time.
     fn run_compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
         Box::pin(async move {
             task();
@@ -128,7 +130,7 @@ impl Host for VirtualHost {
         })
     }
 
-    /// Runs a task at once; in virtual time it takes no time.
+    /// Runs a task when the future is polled; in virtual time it takes no time.
     fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
         self.run_compute(task)
     }

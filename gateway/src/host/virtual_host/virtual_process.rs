@@ -240,7 +240,7 @@ impl AsyncUdpSocket for VirtualProcessSocket {
 struct ClosedProcessPoller;
 
 impl UdpPoller for ClosedProcessPoller {
-    /// Returns at once, since sends of a closed socket are dropped.
+    /// Returns ready, since sends of a closed socket are dropped.
     fn poll_writable(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

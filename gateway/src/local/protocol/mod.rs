@@ -436,7 +436,7 @@ impl ProtocolResponse {
             }
             9 => {
                 let why = reader.read_text()?;
-                if why.len() > Failure::MAX_TEXT_BYTES {
+                if why.len() > Failure::TEXT_BYTES_MAX {
                     return Err(DecodeError::Invalid("text"));
                 }
                 Self::Event(RankEvent::EpochAwaited { why })

@@ -30,7 +30,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(15);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// 6 questions of the system (TCP keep-alive) without an answer end the connection to another host,
 /// 45 s after the last byte. The system answers for a process that is stopped, so slow is not dead.
-const KEEPALIVE_QUESTIONS: u32 = 6;
+const KEEPALIVE_PROBES_MAX: u32 = 6;
 
 /// The settings of a gateway that serves trainers on other hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,7 +134,7 @@ pub fn prepare_attach_listener_stream(stream: &TcpStream) -> io::Result<()> {
     let socket = stream.as_fd();
     sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
     sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_QUESTIONS)?;
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES_MAX)?;
     Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
@@ -144,9 +144,9 @@ fn attach_listener_peer_source(peer: IpAddr) -> ConnectionSource {
     /// A mask of the first 64 of the 128 bits of an IPv6 address. Those bits tell networks apart.
     /// All addresses of a network are taken for one host in the admission, since one host may have
     /// them all.
-    const NETWORK: u128 = !(u64::MAX as u128);
+    const IPV6_NETWORK_MASK: u128 = !(u64::MAX as u128);
     ConnectionSource::Host(match peer.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & NETWORK).into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & IPV6_NETWORK_MASK).into(),
         address => address,
     })
 }

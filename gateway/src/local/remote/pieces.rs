@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// 64 KiB: the most bytes of a piece that one read takes from the connection, before they are
 /// copied into the arena. A longer piece takes several reads. A read of four TLS records costs
 /// little more than a read of one.
-const READ_BYTES: usize = 1 << 16;
+const PIECE_READ_BYTES_MAX: usize = 1 << 16;
 
 /// Returns whether the gateway reads the contribution of `rank`, so that its bytes have to be sent:
 /// always, but for a broadcast from another rank.
@@ -100,7 +100,7 @@ impl PieceReceiver {
         bytes: u32,
         mut put: impl FnMut(u64, &[u8]),
     ) -> io::Result<()> {
-        self.buffer.resize(READ_BYTES, 0);
+        self.buffer.resize(PIECE_READ_BYTES_MAX, 0);
         let (mut at, bytes) = (0, bytes as usize);
         while at < bytes {
             let wanted = self.buffer.len().min(bytes - at);

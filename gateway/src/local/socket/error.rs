@@ -46,6 +46,18 @@ pub enum ListenError {
         /// The reason.
         source: io::Error,
     },
+    /// The folder of the socket lets in fewer users than the socket does. The operator's fault.
+    #[error(
+        "folder {} of the socket has mode {mode:o}, so that other users cannot reach the socket: \
+         remove it, and the gateway makes it again for them, or change its mode",
+        folder.display()
+    )]
+    ShutFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
     /// The system refuses a file, a folder or the socket.
     #[error("{}: {source}{}", path.display(), socket_error_remedy(source))]
     File {

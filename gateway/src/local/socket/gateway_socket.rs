@@ -150,7 +150,7 @@ impl Drop for GatewaySocket {
 fn make_gateway_socket_folder(spec: &GatewaySocketSpec) -> Result<(), ListenError> {
     let folder = trusted_socket_folder(&spec.path);
     if folder.is_dir() {
-        return Ok(());
+        return check_gateway_socket_folder_mode(spec);
     }
     let at_fault = |source| ListenError::File { path: folder.to_owned(), source };
     let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
@@ -171,7 +171,27 @@ fn make_gateway_socket_folder(spec: &GatewaySocketSpec) -> Result<(), ListenErro
     std::fs::set_permissions(folder, mode).map_err(at_fault)
 }
 
-/// Checks that the folder of a socket is one, and no file or link that leads nowhere.
+/// Checks that the folder of a socket, if there is one, lets in the users whom the socket lets in.
+///
+/// # Errors
+/// [`ListenError::ShutFolder`]: its permission bits let nobody else enter. Those of the group also
+/// stand for users whom an access control list names.
+pub fn check_gateway_socket_folder_mode(spec: &GatewaySocketSpec) -> Result<(), ListenError> {
+    let folder = trusted_socket_folder(&spec.path);
+    let needed = match spec.mode {
+        GatewaySocketMode::User => return Ok(()),
+        GatewaySocketMode::Group => 0o011,
+        GatewaySocketMode::All => 0o001,
+    };
+    let Ok(found) = std::fs::metadata(folder) else { return Ok(()) };
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & needed != 0 {
+        return Ok(());
+    }
+    Err(ListenError::ShutFolder { folder: folder.to_owned(), mode })
+}
+
+/// Checks that the folder of a socket exists, and that it is a folder or a link to one.
 ///
 /// # Errors
 /// [`ListenError::File`], with the folder as its path.

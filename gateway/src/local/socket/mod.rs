@@ -13,5 +13,8 @@ mod unix_listener;
 mod tests;
 
 pub use error::ListenError;
-pub use gateway_socket::{GatewaySocketMode, GatewaySocketSpec, check_gateway_socket_path};
+pub use gateway_socket::{
+    GatewaySocketMode, GatewaySocketSpec, check_gateway_socket_folder_mode,
+    check_gateway_socket_path,
+};
 pub use unix_listener::UnixSocketListener;

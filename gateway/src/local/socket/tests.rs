@@ -88,6 +88,22 @@ async fn a_socket_of_mode_0666_admits_every_user() {
 }
 
 #[tokio::test]
+async fn a_folder_that_lets_no_other_user_in_is_refused() {
+    let (folder, path) = place();
+    for (mode, shut, open) in
+        [(GatewaySocketMode::Group, 0o700, 0o710), (GatewaySocketMode::All, 0o750, 0o711)]
+    {
+        let spec = GatewaySocketSpec::new(path.clone(), None, Some(mode));
+        let set = |mode| std::fs::set_permissions(folder.path(), Permissions::from_mode(mode));
+        set(shut).expect("ours");
+        let error = GatewaySocket::open(spec.clone()).err().expect("nobody could connect");
+        assert!(error.to_string().contains(&format!("has mode {shut:o}")), "{error}");
+        set(open).expect("ours");
+        drop(GatewaySocket::open(spec).expect("others may enter"));
+    }
+}
+
+#[tokio::test]
 async fn the_socket_of_a_running_gateway_is_refused() {
     let (_folder, path) = place();
     let _first = open(&path).expect("free");

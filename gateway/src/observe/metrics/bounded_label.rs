@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
-/// The value of a label that stands for all values beyond the limit.
-const OTHER: &str = "other";
+/// The value that a label has for all jobs, ranks or stragglers beyond the limit of their number.
+const OTHER_LABEL: &str = "other";
 
-/// 64 jobs: so many have a `job` label of their own. A job has some hundred series.
+/// 64 jobs: the first 64 since the start have a `job` label of their own, and further jobs share
+/// `other`. A job has some hundred series.
 /// Tested by `a_thousand_jobs_have_bounded_series`.
 pub(super) const JOB_LABELS_MAX: usize = 64;
 
-/// 16 ranks or stragglers of a job: so many have a label of their own. More are no single culprit.
+/// 16 ranks, and 16 stragglers: the first of a job that have a label of their own; further ones
+/// share `other`. More are no single culprit.
 /// Tested by `a_thousand_jobs_have_bounded_series`.
 pub(super) const NAMES_OF_JOB_MAX: usize = 16;
 
@@ -30,7 +32,7 @@ impl BoundedLabel {
     pub fn label(&mut self, value: &str) -> String {
         if !self.known.contains(value) {
             if self.known.len() >= self.max {
-                return OTHER.to_owned();
+                return OTHER_LABEL.to_owned();
             }
             self.known.insert(value.to_owned());
         }

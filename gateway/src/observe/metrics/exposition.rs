@@ -97,5 +97,6 @@ fn encode_exposition_number(
     }
 }
 
-/// 2^53: below it an `f64` holds every whole number.
+/// 2^53: a gauge whose value is whole and below this size is written without a decimal point. An
+/// `f64` holds every whole number up to there.
 const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;

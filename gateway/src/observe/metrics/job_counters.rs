@@ -162,10 +162,10 @@ impl JobCounters {
     }
 }
 
-/// 18 buckets: number in the histogram of seconds that collectives take. The upper bounds double
-/// from 1 ms to 131 s, above any sound collective.
+/// 18 buckets of the histogram of seconds that collectives take. The upper bounds double from 1 ms
+/// to 131 s, above any sound collective.
 const COLLECTIVE_SECONDS_BUCKETS: u16 = 18;
 
-/// 10 buckets: number in the histogram of efficiencies. The upper bounds are tenths, up to the
-/// lower bound itself.
+/// 10 buckets of the histogram of efficiencies. The upper bounds are 0.1, 0.2 and so on to 1.0,
+/// where a collective takes no longer than the lower bound.
 const EFFICIENCY_BUCKETS: u16 = 10;

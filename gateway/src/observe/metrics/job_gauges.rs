@@ -121,7 +121,8 @@ fn read_straggler_job_gauge(job: &JobMetrics) -> LabelledValues {
     read.into_iter().collect()
 }
 
-/// The descriptions of all gauges that each job has, with how each is read and combined.
+/// The 15 gauges that each job has. Each states its description, how it is read from a job's
+/// metrics, and how the values of jobs with one label are combined.
 static JOB_GAUGES: [JobGauge; 15] = [
     JobGauge {
         description: job_gauge(
@@ -289,5 +290,5 @@ static JOB_GAUGES: [JobGauge; 15] = [
     },
 ];
 
-/// The use of a peak of scratch memory, as the help of its metric says it.
+/// The use of a peak of scratch memory, as the column "what to do" of the metrics page says it.
 const MEMORY_PEAK_ADVICE: &str = "Size the `memory` of the gateway by it: scrapes miss short peaks";

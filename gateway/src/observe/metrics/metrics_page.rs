@@ -28,7 +28,7 @@ fn write_metrics_page_rows(page: &mut String, metrics: &[DescribedMetric]) -> fm
     Ok(())
 }
 
-/// The beginning of the page, in Markdown.
+/// The beginning of the page `docs/operations/metrics.md`, in Markdown, up to the table of metrics.
 const PAGE_INTRODUCTION: &str = "\
 # Metrics
 

@@ -51,7 +51,7 @@ const fn process_metric(
     }
 }
 
-/// The metrics of the process.
+/// The six metrics of the process, with the function that reads each at a scrape.
 static PROCESS_METRICS: [ProcessMetric; 6] = [
     ProcessMetric {
         metric: process_metric(
@@ -152,14 +152,16 @@ fn process_metric_threads() -> Option<f64> {
     process_metric_stat_field(STAT_THREADS).map(|threads| threads as f64)
 }
 
-/// Reads a number of `/proc/self/stat`, counted from behind the name of the program, which may
-/// contain spaces.
+/// Reads a number of `/proc/self/stat`; `index` counts fields from 0 behind the name of the
+/// program, which may contain spaces.
 fn process_metric_stat_field(index: usize) -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(index)?.parse().ok()
 }
 
-/// Field 17 behind the name, the 20th of proc(5): number of threads.
+/// Field 17 of `/proc/self/stat`, counted from 0 behind the program's name: number of threads. It
+/// is the 20th field in proc(5).
 const STAT_THREADS: usize = 17;
-/// Field 19 behind the name, the 22nd of proc(5): start of the process, in ticks since boot.
+/// Field 19 of `/proc/self/stat`, counted from 0 behind the program's name: start of the process,
+/// in ticks since boot. It is the 22nd field in proc(5).
 const STAT_START_TIME: usize = 19;

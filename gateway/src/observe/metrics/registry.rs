@@ -129,8 +129,8 @@ impl MetricsRegistry {
         self.job_differences.set(i64::try_from(differences).unwrap_or(i64::MAX));
         self.ready.set(i64::from(is_ready(&report.problems)));
         for cause in ProblemCause::ALL {
-            // The status server alone knows of the socket.
-            if cause != ProblemCause::Socket {
+            // The status server alone knows of these.
+            if !matches!(cause, ProblemCause::Socket | ProblemCause::Processor) {
                 let found = report.problems.iter().filter(|problem| problem.cause == cause).count();
                 self.set_problems(cause, found);
             }
@@ -144,6 +144,11 @@ impl MetricsRegistry {
     /// Sets the gauge that says whether trainers cannot attach at the gateway's socket.
     pub fn set_socket_problem(&self, has_problem: bool) {
         self.set_problems(ProblemCause::Socket, usize::from(has_problem));
+    }
+
+    /// Sets the gauge that says whether a limit on processors holds the gateway back.
+    pub fn set_processor_problem(&self, has_problem: bool) {
+        self.set_problems(ProblemCause::Processor, usize::from(has_problem));
     }
 
     /// Returns the names, units and texts of all metrics.

@@ -58,7 +58,8 @@ fn status_page_sha256_in_base64(text: &str) -> String {
     encoded
 }
 
-/// The 64 characters of base64.
+/// The 64 characters of base64: the one at place `n`, from 0, stands for the six bits of the number
+/// `n`.
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// The beginning of the status page in HTML, up to its style.
@@ -71,9 +72,9 @@ const BODY: &str = include_str!("body.html");
 const MODEL: &str = include_str!("model.js");
 /// The part of the status page's script that shows tables.
 const TABLES: &str = include_str!("tables.js");
-/// The part of the status page's script that draws.
+/// The part of the status page's script that draws pictures.
 const PICTURES: &str = include_str!("pictures.js");
-/// The part of the status page's script that fetches data.
+/// The part of the status page's script that fetches data and saves the page.
 const MAIN: &str = include_str!("main.js");
 /// The end of the status page in HTML.
 const END: &str = "\n</body>\n</html>\n";

@@ -14,7 +14,7 @@ use units::Span;
 /// The page in docs that is made of the descriptions.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations/metrics.md");
 
-/// 20,000 series: the most of a gateway with 1,000 jobs. A Prometheus server takes millions.
+/// 20,000 series: a gateway with 1,000 jobs may serve at most so many. A Prometheus server takes millions.
 const SERIES_MAX: usize = 20_000;
 
 /// Returns a rank that delays its job.

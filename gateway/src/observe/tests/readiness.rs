@@ -90,6 +90,7 @@ fn blocking_problems_stand_first() {
     report.restart_needed = vec!["gateway.east-0.memory".to_owned()];
     report.file_faults = vec!["east.toml:9: no TOML".to_owned()];
     report.socket_problem = Some("its socket is gone".to_owned());
+    report.processor_problem = Some("cpu.max of cgroup / allows 0.03 processors".to_owned());
     let drain = DrainReport { seconds_left: 9.0, collectives: vec![], uncommitted: vec![] };
     report.jobs[0].draining = Some(drain);
     let (problems, ready) = judged(&report);
@@ -97,6 +98,7 @@ fn blocking_problems_stand_first() {
     let expected = [
         ProblemCause::ShuttingDown,
         ProblemCause::Socket,
+        ProblemCause::Processor,
         ProblemCause::Loss,
         ProblemCause::Restart,
         ProblemCause::Files,

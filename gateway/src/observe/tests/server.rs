@@ -62,6 +62,7 @@ pub(super) fn example() -> GatewayReport {
         jobs: vec![example_job()],
         lost_log_lines: 0,
         socket_problem: None,
+        processor_problem: None,
         job_differences: vec![],
         restart_needed: vec![],
         file_faults: vec![],
@@ -158,6 +159,7 @@ async fn server_with(
         metrics: Arc::clone(&metrics),
         status,
         socket_problem: tokio::sync::watch::channel(socket_problem).1,
+        processor_problem: tokio::sync::watch::channel(None).1,
         attach: Some("192.0.2.10:7480".to_owned()),
         fabric: Arc::new(example_fabric()),
     };

@@ -67,7 +67,7 @@ const RATE_CHANGE_ROUNDS: u32 = 2;
 /// measured delivery rates of the lane. Later ones of the same congestion add their rate to the
 /// last four. Else a round trip that had just filled or emptied a queue would set the rate alone.
 /// Tested by `a_halved_far_capacity_is_met_soon_after_the_alarm`.
-const NEW_RATE_ROUNDS: u32 = 2;
+const RATE_RESET_ROUNDS: u32 = 2;
 /// 4 round trips (10 ms or more each) after congestion: in these a lane's bulk leaves at no more
 /// than [`WINDOW_GAIN`] (1.25) times the delivery rate. A window that is filled at the old rate
 /// overflows a short queue.
@@ -334,7 +334,7 @@ impl DeliveryRate {
         self.window_fraction = (self.window_fraction * factor).clamp(ECN_WINDOW_FRACTION_MIN, 1.0);
         // The first rounds of congestion show a lower rate, and little before them counts any more:
         // a round of two short outages may deliver next to nothing.
-        let begins_anew = congested && self.congested_rounds <= NEW_RATE_ROUNDS;
+        let begins_anew = congested && self.congested_rounds <= RATE_RESET_ROUNDS;
         let rate = if begins_anew { sample.rate.max(mean / 2.0) } else { mean };
         // With only a part of its window the lane delivers less than it could.
         let limited = self.window_limited && self.window_fraction >= 1.0 && !after_outage;

@@ -23,8 +23,8 @@ use std::time::Instant;
 use units::Span;
 
 /// 10 packets: the least window that QUIC gets while it retransmits much, however low the delivery
-/// rate. It is as large as QUIC's initial window. QUIC sends nothing where one packet fills the
-/// window.
+/// rate. It is as large as QUIC's initial window. With a window of one packet, QUIC would
+/// send nothing.
 /// Tested by `retransmissions_have_window_for_some_packets_of_any_size`.
 const RETRANSMISSION_PACKETS_MIN: u64 = 10;
 /// 4: once lost bytes that are not yet retransmitted exceed a quarter of the retransmission window,

@@ -18,7 +18,7 @@ use units::{Span, TimeNs};
 const PHASE_LOG_TARGET: &str = "landbridge::phase";
 /// 1 h: the time at which a lane begins in its model's clock, so that packets sent up to an hour
 /// before have a time too. Earlier packets get the time 0.
-const BEGIN: TimeNs = TimeNs::from_ns(3600 * 1_000_000_000);
+const MODEL_BEGIN_TIME: TimeNs = TimeNs::from_ns(3600 * 1_000_000_000);
 
 /// The model of one lane.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl SharedLane {
         };
         let memory = Arc::clone(&path.memory);
         Self {
-            model: LaneModel::new(terms, memory.found(), BEGIN),
+            model: LaneModel::new(terms, memory.found(), MODEL_BEGIN_TIME),
             memory,
             begin: now,
             trace: None,
@@ -175,13 +175,13 @@ impl SharedLane {
         );
     }
 
-    /// Converts an instant to the model's time, which begins at [`BEGIN`] with the lane.
+    /// Converts an instant to the model's time, which begins at [`MODEL_BEGIN_TIME`] with the lane.
     fn time(&self, at: Instant) -> TimeNs {
         let span = |duration: Duration| {
             Span::from_ns(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
         };
         let before = span(self.begin.saturating_duration_since(at));
         let after = span(at.saturating_duration_since(self.begin));
-        TimeNs::from_ns(BEGIN.ns().saturating_sub(before.ns())) + after
+        TimeNs::from_ns(MODEL_BEGIN_TIME.ns().saturating_sub(before.ns())) + after
     }
 }

@@ -7,12 +7,14 @@
 //! the lane that the other has not confirmed. So nothing is lost with the lane.
 
 use crate::events::{ConnectionId, Event, EventSender};
+use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PROTOCOL_VIOLATION_CODE};
 use crate::wan::lane_handle::LaneControlOutput;
 use crate::wan::link::link_message::{LINK_GROUP, LinkMessage};
 use hier_collectives::codec::DecodeError;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::wire::{Envelope, MAX_MESSAGE_BYTES, Message};
+use hier_collectives::wire::{Envelope, MESSAGE_BYTES_MAX, Message};
 use quinn::{ReadExactError, RecvStream, SendStream};
+use std::fmt;
 use tokio::sync::mpsc;
 
 /// 2: the QUIC priority of the control stream, so that receipts and grants leave before data that
@@ -23,6 +25,36 @@ const CONTROL_STREAM_PRIORITY: i32 = 2;
 /// more go into the next write. A message that comes alone is written alone. Many that wait cost
 /// one write, and few packets.
 const WRITTEN_TOGETHER_MAX: usize = 64;
+
+/// Why the control stream of a connection ended early. The connection ends with it.
+pub(super) enum ControlStreamError {
+    /// The stream broke off, or the engine has dropped the lane's handle.
+    BrokenOff(String),
+    /// The peer sent a frame that is too long or malformed.
+    ProtocolViolation(String),
+}
+
+impl ControlStreamError {
+    /// Returns the QUIC error code with which the connection is closed.
+    pub fn close_code(&self) -> u32 {
+        match self {
+            Self::BrokenOff(_) => CONNECTION_CLOSING_CODE,
+            Self::ProtocolViolation(_) => PROTOCOL_VIOLATION_CODE,
+        }
+    }
+
+    /// Makes the error of a stream that broke off.
+    fn broken_off(error: impl fmt::Display) -> Self {
+        Self::BrokenOff(error.to_string())
+    }
+}
+
+impl fmt::Display for ControlStreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::BrokenOff(why) | Self::ProtocolViolation(why)) = self;
+        f.write_str(why)
+    }
+}
 
 /// Gives a QUIC stream the priority of control messages, above that of segments.
 pub(super) fn prioritize_control_stream(stream: &SendStream) {
@@ -43,19 +75,20 @@ pub(super) fn frame_control_stream_message(message: &[u8]) -> Vec<u8> {
 pub(super) async fn read_control_stream_frame(
     stream: &mut RecvStream,
     max_bytes: usize,
-) -> Result<Option<Vec<u8>>, String> {
+) -> Result<Option<Vec<u8>>, ControlStreamError> {
     let mut length = [0; 4];
     match stream.read_exact(&mut length).await {
         Ok(()) => {}
         Err(ReadExactError::FinishedEarly(0)) => return Ok(None),
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(ControlStreamError::broken_off(error)),
     }
     let length = u32::from_be_bytes(length) as usize;
     if length > max_bytes {
-        return Err(format!("a frame of {length} bytes, where {max_bytes} are allowed"));
+        let why = format!("a frame of {length} bytes, where {max_bytes} are allowed");
+        return Err(ControlStreamError::ProtocolViolation(why));
     }
     let mut bytes = vec![0; length];
-    stream.read_exact(&mut bytes).await.map_err(|error| error.to_string())?;
+    stream.read_exact(&mut bytes).await.map_err(ControlStreamError::broken_off)?;
     Ok(Some(bytes))
 }
 
@@ -69,13 +102,15 @@ pub(super) async fn read_control_stream_messages(
     from: GatewayId,
     id: ConnectionId,
     mut stream: RecvStream,
-) -> Result<(), String> {
+) -> Result<(), ControlStreamError> {
     loop {
-        let frame = read_control_stream_frame(&mut stream, MAX_MESSAGE_BYTES).await?;
+        let frame = read_control_stream_frame(&mut stream, MESSAGE_BYTES_MAX).await?;
         let is_last = frame.is_none();
         let event = match frame {
-            Some(bytes) => decode_control_stream_event(&bytes, from, id)
-                .map_err(|error| format!("malformed control message: {error}"))?,
+            Some(bytes) => decode_control_stream_event(&bytes, from, id).map_err(|error| {
+                let why = format!("malformed control message: {error}");
+                ControlStreamError::ProtocolViolation(why)
+            })?,
             None => Event::LaneFinished { peer: from, id },
         };
         // The writer closes the connection after the engine's end.
@@ -108,7 +143,7 @@ fn decode_control_stream_event(
 pub(super) async fn write_control_stream_messages(
     mut stream: SendStream,
     mut queue: mpsc::Receiver<LaneControlOutput>,
-) -> Result<(), String> {
+) -> Result<(), ControlStreamError> {
     let mut outputs = Vec::new();
     while queue.recv_many(&mut outputs, WRITTEN_TOGETHER_MAX).await > 0 {
         let (mut frames, mut is_last) = (Vec::new(), false);
@@ -120,13 +155,13 @@ pub(super) async fn write_control_stream_messages(
                 LaneControlOutput::Finish => is_last = true,
             }
         }
-        stream.write_all(&frames).await.map_err(|error| error.to_string())?;
+        stream.write_all(&frames).await.map_err(ControlStreamError::broken_off)?;
         if is_last {
-            return stream.finish().map_err(|error| error.to_string());
+            return stream.finish().map_err(ControlStreamError::broken_off);
         }
     }
     // The engine has ended. A connection that closed now would lose its last messages.
     let _ = stream.finish();
     let _ = stream.stopped().await;
-    Err("the gateway has stopped".to_owned())
+    Err(ControlStreamError::BrokenOff("the gateway has stopped".to_owned()))
 }

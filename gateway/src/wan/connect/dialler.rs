@@ -28,7 +28,7 @@ const DIAL_REPEAT_MIN: Span = Span::from_secs(1);
 const DIAL_REPEAT_ROUNDS: u64 = 2;
 /// 2 s without any answer of a peer: from then on a lane tells the engine of no answer at each new
 /// attempt, for status and log. Gateways that are started one after the other are connected sooner.
-const SILENCE_TOLD_AFTER: Span = Span::from_secs(2);
+const NO_ANSWER_REPORT_AFTER: Span = Span::from_secs(2);
 /// 100 ms: the first pause between attempts to connect a lane to a peer, after a refusal or a lost
 /// connection; a chosen value. Each next pause is twice as long, up to [`DIAL_BACKOFF_MAX`] (5 s).
 /// Tested by `only_a_lane_that_stood_resets_the_backoff`.
@@ -128,7 +128,7 @@ impl Dialler {
                 () = spec.shutdown.cancelled() => return Err("shutting down".to_owned()),
             }
             let now = spec.host.now();
-            if now.since(began) >= SILENCE_TOLD_AFTER {
+            if now.since(began) >= NO_ANSWER_REPORT_AFTER {
                 self.report_failure(format!("{}: no answer", self.address()), true).await;
             }
             if now.since(long_since) >= patience {

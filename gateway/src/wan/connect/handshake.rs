@@ -94,7 +94,8 @@ async fn exchange_handshake_hellos_unlimited(
 ) -> Result<MetPeer, HelloRefusal> {
     let no_hello = |error: String| HelloRefusal::NoHello(error);
     let opened = connection.open_uni().await;
-    let mut control_out = opened.map_err(|error| no_hello(error.to_string()))?;
+    let mut control_out =
+        opened.map_err(|error| no_hello(tls::explain_connection_alert(&error)))?;
     prioritize_control_stream(&control_out);
     let hello = Hello {
         version: WIRE_VERSION,
@@ -106,9 +107,10 @@ async fn exchange_handshake_hellos_unlimited(
     let framed = frame_control_stream_message(&hello.encode());
     control_out.write_all(&framed).await.map_err(|error| no_hello(error.to_string()))?;
     let accepted = connection.accept_uni().await;
-    let mut control_in = accepted.map_err(|error| no_hello(error.to_string()))?;
-    let frame =
-        read_control_stream_frame(&mut control_in, Hello::MAX_BYTES).await.map_err(no_hello)?;
+    let mut control_in =
+        accepted.map_err(|error| no_hello(tls::explain_connection_alert(&error)))?;
+    let frame = read_control_stream_frame(&mut control_in, Hello::BYTES_MAX).await;
+    let frame = frame.map_err(|error| no_hello(error.to_string()))?;
     let bytes = frame.ok_or_else(|| no_hello("the stream ended".to_owned()))?;
     let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;
     let peer = check_handshake_hello(spec, lane, &hello, dialled)?;

@@ -166,7 +166,11 @@ async fn run_lane_connection_tasks(
             // Both ends have sent all. Only the dialler closes, so that one end's word is enough.
             Ok(_) if dials => connection.close(LANE_RETIRED_CODE.into(), LANE_RETIRED_REASON),
             Ok(_) => {}
-            Err(why) => return why,
+            Err(error) => {
+                let why = error.to_string();
+                connection.close(error.close_code().into(), why.as_bytes());
+                return why;
+            }
         }
         connection.closed().await.to_string()
     };

@@ -17,8 +17,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// 24 packets: QUIC takes a packet for lost, and retransmits its data, when so many later packets
-/// are acknowledged, or after 1.125 RTT. Paths over several links reorder packets.
+/// 24 packets: QUIC takes a packet for lost, and retransmits its data, once a packet sent at least
+/// 24 packets later is acknowledged, or any later one 1.125 RTT after the packet was sent. Paths
+/// over several links reorder packets.
 const REORDERING_PACKETS: u32 = 24;
 /// 60 s: interval between searches of a lane for a larger MTU, after which a path that has become
 /// wider gets longer packets. quinn's default of 600 s is too long.

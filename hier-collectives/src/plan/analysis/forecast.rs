@@ -133,7 +133,8 @@ impl Plan {
         forecast_seconds(fabric, &parts, &payload_flows(&parts), shares)
     }
 
-    /// Returns the load of each gateway, in gateway order.
+    /// Returns the load of each gateway, in gateway order: payload bytes out and in, and bytes of
+    /// partials held. From each sender it holds at most one result window.
     fn forecast_gateway_loads(
         &self,
         fabric: &Fabric,
@@ -193,7 +194,8 @@ fn forecast_seconds(
     forecast_longest_load_seconds(fabric, flows, shares) + longest
 }
 
-/// Returns the load of each direction of each link.
+/// Returns the load of each direction of each link: its payload bytes, and the time that they take
+/// on it after losses.
 fn forecast_link_loads(fabric: &Fabric, flows: &PayloadFlows) -> Vec<LinkLoad> {
     let mut bytes: BTreeMap<(RegionId, RegionId), u64> = BTreeMap::new();
     for link in fabric.links() {

@@ -14,13 +14,14 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use units::{ByteCount, Span};
 
-/// 4 round trips to the far end of a tree: the assumed time for which a relay holds partials of a
-/// subtree. The number is chosen: without queues the results are back after one.
+/// 4 round trips to the far end of a tree: a relay may hold the subtrees' partials that its
+/// region's ports carry in this time. The number is chosen: without queues the results are back
+/// after one round trip.
 /// Tested by `relays_below_a_slow_link_hold_one_window`.
 const RELAY_ROUND_TRIPS: f64 = 4.0;
 
-/// 16 segments: the least memory for partials of subtrees that a relay may hold. Pipelining then
-/// works on short paths too.
+/// 16 segments: a relay may hold at least the bytes of 16 segments of subtrees' partials, however
+/// short its paths are. Pipelining then works on short paths too.
 const RELAY_SEGMENTS_MIN: u64 = 16;
 
 /// The most bytes that a job takes at one gateway beside its ranks' own slots, by purpose.

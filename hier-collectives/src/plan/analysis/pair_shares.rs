@@ -13,18 +13,18 @@ use crate::topology::Fabric;
 use std::collections::BTreeMap;
 use units::BitRate;
 
-/// 0.02 of the payload rate of a pair of gateways: the part that is left free, for acknowledgements
-/// and so that queues drain.
+/// 0.02 of the payload rate of a pair of gateways: the sender leaves this part unused, for
+/// acknowledgements and so that queues drain.
 /// Tested by `a_clean_link_is_filled`.
-pub const RATE_RESERVE: f64 = 0.02;
+pub const RATE_RESERVE_FRACTION: f64 = 0.02;
 
-/// 4: a pair's share that is below a quarter of its share in the rerooted trees is replaced by the
-/// latter. Reductions and broadcasts use the rerooted trees: the plan's with another root. The
-/// factor is chosen.
+/// 4: a pair of gateways whose share of its ports is below a quarter of its share in the rerooted
+/// trees gets the share in these. Reductions and broadcasts use the rerooted trees: the plan's with
+/// another root. The factor is chosen.
 const SMALL_PAIR_SHARE_DIVISOR: u64 = 4;
 
-/// 1 TiB: the buffer for which the shares of pairs of gateways are computed. No part of so large a
-/// buffer is rounded to nothing.
+/// 1 TiB: the length of an imaginary buffer; its flows along a plan's trees give each pair of
+/// gateways its share of ports and links. No part of so large a buffer is rounded to nothing.
 const NOMINAL_BUFFER_BYTES: u64 = 1 << 40;
 
 /// Share of one sender and one receiver in their ports and in the link between their regions.
@@ -183,9 +183,9 @@ fn pair_shares_of_flows(flows: &PayloadFlows, fabric: &Fabric) -> PairShares {
 
 /// Returns the first-sent payload bytes per second that a pair of gateways may send at `rate`.
 ///
-/// It is the payload rate without what is lost, less [`RATE_RESERVE`].
+/// It is the payload rate without what is lost, less [`RATE_RESERVE_FRACTION`].
 pub fn pair_share_payload_rate(rate: BitRate, loss: f64, mtu: u16) -> f64 {
-    payload_rate(rate, mtu) * (1.0 - loss) * (1.0 - RATE_RESERVE)
+    payload_rate(rate, mtu) * (1.0 - loss) * (1.0 - RATE_RESERVE_FRACTION)
 }
 
 #[cfg(test)]

@@ -8,16 +8,16 @@ use crate::plan::trees::express::EXPRESS_MAX;
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// 64 bytes, one cache line: the shortest segment of a valid plan.
+/// 64 bytes, one cache line: a plan with shorter segments is refused as invalid.
 /// Tested by `plans_with_segments_out_of_range_are_refused`.
 const PLAN_SEGMENT_BYTES_MIN: u64 = 64;
 
-/// 64 MiB: the longest segment that a peer's plan may have, a chosen limit. Plans of this version
-/// have segments up to 4 MiB, and later versions may have longer ones.
+/// 64 MiB: a plan with longer segments is refused as invalid. The limit is chosen: plans of this
+/// version have segments up to 4 MiB, and later versions may have longer ones.
 const PEER_SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
-/// 16: segments of a peer's plan may be at most 16 times shorter or longer than those of the own
-/// plan. The factor is chosen, since rates in the fabric files of two regions may differ.
+/// 16: a peer's plan is refused if its segments are over 16 times shorter or longer than those of
+/// the own plan. The factor is chosen, since rates in the fabric files of two regions may differ.
 /// Tested by `a_plan_of_absurd_segments_or_trees_is_refused`.
 const SEGMENT_RATIO_MAX: u64 = 16;
 
@@ -33,7 +33,8 @@ pub struct PlanFault {
 
 impl Plan {
     /// Proves that in every tree each gateway's contribution reaches every gateway's result exactly
-    /// once, for a group of `gateways` gateways.
+    /// once, for a group of `gateways` gateways. Also checks the numbers of trees, the order of
+    /// separate trees, the segment size and the express limit.
     ///
     /// The same proof excludes deadlocks. A gateway waits for its children's partials and then for
     /// its parent's result. Segments of all trees start in one order everywhere, and each tree has
@@ -80,7 +81,8 @@ impl Plan {
     }
 
     /// Checks that a peer's plan asks for about as much memory and time as `own`, the plan that
-    /// this gateway made.
+    /// this gateway made. Segments may differ by a factor of 16, and trees be no more than the
+    /// fabric can need.
     ///
     /// Rates may differ between fabric files, and change. The error says what is too far apart.
     pub(crate) fn prove_near(&self, own: &Plan, fabric: &Fabric) -> Result<(), String> {
@@ -103,7 +105,8 @@ impl Plan {
 impl Tree {
     /// Checks that this tree may follow the tree `before` in a plan.
     ///
-    /// A tree for results has the share and the root of the tree for partials directly before it.
+    /// A tree for results follows directly the tree for partials with its share and its root, which
+    /// no other tree may follow. Trees for partials or results alone have one root and a share.
     fn prove_order_after(&self, before: Option<&Self>) -> Result<(), String> {
         let partials = before.filter(|before| before.direction == TreeDirection::Partials);
         let split = self.direction != TreeDirection::Both;

@@ -13,8 +13,8 @@ use crate::plan::fabric_capacity::{FabricCapacity, PortDirection};
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
 
-/// 1e-6 of a buffer: smaller parts get no tree of their own. All trees together have 2^20 shares,
-/// so that a smaller part is about one share or none.
+/// 1e-6 of a buffer: a part that is no larger gets no tree of its own, and the other trees take its
+/// bytes. All trees together have 2^20 shares, so that a smaller part is about one share or none.
 const BUFFER_PART_MIN: f64 = 1e-6;
 
 /// Makes pairs of trees for ports with unequal rates in and out, each with its fraction of a

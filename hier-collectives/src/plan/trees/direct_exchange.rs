@@ -5,7 +5,7 @@ use super::packing::Packing;
 use super::region_tree::RegionTree;
 use crate::plan::fabric_capacity::FabricCapacity;
 
-/// 0.005 of a plan's predicted time: plans whose times differ by less count as equal, and the plan
+/// 0.005 of a plan's predicted time or rate: of two plans that differ by no more, the simpler one
 /// with fewer hops is taken. The fraction is chosen.
 /// Tested by `symmetric_ports_are_planned_near_the_bound`.
 pub(crate) const TIE_FRACTION: f64 = 0.005;
@@ -41,8 +41,8 @@ fn direct_exchange_rate(shares: &[f64], capacity: &FabricCapacity) -> f64 {
     ports.chain(capacity.all_pairs().map(pair)).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the stars around the owners, each with its share of the rate; `None` where the links
-/// make them slower than the rate bound of the ports.
+/// Returns the stars around the owners, each with its share of the rate. `None` where the links
+/// make them slower than the rate bound of the ports by over 0.5 %.
 pub(crate) fn direct_exchange_packing(capacity: &FabricCapacity) -> Option<Packing> {
     let shares = direct_exchange_owner_shares(&capacity.ports);
     let rate = direct_exchange_rate(&shares, capacity);

@@ -14,34 +14,36 @@ use crate::size_class::{MEDIUM_BYTES, SizeClass};
 use crate::topology::Fabric;
 use units::ByteCount;
 
-/// 1 KiB: the precision to which the planner finds the largest buffer that takes the express tree.
+/// 1 KiB: the size of the largest buffer that takes the express tree is found in steps of 1 KiB,
+/// and rounded down. The express tree has the fewest hops and takes small buffers whole.
 const SIZE_STEP_BYTES: u64 = 1 << 10;
 
-/// 12 doublings of 1 KiB: the planner compares candidates for the express tree at buffers of 0
-/// bytes and 1 KiB to 4 MiB.
+/// 12 doublings of 1 KiB: candidates for the express tree are compared at buffers of 0 bytes and of
+/// 1 KiB, 2 KiB and so on to 4 MiB.
 const SIZE_DOUBLINGS: usize = 12;
 
-/// 4 MiB, the largest buffer that may take the express tree.
+/// 4 MiB: the largest buffer that may take the express tree, the tree with the fewest hops. Larger
+/// buffers are divided among the other trees; a plan with a higher limit is refused as invalid.
 ///
 /// Buckets of a training step are larger, follow each other and fill links: delay is then paid
 /// once, and extra bytes are paid each time.
 /// Tested by `a_plan_has_at_most_one_express_tree`.
 pub const EXPRESS_MAX: ByteCount = ByteCount::new(SIZE_STEP_BYTES << SIZE_DOUBLINGS);
 
-/// 0.001 of the time of an all-reduce: an express tree must save more, as a mean over the buffer
-/// sizes at which candidates are compared. The fraction is chosen, so that a tree is worth its
-/// state.
+/// 0.001 of the predicted time of an all-reduce over the other trees: an express tree that saves no
+/// more is not added to the plan. The saving is a mean over the compared buffer sizes. The fraction
+/// is chosen, so that a tree is worth its state.
 /// Tested by `a_barrier_over_a_thin_mesh_takes_one_hop`.
 const SAVED_FRACTION_MIN: f64 = 0.001;
 
-/// 1e-9 of the time of an all-reduce: predicted times that differ by less count as equal. It is far
-/// above the rounding of `f64`.
+/// 1e-9 of the predicted time of an all-reduce: an express tree that is later by no more counts as
+/// equally fast as the other trees. The fraction is far above the rounding of `f64`.
 const EQUAL_TIMES_FRACTION: f64 = 1e-9;
 
 /// Adds to `plan` the tree that saves the most time for small buffers, and the size of the largest
 /// buffer that takes it.
 ///
-/// A plan for which no tree saves enough stays as it is.
+/// A plan of one or two regions, and a plan for which no tree saves enough, stay as they are.
 pub(crate) fn add_express_tree(fabric: &Fabric, plan: &mut Plan) {
     if matches!(plan.algorithm, PlanAlgorithm::Local | PlanAlgorithm::Swap) {
         return;
@@ -136,8 +138,8 @@ fn bisect_express_buffer_size(mut low: u64, mut high: u64, holds: impl Fn(u64) -
     low
 }
 
-/// Returns the candidates for the express tree: all regions as roots, and each region as the hub of
-/// its shortest paths.
+/// Returns the candidates for the express tree. In one, if the fabric is complete, all regions are
+/// roots and exchange directly. Further ones are the trees of the shortest paths from each region.
 fn express_candidates(capacity: &FabricCapacity) -> impl Iterator<Item = RootedRegionTree> {
     let all_roots = capacity.is_complete().then(|| RootedRegionTree::all_roots(capacity));
     let nearest =

@@ -30,8 +30,8 @@ impl GatewayTreePair {
     }
 }
 
-/// 2^20: the sum of the shares of all trees of a plan, which are integers. So rounding changes a
-/// tree's part by less than a millionth of the buffer.
+/// 2^20 shares: the planner divides a buffer into so many and gives each tree a whole number of
+/// them. So rounding changes a tree's part by less than a millionth of the buffer.
 /// Tested by `symmetric_ports_are_planned_near_the_bound`.
 pub(crate) const SHARES_TOTAL: u64 = 1 << 20;
 

@@ -10,34 +10,34 @@ use crate::plan::fabric_capacity::FabricCapacity;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
 use std::collections::BTreeSet;
 
-/// 0.001 of the rate of a set of trees: the search for better sets ends when none can carry more by
-/// a larger part. The precision is chosen.
+/// 0.001 of the rate of the trees found so far: the search for better trees ends when no trees can
+/// exceed that rate by more. The precision is chosen.
 /// Tested by `narrow_pairs_are_planned_near_the_best_packing`.
 const PACKING_GAP_MAX: f64 = 0.001;
 
-/// 0.001 of the rate of all trees of a plan: the most rate that the planner gives up for trees with
-/// less delay. The fraction is chosen.
+/// 0.001 of the highest rate of a plan's trees together: the planner gives up at most so much to
+/// use trees with less delay. The fraction is chosen.
 const DEPTH_RATE_LOSS_MAX: f64 = 0.001;
 
-/// 400 iterations: the most in which the planner's linear program looks for better trees; 60 were
-/// the most ever needed.
+/// 400 iterations: after so many, the planner's linear program stops its search for better trees
+/// and uses those found so far. 60 were the most ever needed.
 const PRICING_ROUNDS_MAX: usize = 400;
 
-/// 16 trees: the most that one iteration of the planner's linear program adds to its candidates.
-/// More trees were mostly known already.
+/// 16 trees: one iteration of the planner's linear program considers at most the 16 cheapest trees
+/// that it found, and drops the others. More trees were mostly known already.
 const TREES_PER_ROUND_MAX: usize = 16;
 
-/// 160 constraints (one for each port and pair of regions that can be full): the most for the
-/// planner's linear program. More would take seconds, and trees are spread by load instead.
+/// 160 constraints, one for each port and pair of regions that can be full: the most for the
+/// planner's linear program. More would take seconds, and trees are then spread by load instead.
 /// Tested by `many_narrow_pairs_are_planned_without_pricing`.
 const PRICED_CONSTRAINTS_MAX: usize = 160;
 
-/// 256 trees: the most in a plan whose trees are spread by load, without the linear program. The
-/// number was found by trial on 24 to 64 regions.
+/// 256 trees: the planner grows so many when it spreads trees by load, without the linear program;
+/// equal trees count once. The number was found by trial on 24 to 64 regions.
 pub(crate) const SPREAD_TREES_MAX: usize = 256;
 
-/// 20: while the planner spreads trees by load, the fullest port or pair costs e^20 times as much
-/// as when it is idle. The exponent is chosen.
+/// 20: while the planner spreads trees by load, the port or pair of regions with the highest load
+/// costs e^20 times its price when idle. So the next tree avoids it. The exponent is chosen.
 const SPREAD_PRICE_EXPONENT: f64 = 20.0;
 
 /// A tree packing: trees and the rate of each.
@@ -244,7 +244,8 @@ impl<'a> PackingConstraints<'a> {
         (found.into_iter().map(|(_, tree)| tree).take(TREES_PER_ROUND_MAX).collect(), least)
     }
 
-    /// Returns the rate that the trees of `pool` reach, and the prices that prove it.
+    /// Returns the rate that the trees of `pool` reach, and the prices that prove it; `None` where
+    /// the solver fails.
     ///
     /// At these prices every tree of the pool costs at least one, and all constraints together cost
     /// the rate.

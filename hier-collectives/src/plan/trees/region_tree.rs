@@ -92,8 +92,8 @@ impl RegionTree {
         swap
     }
 
-    /// Returns each region's parent in the tree rooted at `top`, and its delay from `top` in
-    /// nanoseconds.
+    /// Returns each region's parent in the tree rooted at `top`, which has none, and its delay from
+    /// `top` in nanoseconds.
     fn parents_and_depths(
         &self,
         top: usize,

@@ -8,16 +8,16 @@ use crate::post::{Failure, FailureCode, Post};
 use crate::session::epoch::epoch_state::EpochState;
 use crate::session::local_gateway::LocalGateway;
 
-/// 1e290: the largest weight of a rank in an average. The sum of 2^32 such weights stays finite in
-/// `f64`.
+/// 1e290: the largest weight of a rank in an average; a post with a larger one is refused. The sum
+/// of 2^32 such weights stays finite in `f64`.
 /// Tested by `weights_whose_sum_is_not_finite_are_refused`.
 const RANK_WEIGHT_MAX: f64 = 1e290;
 
-/// 2^45 elements: the most in a posted buffer, at most 2^48 bytes. Sums of many such buffers still
-/// fit 64 bits.
+/// 2^45 elements, at most 2^48 bytes: a post of a longer buffer is refused. Sums of the lengths of
+/// many such buffers still fit 64 bits.
 const BUFFER_ELEMENTS_MAX: u64 = 1 << 45;
 
-/// Checks a rank's post by itself.
+/// Checks a rank's post by itself: its root, number, operation, counts, weight and length.
 ///
 /// # Errors
 /// The failure of which the rank must be notified.
@@ -31,7 +31,8 @@ pub(in crate::session) fn check_post(
     })
 }
 
-/// Checks a post's root, operation, counts, weight and length for a fabric of `world_size` ranks.
+/// Checks a post's root, number, operation, counts, weight and length for a fabric of `world_size`
+/// ranks. Sends, and no others, have numbers of sends, and are of two ranks.
 ///
 /// # Errors
 /// The reason why the post is refused, in words.

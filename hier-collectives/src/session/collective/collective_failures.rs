@@ -147,12 +147,12 @@ impl Collectives {
         Some(Failure::new(FailureCode::Disagreement, text))
     }
 
-    /// Builds the failure of a collective that awaits a rank which posted in this epoch and then
-    /// detached. None if there is no such rank.
+    /// Builds the failure of a collective that awaits a rank which is lost, or which posted in this
+    /// epoch and then detached. None if there is no such rank.
     pub fn lost_rank_failure(&self, sequence: Sequence, local: &LocalGateway) -> Option<Failure> {
         let collective = self.live.get(&sequence)?;
         let missing = self.ranks.iter().find(|(rank, local)| {
-            local.posted && !local.attached && !collective.posts.contains_key(rank)
+            (local.posted || local.lost) && !local.attached && !collective.posts.contains_key(rank)
         });
         let (rank, _) = missing?;
         let text = format!(

@@ -85,8 +85,8 @@ impl Collectives {
         self.live.range(range).map(|(sequence, _)| *sequence).collect()
     }
 
-    /// Iterates over collectives that have not started: some local rank has not posted, or a plan
-    /// change holds them back.
+    /// Iterates over collectives that have not started: some local rank has not posted, a plan
+    /// change holds them back, or counts are awaited.
     pub fn waiting(&self) -> impl Iterator<Item = (Sequence, &LiveCollective)> {
         self.iter().filter(|(_, collective)| collective.phase == Phase::Waiting)
     }
@@ -127,7 +127,8 @@ impl Collectives {
         theirs.map(receipt).collect()
     }
 
-    /// Returns the first sequence that some local rank has not posted.
+    /// Returns the first sequence that some local rank has not posted, sends apart; without local
+    /// ranks the next one known.
     pub fn oldest_unposted(&self) -> Sequence {
         self.ranks.values().map(|rank| rank.next).min().unwrap_or(self.next)
     }
@@ -167,11 +168,12 @@ impl Collectives {
         self.finished.facts().contains_key(&sequence) || self.live.get(&sequence).is_some_and(ready)
     }
 
-    /// Whether a message about a collective has effect: it is of the current epoch, and the
-    /// collective is neither over here nor left from an earlier epoch.
+    /// Whether a message about a collective has effect. It must be of the current epoch, and the
+    /// collective neither over here nor left from an earlier epoch.
     ///
     /// # Errors
-    /// [`PeerError::TooFarAhead`]: the collective is too far beyond the oldest unposted one.
+    /// [`PeerError::TooFarAhead`]: the collective is too far beyond the oldest unposted one, or a
+    /// send while too many collectives are under way.
     pub fn admits_message(
         &self,
         epoch: Epoch,
@@ -204,7 +206,23 @@ impl Collectives {
     pub fn attach_rank(&mut self, rank: RankId) -> bool {
         let Some(local) = self.ranks.get_mut(&rank) else { return false };
         local.attached = true;
+        local.lost = false;
         local.posted
+    }
+
+    /// Marks a rank as lost: no process of it is expected until it attaches or returns.
+    pub fn lose_rank(&mut self, rank: RankId) {
+        if let Some(local) = self.ranks.get_mut(&rank) {
+            local.lost = true;
+        }
+    }
+
+    /// Marks a lost rank as expected again. Returns whether the lost process has posted in this
+    /// epoch, which must then end.
+    pub fn expect_rank(&mut self, rank: RankId) -> bool {
+        let Some(local) = self.ranks.get_mut(&rank) else { return false };
+        let was_lost = std::mem::take(&mut local.lost);
+        was_lost && local.posted
     }
 
     /// Marks a rank as detached, since its socket closed. Returns the sequences that wait for a
@@ -216,8 +234,8 @@ impl Collectives {
         waiting.map(|(sequence, _)| sequence).collect()
     }
 
-    /// Records a rank's post. Returns the failure if the collective has failed; notifies the rank
-    /// now if nothing uses the collective's memory any more.
+    /// Records a rank's post. Returns the failure if the collective has failed, else `None`.
+    /// Notifies the rank of it now if nothing uses the collective's memory any more.
     pub fn record_post(
         &mut self,
         rank: RankId,
@@ -346,7 +364,8 @@ impl Collectives {
     }
 
     /// Marks a collective as running once every local rank has posted, unless it failed or waits
-    /// for a plan or for counts. Returns the descriptor, the counts and the ranks' weights.
+    /// for a plan or for counts. Returns the descriptor, the counts and the ranks' weights then,
+    /// else `None`.
     pub fn begin_collective(
         &mut self,
         sequence: Sequence,
@@ -389,7 +408,8 @@ impl Collectives {
         missing.copied().collect()
     }
 
-    /// Returns the other gateways some of whose ranks are not known to have posted a collective.
+    /// Returns the other gateways that have ranks and are not known to have posted a collective
+    /// with all of them.
     pub fn awaited_gateways(
         &self,
         collective: &LiveCollective,
@@ -454,7 +474,8 @@ impl Collectives {
 
     /// Removes a complete collective and notifies its ranks that their slots are free.
     ///
-    /// `received` are the segments that peers sent for it.
+    /// `received` are the segments that peers sent for it. They are kept, to repeat their receipts,
+    /// if the collective is of the current epoch.
     pub fn remove_collective_and_notify(
         &mut self,
         sequence: Sequence,
@@ -483,7 +504,7 @@ impl Collectives {
         self.finished.clear();
         self.proposals.clear();
         for local in self.ranks.values_mut() {
-            *local = LocalRank::in_epoch(local.attached, next);
+            local.begin_epoch(next);
         }
     }
 

@@ -19,16 +19,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use units::TimeNs;
 
-/// 64 commits (steps that a rank has reported as done): the most of one rank that may wait for
-/// confirmation. The limit is chosen; one more is refused, as the rank ignores answers.
+/// 64 commits (steps that a rank has reported as done): at most so many of one rank wait until all
+/// regions have confirmed them. One more fails, since such a rank ignores answers. The limit is
+/// chosen.
 pub const COMMITS_MAX: usize = 64;
-/// 1,024 questions of one peer about commits (message Ask): the most that may wait for an answer, a
-/// chosen limit of memory. One more ends the epoch.
+/// 1,024 questions of one peer about commits (message Ask): the most that may wait for an answer.
+/// One more ends the job's epoch. The limit of memory is chosen.
 /// Tested by `too_many_commit_questions_end_the_epoch_alone`.
 const COMMIT_QUESTIONS_MAX: usize = 1024;
 
-/// 1,024 ends of commits: the most whose steps are compared; beyond, the lowest end is forgotten.
-/// No rank is further ahead of another than 1,024 collectives.
+/// 1,024 collectives with which some rank's commit ends: for each, a gateway compares the steps
+/// that ranks name. With one more, the lowest is forgotten. No rank is further ahead of another
+/// than 1,024 collectives.
 const COMPARED_ENDS_MAX: usize = COLLECTIVES_AHEAD_MAX as usize;
 
 /// The commits of all local ranks, and the reports of all gateways.
@@ -58,7 +60,8 @@ struct CommitStepsByEnd(BTreeMap<Sequence, (RankId, Step)>);
 
 impl CommitStepsByEnd {
     /// Compares a commit with the first one that ends with the same collective. Returns the failure
-    /// of both if they name different steps. A commit without collectives is not compared.
+    /// of both if they name different steps, else `None`. A commit without collectives is not
+    /// compared.
     fn compare(&mut self, commit: &RankCommit, local: &LocalGateway) -> Option<Failure> {
         let RankCommit { rank, step, range } = commit;
         if range.is_empty() {
@@ -135,7 +138,8 @@ impl Commits {
         }
     }
 
-    /// Returns the last step known to be complete in every region, in any epoch.
+    /// Returns the last step known to be complete in every region, in any epoch; `None` before the
+    /// first.
     pub fn committed(&self) -> Option<Committed> {
         self.committed
     }
@@ -146,9 +150,10 @@ impl Commits {
     }
 
     /// Begins a rank's commit of all collectives that the rank posted since its previous commit.
-    /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`].
-    /// Returns the failure that ends the epoch if another rank commits the same collectives as
-    /// another step.
+    /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`]. A
+    /// commit fails here if its epoch is over, its step is being committed, [`COMMITS_MAX`] wait,
+    /// or a collective failed. Returns the failure that ends the epoch if another rank commits the
+    /// same collectives as another step.
     pub fn handle_commit(
         &mut self,
         rank: RankId,
@@ -207,8 +212,9 @@ impl Commits {
         }
     }
 
-    /// Records that all local ranks have a collective's result. Sends Done for each asked or
-    /// committed range of collectives that is complete now.
+    /// Records that all local ranks have a collective's result, unless it is a send. Sends Done for
+    /// each asked or committed range with this collective that is complete now, and confirms
+    /// commits. Does nothing outside an epoch.
     pub fn note_collective_done(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
         // No step has sends: they are of two ranks.
         if !cx.epoch.is_active() || sequence.series().is_some() {
@@ -330,7 +336,7 @@ impl Commits {
         self.fail_commits(|pending| now >= pending.expiry, &cause, cx);
     }
 
-    /// Returns the time at which the first waiting commit times out.
+    /// Returns the time at which the first waiting commit times out; `None` while no commit waits.
     pub fn next_expiry(&self) -> Option<TimeNs> {
         self.ranks.values().flat_map(|rank| &rank.pending).map(|pending| pending.expiry).min()
     }
@@ -368,7 +374,8 @@ impl Commits {
         }
     }
 
-    /// Forgets the reports from and to peers, which are void once their epoch ended.
+    /// Forgets all that ranks and peers reported or compared in the epoch that ended. Commits that
+    /// wait stay.
     pub fn end_epoch(&mut self) {
         self.done = SequenceRanges::default();
         self.peers.values_mut().for_each(|peer| *peer = PeerReports::default());

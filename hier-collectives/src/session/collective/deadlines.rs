@@ -9,26 +9,29 @@ use crate::wire::Message;
 use std::num::NonZeroU64;
 use units::{Span, TimeNs};
 
-/// 10 s: the least time without progress that is a stall and fails a collective, on any link.
-/// Longer than an outage of 5 s with its detection, shorter than QUIC's idle timeout of 15 s. So
-/// the failure can name the segments that are missing.
+/// 10 s: the least time without progress after which a collective fails that all ranks have posted.
+/// 10 s is longer than an outage of 5 s with its detection and shorter than QUIC's idle timeout of
+/// 15 s. So the failure can name the segments that are missing.
 /// Tested by `nothing_moving_after_the_last_post_is_a_stall`.
 const STALL_MIN: Span = Span::from_secs(10);
-/// 10 round trips of the slowest link: a part of the stall deadline, max(10 RTT + 20 segments,
-/// [`STALL_MIN`]). The number is chosen, for several losses of one packet.
+/// 10 round trips of a link: a collective fails after max(10 s, 10 round trips + time of 20
+/// segments) without progress. The link with the longest such time counts. The number is chosen,
+/// for several losses of one packet.
 const STALL_ROUND_TRIPS: u64 = 10;
-/// 20 segments: the stall deadline includes the time to send so many at the job's share of the
-/// slowest link's rate. The number is chosen, so that a slow link is not taken for a dead one.
+/// 20 segments: the time to send so many at the job's share of a link is added to 10 round trips of
+/// the link. A collective without progress for that sum, or for 10 s if longer, fails. The number
+/// is chosen, so that a slow link is not taken for a dead one.
 const STALL_SEGMENTS: u64 = 20;
-/// 1 s: the interval between two progress reports of a gateway to its peers while a collective
-/// lasts longer. It is a tenth of the least stall deadline, `STALL_MIN`.
+/// 1 s: while a collective lasts longer, a gateway where bytes move reports progress to its peers
+/// at most once a second. Each report defers the peers' stall deadlines. 1 s is a tenth of the
+/// least stall deadline, 10 s.
 /// Tested by `arriving_bytes_defer_a_stall_everywhere`.
 pub const PROGRESS_REPORT_INTERVAL: Span = Span::from_secs(1);
-/// 16 peers: each 16 peers add one [`PROGRESS_REPORT_INTERVAL`] to the time between two progress
-/// reports of a gateway, since all gateways report to all.
+/// 16 peers: each 16 peers of a gateway add 1 s to the 1 s between two of its progress reports, up
+/// to 3 s. All gateways report to all.
 const PEERS_PER_INTERVAL_STEP: u64 = 16;
-/// 3: with many peers the time between two progress reports of a gateway is up to three times
-/// [`PROGRESS_REPORT_INTERVAL`], so that three reports fit into the least stall deadline.
+/// 3: the time between two progress reports of a gateway is at most 3 times 1 s, however many peers
+/// it has. So three reports fit into the least stall deadline, 10 s.
 const PROGRESS_INTERVAL_FACTOR_MAX: u64 = 3;
 
 /// The progress of other gateways, and the deadlines that follow from progress.
@@ -59,7 +62,8 @@ impl Deadlines {
         self.elsewhere = now;
     }
 
-    /// Sends a progress report (Moving) to all peers in the epoch, at most once per interval.
+    /// Sends a progress report (Moving) to all peers in the epoch, at most once in 1 to 3 s. The
+    /// interval grows with the number of peers.
     pub fn report_progress(&mut self, cx: &mut Context<'_>) {
         let peers = cx.epoch.members().peer_count() as u64;
         let factor = (1 + peers / PEERS_PER_INTERVAL_STEP).min(PROGRESS_INTERVAL_FACTOR_MAX);
@@ -74,6 +78,7 @@ impl Deadlines {
 
     /// Returns the time at which a collective fails: by stall once all ranks have posted, before
     /// that by the posters' timeouts. `moved` is the time of the last progress on this gateway.
+    /// `None` for a collective that fails, has failed, or whose epoch is over.
     pub fn deadline_of(
         &self,
         collective: &LiveCollective,
@@ -91,6 +96,9 @@ impl Deadlines {
 
     /// Returns the stall deadline: the time without progress, after the last post, that fails a
     /// collective.
+    ///
+    /// deadline = max(`STALL_MIN`, over all links: `STALL_ROUND_TRIPS` + time of `STALL_SEGMENTS`
+    /// at the job's share of the link).
     fn stall_span(&self, epoch: &EpochState) -> Span {
         let segment = epoch.plan().map_or(0, |plan| plan.segment.get());
         let links = epoch.local().fabric().links().iter();

@@ -4,9 +4,9 @@ use crate::ids::Sequence;
 use crate::sequence::SendSeries;
 use std::collections::BTreeMap;
 
-/// 1,024 tags: the most with which a rank sends, and receives, in one group of two ranks and one
-/// epoch. A gateway remembers the place in each series, so the limit is chosen. With one more tag,
-/// the epoch ends.
+/// 1,024 tags: a rank sends with at most so many, and receives with as many, in one group of two
+/// ranks and one epoch. With one more, the epoch ends. A gateway remembers the place in each
+/// series, so the limit is chosen.
 /// Tested by `ranks_with_too_many_tags_end_the_epoch`.
 pub(in crate::session) const TAGS_MAX: usize = 1024;
 
@@ -16,6 +16,9 @@ pub(in crate::session) struct LocalRank {
     pub attached: bool,
     /// Whether the rank posted in this epoch.
     pub posted: bool,
+    /// Whether the rank's process ended after it was expected in this group, and no other is
+    /// expected yet.
+    pub lost: bool,
     /// The sequence that the rank posts next, apart from sends.
     pub next: Sequence,
     /// The first sequence of the epoch, whose place is also the first of each series.
@@ -29,10 +32,16 @@ impl LocalRank {
     /// `first`.
     pub fn in_epoch(attached: bool, first: Sequence) -> Self {
         let next_by_series = BTreeMap::new();
-        Self { attached, posted: false, next: first, first, next_by_series }
+        Self { attached, posted: false, lost: false, next: first, first, next_by_series }
     }
 
-    /// Returns the sequence that the rank posts next in the series of `sequence`.
+    /// Begins an epoch whose first collective is `first`: the rank has posted nothing in it.
+    pub fn begin_epoch(&mut self, first: Sequence) {
+        *self = Self { lost: self.lost, ..Self::in_epoch(self.attached, first) };
+    }
+
+    /// Returns the sequence that the rank posts next in the series of `sequence`, or among all
+    /// other collectives if that is no send.
     pub fn next_like(&self, sequence: Sequence) -> Sequence {
         let Some(series) = sequence.series() else { return self.next };
         let first = || series.sequence_at(self.first.0);
@@ -50,7 +59,8 @@ impl LocalRank {
         }
     }
 
-    /// Whether `sequence` would be of one series more than a rank may use in an epoch.
+    /// Whether `sequence` is a send of a series that would be one more than [`TAGS_MAX`] with its
+    /// sender that the rank uses in this epoch.
     pub fn has_no_room_for_series_of(&self, sequence: Sequence) -> bool {
         let Some(series) = sequence.series() else { return false };
         let alike = self.next_by_series.keys().filter(|known| known.from == series.from).count();

@@ -3,8 +3,8 @@
 use crate::ids::Sequence;
 use std::collections::{BTreeMap, VecDeque};
 
-/// 1,024 collectives: the most by which a rank or peer may be ahead of the oldest collective that
-/// some rank has not posted. The limit of memory is chosen; further ahead, the epoch ends.
+/// 1,024 collectives, counted from the oldest that some rank has not posted: a rank or peer that
+/// names a later one ends the epoch. The limit of memory is chosen.
 /// Tested by `ranks_too_far_apart_end_the_epoch`.
 pub(in crate::session) const COLLECTIVES_AHEAD_MAX: u64 = 1024;
 

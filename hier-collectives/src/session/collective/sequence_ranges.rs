@@ -4,8 +4,8 @@ use crate::ids::Sequence;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// 1,024 ranges of sequences: the most in one set of collectives, a chosen limit of memory. Beyond
-/// it the lowest range is forgotten. One range suffices until a collective fails.
+/// 1,024 ranges of sequences: the most in one set of collectives, a chosen limit of memory. With
+/// one more, the lowest range is forgotten. One range suffices until a collective fails.
 const SEQUENCE_RANGES_MAX: usize = 1024;
 
 /// A set of collectives that only grows, such as those that are complete somewhere.

@@ -14,9 +14,9 @@ use crate::topology::Fabric;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// 4 names: the most gateways, and the most connections, that the text of a failure names, so that
-/// it stays short.
-const NAMED_MAX: usize = 4;
+/// 4 names: the text of a failure names at most 4 gateways that cannot be reached and 4 connections
+/// that are down. The others are left out, so that the text stays short.
+const NAMED_GATEWAYS_MAX: usize = 4;
 
 impl EpochState {
     /// Whether the next plan uses the links that are up and no others; if not, asks for such a
@@ -101,7 +101,19 @@ impl EpochState {
         Some(Failure::new(FailureCode::RegionLost, text))
     }
 
-    /// Returns the connections between gateways that cannot be reached and those that can.
+    /// Returns the failure of a group that loses the gateways `lost` before its first epoch; `None`
+    /// if none is lost, or once the group has had an epoch.
+    pub fn failure_before_first_epoch(&self, lost: &[GatewayId], why: &str) -> Option<Failure> {
+        if lost.is_empty() || self.is_active() || self.last_end().is_some() {
+            return None;
+        }
+        let cut = self.cut_text(lost, &self.cut_connections_to(lost), why);
+        let text = format!("{cut}; the group was not made, make it again in the next epoch");
+        Some(Failure::new(FailureCode::RegionLost, text))
+    }
+
+    /// Returns the connections that are not up between a gateway of `missing` and one that is not
+    /// among these.
     fn cut_connections_to(&self, missing: &[GatewayId]) -> BTreeSet<GatewayPair> {
         let graph = self.members.graph();
         let of_one = |one: &GatewayId| {
@@ -117,11 +129,11 @@ impl EpochState {
         let local = &self.local;
         let connections: BTreeSet<String> =
             cut.iter().map(|(one, other)| local.connection_name(*one, *other)).collect();
-        let connections: Vec<String> = connections.into_iter().take(NAMED_MAX).collect();
+        let connections: Vec<String> = connections.into_iter().take(NAMED_GATEWAYS_MAX).collect();
         let verb = if connections.len() == 1 { "is" } else { "are" };
         let down = format!("{} {verb} down ({why})", connections.join(" and "));
         let names: Vec<&str> =
-            missing.iter().take(NAMED_MAX).map(|id| local.gateway_name(*id)).collect();
+            missing.iter().take(NAMED_GATEWAYS_MAX).map(|id| local.gateway_name(*id)).collect();
         match names[..] {
             [] => down,
             [name] => format!("gateway {name} cannot be reached: {down}"),
@@ -145,7 +157,9 @@ impl EpochState {
             )
         };
         let relay = cut.first().and_then(|(one, other)| graph.relay_between(*one, *other));
-        let by_way = relay.map(|id| format!(" by way of gateway {}", local.gateway_name(id)));
+        let by_way = relay.map(|id| {
+            format!(" by way of gateway {}, if that can be reached", local.gateway_name(id))
+        });
         format!("{when}{}", by_way.unwrap_or_default())
     }
 }

@@ -28,7 +28,7 @@ impl EpochState {
     }
 
     /// Closes collectives from sequence `from` on, since no rank of `gateway` posts them. Returns
-    /// their failure; none when they were closed before.
+    /// their failure; none when they were closed before, or outside an epoch.
     pub fn close_from_drain(&mut self, gateway: GatewayId, from: Sequence) -> Option<Failure> {
         let active = self.active.as_mut()?;
         if active.closing.as_ref().is_some_and(|closing| closing.first_sequence() <= from) {

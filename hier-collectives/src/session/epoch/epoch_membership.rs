@@ -7,7 +7,8 @@ use crate::post::Committed;
 use crate::topology::{Fabric, LinkState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Gateway 0, the first by name, which begins epochs and makes plans.
+/// Gateway 0, the first by name: it alone begins epochs, makes plans and decides on the failures
+/// that other gateways propose.
 pub(in crate::session) const FIRST_GATEWAY: GatewayId = GatewayId(0);
 
 /// A member's request to enter the next epoch.

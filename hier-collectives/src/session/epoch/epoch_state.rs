@@ -17,8 +17,9 @@ use crate::topology::{Link, LinkState};
 use crate::wire::Message;
 use units::{ByteCount, TimeNs};
 
-/// 2^62: an epoch in a peer's message must be smaller, and its first collective below
-/// [`Sequence::PLACES`]. No job counts so far, and the numbers that follow still fit.
+/// 2^62: a peer's Join or Begin with an epoch from 2^62 on, or a first collective from
+/// [`Sequence::PLACES_BOUND`] on, is refused as a peer's error. No job counts so far, and the numbers
+/// that follow still fit.
 /// Tested by `numbers_that_nobody_reaches_are_refused`.
 const PEER_EPOCHS_BOUND: u64 = 1 << 62;
 
@@ -137,7 +138,7 @@ impl EpochState {
         self.active.as_ref().map(|active| &active.plans)
     }
 
-    /// Returns the plan in force, while an epoch lives.
+    /// Returns the plan in force; `None` outside an epoch.
     pub fn plan(&self) -> Option<&Plan> {
         self.plans().map(PlanSchedule::plan)
     }
@@ -217,8 +218,9 @@ impl EpochState {
         }
     }
 
-    /// Returns the start of the next epoch, on the first gateway, once all peers have asked for it
-    /// and there is a plan for the links that are up.
+    /// Returns the start of the next epoch, on the first gateway. All peers must have asked for it,
+    /// and a plan must exist for the links that are up. `None` before, and in an epoch, a drain or
+    /// while suspended.
     pub fn next_epoch_start(
         &mut self,
         next: Sequence,
@@ -291,7 +293,7 @@ impl EpochState {
         self.members.end_epoch();
     }
 
-    /// Returns the last epoch that ended here, and why.
+    /// Returns the last epoch that ended here, and why; `None` before.
     pub fn last_end(&self) -> Option<&(Epoch, Failure)> {
         self.last_end.as_ref()
     }
@@ -390,7 +392,9 @@ impl EpochState {
         Message::Ready { epoch: self.number, link: self.link_to(to).map(LinkState::from_fabric) }
     }
 
-    /// Decides how to answer a peer's request to enter the next epoch (Join).
+    /// Decides how to answer a peer's request to enter the next epoch (Join): outside an epoch it
+    /// is kept. In one, Begin is repeated to a member that asked before it heard of the epoch; any
+    /// other request ends the epoch.
     ///
     /// # Errors
     /// [`PeerError`]: this gateway opens no epochs, or a number is too large.
@@ -408,7 +412,9 @@ impl EpochState {
         Ok(JoinReply::EndEpoch(Failure::new(FailureCode::EpochEnded, text)))
     }
 
-    /// Whether this gateway enters an epoch that the first gateway begins.
+    /// Whether this gateway enters an epoch that the first gateway begins. The epoch must be later
+    /// than the last one here and name this start of the gateway. In a drain or suspended, the
+    /// gateway enters none.
     ///
     /// # Errors
     /// [`PeerError`]: the sender may not begin epochs, or the message is malformed.
@@ -466,7 +472,7 @@ impl EpochState {
 /// # Errors
 /// [`PeerError::Uncountable`]: a number is not below its bound.
 fn check_epoch_numbers(epoch: Epoch, next: Sequence) -> Result<(), PeerError> {
-    if epoch.0 >= PEER_EPOCHS_BOUND || next.0 >= Sequence::PLACES {
+    if epoch.0 >= PEER_EPOCHS_BOUND || next.0 >= Sequence::PLACES_BOUND {
         return Err(PeerError::Uncountable { epoch, next });
     }
     Ok(())

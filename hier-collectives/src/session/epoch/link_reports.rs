@@ -11,25 +11,26 @@ use crate::wire::Message;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// 0.15 of the greater value: a new plan is made only if a link's capacity or RTT differs by more
-/// since the plan in force. The fraction is chosen, above usual fluctuation.
+/// 0.15 of the greater of two values: for a new plan, a link's capacity or RTT must differ by more
+/// from the value that the last plan was made for. The fraction is chosen, above usual fluctuation.
 /// Tested by `a_halved_link_gets_a_new_plan_within_ten_collectives`.
 const LINK_CHANGE_FRACTION: f64 = 0.15;
-/// 3 collectives: so many must complete while the values of changed links stay steady before a new
-/// plan is made, since links fluctuate.
+/// 3 collectives: a new plan is made for changed links only after so many collectives have
+/// completed while the links stayed steady, since links fluctuate.
 const STEADY_COLLECTIVES: u32 = 3;
-/// 0.1 of the greater value: a link counts as steady while its capacity and RTT vary by less. The
-/// fraction is chosen, below [`LINK_CHANGE_FRACTION`].
+/// 0.1 of the greater of two values: changed links are steady while capacity and RTT of each differ
+/// by no more from the first changed values. Otherwise collectives are counted anew. The fraction
+/// is chosen, below 0.15, the change that leads to a new plan.
 const STEADY_LINK_FRACTION: f64 = 0.1;
-/// 0.05 of the predicted time of the plan in force: a new plan must save as much, since link
-/// capacities are known no better.
+/// 0.05 of the predicted time of the plan in force: a new plan that saves less is dropped, since
+/// link capacities are known no better. A plan that uses a link that is up again needs no gain.
 /// Tested by `a_plan_that_gains_nothing_is_not_taken_up`.
 const PLAN_GAIN_FRACTION: f64 = 0.05;
-/// 256 MiB: the buffer for which a new plan must be predicted faster than the plan in force. The
-/// size is chosen, as of large buffers, whose time rates decide.
+/// 256 MiB: a new plan and the plan in force are compared by their predicted times for a buffer of
+/// this length. The size is chosen, as of large buffers, whose time rates decide.
 const NOMINAL_BUFFER_SIZE: ByteCount = ByteCount::new(256 << 20);
-/// 4 links: the most changed links that the reason of a new plan names, so that its text stays
-/// short.
+/// 4 links: the reason of a new plan names at most 4 changed links and leaves out the others, so
+/// that its text stays short.
 const NAMED_LINKS_MAX: usize = 4;
 
 /// The links as their gateways report them.
@@ -77,8 +78,8 @@ impl LinkReports {
     }
 
     /// Returns the fabric with links as reported, if a new plan should be made for them. Called
-    /// after each collective with the links that are `in_use`: they must differ from the planned
-    /// ones, and stay so for several calls.
+    /// after each collective with the links that are `in_use`. They must differ from the planned
+    /// ones, and stay so for [`STEADY_COLLECTIVES`] calls. `None` also while a plan is being made.
     pub fn fabric_to_plan_for(&mut self, in_use: &Fabric) -> Option<Fabric> {
         if self.planning {
             return None;
@@ -141,8 +142,9 @@ impl LinkReports {
         fabric.links().iter().map(|link| self.link_at_worst_report(fabric, link)).collect()
     }
 
-    /// Returns the link with the lowest rate, the longest RTT and the highest loss that the gateways at
-    /// its ends report. A value that nobody has reported is that of `link`.
+    /// Returns the link with the lowest rate, the longest RTT and the highest loss that the
+    /// gateways at its ends report. A value that nobody has reported is that of `link`, and the
+    /// rate is never above that of `link`.
     fn link_at_worst_report(&self, fabric: &Fabric, link: &Link) -> Link {
         let of_it = |(from, to): &(GatewayId, RegionId)| {
             let here = fabric.gateway(*from).region;

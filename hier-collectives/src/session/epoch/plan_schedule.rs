@@ -15,8 +15,9 @@ use crate::wire::Message;
 use std::collections::BTreeMap;
 use units::ByteCount;
 
-/// 8 plans: so many plans of an epoch that a newer plan replaced are kept at least, for late
-/// messages about their collectives. The number is chosen.
+/// 8 plans: a gateway keeps at least the last 8 plans of an epoch that newer plans replaced, for
+/// late messages about their collectives. Older plans are dropped once no collective follows them.
+/// The number is chosen.
 /// Tested by `a_long_collective_outlives_many_plans`.
 const EARLIER_PLANS_MIN: usize = 8;
 
@@ -125,9 +126,9 @@ impl PlanSchedule {
         self.held.is_some_and(|held| sequence >= held)
     }
 
-    /// Whether a collective has a part with this tree, or may have it if its plan is not known here
-    /// yet. `next_plan`, or else the fabric, bounds the trees of such a plan. An all-to-all has a
-    /// part for each pair of gateways.
+    /// Whether a collective may have a part with this tree. Its parts are as many as the trees of
+    /// its plan, or in an all-to-all as the pairs of gateways. A collective that is held back may
+    /// follow a plan that is not known here: `next_plan` and the fabric then bound its trees.
     pub fn may_have_tree(
         &self,
         sequence: Sequence,
@@ -169,13 +170,14 @@ impl PlanSchedule {
         }
     }
 
-    /// Builds the answer to Pause, while collectives are held back.
+    /// Builds the answer to Pause; `None` while no collectives are held back.
     pub fn paused_message(&self, epoch: Epoch) -> Option<Message> {
         Some(Message::Paused { epoch, change: self.changes, from: self.held? })
     }
 
     /// Records on the first gateway that a member holds back collectives from `held` on. Returns
-    /// the switch once all `members` do.
+    /// the switch once all `members` do; `None` before, and for another change than the one under
+    /// way.
     pub fn note_paused(
         &mut self,
         member: GatewayId,
@@ -215,8 +217,8 @@ impl PlanSchedule {
         }
     }
 
-    /// Puts the plan of a switch in force. Drops earlier plans that no live collective follows;
-    /// `oldest` is the oldest live one.
+    /// Puts the plan of a switch in force. Keeps the last [`EARLIER_PLANS_MIN`] earlier plans, and
+    /// drops older ones that no live collective follows; `oldest` is the oldest live one.
     pub fn switch_plan(&mut self, switch: PlanSwitch, oldest: Sequence, local: &LocalGateway) {
         let PlanSwitch { from, plan } = switch;
         self.relay_window = plan::relay_memory_bound(local.fabric(), local.id(), &plan);

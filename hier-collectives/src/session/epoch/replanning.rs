@@ -16,7 +16,7 @@ use std::sync::Arc;
 impl EpochState {
     /// Keeps a better plan for later epochs. The first gateway also begins to change the present
     /// epoch's plan, from `oldest` on. Segments keep their size. Returns the switch when no other
-    /// gateway is awaited.
+    /// gateway is awaited, else `None`.
     pub fn propose_replanning(
         &mut self,
         plan: Plan,
@@ -60,7 +60,7 @@ impl EpochState {
     }
 
     /// Records that a member holds back collectives from `held` on. Returns the switch when all
-    /// members do.
+    /// members do, else `None`.
     ///
     /// # Errors
     /// [`PeerError::NotYours`]: this gateway makes no plans.
@@ -97,7 +97,7 @@ impl EpochState {
     }
 
     /// Records that a member holds back collectives from `held` on. Once all members do, sends
-    /// Change to the peers and returns the switch.
+    /// Change to the peers and returns the switch; `None` before.
     fn note_replanning_paused(
         &mut self,
         member: GatewayId,

@@ -46,7 +46,7 @@ impl Victim {
             gateways: fabric.gateway_ids().collect(),
             boot: BootId(100 + u64::from(me.0)),
             plan: plan_of(vec![tree(1, &[0, 1], &[])]),
-            partials: ByteCount::new(600),
+            partials: PartialsPool::new(ByteCount::new(600)),
             one_in: NonZeroU64::MIN,
             last_epoch: Epoch(0),
             unsolicited_max: ByteCount::new(u64::MAX),
@@ -82,8 +82,17 @@ impl Victim {
     /// A number that the session may depend on.
     fn number(&mut self) -> u64 {
         let next = self.next.values().next().map_or(0, |next| next.0);
-        let edges =
-            [0, 1, 2, next, next + 1, next + 1023, next + 1024, Sequence::PLACES - 1, 1 << 62];
+        let edges = [
+            0,
+            1,
+            2,
+            next,
+            next + 1,
+            next + 1023,
+            next + 1024,
+            Sequence::PLACES_BOUND - 1,
+            1 << 62,
+        ];
         match self.dice.roll(edges.len() + 2) {
             0 => u64::MAX,
             1 => u64::MAX - 1,
@@ -251,7 +260,7 @@ impl Victim {
                 self.drain();
                 self.session.handle_attach(rank, self.now);
             }
-            _ if next.0 < Sequence::PLACES && self.waiting.len() < 40 => {
+            _ if next.0 < Sequence::PLACES_BOUND && self.waiting.len() < 40 => {
                 let (descriptor, counts) = match self.descriptor() {
                     by_pair if by_pair.counts == AgreedCounts::ByPair => {
                         (by_pair, Counts::ByPair { to: self.list(), from: self.list() })
@@ -419,7 +428,7 @@ fn a_plan_of_absurd_segments_or_trees_is_refused() {
             gateways: fabric(&[2, 1]).gateway_ids().collect(),
             boot: BootId(101),
             plan: plan(1 << 20, 1),
-            partials: ByteCount::new(64 << 20),
+            partials: PartialsPool::new(ByteCount::new(64 << 20)),
             one_in: NonZeroU64::MIN,
             last_epoch: Epoch(0),
             unsolicited_max: ByteCount::new(u64::MAX),

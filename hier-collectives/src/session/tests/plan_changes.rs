@@ -262,7 +262,7 @@ fn a_session_that_begins_late_meets_its_peers() {
             gateways: fabric.gateway_ids().collect(),
             boot: BootId(u64::from(me.0) + 100),
             plan: make_plan(&fabric).expect("a plan"),
-            partials: ByteCount::new(1 << 20),
+            partials: PartialsPool::new(ByteCount::new(1 << 20)),
             one_in: NonZeroU64::MIN,
             last_epoch: Epoch(0),
             unsolicited_max: ByteCount::new(u64::MAX),

@@ -108,7 +108,7 @@ impl World {
                 gateways: fabrics[usize::from(me.0)].gateway_ids().collect(),
                 boot: BootId(u64::from(me.0) + 100),
                 plan: plan.clone(),
-                partials: ByteCount::new(partials),
+                partials: PartialsPool::new(ByteCount::new(partials)),
                 one_in: NonZeroU64::MIN,
                 last_epoch: Epoch(0),
                 unsolicited_max: ByteCount::new(u64::MAX),

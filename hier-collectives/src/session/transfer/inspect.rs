@@ -11,7 +11,7 @@ impl Transfer {
     /// Asserts that no memory, task, lease or window is in use.
     pub fn inspect_at_rest(&self) {
         assert!(self.flows.is_empty(), "{:?}", self.flows);
-        assert!(self.partial_bytes.iter().all(|bytes| *bytes == 0));
+        assert_eq!(self.partials.held(), 0);
         assert!(self.handles.are_free(), "{:?}", self.handles);
         assert!(self.unsolicited.is_empty(), "{:?}", self.unsolicited);
     }

@@ -9,7 +9,6 @@ use crate::session::action::{Action, ReduceInput};
 use crate::session::context::Context;
 use crate::size_class::SizeClass;
 use crate::wire::SegmentKey;
-use units::ByteCount;
 
 impl Transfer {
     /// Starts local reductions in order, as far as the memory for partials allows. The contribution
@@ -67,12 +66,10 @@ impl Transfer {
             return true;
         }
         let bytes = part.segment_bytes(index);
-        if !has_local_reduce_memory(self.partials, class, self.partial_bytes[class as usize], bytes)
-        {
+        if !self.partials.try_take(class, bytes) {
             return false;
         }
         part.next_local += 1;
-        self.partial_bytes[class as usize] += bytes;
         let out = self.handles.new_scratch(bytes);
         part.segment_mut(index).scratch.push(out.clone());
         *busy += 1;
@@ -83,14 +80,9 @@ impl Transfer {
     }
 }
 
-/// Whether a class that holds `held` bytes of partials has memory for `bytes` more. A class without
-/// partials always has.
-fn has_local_reduce_memory(partials: ByteCount, class: SizeClass, held: u64, bytes: u64) -> bool {
-    held == 0 || held + bytes <= class.partials_bytes(partials.get())
-}
-
-/// Returns the tree whose next local reduction starts: the one that is least far into its part. So
-/// all owners' ports are in use at once, however little memory there is.
+/// Returns the tree whose next local reduction starts: the one that is least far into its part, or
+/// `None` when all have started. So all owners' ports are in use at once, however little memory
+/// there is.
 fn next_local_reduction_tree(parts: &[TransferPart]) -> Option<TreeIndex> {
     let under_way =
         (0..).map(TreeIndex).zip(parts).filter(|(_, p)| p.next_local < p.segment_count());

@@ -83,12 +83,12 @@ fn missing_in_part(
         .map(move |segment| MissingSegment { tree, segment, bytes: part.segment_bytes(segment) })
 }
 
-/// Describes segments as "12 segments (3145728 bytes; the first is 4 of tree 0)"; none without
-/// segments.
+/// Describes segments as "12 segments (3 MiB; the first is 4 of tree 0)"; none without segments.
 fn missing_count_text(mut segments: impl Iterator<Item = MissingSegment>) -> Option<String> {
     let MissingSegment { tree, segment: first, bytes } = segments.next()?;
     let (count, bytes) =
         segments.fold((1u64, bytes), |(count, sum), missing| (count + 1, sum + missing.bytes));
     let size = ByteCount::new(bytes).rounded();
-    Some(format!("{count} segments ({size}; the first is {first} of tree {tree})"))
+    let noun = if count == 1 { "segment" } else { "segments" };
+    Some(format!("{count} {noun} ({size}; the first is {first} of tree {tree})"))
 }

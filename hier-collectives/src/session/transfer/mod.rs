@@ -10,6 +10,7 @@ mod inspect;
 mod local_reduce;
 mod missing;
 mod part;
+pub(super) mod partials_pool;
 mod receive;
 mod segment_tasks;
 pub(super) mod send;

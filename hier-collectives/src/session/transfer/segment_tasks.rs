@@ -12,8 +12,8 @@ use crate::wire::SegmentKey;
 use std::collections::BTreeMap;
 
 impl Transfer {
-    /// Continues the segment whose reduction or copy has ended. Returns its collective, unless that
-    /// is forgotten.
+    /// Continues the segment whose reduction or copy has ended. Returns its collective; `None` if
+    /// that is forgotten.
     pub fn handle_task_done(&mut self, task: TaskId, cx: &mut Context<'_>) -> Option<Sequence> {
         let (key, task) = self.handles.end_task(task)?;
         let flow = self.flows.get_mut(&key.sequence)?;
@@ -209,8 +209,9 @@ impl Transfer {
     }
 
     /// Marks a segment's result as in place, in the first result slot or in a contribution here.
-    /// Copies it to the other local ranks that get it. Where no result is due along this tree, the
-    /// parent has receipted the partial instead.
+    /// Copies it to the other local ranks that get it, and frees partials. Where no result is due
+    /// along this tree, the parent has receipted the partial instead. A separate tree for results
+    /// has the result then, too.
     pub(super) fn place_task_result(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&key.sequence) else { return };
         let Some(work) = &flow.work else { return };
@@ -262,7 +263,7 @@ impl Transfer {
             cx.actions.release_scratch(view);
         }
         if several && let Some(local) = scratch.first() {
-            self.partial_bytes[class as usize] -= local.range.end;
+            self.partials.give_back(class, local.range.end);
             self.start_local_reductions(cx);
         }
         self.release_task_inputs(key, above.as_slice(), cx);

@@ -123,8 +123,8 @@ struct SendTailProtection {
 }
 
 impl SendTailProtection {
-    /// Returns the parity of a segment of `bytes`, with `left` bytes of its tree to go, its own
-    /// included.
+    /// Returns the parity of a segment of `bytes` bytes, with `left` bytes of its tree to go, its
+    /// own included. None for another collective than the last, and before its tail.
     fn segment_tail(&self, sequence: Sequence, left: u64, bytes: u64) -> TailParity {
         if self.last != Some(sequence) || left > self.bytes {
             return TailParity::default();

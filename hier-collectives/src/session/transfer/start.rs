@@ -63,7 +63,8 @@ impl Transfer {
         begun.into_iter().for_each(|key| self.place_task_result(key, cx));
     }
 
-    /// Forgets segments that came before the local posts under another descriptor. The peer's
+    /// Forgets segments that came before the local posts and whose digest of the descriptor is not
+    /// `digest`, that of these posts. The peer's
     /// announcement, which fails the collective, is on its way.
     fn drop_other_segments_at_start(
         &mut self,

@@ -210,8 +210,9 @@ impl TransferFlow {
         parts.flat_map(of_part).collect()
     }
 
-    /// Returns the first peer that sent a segment with our descriptor's digest whose tree, index or
-    /// length the plan does not contain.
+    /// Returns the first peer that sent a segment whose tree, index or length the plan does not
+    /// contain; `None` if all segments are valid. Segments of another descriptor were dropped
+    /// before.
     pub fn sender_of_invalid_segment(&self, me: GatewayId) -> Option<GatewayId> {
         let is_due = |from: GatewayId, tree: TreeIndex, segment: SegmentIndex, bytes: u32| {
             let part = self.parts.get(usize::from(tree.0));

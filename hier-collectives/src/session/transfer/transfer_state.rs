@@ -1,26 +1,24 @@
 //! The state of all transfers of a job on this gateway.
 
+use super::partials_pool::{HeldPartials, PartialsPool};
 use super::transfer_flow::{FlowStage, TransferFlow};
 use super::transfer_handles::TransferHandles;
 use super::windows::unsolicited::UnsolicitedUse;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
 use crate::session::action::{Action, LeaseId};
 use crate::session::action_queue::ActionQueue;
-use crate::size_class::SizeClass;
 use crate::wire::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use units::{ByteCount, TimeNs};
+use units::TimeNs;
 
 /// The segments of all collectives of a job, and the memory and windows that they share.
 #[derive(Debug)]
 pub(in crate::session) struct Transfer {
-    /// Memory for partials of several local ranks, of all classes together.
-    pub(super) partials: ByteCount,
     pub(super) flows: BTreeMap<Sequence, TransferFlow>,
     pub(super) handles: TransferHandles,
-    /// Bytes of partials of several local ranks, of each class of operations.
-    pub(super) partial_bytes: [u64; SizeClass::ALL.len()],
+    /// Memory for partials of several local ranks, by size class of the operations.
+    pub(super) partials: HeldPartials,
     pub(super) unsolicited: UnsolicitedUse,
     /// The time when a segment, receipt or grant last moved something here, or bytes of a long
     /// segment arrived.
@@ -28,22 +26,16 @@ pub(in crate::session) struct Transfer {
 }
 
 impl Transfer {
-    /// Creates a transfer without collectives. `partials` is the memory for partials of several
-    /// local ranks.
-    pub fn new(partials: ByteCount) -> Self {
+    /// Creates a transfer without collectives. `partials` is the job's memory for partials of
+    /// several local ranks.
+    pub fn new(partials: PartialsPool) -> Self {
         Self {
-            partials,
+            partials: HeldPartials::new(partials),
             flows: BTreeMap::new(),
             handles: TransferHandles::default(),
-            partial_bytes: [0; SizeClass::ALL.len()],
             unsolicited: UnsolicitedUse::default(),
             moved: TimeNs::default(),
         }
-    }
-
-    /// Sets the memory for partials of several local ranks.
-    pub fn set_partials(&mut self, partials: ByteCount) {
-        self.partials = partials;
     }
 
     /// Returns the time when a segment, receipt, grant or task last made progress here.
@@ -163,7 +155,7 @@ impl Transfer {
             for segment in flow.parts.iter_mut().flat_map(|part| &mut part.segments) {
                 let scratch = std::mem::take(&mut segment.scratch);
                 if several && let Some(first) = scratch.first() {
-                    self.partial_bytes[class as usize] -= first.range.end;
+                    self.partials.give_back(class, first.range.end);
                 }
                 scratch.iter().for_each(|view| actions.release_scratch(view));
             }

@@ -2,6 +2,7 @@
 
 use crate::codec::{DecodeError, FieldReader, write_u64};
 use crate::ids::BootId;
+use crate::store::limits::STORE_NUMBERS_BOUND;
 
 /// A time of leading: later starts of the first gateway choose greater ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -31,7 +32,7 @@ impl StoreBallot {
     /// Reads a ballot: number, start.
     pub(super) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let number = reader.read_u64()?;
-        if number >= 1 << 62 {
+        if number >= STORE_NUMBERS_BOUND {
             return Err(DecodeError::Invalid("ballot"));
         }
         Ok(Self { number, boot: BootId(reader.read_u64()?) })
@@ -49,7 +50,7 @@ impl StoreBallotVersion {
     pub(super) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let ballot = StoreBallot::read_from(reader)?;
         let index = reader.read_u64()?;
-        if index >= 1 << 62 {
+        if index >= STORE_NUMBERS_BOUND {
             return Err(DecodeError::Invalid("version"));
         }
         Ok(Self { ballot, index })

@@ -63,8 +63,8 @@ impl StoreFollower {
         }
     }
 
-    /// Returns the version of the state that the gateway holds, once it has promised. `None` before
-    /// that, and for a gateway without a state.
+    /// Returns the version of the state that the gateway named with its promise. `None` for a
+    /// gateway without a state, and unless it has promised and was offered nothing since.
     pub fn promised_state(&self) -> Option<StoreBallotVersion> {
         match &self.phase {
             FollowerPhase::Promised { held, .. } => *held,
@@ -83,7 +83,7 @@ impl StoreFollower {
 
     /// Returns the index of the last entry that need not be sent to the gateway: the last that it
     /// holds, or that of the state that it is offered. `None` while neither is known.
-    pub fn needed_from(&self) -> Option<u64> {
+    pub fn last_unneeded_index(&self) -> Option<u64> {
         match &self.phase {
             FollowerPhase::Following { held, .. } => Some(*held),
             FollowerPhase::Offered { index, .. } => Some(*index),

@@ -11,13 +11,14 @@ use super::follower::{FollowerPhase, StoreFollower};
 use super::store_message::{StoreMessage, StoreViolation};
 use super::store_replica::{StoreReplica, store_replica_snapshot_piece};
 use crate::ids::{BootId, GatewayId};
-use crate::store::limits::{COMMAND_WINDOW, COMMAND_WINDOW_BYTES, KNOWN_NUMBER_MAX};
+use crate::mutant::{self, Mutant};
+use crate::store::limits::{BELIEVED_NUMBERS_BOUND, COMMAND_WINDOW, COMMAND_WINDOW_BYTES};
 use crate::store::state::{StoreEntry, StoreState};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Gateway 0, the first of the fabric by name, which leads every store. The choice needs no vote,
-/// since all gateways know it.
+/// Gateway 0, the first of the fabric by name, which leads every store: it makes the one order of
+/// all changes. The choice needs no vote, since all gateways know it.
 pub const STORE_LEADER: GatewayId = GatewayId(0);
 
 /// The leader of a store.
@@ -99,7 +100,9 @@ impl StoreLeader {
         self.phase != LeaderPhase::Asleep && !self.lagging(replica).is_empty()
     }
 
-    /// Returns the gateways whose promise, entries or snapshot the leader still waits for.
+    /// Returns the gateways for which the leader waits. While it prepares, they are those without a
+    /// promise, or else the one from which it fetches the state. Later they are those that do not
+    /// hold all entries.
     pub fn lagging(&self, replica: &StoreReplica) -> Vec<GatewayId> {
         let last = replica.version().map(|version| version.index);
         let lags = |follower: &StoreFollower| match self.phase {
@@ -135,7 +138,7 @@ impl StoreLeader {
         self.fetch(replica);
     }
 
-    /// Begins to lead if the leader is asleep; otherwise asks the gateway `from` for its state.
+    /// Begins a ballot if the leader is asleep; otherwise asks the gateway `from` for its state.
     pub fn handle_present(&mut self, from: GatewayId, replica: &mut StoreReplica) {
         if self.phase == LeaderPhase::Asleep {
             self.wake(replica);
@@ -190,7 +193,7 @@ impl StoreLeader {
     pub fn is_beyond_count(&self, promise: &StorePromise, replica: &StoreReplica) -> bool {
         let own_index = replica.version().map_or(0, |version| version.index);
         let index = promise.held.map_or(0, |held| held.index);
-        let is_beyond = |number: u64, own: u64| number >= KNOWN_NUMBER_MAX && number > own;
+        let is_beyond = |number: u64, own: u64| number >= BELIEVED_NUMBERS_BOUND && number > own;
         is_beyond(promise.promised.number, self.ballot.number) || is_beyond(index, own_index)
     }
 
@@ -255,7 +258,8 @@ impl StoreLeader {
         self.advance_commit(replica);
     }
 
-    /// Sends a piece of the snapshot that a gateway was offered.
+    /// Sends a piece of the snapshot that a gateway was offered; nothing if it asks for another
+    /// version, or beyond the end.
     pub fn handle_fetch(&mut self, from: GatewayId, version: StoreBallotVersion, offset: u32) {
         let Some(follower) = self.followers.get(&from) else { return };
         let FollowerPhase::Offered { boot, index, snapshot: Some(snapshot) } = &follower.phase
@@ -296,7 +300,8 @@ impl StoreLeader {
         Ok(())
     }
 
-    /// Begins a ballot: asks all gateways for promises.
+    /// Begins a ballot above all that this gateway knows: forgets the log and the phases of all
+    /// other gateways, and asks these for promises. Without other gateways it leads then.
     fn begin_ballot(&mut self, replica: &mut StoreReplica) {
         self.ballot.number = self.ballot.number.max(replica.promised().number + 1);
         replica.promise(self.ballot);
@@ -355,7 +360,8 @@ impl StoreLeader {
         self.advance_commit(replica);
     }
 
-    /// Offers a gateway the present state, or repeats the offer that it has.
+    /// Offers a gateway the present state, or repeats the offer that it has. A gateway that holds
+    /// the same state under an earlier ballot needs no snapshot.
     fn offer(
         &mut self,
         to: GatewayId,
@@ -400,7 +406,7 @@ impl StoreLeader {
         }
     }
 
-    /// Sends a gateway the entries from number `from` on.
+    /// Sends a gateway those entries of the log that have number `from` or a greater one.
     fn send_entries(&mut self, to: GatewayId, from: u64, replica: &StoreReplica) {
         let (Some(version), Some(committed)) = (replica.version(), replica.committed()) else {
             return;
@@ -422,9 +428,12 @@ impl StoreLeader {
             return;
         };
         let mut held = self.followers.values().map(StoreFollower::held_index);
-        let all = held.try_fold(version.index, |least, held| Some(least.min(held?)));
+        let mut all = held.try_fold(version.index, |least, held| Some(least.min(held?)));
+        if mutant::is_mutant_active(Mutant::AnswerEarly) {
+            all = Some(version.index);
+        }
         replica.advance_commit(all.unwrap_or(0));
-        let needed = self.followers.values().filter_map(StoreFollower::needed_from);
+        let needed = self.followers.values().filter_map(StoreFollower::last_unneeded_index);
         let needed = needed.fold(version.index, u64::min);
         while version.index - (self.log.len() as u64) < needed {
             let Some(entry) = self.log.pop_front() else { break };

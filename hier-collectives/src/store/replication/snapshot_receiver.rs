@@ -36,7 +36,8 @@ impl SnapshotReceiver {
         Self { version, bytes: Vec::new(), pieces: vec![PieceState::Missing], total: None }
     }
 
-    /// Returns the offsets of pieces to ask for now.
+    /// Returns the offsets of missing pieces to ask for now, and marks them as asked. No more than
+    /// [`PIECES_ASKED_MAX`] are asked and not arrived.
     pub fn offsets_to_ask(&mut self) -> Vec<u32> {
         let asked = self.pieces.iter().filter(|piece| **piece == PieceState::Asked).count();
         let missing = self.pieces.iter_mut().enumerate();
@@ -55,10 +56,11 @@ impl SnapshotReceiver {
         asked.for_each(|piece| *piece = PieceState::Missing);
     }
 
-    /// Adds a piece to the snapshot. Returns the whole snapshot once all pieces are there.
+    /// Adds a piece to the snapshot. Returns the whole snapshot once all pieces are there; `None`
+    /// before.
     ///
     /// # Errors
-    /// [`StoreViolation`]: the piece belongs to a snapshot of another length.
+    /// [`StoreViolation`]: the piece is of a snapshot of another length, or lies beyond its end.
     pub fn take_piece(
         &mut self,
         offset: u32,

@@ -4,7 +4,7 @@ use super::ballot::{StoreBallot, StoreBallotVersion};
 use super::store_message::StoreMessage;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
 use crate::ids::{BootId, GatewayId};
-use crate::store::limits::{COMMAND_WINDOW, PIECE_BYTES, SNAPSHOT_BYTES_MAX};
+use crate::store::limits::{COMMAND_WINDOW, PIECE_BYTES, SNAPSHOT_BYTES_MAX, STORE_NUMBERS_BOUND};
 use crate::store::request::StoreCommand;
 use crate::store::state::StoreEntry;
 
@@ -139,13 +139,13 @@ fn write_addressed_store_message(
     version.write_to(out);
 }
 
-/// Appends a version, or 0, to the message `out`.
+/// Appends an optional version to the message `out`: 1 and the version, or 0.
 fn write_store_message_version(version: Option<StoreBallotVersion>, out: &mut Vec<u8>) {
     out.push(u8::from(version.is_some()));
     version.iter().for_each(|version| version.write_to(out));
 }
 
-/// Reads a version, or 0.
+/// Reads an optional version: a flag, then the version if the flag is 1.
 fn read_store_message_version(
     reader: &mut FieldReader<'_>,
 ) -> Result<Option<StoreBallotVersion>, DecodeError> {
@@ -156,7 +156,9 @@ fn read_store_message_version(
 fn read_store_message_number(reader: &mut FieldReader<'_>) -> Result<(u64, u64), DecodeError> {
     let (number, below) = (reader.read_u64()?, reader.read_u64()?);
     match number.checked_sub(below) {
-        Some(ahead) if ahead < COMMAND_WINDOW && number < 1 << 62 => Ok((number, below)),
+        Some(ahead) if ahead < COMMAND_WINDOW && number < STORE_NUMBERS_BOUND => {
+            Ok((number, below))
+        }
         _ => Err(DecodeError::Invalid("number of a command")),
     }
 }

@@ -11,8 +11,9 @@ use crate::store::limits::PIECE_BYTES;
 use crate::store::state::{StoreEntry, StoreState};
 use std::collections::BTreeMap;
 
-/// 64 entries of the store's log: the most that a gateway keeps while an earlier entry is missing,
-/// a chosen limit of memory. The leader repeats later ones.
+/// 64 entries of the store's log beyond those that a gateway holds: the gateway keeps such entries
+/// while an earlier one is missing. Later entries are dropped, and the leader repeats them. The
+/// limit of memory is chosen.
 const EARLY_ENTRIES_MAX: u64 = 64;
 
 /// The state of a store at one gateway.
@@ -49,12 +50,12 @@ impl StoreReplica {
         self.held.as_ref().map(|held| &held.state)
     }
 
-    /// Returns the version of the state.
+    /// Returns the version of the state; `None` without a state.
     pub fn version(&self) -> Option<StoreBallotVersion> {
         self.held.as_ref().map(|held| held.version)
     }
 
-    /// Returns the version that all gateways are known to hold.
+    /// Returns the version that all gateways are known to hold; `None` without a state.
     pub fn committed(&self) -> Option<StoreBallotVersion> {
         let held = self.held.as_ref()?;
         Some(StoreBallotVersion { ballot: held.version.ballot, index: held.commit })
@@ -87,7 +88,8 @@ impl StoreReplica {
         self.early.clear();
     }
 
-    /// Records that all gateways hold the first `index` entries of the current ballot.
+    /// Records that all gateways hold the first `index` entries of the current ballot, as far as
+    /// this gateway holds them. A smaller number than before has no effect.
     pub(super) fn advance_commit(&mut self, index: u64) {
         if let Some(held) = &mut self.held {
             held.commit = held.commit.max(index.min(held.version.index));
@@ -102,7 +104,7 @@ impl StoreReplica {
         }
     }
 
-    /// Appends an entry to the state. Returns the version with it.
+    /// Appends an entry to the state. Returns the version with it; `None` without a state.
     pub(super) fn append(&mut self, entry: &StoreEntry) -> Option<StoreBallotVersion> {
         let held = self.held.as_mut()?;
         held.state.apply(entry);
@@ -110,7 +112,8 @@ impl StoreReplica {
         Some(held.version)
     }
 
-    /// Answers the question of a leader.
+    /// Promises a leader's ballot, unless a greater one is known. Returns the answer: the greatest
+    /// ballot known, and the version of the state that this gateway holds.
     pub fn handle_prepare(&mut self, ballot: StoreBallot, probe: u64) -> StoreMessage {
         self.promise(ballot);
         let (boot, promised, held) = (self.boot, self.promised, self.version());
@@ -118,7 +121,8 @@ impl StoreReplica {
     }
 
     /// Begins to receive the state that the leader offers, or relabels the held one if its content
-    /// is equal. Returns the answer.
+    /// is equal. Returns requests for pieces, or the message that says which state this gateway
+    /// holds. An offer of an earlier ballot has no effect.
     pub fn handle_offer(
         &mut self,
         version: StoreBallotVersion,
@@ -161,10 +165,11 @@ impl StoreReplica {
         Ok(self.report_held().into_iter().collect())
     }
 
-    /// Adds a piece to the snapshot that is arriving. Returns the state once it is whole.
+    /// Adds a piece to the snapshot that is arriving. Returns the state once it is whole. A piece
+    /// of another version has no effect.
     ///
     /// # Errors
-    /// [`StoreViolation`]: the piece fits no snapshot.
+    /// [`StoreViolation`]: the piece fits no snapshot, or the whole bytes are none.
     pub(super) fn take_piece(
         &mut self,
         version: StoreBallotVersion,
@@ -198,7 +203,8 @@ impl StoreReplica {
         offsets.map(|offset| StoreMessage::Fetch { to, version, offset }).collect()
     }
 
-    /// Answers a request of the leader for a piece of the state that this gateway holds.
+    /// Answers a request of the leader for a piece of the state that this gateway holds. `None` if
+    /// it does not hold that version, or the snapshot ends before `offset`.
     pub fn handle_fetch(
         &mut self,
         version: StoreBallotVersion,
@@ -213,9 +219,11 @@ impl StoreReplica {
         store_replica_snapshot_piece(snapshot, to, version, offset)
     }
 
-    /// Takes the entry `version` of the leader's log. Entries up to the index `commit` are held by all
-    /// gateways, and are applied. Returns the acknowledgement: the version that this gateway holds
-    /// now. `None` where it follows another leader, or has no state to which the entry could be added.
+    /// Takes the entry `version` of the leader's log, and adds all entries to the state that follow
+    /// it without a gap. An entry over `EARLY_ENTRIES_MAX` ahead is dropped. Notes that all
+    /// gateways hold the first `commit` entries. Returns the message with the version that this
+    /// gateway holds now. `None` where it follows another leader, or has no state to which the
+    /// entry could be added.
     pub fn handle_append(
         &mut self,
         version: StoreBallotVersion,
@@ -246,7 +254,7 @@ impl StoreReplica {
         }
     }
 
-    /// Makes the message that says which state this gateway holds.
+    /// Makes the message that says which state this gateway holds; `None` without one.
     fn report_held(&self) -> Option<StoreMessage> {
         Some(StoreMessage::Held { boot: self.boot, version: self.version()? })
     }

@@ -33,7 +33,8 @@ pub(super) fn executed_command_bytes(outcome: &StoreOutcome) -> u64 {
 }
 
 impl ExecutedCommands {
-    /// Returns the outcome of a command that was carried out.
+    /// Returns the outcome of a command of this start of a gateway; `None` if it was not carried
+    /// out, or is forgotten.
     pub fn outcome(&self, origin: GatewayId, boot: BootId, number: u64) -> Option<&StoreOutcome> {
         let known = self.origins.get(&origin).filter(|known| known.boot == boot)?;
         known.outcomes.get(&number)

@@ -15,7 +15,8 @@ use crate::store::request_encoding::{
 use std::collections::{BTreeMap, VecDeque};
 
 impl StoreState {
-    /// Returns the snapshot of the state.
+    /// Returns the snapshot of the state: keys with their values and queues, then the outcomes of
+    /// executed commands by gateway.
     pub fn encode_snapshot(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -58,7 +59,8 @@ impl StoreState {
     }
 }
 
-/// Reads the keys of a snapshot, in ascending order.
+/// Reads the keys of a snapshot, in ascending order, with values and queues. A key without either,
+/// and more keys or bytes than a store may have, are errors.
 fn read_snapshot_keys(reader: &mut FieldReader<'_>) -> Result<StoreKeys, DecodeError> {
     let mut keys = StoreKeys::default();
     let mut last = Vec::new();

@@ -120,7 +120,8 @@ impl StoreKeys {
         }
     }
 
-    /// Adds an item to the queue of a key.
+    /// Adds an item to the queue of a key, if the limits allow it. Returns the length of the queue
+    /// then.
     fn push(&mut self, key: &[u8], item: &[u8], others: u64) -> Result<StoreOutcome, StoreRefusal> {
         let known = self.slots.contains_key(key);
         let grows =
@@ -132,7 +133,8 @@ impl StoreKeys {
         Ok(StoreOutcome::Number(i64::try_from(slot.queue.len()).unwrap_or(i64::MAX)))
     }
 
-    /// Takes the first item of the queue of a key.
+    /// Takes the first item of the queue of a key; no values without an item. A key that then has
+    /// neither a value nor a queue is removed.
     fn pop(&mut self, key: &[u8]) -> StoreOutcome {
         let Some(slot) = self.slots.get_mut(key) else { return StoreOutcome::Values(vec![]) };
         let item = slot.queue.pop_front();
@@ -171,7 +173,8 @@ impl StoreKeys {
         }
     }
 
-    /// Whether a query waits for its key number `at`.
+    /// Whether a query waits for its key number `at`: a value in a Get, a value or a queue in a
+    /// Wait. Other queries wait for no key.
     pub fn lacks(&self, query: &StoreQuery, at: usize) -> bool {
         match query {
             StoreQuery::Get(keys) => keys.get(at).is_some_and(|key| self.value(key).is_none()),
@@ -196,7 +199,7 @@ impl StoreKeys {
         StoreOutcome::Keys { keys: listed, is_last: true }
     }
 
-    /// Returns the value of a key.
+    /// Returns the value of a key; `None` if the key is missing or has only a queue.
     fn value(&self, key: &[u8]) -> Option<&Vec<u8>> {
         self.slots.get(key)?.value.as_ref()
     }
@@ -224,7 +227,7 @@ impl StoreKeys {
         self.bytes -= replaced.map_or(0, |old| old.len() as u64);
     }
 
-    /// Returns a store with only the keys of `pairs` that exist.
+    /// Returns a store with only the keys of `pairs` that exist here, with their values and queues.
     fn clone_keys_of(&self, pairs: &[(StoreKey, Vec<u8>)]) -> Self {
         let mut few = Self::default();
         for (key, _) in pairs {
@@ -247,7 +250,7 @@ fn store_key_number_outcome(count: usize) -> StoreOutcome {
     StoreOutcome::Number(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-/// Reads a decimal number of 64 bits.
+/// Reads a signed decimal number of 64 bits; `None` where the bytes are none.
 fn parse_store_key_number(value: &[u8]) -> Option<i64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }

@@ -49,7 +49,8 @@ impl StoreState {
         self.executed.outcome(origin, boot, number)
     }
 
-    /// Whether a query waits for its key number `at`.
+    /// Whether a query waits for its key number `at`: a value in a Get, a value or a queue in a
+    /// Wait. Other queries wait for no key.
     pub fn lacks(&self, query: &StoreQuery, at: usize) -> bool {
         self.keys.lacks(query, at)
     }

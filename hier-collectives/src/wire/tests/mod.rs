@@ -209,7 +209,7 @@ proptest! {
         let boot = BootId(boot);
         let hello = Hello { version: WIRE_VERSION, fabric, gateway, boot, lane };
         let bytes = hello.encode();
-        prop_assert!(bytes.len() <= Hello::MAX_BYTES);
+        prop_assert!(bytes.len() <= Hello::BYTES_MAX);
         prop_assert_eq!(Hello::decode(&bytes), Ok(hello));
     }
 

@@ -46,7 +46,8 @@ struct CheckedFile {
 }
 
 impl ConfigCheckCommand {
-    /// Runs `landbridge check`: lists the files with a summary each, and all their faults.
+    /// Runs `landbridge check`: lists the files with a summary each, and all their faults. Faults
+    /// end it with [`Exit::Usage`].
     pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let (mut files, mut faults) = (Vec::new(), Vec::new());
         for file in self.files {
@@ -100,8 +101,8 @@ fn load_and_check_config_plan(path: &Path) -> Result<(ConfigFile, Plan), ConfigF
     }
 }
 
-/// Returns the summary of a fabric file: counts of regions, gateways, ranks and links, the ranks of
-/// each region, and the identity.
+/// Returns the summary of a fabric file. The summary has the numbers of regions, gateways, ranks
+/// and links, the ranks of each region, the quorum, and 4 bytes of the identity.
 fn describe_config_check_fabric(file: &FabricFile) -> String {
     let fabric = file.fabric();
     let identity = file.identity();
@@ -125,7 +126,8 @@ fn describe_config_check_fabric(file: &FabricFile) -> String {
     )
 }
 
-/// Returns what the regions do when some of them are lost, or the fabric is partitioned.
+/// Returns a text on the fabric's quorum: which regions go on when some are lost, or the fabric is
+/// partitioned.
 fn describe_config_check_quorum(fabric: &Fabric) -> String {
     let count = fabric.regions().len();
     match fabric.quorum() {
@@ -175,7 +177,8 @@ fn describe_config_check_served_ranks(ranks: &Range<u32>) -> String {
 }
 
 /// Returns the summary of a region file: gateways, jobs, and the memory that windows and lanes
-/// reserve.
+/// reserve. Warnings follow on memory that is too small or exceeds this host, and on unsafe folders
+/// of sockets.
 fn describe_config_check_region(file: &RegionFile, plan: &Plan) -> String {
     let gateways: Vec<String> = file
         .gateways()

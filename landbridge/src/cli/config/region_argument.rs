@@ -10,11 +10,13 @@ use gateway::config::{GatewayConfig, RegionFile};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The environment variable with the path of the region file, for commands without `--config`.
+/// LANDBRIDGE_CONFIG: the environment variable with the path of the region file, for commands that
+/// are given no `--config`.
 const CONFIG_VARIABLE: &str = "LANDBRIDGE_CONFIG";
 
-/// The path of the region file where neither `--config` nor the variable names one. Packages tell
-/// people to put it there.
+/// The path at which commands look for the region file where neither `--config` nor
+/// LANDBRIDGE_CONFIG names one. Packages tell people to put it there. Without a file there the
+/// command is refused.
 const DEFAULT_REGION_FILE: &str = "/etc/landbridge/region.toml";
 
 /// Flag that names a region file.
@@ -53,7 +55,8 @@ impl RegionArgument {
         self.load_region_or(Path::new(DEFAULT_REGION_FILE))
     }
 
-    /// Loads the region file that flag or variable name, or else the one at `default`.
+    /// Loads the region file that the flag or the environment variable gives, or else the one at
+    /// `default`.
     fn load_region_or(&self, default: &Path) -> Result<RegionFile, CommandError> {
         if self.config.is_none() && matches!(default.try_exists(), Ok(false)) {
             return Err(CommandError::Usage(format!(

@@ -35,7 +35,8 @@ struct DoctorReport<'a> {
 }
 
 impl DoctorCommand {
-    /// Runs `landbridge doctor`: examines one gateway and prints the findings with advice.
+    /// Runs `landbridge doctor`: examines one gateway and prints the findings with advice. A failed
+    /// finding ends it with [`Exit::CheckFailed`]; a warning does not.
     pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let region = self.gateway.load_region()?;
         let gateway = self.gateway.choose(&region)?;

@@ -27,7 +27,8 @@ pub(in crate::cli) struct DumpCommand {
 }
 
 impl DumpCommand {
-    /// Runs `landbridge dump`: asks the gateways and writes their answers.
+    /// Runs `landbridge dump`: asks the gateways of all region files and writes their answers into
+    /// one file, or to stdout. Refuses region files of different fabrics.
     pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let files = self.config.iter().map(|path| RegionFile::load(path));
         let files: Vec<RegionFile> = files.collect::<Result<_, _>>()?;

@@ -37,7 +37,8 @@ struct Explanation<'a> {
 }
 
 impl ExplainCommand {
-    /// Runs `landbridge explain`: reads dumps and prints their causes.
+    /// Runs `landbridge explain`: reads dumps and prints their causes. Any cause ends it with
+    /// [`Exit::CheckFailed`].
     pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let mut dumps = Vec::new();
         for path in self.dumps {
@@ -62,7 +63,8 @@ impl ExplainCommand {
     }
 }
 
-/// Returns the causes as paragraphs, the first as the culprit.
+/// Returns the causes as paragraphs, the first as the culprit. A last paragraph names the regions
+/// of which no dump was given.
 fn describe_explanation(causes: &[Cause], regions_without_dump: &[&str]) -> String {
     let mut paragraphs = Vec::new();
     for (number, cause) in causes.iter().enumerate() {

@@ -44,7 +44,8 @@ impl TraceCommand {
     }
 }
 
-/// Returns the tables of lanes and of changes of phases, and a line on lost records.
+/// Returns the tables of lanes and of changes of phases, and a line on lost records. For a trace
+/// without rounds of lanes it returns a line that says so.
 fn describe_trace(summary: &TraceSummary) -> String {
     if summary.lanes.is_empty() {
         return "no lane has sent anything in this trace".to_owned();

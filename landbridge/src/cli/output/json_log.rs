@@ -15,13 +15,13 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The value of `target` in all JSON log lines of this program. The part of it that wrote a line is
-/// the line's `module`.
-const TARGET: &str = "landbridge";
+/// The value of the key `target` in JSON log lines of this program's own modules. Lines of
+/// libraries have the library's name there.
+const OWN_TARGET: &str = "landbridge";
 
-/// The first parts of the names of this program's modules; log lines of all other modules come from
-/// libraries.
-const OWN_MODULES: [&str; 2] = ["gateway", "landbridge"];
+/// The crates of this program: the first part of the names of its modules. JSON log lines of
+/// modules of other crates have the crate's name as `target`.
+const OWN_CRATES: [&str; 2] = ["gateway", "landbridge"];
 
 /// Writes each event as one JSON object, with the time of its clock.
 pub(super) struct JsonLogLines<T>(pub T);
@@ -44,11 +44,11 @@ where
         let metadata = event.metadata();
         let module = metadata.target();
         let crate_name = module.split("::").next().unwrap_or_default();
-        let is_own = OWN_MODULES.contains(&crate_name);
+        let is_own = OWN_CRATES.contains(&crate_name);
         let line = JsonLogLine {
             time: json_log_time(&self.0)?,
             level: json_log_level(*metadata.level()),
-            target: if is_own { TARGET } else { crate_name },
+            target: if is_own { OWN_TARGET } else { crate_name },
             module: Some(module),
             message: &fields.message,
             fields: &fields.others,
@@ -57,13 +57,13 @@ where
     }
 }
 
-/// Returns a line for a text that is no event: an error message of the program, a panic, or the
-/// notice that lines are missing.
+/// Returns a line of level `error` for a text that is no event. Such texts are error messages of
+/// the program, panics, and the notice that lines are missing.
 pub(super) fn own_json_log_line(text: &str) -> String {
     let line = JsonLogLine {
         time: json_log_time(&SystemTime).unwrap_or_default(),
         level: json_log_level(Level::ERROR),
-        target: TARGET,
+        target: OWN_TARGET,
         module: None,
         message: text,
         fields: &BTreeMap::new(),
@@ -142,7 +142,7 @@ impl Visit for JsonLogFields {
     }
 }
 
-/// Returns the time of a clock as a text.
+/// Returns the time of a clock as a text. Fails if the clock does.
 fn json_log_time(clock: &impl FormatTime) -> Result<String, fmt::Error> {
     let mut text = String::new();
     clock.format_time(&mut Writer::new(&mut text))?;

@@ -8,7 +8,8 @@ use std::io::{self, Write};
 pub(super) struct LogLineWriter<W>(pub W);
 
 impl<W: Write> Write for LogLineWriter<W> {
-    /// Writes one log event as one line, with control characters escaped.
+    /// Writes one log event as one line. Control characters but ESC and the tab are escaped; a line
+    /// break at the end stays.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let (text, end) = match event.strip_suffix(b"\n") {
             Some(text) => (text, &b"\n"[..]),
@@ -40,7 +41,8 @@ impl<W: Write> Write for LogLineWriter<W> {
     }
 }
 
-/// 0x1b: the ASCII control character (ESC) that begins a colour code of a terminal.
+/// 0x1b: the ASCII control character (ESC) that begins a colour code of a terminal. Log lines keep
+/// this character and the tab, and escape all other control characters.
 const ESCAPE_BYTE: u8 = 0x1b;
 
 #[cfg(test)]

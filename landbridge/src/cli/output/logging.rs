@@ -19,13 +19,15 @@ use tracing_subscriber::prelude::*;
 /// as `gateway=debug` covers library and command line alike.
 pub(crate) const LOG_TARGET: &str = "gateway::cli";
 
-/// The environment variable with the filter of log lines, such as `debug`.
+/// LANDBRIDGE_LOG: the environment variable with the filter of log lines, such as `debug`. A
+/// malformed filter is refused as wrong usage.
 const LOG_VARIABLE: &str = "LANDBRIDGE_LOG";
 
 /// The filter of log lines where LANDBRIDGE_LOG is unset or empty: the level `info` and above.
 const DEFAULT_LOG_FILTER: &str = "info";
 
-/// The environment variable with the format of log lines: text or JSON.
+/// LANDBRIDGE_LOG_FORMAT: the environment variable with the format of log lines, `text` or `json`.
+/// Any other word is refused as wrong usage.
 const FORMAT_VARIABLE: &str = "LANDBRIDGE_LOG_FORMAT";
 
 /// The form of a log line.
@@ -95,8 +97,8 @@ impl Write for LoggingQueueWriter {
     }
 }
 
-/// Queues a panic, and its backtrace where RUST_BACKTRACE asks for one: as one line of JSON, or as
-/// a line and the lines of the backtrace.
+/// Queues the message of a panic, and its backtrace where RUST_BACKTRACE asks for one. In JSON both
+/// are one line, else the message is a line and the backtrace follows.
 fn log_panic(queue: &'static LineQueue, format: LogFormat, panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let line = format!("thread '{}' {panic}\n", thread.name().unwrap_or("unnamed"));
@@ -116,7 +118,8 @@ fn log_panic(queue: &'static LineQueue, format: LogFormat, panic: &PanicHookInfo
     }
 }
 
-/// Parses a log format; `None` if there is no such one.
+/// Parses a log format: `text`, also for an empty text, or `json`. Returns `None` for any other
+/// word.
 fn parse_log_format(text: &str) -> Option<LogFormat> {
     match text {
         "" | "text" => Some(LogFormat::Text),

@@ -3,8 +3,9 @@
 use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 use stdio::{output_columns, wrap_words};
 
-/// Returns a table as text: columns two spaces apart, the header in capitals. Long cells are wrapped
-/// where the table would be wider than the terminal.
+/// Returns a table as text: columns two spaces apart, the header in capitals. Long cells are
+/// wrapped where the table would be wider than the terminal. A terminal too narrow for columns gets
+/// each row as a list.
 pub(crate) fn render_table<const COLUMNS: usize>(
     header: [&str; COLUMNS],
     rows: &[[String; COLUMNS]],
@@ -12,8 +13,8 @@ pub(crate) fn render_table<const COLUMNS: usize>(
     render_table_within(output_columns(), header, rows)
 }
 
-/// 24 characters: a word in a table cell that is no longer is not broken; paths are often longer. A
-/// table that is too narrow for that is printed as lists. The number is chosen.
+/// 24 characters: no word of a table's cells up to this length is broken; longer words, such as
+/// paths, may be. A terminal too narrow for that gets each row as a list. The number is chosen.
 const WORD_CHARS_MIN: usize = 24;
 
 /// Returns a table as text that is at most `columns` wide. Where the columns would break short
@@ -59,7 +60,7 @@ fn render_table_within<const COLUMNS: usize>(
             column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
         }
     }
-    space_table_columns(&mut table)
+    render_spaced_table(&mut table)
 }
 
 /// Returns a list of names and values as text, one field to a line. Long values are wrapped.
@@ -87,8 +88,9 @@ fn plain_table<const COLUMNS: usize>(rows: &[[String; COLUMNS]], columns: u16) -
     table
 }
 
-/// Returns a table as text, with two spaces between its columns and none after the last.
-fn space_table_columns(table: &mut Table) -> String {
+/// Returns a table as text that ends in a newline, with two spaces between columns and none after
+/// the last.
+fn render_spaced_table(table: &mut Table) -> String {
     let last = table.column_count().saturating_sub(1);
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, if index < last { 2 } else { 0 }));

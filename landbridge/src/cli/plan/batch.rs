@@ -95,7 +95,9 @@ impl BatchCommand {
         Ok(Exit::Good)
     }
 
-    /// Returns the most samples that each of `ranks` ranks may get, as `--max-per-rank` says.
+    /// Returns the most samples that each of `ranks` ranks may get. Without `--max-per-rank` no
+    /// rank has a limit, and one number holds for all ranks. Any other count of numbers than
+    /// `ranks` is refused.
     fn max_samples_per_rank(&self, ranks: usize) -> Result<Vec<u64>, CommandError> {
         match self.max_per_rank[..] {
             [] => Ok(vec![u64::MAX; ranks]),

@@ -55,10 +55,11 @@ pub(super) struct EfficiencyCommand {
     json: bool,
 }
 
-/// The default distances between the two regions, in kilometres of fibre, each a row of the table.
+/// The default of `--distances`: lengths of the fibre between the two regions, in kilometres. A
+/// step is simulated for each distance with each convergence.
 const DEFAULT_DISTANCES_KM: &str = "0,100,250,500,1000,1500,2000";
-/// The default values of N in the convergence N:1 (oversubscription): the rate of all cards of a
-/// region over the rate of the link.
+/// The default of `--convergence`: values of N in the convergence N:1 (oversubscription). N is the
+/// rate of all cards of a region over the rate of the link.
 const DEFAULT_CONVERGENCES: &str = "1,2,4,8,16,32,64";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -159,7 +160,8 @@ impl EfficiencyCommand {
         for km in &self.distances {
             for convergence in &self.convergence {
                 let bits_per_second = all_cards / f64::from(*convergence);
-                let link = StepLink { bits_per_second, rtt: LAN_RTT + efficiency_fibre_rtt(*km) };
+                let link =
+                    StepLink { bits_per_second, rtt: CLUSTER_RTT + efficiency_fibre_rtt(*km) };
                 let times = StepTimes { one_cluster, over_link: step.simulate(link, self.seed)? };
                 cells.push(efficiency_grid_point(*km, *convergence, &step, link, times));
                 bar.inc(1);
@@ -212,8 +214,8 @@ impl EfficiencyCommand {
         f64::from(self.model_shape().cards) * self.card_rate.bits_per_second() as f64
     }
 
-    /// Returns the training step to simulate: 6PD operations, a third of them in the forward pass,
-    /// and bf16 gradients in one bucket for each layer.
+    /// Returns the training step to simulate: 6PD operations for P parameters and D tokens, a third
+    /// of them in the forward pass. Gradients are bf16, in one bucket for each layer.
     fn training_step(&self) -> TrainingStep {
         let shape = self.model_shape();
         let operations = 6.0 * shape.parameters * shape.tokens;
@@ -296,7 +298,7 @@ impl fmt::Display for EfficiencyReport {
         )?;
         writeln!(
             f,
-            "distance    5 us/km each way, and {LAN_RTT} of RTT inside a cluster; no loss"
+            "distance    5 us/km each way, and {CLUSTER_RTT} of RTT inside a cluster; no loss"
         )?;
         writeln!(
             f,
@@ -363,9 +365,9 @@ fn parse_target_efficiency(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "a number above 0 and at most 1".to_owned())
 }
 
-/// 20 us: the assumed round-trip time inside a cluster. It is chosen, as of a path over a few
-/// switches.
-const LAN_RTT: Span = Span::from_ns(20_000);
+/// 20 us: the assumed round-trip time inside a cluster, added to that of the fibre between regions.
+/// It is chosen, as of a path over a few switches.
+const CLUSTER_RTT: Span = Span::from_ns(20_000);
 
 #[cfg(test)]
 mod tests {
@@ -387,7 +389,7 @@ mod tests {
         let at = |convergence, km| {
             let link = StepLink {
                 bits_per_second: all_cards / convergence,
-                rtt: LAN_RTT + efficiency_fibre_rtt(km),
+                rtt: CLUSTER_RTT + efficiency_fibre_rtt(km),
             };
             step.simulate(link, seed).expect("a step")
         };

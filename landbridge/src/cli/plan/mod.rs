@@ -99,8 +99,9 @@ enum OperationName {
     Send,
 }
 
-/// 1 GiB: the size of the buffer whose plan is shown where nobody names another. It is chosen, as a
-/// buffer whose time rates decide.
+/// 1 GiB: the size of the buffer whose plan `landbridge plan` shows without `--size`, rounded down
+/// to whole elements of whole blocks. It is chosen: the rates of links decide the time of such a
+/// buffer.
 const DEFAULT_SIZE: ByteCount = ByteCount::new(1 << 30);
 
 impl PlanCommand {
@@ -144,7 +145,8 @@ impl ShowPlanArgs {
         Ok(Exit::Good)
     }
 
-    /// Returns the part of the fabric that carries a send from this gateway, and the send in it.
+    /// Returns the part of the fabric that carries a send from the gateway `from`, and the send in
+    /// it. Refuses `--simulate`, and a receiver at the same gateway.
     fn send_from(
         &self,
         from: GatewayId,
@@ -203,8 +205,9 @@ impl ShowPlanArgs {
         Ok((Cow::Borrowed(fabric), operation))
     }
 
-    /// Returns the size of the buffer: a whole number of elements, and of blocks where the operation
-    /// has blocks.
+    /// Returns the size of the buffer. A size on the command line must be a whole number of
+    /// elements, and of blocks where the operation has blocks. The default is rounded down to such
+    /// a number.
     fn chosen_size(
         &self,
         fabric: &Fabric,
@@ -224,7 +227,8 @@ impl ShowPlanArgs {
     }
 }
 
-/// Returns the gateway with ranks that has this name, or by default the first one but for `not`.
+/// Returns the gateway with the name `name`, which must have ranks. Without a name returns the
+/// first gateway with ranks that is not `not`.
 fn named_or_first_plan_gateway(
     fabric: &Fabric,
     name: Option<&str>,

@@ -87,12 +87,14 @@ struct TreeLoad {
     parents: BTreeMap<String, String>,
 }
 
-/// The reason for the trees of operations on blocks, and of sends.
+/// The text that `landbridge plan` prints as the plan's `reason` for operations on blocks and for
+/// sends, which use owner trees.
 const OWNER_TREES_REASON: &str = "each gateway's data take a tree of its own, without the branches \
                                   that need none of them";
 
 impl PlanReport {
-    /// Forecasts a collective under a plan. The report has no simulation yet.
+    /// Forecasts a collective under a plan. The report has no result of a simulation yet: its
+    /// `simulated` is `None`.
     pub(super) fn new(fabric: &Fabric, plan: &Plan, collective: PlannedCollective) -> Self {
         let PlannedCollective { operation, size, dtype } = collective;
         let forecast = plan.forecast(fabric, operation, size);
@@ -163,7 +165,7 @@ fn plan_report_result_window(fabric: &Fabric, plan: &Plan, from: RegionId, to: R
 }
 
 /// Returns the FEC that the plan uses on the link from one region to another, with its cost and
-/// benefit.
+/// benefit. All are 0 where the regions have no link.
 fn plan_report_tail_fec(
     fabric: &Fabric,
     plan: &Plan,
@@ -180,8 +182,8 @@ fn plan_report_tail_fec(
 }
 
 impl fmt::Display for PlanReportTailFec {
-    /// Prints `last 1 MiB: saves 2.03 ms, takes 512 us`, or why nothing is sent:
-    /// `none: no loss expected`.
+    /// Prints `last 1 MiB: saves 2.03 ms, takes 512 us`. Without FEC prints `none: ` and the
+    /// reason, such as `no loss expected`, or a saving that is below the cost.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |seconds: f64| Span::from_secs_f64(seconds).rounded();
         let (saves, takes) = (time(self.saves_seconds), time(self.takes_seconds));
@@ -196,7 +198,7 @@ impl fmt::Display for PlanReportTailFec {
 }
 
 /// Returns for each gateway, in order, the fraction of an operation's bytes whose tree has this
-/// gateway as root.
+/// gateway as root. Roots of one tree share its bytes evenly.
 fn plan_report_root_fractions(fabric: &Fabric, parts: &[OperationPart<'_>]) -> Vec<f64> {
     let total: u64 = parts.iter().map(OperationPart::bytes).sum();
     let mut owned = vec![0.0; fabric.gateways().len()];
@@ -313,6 +315,6 @@ fn plan_report_tree_row(tree: &TreeLoad) -> [String; 4] {
     [tree.crown.join(" + "), ByteCount::new(tree.bytes).rounded(), tree.carries.to_owned(), below]
 }
 
-/// 20 trees: the most in the printed table of a plan, so that it stays readable. The number is
-/// chosen; `--json` lists all trees.
+/// 20 trees: the most that the printed table of a plan lists, so that it stays readable. A line
+/// below counts the others, and `--json` lists all. The number is chosen.
 const TREES_SHOWN_MAX: usize = 20;

@@ -8,13 +8,14 @@ use std::f64::consts::TAU;
 use std::fmt::Write;
 use units::{ByteCount, rounded_decimal_percent};
 
-/// Draws a plan as SVG. Names need no escaping: they consist of letters, digits and hyphens.
+/// Draws a plan as SVG: regions and links above, and below them the [`TREES_DRAWN_MAX`] largest
+/// trees. Names need no escaping: they consist of letters, digits and hyphens.
 pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String {
     let mut trees: Vec<&Tree> = plan.trees.iter().collect();
     trees.sort_by_key(|tree| std::cmp::Reverse(tree.share));
     trees.truncate(TREES_DRAWN_MAX);
     let rows = trees.len().div_ceil(TREES_PER_ROW);
-    let height = PICTURE_SIDE_PX + rows as f64 * TREE_SIDE_PX + 40.0;
+    let height = PICTURE_SIDE_PX + rows as f64 * TREE_ROW_HEIGHT_PX + 40.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {PICTURE_SIDE_PX} {height}\" \
          font-family=\"sans-serif\" font-size=\"13\" text-anchor=\"middle\">\n\
@@ -31,9 +32,9 @@ pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -
         let (row, column) = (index / TREES_PER_ROW, index % TREES_PER_ROW);
         let middle = (
             (column as f64 + 0.5) * PICTURE_SIDE_PX / TREES_PER_ROW as f64,
-            PICTURE_SIDE_PX + (row as f64 + 0.5) * TREE_SIDE_PX,
+            PICTURE_SIDE_PX + (row as f64 + 0.5) * TREE_ROW_HEIGHT_PX,
         );
-        let circle = SvgRegionCircle { middle, radius: 0.34 * TREE_SIDE_PX, ..circle };
+        let circle = SvgRegionCircle { middle, radius: 0.34 * TREE_ROW_HEIGHT_PX, ..circle };
         draw_svg_tree(&mut svg, fabric, plan, tree, &circle);
     }
     svg.push_str("</svg>\n");
@@ -49,7 +50,8 @@ struct SvgRegionCircle {
 }
 
 impl SvgRegionCircle {
-    /// Returns x and y of a region in pixels, at `radius` from the middle.
+    /// Returns x and y of a region in pixels, at `radius` from the middle. Region 0 is at the top,
+    /// and the others follow clockwise.
     fn position_at(&self, region: usize, radius: f64) -> (f64, f64) {
         let angle = TAU * (region as f64 / self.regions as f64 - 0.25);
         (self.middle.0 + radius * angle.cos(), self.middle.1 + radius * angle.sin())
@@ -60,8 +62,8 @@ impl SvgRegionCircle {
     }
 }
 
-/// Draws each direction of a link as an arc bent to its own side. Its width is the fraction of the
-/// time that the direction is busy.
+/// Draws each direction of a link as an arc bent to its own side. The larger the fraction of the
+/// predicted time in which the direction is busy, the wider and redder the arc.
 fn draw_svg_links(
     svg: &mut String,
     fabric: &Fabric,
@@ -99,8 +101,8 @@ fn draw_svg_links(
     }
 }
 
-/// Draws each region as a disc as large as the share of the buffer that its gateways own, with a
-/// label.
+/// Draws each region as a disc with a label. The disc's radius grows with the square root of the
+/// share of the buffer that the region's gateways own.
 fn draw_svg_regions(
     svg: &mut String,
     fabric: &Fabric,
@@ -127,8 +129,8 @@ fn draw_svg_regions(
     }
 }
 
-/// Draws the regions and edges of one tree, with its share below. Regions of the root set are
-/// filled.
+/// Draws all regions and the edges of one tree that cross regions, with its share or limit below.
+/// Regions of the root set are filled.
 fn draw_svg_tree(
     svg: &mut String,
     fabric: &Fabric,
@@ -166,7 +168,7 @@ fn draw_svg_tree(
         TreeDirection::Both => part,
         direction => format!("{part}, {}", direction.name()),
     };
-    let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * TREE_SIDE_PX);
+    let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * TREE_ROW_HEIGHT_PX);
     writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"11\">{label}</text>")
         .expect("a string takes it");
 }
@@ -174,14 +176,14 @@ fn draw_svg_tree(
 /// 720 pixels: the width of the picture of a plan, and the height of its upper part with regions
 /// and links. It is chosen.
 const PICTURE_SIDE_PX: f64 = 720.0;
-/// 150 pixels: the height of each row of trees, below regions and links in the picture of a plan.
+/// 150 pixels: the height of each row of trees in the picture of a plan, below regions and links.
 /// It is chosen.
-const TREE_SIDE_PX: f64 = 150.0;
-/// 5 trees stand side by side in the picture of a plan.
+const TREE_ROW_HEIGHT_PX: f64 = 150.0;
+/// 5 trees: as many stand side by side in the picture of a plan; more trees begin another row.
 const TREES_PER_ROW: usize = 5;
 /// 20 trees: the most in the picture of a plan. Of more trees those with the largest shares are
-/// drawn. The number is a choice of layout, not measured.
+/// drawn, and the others left out. The number is a choice of layout, not measured.
 const TREES_DRAWN_MAX: usize = 20;
-/// 10 regions: in pictures of plans with more regions, labels of links would cover one another and
-/// are left out.
+/// 10 regions: the most in a picture of a plan whose links have labels with their bytes. With more
+/// regions the labels are left out, since they would cover one another.
 const LABELLED_REGIONS_MAX: usize = 10;

@@ -237,11 +237,13 @@ fn traffic_fabric() -> Fabric {
 }
 
 /// Name of tensor parallelism in the backward pass, in the column `axis` of the traffic table.
+/// Bytes of this axis may not cross the WAN.
 const TENSOR_BACKWARD_AXIS: &str = "tensor, backward";
-/// Name of tensor parallelism in the forward pass, in the column `axis` of the traffic table.
+/// Name of tensor parallelism in the forward pass, in the column `axis` of the traffic table. Bytes
+/// of this axis may not cross the WAN.
 const TENSOR_FORWARD_AXIS: &str = "tensor, forward";
 /// Name of data, tensor and pipeline parallelism together, in the column `axis` of the traffic
-/// table.
+/// table. Bytes of this axis may not cross the WAN.
 const GRID_AXIS: &str = "data, tensor and pipeline";
 
 #[cfg(test)]

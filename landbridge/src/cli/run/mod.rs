@@ -5,6 +5,7 @@
 //! tells systemd that the gateway is ready, alive or stopping.
 
 mod engine_runtime;
+mod processor_monitor;
 mod reload;
 mod run_secrets;
 mod service_manager;
@@ -31,6 +32,7 @@ use gateway::observe::fabric_report::FabricReport;
 use gateway::observe::http_server::{AnswerSources, run_http_server};
 use gateway::observe::metrics::MetricsRegistry;
 use hier_collectives::plan;
+use processor_monitor::monitor_processor_throttle;
 use reload::FilesToReload;
 use service_manager::ServiceManager;
 use signal_hook::consts::SIGXCPU;
@@ -41,12 +43,13 @@ use stdio::ExitOnTerminalSignal;
 use stray_signals::StraySignals;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use trace_file::TraceFile;
 use tracing::{error, info};
 use units::{ByteCount, Span};
 
-/// 25 s: the longest time after SIGTERM in which a gateway finishes posted collectives. Supervisors
-/// commonly kill a process after 30 s.
+/// 25 s: the longest time after SIGTERM in which a gateway finishes posted collectives; then those
+/// under way fail, and it stops. Supervisors commonly kill a process after 30 s.
 const DRAIN_TIMEOUT: Span = Span::from_secs(25);
 
 /// Run a gateway until it is stopped. Logs go to stderr; LANDBRIDGE_LOG=debug logs more,
@@ -118,7 +121,8 @@ impl RunCommand {
 }
 
 /// Starts a gateway, follows changes of its files, and stops it on SIGINT or, after a drain, on
-/// SIGTERM.
+/// SIGTERM. Also stops it at the limit on processor time or after a task's panic, with
+/// [`Exit::CheckFailed`].
 async fn run_gateway(
     files: FilesToReload<'_>,
     spec: GatewaySpec,
@@ -141,7 +145,10 @@ async fn run_gateway(
     let manager = ServiceManager::from_environment(metrics.warnings.clone());
     let fabric = Arc::new(FabricReport::new(&spec.fabric, spec.me));
     let attach = config.attach.map(|address| address.to_string());
-    let observed = AnswerSources { metrics, status, socket_problem, attach, fabric };
+    let (processor, processor_problem) = watch::channel(None);
+    let monitored = monitor_processor_throttle(processor, metrics.warnings.clone());
+    let observed =
+        AnswerSources { metrics, status, socket_problem, processor_problem, attach, fabric };
     let host = Arc::new(RealHost);
     let gateway = Gateway::start(host, spec, Box::new(trainers), observability).await?;
     let over_tls = config.attach.map(|address| format!(", from other hosts at tls://{address}"));
@@ -151,6 +158,7 @@ async fn run_gateway(
     let mut serving = pin!(async {
         tokio::select! {
             never = run_http_server(listener, observed) => never,
+            never = monitored => never,
             never = manager.ping_while_alive(async || engine.request().await.is_ok()) => never,
         }
     });
@@ -186,8 +194,8 @@ async fn run_gateway(
     Ok(exit)
 }
 
-/// Returns the settings of the gateway's socket, if this process runs as the user that the region
-/// file names.
+/// Returns the settings of the gateway's socket. Refuses to run as another user than the one that
+/// the region file names, if it names one.
 fn run_command_socket_spec(config: &GatewayConfig) -> Result<GatewaySocketSpec, CommandError> {
     if let Some(user) = config.user_id()?.filter(|user| *user != own_user_account()) {
         let (own, user) = (user_account_label(own_user_account()), user_account_label(user));
@@ -228,7 +236,7 @@ fn run_command_gateway_spec(
             let trainers_ca = config.trainers_ca.clone();
             AttachSpec { address, trainers_ca }
         }),
-        jobs: region.jobs().map(run_secrets::load_run_job_secret).collect::<Result<_, _>>()?,
+        jobs: region.jobs().map(run_secrets::load_job_spec).collect::<Result<_, _>>()?,
         memory: config.memory,
         plan: plan::make_plan(&fabric).map_err(StartError::from)?,
         policies: file.policies().clone(),

@@ -4,7 +4,7 @@
 //! without a signal the certificates alone, every 30 s. Nothing is taken up of a file with faults.
 
 use super::run_secrets;
-use super::run_secrets::{CredentialFiles, load_run_job_secret, read_run_secret_files};
+use super::run_secrets::{CredentialFiles, load_job_spec, read_run_secret_files};
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
 use gateway::config::{GatewayConfig, RegionFile};
@@ -23,11 +23,12 @@ use tracing::info;
 /// take effect after this time at most, without a signal. The time is chosen.
 const CERTIFICATE_POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// 16 faults of one reading of the files: the most in the status, so that it stays short. The log
-/// has all of them.
+/// 16 faults: the status lists at most so many of one reading of the region file, so that it stays
+/// short. The log has all of them.
 const REPORTED_FAULTS_MAX: usize = 16;
 
-/// 16 keys of a fabric file that has changed: the most that are named.
+/// 16 keys: the most that a gateway names, in log and status, of a fabric file that has changed. Of
+/// the other changed keys it says only how many there are.
 const FABRIC_KEYS_MAX: usize = 16;
 
 /// The files of a running gateway, as it has taken them up.
@@ -51,8 +52,9 @@ impl FilesToReload<'_> {
     }
 }
 
-/// Reloads jobs and renewed certificates on SIGHUP, and certificates also when their files have
-/// changed. Reports certificates that cannot be used, such as one that has expired meanwhile.
+/// Reads jobs and certificates again on SIGHUP, and certificates also every
+/// [`CERTIFICATE_POLL_INTERVAL`], to load those whose files have changed. Reports certificates that
+/// cannot be used, such as one that has expired meanwhile.
 pub(super) async fn reload_changed_files(
     gateway: &Gateway,
     mut files: FilesToReload<'_>,
@@ -111,7 +113,7 @@ async fn reload_jobs(gateway: &Gateway, files: &mut FilesToReload<'_>) {
     let path = files.region.path();
     let read = RegionFile::load(path).map_err(CommandError::from).and_then(|region| {
         run_secrets::check_run_secret_tokens(&region, files.config)?;
-        let jobs = region.jobs().map(load_run_job_secret).collect::<Result<Vec<_>, _>>()?;
+        let jobs = region.jobs().map(load_job_spec).collect::<Result<Vec<_>, _>>()?;
         Ok((region, jobs))
     });
     let (region, jobs) = match read {
@@ -147,7 +149,8 @@ async fn reload_jobs(gateway: &Gateway, files: &mut FilesToReload<'_>) {
     }
 }
 
-/// Returns the keys of gateway and fabric whose values differ from those of the start.
+/// Returns the keys of gateway and fabric whose values differ from those of the start. Of the
+/// fabric it returns at most [`FABRIC_KEYS_MAX`], and behind them the number of the others.
 fn changes_not_reloaded(old: &RegionFile, config: &GatewayConfig, new: &RegionFile) -> Vec<String> {
     let mut changes = Vec::new();
     if new.fabric().path() != old.fabric().path() {
@@ -184,7 +187,8 @@ fn changes_not_reloaded(old: &RegionFile, config: &GatewayConfig, new: &RegionFi
     changes
 }
 
-/// Says which jobs were added, removed or changed, such as `added a; changed b (token)`.
+/// Returns which jobs were added, changed or removed, such as `added a; changed b (token)`, or `no
+/// change`.
 fn describe_reloaded_jobs(old: &[JobSpec], new: &[JobSpec]) -> String {
     let find = |jobs: &[JobSpec], name: &str| jobs.iter().find(|job| job.name == name).cloned();
     let mut changes = Vec::new();

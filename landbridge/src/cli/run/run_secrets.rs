@@ -53,7 +53,7 @@ pub(super) fn read_run_secret_files(config: &GatewayConfig) -> CredentialFiles {
 }
 
 /// Returns the specification of a job, with its token loaded.
-pub(super) fn load_run_job_secret(config: &JobConfig) -> Result<JobSpec, CommandError> {
+pub(super) fn load_job_spec(config: &JobConfig) -> Result<JobSpec, CommandError> {
     let token = token_file::load_token_file(&config.token)?;
     Ok(JobSpec { name: config.name.clone(), token, memory: config.memory, weight: config.weight })
 }

@@ -15,13 +15,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// 4 pings: sent in the time after which the service manager (systemd) takes the gateway for dead.
-/// Three of them may be lost or late.
+/// 4 pings: as many are sent in the time after which the service manager (systemd) takes a silent
+/// gateway for dead. So three pings in a row may be lost or late.
 /// Tested by `pings_follow_the_answers_of_the_engine`.
 const PINGS_PER_TIMEOUT: u32 = 4;
 
 /// 1 s: the longest time in which a message waits for a service manager (systemd) that does not
-/// read. The time is chosen.
+/// read. Then the message is dropped, with a warning in the log. The time is chosen.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Service manager of this process, such as systemd; or none.
@@ -35,8 +35,8 @@ pub(super) struct ServiceManager {
 }
 
 impl ServiceManager {
-    /// Returns the service manager that the environment names. A variable that cannot be used is
-    /// logged, and then nothing is sent.
+    /// Returns the service manager that the environment names; none where NOTIFY_SOCKET is unset or
+    /// empty. A variable that cannot be used is logged, and then nothing is sent.
     pub(super) fn from_environment(warnings: Warnings) -> Self {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let own = std::process::id().to_string();
@@ -58,8 +58,8 @@ impl ServiceManager {
         })
     }
 
-    /// Makes a socket for messages to `address`: a path, or `@` and an abstract name. `watchdog` is
-    /// a number of microseconds.
+    /// Makes a socket for messages to `address`: an absolute path, or `@` and an abstract name.
+    /// `watchdog` is a number of microseconds above 0. Anything else is an error.
     fn connect(address: &OsStr, watchdog: Option<&OsStr>, warnings: Warnings) -> io::Result<Self> {
         let address = match address.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,

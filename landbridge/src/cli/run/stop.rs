@@ -15,8 +15,8 @@ use tokio::time::sleep;
 use tracing::error;
 use units::Span;
 
-/// 4 s: the longest time from the end of a drain, or from SIGINT, until a gateway's process ends by
-/// force. With a drain of 25 s it stays below the 30 s of supervisors.
+/// 4 s: a gateway's process that still runs so long after its drain, or after SIGINT, is ended by
+/// force. With a drain of 25 s that is before supervisors commonly kill a process, at 30 s.
 /// Tested by `a_stuck_gateway_ends_after_sigterm`.
 const STOP_TIMEOUT: Duration = Duration::from_secs(4);
 
@@ -36,7 +36,8 @@ pub(super) fn spawn_stop_watchdog(drain: Span) -> io::Result<()> {
 }
 
 /// Waits for SIGTERM or SIGINT, then for the time that the gateway has to stop, and ends the
-/// process.
+/// process. The exit code is [`Exit::Interrupted`] where SIGINT came first, else
+/// [`Exit::CheckFailed`].
 async fn exit_after_stop_signal(
     drain: Span,
     mut interrupt: Signal,

@@ -15,8 +15,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::warn;
 
-/// 200 ms: how long records stay in memory before they are in the file. The time is chosen, so that one
-/// can follow a trace as it grows.
+/// 200 ms: records in memory are written to the trace's file once no other has come for so long, or
+/// when the buffer is full. The time is chosen, so that one can follow a trace as it grows.
 const TRACE_FLUSH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A trace that is being written.

@@ -11,8 +11,9 @@ use gateway::observe::status::{
 use std::collections::BTreeMap;
 use units::{BitRate, ByteCount, rounded_decimal_percent};
 
-/// 10 rows: the most of each table of the overview. Four tables and the problems then about fill a
-/// terminal.
+/// 10: `landbridge status --watch` shows at most so many rows of each table, so many problems, and
+/// so many ranks in a cell. Of more, it shows the first 10 and the number of those left out. Three
+/// tables and the problems then about fill a terminal.
 const ROWS_SHOWN_MAX: usize = 10;
 
 /// Payload rates to and from a peer, in bits per second.
@@ -70,8 +71,8 @@ fn overview_peer_rates<'a>(
     now.peers.iter().filter_map(rate).collect()
 }
 
-/// Returns the table row of a link: lanes and trouble, load, the limit of its rate,
-/// measured RTT and loss.
+/// Returns the table row of a link: lanes and trouble, rates, the limit, use, RTT and loss. Use is
+/// that of the busier direction; RTT and loss are the largest of all peers across the link.
 fn link_overview_row(
     link: &LinkReport,
     now: &GatewayReport,

@@ -6,7 +6,8 @@ use gateway::observe::readiness::is_ready;
 use gateway::observe::status as observed;
 use units::{BitRate, ByteCount, Span, rounded_decimal, rounded_decimal_percent};
 
-/// Returns the status of a gateway as text: its problems, tables of peers and links, then each job.
+/// Returns the status of a gateway as text: its problems, its address for trainers of other hosts,
+/// tables of peers and links, then each job.
 pub(super) fn describe_status_tables(status: &observed::GatewayReport) -> String {
     let mut text = describe_status_table_readiness(status, usize::MAX);
     if let Some(attach) = &status.attach {
@@ -34,7 +35,8 @@ pub(super) fn describe_status_tables(status: &observed::GatewayReport) -> String
     text
 }
 
-/// Returns whether a gateway is ready, and at most `shown` of its problems with what to do.
+/// Returns as text whether a gateway is ready, and at most `shown` of its problems with what to do.
+/// A last line has the number of its lost log lines, if there are any.
 pub(super) fn describe_status_table_readiness(
     status: &observed::GatewayReport,
     shown: usize,

@@ -15,13 +15,13 @@ use std::time::Duration;
 use terminal_size::{Height, Width, terminal_size};
 use tokio::time::MissedTickBehavior;
 
-/// 1 s: the time between two overviews of a gateway that is watched, as gateways make one status a
-/// second.
+/// 1 s: the time between two overviews of `landbridge status --watch`, as gateways make one status
+/// a second.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// 10 intervals of [`WATCH_INTERVAL`], 10 s: rates are shown since the status of so long ago, so
-/// that they do not jump.
-const RATE_INTERVALS: usize = 10;
+/// 10 intervals of [`WATCH_INTERVAL`], 10 s: rates of the overview are means over so long, so that
+/// they do not jump. A shorter watch has means since its beginning.
+const RATE_SPAN_INTERVALS: usize = 10;
 
 /// Shows the status of a gateway each second until the process ends. With `json` prints one JSON
 /// object a line instead.
@@ -67,7 +67,8 @@ async fn watch_each_second(address: SocketAddr, json: bool) -> CommandError {
     }
 }
 
-/// Shows the newest report, with rates since the oldest.
+/// Shows the overview of the newest report, with rates since the oldest. With `json` prints the
+/// newest report alone. Does nothing without a report.
 fn show_watched_reports(
     reports: &VecDeque<GatewayReport>,
     json: bool,
@@ -81,13 +82,14 @@ fn show_watched_reports(
     screen.show(&describe_overview(before, now))
 }
 
-/// Adds a report to those of the last [`RATE_INTERVALS`]. Those before a restart of the gateway are
-/// forgotten.
+/// Adds a report to `reports`, which keeps the last [`RATE_SPAN_INTERVALS`] plus one. A report with less
+/// uptime than the one before comes from a gateway that was started again, and removes all earlier
+/// ones.
 fn keep_watched_report(reports: &mut VecDeque<GatewayReport>, report: GatewayReport) {
     if reports.back().is_some_and(|last| last.uptime_seconds > report.uptime_seconds) {
         reports.clear();
     }
-    if reports.len() > RATE_INTERVALS {
+    if reports.len() > RATE_SPAN_INTERVALS {
         reports.pop_front();
     }
     reports.push_back(report);
@@ -133,15 +135,18 @@ fn watch_screen_text(text: &str, is_first: bool, size: Option<(Width, Height)>) 
     format!("{begin}{CURSOR_HOME}{}{CLEAR_BELOW}", lines.join(NEXT_LINE))
 }
 
-/// 24 rows: the height of a terminal that does not tell its own, as the VT100 had it.
+/// 24 rows: the assumed height of a terminal that does not tell its own, as the VT100 had it. Lines
+/// of an overview beyond the height are left out.
 const ROWS_DEFAULT: usize = 24;
-/// The control code ESC [2J, which clears a terminal.
+/// The control code ESC [2J, which clears the whole terminal before the first overview.
 const CLEAR_SCREEN: &str = "\x1b[2J";
-/// The control code ESC [H, which puts the cursor of a terminal into the first row and column.
+/// The control code ESC [H, which puts the cursor into the first row and column before each
+/// overview.
 const CURSOR_HOME: &str = "\x1b[H";
-/// The control code ESC [J, which clears a terminal from the cursor on.
+/// The control code ESC [J, which clears the terminal from the cursor on, behind each overview.
 const CLEAR_BELOW: &str = "\x1b[J";
-/// The control code ESC [K, which clears the rest of a line, and a line break.
+/// The control code ESC [K and a line break, between two lines of an overview. The code clears a
+/// line behind its text, where that of an earlier overview was longer.
 const NEXT_LINE: &str = "\x1b[K\n";
 
 #[cfg(test)]
@@ -170,7 +175,7 @@ mod tests {
         };
         let mut reports = VecDeque::new();
         (0..30).for_each(|second| keep_watched_report(&mut reports, report(f64::from(second))));
-        assert_eq!(reports.len(), RATE_INTERVALS + 1);
+        assert_eq!(reports.len(), RATE_SPAN_INTERVALS + 1);
         assert_eq!(reports[0].uptime_seconds, 19.0);
         keep_watched_report(&mut reports, report(0.5));
         assert_eq!(reports.len(), 1);

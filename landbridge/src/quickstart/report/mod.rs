@@ -14,15 +14,17 @@ use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use units::{BitRate, ByteCount, Span, rounded_decimal_percent};
 
-/// 1e-5: the largest accepted difference of a model weight from training in one process. It is far
-/// above rounding, and far below the effect of wrong averages.
+/// 1e-5: the largest difference of a model weight from training in one process with which a
+/// quickstart passes its check. It is far above rounding, and far below the effect of wrong
+/// averages.
 /// Tested by `unweighted_averages_miss_the_reference`.
 pub(crate) const REFERENCE_MAX_ABS_DIFF: f64 = 1e-5;
-/// 1.03 to 1.15 IP bytes at the relay for each byte of payload: the accepted range for each
-/// direction. Headers are 4.7 %, retransmissions and acknowledgements the rest.
+/// 1.03 to 1.15 IP bytes at the relay for each byte of payload: the range in which each direction
+/// of a quickstart passes its check. Headers are 4.7 %, retransmissions and acknowledgements the
+/// rest.
 pub(crate) const RELAY_BYTES_PER_PAYLOAD_BYTE: RangeInclusive<f64> = 1.03..=1.15;
-/// 0.0005: the probability that a correct relay drops fewer packets than the accepted range, and
-/// also that it drops more. So one correct check of a thousand fails.
+/// 0.0005: the probability with which a correct relay drops fewer packets than a quickstart's check
+/// accepts, and also that with which it drops more. So one correct check of a thousand fails.
 /// Tested by `large_cases_are_near_the_normal_approximation`.
 pub(crate) const RELAY_DROPS_TAIL: f64 = 0.0005;
 

@@ -41,7 +41,7 @@ impl ProcessorTimes {
 }
 
 /// Parses the first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
-/// Returns all ticks, idle ones, and those of interrupts.
+/// Returns all ticks, those of idle and iowait, and those of irq and softirq.
 fn parse_machine_processor_times(stat: &str) -> Option<[u64; 3]> {
     let words = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
     let ticks: Vec<u64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;

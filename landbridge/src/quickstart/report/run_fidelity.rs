@@ -7,12 +7,12 @@ use super::processor_times::ProcessorTimes;
 use serde::{Deserialize, Serialize};
 use units::{Span, rounded_decimal_percent};
 
-/// 5 % of the processors' time: with less of it idle, processes wait for each other. A run is void
-/// if other programs took [`OTHERS_FRACTION_MAX`] besides. The fraction is chosen.
+/// 5 % of the time of all processors: with less idle time processes wait for each other. Such a run
+/// is void if other programs took more than [`OTHERS_FRACTION_MAX`]. The fraction is chosen.
 const IDLE_FRACTION_MIN: f64 = 0.05;
 
-/// 10 % of the processors' time: the most that other programs may take in a run in which hardly any
-/// is idle. The fraction is chosen.
+/// 10 % of the time of all processors: where other programs took more, a run with less idle time
+/// than [`IDLE_FRACTION_MIN`] is void. Its times then do not count. The fraction is chosen.
 const OTHERS_FRACTION_MAX: f64 = 0.10;
 
 /// Fidelity of the all-reduces to the emulated link. The field names are keys of the JSON.
@@ -42,7 +42,8 @@ struct RelayLateness {
 }
 
 impl QuickstartRunFidelity {
-    /// Judges a run by the relay's verdict and by the processor times before and after it.
+    /// Judges a run by the relay's verdict and by the processor times before and after it. The run
+    /// is void if the relay says so, or by [`IDLE_FRACTION_MIN`] and [`OTHERS_FRACTION_MAX`].
     pub(in crate::quickstart) fn new(
         relay: RelayFidelity,
         before: Option<ProcessorTimes>,

@@ -16,8 +16,8 @@ pub const GLOBAL_BATCH: usize = 97;
 /// 80 training steps: the default of a quickstart, which is 5.4 passes over the training data. The
 /// number is chosen, enough for a test accuracy of 0.967.
 pub const STEPS_DEFAULT: NonZeroU32 = NonZeroU32::new(80).unwrap();
-/// The number of elements that a rank contributes to the average of one step, 502,667: those of the
-/// gradient, then the loss.
+/// 502,667 elements: as many as each rank contributes to the average of one training step, those of
+/// the gradient and behind them the loss.
 pub const EXCHANGED_ELEMENTS: usize = PARAMETERS + 1;
 
 /// 672: the seed of the initial model parameters, equal on all ranks and in the reference that
@@ -26,12 +26,12 @@ pub(super) const PARAMETER_SEED: u64 = 672;
 /// 97: the seed of the order of training samples, equal on all ranks and in the reference that
 /// trains in one process. Any number would do.
 pub(super) const ORDER_SEED: u64 = 97;
-/// 0.05: learning rate of gradient descent. With [`MOMENTUM`], it gives 0.967 test accuracy after
-/// [`STEPS_DEFAULT`] steps.
+/// 0.05: the learning rate of gradient descent, by which a step multiplies the velocity. With
+/// [`MOMENTUM`], it gives 0.967 test accuracy after [`STEPS_DEFAULT`] steps.
 /// Tested by `uneven_ranks_end_where_one_process_does`.
 pub(super) const LEARNING_RATE: f32 = 0.05;
-/// 0.9: the momentum of gradient descent, the fraction of the velocity that one step keeps. It is
-/// chosen, as usual.
+/// 0.9 of the velocity of gradient descent is kept by each step, which then adds the gradient. The
+/// momentum is chosen, as usual.
 pub(super) const MOMENTUM: f32 = 0.9;
 
 /// The range of every global batch that one rank computes.

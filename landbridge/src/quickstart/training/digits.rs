@@ -4,19 +4,20 @@ use super::rng::Rng;
 use flate2::read::GzDecoder;
 use std::io::Read;
 
-/// 64 pixels: the size of an image of a digit, 8 by 8.
+/// 64 pixels: the size of an image of a digit, 8 by 8, and the number of inputs of the network.
 pub const PIXELS: usize = 64;
-/// 10 classes: the digits 0 to 9.
+/// 10 classes: the digits 0 to 9, and the number of outputs of the network.
 pub const CLASSES: usize = 10;
-/// 1,437 images: those of digits to train on, four fifths of all.
+/// 1,437 images of digits, four fifths of all, are trained on. An epoch of the data draws each of
+/// them once.
 pub const TRAIN_IMAGES: usize = 1_437;
-/// 360 images: those of digits that are not trained on, for the test accuracy. They are a fifth of
-/// all.
+/// 360 images of digits, a fifth of all, are not trained on. The test accuracy is measured on them.
 pub const TEST_IMAGES: usize = 360;
 
 /// All images of digits as gzipped CSV: each line has 64 pixels and a label.
 const DIGITS_CSV_GZIP: &[u8] = include_bytes!("../../../data/digits.csv.gz");
-/// 16: the largest brightness of a pixel in the CSV file of digits.
+/// 16: the largest brightness of a pixel in the CSV file of digits, by which pixels are divided. A
+/// brighter pixel means a damaged file and ends the program.
 const BRIGHTNESS_MAX: u8 = 16;
 /// 1998: the seed of the shuffle that splits the images of digits into those for training and those
 /// for the test. Any number would do.

@@ -60,8 +60,8 @@ pub(crate) fn multiply_matrices(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
     }
 }
 
-/// Copies `N` columns of `b` from `first` on, element by element side by side, with zeros beyond
-/// the last column.
+/// Copies columns `first` to `first + N - 1` of `b`: one array of `N` elements for each row, with
+/// zeros beyond the last column.
 fn pack_matrix_columns<const N: usize>(b: Matrix<'_>, first: usize) -> Vec<[f32; N]> {
     let columns = N.min(b.columns - first);
     let mut panel = vec![[0.0; N]; b.rows];

@@ -19,10 +19,11 @@ pub const PARAMETERS: usize = {
     sum
 };
 
-/// 672 units in each hidden layer of the multilayer perceptron. The width is chosen: gradients are
-/// then 2 MB.
+/// 672 units in each of the two hidden layers of the multilayer perceptron. The width is chosen:
+/// gradients are then 2 MB.
 const HIDDEN_WIDTH: usize = 672;
-/// The number of inputs of each layer, and then the number of outputs of the last one.
+/// 64, 672, 672 and 10: the numbers of inputs of the perceptron's three layers, and behind them the
+/// number of outputs of the last layer.
 const LAYER_WIDTHS: [usize; LAYERS + 1] = [PIXELS, HIDDEN_WIDTH, HIDDEN_WIDTH, CLASSES];
 /// 3 layers of weights: two hidden ones and the output of the multilayer perceptron.
 const LAYERS: usize = 3;
@@ -83,7 +84,8 @@ pub fn mlp_loss_and_gradient(
     loss
 }
 
-/// Returns the fraction of `samples` that the network classifies correctly, 0 to 1.
+/// Returns the fraction of `samples` that the network classifies correctly, 0 to 1; NaN without
+/// samples.
 ///
 /// # Panics
 /// Unless `parameters` has [`PARAMETERS`] elements.

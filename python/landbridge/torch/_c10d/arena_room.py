@@ -15,21 +15,25 @@ from ... import errors
 from ..._memory.arena import Arena
 from ..._operations.operation import Operation
 
-#: 1/32 of the arena: longest contribution or result of one piece, so that several are under way and
-#: many groups have room for one.
+#: 32: a piece's contribution or result is at most a 32nd of the smallest arena of all ranks.
+#: Several pieces are then under way, and many groups have room for one.
 _PIECES_PER_ARENA = 32
-#: 32 MiB: longest piece, enough that its own costs do not count.
+#: 32 MiB: the longest contribution or result of one piece, whatever the arena holds. It is long
+#: enough that the fixed costs of a piece do not count.
 _PIECE_BYTES_MAX = 32 << 20
-#: 2 pieces: the memory of a piece under way, its contribution and its result.
+#: 2: a piece under way takes at most twice its length in the arena, for its contribution and its
+#: result.
 _PIECES_PER_POST = 2
-# Of the 256 posts that a gateway takes, PIECES_MAX + SERIES_MAX leave the rest to groups with
+# Of the 256 posts that a gateway takes, SHARED_PIECES_MAX + SERIES_MAX leave the rest to groups with
 # nothing under way.
-#: 128 pieces: under way on a rank before a user with one under way posts another.
-PIECES_MAX = 128
-#: 64 series of sends: most of a rank that have pieces under way at once; others wait for them.
+#: 128 pieces: while as many are under way on a rank, an exchange or a series that has one under way
+#: posts no other. One that has none may still post.
+SHARED_PIECES_MAX = 128
+#: 64 series of sends of a rank may have pieces under way at a time. Further series wait
+#: until one of them has none.
 SERIES_MAX = 64
 
-#: Something that posts pieces: an exchange, or a series of sends.
+#: The type of those that post pieces: an exchange, or a series of sends.
 U = TypeVar("U")
 
 
@@ -46,6 +50,7 @@ class ArenaRoom:
     """
 
     def __init__(self, arena: Arena, piece_bytes: int) -> None:
+        """Makes the room of an arena without exchanges. Pieces are at most ``piece_bytes`` long."""
         self.piece_bytes = piece_bytes
         self._arena = arena
         self._changed = threading.Condition()
@@ -141,8 +146,8 @@ class ArenaRoom:
     def _await_turn(
         self, users: Callable[[], Sequence[U]], is_over: Callable[[], bool]
     ) -> U | None:
-        """Waits until one of some users may post, and returns it; the first of them once it is
-        over. The caller holds the lock."""
+        """Waits until one of some users may post, and returns it. Once it is over, returns the
+        first of them that has a piece, or ``None``. The caller holds the lock."""
         while True:
             waiting = users()
             for user in waiting:
@@ -153,12 +158,13 @@ class ArenaRoom:
             self._changed.wait()
 
     def _may_post(self, user: object) -> bool:
-        """Returns whether an exchange or a series may post a piece now. The caller holds the
-        lock."""
+        """Returns whether an exchange or a series may post a piece now. One piece of each it always
+        may, up to ``SERIES_MAX`` series; more only where enough of the arena stays free. The caller
+        holds the lock."""
         if not self._under_way[user]:
             series = len(self._under_way.keys() - self._groups)
             return user in self._groups or series < SERIES_MAX
-        if sum(self._under_way.values()) >= PIECES_MAX:
+        if sum(self._under_way.values()) >= SHARED_PIECES_MAX:
             return False
         # A post that waited for memory would take that of a group which has become idle meanwhile.
         idle = sum(not self._under_way[group] for group in self._groups)
@@ -168,7 +174,8 @@ class ArenaRoom:
 
 
 def wait_for_arena_piece(operation: Operation) -> Exception | None:
-    """Waits for a piece, and copies its result. Returns its failure."""
+    """Waits for a piece, and copies its result. Returns the piece's failure, or ``None`` without
+    one."""
     try:
         operation.wait()
         if operation.lies_in_arena:
@@ -180,5 +187,6 @@ def wait_for_arena_piece(operation: Operation) -> Exception | None:
 
 
 def choose_arena_piece_bytes(arena_bytes: Sequence[int]) -> int:
-    """Returns the longest piece, from the bytes of the arenas of all ranks."""
+    """Returns the longest piece: a 32nd of the smallest of the arenas of all ranks, but at least 64
+    bytes and at most 32 MiB."""
     return max(min(min(arena_bytes) // _PIECES_PER_ARENA, _PIECE_BYTES_MAX), 64)

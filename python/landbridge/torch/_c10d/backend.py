@@ -18,7 +18,7 @@ from .collectives import C10dCollectives
 from .exchange import Exchange
 from .world import World, attached_world_number, is_world_inside_site, join_world
 
-#: The name of the backend in ``init_process_group``.
+#: The name of the backend, which a user passes to ``init_process_group`` of PyTorch.
 BACKEND_NAME = "landbridge"
 # Types of which PyTorch has other signatures in each version.
 _Backend: Any = c10d.Backend
@@ -37,6 +37,8 @@ class LandbridgeBackend(C10dCollectives, _Backend):  # type: ignore[misc]
     _supports_time_estimate = False
 
     def __init__(self, world: World, exchange: Exchange, timeout: timedelta) -> None:
+        """Starts the exchange, in which collectives without a timeout of their own have
+        ``timeout``. The world keeps the group alive until it is shut down or aborted."""
         _Backend.__init__(self, exchange.group.rank, exchange.group.world_size)
         self._world: World | None = world
         self._options_of_c10d = _Backend.Options(BACKEND_NAME, timeout=timeout)
@@ -89,6 +91,8 @@ class LandbridgeProcessGroup(C10dCollectives, _ProcessGroup):  # type: ignore[mi
     _end_coalescing = C10dCollectives.end_coalescing
 
     def __init__(self, world: World, exchange: Exchange, timeout: timedelta) -> None:
+        """Starts the exchange, in which collectives without a timeout of their own have
+        ``timeout``. The world keeps the group alive until it is shut down or aborted."""
         self._place = exchange.group.rank, exchange.group.world_size
         _ProcessGroup.__init__(self, *self._place)
         self._world: World | None = world

@@ -19,6 +19,7 @@ from ... import errors
 from ..._argument_errors import argument_error
 from ..._group.collective_poster import hash_posted_layout
 from ..._operations.operation import Operation
+from .._fsdp.shard import note_fsdp_shards_if_imported, reduced_fsdp_shard
 from .exchange import BeginPiece, Exchange
 from .exchange_work import ExchangeWork
 from .flat_tensors import FlatTensor, flat_tensor_block_pieces, split_flat_tensor_blocks
@@ -37,7 +38,8 @@ _OP_NAMES = {
     # Each rank multiplies its own elements before they are added up.
     "PREMUL_SUM": "sum",
 }
-#: 1 ms: the timeout of a collective that is given none at all, since gateways take no zero.
+#: 1 ms: the shortest timeout of a collective. A shorter one, such as 0, is raised to it, since
+#: gateways take no zero.
 _TIMEOUT_MIN = timedelta(milliseconds=1)
 
 
@@ -48,6 +50,7 @@ class C10dCollectives:
     def start_exchange(self, exchange: Exchange, timeout: timedelta) -> None:
         """Notes the exchange that carries out collectives, and the timeout of those that have
         none."""
+        note_fsdp_shards_if_imported()
         self._exchange = exchange
         self._timeout = timeout
 
@@ -187,6 +190,7 @@ class C10dCollectives:
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
             step, options = self._block_step(source.flat), self._options(opts, [source])
+            self._post_if_empty("gather", [source.flat], options, post)
             for begin, (mine,) in flat_tensor_block_pieces([source.flat], step):
                 out = [block.flat[begin : begin + step] for block in blocks] or None
                 post(functools.partial(group.gather_async, mine, root, out=out, **options))
@@ -209,6 +213,7 @@ class C10dCollectives:
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
             step, options = self._block_step(result.flat), self._options(opts, [result])
+            self._post_if_empty("scatter", [result.flat], options, post)
             for begin, (out,) in flat_tensor_block_pieces([result.flat], step):
                 given = [block[begin : begin + step] for block in blocks] or out
                 post(functools.partial(group.scatter_async, given, root, out=out, **options))
@@ -315,6 +320,8 @@ class C10dCollectives:
         begin: Callable[..., Operation],
     ) -> ExchangeWork:
         """Starts a collective whose results replace the tensors, piece by piece."""
+        shard = reduced_fsdp_shard()
+        more, told = (0, "") if shard is None else (shard.layout_hash(), shard.describe())
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
@@ -323,13 +330,15 @@ class C10dCollectives:
                 if flat.flat.numel() <= step:
                     # Of a whole tensor ranks compare the shape itself, and name it.
                     whole, options = flat.flat.view(_collective_shape_of(flat)), self._options(opts)
+                    options["layout"] ^= more
                     post(functools.partial(begin, whole, out=whole, **options))
                     continue
                 options = self._options(opts, [flat])
+                options["layout"] ^= more
                 for _, (piece,) in flat_tensor_block_pieces([flat.flat], step):
                     post(functools.partial(begin, piece, out=piece, flat=True, **options))
 
-        return self._exchange.start_call(flats, post_all, tensors)
+        return self._exchange.start_call(flats, post_all, tensors, told)
 
     def _scatter_sums(
         self,
@@ -342,18 +351,21 @@ class C10dCollectives:
         """Starts reduce-scatters of blocks, piece by piece. Ranks must agree on the shapes."""
         group, op = self._exchange.group, _collective_op_name(opts)
         results = [FlatTensor(output, is_written=True) for output in outputs]
+        shard = reduced_fsdp_shard()
+        more, told = (0, "") if shard is None else (shard.whole_layout_hash(), shard.describe())
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
             for result, blocks, alike in zip(results, sources, shapes):
                 step, options = self._block_step(result.flat), self._options(opts)
-                options["layout"] = hash_posted_layout(0, str(alike))
+                options["layout"] = hash_posted_layout(0, str(alike)) ^ more
+                self._post_if_empty("reduce_scatter", blocks, options, post)
                 for begin, given in flat_tensor_block_pieces(blocks, step):
                     out = result.flat[begin : begin + step]
                     start = group.reduce_scatter_async
                     post(functools.partial(start, given, op, out=out, **options))
 
-        return self._exchange.start_call(results, post_all, passed)
+        return self._exchange.start_call(results, post_all, passed, told)
 
     def _post_all_gather(
         self,
@@ -364,10 +376,25 @@ class C10dCollectives:
     ) -> None:
         """Posts the pieces of an all-gather."""
         group, step = self._exchange.group, self._block_step(source)
+        self._post_if_empty("all_gather", blocks, options, post)
         for begin, out in flat_tensor_block_pieces(blocks, step):
             mine = source[begin : begin + step]
             # The list of results says how long each block is.
             post(functools.partial(group.all_gather_async, mine, out=out, **options))
+
+    def _post_if_empty(
+        self,
+        name: str,
+        blocks: Sequence[torch.Tensor],
+        options: dict[str, Any],
+        post: Callable[[BeginPiece], None],
+    ) -> None:
+        """Posts a barrier in place of the pieces of empty blocks, of which there are none. So ranks
+        compare their shapes. Gateways compare no blocks without bytes over regions."""
+        if not any(block.numel() for block in blocks):
+            layout = hash_posted_layout(options["layout"], f"{name} {blocks[0].dtype}")
+            begin = self._exchange.group.barrier_async
+            post(functools.partial(begin, options["timeout"], layout=layout))
 
     def _post_all_to_all(
         self,

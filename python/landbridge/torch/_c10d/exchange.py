@@ -30,13 +30,14 @@ from .exchange_work import ExchangeWork, exchange_breakage
 from .flat_tensors import FlatTensor
 from .send_exchange import SendExchange, SendPlace
 
-#: The layout hash of the barrier by which a rank says that it could not post: the bytes of
-#: "givenup!". No other post has it.
+#: The layout hash of the barrier that a rank posts where it could not post a collective, so that
+#: other ranks fail soon. It has the bytes of "givenup!". No other post has it.
 _GIVEN_UP_LAYOUT = 0x6769_7665_6E75_7021
 
-#: Posts one collective when called, and returns the operation.
+#: The type of a function that posts one collective and returns the operation.
 BeginPiece = Callable[[], Operation]
-#: Posts all pieces of a collective, by handing each to the function that it gets.
+#: The type of a function that posts all pieces of a collective: it hands each piece to the function
+#: that it is given.
 Plan = Callable[[Callable[[BeginPiece], None]], None]
 
 
@@ -66,6 +67,8 @@ class Exchange:
     """
 
     def __init__(self, group: ParentGroup, room: ArenaRoom) -> None:
+        """Starts the threads of an exchange of this group, whose pieces are in ``room``. Raises
+        ``LimitReached`` where the system gives no thread."""
         self.group = group
         self.piece_bytes = room.piece_bytes
         self.call_count = 0
@@ -97,7 +100,11 @@ class Exchange:
         self._finishing.start()
 
     def start_call(
-        self, outputs: Sequence[FlatTensor], plan: Plan, passed: Sequence[torch.Tensor] = ()
+        self,
+        outputs: Sequence[FlatTensor],
+        plan: Plan,
+        passed: Sequence[torch.Tensor] = (),
+        told: str = "",
     ) -> ExchangeWork:
         """Starts a collective, and returns its work before anything is posted.
 
@@ -105,13 +112,14 @@ class Exchange:
             outputs: The tensors that get results. They are copied back once all pieces have ended.
             plan: The function that posts the pieces.
             passed: The tensors on which ranks agree, for errors.
+            told: What these tensors are, for errors, where that is known.
 
         Raises:
             Closed: The process group was destroyed, or the interpreter is ending.
             ForkedProcess: This process was forked from the one that made the group.
         """
         self._check_may_start()
-        work = ExchangeWork(outputs, passed)
+        work = ExchangeWork(outputs, passed, told)
         is_inference = any(output.tensor.is_inference() for output in outputs)
         with self._lock:
             if self._is_closed:
@@ -142,12 +150,15 @@ class Exchange:
         return os.getpid() != self._owner
 
     def start_batch(self) -> None:
-        """Begins a batch of calls. A batch that has not ended is forgotten."""
+        """Begins a batch of calls. A batch that has not ended is forgotten. Raises as
+        ``start_call``."""
+        self._check_may_start()
         self._batch = []
 
     def end_batch(self) -> ExchangeWork:
         """Ends a batch. Returns a work that ends with the last of the batch, and fails as the first
-        of it that failed."""
+        of it that failed. Raises as ``start_call``."""
+        self._check_may_start()
         batch, self._batch = self._batch or [], None
         work = ExchangeWork([])
         work.finish_with(batch)

@@ -30,15 +30,17 @@ class ExchangeWork(Work):
         self,
         outputs: Sequence[FlatTensor],
         passed: Sequence[torch.Tensor] = (),
+        told: str = "",
     ) -> None:
         """Makes a work.
 
         Args:
             outputs: The tensors that get results.
             passed: The tensors of the caller on which ranks agree.
+            told: What these tensors are, where that is known.
         """
         super().__init__()
-        self._passed = passed
+        self._passed, self._told = passed, told
         self.outputs = outputs
         self._owner = os.getpid()
         self._done = Latch()
@@ -75,7 +77,12 @@ class ExchangeWork(Work):
         return True
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Returns a future of the list of result tensors."""
+        """Returns a future of the list of result tensors.
+
+        Raises:
+            ForkedProcess: This process was forked, and nothing would complete the future.
+        """
+        check_not_waiting_after_fork(self._owner)
         with self._lock:
             if self._future is None:
                 tensors = [output.tensor for output in self.outputs]
@@ -90,11 +97,15 @@ class ExchangeWork(Work):
             return self._future
 
     def is_completed(self) -> bool:
-        """Returns whether the collective has ended."""
+        """Returns whether the collective has ended. Raises ``ForkedProcess`` where the answer would
+        never change."""
+        check_not_waiting_after_fork(self._owner)
         return self._done.is_open
 
     def is_success(self) -> bool:
-        """Returns whether the collective has ended without a failure."""
+        """Returns whether the collective has ended without a failure. Raises as
+        ``is_completed``."""
+        check_not_waiting_after_fork(self._owner)
         return self._done.is_open and self._failure is None
 
     def exception(self) -> Exception | None:
@@ -172,7 +183,8 @@ class ExchangeWork(Work):
         which the caller knows nothing. The work ends even if they cannot be described."""
         if isinstance(failure, errors.RanksDisagree) and self._passed:
             try:
-                failure.here = describe_flat_tensors(self._passed)
+                tensors = describe_flat_tensors(self._passed)
+                failure.here = f"{self._told}; {tensors}" if self._told else tensors
             except Exception as error:
                 failure.here = f"the tensors of this rank cannot be described: {error}"
 

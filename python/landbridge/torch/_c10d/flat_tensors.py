@@ -16,7 +16,8 @@ from ..._memory.plain_memory import (
     copyable_plain_memory,
 )
 
-#: 8 tensors: the most of one call that an error lists, so that it stays readable.
+#: 8 tensors: an error lists at most so many of one call, so that it stays readable. Of further
+#: tensors it says only how many there are.
 _DESCRIBED_MAX = 8
 
 

@@ -20,7 +20,7 @@ from .site_store import make_site_store
 from .world import WorldArguments, attach_world
 
 #: The environment variables with a process's number and the number of processes, for each launcher.
-#: In the order in which they are asked: torchrun, Slurm, Open MPI, other MPIs.
+#: The first launcher that has set both counts: torchrun, Slurm, Open MPI, other MPIs.
 _LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_NTASKS"),

@@ -33,12 +33,13 @@ from ..._operations.operation import DEFAULT_TIMEOUT_S
 from .launch import find_launch_site
 from .world import CONFIG_VARIABLE, WorldArguments
 
-#: The name of the rendezvous in ``--rdzv-backend``.
+#: The name of the rendezvous, which a user passes to torchrun by ``--rdzv-backend``.
 RENDEZVOUS_NAME = "landbridge"
 #: 0.1 s: the pause before an agent asks again whether all others see the same agents. The time is
 #: chosen.
 _ASK_PAUSE_S = 0.1
-#: The address of this host for processes on it.
+#: The address of this host for processes on it, at which the first agent of a site keeps the site's
+#: store.
 _LOOPBACK = "127.0.0.1"
 
 
@@ -63,6 +64,8 @@ class RendezvousAgentStore:
     own duration, because a trainer has the rank between them."""
 
     def __init__(self, open_store: Callable[[], Any], prefix: str) -> None:
+        """Makes the store. ``open_store`` attaches and yields the store of the job, in which all
+        keys begin with ``prefix``."""
         self._open_store = open_store
         self._prefix = prefix
         #: How long a call waits, which torchrun reads and sets.
@@ -118,6 +121,8 @@ class GatewayRendezvous(RendezvousHandler):
         rank: int,
         parameters: RendezvousParameters,
     ) -> None:
+        """Makes the handler of the agent ``node``, which attaches as ``rank``. The program
+        ``landbridge`` reads the fabric's regions."""
         self._attachment = attachment
         self._node = node
         self._rank = rank
@@ -184,7 +189,8 @@ class GatewayRendezvous(RendezvousHandler):
             yield group.store
 
     def _meet_agents(self, store: Store, deadline: float) -> tuple[list[RendezvousAgent], str]:
-        """Waits until all agents see the same ones. Returns them, and a name of their meeting."""
+        """Waits until all agents see the same ones. Returns them, and a name of their meeting.
+        Raises ``RanksTimedOut`` at the deadline."""
         prefix = f"torchrun/{self._run_id}"
         come, seen = f"{prefix}/come/", f"{prefix}/seen/"
         store.set(come + self._node.name, f"{self._node.site_size} {secrets.token_hex(8)}")

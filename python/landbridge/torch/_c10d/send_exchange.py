@@ -27,7 +27,8 @@ from .arena_room import ArenaRoom, wait_for_arena_piece
 from .exchange_work import ExchangeWork, exchange_breakage
 from .flat_tensors import FlatTensor
 
-#: 1/4 of a collective's piece: the longest piece of a send, so that many series have room for one.
+#: 4: the longest piece of a send is a quarter of the longest piece of a collective, so that many
+#: series have room for one.
 _PIECES_PER_COLLECTIVE_PIECE = 4
 
 
@@ -52,6 +53,8 @@ class _SendCall:
         timeout_s: float,
         piece_bytes: int,
     ) -> None:
+        """Makes the call, which counts in its series. Its pieces have at most ``piece_bytes``
+        bytes, and each waits for the other rank for ``timeout_s`` seconds."""
         self.series = series
         self.work = work
         self._flat = tensor.flat
@@ -131,6 +134,7 @@ class _SendSeries:
     """The calls of one series. The lock of the exchange guards it."""
 
     def __init__(self, place: SendPlace) -> None:
+        """Makes a series without calls."""
         self.place = place
         #: Calls with pieces to post, in their order.
         self.unposted: collections.deque[_SendCall] = collections.deque()

@@ -16,9 +16,10 @@ from torch._C._distributed_c10d import TCPStore
 from ... import errors
 from ..._group import Group
 
-#: 512 bytes: what each rank tells of itself. Host names have 253 at most.
+#: 512 bytes: the length to which each rank fills up what it tells all others: its host's name and
+#: address, and a port. Host names have 253 bytes at most.
 _TOLD_BYTES = 512
-#: The address of this host for ranks on it.
+#: The address of this host for ranks on it, by which they reach the store of their site.
 _LOOPBACK = "127.0.0.1"
 
 

@@ -25,7 +25,7 @@ from ..._group import Group, connect
 from .arena_room import ArenaRoom, choose_arena_piece_bytes
 from .exchange import Exchange
 
-#: The variable of the environment with the path of the region file.
+#: The environment variable with the path of the region file, for callers that pass none.
 CONFIG_VARIABLE = "LANDBRIDGE_CONFIG"
 
 
@@ -178,8 +178,20 @@ class World:
         self.group.close()
 
 
+#: Guards the world of this process, and in each world its users and the counts of groups made.
 _lock = threading.RLock()
-#: The world of this process, or none.
+
+
+def _reset_world_lock_after_fork() -> None:
+    """Replaces the lock in a forked process, where a thread that does not exist may hold it."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_reset_world_lock_after_fork)
+
+
+#: The world of this process; none before it attaches and after it has detached.
 _worlds: list[World] = []
 
 
@@ -212,12 +224,11 @@ def join_world(rank: int, size: int, timeout_s: float) -> World:
 
     Args:
         rank: The number that PyTorch has for this process in its world.
-        size: The number of processes of PyTorch's world.
+        size: The number of processes of PyTorch's world, which is not looked at.
         timeout_s: How long to wait for the gateway and the other ranks, in seconds.
 
     Raises:
-        ConfigError: The environment names no region file, or PyTorch and the fabric number ranks
-            in different ways.
+        ConfigError: The environment names no region file.
         LandbridgeError: As ``landbridge.connect``.
     """
     with _lock:

@@ -20,36 +20,15 @@ import torch.distributed as dist  # noqa: E402
 
 from landbridge.torch._c10d import exchange_work  # noqa: E402
 from landbridge.torch._c10d.arena_room import ArenaRoom, choose_arena_piece_bytes  # noqa: E402
-from landbridge.torch._c10d.collectives import C10dCollectives  # noqa: E402
 from landbridge.torch._c10d.exchange import Exchange  # noqa: E402
 from landbridge.torch._c10d.flat_tensors import describe_flat_tensors  # noqa: E402
-
-
-class Member(C10dCollectives):
-    """One rank's part of a process group."""
-
-    def __init__(self, group, room, timeout_s=DEADLINE_S):
-        self.rank = group.rank
-        self.exchange = Exchange(group, room)
-        self.start_exchange(self.exchange, timedelta(seconds=timeout_s))
+from process_group_members import Member, members_of, options  # noqa: E402
 
 
 @pytest.fixture(params=[64, 1 << 20], ids=["many pieces", "one piece"])
 def members(request, two_groups):
     """Both ranks, whose pieces are short or long."""
     return members_of(two_groups, request.param)
-
-
-def members_of(groups, piece_bytes=1 << 20, **more):
-    return [Member(group, ArenaRoom(group._arena, piece_bytes), **more) for group in groups]
-
-
-def options(**given):
-    """Returns options of c10d, without a timeout of their own."""
-    reduction = dist.AllreduceOptions().reduceOp
-    return SimpleNamespace(
-        **{"reduceOp": reduction, "timeout": timedelta(milliseconds=-1), **given}
-    )
 
 
 def row(member, count):
@@ -154,19 +133,12 @@ def test_lists_of_unequal_blocks_are_reduced_and_scattered(members):
     call_for_all(members, check)
 
 
-def test_empty_tensors_of_different_shape_are_a_disagreement(members):
-    def check(member):
-        member.allreduce([torch.ones(0, 2)], options()).wait()
-        with pytest.raises(landbridge.RanksDisagree):
-            member.allreduce([torch.ones(0, 2 + member.rank)], options()).wait()
-
-    call_for_all(members, check)
-
-
 def test_a_forked_process_is_refused_at_once(two_groups):
     here, _ = members_of(two_groups)
     work = here.allreduce([torch.ones(3)], options())
-    calls = [here.barrier, lambda: here.send([torch.ones(3)], 1, 0), work.wait]
+    calls = [here.barrier, lambda: here.send([torch.ones(3)], 1, 0)]
+    calls += [here.start_coalescing, here.end_coalescing]
+    calls += [work.wait, work.get_future, work.is_completed, work.is_success, work.synchronize]
     child = os.fork()
     if child == 0:
         refused = 0

@@ -66,7 +66,10 @@ def assert_gradients_cross_once(before, regions, reference):
         assert least <= new - old <= least + OTHER_BYTES_MAX
 
 
-def test_sharded_modules_average_over_sites_by_their_hook(reference):
+@contextlib.contextmanager
+def started_sites(script):
+    """Yields two regions with a job for each local rank, the bytes that they had sent before, and
+    two processes for each that run a script over a process group of the region."""
     with contextlib.ExitStack() as stack:
         jobs = ("train-0", "train-1")
         regions = stack.enter_context(LocalRegions(ranks=(1, 1), jobs=jobs))
@@ -81,8 +84,23 @@ def test_sharded_modules_average_over_sites_by_their_hook(reference):
                     "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": str(port),
                 }
-                trainer = Trainer([str(HERE / "fsdp_script.py"), str(site)], variables)
+                trainer = Trainer([str(script), str(site)], variables)
                 stack.callback(trainer.kill)
                 trainers.append(trainer)
+        yield regions, before, trainers
+
+
+def test_sharded_modules_average_over_sites_by_their_hook(reference):
+    with started_sites(HERE / "fsdp_script.py") as (regions, before, trainers):
         assert_like_one_process(results_of(trainers), reference)
         assert_gradients_cross_once(before, regions, reference)
+
+
+def test_sites_that_mix_up_their_shards_disagree(tmp_path):
+    """The local ranks of one site attach to the jobs of each other. All shards have one length."""
+    changed = {'f"train-{local_rank}"': 'f"train-{(local_rank + site) % 2}"'}
+    script = changed_script(HERE / "fsdp_script.py", tmp_path, changed)
+    with started_sites(script) as (*_, trainers):
+        errors = [trainer.fail() for trainer in trainers]
+    assert all("RanksDisagree" in error for error in errors), errors
+    assert sum("this rank has shard 0 of 2 of" in error for error in errors) == 2

@@ -154,7 +154,9 @@ impl Deployment {
         let early = link.bdp().get().max(4 * segment);
         let tail = TailFec::for_link(link, shape.mtu, segment).tail_bytes();
         let partials = (shape.memory.get() / shape.jobs.len() as u64).max(segment);
-        let limit = partials + 2 * (early + tail);
+        // Each group may hold a little.
+        let of_groups = self.scenario.groups_max() * (GROUP_EARLY_BYTES_MAX + segment);
+        let limit = partials + 2 * (early + tail) + of_groups;
         for (name, slot) in GATEWAYS.iter().zip(lock(&self.gateways).iter()) {
             for (life, metrics) in slot.metrics.iter().enumerate() {
                 for (job, _) in &shape.jobs {
@@ -187,6 +189,20 @@ impl Deployment {
                 }
             }
         }
+    }
+
+    /// Checks the bytes that gateways have sent to each other, if no fault was to strike.
+    pub fn judge_bytes(&self) {
+        if !self.scenario.faults.is_empty() {
+            return;
+        }
+        let sent = |from: usize, to: u16| {
+            let gateways = lock(&self.gateways);
+            let gateway = gateways[from].running.as_ref().and_then(|r| r.gateway.as_ref());
+            let link = gateway.and_then(|gateway| gateway.peers.get(&GatewayId(to)));
+            link.map_or(0, |link| link.metrics.sent_bytes.get())
+        };
+        self.oracle.judge_bytes([sent(0, 1), sent(1, 0)]);
     }
 
     fn shape_link(&self, active: &[Fault]) {
@@ -334,3 +350,6 @@ const ANSWERED_WITHIN: Span = Span::from_ms(1);
 
 /// 10 ms: the tasks of a killed process have ended within this virtual time.
 const GONE_WITHIN: Span = Span::from_ms(10);
+
+/// 64 KiB: the most bytes that a group's gateway takes before its ranks have posted.
+const GROUP_EARLY_BYTES_MAX: u64 = 64 << 10;

@@ -3,7 +3,10 @@
 pub(super) mod control;
 mod gate;
 mod link;
+mod pending;
 mod process;
 pub(super) mod rendezvous;
+mod side_work;
+mod store_work;
 mod trainer;
 pub(super) mod world;

@@ -3,18 +3,18 @@
 
 use crate::TOKEN;
 use crate::collectives::data::SplitMix64;
+use crate::faults::deployment::pending::{Outcome, PendingCollectives};
 use crate::faults::deployment::rendezvous::{Attempt, NextAction};
+use crate::faults::deployment::side_work::{SideWork, post_on};
+use crate::faults::deployment::store_work::StoreWork;
 use crate::faults::deployment::world::World;
 use crate::faults::judge::collective::CollectiveId;
 use crate::faults::judge::oracle::Commit;
-use gateway::client::{
-    AttachOptions, Client, CollectiveSpec, GatewayAddress, Operation, PostError,
-};
+use gateway::client::{AttachOptions, Client, GatewayAddress};
 use gateway::host::{BoxFuture, Host, VirtualHost};
 use hier_collectives::ids::{Epoch, Step};
 use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use units::Span;
 
 /// One process of a rank.
@@ -46,7 +46,17 @@ impl Trainer {
                 Ok(client) => {
                     pause = BACKOFF_MIN;
                     self.heard_of = Epoch(0);
-                    self.work(&client).await;
+                    let store = StoreWork {
+                        world: Arc::clone(&self.world),
+                        host: Arc::clone(&self.host),
+                        job: self.job,
+                        dice: SplitMix64(self.dice.roll()),
+                    };
+                    tokio::select! {
+                        biased;
+                        () = self.work(&client) => {}
+                        () = store.run(client.store()) => {}
+                    }
                 }
                 Err(why) => {
                     self.say(|| why);
@@ -99,34 +109,37 @@ impl Trainer {
             let step = client.committed().map(|step| step.0);
             self.world.oracle.knows(self.job, self.rank, attempt.epoch, step);
         }
-        let mut under_way = PendingCollectives { waiting: vec![], good: true };
+        let side = SideWork {
+            world: Arc::clone(&self.world),
+            host: Arc::clone(&self.host),
+            client: client.clone(),
+            job: self.job,
+            attempt: attempt.number,
+            rank: self.rank,
+        };
+        let mut under_way = PendingCollectives::none();
         for index in 0..self.world.scenario.load.in_flight {
             let tag = CollectiveId { job: self.job, attempt: attempt.number, index };
             let pause = self.pause();
             under_way.during(self.sleep(pause)).await;
             // Numbers begin anew in another epoch, where this round is made again.
-            if client.epoch() != attempt.epoch {
+            if client.agree_to_epoch() != attempt.epoch {
                 self.say(|| format!("leaves attempt {}: epoch {}", attempt.number, client.epoch()));
                 under_way.all().await;
                 return false;
             }
-            match self.post(client, tag).await {
-                Ok((operation, contribution)) => {
-                    let (world, rank) = (Arc::clone(&self.world), self.rank);
-                    let waiting = Outcome { world, rank, tag, contribution };
-                    under_way.waiting.push(Box::pin(waiting.wait(operation)));
-                }
-                Err(error) => {
-                    self.say(|| error.to_string());
-                    under_way.all().await;
-                    return false;
-                }
+            if !self.post(client, tag, &mut under_way).await {
+                under_way.all().await;
+                return false;
+            }
+            // A rank that is gone is missed in an epoch of its job in which it has posted.
+            if index == 0 {
+                side.begin(&mut under_way).await;
             }
         }
         // Some commit at once, others when they have all results.
         if self.dice.roll().is_multiple_of(2) {
-            let commit = Box::pin(self.commit(client.clone(), attempt.number));
-            under_way.waiting.push(commit);
+            under_way.add(self.commit(client.clone(), attempt.number));
             return under_way.all().await;
         }
         under_way.all().await & self.commit(client.clone(), attempt.number).await
@@ -150,27 +163,25 @@ impl Trainer {
         }
     }
 
+    /// Posts a collective of the job, which is then under way. Returns whether that was possible.
     async fn post(
         &self,
         client: &Client,
         tag: CollectiveId,
-    ) -> Result<(Operation, Vec<u8>), PostError> {
-        let oracle = &self.world.oracle;
-        let shape = oracle.shape(tag);
-        let tensor = client.allocate(shape.dtype, shape.elements);
-        let mut tensor = tensor.expect("room for a round; the last one's slots came back");
-        let contribution = oracle.contribution(tag, self.rank);
-        tensor.write(&contribution);
-        oracle.posted(tag, self.rank, self.host.now());
-        let spec = CollectiveSpec {
-            pattern: shape.pattern,
-            op: shape.op,
-            weight: oracle.weight(tag, self.rank),
-            timeout: self.world.scenario.load.timeout,
-        };
-        let operation = client.post(tensor, spec).await?;
-        self.say(|| format!("posts collective {}: {shape}", operation.sequence()));
-        Ok((operation, contribution))
+        under_way: &mut PendingCollectives,
+    ) -> bool {
+        let timeout = self.world.scenario.load.timeout;
+        match post_on(client, &self.world, tag, self.rank, timeout).await {
+            Ok((operation, contribution)) => {
+                let (world, rank) = (Arc::clone(&self.world), self.rank);
+                under_way.add(Outcome { world, rank, tag, contribution }.wait(operation));
+                true
+            }
+            Err(error) => {
+                self.say(|| error.to_string());
+                false
+            }
+        }
     }
 
     /// Returns the pause before a post, since ranks are seldom ready at the same time.
@@ -195,77 +206,5 @@ impl Trainer {
 
     fn say(&self, what: impl FnOnce() -> String) {
         self.world.say(self.job, self.rank, what);
-    }
-}
-
-/// A posted collective of a rank.
-struct Outcome {
-    world: Arc<World>,
-    rank: u32,
-    tag: CollectiveId,
-    contribution: Vec<u8>,
-}
-
-impl Outcome {
-    /// Waits until the slots are free again. Returns whether there was a result.
-    async fn wait(self, mut operation: Operation) -> bool {
-        let Self { world, rank, tag, contribution } = self;
-        let sequence = operation.sequence();
-        let say = |what: &str| {
-            world.say(tag.job, rank, || format!("collective {sequence}: {what}"));
-        };
-        let ready = operation.ready().await;
-        let result = match &ready {
-            Ok(_) => Ok(operation.result()),
-            Err(failure) => Err(failure),
-        };
-        world.oracle.completed(tag, rank, result, world.now());
-        match &ready {
-            Ok(_) => say("result ready"),
-            // Most begin with the collective.
-            Err(failure) => world.say(tag.job, rank, || failure.to_string()),
-        }
-        if let Ok(mut tensor) = operation.reclaim().await {
-            let intact = tensor.read() == contribution;
-            world.oracle.freed(tag, rank, intact, world.now());
-            say("slots free");
-            // What a trainer may do from now on.
-            tensor.write(&vec![0xa5; contribution.len()]);
-        }
-        ready.is_ok()
-    }
-}
-
-/// Collectives that a rank waits for, and whether all that have ended were good.
-struct PendingCollectives {
-    waiting: Vec<BoxFuture<bool>>,
-    good: bool,
-}
-
-impl PendingCollectives {
-    /// Ready once nothing is in flight.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.waiting.retain_mut(|one| match one.as_mut().poll(context) {
-            Poll::Ready(good) => {
-                self.good &= good;
-                false
-            }
-            Poll::Pending => true,
-        });
-        if self.waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    /// Waits for `pause`, and notes the collectives that end meanwhile.
-    async fn during(&mut self, mut pause: BoxFuture<()>) {
-        std::future::poll_fn(|context| {
-            let _ = self.poll(context);
-            pause.as_mut().poll(context)
-        })
-        .await;
-    }
-
-    async fn all(mut self) -> bool {
-        std::future::poll_fn(|context| self.poll(context)).await;
-        self.good
     }
 }

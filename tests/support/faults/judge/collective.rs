@@ -2,15 +2,17 @@
 //! independently of the gateways' code.
 
 use crate::collectives::data::SplitMix64;
+use crate::faults::judge::side_load::{GROUP_COLLECTIVES_MAX, SideLoad};
 use crate::faults::spec::scenario::{Load, Scenario};
 use half::{bf16, f16};
-use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp, SlotElements};
 use hier_collectives::ids::RankId;
 use std::fmt;
 use std::sync::Arc;
 
 /// The identity of a collective of a run: its job, its attempt at a round, its position in the
-/// round.
+/// round. Positions from the number of the round's collectives on are those of the attempt's group,
+/// and then of its sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CollectiveId {
     /// The job, by number.
@@ -24,13 +26,14 @@ pub struct CollectiveId {
 /// The kind and size of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CollectiveShape {
-    /// The pattern: the ranks that contribute and those that get results.
+    /// The pattern: the ranks that contribute and those that get results, by their numbers among
+    /// those that take part.
     pub pattern: Pattern,
     /// The operation.
     pub op: ReduceOp,
     /// The element type.
     pub dtype: Dtype,
-    /// Number of elements.
+    /// Number of elements of the longer slot: for operations on blocks, of all blocks.
     pub elements: u64,
 }
 
@@ -49,15 +52,60 @@ impl Collectives {
         Self { seed: scenario.seed, load: scenario.load, ranks }
     }
 
+    /// Whether a collective is one of all ranks of the job, in the order of the job's collectives.
+    pub fn is_of_job(&self, tag: CollectiveId) -> bool {
+        tag.index < self.load.in_flight
+    }
+
+    /// The operations of an attempt beside the collectives of its job.
+    pub fn side_load(&self, job: usize, attempt: u64) -> SideLoad {
+        let whole = CollectiveId { job, attempt, index: SIDE_LOAD };
+        SideLoad::draw(SplitMix64(self.seed ^ number(whole)), attempt, self.ranks)
+    }
+
+    /// The identity of a collective of the attempt's group.
+    pub fn group_collective(&self, job: usize, attempt: u64, place: u32) -> CollectiveId {
+        CollectiveId { job, attempt, index: self.load.in_flight + place }
+    }
+
+    /// The identity of a send of the attempt.
+    pub fn send(&self, job: usize, attempt: u64, place: u32) -> CollectiveId {
+        self.group_collective(job, attempt, GROUP_COLLECTIVES_MAX + place)
+    }
+
+    /// Whether a collective is a send.
+    pub fn is_send(&self, tag: CollectiveId) -> bool {
+        tag.index >= self.load.in_flight + GROUP_COLLECTIVES_MAX
+    }
+
+    /// The ranks that take part in a collective, in the order of their numbers in it.
+    pub fn participants(&self, tag: CollectiveId) -> Vec<u32> {
+        if self.is_of_job(tag) {
+            return (0..self.ranks).collect();
+        }
+        let SideLoad { group, sends } = self.side_load(tag.job, tag.attempt);
+        match (group, sends) {
+            (_, Some(sends)) if self.is_send(tag) => vec![sends.from, sends.to],
+            (Some(group), _) => group.ranks,
+            _ => vec![],
+        }
+    }
+
     /// The kind and size of a collective.
     pub fn shape(&self, tag: CollectiveId) -> CollectiveShape {
         let mut dice = SplitMix64(self.seed ^ number(tag));
-        let root = RankId((dice.roll() % u64::from(self.ranks)) as u32);
-        let pattern = match dice.roll() % 10 {
+        let ranks = self.participants(tag).len().max(1) as u64;
+        let root = RankId((dice.roll() % ranks) as u32);
+        let pattern = match dice.roll() % 14 {
+            _ if self.is_send(tag) => Pattern::Send { from: RankId(0) },
             0..=5 => Pattern::AllReduce,
             6 | 7 => Pattern::Reduce { to: root },
             8 => Pattern::Broadcast { from: root },
-            _ => Pattern::Barrier,
+            9 => Pattern::Barrier,
+            10 => Pattern::AllGather,
+            11 => Pattern::Gather { to: root },
+            12 => Pattern::ReduceScatter,
+            _ => Pattern::AllToAll,
         };
         if pattern == Pattern::Barrier {
             return CollectiveShape { pattern, op: ReduceOp::Sum, dtype: Dtype::U8, elements: 0 };
@@ -65,7 +113,8 @@ impl Collectives {
         let dtype = Dtype::ALL[(dice.roll() % Dtype::ALL.len() as u64) as usize];
         let op = match (pattern, ReduceOp::ALL[(dice.roll() % ReduceOp::ALL.len() as u64) as usize])
         {
-            (Pattern::Broadcast { .. }, _) => ReduceOp::Sum,
+            (pattern, _) if !reduces(pattern) => ReduceOp::Sum,
+            (Pattern::ReduceScatter, ReduceOp::Avg) => ReduceOp::Sum,
             (_, op) if op.accepts(dtype) => op,
             _ => ReduceOp::Sum,
         };
@@ -81,14 +130,58 @@ impl Collectives {
             }
             _ => 1 + dice.roll() % longest,
         };
+        let elements =
+            if has_blocks(pattern) { (elements / ranks).max(1) * ranks } else { elements };
         CollectiveShape { pattern, op, dtype, elements }
+    }
+
+    /// The lengths of a rank's slots.
+    pub fn slots(&self, tag: CollectiveId, rank: u32) -> SlotElements {
+        let (shape, ranks) = (self.shape(tag), self.participants(tag));
+        let (whole, block) = (shape.elements, shape.elements / ranks.len().max(1) as u64);
+        let at = |root: RankId, elements| if ranks[root.0 as usize] == rank { elements } else { 0 };
+        let (contribution, result) = match shape.pattern {
+            Pattern::AllGather => (block, whole),
+            Pattern::Gather { to } => (block, at(to, whole)),
+            Pattern::ReduceScatter => (whole, block),
+            Pattern::Send { .. } => (at(RankId(0), whole), at(RankId(1), whole)),
+            _ => (whole, whole),
+        };
+        SlotElements { contribution, result }
+    }
+
+    /// The bytes that must cross the link from the gateway of the first `east` ranks to the other,
+    /// and those on the way back.
+    pub fn crossing(&self, tag: CollectiveId, east: u32) -> [u64; 2] {
+        let (shape, ranks) = (self.shape(tag), self.participants(tag));
+        let here = ranks.iter().filter(|rank| **rank < east).count() as u64;
+        let there = ranks.len() as u64 - here;
+        if here == 0 || there == 0 {
+            return [0, 0];
+        }
+        let (whole, block) = (shape.elements, shape.elements / ranks.len() as u64);
+        let one_way =
+            |from_east: bool, elements| if from_east { [elements, 0] } else { [0, elements] };
+        let is_east = |root: RankId| ranks[root.0 as usize] < east;
+        let elements = match shape.pattern {
+            Pattern::Reduce { to } => one_way(!is_east(to), whole),
+            Pattern::Broadcast { from } | Pattern::Send { from } => one_way(is_east(from), whole),
+            Pattern::AllGather => [here * block, there * block],
+            Pattern::Gather { to } if is_east(to) => [0, there * block],
+            Pattern::Gather { .. } => [here * block, 0],
+            Pattern::ReduceScatter => [there * block, here * block],
+            Pattern::AllToAll => [here * there * block; 2],
+            _ => [whole, whole],
+        };
+        elements.map(|elements| elements * shape.dtype.size())
     }
 
     /// The weight of a rank in an average; never 0 for the first rank.
     pub fn weight(&self, tag: CollectiveId, rank: u32) -> f64 {
         let mut dice = SplitMix64(self.seed ^ number(tag) ^ !u64::from(rank));
-        match (rank, dice.roll() % 5) {
-            (1.., 0) => 0.0,
+        let is_first = self.participants(tag).first() == Some(&rank);
+        match (is_first, dice.roll() % 5) {
+            (false, 0) => 0.0,
             (_, pick) => [1.0, 0.5, 1.0, 2.0, 3.0][pick as usize],
         }
     }
@@ -100,36 +193,47 @@ impl Collectives {
 
     /// Whether a rank gets a result.
     pub fn gets(&self, tag: CollectiveId, rank: u32) -> bool {
+        let ranks = self.participants(tag);
         match self.shape(tag).pattern {
-            Pattern::Reduce { to } => to.0 == rank,
+            Pattern::Reduce { to } | Pattern::Gather { to } => ranks[to.0 as usize] == rank,
+            Pattern::Send { .. } => ranks[1] == rank,
             _ => true,
         }
     }
 
     /// The ranks without whose posts another rank cannot have what it waits for.
     pub fn needs(&self, tag: CollectiveId, rank: u32) -> Vec<u32> {
+        let ranks = self.participants(tag);
         match self.shape(tag).pattern {
-            Pattern::Broadcast { from } => vec![from.0],
-            Pattern::Reduce { to } if to.0 != rank => vec![rank],
-            _ => (0..self.ranks).collect(),
+            Pattern::Broadcast { from } => vec![ranks[from.0 as usize]],
+            Pattern::Reduce { to } | Pattern::Gather { to } if ranks[to.0 as usize] != rank => {
+                vec![rank]
+            }
+            _ => ranks,
         }
     }
 
-    /// Checks a result; the error describes the difference. `known` is the result of other ranks,
-    /// if there is one.
+    /// Checks the result of a rank; the error describes the difference. `known` is the result of
+    /// other ranks, if there is one.
     pub fn judge(
         &self,
         tag: CollectiveId,
+        rank: u32,
         known: &mut Option<Arc<Vec<u8>>>,
         result: &[u8],
     ) -> Result<(), String> {
         let shape = self.shape(tag);
+        if matches!(shape.pattern, Pattern::ReduceScatter | Pattern::AllToAll) {
+            // Each rank has blocks of its own.
+            let expected = self.expected(tag, rank);
+            return if expected == result { Ok(()) } else { Err(difference(&expected, result)) };
+        }
         if known.is_none() && shape.op == ReduceOp::Avg {
             self.judge_average(tag, result)?;
         }
         let expected = known.get_or_insert_with(|| {
             let average = shape.op == ReduceOp::Avg;
-            Arc::new(if average { result.to_vec() } else { self.expected(tag) })
+            Arc::new(if average { result.to_vec() } else { self.expected(tag, rank) })
         });
         if **expected == result { Ok(()) } else { Err(difference(expected, result)) }
     }
@@ -156,18 +260,38 @@ impl Collectives {
                 (_, Dtype::F16) => value % 128,
                 _ => value,
             })
-            .take(shape.elements as usize)
+            .take(self.slots(tag, rank).contribution as usize)
     }
 
-    fn expected(&self, tag: CollectiveId) -> Vec<u8> {
-        let shape = self.shape(tag);
-        let (first, others) = match shape.pattern {
-            Pattern::Broadcast { from } => (from.0, 0..0),
-            _ => (0, 1..self.ranks),
+    /// The result of a rank that gets one.
+    fn expected(&self, tag: CollectiveId, rank: u32) -> Vec<u8> {
+        let (shape, ranks) = (self.shape(tag), self.participants(tag));
+        let all = |of: &u32| self.values(tag, *of);
+        let own = ranks.iter().position(|of| *of == rank).unwrap_or_default();
+        let block = shape.elements as usize / ranks.len();
+        let values: Vec<i64> = match shape.pattern {
+            Pattern::Broadcast { from } | Pattern::Send { from } => {
+                all(&ranks[from.0 as usize]).collect()
+            }
+            Pattern::AllGather | Pattern::Gather { .. } => ranks.iter().flat_map(all).collect(),
+            Pattern::AllToAll => {
+                let to_own = |of: &u32| all(of).skip(own * block).take(block);
+                ranks.iter().flat_map(to_own).collect()
+            }
+            Pattern::ReduceScatter => {
+                self.reduced(tag, &ranks).into_iter().skip(own * block).take(block).collect()
+            }
+            _ => self.reduced(tag, &ranks),
         };
-        let mut total: Vec<i64> = self.values(tag, first).collect();
-        for rank in others {
-            for (total, value) in total.iter_mut().zip(self.values(tag, rank)) {
+        encode(shape.dtype, values.into_iter())
+    }
+
+    /// The reduction of the contributions of some ranks.
+    fn reduced(&self, tag: CollectiveId, ranks: &[u32]) -> Vec<i64> {
+        let shape = self.shape(tag);
+        let mut total: Vec<i64> = self.values(tag, ranks[0]).collect();
+        for rank in &ranks[1..] {
+            for (total, value) in total.iter_mut().zip(self.values(tag, *rank)) {
                 *total = match shape.op {
                     ReduceOp::Max => value.max(*total),
                     ReduceOp::Min => value.min(*total),
@@ -181,16 +305,17 @@ impl Collectives {
                 };
             }
         }
-        encode(shape.dtype, total.into_iter())
+        total
     }
 
     /// A weighted mean may be rounded twice: once in each region, once over all.
     fn judge_average(&self, tag: CollectiveId, result: &[u8]) -> Result<(), String> {
         let shape = self.shape(tag);
-        let weights: Vec<f64> = (0..self.ranks).map(|rank| self.weight(tag, rank)).collect();
+        let ranks = self.participants(tag);
+        let weights: Vec<f64> = ranks.iter().map(|rank| self.weight(tag, *rank)).collect();
         let total: f64 = weights.iter().sum();
         let mut mean = vec![0.0; shape.elements as usize];
-        for (rank, weight) in (0..self.ranks).zip(weights) {
+        for (rank, weight) in ranks.into_iter().zip(weights) {
             for (mean, value) in mean.iter_mut().zip(self.values(tag, rank)) {
                 *mean += value as f64 * (weight / total);
             }
@@ -220,7 +345,7 @@ impl CollectiveShape {
     pub fn kind(&self) -> String {
         match self.pattern {
             Pattern::Barrier => self.pattern.name().to_owned(),
-            Pattern::Broadcast { .. } => format!("{} {}", self.pattern.name(), self.dtype),
+            pattern if !reduces(pattern) => format!("{} {}", pattern.name(), self.dtype),
             _ => format!("{} {} {}", self.pattern.name(), self.op, self.dtype),
         }
     }
@@ -239,6 +364,22 @@ impl fmt::Display for CollectiveId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "job {}, attempt {}, number {} of it", self.job, self.attempt, self.index)
     }
+}
+
+/// Position that stands for all operations of an attempt beside the collectives of its job.
+const SIDE_LOAD: u32 = 0xffff;
+
+/// Whether contributions are combined.
+fn reduces(pattern: Pattern) -> bool {
+    matches!(pattern, Pattern::AllReduce | Pattern::Reduce { .. } | Pattern::ReduceScatter)
+}
+
+/// Whether each rank has blocks of its own in a slot.
+fn has_blocks(pattern: Pattern) -> bool {
+    matches!(
+        pattern,
+        Pattern::AllGather | Pattern::Gather { .. } | Pattern::ReduceScatter | Pattern::AllToAll
+    )
 }
 
 fn encode(dtype: Dtype, values: impl Iterator<Item = i64>) -> Vec<u8> {

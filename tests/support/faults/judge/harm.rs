@@ -1,5 +1,6 @@
 //! The harm that each fault may do to each rank, and until when.
 
+use crate::faults::judge::side_load::SIDE_TIMEOUT;
 use crate::faults::spec::fault::{Direction, Fault, FaultKind, FaultPlace};
 use crate::faults::spec::limits::Limits;
 use hier_collectives::ids::GatewayId;
@@ -28,6 +29,19 @@ pub struct Waiter {
     pub rank: u32,
     /// The gateway of the rank.
     pub gateway: GatewayId,
+    /// The operation for which it waits.
+    pub scope: WaitScope,
+}
+
+/// The operation for which a rank waits, as far as faults can reach it.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitScope {
+    /// The ranks whose loss it is told of, one bit for each.
+    pub ranks: u32,
+    /// Whether ranks of both gateways take part.
+    pub crosses: bool,
+    /// The time for which a post waits.
+    pub timeout: Span,
 }
 
 /// A wait of a rank for a result or for its slots.
@@ -58,15 +72,13 @@ pub struct Harm {
     limits: Limits,
     /// The time that all bytes in flight may take on the link.
     link_time: Span,
-    /// The timeout of posts.
-    timeout: Span,
     strikes: Vec<Strike>,
 }
 
 impl Harm {
     /// An empty record of faults.
-    pub fn new(link_time: Span, timeout: Span) -> Self {
-        Self { limits: Limits::of_the_page(), link_time, timeout, strikes: vec![] }
+    pub fn new(link_time: Span) -> Self {
+        Self { limits: Limits::of_the_page(), link_time, strikes: vec![] }
     }
 
     /// Records that a fault begins.
@@ -85,8 +97,11 @@ impl Harm {
 
     /// Whether a fault that was in force since then can have made a job's attempt fail.
     pub fn reaches(&self, job: usize, since: TimeNs, now: TimeNs) -> bool {
+        // Whoever waits in a group or for a send waits for a shorter time.
+        let scope = WaitScope { ranks: u32::MAX, crosses: true, timeout: SIDE_TIMEOUT };
         FailureCode::ALL.into_iter().any(|code| {
-            let whos = [0, 1].map(|id| Waiter { job, rank: u32::MAX, gateway: GatewayId(id) });
+            let waiter = |id| Waiter { job, rank: u32::MAX, gateway: GatewayId(id), scope };
+            let whos = [0, 1].map(waiter);
             whos.iter().any(|who| self.causes(who, code, since, now).next().is_some())
         })
     }
@@ -217,17 +232,23 @@ impl Harm {
     fn may(&self, strike: &Strike, who: &Waiter, code: FailureCode) -> bool {
         use FailureCode::*;
         let broken = matches!(code, RegionLost | EpochEnded | Stalled | TimedOut);
+        // A rank that has given an attempt up is awaited for nothing.
+        let given_up = matches!(code, EpochEnded | TimedOut);
+        let WaitScope { ranks, crosses, timeout } = who.scope;
         match (strike.fault.what, strike.fault.place) {
             // Another job's ranks are nothing to this one.
             (_, FaultPlace::Rank(job, _)) if job != who.job => false,
-            (FaultKind::Kill, FaultPlace::Rank(..)) => {
-                matches!(code, RankLost | EpochEnded | TimedOut)
+            (FaultKind::Kill, FaultPlace::Rank(_, rank)) => {
+                given_up || code == RankLost && ranks >> rank & 1 == 1
             }
             // One region may have the result by then.
             (_, FaultPlace::Rank(..)) => {
-                let long = strike.fault.lasting + self.limits.harmless >= self.timeout;
-                long && matches!(code, TimedOut | EpochEnded)
+                let long = strike.fault.lasting + self.limits.harmless >= timeout;
+                long && given_up
             }
+            // What lies on one side of the link knows nothing of the other.
+            (_, FaultPlace::Gateway(id)) if !crosses && id != who.gateway => given_up,
+            (_, FaultPlace::Lane(_) | FaultPlace::Link(_)) if !crosses => given_up,
             (FaultKind::Stop, FaultPlace::Gateway(_)) => broken && self.is_long(strike),
             (what, FaultPlace::Gateway(id)) => {
                 let drains = what == FaultKind::Drain && code == ShuttingDown;
@@ -238,9 +259,9 @@ impl Harm {
             (what, FaultPlace::Link(_)) => {
                 // What takes several round trips may take longer than callers wait.
                 let outwaits = matches!(what, FaultKind::Delay(_))
-                    && strike.fault.lasting + self.limits.harmless >= self.timeout;
+                    && strike.fault.lasting + self.limits.harmless >= timeout;
                 let long = broken && is_quiet(strike) && self.is_long(strike);
-                long || outwaits && matches!(code, TimedOut | EpochEnded)
+                long || outwaits && given_up
             }
         }
     }

@@ -4,3 +4,5 @@ pub(super) mod collective;
 pub(super) mod harm;
 pub(super) mod oracle;
 pub(super) mod outcomes;
+pub(super) mod side_load;
+pub(super) mod store_history;

@@ -1,13 +1,16 @@
 //! The promises that hold under every fault, checked against the outcome of each collective.
 
 use crate::faults::judge::collective::{CollectiveId, CollectiveShape, Collectives};
-use crate::faults::judge::harm::{Harm, Wait, Waiter};
+use crate::faults::judge::harm::{Harm, Wait, WaitScope, Waiter};
 use crate::faults::judge::outcomes::RunSummary;
+use crate::faults::judge::side_load::SIDE_TIMEOUT;
+use crate::faults::judge::store_history::{KEY_REQUESTS_MAX, StoreHistory};
 use crate::faults::spec::fault::{Fault, FaultKind, FaultPlace};
 use crate::faults::spec::scenario::Scenario;
 use crate::faults::timeline::Timeline;
 use hier_collectives::ids::{Epoch, GatewayId};
 use hier_collectives::post::{Failure, FailureCode};
+use hier_collectives::store::{StoreOutcome, StoreRequest};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use units::{Span, TimeNs};
@@ -22,6 +25,9 @@ pub struct Commit {
     /// The rank that commits.
     pub rank: u32,
 }
+
+/// 4 KiB: the bytes in which ranks exchange colors on the way to groups, in a run, at most.
+const SPLITS_BYTES: u64 = 4 << 10;
 
 /// The judge of one run.
 #[derive(Debug)]
@@ -48,6 +54,10 @@ struct OracleState {
     confirmed: BTreeMap<usize, u64>,
     /// The latest epoch of each job, and the last complete step that its members know of.
     known: BTreeMap<usize, (Epoch, Option<u64>)>,
+    /// The bytes of all operations that must cross the link to west, and those to east.
+    must_cross: [u64; 2],
+    /// The requests to the store of each job.
+    stores: Vec<StoreHistory>,
     told: RunSummary,
 }
 
@@ -66,12 +76,14 @@ impl Oracle {
     /// Returns the oracle of one run.
     pub fn new(scenario: &Scenario, timeline: Timeline) -> Self {
         let state = OracleState {
-            harm: Harm::new(scenario.link_time(), scenario.load.timeout),
+            harm: Harm::new(scenario.link_time()),
             collectives: BTreeMap::new(),
             under_way: BTreeSet::new(),
             committed: BTreeSet::new(),
             confirmed: BTreeMap::new(),
             known: BTreeMap::new(),
+            must_cross: [0, 0],
+            stores: scenario.shape.jobs.iter().map(|_| StoreHistory::default()).collect(),
             told: RunSummary::default(),
         };
         Self {
@@ -89,6 +101,11 @@ impl Oracle {
     /// Returns the kind and size of a collective.
     pub fn shape(&self, tag: CollectiveId) -> CollectiveShape {
         self.collectives.shape(tag)
+    }
+
+    /// Returns all collectives of the run.
+    pub fn collectives(&self) -> &Collectives {
+        &self.collectives
     }
 
     /// Returns the weight of a rank in an average.
@@ -120,7 +137,13 @@ impl Oracle {
     /// Records that a rank posts.
     pub fn posted(&self, tag: CollectiveId, rank: u32, now: TimeNs) {
         let mut state = self.lock();
-        state.collectives.entry(tag).or_default().posts.insert(rank, now);
+        let posts = &mut state.collectives.entry(tag).or_default().posts;
+        let is_first = posts.is_empty();
+        posts.insert(rank, now);
+        if is_first {
+            let more = self.collectives.crossing(tag, self.ranks.0);
+            state.must_cross = [0, 1].map(|way| state.must_cross[way] + more[way]);
+        }
         state.under_way.insert((tag, rank));
     }
 
@@ -149,11 +172,13 @@ impl Oracle {
             Ok(result) => self.got(&mut state, tag, rank, &result),
             Err(failure) => {
                 state.told.count(&format!("{:?}", failure.code));
-                let since = state.since(tag.job, tag.attempt, rank).unwrap_or(now);
-                self.must_be_possible(&mut state, &self.who(tag.job, rank), failure, since, now);
+                let since = state.since(tag, rank).unwrap_or(now);
+                let who = self.waiter(tag, rank);
+                self.must_be_possible(&mut state, &who, failure, since, now);
                 // A rank whose gateway died cannot know what stood in its slots by then.
                 if failure.code != FailureCode::GatewayLost {
-                    if state.committed.contains(&(tag.job, tag.attempt)) {
+                    let committed = state.committed.contains(&(tag.job, tag.attempt));
+                    if committed && self.collectives.is_of_job(tag) {
                         let text = format!("{tag}: rank {rank} got {failure} after a commit");
                         self.blame(&mut state, text);
                     }
@@ -175,7 +200,7 @@ impl Oracle {
         let wrong = if !missing.is_empty() {
             Some(format!("is done though ranks {missing:?} have not posted"))
         } else if self.collectives.gets(tag, rank) {
-            self.collectives.judge(tag, &mut collective.known, result).err()
+            self.collectives.judge(tag, rank, &mut collective.known, result).err()
         } else {
             None
         };
@@ -213,7 +238,7 @@ impl Oracle {
             who: self.who(job, rank),
             since: begun,
             complete,
-            last_post: state.last_post(job, attempt),
+            last_post: state.last_post(CollectiveId { job, attempt, index: 0 }),
             // The collectives' timeouts, and then its own.
             first_expiry: first + self.timeout,
             expiry: first + self.timeout,
@@ -241,7 +266,8 @@ impl Oracle {
             }
             Err(failure) => {
                 state.told.count(&format!("commit {:?}", failure.code));
-                let since = state.since(job, attempt, rank).unwrap_or(begun);
+                let first = CollectiveId { job, attempt, index: 0 };
+                let since = state.since(first, rank).unwrap_or(begun);
                 self.must_be_possible(&mut state, &self.who(job, rank), failure, since, now);
             }
         }
@@ -335,6 +361,69 @@ impl Oracle {
         }
     }
 
+    /// Checks the failure of a rank that could not make a group, or not post a collective.
+    pub fn refused(&self, tag: CollectiveId, rank: u32, failure: &Failure, now: TimeNs) {
+        let mut state = self.lock();
+        state.told.count(&format!("refused {:?}", failure.code));
+        let since = state.since(CollectiveId { index: 0, ..tag }, rank).unwrap_or(now);
+        self.must_be_possible(&mut state, &self.waiter(tag, rank), failure, since, now);
+    }
+
+    /// Checks the bytes that both gateways have sent to each other for the first time.
+    pub fn judge_bytes(&self, sent: [u64; 2]) {
+        let mut state = self.lock();
+        let must = state.must_cross;
+        for ((way, sent), must) in ["west", "east"].into_iter().zip(sent).zip(must) {
+            if !(must..=must * 102 / 100 + SPLITS_BYTES).contains(&sent) {
+                let text = format!("{sent} bytes were sent to {way}, {must} had to be");
+                self.blame(&mut state, text);
+            }
+        }
+    }
+
+    /// Returns a number for keys of the store of a job; no key with it gets more requests than can be
+    /// judged.
+    pub fn store_generation(&self, job: usize) -> usize {
+        self.lock().stores[job].len() / KEY_REQUESTS_MAX
+    }
+
+    /// Records that a rank calls the store of its job; returns the number of the request.
+    pub fn store_called(&self, job: usize, request: &StoreRequest, now: TimeNs) -> usize {
+        self.lock().stores[job].call(request.clone(), now)
+    }
+
+    /// Records the answer to a request to a store.
+    pub fn store_answered(&self, job: usize, number: usize, outcome: StoreOutcome, now: TimeNs) {
+        let mut state = self.lock();
+        state.told.count("store answered");
+        state.stores[job].answer(number, outcome, now);
+    }
+
+    /// Records that a request to a store has changed nothing and will not.
+    pub fn store_unchanged(&self, job: usize, number: usize) {
+        self.lock().stores[job].withdraw(number);
+    }
+
+    /// Checks the requests to the stores of all jobs.
+    pub fn judge_stores(&self) {
+        let ends = |id: u16| {
+            self.strikes(|fault| {
+                matches!(fault.what, FaultKind::Kill | FaultKind::Drain)
+                    && fault.place == FaultPlace::Gateway(GatewayId(id))
+            })
+        };
+        if ends(0) && ends(1) {
+            // Nobody may be left who holds the store.
+            return;
+        }
+        let mut state = self.lock();
+        let told = |(job, store): (usize, &StoreHistory)| {
+            store.contradiction().map(|why| format!("job {job}: {why}"))
+        };
+        let wrong: Vec<String> = state.stores.iter().enumerate().filter_map(told).collect();
+        wrong.into_iter().for_each(|why| self.blame(&mut state, why));
+    }
+
     /// Records any other violated promise.
     pub fn wrong(&self, what: String) {
         self.blame(&mut self.lock(), what);
@@ -366,14 +455,18 @@ impl Oracle {
         let complete: Option<Vec<TimeNs>> =
             needs.iter().map(|rank| collective.posts.get(rank).copied()).collect();
         let first = collective.posts.values().min().copied().unwrap_or(since);
+        let timeout = self.scope(tag).timeout;
+        // Ranks of a group may post in different epochs of it, where they do not meet.
+        let from = if self.collectives.is_of_job(tag) { first } else { since };
+        let like = |other: &CollectiveId| self.is_in_order_with(*other, tag);
         Some(Wait {
-            who: self.who(tag.job, rank),
+            who: self.waiter(tag, rank),
             since,
             complete: complete.and_then(|posts| posts.into_iter().max()),
-            last_post: state.last_post(tag.job, tag.attempt),
-            first_expiry: state.first_post(tag.job, tag.attempt) + self.timeout,
-            expiry: first + self.timeout,
-            own_expiry: since + self.timeout,
+            last_post: state.last_post(tag),
+            first_expiry: state.first_post(tag, like) + timeout,
+            expiry: from + timeout,
+            own_expiry: since + timeout,
             for_slots,
         })
     }
@@ -422,9 +515,32 @@ impl Oracle {
         }
     }
 
-    /// Returns a rank as one that waits, with its gateway.
+    /// Returns a rank as one that waits for all others of its job, with its gateway.
     fn who(&self, job: usize, rank: u32) -> Waiter {
-        Waiter { job, rank, gateway: GatewayId(u16::from(rank >= self.ranks.0)) }
+        self.waiter(CollectiveId { job, attempt: 0, index: 0 }, rank)
+    }
+
+    /// Returns a rank as one that waits for a collective, with its gateway.
+    fn waiter(&self, tag: CollectiveId, rank: u32) -> Waiter {
+        let gateway = GatewayId(u16::from(rank >= self.ranks.0));
+        Waiter { job: tag.job, rank, gateway, scope: self.scope(tag) }
+    }
+
+    /// Returns what faults can reach of a collective.
+    fn scope(&self, tag: CollectiveId) -> WaitScope {
+        if self.collectives.is_of_job(tag) {
+            return WaitScope { ranks: u32::MAX, crosses: true, timeout: self.timeout };
+        }
+        let ranks = self.collectives.participants(tag);
+        let crosses = [true, false].map(|east| ranks.iter().any(|r| (*r < self.ranks.0) == east));
+        let ranks = ranks.iter().fold(0, |bits, rank| bits | 1 << rank);
+        WaitScope { ranks, crosses: crosses == [true, true], timeout: SIDE_TIMEOUT }
+    }
+
+    /// Whether two collectives of an attempt are both of the job, of its group, or sends.
+    fn is_in_order_with(&self, one: CollectiveId, other: CollectiveId) -> bool {
+        let kind = |tag| (self.collectives.is_of_job(tag), self.collectives.is_send(tag));
+        kind(one) == kind(other)
     }
 
     fn strikes(&self, wanted: impl Fn(&Fault) -> bool) -> bool {
@@ -442,27 +558,28 @@ impl Oracle {
 }
 
 impl OracleState {
-    /// The time of the last post in an attempt.
-    fn last_post(&self, job: usize, attempt: u64) -> TimeNs {
-        let posts = self.of_attempt(job, attempt).flat_map(|collective| collective.posts.values());
+    /// The time of the last post in the attempt of a collective.
+    fn last_post(&self, tag: CollectiveId) -> TimeNs {
+        let posts = self.of_attempt(tag).flat_map(|(_, collective)| collective.posts.values());
         posts.max().copied().unwrap_or_default()
     }
 
-    /// The time of the first post in an attempt.
-    fn first_post(&self, job: usize, attempt: u64) -> TimeNs {
-        let posts = self.of_attempt(job, attempt).flat_map(|collective| collective.posts.values());
+    /// The time of the first post of some collectives in the attempt of a collective.
+    fn first_post(&self, tag: CollectiveId, which: impl Fn(&CollectiveId) -> bool) -> TimeNs {
+        let some = self.of_attempt(tag).filter(|(tag, _)| which(tag));
+        let posts = some.flat_map(|(_, collective)| collective.posts.values());
         posts.min().copied().unwrap_or_default()
     }
 
-    /// The time when a rank began an attempt.
-    fn since(&self, job: usize, attempt: u64, rank: u32) -> Option<TimeNs> {
-        let of_it = self.of_attempt(job, attempt);
-        of_it.filter_map(|collective| collective.posts.get(&rank).copied()).min()
+    /// The time when a rank began the attempt of a collective.
+    fn since(&self, tag: CollectiveId, rank: u32) -> Option<TimeNs> {
+        let of_it = self.of_attempt(tag);
+        of_it.filter_map(|(_, collective)| collective.posts.get(&rank).copied()).min()
     }
 
-    fn of_attempt(&self, job: usize, attempt: u64) -> impl Iterator<Item = &Collective> {
-        let all = self.collectives.range(CollectiveId { job, attempt, index: 0 }..);
-        let all = all.take_while(move |(tag, _)| (tag.job, tag.attempt) == (job, attempt));
-        all.map(|(_, collective)| collective)
+    /// All collectives of the attempt of a collective.
+    fn of_attempt(&self, of: CollectiveId) -> impl Iterator<Item = (&CollectiveId, &Collective)> {
+        let all = self.collectives.range(CollectiveId { index: 0, ..of }..);
+        all.take_while(move |(tag, _)| (tag.job, tag.attempt) == (of.job, of.attempt))
     }
 }

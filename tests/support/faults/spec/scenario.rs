@@ -1,6 +1,7 @@
 //! Scenarios: the deployment, its load, and the faults that strike it.
 
 use crate::collectives::data::SplitMix64;
+use crate::faults::judge::side_load::{GROUP_COLLECTIVES_MAX, SENDS_MAX};
 use crate::faults::spec::fault::{Direction, Fault, FaultKind, FaultPlace, RawFault};
 use crate::{Shape, ppm};
 use hier_collectives::ids::GatewayId;
@@ -62,6 +63,8 @@ pub const JOBS: [&str; 2] = ["0", "1"];
 const FAULTS_MAX: u64 = 3;
 /// 4 ranks: the most in a region of a random run.
 const RANKS_MAX: u64 = 4;
+/// 1 KiB of an arena: the slots in which 8 ranks exchange their colors, 16 bytes of each.
+const SPLIT_BYTES: u64 = 1 << 10;
 /// 4 lanes between the gateways of scenarios, of which faults strike single ones.
 const LANES: u16 = 4;
 
@@ -100,10 +103,15 @@ pub fn named() -> Vec<Named> {
 }
 
 impl Load {
-    /// A rank's memory: a contribution and a result slot for each collective of a round.
+    /// A rank's memory: a contribution and a result slot for each operation of an attempt.
     pub fn arena(&self) -> ByteCount {
-        let slots = 2 * u64::from(self.in_flight);
-        ByteCount::new(slots * (self.segments_max * self.segment.get() + 64))
+        let slots = 2 * u64::from(self.operations());
+        ByteCount::new(slots * (self.segments_max * self.segment.get() + 64) + SPLIT_BYTES)
+    }
+
+    /// The operations of an attempt of one job, at most.
+    pub fn operations(&self) -> u32 {
+        self.in_flight + GROUP_COLLECTIVES_MAX + SENDS_MAX
     }
 }
 
@@ -166,12 +174,20 @@ impl Scenario {
     /// round trip for each segment where memory admits no more.
     pub fn link_time(&self) -> Span {
         let (shape, load) = (&self.shape, &self.load);
-        let segments = u64::from(load.in_flight) * load.segments_max;
+        let segments = u64::from(load.operations()) * load.segments_max;
         let bits = shape.jobs.len() as u64 * segments * load.segment.get() * 8;
         let sending = bits.saturating_mul(1_000_000_000) / shape.rate.bits_per_second();
-        let in_turn =
-            (load.segment.get() * segments / shape.memory.get().max(load.segment.get())).max(4);
+        // Every group has an equal part of the memory for partials, whether or not it is used.
+        let memory = shape.memory.get() / (1 + self.groups_max());
+        let in_turn = (load.segment.get() * segments / memory.max(load.segment.get())).max(4);
         Span::from_ns(sending + in_turn * shape.rtt.ns())
+    }
+
+    /// The groups of a job that a gateway knows at once, at most: that of an attempt, and each two
+    /// ranks that have sent to each other.
+    pub fn groups_max(&self) -> u64 {
+        let ranks = u64::from(self.shape.ranks.0 + self.shape.ranks.1);
+        1 + ranks * (ranks - 1) / 2
     }
 
     /// Returns the command that repeats the run.

@@ -65,6 +65,7 @@ fn run_lab_status_command(file: &Path) -> Result<u8, LabFailure> {
 }
 
 /// Ends a lab, prints its last report or with `json` its last status, and removes what is left.
+/// Fails where there is neither a lab nor its file.
 fn run_lab_down_command(file: &Path, json: bool) -> Result<u8, LabFailure> {
     let home = LabHome::of_lab_file(file)?;
     let was_up = home.is_up();

@@ -28,8 +28,8 @@ impl LabHomeLock {
         self.file.try_clone()
     }
 
-    /// Passes the lock to every command that this process starts. A command that outlives the lab
-    /// holds it.
+    /// Makes the lock this process's standard input, so that every command it starts holds the lock
+    /// too, even one that outlives the lab.
     pub(super) fn become_stdin(&self) -> io::Result<()> {
         Ok(rustix::stdio::dup2_stdin(&self.file)?)
     }
@@ -212,13 +212,15 @@ impl LabHomeStartupOutput {
     }
 }
 
-/// 10 ms: the interval between two checks whether a lab's process has ended after a signal. The
-/// time is chosen: nobody notices it.
+/// 10 ms: the interval at which `lab down` checks whether the lab's process has ended after
+/// SIGTERM. The time is chosen; nobody notices so short a wait.
 const LAB_END_CHECK_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// 1,000 checks at an interval of 10 ms, hence ten seconds: the longest wait for a lab's process to
 /// end after SIGTERM. Then the process is killed. The time is chosen.
 const LAB_END_CHECKS_MAX: u32 = 1000;
 /// 0x811c9dc5: the start value (offset basis) of the 32-bit FNV-1a hash, as its authors define it.
+/// The hash of a lab file's path names the lab's folder.
 const FNV_OFFSET: u32 = 0x811c_9dc5;
-/// 0x01000193: the factor (prime) of the 32-bit FNV-1a hash, as its authors define it.
+/// 0x01000193: the factor (prime) of the 32-bit FNV-1a hash, as its authors define it. The hash of
+/// a lab file's path names the lab's folder.
 const FNV_PRIME: u32 = 0x0100_0193;

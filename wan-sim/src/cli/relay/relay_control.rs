@@ -25,7 +25,8 @@ impl RelayControl {
         Self { settings, line: Vec::new() }
     }
 
-    /// Reads from `input` and answers each complete line; returns false at the end of the input.
+    /// Reads from `input` once and answers each complete line; returns false at the end of the
+    /// input. A line of more than 4,096 bytes is an error.
     pub(super) fn read_commands(
         &mut self,
         input: BorrowedFd<'_>,
@@ -148,6 +149,6 @@ fn parse_relay_control_value<T: FromStr<Err: ToString>>(value: &str) -> Result<T
     value.parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// 4,096 bytes: the longest line of a command that a relay reads on standard input. The limit is
-/// chosen, many times the longest command.
+/// 4,096 bytes: the longest line of a command that a relay reads on standard input. A longer line
+/// ends the relay with an error. The limit is chosen, many times the longest command.
 const COMMAND_BYTES_MAX: usize = 4096;

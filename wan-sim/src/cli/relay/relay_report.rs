@@ -96,6 +96,6 @@ pub(super) fn relay_report_directions_json(args: &RelayArgs, counters: &RelayCou
     })
 }
 
-/// 4 MiB: a relay socket with a smaller receive buffer causes a warning, since a burst at some
-/// Gbit/s can overflow the socket.
+/// 4 MiB: a relay warns where the kernel grants a listening socket a smaller receive buffer. A
+/// burst at some Gbit/s can overflow such a socket.
 const RECEIVE_BUFFER_BYTES_GOOD: usize = 4 << 20;

@@ -145,6 +145,7 @@ fn try_run_relay(args: &RelayArgs) -> Result<u8, RelayRunFailure> {
 }
 
 /// Returns the one seed of the flags: of `--seed` or of the netem words; 1 where none is given.
+/// More than one, or a seed in a parallel path's words, is an error.
 fn relay_run_seed(args: &RelayArgs) -> Result<u64, RelayRunFailure> {
     let there = args.netem.and_then(|words| words.seed);
     let back = args.netem_back.and_then(|words| words.seed);
@@ -210,5 +211,6 @@ fn relay_run_progress(args: &RelayArgs, relay: &RunningRelay) -> Vec<LinkProgres
     ]
 }
 
-/// 1: the seed of the relay's random draws where no flag gives one. Every run then draws the same.
+/// 1: the seed of the relay's random draws where neither `--seed` nor netem's words give one. Every
+/// run then draws the same.
 const SEED_DEFAULT: u64 = 1;

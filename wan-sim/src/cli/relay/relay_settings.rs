@@ -17,8 +17,8 @@ pub(super) enum RelaySettings {
 }
 
 impl RelaySettings {
-    /// Returns the links that the flags describe. The mean of a recorded capacity among
-    /// `conditions` stands for the rate.
+    /// Takes the settings of the links from the flags: the netem words, if given. Without `--rate`
+    /// the rate is the mean of the recorded capacity in `conditions`.
     pub(super) fn new(args: &RelayArgs, conditions: &Conditions) -> Self {
         if let Some(there) = args.netem {
             return Self::Netem(there.link, args.netem_back.unwrap_or(there).link);
@@ -65,6 +65,6 @@ pub(super) fn relay_settings_conditions(
     })
 }
 
-/// 0 bit/s: stands for a missing option `--rate`, which clap refuses before. [`LinkSpec::new`]
-/// refuses this rate too.
+/// 0 bit/s: stands for the rate where the option `--rate` is missing, which the parser of command
+/// lines refuses. [`LinkSpec::new`] refuses this rate too.
 const RATE_MISSING: BitRate = BitRate::from_bits_per_second(0);

@@ -53,10 +53,10 @@ pub(super) const UDP_HEADER_BYTES: usize = 8;
 /// 20 bytes: the length of a TCP header without options, the shortest.
 pub(super) const TCP_HEADER_BYTES: usize = 20;
 
-/// 6: the protocol number of TCP in IP headers.
+/// 6: the number that names TCP in the protocol field of IP headers.
 pub(super) const IPPROTO_TCP: u8 = 6;
 
-/// 17: the protocol number of UDP in IP headers.
+/// 17: the number that names UDP in the protocol field of IP headers.
 pub(super) const IPPROTO_UDP: u8 = 17;
 
 /// 1: the FIN bit in the flags byte of a TCP header.
@@ -68,25 +68,25 @@ pub(super) const TCP_PSH: u8 = 8;
 /// 0x80: the CWR bit in the flags byte of a TCP header.
 pub(super) const TCP_CWR: u8 = 0x80;
 
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`, a flag of a virtio header: the checksum of the packet is not
+/// 1: the flag `VIRTIO_NET_HDR_F_NEEDS_CSUM` of a virtio header. The checksum of the packet is not
 /// complete yet.
 pub(super) const NEEDS_CHECKSUM: u8 = 1;
 
-/// `VIRTIO_NET_HDR_GSO_NONE`, a GSO type of a virtio header: the buffer is one packet.
+/// 0: the GSO type `VIRTIO_NET_HDR_GSO_NONE` of a virtio header. The buffer is one packet.
 pub(super) const GSO_NONE: u8 = 0;
 
-/// `VIRTIO_NET_HDR_GSO_TCPV4`, a GSO type of a virtio header: the buffer is several TCP segments
-/// over IPv4.
+/// 1: the GSO type `VIRTIO_NET_HDR_GSO_TCPV4` of a virtio header. The buffer is several TCP
+/// segments over IPv4.
 pub(super) const GSO_TCP4: u8 = 1;
 
-/// `VIRTIO_NET_HDR_GSO_TCPV6`, a GSO type of a virtio header: the buffer is several TCP segments
-/// over IPv6.
+/// 4: the GSO type `VIRTIO_NET_HDR_GSO_TCPV6` of a virtio header. The buffer is several TCP
+/// segments over IPv6.
 pub(super) const GSO_TCP6: u8 = 4;
 
-/// `VIRTIO_NET_HDR_GSO_UDP_L4`, a GSO type of a virtio header: the buffer is UDP datagrams of equal
-/// length.
+/// 5: the GSO type `VIRTIO_NET_HDR_GSO_UDP_L4` of a virtio header. The buffer is UDP datagrams of
+/// equal length.
 pub(super) const GSO_UDP: u8 = 5;
 
-/// `VIRTIO_NET_HDR_GSO_ECN`, a bit of the GSO type of a virtio header: the first TCP segment has
-/// the CWR flag.
+/// 0x80: the bit `VIRTIO_NET_HDR_GSO_ECN` in the GSO type of a virtio header. The first TCP segment
+/// of the buffer has the CWR flag.
 pub(super) const GSO_ECN: u8 = 0x80;

@@ -49,8 +49,8 @@ pub enum CapacityError {
 }
 
 impl CapacityRecording {
-    /// 86,400,000 ms, a day: the longest recording. The limit is chosen; a loop of so long a
-    /// recording never overflows a time.
+    /// 86,400,000 ms, a day: the longest recording of a capacity; a longer one is refused. The
+    /// limit is chosen; a loop of so long a recording never overflows a time.
     pub const LENGTH_MS_MAX: u64 = 86_400_000;
 
     /// Makes a recording of deliveries at these times, in milliseconds and in ascending order.
@@ -129,8 +129,8 @@ impl fmt::Display for CapacityRecording {
     }
 }
 
-/// 1,500 bytes: each delivery opportunity of a recording carries so much, as in the recordings of
-/// mahimahi.
+/// 1,500 bytes: the bytes of packets that one delivery opportunity of a recorded capacity carries,
+/// as in the recordings of mahimahi.
 pub const DELIVERY_BYTES: u64 = 1500;
 
 /// 1,000,000 nanoseconds in a millisecond.

@@ -17,7 +17,7 @@ pub enum SyntheticCapacity {
 }
 
 impl SyntheticCapacity {
-    /// All kinds of generated recordings.
+    /// All kinds of capacity recordings that can be generated, each for links with other traits.
     pub const ALL: [Self; 3] = [Self::Cellular, Self::Satellite, Self::Cloud];
 
     /// Returns the word by which files and flags name the kind.
@@ -104,6 +104,6 @@ impl SyntheticRateWalk {
     }
 }
 
-/// 60,000 ms: the length of a generated recording, which then begins anew. It is chosen, long
-/// enough for several changes of each kind.
+/// 60,000 ms: the length of a generated capacity recording, after which it begins anew. The length
+/// is chosen, enough for several changes of each kind.
 const LENGTH_MS: u64 = 60_000;

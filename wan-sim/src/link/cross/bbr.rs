@@ -94,13 +94,14 @@ impl Bbr {
         self.update_window(ack);
     }
 
-    /// Reduces the window to what is in flight for a round, as the model does at a loss.
+    /// Reduces the window to the packets in flight at a loss, but not below 4, until the loss is
+    /// repaired.
     pub(super) fn on_congestion(&mut self, in_flight: u64) {
         self.window_saved = self.window_saved.max(self.window);
-        self.window = (in_flight as f64).max(WINDOW_PACKETS_LEAST);
+        self.window = (in_flight as f64).max(WINDOW_PACKETS_MIN);
     }
 
-    /// Gives back the window from before a loss.
+    /// Gives back the window from before a loss or a probe of the round trip.
     pub(super) fn on_recovered(&mut self) {
         self.window = self.window.max(self.window_saved);
         self.window_saved = 0.0;
@@ -117,13 +118,15 @@ impl Bbr {
         self.rates.front().map(|(_, rate)| *rate)
     }
 
-    /// Returns the packets that fill the link without a queue, times `gain`.
+    /// Returns the packets that fill the link without a queue, times `gain`; 10 packets while no
+    /// rate is known.
     fn target(&self, gain: f64) -> f64 {
         self.rate()
             .map_or(WINDOW_PACKETS_INITIAL, |rate| gain * rate * self.round_trip.as_secs_f64())
     }
 
-    /// Adds a delivery rate to the greatest of the last rounds.
+    /// Adds a delivery rate to those of the last 10 rounds, and keeps of them those that no later
+    /// one reaches.
     fn add_rate(&mut self, rate: Option<f64>) {
         while self.rates.front().is_some_and(|(round, _)| round + RATE_ROUNDS <= self.rounds) {
             self.rates.pop_front();
@@ -139,7 +142,7 @@ impl Bbr {
     /// filled.
     fn look_for_growth(&mut self) {
         let Some(rate) = self.rate().filter(|_| !self.filled) else { return };
-        if rate >= self.full_rate * GROWTH {
+        if rate >= self.full_rate * STARTUP_GROWTH {
             (self.full_rate, self.rounds_without_growth) = (rate, 0);
         } else {
             self.rounds_without_growth += 1;
@@ -188,7 +191,7 @@ impl Bbr {
         }
         match self.phase {
             Phase::ProbeRoundTrip { done_at: None, .. }
-                if ack.in_flight as f64 <= WINDOW_PACKETS_LEAST =>
+                if ack.in_flight as f64 <= WINDOW_PACKETS_MIN =>
             {
                 let done_at = Some(ack.now + ROUND_TRIP_PROBE);
                 self.round_ends_at = ack.delivered;
@@ -215,10 +218,11 @@ impl Bbr {
         }
     }
 
-    /// Moves the window towards the target, by one packet for each acknowledged.
+    /// Grows the window by one packet, up to the target. A probe of the round trip limits the
+    /// window to 4 packets; recovery from a loss lets one packet leave for each acknowledged.
     fn update_window(&mut self, ack: &AckSample) {
         if let Phase::ProbeRoundTrip { .. } = self.phase {
-            self.window = self.window.min(WINDOW_PACKETS_LEAST);
+            self.window = self.window.min(WINDOW_PACKETS_MIN);
             return;
         }
         if ack.in_recovery {
@@ -233,38 +237,40 @@ impl Bbr {
         } else if self.window < target || (ack.delivered as f64) < WINDOW_PACKETS_INITIAL {
             self.window += 1.0;
         }
-        self.window = self.window.max(WINDOW_PACKETS_LEAST);
+        self.window = self.window.max(WINDOW_PACKETS_MIN);
     }
 }
 
-/// 2.885, which is 2 / ln 2: the factor on the rate during startup of simulated BBR, at which the
-/// rate doubles each round trip.
+/// 2.885, which is 2 / ln 2: the factor on delivery rate and BDP, for pace and window of simulated
+/// BBR during startup. The rate then doubles each round trip. The drain after startup is paced by
+/// the inverse factor.
 const STARTUP_GAIN: f64 = 2.885;
-/// 2 BDP: the window of simulated BBR, so that delayed acknowledgements do not stop the flow; as in
-/// BBR version 1.
+/// 2 BDP: the window of simulated BBR after its startup, so that delayed acknowledgements do not
+/// stop the flow; as in BBR version 1.
 const WINDOW_GAIN: f64 = 2.0;
-/// The factors on the rate in one cycle of simulated BBR, a round trip each: one above, one below,
-/// and six times the rate itself.
+/// Factors on the delivery rate: the pace of simulated BBR in one cycle, a round trip each. One is
+/// above 1, one below 1, and six are 1.
 const CYCLE_GAINS: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// The index of the factor below 1 in [`CYCLE_GAINS`], at which no cycle begins.
+/// 1: the index in [`CYCLE_GAINS`] of the factor below 1, with which simulated BBR begins no cycle.
 const CYCLE_LOW_PLACE: usize = 1;
-/// 10 rounds: the greatest delivery rate of so many is the rate of the link, as simulated BBR knows
-/// it; as in BBR version 1.
+/// 10 rounds: simulated BBR takes the greatest delivery rate of its last 10 rounds for the rate of
+/// the link; as in BBR version 1.
 const RATE_ROUNDS: u64 = 10;
-/// 1.25: a rate that grows by a smaller factor in a round has reached the rate of the link; as in
-/// BBR version 1.
-const GROWTH: f64 = 1.25;
-/// 3 rounds in which the rate grows by less than [`GROWTH`]: after them the link counts as filled;
-/// as in BBR version 1.
+/// 1.25 times the rate at the last growth: a round of simulated BBR with a lower rate is one
+/// without growth. Three such rounds end the startup; as in BBR version 1.
+const STARTUP_GROWTH: f64 = 1.25;
+/// 3 rounds of simulated BBR since the rate last grew by a quarter: the link is then filled, and
+/// the startup ends. BBR version 1 has the same number.
 const ROUNDS_WITHOUT_GROWTH: u32 = 3;
-/// 10 s: the age at which simulated BBR measures its least round trip again; as in BBR version 1.
+/// 10 s: a least round trip of simulated BBR that is older is measured again, with a window of 4
+/// packets; as in BBR version 1.
 const ROUND_TRIP_MAX_AGE: Span = Span::from_secs(10);
-/// 200 ms: the least time for which simulated BBR sends next to nothing to see the round trip
-/// without a queue. It is that of BBR version 1.
+/// 200 ms: the least time for which simulated BBR has at most 4 packets in flight, to see the round
+/// trip without a queue. BBR version 1 has the same time.
 const ROUND_TRIP_PROBE: Span = Span::from_ms(200);
-/// 4 packets: the least window of simulated BBR, with which acknowledgements still come; as in BBR
-/// version 1.
-const WINDOW_PACKETS_LEAST: f64 = 4.0;
-/// 3 packets: room in the window of simulated BBR for packets that leave together; as in BBR
-/// version 1.
+/// 4 packets: the least window of simulated BBR, except that of 1 packet after a timeout. With it
+/// acknowledgements still come; as in BBR version 1.
+const WINDOW_PACKETS_MIN: f64 = 4.0;
+/// 3 packets, added to the BDP in the target window of simulated BBR: room for packets that leave
+/// together; as in BBR version 1.
 const QUANTA_PACKETS: f64 = 3.0;

@@ -70,6 +70,7 @@ impl CrossController {
     }
 }
 
-/// 1,000,000 packets: the largest window of a simulated flow, 120 Gbit/s at 100 ms. A link whose
-/// queue has no limit then takes no more memory.
+/// 1,000,000 packets, 120 Gbit/s at an RTT of 100 ms: the largest window of a simulated flow. A
+/// larger one of its controller is cut to it. So a flow takes no more memory where the link's queue
+/// has no limit.
 const WINDOW_PACKETS_MAX: f64 = 1_000_000.0;

@@ -129,8 +129,8 @@ impl CrossEngine {
         self.schedule(at, Event::Entry(packet));
     }
 
-    /// Schedules the acknowledgement of a delivered packet, `way_back` after its arrival; a dropped
-    /// packet gets none.
+    /// Schedules the acknowledgement of a delivered packet, `way_back` and at least 1 us after its
+    /// arrival. A dropped or queued packet gets none.
     pub(in crate::link) fn take_fate(&mut self, name: CrossName, fate: Fate, way_back: Span) {
         if let Some(delivery) = fate.delivery() {
             self.schedule_ack(name, delivery.at, way_back.max(WAY_BACK_MIN));
@@ -246,6 +246,6 @@ impl CrossEngineFlow {
     }
 }
 
-/// 1 us: an acknowledgement of cross traffic travels for so long at least. Else a flow over a link
-/// without delay would go on for ever at one instant.
+/// 1 us: the least time that an acknowledgement of cross traffic travels. With less, a flow over a
+/// link without delay would go on for ever at one instant.
 const WAY_BACK_MIN: Span = Span::from_ns(1000);

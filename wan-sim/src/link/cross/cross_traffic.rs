@@ -188,5 +188,6 @@ fn parse_cross_traffic_value<T>(
     parse(value).ok_or_else(error)
 }
 
-/// The form of a time in the words of cross traffic, for errors.
+/// The accepted form of a time in the words of cross traffic, which the error about a wrong time
+/// shows.
 const TIME_FORM: &str = "a time such as 500ms";

@@ -44,7 +44,7 @@ impl Cubic {
         self.window
     }
 
-    /// Grows the window for an acknowledged packet.
+    /// Grows the window for an acknowledged packet, unless a loss is being repaired.
     pub(super) fn on_ack(&mut self, ack: &AckSample) {
         if ack.in_recovery {
             return;
@@ -68,16 +68,17 @@ impl Cubic {
         self.window += (target - self.window) / self.window;
     }
 
-    /// Shrinks the window to 0.7 of itself, at most once a round trip.
+    /// Shrinks the window to 0.7 of itself, but not below 2 packets, at the first loss of a round
+    /// trip.
     pub(super) fn on_congestion(&mut self) {
         // Fast convergence: a flow whose window shrinks makes room for a new one.
         self.window_max = if self.window < self.window_max {
-            self.window * (1.0 + DECREASE) / 2.0
+            self.window * (1.0 + LOSS_WINDOW_FACTOR) / 2.0
         } else {
             self.window
         };
         self.window_prior = self.window;
-        self.threshold = (self.window * DECREASE).max(WINDOW_PACKETS_MIN);
+        self.threshold = (self.window * LOSS_WINDOW_FACTOR).max(WINDOW_PACKETS_MIN);
         self.window = self.threshold;
         self.epoch = None;
     }
@@ -102,13 +103,14 @@ impl Cubic {
     }
 }
 
-/// 0.4 packets a cubed second: the scale of the curve, C in RFC 9438.
+/// 0.4 packets a cubed second: the scale of the cubic curve along which the window of simulated
+/// CUBIC grows, C in RFC 9438.
 const SCALE: f64 = 0.4;
-/// 0.7: the factor of the window at a loss, beta in RFC 9438.
-const DECREASE: f64 = 0.7;
-/// 0.53 packets a round trip: the growth at which a flow with [`DECREASE`] has the mean window of
-/// NewReno, as RFC 9438 has it.
-const FRIENDLY_SLOPE: f64 = 3.0 * (1.0 - DECREASE) / (1.0 + DECREASE);
+/// 0.7: the factor on the window of simulated CUBIC at a loss, beta in RFC 9438.
+const LOSS_WINDOW_FACTOR: f64 = 0.7;
+/// 0.53 packets a round trip: with this growth, and 0.7 of its window at a loss, a flow has
+/// NewReno's mean window (RFC 9438). Simulated CUBIC grows at least as fast.
+const FRIENDLY_SLOPE: f64 = 3.0 * (1.0 - LOSS_WINDOW_FACTOR) / (1.0 + LOSS_WINDOW_FACTOR);
 
 #[cfg(test)]
 mod tests {

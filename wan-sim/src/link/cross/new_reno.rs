@@ -20,7 +20,7 @@ impl NewReno {
         self.window
     }
 
-    /// Grows the window for an acknowledged packet.
+    /// Grows the window for an acknowledged packet, unless a loss is being repaired.
     pub(super) fn on_ack(&mut self, ack: &AckSample) {
         if ack.in_recovery {
             return;
@@ -28,7 +28,7 @@ impl NewReno {
         self.window += if self.window < self.threshold { 1.0 } else { 1.0 / self.window };
     }
 
-    /// Halves the window, at most once a round trip.
+    /// Halves the window, but not below 2 packets, at the first loss of a round trip.
     pub(super) fn on_congestion(&mut self) {
         self.threshold = (self.window / 2.0).max(WINDOW_PACKETS_MIN);
         self.window = self.threshold;
@@ -41,8 +41,8 @@ impl NewReno {
     }
 }
 
-/// 10 packets: the window of a new flow, as RFC 6928 has it.
+/// 10 packets: the first window of every simulated flow that has one, as RFC 6928 has it.
 pub(super) const WINDOW_PACKETS_INITIAL: f64 = 10.0;
 
-/// 2 packets: the least window after a loss, as RFC 5681 has it.
+/// 2 packets: the least window of simulated NewReno and CUBIC after a loss, as RFC 5681 has it.
 pub(super) const WINDOW_PACKETS_MIN: f64 = 2.0;

@@ -151,7 +151,8 @@ impl WindowFlow {
         sends
     }
 
-    /// Returns when the flow wants to be woken; `None` while it waits for acknowledgements alone.
+    /// Returns when the flow wants to be woken: to send, where the window has room, or at the
+    /// deadline of the packets in flight. `None` where neither is.
     pub(super) fn next_wake(&self) -> Option<TimeNs> {
         let send_at = self.has_room().then(|| self.paced_until.max(self.start));
         let deadline = (!self.in_flight.is_empty()).then_some(self.deadline);
@@ -163,9 +164,12 @@ impl WindowFlow {
         self.in_flight() < self.controller.window().max(1)
     }
 
-    /// Gives up packets that so many later ones have overtaken. Returns the latest of them.
+    /// Gives up the packets sent three or more places before the latest acknowledged one. Returns
+    /// the number of the latest of them; `None` without any.
     fn give_up_overtaken(&mut self) -> Option<u64> {
-        let kept = self.in_flight.split_off(&self.largest_acked.saturating_sub(OVERTAKEN_MAX - 1));
+        let kept = self
+            .in_flight
+            .split_off(&self.largest_acked.saturating_sub(LOST_AFTER_LATER_PACKETS - 1));
         let lost = std::mem::replace(&mut self.in_flight, kept);
         lost.last_key_value().map(|(number, _)| *number)
     }
@@ -183,7 +187,7 @@ impl WindowFlow {
     }
 
     /// Returns the time after which a missing acknowledgement means loss; twice as long after each
-    /// timeout in a row.
+    /// timeout in a row, up to six.
     fn timeout(&self) -> Span {
         let once = self.round_trip.map_or(TIMEOUT_INITIAL, |known| {
             Span::from_ns(known.smoothed_ns + 4 * known.deviation_ns).max(TIMEOUT_MIN)
@@ -192,13 +196,15 @@ impl WindowFlow {
     }
 }
 
-/// 3 packets: a packet that so many later ones have overtaken counts as lost, as RFC 9002 has it.
-const OVERTAKEN_MAX: u64 = 3;
+/// 3 packets: a packet counts as lost once the third packet sent after it, or a later one, is
+/// acknowledged, as RFC 9002 has it.
+const LOST_AFTER_LATER_PACKETS: u64 = 3;
 /// 1 s: the retransmission timeout of a simulated flow while it knows no round trip, as RFC 6298
-/// has it.
+/// has it. After the timeout all packets in flight count as lost.
 const TIMEOUT_INITIAL: Span = Span::from_secs(1);
-/// 200 ms: the shortest retransmission timeout of a simulated flow, as Linux has it for TCP.
+/// 200 ms: the shortest retransmission timeout of a simulated flow, as Linux has it for TCP. After
+/// the timeout all packets in flight count as lost.
 const TIMEOUT_MIN: Span = Span::from_ms(200);
-/// 6: how often in a row a simulated flow doubles its retransmission timeout, so that one that begins
-/// at 1 s ends at 64 s. RFC 6298 allows no bound below 60 s.
+/// 6: the most doublings of a simulated flow's retransmission timeout, one for each timeout in a
+/// row. One that begins at 1 s ends at 64 s. RFC 6298 allows no bound below 60 s.
 const TIMEOUT_DOUBLINGS_MAX: u32 = 6;

@@ -15,8 +15,7 @@ impl PacketFlow {
         Self(number)
     }
 
-    /// Returns the flow of UDP packets from `source` to `destination`. The way back is another
-    /// flow.
+    /// Returns the flow of packets from `source` to `destination`. The way back is another flow.
     pub fn between(source: SocketAddr, destination: SocketAddr) -> Self {
         let mixed = |key: u64, word: u64| mix_random_bits(key ^ word);
         let key = [source, destination].into_iter().fold(0, |key, address| {

@@ -59,7 +59,7 @@ impl<T> CodelQueue<T> {
         self.bytes
     }
 
-    /// Returns the packets that wait.
+    /// Returns the number of packets that wait.
     pub(in crate::link) fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -116,7 +116,8 @@ impl<T> CodelQueue<T> {
         Departure { dropped, sent: packet.map(|packet| (packet, marked)) }
     }
 
-    /// Enters the dropping state, at the rate of the last one if that ended a short time ago.
+    /// Enters the dropping state, at the rate of the last one if that ended less than 16 intervals
+    /// ago.
     fn begin_dropping(&mut self, now: TimeNs, codel: Codel) {
         self.dropping = true;
         let more = self.count.saturating_sub(self.last_count);
@@ -127,7 +128,8 @@ impl<T> CodelQueue<T> {
     }
 
     /// Removes the first packet. Returns it, and whether it may be dropped: all packets of the last
-    /// interval have waited longer than the target.
+    /// interval have waited longer than the target. The queue must also still hold more bytes than
+    /// the longest packet.
     fn pop(&mut self, now: TimeNs, codel: Codel) -> (Option<QueuedPacket<T>>, bool) {
         let Some(packet) = self.waiting.pop_front() else {
             self.first_above = None;
@@ -149,6 +151,7 @@ impl<T> CodelQueue<T> {
     }
 }
 
-/// 16 intervals of CoDel: a dropping state that ended less long ago passes its count of drops on to
-/// the next. RFC 8289 has this number.
+/// 16 intervals of CoDel: a dropping state that begins sooner after the last one goes on at the
+/// last one's rate of drops. A later one begins with one drop an interval. RFC 8289 has this
+/// number.
 const RECENT_INTERVALS: u64 = 16;

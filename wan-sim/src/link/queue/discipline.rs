@@ -43,5 +43,6 @@ pub struct Red {
     pub weight: Fraction,
 }
 
-/// 0.2 %: the weight of a new length in the average of RED, as its authors recommend.
+/// 0.2 %: the weight of each new length in RED's average of the queue's length, where the user
+/// states none. Its authors recommend this weight.
 pub(crate) const RED_WEIGHT_DEFAULT: Fraction = Fraction::from_ppb(2_000_000).expect("below one");

@@ -39,6 +39,7 @@ impl PolicerBucket {
     }
 }
 
-/// 8,000,000,000 tokens: a byte in billionths of a bit, the unit in which rate times nanoseconds is
-/// a whole number.
+/// 8,000,000,000 tokens for a byte of a packet; the policer drops a packet for which tokens are
+/// lacking. A token is a billionth of a bit, the unit in which rate times nanoseconds is a whole
+/// number.
 const BYTE_TOKENS: u128 = 8_000_000_000;

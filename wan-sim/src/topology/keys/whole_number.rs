@@ -4,7 +4,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Unexpected, Vis
 use std::fmt;
 use std::num::NonZeroU32;
 
-/// Reads the key `gap` of reordering: every so many packets, from 1, one is sent at once.
+/// Reads the key `gap` of reordering, from 1: a packet may skip the delay at so many places behind
+/// the last that did, or more.
 pub(in crate::topology) fn deserialize_whole_gap<'de, D: Deserializer<'de>>(
     file: D,
 ) -> Result<Option<NonZeroU32>, D::Error> {
@@ -121,6 +122,8 @@ impl<'de> Visitor<'de> for WholePacketNumbers {
 }
 
 /// 2^63 - 1: the largest integer that TOML can hold, since its integers have 64 bits and a sign.
+/// Larger seeds and packet numbers in files are refused.
 const TOML_INTEGER_MAX: u64 = i64::MAX.cast_unsigned();
-/// 1,280 bytes: the least MTU in a lab file, as IPv6 requires.
+/// 1,280 bytes: the least MTU that a lab or fabric file may state, as IPv6 requires; a smaller one
+/// is refused.
 const MTU_BYTES_MIN: u16 = 1280;

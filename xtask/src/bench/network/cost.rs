@@ -2,7 +2,7 @@
 
 use super::network_bench_command;
 use crate::bench::bench_page::{BenchPage, measure_and_write_bench_page, show_bench_page_figures};
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::workspace;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@ pub(super) mod cost;
 pub(super) mod wan;
 pub(super) mod wan_sim_bench;
 
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::workspace;
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 
 use super::network_bench_command;
 use crate::bench::bench_page::{BenchPage, show_bench_page_figures};
-use crate::command_line::CommandFailure;
+use crate::child_command::CommandFailure;
 use serde_json::Value;
 use std::path::Path;
 use std::process::ExitCode;

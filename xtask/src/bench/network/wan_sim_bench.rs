@@ -1,7 +1,7 @@
 //! `cargo xtask bench wan-sim`.
 
 use crate::bench::bench_page::BenchPage;
-use crate::command_line::{CommandFailure, CommandLine};
+use crate::child_command::{CommandFailure, CommandLine};
 use crate::installed_programs;
 use std::path::Path;
 
@@ -26,7 +26,8 @@ const WAN_SIM_BENCHES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Section of the page on properties that tests check, without a bench.
+/// The section, in Markdown, of the result page of `wan-sim` on properties that tests check in
+/// place of a bench.
 const HELD_BY_TESTS_SECTION: &str = "
 ## Held by tests
 

@@ -78,11 +78,11 @@ pub(in crate::observe::metrics) struct PeerMetricFamilies {
     rtt_seconds: Family<PeerLabel, RealGauge>,
 }
 
-/// The kinds of loss, in the order of the counters of [`PeerMetrics`].
+/// The kinds of lost bytes, as the label `kind` names them, in the order of `lost_bytes`.
 const LOSS_KINDS: [&str; 3] = ["random", "queue", "outage"];
 
 impl PeerMetrics {
-    /// Counts the bytes lost since the start, by kind.
+    /// Raises the counters of lost bytes, by kind, to these totals since the start.
     pub(crate) fn count_losses(&self, losses: LossCounts) {
         let bytes = [losses.random_bytes, losses.queue_bytes, losses.outage_bytes];
         for (counter, bytes) in self.lost_bytes.iter().zip(bytes) {
@@ -224,8 +224,8 @@ impl PeerMetricFamilies {
         let alarm = peer_metric(
             ["landbridge_loss_alarm", ""],
             "1 while the loss exceeds what the fabric file expects, else 0",
-            "Ask whoever runs the link, give it less with `landbridge rate`, or set its measured \
-             `loss` in the fabric file",
+            "Ask whoever runs the link; set `loss` of the link in the fabric file where packets are \
+             lost at random, or lower its `rate` where a queue overflows",
         );
         exposition.add(alarm, self.loss_alarm.clone());
         let alarms = peer_metric(

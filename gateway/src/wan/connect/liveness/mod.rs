@@ -33,7 +33,7 @@
 //! ```text
 //! round     = min(smoothed RTT + ACK_DELAY_MAX, max(2 RTT of the fabric, LIVENESS_ROUND_MAX))
 //! lost peer = no datagram for max(KEEP_ALIVE_INTERVAL + 3 RTT of the fabric, IDLE_TIMEOUT_MIN)
-//! detour    = no datagram for max(DETOUR_OUTAGE + 3 RTT of the fabric, DETOUR_TIMEOUT_MIN)
+//! detour    = no datagram for max(DETOUR_SILENCE_BASE + 3 RTT of the fabric, DETOUR_TIMEOUT_MIN)
 //! dead path = silent, while others are heard,
 //!             for > max(DEAD_PATH_ROUNDS x round, DEAD_PATH_SILENCE_MIN)
 //! ```
@@ -65,13 +65,13 @@ const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(15);
 /// because the last keep-alive is awaited before the next.
 const IDLE_ROUND_TRIPS: u32 = 3;
 /// 8 s without a datagram from a peer, or 6 s and 3 round trips if longer: its lanes end, and data
-/// goes round the link where other links join all regions. It is above [`DETOUR_OUTAGE`] (6 s), and
+/// goes round the link where other links join all regions. It is above [`DETOUR_SILENCE_BASE`] (6 s), and
 /// below the stall deadline of 10 s, so that the next step goes round the link.
 /// Tested by `a_link_cut_under_way_is_gone_round_in_time`.
 const DETOUR_TIMEOUT_MIN: Duration = Duration::from_secs(8);
 /// 6 s, to which [`IDLE_ROUND_TRIPS`] (3 round trips) are added: a silence of a peer up to that is
 /// no reason to go round a link. An outage of 5 s after a keep-alive interval of 1 s lasts so long.
-const DETOUR_OUTAGE: Duration = Duration::from_secs(6);
+const DETOUR_SILENCE_BASE: Duration = Duration::from_secs(6);
 /// 3 s: if the last lane to a peer ends less than 3 s after one that ended for silence, data goes
 /// another way, if any. The last packets of a peer's lanes came at most a keep-alive interval (1 s)
 /// apart.
@@ -87,17 +87,17 @@ const KEEP_ALIVE_DATAGRAMS_MAX: u64 = 2;
 /// 2 s (two ticks) without a datagram: from then on the liveness of a lane without bytes in flight
 /// is checked each round trip, and no longer each second. A keep-alive that comes just after a tick
 /// leaves one tick without any.
-const QUIET_MAX: Span = Span::from_secs(2);
+const QUIET_BEFORE_FREQUENT_CHECKS: Span = Span::from_secs(2);
 /// 30 ms: how long a peer may delay an acknowledgement: 25 ms (QUIC's `max_ack_delay`), and 5 ms
 /// for late timers of both ends. An acknowledgement counts as missing only after the smoothed RTT
 /// and this time.
 const ACK_DELAY_MAX: Span = Span::from_ms(30);
 /// The byte 0: the datagram of a liveness probe. A lane with bytes in flight answers it with
-/// [`ANSWER`]; any lane acknowledges it.
-const PROBE: &[u8] = &[0];
+/// [`ANSWER_DATAGRAM`]; any lane acknowledges it.
+const PROBE_DATAGRAM: &[u8] = &[0];
 /// The byte 1: the datagram by which a lane with bytes in flight answers a liveness probe. It
 /// carries an acknowledgement, and is not answered.
-const ANSWER: &[u8] = &[1];
+const ANSWER_DATAGRAM: &[u8] = &[1];
 /// 1,024 bytes: QUIC's datagram buffer for liveness probes, in each direction of a lane. Only lanes
 /// with bytes in flight read the probes; when the buffer is full, the oldest is dropped.
 pub(super) const PROBE_BUFFER_BYTES: usize = 1024;
@@ -125,7 +125,7 @@ pub(super) fn liveness_idle_timeout(rtt: Span) -> Duration {
 /// join all regions. `rtt` is the round trip of the link: 6 s and three of them, at least 8 s, but
 /// no more than [`liveness_idle_timeout`].
 fn liveness_detour_timeout(rtt: Span) -> Duration {
-    let outage = DETOUR_OUTAGE + rtt.duration() * IDLE_ROUND_TRIPS;
+    let outage = DETOUR_SILENCE_BASE + rtt.duration() * IDLE_ROUND_TRIPS;
     outage.max(DETOUR_TIMEOUT_MIN).min(liveness_idle_timeout(rtt))
 }
 
@@ -282,11 +282,12 @@ pub(super) async fn monitor_liveness(
         telemetry.note_silence(silence.length());
         if silence.is_path_dead(round) {
             let alone = silence.alone;
+            let alone = alone.rounded();
             return format!("silent for {alone} while other lanes to the same gateway are heard");
         }
         if silence.mute.duration() >= peer.lost_after(rtt) {
             peer.note_silent_end(view.at);
-            return format!("silent for {}", silence.mute);
+            return format!("silent for {}", silence.mute.rounded());
         }
         if let Some(problem) = narrow_path.problem_after(peer.lost_after(rtt)) {
             return problem;
@@ -299,7 +300,7 @@ pub(super) async fn monitor_liveness(
         let probes = silence.silent || !view.in_flight && (other_silent || is_tick && keeps_alive);
         if probes || is_asked {
             telemetry.allow_liveness_probe();
-            let kind = if probes { PROBE } else { ANSWER };
+            let kind = if probes { PROBE_DATAGRAM } else { ANSWER_DATAGRAM };
             if let Err(error) = connection.send_datagram(Bytes::from_static(kind)) {
                 return error.to_string();
             }
@@ -312,7 +313,7 @@ pub(super) async fn monitor_liveness(
             () = telemetry.in_flight.wait_until_begun_or_ended(), if silence.is_calm() => {}
             () = other_silenced, if is_quiet => {}
             read = connection.read_datagram(), if view.in_flight => match read {
-                Ok(datagram) => is_asked = datagram != ANSWER,
+                Ok(datagram) => is_asked = datagram != ANSWER_DATAGRAM,
                 Err(error) => return error.to_string(),
             },
             () = host.sleep_until(next) => {}
@@ -474,7 +475,7 @@ impl LaneLiveness {
             at + Span::from_ns(round.ns() / 2)
         } else if in_flight {
             at + Span::from_ns(round.ns() - self.unheard.ns())
-        } else if other_silent || self.is_receiving || self.mute >= QUIET_MAX {
+        } else if other_silent || self.is_receiving || self.mute >= QUIET_BEFORE_FREQUENT_CHECKS {
             at + round
         } else {
             next_liveness_tick(at)

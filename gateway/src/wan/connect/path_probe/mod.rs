@@ -9,7 +9,9 @@ pub mod path_check;
 mod version_probe;
 
 use super::packet_headers::packet_headers_bytes;
-use crate::wan::connect::tls::{Credentials, CredentialsError, PROBE_ALPN};
+use crate::wan::connect::tls::{
+    Credentials, CredentialsError, PROBE_ALPN, explain_connection_alert,
+};
 use quinn::congestion::{Controller, ControllerFactory};
 use quinn::crypto::rustls::HandshakeData;
 use quinn::{ClientConfig, Connection, ConnectionError, Endpoint, MtuDiscoveryConfig, VarInt};
@@ -62,9 +64,10 @@ pub enum PathProbeError {
     /// No datagram came back, or too few.
     #[error("no answer within {} s", .0.as_secs())]
     NoAnswer(Duration),
-    /// The peer answered, and one side refused the other.
+    /// The peer answered, and one side refused the other, for this reason. Its end names the action
+    /// to take, if it is known.
     #[error("refused: {0}")]
-    Refused(ConnectionError),
+    Refused(String),
     /// This side cannot try.
     #[error("cannot connect: {0}")]
     Local(String),
@@ -146,12 +149,12 @@ pub async fn measure_path_by_probe(
         Err(_) | Ok(Err(ConnectionError::TimedOut)) => {
             return Err(PathProbeError::NoAnswer(patience));
         }
-        Ok(Err(error)) => return Err(PathProbeError::Refused(error)),
+        Ok(Err(error)) => return Err(PathProbeError::Refused(explain_connection_alert(&error))),
     };
     let handshake = started.elapsed();
     let mtu = wait_for_path_probe_mtu(&connection, want.mtu - headers).await + headers;
     if let Some(error) = connection.close_reason() {
-        return Err(PathProbeError::Refused(error));
+        return Err(PathProbeError::Refused(explain_connection_alert(&error)));
     }
     let rtt = connection.rtt();
     let bytes_per_second = want.rate.bytes_per_second();
@@ -169,7 +172,7 @@ pub async fn measure_path_by_probe(
             let seconds = took.saturating_sub(rtt).as_secs_f64().max(1e-6);
             Some(BitRate::from_bits_per_second((size as f64 * 8.0 / seconds) as u64))
         }
-        Ok(Err(error)) => return Err(PathProbeError::Refused(error)),
+        Ok(Err(error)) => return Err(PathProbeError::Refused(explain_connection_alert(&error))),
         Err(_) => None,
     };
     connection.close(VarInt::from_u32(0), b"probe over");
@@ -305,8 +308,8 @@ const PROBE_ROUND_TRIPS: u32 = 10;
 /// MTU, and then closes.
 const PROBE_TRANSFER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// 60 s: the longest round trip of a fabric. If a path probe shows a longer RTT, the gateway that
-/// answers reckons with 60 s in the time for which it reads.
+/// 60 s: the longest round trip of a fabric. The gateway that answers a path probe reads for a time
+/// that grows with the measured RTT; a longer RTT counts as 60 s there.
 const PROBE_RTT_MAX: Duration = Duration::from_secs(60);
 
 /// 20 ms: interval between keep-alive packets of a path probe, so that MTU discovery goes on while

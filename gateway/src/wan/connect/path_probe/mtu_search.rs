@@ -2,7 +2,7 @@
 
 /// 8 lengths are tried in each round of the MTU search, in equal steps: a search up to 1,472 bytes
 /// takes three rounds, one up to 9,000 four. More would fill the queue of a slow link.
-const LENGTHS_AT_ONCE: u32 = 8;
+const LENGTHS_PER_ROUND: u32 = 8;
 
 /// The lengths that a path may carry, in bytes of UDP payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +27,8 @@ impl MtuSearch {
     /// Returns the lengths to try next, ascending; none when the search is over.
     pub fn next_lengths(self) -> Vec<u16> {
         let span = u32::from(self.possible - self.carried);
-        let step = |number: u32| u16::try_from(span * number / LENGTHS_AT_ONCE);
-        let steps = (1..=LENGTHS_AT_ONCE).filter_map(|number| step(number).ok());
+        let step = |number: u32| u16::try_from(span * number / LENGTHS_PER_ROUND);
+        let steps = (1..=LENGTHS_PER_ROUND).filter_map(|number| step(number).ok());
         let mut lengths: Vec<u16> =
             steps.filter(|step| *step > 0).map(|step| self.carried + step).collect();
         lengths.dedup();

@@ -41,7 +41,7 @@ const LONG_HEADER: u8 = 0xc0;
 const PROBE_VERSION: u32 = 0x1a2a_3a4a;
 /// 8 bytes: the length of the connection ids in a probe, by which its answer is found. QUIC allows
 /// no less in a client's first packet. Datagrams with ids of another length are ignored.
-const ID_BYTES: usize = 8;
+const CONNECTION_ID_BYTES: usize = 8;
 
 /// One datagram to try.
 #[derive(Debug, Clone, Copy)]
@@ -99,7 +99,11 @@ impl<'h> VersionProber<'h> {
     }
 
     /// Sends one probe. A datagram that the interface cannot send counts as lost.
-    async fn send_probe(&self, probe: VersionProbe, id: [u8; ID_BYTES]) -> io::Result<()> {
+    async fn send_probe(
+        &self,
+        probe: VersionProbe,
+        id: [u8; CONNECTION_ID_BYTES],
+    ) -> io::Result<()> {
         let contents = encode_version_probe(id, probe.payload_bytes);
         let transmit = Transmit {
             destination: probe.to,
@@ -166,14 +170,14 @@ struct VersionProbeRound {
 
 impl VersionProbeRound {
     /// Returns the id of the probe `index` in a try: five random bytes, the try, the index.
-    fn id(&self, attempt: u8, index: u16) -> [u8; ID_BYTES] {
+    fn id(&self, attempt: u8, index: u16) -> [u8; CONNECTION_ID_BYTES] {
         let [a, b, c, d, e, ..] = self.nonce;
         let [high, low] = index.to_be_bytes();
         [a, b, c, d, e, attempt, high, low]
     }
 
     /// Stores the first answer to a probe, if `id` is one of this round.
-    fn note_answer(&mut self, id: [u8; ID_BYTES], now: TimeNs) {
+    fn note_answer(&mut self, id: [u8; CONNECTION_ID_BYTES], now: TimeNs) {
         let [.., attempt, high, low] = id;
         let index = u16::from_be_bytes([high, low]);
         if id != self.id(attempt, index) {
@@ -188,21 +192,21 @@ impl VersionProbeRound {
 }
 
 /// Returns the datagram of a probe: a long header, padded with zeros to `payload_bytes`.
-fn encode_version_probe(id: [u8; ID_BYTES], payload_bytes: u16) -> Vec<u8> {
+fn encode_version_probe(id: [u8; CONNECTION_ID_BYTES], payload_bytes: u16) -> Vec<u8> {
     let version = PROBE_VERSION.to_be_bytes();
-    let length = [ID_BYTES as u8];
+    let length = [CONNECTION_ID_BYTES as u8];
     let mut datagram = [&[LONG_HEADER][..], &version, &length, &id, &length, &id].concat();
     datagram.resize(usize::from(payload_bytes).max(datagram.len()), 0);
     datagram
 }
 
 /// Returns the id in a Version Negotiation packet; `None` for any other datagram.
-fn decode_version_probe_answer(datagram: &[u8]) -> Option<[u8; ID_BYTES]> {
+fn decode_version_probe_answer(datagram: &[u8]) -> Option<[u8; CONNECTION_ID_BYTES]> {
     let (first, rest) = datagram.split_first()?;
     let rest = rest.strip_prefix(&[0_u8; 4])?;
     let (length, rest) = rest.split_first()?;
-    let id = rest.first_chunk::<ID_BYTES>()?;
-    (first & 0x80 != 0 && usize::from(*length) == ID_BYTES).then_some(*id)
+    let id = rest.first_chunk::<CONNECTION_ID_BYTES>()?;
+    (first & 0x80 != 0 && usize::from(*length) == CONNECTION_ID_BYTES).then_some(*id)
 }
 
 #[cfg(test)]
@@ -213,7 +217,7 @@ mod tests {
     #[test]
     fn a_probe_has_the_length_to_try() {
         for payload_bytes in [1200, 1472, 8972] {
-            let datagram = encode_version_probe([7; ID_BYTES], payload_bytes);
+            let datagram = encode_version_probe([7; CONNECTION_ID_BYTES], payload_bytes);
             assert_eq!(datagram.len(), usize::from(payload_bytes));
             assert_eq!(datagram[..6], [0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
         }

@@ -33,7 +33,7 @@ const ASSUMED_PACKET_BITS: u64 = 8 * 1500;
 
 // queued    = the fastest packet took > QUEUE_RTT_FACTOR x min RTT + QUEUE_RTT_MARGIN
 // congested = queued, and loss > configured loss + CONGESTION_LOSS_FRACTION
-// found     = the second highest delivery rate of the last CONGESTED_SPANS queued spans after a
+// found     = the second highest delivery rate of the last QUEUED_EVIDENCE_SPANS queued spans after a
 //             congested one, if they lost >= configured loss + QUEUE_LOSS_MIN together;
 //             at least CAPACITY_MIN_FRACTION x configured rate
 // It counts if found < REDUCED_CAPACITY_FRACTION x limit.
@@ -48,8 +48,8 @@ const QUEUE_RTT_MARGIN: Span = Span::from_ms(1);
 /// highest of their rates. A sample is 2 RTT, at least 100 ms. The first is not counted, since it
 /// began before the queue.
 /// Tested by `a_halved_rate_is_found_and_probed_in_vain`.
-const CONGESTED_SPANS: usize = 4;
-/// 10 samples of a link (2 RTT, at least 100 ms, each) without congestion: congested samples before
+const QUEUED_EVIDENCE_SPANS: usize = 4;
+/// 10 samples in a row of a link (2 RTT, at least 100 ms, each) without congestion: congested samples before
 /// them no longer show a lower capacity, and are forgotten. The number is chosen.
 const CONGESTION_FREE_SPANS: u32 = 10;
 /// 0.98 of a link's rate limit: a measured capacity of as much or more is noise, and the link keeps
@@ -67,7 +67,7 @@ const CAPACITY_SETTLING_SPANS: u32 = 5;
 //             and each span delivers > CORRECTION_FRACTION x capacity
 
 /// 4 consecutive samples of a link (2 RTT, at least 100 ms, each) with a queue at full rate: the
-/// capacity is lowered to the mean of their rates. They are as many as [`CONGESTED_SPANS`].
+/// capacity is lowered to the mean of their rates. They are as many as [`QUEUED_EVIDENCE_SPANS`].
 /// Tested by `a_capacity_that_is_a_little_too_high_is_corrected`.
 const CORRECTION_SPANS: usize = 4;
 /// 0.005 of all packets, added to the configured loss: samples with a queue that together lose less
@@ -244,8 +244,8 @@ impl LinkCapacity {
     }
 
     /// Sets the capacity by the rate in bits per second that the lanes of a pair of gateways have
-    /// found together. The pair has its `share` of the link. A rate of at least 97 % of the
-    /// configured rate sets the configured one.
+    /// found together. The rate is scaled from the pair's `share` to the whole link; at 97 % of the
+    /// configured rate or more, the configured one is set.
     pub fn set_found(&mut self, bits_per_second: f64, share: PairShare) {
         if let Some(rate) = share.link_rate_for(bits_per_second) {
             let configured = self.link.rate.bits_per_second() as f64;
@@ -455,7 +455,7 @@ impl LinkCapacity {
     }
 
     /// Begins a suspicion at a first congested span, and keeps each congested or queued one after
-    /// it. Once the last [`CONGESTED_SPANS`] of them lost enough together, the second highest of
+    /// it. Once the last [`QUEUED_EVIDENCE_SPANS`] of them lost enough together, the second highest of
     /// their rates is the capacity. It is at least [`CAPACITY_MIN_FRACTION`] of the configured
     /// rate. A rate that is not below [`REDUCED_CAPACITY_FRACTION`] of `limit`, the rate limit in
     /// bits per second, changes nothing; either way the suspicion ends.
@@ -463,21 +463,21 @@ impl LinkCapacity {
         self.full_spans = 0;
         self.queued_spans.clear();
         let Some(mut evidence) = self.evidence.take() else {
-            self.evidence = Some(Vec::with_capacity(CONGESTED_SPANS));
+            self.evidence = Some(Vec::with_capacity(QUEUED_EVIDENCE_SPANS));
             return;
         };
-        if evidence.len() == CONGESTED_SPANS {
+        if evidence.len() == QUEUED_EVIDENCE_SPANS {
             evidence.remove(0);
         }
         evidence.push(*sample);
-        if evidence.len() < CONGESTED_SPANS || !self.has_queue_loss(&evidence) {
+        if evidence.len() < QUEUED_EVIDENCE_SPANS || !self.has_queue_loss(&evidence) {
             self.evidence = Some(evidence);
             return;
         }
         // The link was not busy all of the time, and acknowledgements may come in bursts.
         evidence.sort_by(|one, other| one.delivery_rate.total_cmp(&other.delivery_rate));
         let least = CAPACITY_MIN_FRACTION * self.link.rate.bits_per_second() as f64;
-        let found = evidence[CONGESTED_SPANS - 2].delivery_rate.max(least);
+        let found = evidence[QUEUED_EVIDENCE_SPANS - 2].delivery_rate.max(least);
         if found < REDUCED_CAPACITY_FRACTION * limit {
             self.reduce_capacity(found, now);
         }

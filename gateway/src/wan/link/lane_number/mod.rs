@@ -58,7 +58,7 @@ const KEPT_GAIN: f64 = 1.05;
 const CORE_FULL_FRACTION: f64 = 0.9;
 /// 10 MB/s of the lanes to a peer, both ways: if less passes and no segment waits, a full core
 /// shows no demand for a lane more, since something else fills the core. The value is chosen.
-const CORE_SHARE_BYTES_PER_SECOND: f64 = 10e6;
+const CORE_DEMAND_BYTES_PER_SECOND_MIN: f64 = 10e6;
 /// 0.8 of the rate that the pair of gateways may send, less the configured loss: a link that
 /// delivers as much or more is filled, and another path could add little. A link that delivers less
 /// while segments wait is unfilled.
@@ -498,7 +498,7 @@ impl LaneNumber {
     /// of one more lane after 10 spans with a full core, or 50 that left the link unfilled.
     fn note_demand(&mut self, rates: SpanRates, sample: &LaneSample) {
         let is_full = sample.busiest >= CORE_FULL_FRACTION;
-        let fills_core = is_full && rates.carried >= CORE_SHARE_BYTES_PER_SECOND;
+        let fills_core = is_full && rates.carried >= CORE_DEMAND_BYTES_PER_SECOND_MIN;
         if rates.carried == 0.0 || !(rates.waiting || fills_core) {
             return;
         }

@@ -52,7 +52,8 @@ impl BlockTable {
         self.entry_of(index).map_or(0..0, |(first, block)| block.result_range(index - first))
     }
 
-    /// Returns the block of a segment and the number of the block's first segment.
+    /// Returns the block of a segment and the number of the block's first segment; `None` beyond
+    /// the last segment.
     fn entry_of(&self, index: u32) -> Option<&(u32, Block)> {
         let behind = self.blocks.partition_point(|(first, _)| *first <= index);
         self.blocks[..behind].last().filter(|_| index < self.segments)

@@ -93,7 +93,8 @@ impl GrantWindow {
         Self { to, me, segments, left: segments, free: segments, reserves }
     }
 
-    /// Raises the limits of collectives as far as the window allows.
+    /// Raises the limits of collectives as far as the window allows. Returns the segments that are
+    /// granted now.
     fn raise_limits(mut self, flows: &mut BTreeMap<Sequence, TransferFlow>) -> Vec<RaisedLimit> {
         // Partials that were passed on are held until their receipts are in, also when the result
         // is ready here.

@@ -34,8 +34,8 @@ impl Transfer {
     }
 
     /// Records the first receipt of a segment that was sent. Returns the gateway that may have more
-    /// credit by it, since memory here became free: this one, for partials of subtrees, or the one
-    /// above, for what is passed on.
+    /// credit, since memory here became free. It is this one for partials of subtrees, or the one
+    /// above for what is passed on. `None` where nothing became free.
     fn handle_receipt(
         &mut self,
         from: GatewayId,

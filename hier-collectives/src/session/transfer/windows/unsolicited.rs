@@ -9,8 +9,8 @@ use crate::wire::SegmentKey;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// 4,096 bytes, one memory page: the least that a segment counts in the unsolicited window, since a
-/// shorter one takes a page too.
+/// 4,096 bytes, one memory page: a segment without a grant takes at least so much of its sender's
+/// unsolicited window. A shorter segment takes a page of memory too.
 /// Tested by `unsolicited_segments_are_bounded_however_short`.
 const PAGE_BYTES: u64 = 4096;
 
@@ -104,8 +104,8 @@ impl UnsolicitedUse {
         self.held.clear();
     }
 
-    /// Takes room for a segment to a peer, out of a window of `window` bytes. Returns false when
-    /// the window is full.
+    /// Takes room for a segment to a peer, out of a window of `window` bytes. Returns false, and
+    /// takes none, when the segment does not fit.
     pub fn reserve_window(
         &mut self,
         to: GatewayId,

@@ -61,7 +61,8 @@ impl CommandLine {
         self
     }
 
-    /// Runs the command with its output shown at once; `line` receives each line of stdout as well.
+    /// Runs the command to its end and shows its output meanwhile; `line` receives each line of
+    /// stdout as well. Returns the status.
     pub fn stream(
         &self,
         root: &Path,
