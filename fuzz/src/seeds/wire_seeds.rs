@@ -19,7 +19,7 @@ use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// Returns one message of each kind about terms.
-fn term_messages() -> [TermMessage; 6] {
+fn term_messages() -> [TermMessage; 8] {
     let id = TermId { number: 7, boot: BootId(9) };
     let term = Term { id, regions: [RegionId(0), RegionId(2)].into() };
     [
@@ -34,7 +34,13 @@ fn term_messages() -> [TermMessage; 6] {
         TermMessage::Propose { term: term.clone(), to: BootId(8) },
         TermMessage::Vote { term: id, boot: BootId(8), remembers: false },
         TermMessage::Refuse { term: id, latest: 8 },
-        TermMessage::Begin(term),
+        TermMessage::Begin(term.clone()),
+        TermMessage::ProposeToWitness {
+            term: term.clone(),
+            to: BootId(8),
+            remembering: [RegionId(2)].into(),
+        },
+        TermMessage::Begun { term, to: BootId(8) },
     ]
 }
 

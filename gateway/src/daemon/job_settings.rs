@@ -14,6 +14,7 @@ use units::ByteCount;
 
 /// The facts of a running gateway from which the settings of its jobs follow.
 pub(super) struct JobSettings {
+    /// The fabric of all jobs: without a witness.
     fabric: Arc<Fabric>,
     me: GatewayId,
     boot: BootId,
@@ -29,7 +30,7 @@ impl JobSettings {
     /// `networks` networks, WAN and LAN.
     pub(super) fn new(spec: &GatewaySpec, boot: BootId, networks: usize) -> Self {
         Self {
-            fabric: Arc::clone(&spec.fabric),
+            fabric: Arc::new(spec.fabric.without_witness()),
             me: spec.me,
             boot,
             plan: spec.plan.clone(),

@@ -24,7 +24,12 @@ pub fn reserved_memory_budget(
     me: GatewayId,
     (jobs, networks): (usize, usize),
 ) -> ByteCount {
-    let windows = plan.memory_bound(fabric, me, ByteCount::default()).window_bytes().get();
+    let windows = || {
+        let fabric = fabric.without_witness();
+        plan.memory_bound(&fabric, me, ByteCount::default()).window_bytes().get()
+    };
+    // A witness has no job, and is in no plan.
+    let windows = if jobs == 0 { 0 } else { windows() };
     let lanes = u64::from(plan::plan_lanes_limit(fabric)) * wan::LANE_QUIC_BYTES.get();
     ByteCount::new(jobs as u64 * windows + networks as u64 * lanes)
 }

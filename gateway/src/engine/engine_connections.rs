@@ -10,7 +10,8 @@ use crate::events::ConnectionId;
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::mesh::MeshReport;
+use hier_collectives::mesh::{MeshGraph, MeshReport};
+use std::sync::Arc;
 use tracing::{info, warn};
 use units::TimeNs;
 
@@ -64,7 +65,8 @@ impl Engine {
             job.store.handle_connections(now);
             job.perform_actions(&self.shared);
         }
-        self.jobs.values_mut().for_each(|job| job.stragglers.set_connections(&graph));
+        let for_data = self.connections_for_data(&graph);
+        self.jobs.values_mut().for_each(|job| job.stragglers.set_connections(&for_data));
         for line in self.outages.follow(&self.fabric, &graph, why, now) {
             let link = line.link();
             match &line {
@@ -76,5 +78,13 @@ impl Engine {
             let is_down = matches!(line, LinkOutageLine::Down { .. });
             self.metrics.link_down(link).set(i64::from(is_down));
         }
+    }
+
+    /// Returns the connections between gateways that exchange data: all but those of a witness.
+    pub(super) fn connections_for_data(&self, graph: &Arc<MeshGraph>) -> Arc<MeshGraph> {
+        let Some(witness) = self.fabric.witness() else { return Arc::clone(graph) };
+        let others: Vec<GatewayId> =
+            self.fabric.gateway_ids().filter(|id| *id != witness).collect();
+        Arc::new(graph.restricted_to(&others))
     }
 }

@@ -96,9 +96,10 @@ impl Engine {
         named.collect()
     }
 
-    /// Tells all other gateways which jobs this one serves, and which it serves no more.
+    /// Tells all other gateways with ranks which jobs this one serves, and which it serves no more.
     fn introduce_jobs(&self) {
-        let others = self.fabric.gateway_ids().filter(|id| *id != self.me);
+        let witness = self.fabric.witness();
+        let others = self.fabric.gateway_ids().filter(|id| *id != self.me && Some(*id) != witness);
         for to in others {
             for job in self.jobs.values() {
                 self.shared.peers.send_job_message(to, job.id(), &job.introduction());
@@ -108,7 +109,7 @@ impl Engine {
 
     /// Begins the session of a new job, which meets the gateways that are reached by now.
     fn add_job(&mut self, job: JobSession, now: TimeNs) {
-        let mut job = Job::of_session(job, &self.fabric, self.me, &self.metrics);
+        let mut job = Job::of_session(job, self.me, &self.metrics);
         info!(job = %job.name, "job {}: added", job.name);
         let graph = Arc::clone(self.shared.peers.connection_graph());
         match &self.terms {
@@ -124,7 +125,7 @@ impl Engine {
             }
         }
         job.store.handle_connections(now);
-        job.stragglers.set_connections(&graph);
+        job.stragglers.set_connections(&self.connections_for_data(&graph));
         job.perform_actions(&self.shared);
         self.jobs.insert(job.id(), job);
     }

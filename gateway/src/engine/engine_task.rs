@@ -24,7 +24,7 @@ use crate::wan::link::link_limits::LinkLimits;
 use crate::wan::link::link_message::LinkMessage;
 use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
-use hier_collectives::membership::TermAgreement;
+use hier_collectives::membership::{TermAgreement, TermWitness};
 use hier_collectives::operation::Operation;
 use hier_collectives::topology::{Fabric, Quorum};
 use std::collections::BTreeMap;
@@ -83,8 +83,10 @@ pub struct Engine {
     /// The time at which the engine was made.
     pub(super) started: TimeNs,
     pub(super) jobs: BTreeMap<GroupId, Job>,
-    /// The agreement on who goes on; `None` where all regions have to.
+    /// The agreement on who goes on; `None` where all regions have to, and at a witness.
     pub(super) terms: Option<TermAgreement>,
+    /// The part of a witness in it; `None` at a gateway with ranks.
+    pub(super) witness: Option<TermWitness>,
     /// The jobs of other gateways, as they said.
     pub(super) peer_jobs: PeerJobs,
     pub(super) shared: EngineShared,
@@ -116,9 +118,11 @@ impl Engine {
     pub fn new(spec: EngineSpec) -> Self {
         let EngineSpec { host, fabric, me, metrics, status_requests, events, inbox, .. } = spec;
         let warnings = metrics.warnings.clone();
-        let jobs = spec.jobs.into_iter().map(|job| Job::of_session(job, &fabric, me, &metrics));
+        let jobs = spec.jobs.into_iter().map(|job| Job::of_session(job, me, &metrics));
         let mut jobs: BTreeMap<GroupId, Job> = jobs.map(|job| (job.id(), job)).collect();
-        let terms = (*fabric.quorum() != Quorum::All)
+        let is_witness = fabric.witness() == Some(me);
+        let witness = is_witness.then(|| TermWitness::new(Arc::clone(&fabric), me, spec.boot));
+        let terms = (*fabric.quorum() != Quorum::All && !is_witness)
             .then(|| TermAgreement::new(Arc::clone(&fabric), me, spec.boot));
         if terms.is_some() {
             jobs.values_mut().for_each(Job::await_first_term);
@@ -136,6 +140,7 @@ impl Engine {
             started,
             jobs,
             terms,
+            witness,
             peer_jobs: PeerJobs::default(),
             shared,
             links,
@@ -211,7 +216,7 @@ impl Engine {
     /// Starts to compute the lower bound of an all-reduce, which takes a while for many regions.
     /// Collectives that complete before it is known have no efficiency.
     fn compute_bound(&self) {
-        let (fabric, bound) = (Arc::clone(&self.fabric), Arc::clone(&self.shared.bound));
+        let (fabric, bound) = (self.fabric.without_witness(), Arc::clone(&self.shared.bound));
         let computing = self.shared.host.run_blocking(Box::new(move || {
             let _ = bound.set(LowerBound::new(&fabric, Operation::AllReduce));
         }));

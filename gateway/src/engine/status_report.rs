@@ -3,6 +3,7 @@
 use super::engine_task::Engine;
 use super::job::Job;
 use super::job::report::awaited_ranks_in_job_report;
+use crate::observe::membership_report::MembershipReport;
 use crate::observe::readiness::judge_readiness;
 use crate::observe::status::{
     CollectiveReport, CollectiveState, CommitReport, DrainReport, EpochPlanReport, GatewayReport,
@@ -21,6 +22,10 @@ impl Engine {
         let me = self.fabric.gateway(self.me);
         let sessions: Vec<_> = self.jobs.values().map(|job| job.current_world().status()).collect();
         let ready = |id| {
+            if self.fabric.witness() == Some(id) {
+                // It is in no epoch.
+                return true;
+            }
             let in_all = |s: &SessionStatus| s.peers.iter().any(|p| p.gateway == id && p.ready);
             let mut served = self.jobs.values().zip(&sessions).filter(|(job, _)| !job.removed);
             served.all(|(_, status)| in_all(status))
@@ -51,6 +56,7 @@ impl Engine {
                 self.shared.peers.connection_graph(),
                 self.shared.host.now(),
             ),
+            membership: Some(self.membership_report()),
             jobs,
             job_differences: self.job_differences(),
             lost_log_lines: self.metrics.lost_log_lines.get(),
@@ -61,6 +67,17 @@ impl Engine {
         };
         report.problems = judge_readiness(&report);
         report
+    }
+
+    /// Returns who goes on together, as this gateway sees it.
+    fn membership_report(&self) -> MembershipReport {
+        if let Some(witness) = &self.witness {
+            let region = self.fabric.gateway(self.me).region;
+            return MembershipReport::of_witness(&self.fabric, region, witness);
+        }
+        let peers = &self.shared.peers;
+        let is_reached = |id| id == self.me || peers.has_connection_route(id);
+        MembershipReport::of_member(&self.fabric, self.terms.as_ref(), is_reached)
     }
 
     /// Returns the state of a peer and its lanes; `ready` says whether all jobs that are served

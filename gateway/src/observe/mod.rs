@@ -11,6 +11,7 @@ pub mod fabric_report;
 pub mod fetch_status;
 pub mod history;
 pub mod http_server;
+pub mod membership_report;
 pub mod metrics;
 pub mod problem_cause;
 pub mod readiness;

@@ -1,5 +1,6 @@
 //! The state of a gateway, as `/status` and `landbridge status` show it. The engine writes it.
 
+use super::membership_report::MembershipReport;
 use super::problem_cause::ProblemReport;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,9 @@ pub struct GatewayReport {
     /// The links of the fabric that are down, also those of other regions.
     #[serde(default)]
     pub links_down: Vec<LinkOutageReport>,
+    /// The regions that go on together, and the quorum; `None` from an older gateway.
+    #[serde(default)]
+    pub membership: Option<MembershipReport>,
     /// The jobs that it serves, in name order.
     pub jobs: Vec<JobReport>,
     /// Jobs in which it differs from gateways that it can reach.

@@ -31,7 +31,7 @@ pub struct FabricSetup {
     pub plan: Plan,
     /// Addresses of each gateway's lanes, in the order of gateways.
     pub addresses: Vec<LaneAddresses>,
-    /// The jobs that every gateway serves.
+    /// The jobs that every gateway with ranks serves.
     pub jobs: Vec<JobSpec>,
     /// Memory of each gateway for partial sums, in bytes.
     pub memory: ByteCount,
@@ -92,7 +92,7 @@ pub fn virtual_deployment_gateway_spec(
         mtu_pinned: setup.mtu_pinned,
         credentials: identity.credentials,
         attach: None,
-        jobs: setup.jobs.clone(),
+        jobs: if setup.fabric.witness() == Some(me) { vec![] } else { setup.jobs.clone() },
         memory: setup.memory,
         plan: setup.plan.clone(),
         policies: setup.policies.clone(),

@@ -31,13 +31,21 @@
 //! **A healthy term stays.** A gateway that reaches all members of its term votes only for a term that
 //! has them all. So a gateway that sees less than others interrupts nobody.
 //!
+//! **A witness** counts in the quorum and is in no term: nothing waits for it while a term lasts, and
+//! its loss ends none. Regions that are a quorum with it alone ask it for its vote. It refuses those
+//! that may not know what others went on with (`term_witness`). Data never pass it, so regions that
+//! reach each other over it alone are apart.
+//!
 //! The property tests in `hier-collectives/tests/membership` run this in virtual time.
 
 mod term;
 mod term_agreement;
 mod term_message;
 mod term_proposal;
+mod term_witness;
+mod witness_notice;
 
 pub use term::{Term, TermId};
 pub use term_agreement::{TermAction, TermAgreement};
 pub use term_message::{TermMessage, TermStanding};
+pub use term_witness::TermWitness;

@@ -45,29 +45,44 @@ impl TermId {
 }
 
 impl Term {
-    /// Appends the term to the message `out`: id, then a 16-bit count and the numbers of its regions.
+    /// Appends the term to the message `out`: its id, then its regions.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         self.id.write_to(out);
-        write_u16(out, u16::try_from(self.regions.len()).unwrap_or(u16::MAX));
-        self.regions.iter().for_each(|region| write_u16(out, region.0));
+        write_term_regions(out, &self.regions);
     }
 
-    /// Reads a term: id, then a 16-bit count and the numbers of its regions, at least one,
-    /// ascending. An id of number 0 is an error.
+    /// Reads a term: its id, then its regions. An id of number 0 is an error.
     pub(super) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
-        let (id, count) = (TermId::read_from(reader)?, usize::from(reader.read_u16()?));
-        let mut fields = FieldReader(reader.read_bytes(2 * count)?);
-        let mut regions = BTreeSet::new();
-        for _ in 0..count {
-            let region = RegionId(fields.read_u16()?);
-            if regions.last().is_some_and(|last| *last >= region) {
-                return Err(DecodeError::Invalid("regions of a term"));
-            }
-            regions.insert(region);
-        }
-        if id.number == 0 || regions.is_empty() {
+        let (id, regions) = (TermId::read_from(reader)?, read_term_regions(reader)?);
+        if id.number == 0 {
             return Err(DecodeError::Invalid("term"));
         }
         Ok(Self { id, regions })
     }
+}
+
+/// Appends regions to the message `out`: a 16-bit count, then their numbers.
+pub(super) fn write_term_regions(out: &mut Vec<u8>, regions: &BTreeSet<RegionId>) {
+    write_u16(out, u16::try_from(regions.len()).unwrap_or(u16::MAX));
+    regions.iter().for_each(|region| write_u16(out, region.0));
+}
+
+/// Reads regions: a 16-bit count, at least 1, then their numbers, ascending.
+pub(super) fn read_term_regions(
+    reader: &mut FieldReader<'_>,
+) -> Result<BTreeSet<RegionId>, DecodeError> {
+    let count = usize::from(reader.read_u16()?);
+    let mut fields = FieldReader(reader.read_bytes(2 * count)?);
+    let mut regions = BTreeSet::new();
+    for _ in 0..count {
+        let region = RegionId(fields.read_u16()?);
+        if regions.last().is_some_and(|last| *last >= region) {
+            return Err(DecodeError::Invalid("regions of a term"));
+        }
+        regions.insert(region);
+    }
+    if regions.is_empty() {
+        return Err(DecodeError::Invalid("term"));
+    }
+    Ok(regions)
 }

@@ -2,7 +2,10 @@
 
 use super::term::{Term, TermId};
 use super::term_message::{TermMessage, TermStanding};
-use super::term_proposal::{TermProposal, is_proposal_remembered, proposal_gateways};
+use super::term_proposal::{
+    ProposalSupport, TermProposal, is_quorum_with_witness, proposal_gateways,
+};
+use super::witness_notice::WitnessNotice;
 use crate::ids::{BootId, GatewayId, RegionId};
 use crate::mesh::{MeshConnectionState, MeshGraph, Routes};
 use crate::post::{Failure, FailureCode};
@@ -58,8 +61,9 @@ pub struct TermAgreement {
     voted: TermId,
     /// The term that it is in.
     term: Option<Term>,
-    /// Whether an epoch of a term has begun here since its start.
-    remembers: bool,
+    /// The last term of which an epoch has begun here since its start.
+    begun: Option<TermId>,
+    notice: WitnessNotice,
     /// The last words of other gateways about themselves, of those that can be reached.
     standings: BTreeMap<GatewayId, TermStanding>,
     proposal: Option<TermProposal>,
@@ -85,7 +89,8 @@ impl TermAgreement {
             latest: 0,
             voted: TermId::default(),
             term: None,
-            remembers: false,
+            begun: None,
+            notice: WitnessNotice::default(),
             standings: BTreeMap::new(),
             proposal: None,
             is_refused: false,
@@ -100,6 +105,13 @@ impl TermAgreement {
         self.term.as_ref()
     }
 
+    /// Whether the witness is reached and counts: it remembers which terms may have gone on.
+    pub fn is_witness_ready(&self) -> bool {
+        let Some(witness) = self.fabric.witness() else { return false };
+        let standing = self.standings.get(&witness).filter(|_| self.routes.reaches(witness));
+        standing.is_some_and(|standing| standing.remembers)
+    }
+
     /// Removes and returns the oldest action that is not performed yet; `None` when all are.
     pub fn poll_action(&mut self) -> Option<TermAction> {
         self.actions.pop_front()
@@ -109,7 +121,8 @@ impl TermAgreement {
     pub fn poll_timeout(&self) -> Option<TimeNs> {
         // Once newcomers are proposed, the proposal is due.
         let taken_in = || self.newcomers.as_ref().map(|(_, since)| *since + NEWCOMERS_AWAITED);
-        self.due.or_else(taken_in)
+        let of_term = self.due.or_else(taken_in);
+        of_term.into_iter().chain(self.notice.poll_timeout()).min()
     }
 
     /// Adopts the connections between all gateways, leaves the term if a member cannot be reached
@@ -122,6 +135,7 @@ impl TermAgreement {
         self.standings.retain(|id, _| routes.reaches(*id));
         self.leave_term_if_lost(why);
         self.advance(now);
+        self.tell_witness(now);
     }
 
     /// Repeats what is due, and takes in regions that have been back for long enough.
@@ -132,11 +146,16 @@ impl TermAgreement {
             (self.proposal, self.is_refused) = (None, false);
         }
         self.advance(now);
+        self.tell_witness(now);
     }
 
     /// Notes that an epoch has begun in the term: this gateway knows now what the members knew.
-    pub fn handle_epoch(&mut self) {
-        self.remembers |= self.term.is_some();
+    pub fn handle_epoch(&mut self, now: TimeNs) {
+        let Some(term) = &self.term else { return };
+        if self.begun != Some(term.id) {
+            self.begun = Some(term.id);
+            self.tell_witness(now);
+        }
     }
 
     /// Handles a message of another gateway. Answers a question by this gateway's standing, and a
@@ -176,6 +195,9 @@ impl TermAgreement {
                     self.enter_term(term, now);
                 }
             }
+            TermMessage::ProposeToWitness { .. } | TermMessage::Begun { .. } => {
+                return Err(PeerError::NotYours("a message to a witness"));
+            }
         }
         Ok(())
     }
@@ -204,7 +226,23 @@ impl TermAgreement {
                 self.leave_term(Some(failure));
             }
         }
+        if self.fabric.witness() == Some(from) {
+            self.notice.handle_standing(standing);
+            self.tell_witness(now);
+        }
         self.advance(now);
+    }
+
+    /// Tells the witness of an epoch that has begun here, until it has noted that.
+    fn tell_witness(&mut self, now: TimeNs) {
+        let Some(witness) = self.fabric.witness() else { return };
+        let is_reached = self.routes.reaches(witness);
+        let begun = self.term.as_ref().filter(|term| is_reached && self.begun == Some(term.id));
+        let boot = self.standings.get(&witness).map(|standing| standing.boot);
+        let repeated_after = self.repeated_after();
+        if let Some(message) = self.notice.next_message(begun, boot, now, repeated_after) {
+            self.send(witness, message);
+        }
     }
 
     /// Votes for a term that another gateway proposes, or refuses. It refuses a number that is not
@@ -221,14 +259,14 @@ impl TermAgreement {
         to: BootId,
         now: TimeNs,
     ) -> Result<(), PeerError> {
-        let regions = self.fabric.regions().len();
+        let regions = self.fabric.ranked_region_count();
         let own = self.fabric.gateway(self.me).region;
         let theirs = self.fabric.gateway(from).region;
         let is_known = term.regions.iter().all(|id| usize::from(id.0) < regions);
         if !is_known
             || !term.regions.contains(&own)
             || !term.regions.contains(&theirs)
-            || !self.fabric.is_quorum(&term.regions)
+            || !is_quorum_with_witness(&self.fabric, &term.regions)
         {
             return Err(PeerError::NotYours("a term without a quorum, or without its gateways"));
         }
@@ -246,8 +284,9 @@ impl TermAgreement {
             return Ok(());
         }
         self.proposal = None;
-        let remembers = self.remembers;
+
         self.vote_for(&term);
+        let remembers = self.begun.is_some();
         let vote = TermMessage::Vote { term: term.id, boot: self.boot, remembers };
         self.send(from, vote);
         self.due = Some(now + self.repeated_after());
@@ -298,7 +337,7 @@ impl TermAgreement {
     /// go on with those that are left.
     fn leave_term_if_lost(&mut self, why: &str) {
         let Some(failure) = self.loss_failure(why) else { return };
-        let goes_on = self.fabric.is_quorum(&self.reached_regions());
+        let goes_on = self.may_go_on(&self.reached_regions());
         self.leave_term(goes_on.then_some(failure));
     }
 
@@ -318,7 +357,7 @@ impl TermAgreement {
     fn advance(&mut self, now: TimeNs) {
         let reached = self.reached_regions();
         let leader = proposal_gateways(&self.fabric, &reached).next();
-        let is_quorum = self.fabric.is_quorum(&reached);
+        let is_quorum = self.may_go_on(&reached);
         if leader != Some(self.me) || !is_quorum {
             (self.proposal, self.newcomers) = (None, None);
             // In a smaller term, too: the one that leads may not know of it.
@@ -358,14 +397,18 @@ impl TermAgreement {
             return;
         }
         let fabric = Arc::clone(&self.fabric);
-        let others = || proposal_gateways(&fabric, &regions).filter(|id| *id != self.me);
+        let support =
+            ProposalSupport::of_regions(&fabric, &regions, |id| self.knows_to_remember(id));
+        let witness = fabric.witness().filter(|_| support != ProposalSupport::Enough);
+        let others =
+            || proposal_gateways(&fabric, &regions).filter(|id| *id != self.me).chain(witness);
         let unknown: Vec<GatewayId> =
             others().filter(|id| !self.standings.contains_key(id)).collect();
-        let remembers = |id: GatewayId| match id == self.me {
-            true => self.remembers,
-            false => self.standings.get(&id).is_some_and(|standing| standing.remembers),
+        let may_go_on = match support {
+            ProposalSupport::Enough => true,
+            ProposalSupport::WithWitness(_) => witness.is_some_and(|id| self.knows_to_remember(id)),
+            ProposalSupport::TooLittle => false,
         };
-        let may_go_on = is_proposal_remembered(&fabric, &regions, remembers);
         if !unknown.is_empty() || !may_go_on {
             // Those that nobody may go on with yet are asked again: they may remember by then.
             let asked: Vec<GatewayId> = if may_go_on { unknown } else { others().collect() };
@@ -379,20 +422,34 @@ impl TermAgreement {
             return;
         }
         let id = TermId { number: self.latest + 1, boot: self.boot };
-        let term = Term { id, regions };
-        let remembers = self.remembers;
-        let mut proposal = TermProposal::of_term(term.clone());
-        proposal.add_vote(self.me, remembers);
-        let invited: Vec<(GatewayId, BootId)> = proposal_gateways(&fabric, &term.regions)
-            .filter_map(|id| self.standings.get(&id).map(|standing| (id, standing.boot)))
-            .collect();
-        self.vote_for(&term);
-        for (to, boot) in invited {
-            self.send(to, TermMessage::Propose { term: term.clone(), to: boot });
-        }
-        self.proposal = Some(proposal);
+        self.invite_to(Term { id, regions }, &support);
         self.due = Some(now + self.repeated_after());
         self.begin_term_if_carried(now);
+    }
+
+    /// Votes for a term of its own, and proposes it to all whose votes it needs.
+    fn invite_to(&mut self, term: Term, support: &ProposalSupport) {
+        let fabric = Arc::clone(&self.fabric);
+        let mut proposal = TermProposal::of_term(term.clone());
+        proposal.add_vote(self.me, self.begun.is_some());
+        self.vote_for(&term);
+        let boot = |id: GatewayId| self.standings.get(&id).map(|standing| standing.boot);
+        let to_members = proposal_gateways(&fabric, &term.regions).filter_map(|id| {
+            let message = TermMessage::Propose { term: term.clone(), to: boot(id)? };
+            Some((id, message))
+        });
+        let mut invitations: Vec<(GatewayId, TermMessage)> = to_members.collect();
+        if let (ProposalSupport::WithWitness(remembering), Some(witness)) =
+            (support, fabric.witness())
+        {
+            let (term, remembering) = (term.clone(), remembering.clone());
+            let message = |to| TermMessage::ProposeToWitness { term, to, remembering };
+            invitations.extend(boot(witness).map(|to| (witness, message(to))));
+        }
+        for (to, message) in invitations {
+            self.send(to, message);
+        }
+        self.proposal = Some(proposal);
     }
 }
 
@@ -405,8 +462,23 @@ impl TermAgreement {
             latest: self.latest,
             voted: self.voted,
             is_in_term: self.term.is_some(),
-            remembers: self.remembers,
+            remembers: self.begun.is_some(),
         }
+    }
+
+    /// Whether this gateway knows that a gateway remembers a term.
+    fn knows_to_remember(&self, gateway: GatewayId) -> bool {
+        if gateway == self.me {
+            return self.begun.is_some();
+        }
+        self.standings.get(&gateway).is_some_and(|standing| standing.remembers)
+    }
+
+    /// Whether these regions may be a quorum, if need be with the witness, if that is reached.
+    fn may_go_on(&self, regions: &BTreeSet<RegionId>) -> bool {
+        let is_witness_reached = self.fabric.witness().is_some_and(|id| self.routes.reaches(id));
+        self.fabric.is_quorum(regions)
+            || is_witness_reached && is_quorum_with_witness(&self.fabric, regions)
     }
 
     /// Queues a message.
@@ -423,8 +495,8 @@ impl TermAgreement {
     /// Returns the regions with which this gateway could go on: all their gateways are reached, over
     /// connections between gateways of such regions alone.
     fn reached_regions(&self) -> BTreeSet<RegionId> {
-        let mut regions: BTreeSet<RegionId> =
-            self.fabric.gateways().iter().map(|gateway| gateway.region).collect();
+        let count = u16::try_from(self.fabric.ranked_region_count()).unwrap_or(u16::MAX);
+        let mut regions: BTreeSet<RegionId> = (0..count).map(RegionId).collect();
         loop {
             let gateways: Vec<GatewayId> = proposal_gateways(&self.fabric, &regions).collect();
             let Ok(me) = gateways.binary_search(&self.me) else { return BTreeSet::new() };
@@ -460,14 +532,16 @@ impl TermAgreement {
     /// Makes the failure of collectives under way when the world changes to these regions, because of
     /// `cause`.
     fn change_failure(&self, cause: &str, regions: &BTreeSet<RegionId>) -> Failure {
+        let needs_witness = !self.fabric.is_quorum(regions);
+        let condition = if needs_witness { " if the witness votes for it" } else { "" };
         let regions: Vec<RegionId> = regions.iter().copied().collect();
         let ranks: usize = regions.iter().map(|id| self.fabric.region(*id).ranks.len()).sum();
         let (verb, plural) =
             (if regions.len() == 1 { "goes" } else { "go" }, if ranks == 1 { "" } else { "s" });
+        let names = self.region_names(&regions);
         let text = format!(
-            "{cause}: {} {verb} on with {ranks} rank{plural}; contribution intact; recover the group \
-             and begin the step again",
-            self.region_names(&regions)
+            "{cause}: {names} {verb} on with {ranks} rank{plural}{condition}; contribution intact; \
+             recover the group and begin the step again"
         );
         Failure::new(FailureCode::MembershipChanged, text)
     }

@@ -1,8 +1,9 @@
 //! Messages by which gateways agree on terms, and their encoding.
 
-use super::term::{Term, TermId};
+use super::term::{Term, TermId, read_term_regions, write_term_regions};
 use crate::codec::{DecodeError, FieldReader, write_u64};
-use crate::ids::BootId;
+use crate::ids::{BootId, RegionId};
+use std::collections::BTreeSet;
 
 /// A message between gateways about terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +38,22 @@ pub enum TermMessage {
     },
     /// All gateways of a term's regions have voted for it, so that it begins.
     Begin(Term),
+    /// The sender proposes a term to the witness, whose vote it needs.
+    ProposeToWitness {
+        /// The term.
+        term: Term,
+        /// The start of the receiver that the sender knows of. Another start does not vote.
+        to: BootId,
+        /// The regions of the term that remember an earlier one; ascending, at least one.
+        remembering: BTreeSet<RegionId>,
+    },
+    /// An epoch of a term has begun at the sender, which is in it. The witness notes this.
+    Begun {
+        /// The term.
+        term: Term,
+        /// The start of the receiver that the sender knows of. Another start ignores this.
+        to: BootId,
+    },
 }
 
 /// The words of a gateway about itself.
@@ -46,7 +63,8 @@ pub struct TermStanding {
     pub boot: BootId,
     /// The greatest number of a term that it knows of.
     pub latest: u64,
-    /// The term that it has voted for last and has not left.
+    /// The term that it has voted for last and has not left; of a witness that answers to
+    /// [`TermMessage::Begun`], the term of that.
     pub voted: TermId,
     /// Whether it is in that term.
     pub is_in_term: bool,
@@ -86,6 +104,17 @@ impl TermMessage {
                 out.push(6);
                 term.write_to(out);
             }
+            Self::ProposeToWitness { term, to, remembering } => {
+                out.push(7);
+                term.write_to(out);
+                write_u64(out, to.0);
+                write_term_regions(out, remembering);
+            }
+            Self::Begun { term, to } => {
+                out.push(8);
+                term.write_to(out);
+                write_u64(out, to.0);
+            }
         }
     }
 
@@ -117,6 +146,12 @@ impl TermMessage {
             },
             5 => Self::Refuse { term: TermId::read_from(reader)?, latest: latest(reader)? },
             6 => Self::Begin(Term::read_from(reader)?),
+            7 => Self::ProposeToWitness {
+                term: Term::read_from(reader)?,
+                to: BootId(reader.read_u64()?),
+                remembering: read_term_regions(reader)?,
+            },
+            8 => Self::Begun { term: Term::read_from(reader)?, to: BootId(reader.read_u64()?) },
             _ => return Err(DecodeError::Unknown("message about terms")),
         })
     }

@@ -27,8 +27,45 @@ impl TermProposal {
     /// Whether all gateways have voted whose votes the term needs, and enough of them remember.
     pub fn is_carried(&self, fabric: &Fabric) -> bool {
         let remembers = |id| self.votes.get(&id).copied().unwrap_or(false);
+        let support = ProposalSupport::of_regions(fabric, &self.term.regions, remembers);
         proposal_gateways(fabric, &self.term.regions).all(|id| self.votes.contains_key(&id))
-            && is_proposal_remembered(fabric, &self.term.regions, remembers)
+            && match support {
+                ProposalSupport::Enough => true,
+                ProposalSupport::WithWitness(_) => fabric.witness().is_some_and(remembers),
+                ProposalSupport::TooLittle => false,
+            }
+    }
+}
+
+/// Whether some regions may go on together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ProposalSupport {
+    /// They may: those of them that remember a term are a quorum, or all regions with ranks take
+    /// part.
+    Enough,
+    /// They may if the witness votes for it: these regions, which remember, are a quorum with it.
+    WithWitness(BTreeSet<RegionId>),
+    /// They may not.
+    TooLittle,
+}
+
+impl ProposalSupport {
+    /// Judges the regions of a proposal. A region remembers if all its gateways do.
+    pub fn of_regions(
+        fabric: &Fabric,
+        regions: &BTreeSet<RegionId>,
+        remembers: impl Fn(GatewayId) -> bool,
+    ) -> Self {
+        let of_region = |id: &RegionId| fabric.region(*id).gateways.clone().map(GatewayId);
+        let known: BTreeSet<RegionId> =
+            regions.iter().filter(|id| of_region(id).all(&remembers)).copied().collect();
+        if regions.len() == fabric.ranked_region_count() || fabric.is_quorum(&known) {
+            Self::Enough
+        } else if !known.is_empty() && is_quorum_with_witness(fabric, &known) {
+            Self::WithWitness(known)
+        } else {
+            Self::TooLittle
+        }
     }
 }
 
@@ -40,14 +77,8 @@ pub(super) fn proposal_gateways<'f>(
     regions.iter().flat_map(|id| fabric.region(*id).gateways.clone().map(GatewayId))
 }
 
-/// Whether these regions may go on together: those that remember a term are a quorum, or all regions
-/// of the fabric take part. A region remembers if all its gateways do.
-pub(super) fn is_proposal_remembered(
-    fabric: &Fabric,
-    regions: &BTreeSet<RegionId>,
-    remembers: impl Fn(GatewayId) -> bool,
-) -> bool {
-    let of_region = |id: &RegionId| fabric.region(*id).gateways.clone().map(GatewayId);
-    let known = regions.iter().filter(|id| of_region(id).all(&remembers)).copied().collect();
-    regions.len() == fabric.regions().len() || fabric.is_quorum(&known)
+/// Whether these regions are a quorum, if need be with the witness.
+pub(super) fn is_quorum_with_witness(fabric: &Fabric, regions: &BTreeSet<RegionId>) -> bool {
+    let witness = fabric.witness().map(|id| fabric.gateway(id).region);
+    fabric.is_quorum(&regions.iter().copied().chain(witness).collect())
 }

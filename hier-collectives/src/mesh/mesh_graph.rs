@@ -169,7 +169,7 @@ impl MeshGraph {
         }
         let up = fabric.links().iter().filter(|link| self.is_link_up(fabric, link));
         let in_use = fabric.with_links(up.cloned().collect());
-        in_use.is_connected().then_some(Cow::Owned(in_use))
+        in_use.without_witness().is_connected().then_some(Cow::Owned(in_use))
     }
 
     /// Returns the regions whose link to region `here` could be gone round if it were down: data
@@ -178,13 +178,16 @@ impl MeshGraph {
         if self.is_region_divided(fabric) {
             return BTreeSet::new();
         }
-        let up = fabric.links().iter().filter(|link| self.is_link_up(fabric, link));
+        // A witness, whose region is the last, passes no data on.
+        let ranked = fabric.ranked_region_count();
+        let links = || fabric.links().iter().filter(|link| usize::from(link.b.0) < ranked);
+        let up = links().filter(|link| self.is_link_up(fabric, link));
         let up: Vec<(RegionId, RegionId)> = up.map(|link| (link.a, link.b)).collect();
-        let ours = fabric.links().iter().map(|link| (link.a, link.b));
+        let ours = links().map(|link| (link.a, link.b));
         let ours = ours.filter(|(a, b)| *a == here || *b == here);
         let gone_round = ours.filter(|ends| {
             let others = up.iter().copied().filter(|link| link != ends);
-            mesh_graph_joins_regions(fabric.regions().len(), others)
+            mesh_graph_joins_regions(ranked, others)
         });
         gone_round.map(|(a, b)| if a == here { b } else { a }).collect()
     }

@@ -43,13 +43,14 @@ pub enum PlanError {
 
 /// Makes the plan for a fabric.
 ///
-/// The plan has the least time for a large buffer; of two within 0.5 % it is the simpler one. An
+/// A witness is in no plan. The plan has the least time for a large buffer; of two within 0.5 % it is the simpler one. An
 /// express tree is added for buffers up to the size at which it is sooner. One fabric always gives
 /// one plan.
 ///
 /// # Errors
 /// [`PlanError`] when the fabric is too large.
 pub fn make_plan(fabric: &Fabric) -> Result<Plan, PlanError> {
+    let fabric = &fabric.without_witness();
     let (regions, gateways) = (fabric.regions().len(), fabric.gateways().len());
     if regions > REGIONS_MAX {
         return Err(PlanError::TooManyRegions { regions });

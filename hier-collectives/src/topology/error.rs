@@ -40,6 +40,14 @@ pub enum FabricError {
     /// Two parts of a partition could both have the quorum, or no part could.
     #[error("{0}")]
     BadQuorum(String),
+    /// A region cannot be the fabric's witness.
+    #[error("region `{region}`: {text}")]
+    BadWitness {
+        /// Name of the region.
+        region: String,
+        /// Why it cannot.
+        text: String,
+    },
     /// A rate, RTT, loss or MTU is out of range.
     #[error("{problem}")]
     BadValue {

@@ -17,8 +17,8 @@ const MTU_RANGE_BYTES: RangeInclusive<u16> = 1280..=65_507;
 
 /// The deployment on which all gateways agree.
 ///
-/// Regions and gateways are in name order. Ranks are numbered through the regions, and within a
-/// region through its gateways.
+/// Regions and gateways are in name order, a witness last. Ranks are numbered through the regions,
+/// and within a region through its gateways.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fabric {
     name: String,
@@ -29,6 +29,8 @@ pub struct Fabric {
     gateways: Vec<Gateway>,
     links: Vec<Link>,
     quorum: Quorum,
+    /// The gateway of the last region, if that is a witness.
+    witness: Option<GatewayId>,
     /// The numbers by which people know the ranks, where they are not those of this fabric.
     rank_numbers: Option<Vec<RankId>>,
 }
@@ -65,6 +67,7 @@ impl Fabric {
             gateways: vec![],
             links: vec![],
             quorum: Quorum::All,
+            witness: None,
             rank_numbers: None,
         };
         let several = regions.len() > 1;
@@ -162,7 +165,7 @@ impl Fabric {
     /// # Errors
     /// [`FabricError::BadQuorum`]: two parts of a partition could both have it, or no part could.
     pub fn with_quorum(self, spec: &QuorumSpec) -> Result<Self, FabricError> {
-        let quorum = Quorum::of_regions(spec, &self.regions)?;
+        let quorum = Quorum::of_regions(spec, &self.regions, self.witness.is_some())?;
         Ok(Self { quorum, ..self })
     }
     /// Returns which regions go on without the others.
@@ -172,6 +175,39 @@ impl Fabric {
     /// Whether these regions go on without the others.
     pub fn is_quorum(&self, regions: &BTreeSet<RegionId>) -> bool {
         self.quorum.is_met_by(regions, self.regions.len())
+    }
+    /// Returns how many of these regions, whichever they are, can be lost so that those that are left
+    /// go on; `None` if these regions are no quorum.
+    pub fn losses_survived(&self, regions: &BTreeSet<RegionId>) -> Option<u32> {
+        let mut left = regions.clone();
+        let mut losses = None;
+        while self.is_quorum(&left) {
+            losses = Some(losses.map_or(0, |losses: u32| losses + 1));
+            let Some(worst) = self.quorum.worst_loss_of(&left) else { break };
+            left.remove(&worst);
+        }
+        losses
+    }
+    /// Returns the gateway that is the witness: it counts in the quorum, and has no ranks.
+    pub fn witness(&self) -> Option<GatewayId> {
+        self.witness
+    }
+    /// Returns the number of regions with ranks, whose numbers are the first.
+    pub fn ranked_region_count(&self) -> usize {
+        self.regions.len() - usize::from(self.witness.is_some())
+    }
+    /// Returns the fabric of the regions with ranks, whose numbers stay: data, plans and epochs know
+    /// no witness.
+    pub fn without_witness(&self) -> Self {
+        let mut fabric = Self { witness: None, ..self.clone() };
+        if let Some(gateway) = self.witness {
+            let region = self.gateway(gateway).region;
+            fabric.gateways.pop();
+            fabric.regions.pop();
+            fabric.links.retain(|link| link.b != region);
+            fabric.quorum = Quorum::All;
+        }
+        fabric
     }
     /// Whether paths of links join all regions, so that data can go from each to each.
     pub fn is_connected(&self) -> bool {
@@ -219,6 +255,18 @@ impl Fabric {
             ranks: first_rank..rank,
             speeds: region.speeds,
         });
+    }
+
+    /// Appends a witness and its links, which are checked; adds what is wrong with them to `faults`.
+    pub(super) fn append_witness(
+        &mut self,
+        witness: FabricRegionSpec,
+        links: Vec<FabricLinkSpec>,
+        faults: &mut Vec<FabricError>,
+    ) {
+        self.witness = u16::try_from(self.gateways.len()).ok().map(GatewayId);
+        self.add_region(witness);
+        links.into_iter().for_each(|link| self.add_link(link, faults));
     }
 
     /// Inserts a link in the order of its regions; adds what is wrong with it to `faults`.

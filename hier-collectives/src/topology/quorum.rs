@@ -34,20 +34,37 @@ pub enum Quorum {
 }
 
 impl Quorum {
-    /// Checks a quorum of these regions, which are in name order, and returns it.
+    /// Checks a quorum of these regions, which are in name order, a witness last, and returns it.
     ///
     /// # Errors
     /// [`FabricError::BadQuorum`]: two parts of a partition could both have it, or no part could.
-    pub(super) fn of_regions(spec: &QuorumSpec, regions: &[Region]) -> Result<Self, FabricError> {
+    pub(super) fn of_regions(
+        spec: &QuorumSpec,
+        regions: &[Region],
+        has_witness: bool,
+    ) -> Result<Self, FabricError> {
         let count = u16::try_from(regions.len()).unwrap_or(u16::MAX);
         let bad = |text: String| Err(FabricError::BadQuorum(text));
+        let is_idle = match spec {
+            QuorumSpec::All | QuorumSpec::Named(_) => true,
+            QuorumSpec::Count(least) => *least == count,
+            QuorumSpec::Majority => false,
+        };
+        if has_witness && is_idle {
+            return bad(
+                "the witness decides nothing here: write quorum = \"majority\", or leave the witness \
+                 out"
+                    .to_owned(),
+            );
+        }
         let least = match spec {
             QuorumSpec::All => count,
             QuorumSpec::Majority if count == 2 => {
                 let names: Vec<&str> = regions.iter().map(|region| &*region.name).collect();
                 return bad(format!(
                     "of two regions none is a majority: name the region that goes on without the \
-                     other, as [\"{}\"] or [\"{}\"], or add a third region",
+                     other, as [\"{}\"] or [\"{}\"], or add a third region or a witness, which is a \
+                     region with `witness = true`: one gateway without ranks",
                     names[0], names[1]
                 ));
             }
@@ -85,6 +102,14 @@ impl Quorum {
             return bad("no region is named".to_owned());
         }
         Ok(if named.len() == regions.len() { Self::All } else { Self::Named(named) })
+    }
+
+    /// Returns the region without which the others are the furthest from a quorum.
+    pub(super) fn worst_loss_of(&self, regions: &BTreeSet<RegionId>) -> Option<RegionId> {
+        match self {
+            Self::All | Self::Count(_) => regions.last().copied(),
+            Self::Named(named) => regions.intersection(named).next().copied(),
+        }
     }
 
     /// Whether the regions are a quorum, of a fabric with `all` regions.

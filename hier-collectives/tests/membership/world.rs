@@ -1,10 +1,14 @@
 //! Gateways, a network between them, and a judge who sees all of them at once.
 
 use hier_collectives::ids::{BootId, GatewayId, RegionId};
-use hier_collectives::membership::{Term, TermAction, TermAgreement, TermId, TermMessage};
+use hier_collectives::membership::{
+    Term, TermAction, TermAgreement, TermId, TermMessage, TermWitness,
+};
 use hier_collectives::mesh::{MeshConnectionState, MeshGraph};
 use hier_collectives::testing::{FabricBuilder, SplitMix64, lossless_link, mbit, symmetric_port};
-use hier_collectives::topology::{Fabric, QuorumSpec};
+use hier_collectives::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, QuorumSpec, Region,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -20,6 +24,8 @@ const CALM_MS: u64 = 20_000;
 pub struct Shape {
     pub gateways: Vec<usize>,
     pub quorum: QuorumSpec,
+    /// Whether there is a witness, too.
+    pub witness: bool,
 }
 
 /// Counts of what happened in runs.
@@ -28,6 +34,8 @@ pub struct Tally {
     /// Terms that all their gateways entered, and those of them without some region.
     pub terms: u64,
     pub partial_terms: u64,
+    /// Terms that the witness voted for.
+    pub witnessed_terms: u64,
     pub restarts: u64,
     pub cuts: u64,
 }
@@ -36,6 +44,7 @@ impl AddAssign for Tally {
     fn add_assign(&mut self, other: Self) {
         self.terms += other.terms;
         self.partial_terms += other.partial_terms;
+        self.witnessed_terms += other.witnessed_terms;
         self.restarts += other.restarts;
         self.cuts += other.cuts;
     }
@@ -80,6 +89,8 @@ enum Event {
 struct Gateway {
     boot: BootId,
     agreement: Option<TermAgreement>,
+    /// The part of a witness, instead of an agreement.
+    witness: Option<TermWitness>,
     /// The last term that it has entered and not left.
     term: Option<Term>,
     /// The number, in the judge's order, of the last term that went on while it was a member; it
@@ -93,10 +104,34 @@ struct Gateway {
 
 impl Gateway {
     /// Makes a gateway that knows nothing.
-    fn started(boot: BootId, agreement: Option<TermAgreement>) -> Self {
+    fn started(
+        boot: BootId,
+        agreement: Option<TermAgreement>,
+        witness: Option<TermWitness>,
+    ) -> Self {
         let (history, is_in_epoch, joined) = (0, false, BTreeMap::new());
-        Self { boot, agreement, term: None, history, is_in_epoch, joined }
+        Self { boot, agreement, witness, term: None, history, is_in_epoch, joined }
     }
+
+    fn runs(&self) -> bool {
+        self.agreement.is_some() || self.witness.is_some()
+    }
+}
+
+/// Adds a witness to a fabric.
+fn with_witness(fabric: Fabric) -> Fabric {
+    let state = lossless_link(mbit(1), 100);
+    let link = |region: &Region| FabricLinkSpec {
+        between: (region.name.clone(), "w".to_owned()),
+        rate: state.rate,
+        rtt: state.rtt,
+        loss: state.loss,
+    };
+    let links = fabric.regions().iter().map(link).collect();
+    let wan = Some(symmetric_port(mbit(1)));
+    let gateways = vec![FabricGatewaySpec::new("w-0", 0, wan)];
+    let region = FabricRegionSpec { name: "w".to_owned(), speeds: vec![], gateways };
+    fabric.with_witness(region, links).expect("a valid witness")
 }
 
 /// A run.
@@ -126,9 +161,13 @@ impl World {
         for (name, gateways) in ["a", "b", "c", "d", "e", "f"].iter().zip(&shape.gateways) {
             builder = builder.region(name, vec![(1, wan); *gateways]);
         }
-        let fabric = builder.all_pairs(lossless_link(mbit(1), 100)).build();
+        let mut fabric = builder.all_pairs(lossless_link(mbit(1), 100)).build();
+        if shape.witness {
+            fabric = with_witness(fabric);
+        }
         let fabric = Arc::new(fabric.with_quorum(&shape.quorum).expect("a valid quorum"));
-        let gateways = fabric.gateway_ids().map(|_| Gateway::started(BootId(0), None)).collect();
+        let none = || Gateway::started(BootId(0), None, None);
+        let gateways = fabric.gateway_ids().map(|_| none()).collect();
         let mut world = Self {
             fabric,
             random: SplitMix64(seed),
@@ -184,7 +223,8 @@ impl World {
                 }
             }
         }
-        let (all, terms) = (self.fabric.regions().len(), self.gateways.iter().map(|g| &g.term));
+        let ranked = self.gateways.iter().filter(|gateway| gateway.witness.is_none());
+        let (all, terms) = (self.fabric.ranked_region_count(), ranked.map(|g| &g.term));
         let terms: BTreeSet<_> = terms.map(|term| term.as_ref().map(|term| term.id)).collect();
         let is_whole = |term: &Option<Term>| term.as_ref().is_some_and(|t| t.regions.len() == all);
         if self.wrong.is_empty() && (terms.len() != 1 || !is_whole(&self.gateways[0].term)) {
@@ -201,10 +241,19 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Deliver { from, to, boot, message } => {
-                let gateway = &self.gateways[usize::from(to.0)];
+                let gateway = &mut self.gateways[usize::from(to.0)];
                 // A connection ends with the gateway that it was made to.
-                if gateway.boot == boot && gateway.agreement.is_some() {
+                if gateway.boot == boot && gateway.runs() {
                     self.trace.push(format!("{} {from}>{to} {message:?}", self.now_ms));
+                    if let Some(witness) = &mut gateway.witness {
+                        let answer = witness.handle_message(from, message).expect("no violation");
+                        if let Some(answer) = answer {
+                            let is_vote = matches!(answer, TermMessage::Vote { .. });
+                            self.tally.witnessed_terms += u64::from(is_vote);
+                            self.send(to, from, answer);
+                        }
+                        return;
+                    }
                     self.with(usize::from(to.0), |agreement, now| {
                         agreement.handle_message(from, message, now).expect("no violation");
                     });
@@ -223,11 +272,16 @@ impl World {
                 if gateway.boot == boot && is_in_it {
                     gateway.history = gateway.history.max(history);
                     gateway.is_in_epoch = true;
-                    self.with(usize::from(to.0), |agreement, _| agreement.handle_epoch());
+                    self.with(usize::from(to.0), |agreement, now| agreement.handle_epoch(now));
                 }
             }
             Event::Learn { gateway } => {
                 let graph = self.graph();
+                if let Some(witness) = &mut self.gateways[gateway].witness {
+                    let reached = witness.handle_connections(&graph);
+                    let (me, standing) = (GatewayId(gateway as u16), witness.standing());
+                    reached.into_iter().for_each(|to| self.send(me, to, standing.clone()));
+                }
                 self.with(gateway, |agreement, now| {
                     agreement.handle_connections(&graph, "for this test", now);
                 });
@@ -238,7 +292,7 @@ impl World {
                 self.trace.push(format!("{} heal", self.now_ms));
                 self.cut.clear();
                 for index in 0..self.gateways.len() {
-                    if self.gateways[index].agreement.is_none() {
+                    if !self.gateways[index].runs() {
                         self.start(index);
                     }
                 }
@@ -299,7 +353,7 @@ impl World {
                 let gateway = self.random.range(0, count - 1) as usize;
                 self.tally.restarts += 1;
                 self.trace.push(format!("{} end of {gateway}", self.now_ms));
-                self.gateways[gateway] = Gateway::started(BootId(0), None);
+                self.gateways[gateway] = Gateway::started(BootId(0), None, None);
                 let away = if self.random.chance(50) { 10 } else { self.random.range(100, 15_000) };
                 self.schedule(away, Event::Start { gateway });
             }
@@ -311,14 +365,17 @@ impl World {
 
     /// Starts a gateway that does not run, without any memory.
     fn start(&mut self, index: usize) {
-        if self.gateways[index].agreement.is_some() {
+        if self.gateways[index].runs() {
             return;
         }
         let boot = BootId(self.random.next_u64() | 1);
         let me = GatewayId(u16::try_from(index).expect("few"));
         self.trace.push(format!("{} start of {index} as {boot}", self.now_ms));
-        let agreement = Some(TermAgreement::new(Arc::clone(&self.fabric), me, boot));
-        self.gateways[index] = Gateway::started(boot, agreement);
+        let fabric = Arc::clone(&self.fabric);
+        self.gateways[index] = match self.fabric.witness() == Some(me) {
+            true => Gateway::started(boot, None, Some(TermWitness::new(fabric, me, boot))),
+            false => Gateway::started(boot, Some(TermAgreement::new(fabric, me, boot)), None),
+        };
         self.tell_connections();
     }
 
@@ -332,7 +389,7 @@ impl World {
 
     /// Returns the connections that are up: both ends run, and bytes pass both ways.
     fn graph(&self) -> MeshGraph {
-        let runs = |id: GatewayId| self.gateways[usize::from(id.0)].agreement.is_some();
+        let runs = |id: GatewayId| self.gateways[usize::from(id.0)].runs();
         MeshGraph::new(&self.fabric, |one, other| {
             let is_cut = self.cut.contains(&(one, other)) || self.cut.contains(&(other, one));
             if !is_cut && runs(one) && runs(other) {
@@ -425,7 +482,7 @@ impl World {
         }
         let of_term = &members[&term];
         let known = of_term.iter().map(|id| self.gateways[usize::from(id.0)].history).max();
-        let is_all = self.terms[&term].len() == self.fabric.regions().len();
+        let is_all = self.terms[&term].len() == self.fabric.ranked_region_count();
         // What everybody has forgotten cannot come back.
         let most = self.gateways.iter().map(|gateway| gateway.history).max();
         if !is_all && known != most {

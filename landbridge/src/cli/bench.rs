@@ -138,7 +138,7 @@ impl BenchRankArgs {
             job: job.name.clone(),
             token: token_file::load_token_file(&job.token)?,
             rank,
-            fabric: Arc::new(fabric.clone()),
+            fabric: Arc::new(fabric.without_witness()),
             elements: if pattern == Pattern::Barrier { 0 } else { elements },
             dtype: self.dtype,
             pattern,

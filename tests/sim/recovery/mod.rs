@@ -11,3 +11,4 @@ mod lost_regions;
 mod plan_changes;
 mod rate_changes;
 mod stores;
+mod witness;

@@ -14,7 +14,7 @@ use wan_sim::{LinkSpec, VirtualNet};
 /// Regions, their gateways, and the links between them.
 #[derive(Debug, Clone)]
 pub struct Mesh {
-    /// Each region's gateways.
+    /// Each region's gateways. A last region without ranks is a witness.
     pub regions: Vec<Vec<MeshGateway>>,
     /// The links between regions.
     pub links: Vec<MeshLink>,
@@ -131,9 +131,18 @@ impl Mesh {
             rtt: link.rtt,
             loss: self.loss,
         };
-        let regions = self.regions.iter().enumerate().map(region).collect();
-        let links = self.links.iter().map(link).collect();
-        let fabric = Fabric::new("sim", self.mtu, regions, links).expect("a valid fabric");
+        let mut regions: Vec<_> = self.regions.iter().enumerate().map(region).collect();
+        let last = self.regions.len() - 1;
+        let witness = regions.pop_if(|last| last.speeds.is_empty());
+        let is_of_witness = |link: &&MeshLink| witness.is_some() && link.regions.1 == last;
+        let (of_witness, of_others): (Vec<_>, Vec<_>) = self.links.iter().partition(is_of_witness);
+        let specs = |links: Vec<&MeshLink>| links.into_iter().map(link).collect::<Vec<_>>();
+        let fabric = Fabric::new("sim", self.mtu, regions, specs(of_others));
+        let fabric = match witness {
+            Some(witness) => fabric.and_then(|it| it.with_witness(witness, specs(of_witness))),
+            None => fabric,
+        };
+        let fabric = fabric.expect("a valid fabric");
         let fabric = fabric.with_lanes_min(self.lanes);
         Arc::new(fabric.with_quorum(&self.quorum).expect("a valid quorum"))
     }

@@ -95,6 +95,10 @@ pub(super) fn record_fabric_check_fault(
             (format!("region.{region}.ranks"), "the sum of its gateways' `ranks`")
         }
         FabricError::NoRank(region) => (format!("region.{region}.ranks"), "at least 1"),
+        FabricError::BadWitness { region, .. } => (
+            format!("region.{region}"),
+            "one witness at most: one gateway with a WAN port, no ranks, and a link to each region",
+        ),
         FabricError::BadSpeed(region) => (format!("region.{region}.speeds"), "positive numbers"),
         FabricError::NoPort(region) => (
             format!("region.{region}"),

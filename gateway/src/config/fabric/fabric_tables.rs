@@ -14,7 +14,7 @@ use crate::wan::link::controller_policy::{
 use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::ids::RegionId;
 use hier_collectives::topology::{
-    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+    Fabric, FabricError, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
 };
 use std::collections::BTreeMap;
 use units::{BitRate, Span};
@@ -40,10 +40,16 @@ pub(super) fn read_fabric_tables(
     let mtu = root.read_optional(&keys::FABRIC_MTU);
     let lanes = root.read_optional(&keys::FABRIC_LANES).map_or(1, |lanes| lanes.0);
     let quorum = root.read_optional(&keys::FABRIC_QUORUM).unwrap_or_default();
-    let mut regions = Vec::new();
-    let mut gateways = Vec::new();
+    let (mut regions, mut witnesses, mut gateways) = (Vec::new(), Vec::new(), Vec::new());
     for (name, section) in root.read_subtables(&keys::REGION_TABLE) {
-        let (region, entries) = read_fabric_region_table(source, name, &section);
+        let is_witness = section.read_optional(&keys::REGION_WITNESS).unwrap_or(false);
+        if is_witness {
+            witnesses.push(name.clone());
+        }
+        let (region, entries) = match is_witness {
+            true => read_fabric_witness_table(source, name, &section),
+            false => read_fabric_region_table(source, name, &section),
+        };
         regions.push(region);
         gateways.extend(entries);
     }
@@ -51,7 +57,8 @@ pub(super) fn read_fabric_tables(
         read_fabric_link_tables(source, root, &regions).into_iter().unzip();
     check_fabric_lane_ports(source, &gateways);
     let name = name.map_or_else(String::new, |name| name.0);
-    let fabric = Fabric::new(&name, mtu.unwrap_or(MTU_DEFAULT), regions, links.clone());
+    let mtu_planned = mtu.unwrap_or(MTU_DEFAULT);
+    let fabric = fabric_of_tables(&name, mtu_planned, regions, &witnesses, &links);
     match fabric.and_then(|fabric| fabric.with_quorum(&quorum).map_err(|fault| vec![fault])) {
         Ok(fabric) => {
             let fabric = fabric.with_lanes_min(lanes);
@@ -68,6 +75,56 @@ pub(super) fn read_fabric_tables(
             None
         }
     }
+}
+
+/// Makes the fabric of all regions and links. `witnesses` names those regions that are witnesses.
+///
+/// # Errors
+/// All faults of the fabric.
+fn fabric_of_tables(
+    name: &str,
+    mtu: u16,
+    regions: Vec<FabricRegionSpec>,
+    witnesses: &[String],
+    links: &[FabricLinkSpec],
+) -> Result<Fabric, Vec<FabricError>> {
+    let is_witness = |name: &String| witnesses.contains(name);
+    let (witnesses, ranked): (Vec<_>, Vec<_>) =
+        regions.into_iter().partition(|region| is_witness(&region.name));
+    let of = |one: &str, link: &FabricLinkSpec| link.between.0 == one || link.between.1 == one;
+    let of_witness = |link: &&FabricLinkSpec| witnesses.iter().any(|region| of(&region.name, link));
+    let between_ranked = links.iter().filter(|link| !of_witness(link)).cloned().collect();
+    let mut fabric = Fabric::new(name, mtu, ranked, between_ranked)?;
+    for witness in witnesses.clone() {
+        let links = links.iter().filter(|link| of(&witness.name, link)).cloned().collect();
+        fabric = fabric.with_witness(witness, links)?;
+    }
+    Ok(fabric)
+}
+
+/// Reads a table `[region.NAME]` of a witness.
+fn read_fabric_witness_table(
+    source: &ConfigSource<'_>,
+    name: String,
+    section: &Section<'_>,
+) -> (FabricRegionSpec, Vec<GatewayEntry>) {
+    check_fabric_table_name(source, section.key(), &name);
+    let refuse_ranks = |section: &Section<'_>, key: &str| {
+        if section.has_key(key) {
+            let problem = "is a key of a witness, which has no ranks".to_owned();
+            source.record_fault(&section.key_path(key), problem, "no such key".to_owned());
+        }
+    };
+    refuse_ranks(section, keys::REGION_RANKS.name);
+    refuse_ranks(section, keys::REGION_SPEEDS.name);
+    let mut gateways = Vec::new();
+    for (name, table) in section.read_subtables(&keys::GATEWAY_TABLE) {
+        refuse_ranks(&table, keys::GATEWAY_RANKS.name);
+        gateways.push(read_fabric_gateway_table(source, name, &table, false));
+    }
+    section.report_unknown_keys();
+    let spec = gateways.iter().map(|entry| FabricGatewaySpec::new(&entry.name, 0, entry.wan));
+    (FabricRegionSpec { name, speeds: vec![], gateways: spec.collect() }, gateways)
 }
 
 /// Reads a table `[region.NAME]`. Values at fault are replaced, so that they cause no second fault.

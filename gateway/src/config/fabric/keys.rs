@@ -30,7 +30,7 @@ pub(super) static REGION_TABLE: TableKeys = TableKeys {
     about: "One table for each region: a data centre or an availability zone. At least one. \
             Ranks are numbered from 0, region by region in name order.",
     accepted: "a table such as [region.east]",
-    keys: &[REGION_RANKS.description(), REGION_SPEEDS.description()],
+    keys: &[REGION_RANKS.description(), REGION_SPEEDS.description(), REGION_WITNESS.description()],
     tables: &[&GATEWAY_TABLE],
 };
 
@@ -108,14 +108,14 @@ pub(super) const FABRIC_QUORUM: Key<QuorumSpec> = Key::new(
     "\"majority\"",
     "Regions that go on when others are lost. `all`: none, until all are back. `majority`: more than \
      half of the regions. A number: so many regions or more, which must be more than half. An array \
-     of regions: those that reach all of these. Of the parts of a partition at most one goes on. \
+     of regions: those that reach all of these. A witness counts as a region. Of the parts of a partition at most one goes on. \
      Equal in all fabric files.",
 );
 
 /// Key `ranks` of a region: number of ranks in the region.
 pub(super) const REGION_RANKS: Key<RankCount> = Key::new(
     "ranks",
-    Required,
+    RequiredIf("the region is no witness", "no ranks"),
     "3",
     "Number of ranks in the region, which is the sum over its gateways.",
 );
@@ -128,6 +128,16 @@ pub(super) const REGION_SPEEDS: Key<Speeds> = Key::new(
     "[1.0, 1.0, 0.5]",
     "Compute speeds of the ranks in relation to each other, one number for each rank in rank \
      order. `landbridge plan batch` splits a global batch by them.",
+);
+
+/// Key `witness` of a region: whether it is one gateway without ranks, which counts in the quorum.
+pub(super) const REGION_WITNESS: Key<bool> = Key::new(
+    "witness",
+    Optional("false"),
+    "true",
+    "With `true` the region is the witness of a `quorum` that is `majority` or a number: one gateway \
+     without ranks, with a WAN port and a link to each region. It counts as a region, has a vote \
+     where the others are parted, and gets no data. At most one in a fabric.",
 );
 
 /// Key `ranks` of a gateway: number of ranks that the gateway serves.

@@ -48,7 +48,7 @@ pub(super) static JOB_TABLE: TableKeys = TableKeys {
     name: "job",
     placeholder: "JOB",
     about: "One table for each training job whose ranks may attach, at least one. A job needs its \
-            table in the file of every region.",
+            table in the file of every region but that of a witness, which has no job.",
     accepted: "a table such as [job.train]",
     keys: &[JOB_TOKEN.description(), JOB_MEMORY.description(), JOB_WEIGHT.description()],
     tables: &[],

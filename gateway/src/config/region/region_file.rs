@@ -61,7 +61,7 @@ impl RegionFile {
         self.gateways.values()
     }
 
-    /// Iterates over the jobs that may attach, in name order; at least one.
+    /// Iterates over the jobs that may attach, in name order; none at a witness, elsewhere at least one.
     pub fn jobs(&self) -> impl Iterator<Item = &JobConfig> {
         self.jobs.values()
     }

@@ -77,7 +77,17 @@ pub(super) fn read_region_tables(
         gateways.extend(config.map(|config| (name, config)));
     }
     let mut jobs = BTreeMap::new();
-    for (name, section) in read_required_region_tables(root, &keys::JOB_TABLE) {
+    let witness = fabric.as_ref().and_then(|file| file.fabric().witness());
+    let is_witness = gateways.values().any(|gateway: &GatewayConfig| Some(gateway.id) == witness);
+    let job_tables = match is_witness {
+        true => root.read_subtables(&keys::JOB_TABLE),
+        false => read_required_region_tables(root, &keys::JOB_TABLE),
+    };
+    for (name, section) in job_tables {
+        if is_witness {
+            let problem = "is a job of a witness, which has no ranks".to_owned();
+            source.record_fault(section.key(), problem, "no job".to_owned());
+        }
         if !is_valid_config_name_value(&name) {
             let problem = format!("`{name}` is not a valid name");
             source.record_fault(section.key(), problem, Name::VALUE_TYPE.accepted.to_owned());

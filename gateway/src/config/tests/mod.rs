@@ -3,3 +3,4 @@ mod fabric;
 mod faults;
 mod reference;
 mod region;
+mod witness;

@@ -146,6 +146,10 @@ fn way_round_link_outage(
     (one, other): GatewayPair,
 ) -> Option<String> {
     let relay: GatewayId = graph.relay_between(one, other)?;
+    if fabric.witness() == Some(relay) {
+        // It carries no data, and is the last gateway: there is no other.
+        return None;
+    }
     Some(format!("gateway {}", fabric.gateway(relay).name))
 }
 

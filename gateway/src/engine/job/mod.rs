@@ -36,7 +36,6 @@ use hier_collectives::ids::{BootId, Epoch, GatewayId, GroupId, RankId, Sequence}
 use hier_collectives::post::{Failure, RankEvent};
 use hier_collectives::session::{PartialsPool, PeerError};
 use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
-use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{JobFacts, Message};
 use report::incidents::Incidents;
 use report::work_totals::WorkTotals;
@@ -126,13 +125,9 @@ struct LoggedWait {
 
 impl Job {
     /// Makes the job of a new session of gateway `me`, without attached ranks.
-    pub fn of_session(
-        job: JobSession,
-        fabric: &Arc<Fabric>,
-        me: GatewayId,
-        metrics: &MetricsRegistry,
-    ) -> Self {
+    pub fn of_session(job: JobSession, me: GatewayId, metrics: &MetricsRegistry) -> Self {
         let JobSession { name, facts, config } = job;
+        let fabric = Arc::clone(&config.fabric);
         let warnings = metrics.warnings.clone();
         let metrics = metrics.job_metrics(&name);
         let (id, boot) = (GroupId::of_job(&name), config.boot);
@@ -146,7 +141,7 @@ impl Job {
             name,
             facts,
             boot,
-            store: JobStore::new(Arc::clone(fabric), me, boot),
+            store: JobStore::new(Arc::clone(&fabric), me, boot),
             world: GroupSession::of_session(id, id, config, None, metrics.mapped.clone()),
             terms: TermWorlds::default(),
             groups: BTreeMap::new(),
@@ -158,7 +153,7 @@ impl Job {
             scratch_bytes: 0,
             settings,
             metrics,
-            stragglers: StragglerMonitor::new(Arc::clone(fabric), me, warnings.clone()),
+            stragglers: StragglerMonitor::new(fabric, me, warnings.clone()),
             totals: WorkTotals::default(),
             incidents: Incidents::default(),
             removed: false,

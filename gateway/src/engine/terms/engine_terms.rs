@@ -32,6 +32,12 @@ impl Engine {
         message: TermMessage,
         now: TimeNs,
     ) -> Result<(), PeerError> {
+        if let Some(witness) = &mut self.witness {
+            if let Some(answer) = witness.handle_message(from, message)? {
+                self.send_term_message(from, answer);
+            }
+            return Ok(());
+        }
         let Some(terms) = &mut self.terms else {
             return Err(PeerError::NotYours("a message about terms"));
         };
@@ -47,6 +53,16 @@ impl Engine {
             terms.handle_connections(&graph, why, now);
             self.follow_terms(why, now);
         }
+        if let Some(witness) = &mut self.witness {
+            let reached = witness.handle_connections(&graph);
+            let standing = witness.standing();
+            reached.into_iter().for_each(|to| self.send_term_message(to, standing.clone()));
+        }
+    }
+
+    /// Sends a message about terms to another gateway.
+    fn send_term_message(&self, to: GatewayId, message: TermMessage) {
+        self.shared.peers.send_job_message(to, TERMS_GROUP, &Message::Term(message));
     }
 
     /// Tells the agreement of epochs that have begun, calls it if it is due, and does what it asks
@@ -54,16 +70,14 @@ impl Engine {
     pub(in crate::engine) fn follow_terms(&mut self, why: &str, now: TimeNs) {
         let Some(terms) = &mut self.terms else { return };
         if self.jobs.values().any(|job| job.current_world().session.plan().is_some()) {
-            terms.handle_epoch();
+            terms.handle_epoch(now);
         }
         if terms.poll_timeout().is_some_and(|due| due <= now) {
             terms.handle_timeout(now);
         }
         while let Some(action) = self.terms.as_mut().and_then(|terms| terms.poll_action()) {
             match action {
-                TermAction::Message { to, message } => {
-                    self.shared.peers.send_job_message(to, TERMS_GROUP, &Message::Term(message));
-                }
+                TermAction::Message { to, message } => self.send_term_message(to, message),
                 TermAction::Leave(failure) => self.leave_term(failure, why, now),
                 TermAction::Enter(term) => self.enter_term(&term, now),
             }
@@ -94,7 +108,7 @@ impl Engine {
         let names = term.regions.iter().map(|id| &*self.fabric.region(*id).name);
         let names = names.collect::<Vec<_>>().join(", ");
         let (number, count, all) =
-            (term.id.number, term.regions.len(), self.fabric.regions().len());
+            (term.id.number, term.regions.len(), self.fabric.ranked_region_count());
         info!(term = number, "term {number}: {count} of {all} regions go on: {names}");
         let graph = Arc::clone(self.shared.peers.connection_graph());
         for job in self.jobs.values_mut() {

@@ -2,6 +2,7 @@ use crate::observe::engine_status_request::{EngineStatusHandle, StatusError, Sta
 use crate::observe::fabric_report::FabricReport;
 use crate::observe::fetch_status::{FetchError, fetch_status};
 use crate::observe::http_server::{AnswerSources, run_http_server};
+use crate::observe::membership_report::{MembershipReport, WitnessReport};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::readiness::judge_readiness;
 use crate::observe::status::*;
@@ -50,6 +51,14 @@ pub(super) fn example() -> GatewayReport {
         }],
         links: vec![],
         links_down: vec![],
+        membership: Some(MembershipReport {
+            quorum: "2 of 3 regions".to_owned(),
+            term: Some(4),
+            members: vec!["east".to_owned(), "west".to_owned()],
+            away: vec![],
+            witness: Some(WitnessReport { region: "south".to_owned(), counts: true }),
+            losses_survived: Some(1),
+        }),
         jobs: vec![example_job()],
         lost_log_lines: 0,
         socket_problem: None,

@@ -12,6 +12,7 @@ use gateway::limits::memory_limits::{MemoryLimitNeeds, memory_limit_below_needs}
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::{Fabric, Quorum};
 use serde::Serialize;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Check fabric and region files. Their content tells which is which.
@@ -135,9 +136,13 @@ fn describe_config_check_quorum(fabric: &Fabric) -> String {
         Quorum::Count(least) => {
             let losses = count - usize::from(*least);
             let plural = if losses == 1 { "" } else { "s" };
+            let witness = fabric.witness().map_or_else(String::new, |id| {
+                let region = &fabric.region(fabric.gateway(id).region).name;
+                format!(" (the witness {region} counts as one)")
+            });
             format!(
-                "quorum: {least} of {count} regions, which go on after the loss of up to {losses} \
-                 region{plural}; of the parts of a partition, the one with {least} or more goes on"
+                "quorum: {least} of {count} regions{witness}, which go on after the loss of up to \
+                 {losses} region{plural}; of the parts of a partition, one with {least} or more goes on"
             )
         }
         Quorum::Named(named) => {
@@ -155,10 +160,20 @@ fn describe_config_check_quorum(fabric: &Fabric) -> String {
 /// first renumbers the ranks of all others.
 fn describe_config_check_ranks(fabric: &Fabric) -> String {
     let ranks = fabric.regions().iter().map(|region| match region.ranks.len() {
+        0 => format!("{} none", region.name),
         1 => format!("{} {}", region.name, region.ranks.start),
         _ => format!("{} {}-{}", region.name, region.ranks.start, region.ranks.end - 1),
     });
     format!("ranks: {}", ranks.collect::<Vec<_>>().join(", "))
+}
+
+/// Returns the ranks that a gateway serves, such as `ranks 0-2`.
+fn describe_config_check_served_ranks(ranks: &Range<u32>) -> String {
+    match ranks.len() {
+        0 => "no ranks".to_owned(),
+        1 => format!("rank {}", ranks.start),
+        _ => format!("ranks {}-{}", ranks.start, ranks.end - 1),
+    }
 }
 
 /// Returns the summary of a region file: gateways, jobs, and the memory that windows and lanes
@@ -169,10 +184,7 @@ fn describe_config_check_region(file: &RegionFile, plan: &Plan) -> String {
         .gateways()
         .map(|gateway| {
             let ranks = &file.fabric().fabric().gateway(gateway.id).ranks;
-            let ranks = match ranks.len() {
-                1 => format!("rank {}", ranks.start),
-                _ => format!("ranks {}-{}", ranks.start, ranks.end - 1),
-            };
+            let ranks = describe_config_check_served_ranks(ranks);
             let attach = gateway.attach.map(|at| format!(", other hosts at tls://{at}"));
             format!("{} ({ranks}{})", gateway.name, attach.unwrap_or_default())
         })

@@ -61,7 +61,8 @@ impl BatchCommand {
     /// Runs `landbridge plan batch`: splits the batch and prints the share of each rank.
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let file = FabricFile::load(&self.fabric)?;
-        let regions = file.fabric().regions();
+        let fabric = file.fabric().without_witness();
+        let regions = fabric.regions();
         let speeds: Vec<f64> = regions.iter().flat_map(|region| region.speeds.clone()).collect();
         let limits = self.max_samples_per_rank(speeds.len())?;
         let shares = batch_shares_within(self.global_batch, &speeds, &limits)

@@ -121,7 +121,7 @@ impl ShowPlanArgs {
     fn run(self) -> Result<Exit, CommandError> {
         let missing = || CommandError::Usage("--fabric is missing".to_owned());
         let file = FabricFile::load(self.fabric.as_ref().ok_or_else(missing)?)?;
-        let fabric = file.fabric();
+        let fabric = &file.fabric().without_witness();
         let (fabric, operation) = self.chosen_operation(fabric)?;
         let fabric = &*fabric;
         let size = self.chosen_size(fabric, operation)?;

@@ -116,7 +116,9 @@ impl TrafficCommand {
         let axes = match self.model_kind {
             ModelKind::Article => self.traffic_by_formulas(),
             ModelKind::Schedule => match &self.fabric {
-                Some(path) => self.traffic_by_plan(FabricFile::load(path)?.fabric())?,
+                Some(path) => {
+                    self.traffic_by_plan(&FabricFile::load(path)?.fabric().without_witness())?
+                }
                 None => self.traffic_by_plan(&traffic_fabric())?,
             },
         };

@@ -13,6 +13,10 @@ pub(super) fn describe_status_tables(status: &observed::GatewayReport) -> String
     if let Some(attach) = &status.attach {
         text += &format!("trainers of other hosts attach at tls://{attach}\n");
     }
+    if let Some(membership) = &status.membership {
+        let field = ["members:".to_owned(), membership.to_string()];
+        text.push_str(&render_field_table(&[field]));
+    }
     text.push('\n');
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received"];
     text.push_str(&render_table(
