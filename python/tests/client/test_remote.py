@@ -207,7 +207,7 @@ def test_a_ca_file_may_have_comments_and_other_blocks(serving, tmp_path):
 
 
 @pytest.mark.parametrize("code", [9, 10])
-def test_a_certificate_out_of_its_time_is_told_with_the_clock(code):
+def test_an_expired_certificate_is_told_with_the_clock(code):
     error = ssl.SSLCertVerificationError()
     error.verify_code, error.verify_message = code, "certificate is not valid now"
     told = trainer_tls_error(TrainerTlsGateway("host", 1, None), error)

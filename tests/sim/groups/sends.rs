@@ -349,7 +349,7 @@ fn a_lost_gateway_leaves_other_sends_alone() {
 }
 
 #[test]
-fn a_send_fails_if_its_gateway_is_lost_before_it_begins() {
+fn a_send_fails_if_its_gateway_is_lost_first() {
     simulate(async {
         let mut lab = Mesh::of_ranks(&[1, 1]).start(1).await;
         let mut clients = lab.clients(ARENA_BYTES).await;
