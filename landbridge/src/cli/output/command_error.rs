@@ -142,7 +142,10 @@ impl CommandError {
             | Self::SecretFile(_)
             | Self::Account(_)
             | Self::Listen(
-                ListenError::Access(_) | ListenError::Group { .. } | ListenError::File { .. },
+                ListenError::Access(_)
+                | ListenError::Group { .. }
+                | ListenError::ShutFolder { .. }
+                | ListenError::File { .. },
             )
             | Self::Quickstart(
                 QuickstartError::Fabric(_)
