@@ -31,12 +31,11 @@ async fn started() -> (Lab, Vec<Client>) {
     (lab, clients)
 }
 
+/// Ranks of some regions, each with its number in the fabric.
+type Ranks<'c> = Vec<(u32, &'c Client)>;
+
 /// Splits ranks into those of a region, which is a gateway's, and the others.
-fn split<'c>(
-    lab: &Lab,
-    clients: &'c [Client],
-    of: GatewayId,
-) -> (Vec<(u32, &'c Client)>, Vec<(u32, &'c Client)>) {
+fn split<'c>(lab: &Lab, clients: &'c [Client], of: GatewayId) -> (Ranks<'c>, Ranks<'c>) {
     let ranks = lab.fabric.gateway(of).ranks.clone();
     (0..).zip(clients).partition(|(rank, _)| ranks.contains(rank))
 }
