@@ -54,9 +54,9 @@ impl Fabric {
             faults.push(FabricError::NoRegion);
         }
         if !MTU_RANGE_BYTES.contains(&mtu) {
-            let (from, to) = (MTU_RANGE_BYTES.start(), MTU_RANGE_BYTES.end());
-            let problem = format!("mtu {mtu} is outside {from} to {to}");
-            let accepted = format!("{from} to {to} bytes");
+            let range = format!("{} to {}", MTU_RANGE_BYTES.start(), MTU_RANGE_BYTES.end());
+            let problem = format!("mtu {mtu} is outside {range}");
+            let accepted = format!("{range} bytes");
             faults.push(FabricError::BadValue { problem, accepted });
         }
         let mut fabric = Self {
