@@ -54,9 +54,8 @@ impl Fabric {
             faults.push(FabricError::NoRegion);
         }
         if !MTU_RANGE_BYTES.contains(&mtu) {
-            let range = format!("{} to {}", MTU_RANGE_BYTES.start(), MTU_RANGE_BYTES.end());
-            let problem = format!("mtu {mtu} is outside {range}");
-            let accepted = format!("{range} bytes");
+            let accepted = format!("{} to {}", MTU_RANGE_BYTES.start(), MTU_RANGE_BYTES.end());
+            let problem = format!("mtu {mtu} is outside {accepted}");
             faults.push(FabricError::BadValue { problem, accepted });
         }
         let mut fabric = Self {
