@@ -51,6 +51,7 @@ impl Engine {
         self.follow_term_connections(why, now);
         for job in self.jobs.values_mut() {
             let peers = &self.shared.peers;
+            let mut disbanded = Vec::new();
             job.for_each_group(|group| {
                 if let Some(membership) = &mut group.membership {
                     membership.keep_reachable(|peer| peers.has_connection_route(peer));
@@ -60,8 +61,10 @@ impl Engine {
                     && membership.disband(&failure)
                 {
                     group.session.handle_disband(&failure, now);
+                    disbanded.push(group.id);
                 }
             });
+            disbanded.into_iter().for_each(|id| job.tell_group(id, &self.shared));
             job.store.handle_connections(now);
             job.perform_actions(&self.shared);
         }

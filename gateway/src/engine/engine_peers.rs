@@ -104,6 +104,9 @@ impl Engine {
             return;
         }
         let handled = match message {
+            Message::Term(message) => Some(self.handle_term_message(from, message, now)),
+            // A witness has no job, and is no gateway of theirs.
+            _ if self.fabric.witness() == Some(from) => None,
             Message::Serves { boot, job } => Some(self.handle_job_change(from, boot, group, job)),
             Message::Unserved { boot } => {
                 self.peer_jobs.note_job(from, boot, group, PeerJob::Unserved);
@@ -113,7 +116,6 @@ impl Engine {
                 let said = PeerMember { boot, takes_part };
                 Some(self.handle_peer_member(from, (group, facts), said, now))
             }
-            Message::Term(message) => Some(self.handle_term_message(from, message, now)),
             Message::Disband { failure } => self
                 .with_job_of(group, |job, _| job.handle_group_disband(from, group, &failure, now)),
             // A gateway introduces each job, so that one that is not served here is known by name.

@@ -1,4 +1,4 @@
-//! The time for which limits of cgroups on processors, of versions 1 and 2, hold this process back.
+//! Limits of cgroups on processors, of versions 1 and 2, that hold this process back.
 //!
 //! `landbridge run` reads it every ten seconds. A gateway that is held back sends and acknowledges
 //! late, which looks like a slow or long path to its peers.
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use units::{Span, rounded_decimal_percent};
 
-/// 0.1 of the time: a gateway that its cgroup holds back for a smaller part has no problem, since
-/// its queues level that out. The part is chosen.
+/// 0.1 of the periods of a limit on processors: a gateway that its cgroup holds back in fewer of them
+/// has no problem, since its queues level that out. The part is chosen.
 const THROTTLED_PART_MIN: f64 = 0.1;
 
-/// Reads for how long the cgroups of this process held it back.
+/// Reads in how many of their periods the cgroups of this process held it back.
 #[derive(Debug)]
 pub struct ProcessorThrottle {
     root: PathBuf,
@@ -33,8 +33,8 @@ impl ProcessorThrottle {
         throttle
     }
 
-    /// Returns the limit that held this process back for at least a tenth of the time `passed`
-    /// since the last call, as a phrase; `None` if none did.
+    /// Returns the limit that held this process back in at least a tenth of its periods in the time
+    /// `passed` since the last call, as a phrase; `None` if none did.
     pub fn problem_since(&mut self, passed: Span) -> Option<String> {
         let mut problem = None;
         for group in cgroups_of_process(&self.root, "cpu") {
@@ -77,14 +77,16 @@ impl ProcessorLimit {
         (quota_us > 0.0 && period_us > 0.0).then_some(Self { quota_us, period_us })
     }
 
-    /// Describes the limit, which held this process back for a `part` of the time `passed`.
+    /// Describes the limit, which held this process back in a `part` of its periods in the time
+    /// `passed`.
     fn describe(&self, group: &Cgroup, part: f64, passed: Span) -> String {
         let file = match group.version {
             CgroupVersion::V1 => "cpu.cfs_quota_us",
             CgroupVersion::V2 => "cpu.max",
         };
         format!(
-            "{file} of cgroup {} allows {:.2} processors, and held it back for {} of the last {}",
+            "{file} of cgroup {} allows {:.2} processors, and held it back in {} of the periods of the \
+             last {}",
             group.path.display(),
             self.quota_us / self.period_us,
             rounded_decimal_percent(part),
@@ -139,8 +141,8 @@ mod tests {
             assert_eq!(throttle.problem_since(passed), None, "nothing since the start");
             write_throttled_periods(root.path(), version, 150);
             let expected = format!(
-                "{file} of cgroup /pod/a allows 0.03 processors, and held it back for 50 % of the \
-                 last 10 s"
+                "{file} of cgroup /pod/a allows 0.03 processors, and held it back in 50 % of the \
+                 periods of the last 10 s"
             );
             assert_eq!(throttle.problem_since(passed), Some(expected));
             write_throttled_periods(root.path(), version, 159);

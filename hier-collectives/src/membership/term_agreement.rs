@@ -58,7 +58,7 @@ pub struct TermAgreement {
     /// The greatest number of a term that this gateway knows of.
     latest: u64,
     /// The term that this gateway has voted for last and has not left.
-    voted: TermId,
+    voted: Option<Term>,
     /// The term that it is in.
     term: Option<Term>,
     /// The last term of which an epoch has begun here since its start.
@@ -67,7 +67,8 @@ pub struct TermAgreement {
     /// The last words of other gateways about themselves, of those that can be reached.
     standings: BTreeMap<GatewayId, TermStanding>,
     proposal: Option<TermProposal>,
-    /// Whether another gateway refused the last proposal, so that the next one waits until it is due.
+    /// Whether another gateway refused the last proposal, so that the next one waits until it is due,
+    /// if anything is due.
     is_refused: bool,
     /// Since when more regions than those of the term are reached, and which.
     newcomers: Option<(BTreeSet<RegionId>, TimeNs)>,
@@ -87,7 +88,7 @@ impl TermAgreement {
             graph,
             routes: Routes::none(),
             latest: 0,
-            voted: TermId::default(),
+            voted: None,
             term: None,
             begun: None,
             notice: WitnessNotice::default(),
@@ -191,7 +192,11 @@ impl TermAgreement {
                 }
             }
             TermMessage::Begin(term) => {
-                if term.id == self.voted && self.term.is_none() {
+                let voted = self.voted.as_ref().filter(|voted| voted.id == term.id);
+                if voted.is_some_and(|voted| *voted != term) {
+                    return Err(PeerError::NotYours("a term of other regions than proposed"));
+                }
+                if voted.is_some() && self.term.is_none() {
                     self.enter_term(term, now);
                 }
             }
@@ -284,7 +289,6 @@ impl TermAgreement {
             return Ok(());
         }
         self.proposal = None;
-
         self.vote_for(&term);
         let remembers = self.begun.is_some();
         let vote = TermMessage::Vote { term: term.id, boot: self.boot, remembers };
@@ -305,7 +309,7 @@ impl TermAgreement {
             self.leave_term(Some(failure));
         }
         self.latest = self.latest.max(term.id.number);
-        self.voted = term.id;
+        self.voted = Some(term.clone());
     }
 
     /// Begins the proposed term once all its gateways have voted, and enough of them remember a
@@ -345,7 +349,7 @@ impl TermAgreement {
     fn leave_term(&mut self, failure: Option<Failure>) {
         if self.term.take().is_some() {
             // Nobody enters a term again that it has left.
-            (self.voted, self.newcomers) = (TermId::default(), None);
+            (self.voted, self.newcomers) = (None, None);
             self.actions.push_back(TermAction::Leave(failure));
         }
     }
@@ -418,9 +422,10 @@ impl TermAgreement {
             }
             return;
         }
-        if self.is_refused {
+        if self.is_refused && self.due.is_some() {
             return;
         }
+        self.is_refused = false;
         let id = TermId { number: self.latest + 1, boot: self.boot };
         self.invite_to(Term { id, regions }, &support);
         self.due = Some(now + self.repeated_after());
@@ -460,7 +465,7 @@ impl TermAgreement {
         TermStanding {
             boot: self.boot,
             latest: self.latest,
-            voted: self.voted,
+            voted: self.voted.as_ref().map_or_else(TermId::default, |term| term.id),
             is_in_term: self.term.is_some(),
             remembers: self.begun.is_some(),
         }

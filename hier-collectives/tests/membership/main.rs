@@ -3,7 +3,13 @@
 
 mod world;
 
+use hier_collectives::ids::{BootId, GatewayId, RegionId};
+use hier_collectives::membership::{Term, TermAction, TermAgreement, TermId, TermMessage};
+use hier_collectives::mesh::{MeshConnectionState, MeshGraph};
+use hier_collectives::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
 use hier_collectives::topology::QuorumSpec;
+use std::sync::Arc;
+use units::TimeNs;
 use world::{Shape, Tally, World};
 
 /// Returns fabrics of two to six regions, each with a quorum, some with a witness.
@@ -56,4 +62,36 @@ fn at_most_one_part_goes_on_under_every_fault() {
     assert!(sum.terms > 10_000 && sum.partial_terms > 4_000, "{sum:?}");
     assert!(sum.witnessed_terms > 1_000, "{sum:?}");
     assert!(sum.restarts > 5_000 && sum.cuts > 10_000, "{sum:?}");
+}
+
+#[test]
+fn a_term_that_begins_with_other_regions_is_refused() {
+    let wan = Some(symmetric_port(mbit(1)));
+    let regions = ["a", "b", "c"].into_iter();
+    let builder =
+        regions.fold(FabricBuilder::default(), |to, name| to.region(name, vec![(1, wan)]));
+    let fabric = builder.all_pairs(lossless_link(mbit(1), 100)).build();
+    let fabric = Arc::new(fabric.with_quorum(&QuorumSpec::Majority).expect("valid"));
+    let (leader, boot, now) = (GatewayId(0), BootId(7), TimeNs::from_ns(1));
+    let mut member = TermAgreement::new(Arc::clone(&fabric), GatewayId(1), boot);
+    let all_up = MeshGraph::uniform(&fabric, MeshConnectionState::Up);
+    member.handle_connections(&all_up, "start", now);
+    let id = TermId { number: 1, boot: BootId(1) };
+    let term = Term { id, regions: [0, 1, 2].map(RegionId).into() };
+    let propose = TermMessage::Propose { term: term.clone(), to: boot };
+    member.handle_message(leader, propose, now).expect("a good term");
+    let votes = |action: &TermAction| {
+        matches!(action, TermAction::Message { message: TermMessage::Vote { .. }, .. })
+    };
+    assert!(std::iter::from_fn(|| member.poll_action()).any(|action| votes(&action)));
+    for regions in [vec![0, 1, 999], vec![0, 1], vec![3]] {
+        let forged = Term { id, regions: regions.into_iter().map(RegionId).collect() };
+        let begins = TermMessage::Begin(forged);
+        member.handle_message(leader, begins, now).expect_err("not what was proposed");
+    }
+    let begins = TermMessage::Begin(term.clone());
+    member.handle_message(leader, begins, now).expect("as proposed");
+    let enters =
+        |action: TermAction| matches!(action, TermAction::Enter(entered) if entered == term);
+    assert!(std::iter::from_fn(|| member.poll_action()).any(enters));
 }

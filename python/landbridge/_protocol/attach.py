@@ -67,6 +67,7 @@ def attach_rank(
             _limit_next_attach_call(connected, deadline)
             connected.connect(str(path))
         except PermissionError as error:
+            raise_if_from_signal_handler(error)
             raise errors.NotPermitted(describe_denied_socket_access(path), is_final=True) from error
         except OSError as error:
             raise_if_from_signal_handler(error)

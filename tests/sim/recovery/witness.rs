@@ -189,3 +189,29 @@ fn a_witness_keeps_a_region_from_old_steps() {
         assert_eq!(lab.status(B).await.jobs[0].epoch, None, "nor does a new witness know");
     });
 }
+
+#[test]
+fn a_region_asks_the_witness_again_after_a_refusal() {
+    // The other region comes back at another moment of the pause between two questions.
+    for late_ms in (0..1000).step_by(125) {
+        simulate(async {
+            let (mut lab, mut clients) = started().await;
+            let before = clients[0].epoch().0;
+            cut_off(&lab, B, true);
+            go_on(&lab, &split(&lab, &clients, A).0, before).await;
+            lab.stop_gateway(A).await;
+            cut_off(&lab, B, false);
+            lab.sleep(Span::from_secs(30) + Span::from_ms(late_ms)).await;
+            lab.start_gateway(A).await;
+            for rank in [0, 1] {
+                clients[rank as usize] = lab.client(rank, ARENA).await;
+            }
+            let everybody: Vec<&Client> = clients.iter().collect();
+            wait_for_world(&lab, &everybody, before, 3, BACK_WITHIN).await;
+            lab.sleep(Span::from_secs(2)).await;
+            let whole = clients[2].epoch().0;
+            lab.stop_gateway(A).await;
+            go_on(&lab, &split(&lab, &clients, B).0, whole).await;
+        });
+    }
+}

@@ -397,7 +397,7 @@ impl Job {
     }
 
     /// Sends all other gateways of a group whether this one takes part in it.
-    pub(super) fn tell_group(&self, id: GroupId, shared: &EngineShared) {
+    pub fn tell_group(&self, id: GroupId, shared: &EngineShared) {
         let Some(group) = self.groups.get(&id) else { return };
         for to in group.other_gateways(self.settings.me) {
             self.introduce_group(id, to, shared);

@@ -62,9 +62,12 @@ impl Job {
             self.terms.current = None;
             self.world.id
         } else {
-            let Some(part) = self.make_term_world(term, shared) else { return };
-            let id = part.id;
-            self.terms.parts.insert(id, part);
+            let id = term_world_id(self.world.id, term);
+            // A job that was out of the region file for a while goes on in the world that it has.
+            if !self.terms.parts.contains_key(&id) {
+                let Some(part) = self.make_term_world(term, shared) else { return };
+                self.terms.parts.insert(id, part);
+            }
             self.terms.current = Some(id);
             self.share_links_among_groups();
             id

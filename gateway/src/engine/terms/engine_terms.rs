@@ -103,7 +103,7 @@ impl Engine {
         }
     }
 
-    /// Lets all jobs enter a term.
+    /// Lets all jobs enter a term, but those that the region file has no more.
     fn enter_term(&mut self, term: &Term, now: TimeNs) {
         let names = term.regions.iter().map(|id| &*self.fabric.region(*id).name);
         let names = names.collect::<Vec<_>>().join(", ");
@@ -111,7 +111,7 @@ impl Engine {
             (term.id.number, term.regions.len(), self.fabric.ranked_region_count());
         info!(term = number, "term {number}: {count} of {all} regions go on: {names}");
         let graph = Arc::clone(self.shared.peers.connection_graph());
-        for job in self.jobs.values_mut() {
+        for job in self.jobs.values_mut().filter(|job| !job.removed) {
             job.enter_term(term, &graph, &self.shared, now);
             job.perform_actions(&self.shared);
         }
