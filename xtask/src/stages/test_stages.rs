@@ -46,7 +46,7 @@ const CORE_PURITY_STAGE: Stage = Stage {
 const CLIPPY_STAGE: Stage = Stage {
     name: "clippy",
     purpose: "no warning in any target",
-    usual_seconds: 95,
+    usual_seconds: 75,
     work: StageWork::InTurn(|workspace, _| {
         let selected = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
         run_cargo_in_test_stage(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
@@ -68,7 +68,7 @@ const UNIT_TESTS_STAGE: Stage = Stage {
 const BUILD_STAGE: Stage = Stage {
     name: "build",
     purpose: "all tests of all crates; tests in documentation",
-    usual_seconds: 245,
+    usual_seconds: 260,
     work: StageWork::InTurn(|workspace, tally| {
         run_cargo_in_test_stage(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())?;
         run_tests_of_stage(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
@@ -78,7 +78,7 @@ const BUILD_STAGE: Stage = Stage {
 const SIMULATION_STAGE: Stage = Stage {
     name: "simulation",
     purpose: "whole gateways in virtual time",
-    usual_seconds: 80,
+    usual_seconds: 440,
     work: StageWork::Beside {
         command: |workspace| simulation_command(workspace, &[]),
         count: Tally::add_test_line,
@@ -100,7 +100,7 @@ const LONG_SIMULATION_STAGE: Stage = Stage {
 const TESTS_STAGE: Stage = Stage {
     name: "tests",
     purpose: "tests of all crates, and gateways as processes",
-    usual_seconds: 310,
+    usual_seconds: 425,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, &[], is_test_of_tests_stage)
     }),
@@ -132,7 +132,7 @@ const MUTANTS_STAGE: Stage = Stage {
 const FUZZ_STAGE: Stage = Stage {
     name: "fuzz",
     purpose: "each decoder over its seeds and 20,000 mutations",
-    usual_seconds: 10,
+    usual_seconds: 28,
     work: StageWork::InTurn(|workspace, tally| {
         run_test_programs(workspace, tally, &[], |program| program.package == "fuzz")
     }),
@@ -141,7 +141,7 @@ const FUZZ_STAGE: Stage = Stage {
 const DOCS_STAGE: Stage = Stage {
     name: "docs",
     purpose: "rustdoc has no warning",
-    usual_seconds: 15,
+    usual_seconds: 19,
     work: StageWork::InTurn(|workspace, _| check_rustdoc_stage(workspace)),
 };
 /// The stage in which `landbridge check` must accept each example config.
@@ -164,7 +164,7 @@ const QUICKSTART_STAGE: Stage = Stage {
 const FAULTS_STAGE: Stage = Stage {
     name: "faults",
     purpose: "processes killed and stopped in mid-collective",
-    usual_seconds: 130,
+    usual_seconds: 105,
     work: StageWork::Beside {
         command: |workspace| Ok(faults::built_faults_command(&workspace.landbridge)),
         count: Tally::add_fault_line,
@@ -174,7 +174,7 @@ const FAULTS_STAGE: Stage = Stage {
 const WHEEL_STAGE: Stage = Stage {
     name: "wheel",
     purpose: "wheel of the Python package, and its installation from source",
-    usual_seconds: 125,
+    usual_seconds: 136,
     work: StageWork::InTurn(|workspace, tally| {
         python::build_python_package(&workspace.root, workspace.target_folder(), tally)
     }),
@@ -202,7 +202,7 @@ const LONG_PYTHON_STAGE: Stage = Stage {
 /// The stage that runs the Python tests, with the newest PyTorch, in a process beside other stages,
 /// since they mostly wait.
 const PYTHON_STAGE_BESIDE: Stage = Stage {
-    usual_seconds: 470,
+    usual_seconds: 455,
     work: StageWork::Beside {
         command: |_| python_command(&["python", "--built", "--newest"]),
         count: Tally::add_summary_line,
