@@ -23,10 +23,10 @@ def test_a_caller_that_waits_reads_messages_itself():
         connection, readers = group._state.connection, []
         read_once = connection._read_once
         connection._read_once = lambda: readers.append(threading.current_thread()) or read_once()
-        for _ in range(20):
+        for _ in range(100):
             group.all_reduce(ONES)
-        # The reader thread reads now and then.
-        assert readers.count(threading.current_thread()) >= 15
+        # The reader thread reads now and then, more often on a busy machine.
+        assert readers.count(threading.current_thread()) >= 50
 
 
 def test_a_collective_that_nobody_waits_for_is_heard_of(groups):
