@@ -21,6 +21,7 @@ class Member(C10dCollectives):
 
 
 def members_of(groups, piece_bytes=1 << 20, **more):
+    """Makes a member of each group, with pieces of this length."""
     return [Member(group, ArenaRoom(group._arena, piece_bytes), **more) for group in groups]
 
 

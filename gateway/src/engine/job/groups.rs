@@ -90,11 +90,7 @@ impl Job {
     /// Removes a rank of this gateway whose process has ended from all groups that await it, whether
     /// or not it had made them.
     pub fn remove_lost_rank(&mut self, rank: RankId, shared: &EngineShared, now: TimeNs) {
-        let awaits = |group: &GroupSession| {
-            group.membership.as_ref().is_some_and(|membership| membership.awaits(rank))
-        };
-        let groups = self.groups.iter().filter(|(_, group)| awaits(group)).map(|(id, _)| *id);
-        for id in groups.collect::<Vec<_>>() {
+        for id in self.groups_with_membership(|membership| membership.awaits(rank)) {
             if let Some(group) = self.group_mut(id)
                 && let Some(rank) = group.rank_in_session(rank)
             {
@@ -106,17 +102,20 @@ impl Job {
 
     /// Lets groups expect a rank of this gateway again, of which another process has attached.
     pub fn expect_rank_in_groups(&mut self, rank: RankId, now: TimeNs) {
-        let may_return = |group: &GroupSession| {
-            group.membership.as_ref().is_some_and(|membership| membership.may_return(rank))
-        };
-        let groups = self.groups.iter().filter(|(_, group)| may_return(group)).map(|(id, _)| *id);
-        for id in groups.collect::<Vec<_>>() {
+        for id in self.groups_with_membership(|membership| membership.may_return(rank)) {
             if let Some(group) = self.group_mut(id)
                 && let Some(rank) = group.rank_in_session(rank)
             {
                 group.session.handle_rank_return(rank, now);
             }
         }
+    }
+
+    /// Returns the groups that ranks make at run time and whose membership satisfies `fits`.
+    fn groups_with_membership(&self, fits: impl Fn(&GroupMembership) -> bool) -> Vec<GroupId> {
+        let groups = self.groups.iter();
+        let fitting = groups.filter(|(_, group)| group.membership.as_ref().is_some_and(&fits));
+        fitting.map(|(id, _)| *id).collect()
     }
 
     /// Removes a rank of this gateway from a group made at run time, which it has left or is gone

@@ -27,16 +27,20 @@ pub(super) async fn monitor_processor_throttle(
         let now = RealHost.now();
         let found = throttle.problem_since(now.since(last));
         last = now;
+        let was_held_back = problem.borrow().is_some();
         match &found {
-            Some(found) => warn_if_due!(
+            Some(found) if !was_held_back => warn_if_due!(
                 warnings.is_due(WarningCause::Limit, "processor", now),
                 target: LOG_TARGET,
                 "{found}; {PROCESSOR_REMEDY}"
             ),
-            None if problem.borrow().is_some() => {
-                tracing::info!(target: LOG_TARGET, "no limit on processors holds it back any more");
+            None if was_held_back => {
+                tracing::info!(
+                    target: LOG_TARGET,
+                    "no limit on processors holds the gateway back any more"
+                );
             }
-            None => {}
+            _ => {}
         }
         problem.send_replace(found);
     }

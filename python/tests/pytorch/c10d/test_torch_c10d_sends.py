@@ -11,22 +11,7 @@ from conftest import DEADLINE_S, call_for_all, wait_until
 torch = pytest.importorskip("torch")
 
 from landbridge.torch._c10d import arena_room  # noqa: E402
-from landbridge.torch._c10d.arena_room import ArenaRoom  # noqa: E402
-from landbridge.torch._c10d.collectives import C10dCollectives  # noqa: E402
-from landbridge.torch._c10d.exchange import Exchange  # noqa: E402
-
-
-class Member(C10dCollectives):
-    """One rank's part of a process group."""
-
-    def __init__(self, group, room, timeout_s=DEADLINE_S):
-        self.rank = group.rank
-        self.exchange = Exchange(group, room)
-        self.start_exchange(self.exchange, timedelta(seconds=timeout_s))
-
-
-def members_of(groups, piece_bytes=1 << 20, **more):
-    return [Member(group, ArenaRoom(group._arena, piece_bytes), **more) for group in groups]
+from process_group_members import members_of  # noqa: E402
 
 
 @pytest.fixture(params=[64, 1 << 20], ids=["many pieces", "one piece"])
