@@ -20,8 +20,8 @@ use crate::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// 256 sets of regions: the most that a witness keeps of possible terms, so that no gateway can fill
-/// its memory. Beyond them it votes for none until a term begins everywhere. The number is chosen.
+/// 256 sets of regions of possible terms: a witness that keeps so many votes for no further one until
+/// a term begins everywhere. So no gateway can fill its memory. The number is chosen.
 const POSSIBLE_TERMS_MAX: usize = 256;
 
 /// The agreement on terms, as the witness takes part in it.
