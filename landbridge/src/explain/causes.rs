@@ -122,7 +122,13 @@ fn find_causes_in_absent_gateways(view: &DumpView<'_>) -> Vec<Cause> {
         let up = seen.iter().filter(|(_, peer)| peer.state != PeerState::Connecting);
         let error = gateway.error.clone().unwrap_or_default();
         let (found, remedy) = match (up.count() > 0, gateway.is_absent) {
-            (true, _) => (
+            (true, true) => (
+                format!(
+                    "others reached it until some seconds ago, and it gives no status: {error}"
+                ),
+                "start it if it has ended: `landbridge run`; else look at its `status` address",
+            ),
+            (true, false) => (
                 format!("others reach it, and it gives no status: {error}"),
                 "look at the `status` address of its region file, and at its process",
             ),

@@ -230,13 +230,17 @@ fn all_stages(is_long: bool) -> Vec<Stage> {
         CLIPPY_STAGE,
         DOCS_STAGE,
         WHEEL_STAGE,
-        BUILD_STAGE,
     ];
+    // The Python tests need the wheel alone, so they begin before the build and are over sooner.
     stages.extend(match is_long {
-        true => {
-            &[LONG_SIMULATION_STAGE, LONG_PYTHON_STAGE_BESIDE, LONG_TESTS_STAGE, MUTANTS_STAGE][..]
-        }
-        false => &[SIMULATION_STAGE, PYTHON_STAGE_BESIDE, TESTS_STAGE],
+        true => &[
+            LONG_PYTHON_STAGE_BESIDE,
+            BUILD_STAGE,
+            LONG_SIMULATION_STAGE,
+            LONG_TESTS_STAGE,
+            MUTANTS_STAGE,
+        ][..],
+        false => &[PYTHON_STAGE_BESIDE, BUILD_STAGE, SIMULATION_STAGE, TESTS_STAGE],
     });
     stages.extend([FAULTS_STAGE, FUZZ_STAGE, CONFIGS_STAGE, QUICKSTART_STAGE]);
     stages
