@@ -11,6 +11,7 @@ import time
 
 import torch
 import torch.distributed as dist
+
 from train import BUCKET_MB, LAYERS, Model
 
 

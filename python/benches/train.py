@@ -11,7 +11,6 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -20,8 +19,9 @@ import torch
 import torch.distributed as dist
 
 import landbridge
-from landbridge._local_regions import RelayLink, LocalRegions, find_local_regions_program
+from landbridge._local_regions import LocalRegions, RelayLink
 from landbridge.torch import State, all_reduce_hook
+from site_lab import ADDRESSES, DEVICE, SITES, SiteLab, SiteLabError
 
 #: Whether the short version runs, with less data and fewer steps.
 QUICK = "--quick" in sys.argv
@@ -39,8 +39,6 @@ GRADIENT_BYTES = (16 if QUICK else 64) << 20
 BUCKET_MB = GRADIENT_BYTES / LAYERS / (1 << 20)
 #: Steps of which the median counts.
 STEPS = 3 if QUICK else 7
-#: Address of the region east where regions are network namespaces.
-FIRST_ADDRESS = "10.77.0.1"
 
 
 def main():
@@ -282,60 +280,26 @@ def measure_gloo(compute):
 
     The link is between network namespaces. Where the machine has none, the report says why.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "fabric.toml"
-        file.write_text(fabric_text(), "utf-8")
-        up = lab_command("up", file)
-        done = subprocess.run(up, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"!! SKIPPED: Gloo: {done.stderr.strip()}", file=sys.stderr)
-            return {"skipped": done.stderr.strip()}
-        try:
-            return gloo_steps(file, compute)
-        finally:
-            subprocess.run(lab_command("down", file), capture_output=True, check=False)
+    try:
+        with SiteLab(LINK) as lab:
+            return gloo_steps(lab, compute)
+    except SiteLabError as error:
+        print(f"!! SKIPPED: Gloo: {error}", file=sys.stderr)
+        return {"skipped": str(error)}
 
 
-def gloo_steps(file, compute):
+def gloo_steps(lab, compute):
     """Runs ``gloo_ddp.py`` in each namespace. Returns the slower site's median step."""
-    for site in ("east", "west"):
-        # Socket buffers that hold more than the link has in flight. The system's default does not.
-        for name in ("tcp_rmem", "tcp_wmem"):
-            setting = f"net.ipv4.{name}=4096 1048576 268435456"
-            words = ("--", "sysctl", "-q", "-w", setting)
-            subprocess.run(lab_command("exec", file, site, *words), check=True)
     script = str(Path(__file__).with_name("gloo_ddp.py"))
     quick = ("--quick",) if QUICK else ()
     processes = []
-    for rank, site in enumerate(("east", "west")):
-        program = (sys.executable, script, str(rank), FIRST_ADDRESS, str(compute), str(STEPS))
-        command = lab_command("exec", file, site, "--", *program, *quick)
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "wan0"}
-        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, env=environment))
-    try:
-        times = [float(process.communicate(timeout=600)[0]) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    for rank, site in enumerate(SITES):
+        program = (sys.executable, script, rank, ADDRESSES["east"], compute, STEPS, *quick)
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": DEVICE}
+        processes.append(lab.start(site, *program, stdout=subprocess.PIPE, env=environment))
+    times = [float(process.communicate(timeout=600)[0]) for process in processes]
     control = Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text("ascii").strip()
     return {"step_seconds": max(times), "congestion_control": control}
-
-
-def lab_command(*words):
-    """Returns the command line of ``landbridge wan-sim regions``."""
-    return [find_local_regions_program(), "wan-sim", "regions", *map(str, words)]
-
-
-def fabric_text():
-    """Returns the fabric file of two regions that are network namespaces."""
-    lines = ['name = "bench"', "mtu = 1500"]
-    for index, name in enumerate(("east", "west"), 1):
-        lines += [f"[region.{name}]", "ranks = 1", f"[region.{name}.gateway.{name}-0]"]
-        lines += [f'wan = "10.77.0.{index}:7400"']
-        lines += [f'egress = "{LINK.rate}"', f'ingress = "{LINK.rate}"']
-    lines += ["[link.east-west]", f'rate = "{LINK.rate}"', f'rtt = "{LINK.rtt}"']
-    return "\n".join([*lines, f'loss = "{LINK.loss}"', ""])
 
 
 class HookSwitch:

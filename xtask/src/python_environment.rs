@@ -27,6 +27,50 @@ const TORCH_DEPENDENCIES: [&str; 17] = [
     "pygments",
 ];
 
+/// The Python packages that train over PyTorch, which have tests here, with those on which they
+/// depend. An installer that looked for dependencies itself would take those of CUDA too. PyTorch and
+/// [`TORCH_DEPENDENCIES`] are there before them. What only downloads from Hugging Face is left out.
+const TRAINER_PACKAGES: [&str; 38] = [
+    "accelerate==1.15.0",
+    "lightning==2.6.6",
+    "torchft==0.2.0",
+    "aiohappyeyeballs",
+    "aiohttp",
+    "aiosignal",
+    "attrs",
+    "certifi",
+    "charset-normalizer",
+    "click",
+    "frozenlist",
+    "googleapis-common-protos",
+    "huggingface-hub",
+    "idna",
+    "importlib-metadata",
+    "lazy-importer",
+    "lightning-utilities",
+    "multidict",
+    "opentelemetry-api",
+    "opentelemetry-exporter-http-transport",
+    "opentelemetry-exporter-otlp-common",
+    "opentelemetry-exporter-otlp-proto-common",
+    "opentelemetry-exporter-otlp-proto-http",
+    "opentelemetry-proto",
+    "opentelemetry-sdk",
+    "opentelemetry-semantic-conventions",
+    "propcache",
+    "protobuf",
+    "psutil",
+    "pytorch-lightning",
+    "pyyaml",
+    "requests",
+    "safetensors",
+    "torchmetrics",
+    "tqdm",
+    "urllib3",
+    "yarl",
+    "zipp",
+];
+
 /// The cargo features of the core library in the wheel under test, and in all tests of the
 /// workspace: equal ones spare a second build. The features add what only simulations call.
 pub(crate) const TEST_FEATURES: &str = "hier-collectives/mutants,hier-collectives/testing";
@@ -93,6 +137,11 @@ impl<'a> PythonEnvironment<'a> {
         self.create_if_missing()?;
         self.install(&packages, &["--no-deps"])?;
         self.run_program(&["python", "python/tests/stand_in_cuda.py"])
+    }
+
+    /// Installs [`TRAINER_PACKAGES`] beside PyTorch.
+    pub(crate) fn install_trainers(&self) -> Result<(), CommandFailure> {
+        self.install(&TRAINER_PACKAGES, &["--no-deps"])
     }
 
     /// Installs the wheel, also where this version is installed.

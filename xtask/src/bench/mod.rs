@@ -8,6 +8,7 @@ mod faults_bench;
 mod fuzz;
 mod hostile_bench;
 mod network;
+mod pytorch_bench;
 mod quickstart_bench;
 mod simulate_bench;
 mod train_bench;
@@ -34,7 +35,7 @@ struct Bench {
 }
 
 /// All benches of `cargo xtask bench`, each with its result page and the function that measures.
-const BENCHES: [Bench; 15] = [
+const BENCHES: [Bench; 17] = [
     Bench { name: "congestion", page: "congestion/whole", measure: congestion::measure_congestion },
     Bench {
         name: "congestion --quick",
@@ -50,6 +51,12 @@ const BENCHES: [Bench; 15] = [
     Bench { name: "fuzz", page: "fuzz", measure: fuzz::measure_fuzz },
     Bench { name: "hostile", page: "hostile", measure: hostile_bench::measure_hostile_bench },
     Bench { name: "plan", page: "plan", measure: core::measure_core_plan },
+    Bench { name: "pytorch", page: "pytorch/steps", measure: pytorch_bench::measure_pytorch_bench },
+    Bench {
+        name: "pytorch --quick",
+        page: "pytorch/steps-quick",
+        measure: pytorch_bench::measure_pytorch_bench_quick,
+    },
     Bench {
         name: "quickstart",
         page: "quickstart",

@@ -136,7 +136,7 @@ class C10dCollectives:
             """Posts the pieces of each tensor."""
             for result, source in zip(results, sources):
                 blocks = split_flat_tensor_blocks(
-                    result.flat, [source.flat.numel()] * self._world_size
+                    result.flat, [source.tensor.numel()] * self._world_size
                 )
                 self._post_all_gather(blocks, source.flat, self._options(opts, [source]), post)
 
@@ -149,13 +149,12 @@ class C10dCollectives:
         opts: Any = None,
     ) -> ExchangeWork:
         """Combines lists of a tensor for each rank, and gives each rank its own."""
-        sources = [
-            [_read_for_collective(block, opts).flat for block in blocks] for blocks in inputs
-        ]
+        sources = [[_read_for_collective(block, opts) for block in blocks] for blocks in inputs]
         # The blocks of the list may differ from each other, but not from those of other ranks.
         shapes = [[tuple(block.shape) or (1,) for block in blocks] for blocks in inputs]
         passed = [block for blocks in inputs for block in blocks]
-        return self._scatter_sums(outputs, sources, opts, passed, shapes)
+        blocks = [functools.partial(_landed_flats, of_output) for of_output in sources]
+        return self._scatter_sums(outputs, blocks, opts, passed, shapes)
 
     def reduce_scatter_single(
         self, output: torch.Tensor, source: torch.Tensor, opts: Any = None
@@ -167,14 +166,13 @@ class C10dCollectives:
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
     ) -> ExchangeWork:
         """Reduces and scatters several tensors as ``reduce_scatter_single`` does one."""
-        sources = [
-            split_flat_tensor_blocks(
-                _read_for_collective(source, opts).flat, [output.numel()] * self._world_size
-            )
-            for output, source in zip(outputs, inputs)
+        sources = [_read_for_collective(source, opts) for source in inputs]
+        blocks = [
+            functools.partial(_landed_blocks, source, [output.numel()] * self._world_size)
+            for output, source in zip(outputs, sources)
         ]
         shapes = [[tuple(output.shape) or (1,)] for output in outputs]
-        return self._scatter_sums(outputs, sources, opts, outputs, shapes)
+        return self._scatter_sums(outputs, blocks, opts, outputs, shapes)
 
     def gather(
         self,
@@ -206,12 +204,11 @@ class C10dCollectives:
         """Gives each rank its own tensor of the root's list. They have one length."""
         group, root = self._exchange.group, opts.rootRank
         result = FlatTensor(outputs[0], is_written=True)
-        blocks = (
-            [_read_for_collective(block).flat for block in inputs[0]] if group.rank == root else []
-        )
+        sources = [_read_for_collective(each) for each in inputs[0]] if group.rank == root else []
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces."""
+            blocks = _landed_flats(sources)
             step, options = self._block_step(result.flat), self._options(opts, [result])
             self._post_if_empty("scatter", [result.flat], options, post)
             for begin, (out,) in flat_tensor_block_pieces([result.flat], step):
@@ -225,11 +222,11 @@ class C10dCollectives:
     ) -> ExchangeWork:
         """Exchanges a tensor between all pairs of ranks. It has to fit into the arena."""
         results = [FlatTensor(output, is_written=True) for output in outputs]
-        sources = [_read_for_collective(source).flat for source in inputs]
+        sources = [_read_for_collective(source) for source in inputs]
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the exchange, whose pieces no rank could count alone."""
-            self._post_all_to_all([result.flat for result in results], sources, opts, post)
+            self._post_all_to_all(_landed_flats(results), _landed_flats(sources), opts, post)
 
         return self._exchange.start_call(results, post_all, [*inputs, *outputs])
 
@@ -309,7 +306,7 @@ class C10dCollectives:
         if factor is not None:
             for flat in flats:
                 with _error_on_collective_factor(flat.tensor, factor):
-                    flat.flat.mul_(factor)
+                    flat.multiply(factor)
         return self._start_in_place(flats, tensors, opts, begin)
 
     def _start_in_place(
@@ -323,11 +320,12 @@ class C10dCollectives:
         shard = reduced_fsdp_shard()
         more, told = (0, "") if shard is None else (shard.layout_hash(), shard.describe())
 
-        def post_all(post: Callable[[BeginPiece], None]) -> None:
+        def post_all(post: Callable[..., None]) -> None:
             """Posts the pieces of each tensor."""
             for flat in flats:
-                step = max(self._exchange.piece_bytes // flat.flat.element_size(), 1)
-                if flat.flat.numel() <= step:
+                count = flat.tensor.numel()
+                step = max(self._exchange.piece_bytes // flat.tensor.element_size(), 1)
+                if count <= step:
                     # Of a whole tensor ranks compare the shape itself, and name it.
                     whole, options = flat.flat.view(_collective_shape_of(flat)), self._options(opts)
                     options["layout"] ^= more
@@ -335,20 +333,24 @@ class C10dCollectives:
                     continue
                 options = self._options(opts, [flat])
                 options["layout"] ^= more
-                for _, (piece,) in flat_tensor_block_pieces([flat.flat], step):
-                    post(functools.partial(begin, piece, out=piece, flat=True, **options))
+                for at in range(0, count, step):
+                    end = min(at + step, count)
+                    piece = flat.piece(at, end)
+                    take = functools.partial(flat.start_copy_back, at, end)
+                    post(functools.partial(begin, piece, out=piece, flat=True, **options), take)
 
         return self._exchange.start_call(flats, post_all, tensors, told)
 
     def _scatter_sums(
         self,
         outputs: Sequence[torch.Tensor],
-        sources: Sequence[list[torch.Tensor]],
+        sources: Sequence[Callable[[], list[torch.Tensor]]],
         opts: Any,
         passed: Sequence[torch.Tensor],
         shapes: Sequence[list[tuple[int, ...]]],
     ) -> ExchangeWork:
-        """Starts reduce-scatters of blocks, piece by piece. Ranks must agree on the shapes."""
+        """Starts reduce-scatters of the blocks that ``sources`` return, piece by piece. Ranks must
+        agree on the shapes."""
         group, op = self._exchange.group, _collective_op_name(opts)
         results = [FlatTensor(output, is_written=True) for output in outputs]
         shard = reduced_fsdp_shard()
@@ -356,7 +358,8 @@ class C10dCollectives:
 
         def post_all(post: Callable[[BeginPiece], None]) -> None:
             """Posts the pieces of each tensor."""
-            for result, blocks, alike in zip(results, sources, shapes):
+            for result, source, alike in zip(results, sources, shapes):
+                blocks = source()
                 step, options = self._block_step(result.flat), self._options(opts)
                 options["layout"] = hash_posted_layout(0, str(alike)) ^ more
                 self._post_if_empty("reduce_scatter", blocks, options, post)
@@ -462,8 +465,18 @@ def _read_for_collective(tensor: torch.Tensor, opts: Any = None) -> FlatTensor:
     flat, factor = FlatTensor(tensor, is_read=True), _collective_premultiplier(opts)
     if factor is not None:
         with _error_on_collective_factor(tensor, factor):
-            flat.flat = flat.flat * factor
+            flat.multiply(factor)
     return flat
+
+
+def _landed_flats(tensors: Sequence[FlatTensor]) -> list[torch.Tensor]:
+    """Returns the elements of some tensors, once they are there."""
+    return [tensor.flat for tensor in tensors]
+
+
+def _landed_blocks(tensor: FlatTensor, lengths: Sequence[int]) -> list[torch.Tensor]:
+    """Returns blocks of a tensor that have these lengths, once its elements are there."""
+    return split_flat_tensor_blocks(tensor.flat, lengths)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ another thread of the same name takes over.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import queue
 import sys
@@ -36,9 +37,11 @@ _GIVEN_UP_LAYOUT = 0x6769_7665_6E75_7021
 
 #: The type of a function that posts one collective and returns the operation.
 BeginPiece = Callable[[], Operation]
+#: The type of a function that takes a result as soon as its piece has ended well.
+TakePiece = Callable[[], None]
 #: The type of a function that posts all pieces of a collective: it hands each piece to the function
-#: that it is given.
-Plan = Callable[[Callable[[BeginPiece], None]], None]
+#: that it is given, and may hand over a ``TakePiece`` behind it.
+Plan = Callable[[Callable[..., None]], None]
 
 
 class _Call(NamedTuple):
@@ -48,6 +51,14 @@ class _Call(NamedTuple):
     plan: Plan
     #: Whether results are written to tensors that were made in inference mode.
     is_inference: bool
+
+
+class _Piece(NamedTuple):
+    """A piece under way, and what takes its result early."""
+
+    operation: Operation
+    work: ExchangeWork
+    take: TakePiece | None
 
 
 class _End(NamedTuple):
@@ -75,7 +86,7 @@ class Exchange:
         self._room = room
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         # Pieces that are under way, each followed by the others of its call and its end.
-        self._posted: queue.SimpleQueue[Operation | _End | None] = queue.SimpleQueue()
+        self._posted: queue.SimpleQueue[_Piece | _End | None] = queue.SimpleQueue()
         # Held while a piece is posted, so that an abort finds it or prevents it.
         self._posting = threading.Lock()
         self._lock = threading.Lock()
@@ -241,7 +252,7 @@ class Exchange:
             failure: Exception | None = None
             try:
                 with torch.inference_mode(call.is_inference):
-                    call.plan(self._post_piece)
+                    call.plan(functools.partial(self._post_piece, call.work))
             except Exception as error:
                 failure = error
                 # After an end of the epoch they have heard already.
@@ -250,8 +261,10 @@ class Exchange:
             self._posted.put(_End(call.work, failure))
             del call, failure
 
-    def _post_piece(self, begin: BeginPiece) -> None:
-        """Posts one piece. Waits for earlier ones while the arena has no room."""
+    def _post_piece(
+        self, work: ExchangeWork, begin: BeginPiece, take: TakePiece | None = None
+    ) -> None:
+        """Posts one piece of a work. Waits for earlier ones while the arena has no room."""
 
         def begin_unless_aborted(_: Exchange) -> Operation:
             """Posts the piece, and notes it."""
@@ -267,7 +280,7 @@ class Exchange:
             lambda: (self,), begin_unless_aborted, lambda: self._is_aborted
         )
         assert begun is not None, "this exchange has a piece to post"
-        self._posted.put(begun[1])
+        self._posted.put(_Piece(begun[1], work, take))
 
     def _give_up(self) -> list[Operation]:
         """Posts another collective than the one for which the other ranks wait, so that they hear
@@ -293,10 +306,12 @@ class Exchange:
             # Another thread leads from its callbacks on.
             posted.work.run_callbacks()
         else:
-            ended = wait_for_arena_piece(posted)
+            ended = wait_for_arena_piece(posted.operation)
             self._failure = self._failure or ended
+            if posted.take is not None and self._failure is None:
+                self._failure = posted.work.take_piece(posted.take)
             with self._lock:
-                self._pieces.discard(posted)
+                self._pieces.discard(posted.operation)
             # The memory of results is free once nothing refers to them.
             del posted, ended
             self._room.end_piece(self)

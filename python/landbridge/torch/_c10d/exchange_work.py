@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -136,11 +137,23 @@ class ExchangeWork(Work):
                 failure = self._copy_results()
             else:
                 self._note_passed_tensors(failure)
+                self._await_copies_back()
             self._passed = ()
             self._failure = failure
             if failure is not None:
                 self._outcome.append(failure)
             self._done.open()
+
+    def take_piece(self, start_copy_back: Callable[[], None]) -> Exception | None:
+        """Starts to copy a piece of a result to its tensor, unless the collective has ended.
+        Returns a failure."""
+        with self._lock:
+            if not self._done.is_open:
+                try:
+                    start_copy_back()
+                except Exception as error:
+                    return error
+        return None
 
     def run_callbacks(self) -> None:
         """Runs the callbacks of a collective that has ended, each of them once."""
@@ -196,6 +209,13 @@ class ExchangeWork(Work):
         except Exception as error:
             return error
         return None
+
+    def _await_copies_back(self) -> None:
+        """Waits until nothing writes to the tensors. The failure that ended the collective is told,
+        whatever the device says."""
+        for output in self.outputs:
+            with contextlib.suppress(RuntimeError):
+                output.await_copies_back()
 
 
 def exchange_breakage(error: Exception) -> errors.Closed:

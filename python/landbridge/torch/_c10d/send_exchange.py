@@ -57,14 +57,15 @@ class _SendCall:
         bytes, and each waits for the other rank for ``timeout_s`` seconds."""
         self.series = series
         self.work = work
-        self._flat = tensor.flat
+        self._tensor = tensor
+        self._count = tensor.tensor.numel()
         # The most elements of a piece.
-        self._step = max(piece_bytes // tensor.flat.element_size(), 1)
+        self._step = max(piece_bytes // tensor.tensor.element_size(), 1)
         self._is_inference = tensor.tensor.is_inference()
         self._timeout_s = timeout_s
         # Both ranks count their calls alike, also those that fail. So no piece is received as one
         # of another call, or as another one of its own, where only one rank has posted some.
-        self._layout = hash_posted_layout(series.count_call(), (self._flat.numel(),))
+        self._layout = hash_posted_layout(series.count_call(), (self._count,))
         #: The place of the next piece.
         self.begin = 0
         #: The pieces under way.
@@ -80,7 +81,7 @@ class _SendCall:
         peer, is_sender, tag = self.series.place
         layout = hash_posted_layout(self._layout, (self.begin,))
         with torch.inference_mode(self._is_inference):
-            piece = self._flat[self.begin : self.begin + self._step]
+            piece = self._tensor.piece(self.begin, min(self.begin + self._step, self._count))
             if is_sender:
                 start = functools.partial(group.send_async, piece, peer)
             else:
@@ -92,7 +93,7 @@ class _SendCall:
         self.begin += self._step
         self.pieces.add(operation)
         self.lies_in_arena |= operation.lies_in_arena
-        if self.begin >= self._flat.numel():
+        if self.begin >= self._count:
             self.note_all_posted()
         if self.is_ended:
             operation.discard_result()
@@ -110,11 +111,7 @@ class _SendCall:
             self.failure = self.failure or failure
         self.note_all_posted()
         is_told = isinstance(failure, errors.CollectiveFailed)
-        if (
-            isinstance(failure, errors.RanksDisagree)
-            or not is_told
-            or self._flat.numel() > self._step
-        ):
+        if isinstance(failure, errors.RanksDisagree) or not is_told or self._count > self._step:
             self.series.fail(failure)
 
     def end_if_done(self) -> bool:

@@ -1,8 +1,8 @@
 """Every collective over landbridge, compared with Gloo's over the same ranks.
 
-Prints the names of the cases that were compared. With the argument `late` landbridge has tensors
-on the device of that name, and a stream for each case; a second argument is a folder with the
-package to import.
+Prints the names of the cases that were compared, and how often each thread has waited for the
+device meanwhile. With the argument `late` landbridge has tensors on the device of that name, and a
+stream for each case; a second argument is a folder with the package to import.
 """
 
 import contextlib
@@ -220,7 +220,10 @@ def make_late_device():
     from late_device import LateDevice
 
     device = LateDevice()
-    torch.accelerator.synchronize = device.synchronize
+    # It registers the backend for PyTorch before 2.15, and for this device.
+    import landbridge.torch  # noqa: F401
+
+    device.install()
     return device
 
 
@@ -239,10 +242,12 @@ def main():
         assert len(got) == len(expected), name
         for one, other in zip(got, expected):
             torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True, msg=name)
+    waits = dict(device.host_waits) if device else {}
     with placed_on_late_device(device):
         check_without_gloo()
         check_parts_of_sites()
-    print(json.dumps({"rank": dist.get_rank(), "cases": names}), flush=True)
+    result = {"rank": dist.get_rank(), "cases": names, "host_waits": waits}
+    print(json.dumps(result), flush=True)
     dist.destroy_process_group()
 
 

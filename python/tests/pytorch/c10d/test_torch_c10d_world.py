@@ -90,7 +90,7 @@ def test_a_launcher_for_each_site_needs_one_other_line(regions, reference, tmp_p
 def test_a_pipeline_with_one_word_changed_trains_over_two_sites(regions, tmp_path):
     script = changed_script(HERE / "pipeline_script.py", tmp_path, {'"gloo"': '"landbridge"'})
     with started_trainers(regions, script, one_world=True) as trainers:
-        if FINDS_BACKENDS:
+        if torch.__version__ >= (2, 13):
             assert all(result["apart"] <= 1e-6 for result in results_of(trainers))
         else:
             # PyTorch 2.9 itself sends the number of a stage as i64, and receives it as f32.

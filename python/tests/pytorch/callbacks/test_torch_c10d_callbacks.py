@@ -194,9 +194,12 @@ def test_an_error_that_ends_a_thread_fails_all_calls(thread, two_groups, monkeyp
 
 
 def test_compression_hooks_that_wait_equal_those_of_gloo():
-    script = Path(__file__).parent / "hooks_script.py"
+    script, hooks = Path(__file__).parent / "hooks_script.py", ["powerSGD_hook"]
+    # The hook for quantization of earlier versions fails over Gloo itself, by an `IndexError`.
+    hooks += ["quantization"] if torch.__version__ >= (2, 15) else []
+    options = {"one_world": True, "arguments": hooks}
     with LocalRegions(ranks=(1, 1)) as regions:
-        with started_trainers(regions, script, one_world=True) as trainers:
+        with started_trainers(regions, script, **options) as trainers:
             for result in results_of(trainers):
-                assert len(result["apart"]) == 2
+                assert list(result["apart"]) == hooks
                 assert all(apart <= 1e-5 for apart in result["apart"].values()), result

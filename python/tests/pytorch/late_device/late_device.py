@@ -1,12 +1,12 @@
 """An accelerator of PyTorch for tests, `late`, whose work is done as late as anything allows.
 
 Its tensors lie in host memory, and its streams are queues of work. Nothing in a queue is done until
-the host waits for its stream, so whoever forgets a wait reads or writes elements too early. Where
-the host waits for the whole device, the oldest stream goes first: only a stream orders work.
+the host waits for its stream, or another stream that waits for it is done. So whoever forgets a
+wait reads or writes elements too early.
 
 It is PyTorch's device for other packages, `PrivateUse1`, without a compiler: a fallback in Python
-carries out all operators. Such a device has no way to tell PyTorch of its streams, so tests
-replace `torch.accelerator.synchronize`, and enter streams by `LateDevice.stream`.
+carries out all operators. Such a device has no way to tell PyTorch of its streams, so
+`LateDevice.install` puts streams and events in Python in the place of those of `torch.accelerator`.
 """
 
 import collections
@@ -21,53 +21,106 @@ POISON = 113
 CPU_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 
+class LateEvent:
+    """A place in the work of a stream, as `torch.Event`."""
+
+    def __init__(self, device, queue):
+        self._device, self._queue, self._is_past = device, queue, False
+        queue.append(self._pass)
+
+    def synchronize(self):
+        """Lets the host wait until the stream is there."""
+        self._device.note_host_wait()
+        self.come()
+
+    def come(self):
+        """Does the work of the stream up to this place."""
+        with self._device.lock, torch.inference_mode():
+            while not self._is_past:
+                self._queue.popleft()()
+
+    def _pass(self):
+        self._is_past = True
+
+
+class LateStream:
+    """A queue of work, as `torch.Stream`."""
+
+    def __init__(self, late):
+        self.device, self.queue, self._late = torch.device("late:0"), collections.deque(), late
+
+    def record_event(self):
+        """Returns an event after the work so far."""
+        with self._late.lock:
+            return LateEvent(self._late, self.queue)
+
+    def wait_event(self, event):
+        """Lets the work that follows wait for an event of any stream."""
+        with self._late.lock:
+            self.queue.append(event.come)
+
+
 class LateDevice:
-    """The device, once in a process."""
+    """The device, once in a process.
+
+    `host_waits` counts how often each thread, by its name, has waited for an event.
+    """
 
     def __init__(self):
-        # The work of each stream; that of the default stream is the first.
-        self._queues = [collections.deque()]
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        self.host_waits = collections.Counter()
         self._local = threading.local()
         # The memory of all tensors by its address. It is never given back.
         self._memory = {}
         backend_registration._setup_privateuseone_for_python_backend("late")
+        self._default = LateStream(self)
         self._library = torch.library.Library("_", "IMPL")
         self._library.fallback(self._run_operator, "PrivateUse1")
+
+    def install(self):
+        """Lets PyTorch have the streams of this device in place of those of any other."""
+
+        class Stream(LateStream):
+            def __init__(stream, device):
+                super().__init__(self)
+
+        torch.Stream = Stream
+        torch.accelerator.current_stream = self.current_stream
+        torch.accelerator.set_stream = self.set_stream
+        torch.accelerator.current_device_index = lambda: 0
+        torch.accelerator.set_device_index = lambda index: None
 
     @contextlib.contextmanager
     def stream(self):
         """Makes a stream, on which this thread's work is done inside the context."""
-        before = self._queue()
-        with self._lock:
-            self._queues.append(collections.deque())
-            self._local.queue = self._queues[-1]
+        before = self.current_stream()
+        self.set_stream(LateStream(self))
         try:
             yield
         finally:
-            self._local.queue = before
+            self.set_stream(before)
 
-    def synchronize(self, device=None):
-        """Waits for all streams, as `torch.accelerator.synchronize`. The oldest goes first."""
-        assert torch.device(device).type == "late"
-        with self._lock:
-            for queue in self._queues:
-                self._do(queue)
+    def current_stream(self, device=None):
+        """Returns this thread's stream, as `torch.accelerator.current_stream`."""
+        return getattr(self._local, "stream", self._default)
 
-    def _queue(self):
-        """Returns the work of this thread's stream."""
-        return getattr(self._local, "queue", self._queues[0])
+    def set_stream(self, stream):
+        """Chooses this thread's stream, as `torch.accelerator.set_stream`."""
+        self._local.stream = stream
 
-    def _do(self, queue):
-        """Does all work of a stream."""
-        with self._lock, torch.inference_mode():
-            while queue:
-                queue.popleft()()
+    def note_host_wait(self):
+        """Counts a wait of this thread for an event."""
+        with self.lock:
+            self.host_waits[threading.current_thread().name] += 1
+
+    def _await_stream(self):
+        """Lets the host wait for this thread's stream."""
+        self.current_stream().record_event().come()
 
     def _add(self, work):
         """Adds work to this thread's stream."""
-        with self._lock:
-            self._queue().append(work)
+        with self.lock:
+            self.current_stream().queue.append(work)
 
     def _make_tensor(self, host):
         """Returns a tensor of the device that lies in the memory of a contiguous one."""
@@ -108,7 +161,7 @@ class LateDevice:
                 return self._copy(*arguments)
             if all(str(each.type) != "Tensor" for each in operator._schema.returns):
                 # The host gets a number or a truth, and waits for it.
-                self._do(self._queue())
+                self._await_stream()
                 return operator(*given[0], **given[1])
             written = written_arguments(operator, arguments, named)
             if written:
@@ -139,7 +192,7 @@ class LateDevice:
             elements = elements.clone()
         self._add(lambda: place.copy_(elements))
         if target.is_cpu and not non_blocking:
-            self._do(self._queue())
+            self._await_stream()
         return target
 
 

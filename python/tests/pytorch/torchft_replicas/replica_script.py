@@ -6,7 +6,6 @@ counted the steps, or ends in the middle of one of them. Prints the weights as J
 
 import json
 import os
-import socket
 import sys
 from datetime import timedelta
 
@@ -43,8 +42,16 @@ def weights_of(model):
     return torch.cat([each.detach().flatten() for each in model.parameters()]).tolist()
 
 
-def make_manager(replica, lighthouse, model, optimizer):
-    """Returns torchft's manager of a replica that is one process."""
+def make_lone_manager(replica, lighthouse, model, optimizer):
+    """Returns torchft's manager of a replica that is one process, and the store that it needs."""
+    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    place = {"rank": 0, "world_size": 1, "store_addr": "localhost", "store_port": store.port}
+    return make_manager(replica, lighthouse, model, optimizer, {"rank": replica}, **place), store
+
+
+def make_manager(replica, lighthouse, model, optimizer, group_place, **place):
+    """Returns torchft's manager of a replica. The place of this process among those of the replica
+    is that of its launcher, unless it is given; and so is its rank of the fabric."""
     import torchft
 
     import landbridge.torchft
@@ -53,9 +60,8 @@ def make_manager(replica, lighthouse, model, optimizer):
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
 
-    store = torch.distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-    manager = torchft.Manager(
-        pg=landbridge.torchft.ProcessGroup(rank=replica, timeout=timedelta(seconds=30)),
+    return torchft.Manager(
+        pg=landbridge.torchft.ProcessGroup(timeout=timedelta(seconds=30), **group_place),
         load_state_dict=load,
         state_dict=lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()},
         min_replica_size=2,
@@ -63,16 +69,12 @@ def make_manager(replica, lighthouse, model, optimizer):
         # All replicas begin with the same weights.
         init_sync=False,
         timeout=timedelta(seconds=30),
-        rank=0,
-        world_size=1,
-        store_addr="localhost",
-        store_port=store.port,
         lighthouse_addr=lighthouse,
         # torchft numbers replicas by their names, here against the order of the fabric.
         replica_id=f"replica_{1 - replica}",
         hostname="localhost",
+        **place,
     )
-    return manager, store
 
 
 def train_with_average(manager, model, optimizer, replica, steps, dies_at):
@@ -112,7 +114,7 @@ def main():
     replica, steps, dies_at = map(int, sys.argv[3:6])
     model = make_model()
     optimizer = make_optimizer(model) if kind == "average" else make_inner_optimizer(model)
-    manager, store = make_manager(replica, lighthouse, model, optimizer)
+    manager, store = make_lone_manager(replica, lighthouse, model, optimizer)
     train = train_with_average if kind == "average" else train_with_diloco
     train(manager, model, optimizer, replica, steps, dies_at)
     print(json.dumps({"rank": replica, "weights": weights_of(model)}), flush=True)

@@ -1,5 +1,6 @@
 """Process groups of torchft over landbridge, and trainings in which a replica dies and is back."""
 
+import contextlib
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,13 +11,13 @@ from conftest import call_for_all
 from landbridge._local_regions import LocalRegions
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("torchft", reason="`pip install torchft` tests landbridge.torchft as well")
+pytest.importorskip("torchft", reason="long: cargo xtask test --long, which installs torchft")
 
-import replica_script  # noqa: E402
 from torchft.coordination import LighthouseServer  # noqa: E402
 
 import landbridge.torchft  # noqa: E402
-from site_processes import Trainer  # noqa: E402
+import replica_script  # noqa: E402
+from site_processes import Trainer, free_port, results_of  # noqa: E402
 
 #: Steps of each training, and the one in which a replica dies before it sends.
 STEPS = 6
@@ -161,7 +162,7 @@ def lighthouse():
 def test_a_replica_that_dies_and_comes_back_trains_on(regions, lighthouse, kind):
     weights = train_two_replicas(regions, lighthouse, kind, DIES_AT)
     if kind == "average":
-        expected = torch.tensor(averaged_weights())
+        expected = torch.tensor(averaged_weights(2))
         torch.testing.assert_close(weights, expected, rtol=0, atol=1e-6)
     else:
         # In its first exchange the replica gives what it has trained without the others' weights.
@@ -171,6 +172,37 @@ def test_a_replica_that_dies_and_comes_back_trains_on(regions, lighthouse, kind)
 def test_diloco_without_failures_has_the_weights_of_one_process(regions, lighthouse):
     weights = train_two_replicas(regions, lighthouse, "diloco", -1)
     torch.testing.assert_close(weights, torch.tensor(outer_weights()), rtol=0, atol=1e-6)
+
+
+def test_a_sharded_replica_that_dies_and_comes_back_trains_on(lighthouse):
+    """A replica of HSDP is a site of two processes. One of them dies, and the other fails by it."""
+    with LocalRegions(ranks=(2, 2)) as regions, contextlib.ExitStack() as stack:
+
+        def start(replica, region, dies_at):
+            return started_shards(stack, regions.region_file(region), lighthouse, replica, dies_at)
+
+        first, second = start(0, "east", -1), start(1, "west", DIES_AT)
+        for process in second:
+            process.fail()
+        second = start(1, "west", -1)
+        results = results_of([*first, *second])
+    assert [result["rank"] for result in results] == [0, 1, 2, 3]
+    weights = [result["weights"] for result in results]
+    assert weights == [weights[0]] * 4
+    expected = torch.tensor(averaged_weights(4))
+    torch.testing.assert_close(torch.tensor(weights[0]), expected, rtol=0, atol=1e-6)
+
+
+def started_shards(stack, config, lighthouse, replica, dies_at):
+    """Returns the two processes of a replica of HSDP, with the variables of torchrun."""
+    script = Path(replica_script.__file__).with_name("sharded_replica_script.py")
+    places = {"LANDBRIDGE_CONFIG": str(config), "LANDBRIDGE_ARENA": "8 MiB", "WORLD_SIZE": "2"}
+    places.update(MASTER_ADDR="localhost", MASTER_PORT=str(free_port()))
+    words, processes = [script, lighthouse, replica, STEPS, dies_at], []
+    for rank in range(2):
+        processes.append(Trainer(words, {**places, "RANK": str(rank), "LOCAL_RANK": str(rank)}))
+        stack.callback(processes[-1].kill)
+    return processes
 
 
 def train_two_replicas(regions, lighthouse, kind, dies_at):
@@ -210,15 +242,16 @@ def loss_with(weights):
     return sum(replica_script.backward(model, *place) for place in places)
 
 
-def averaged_weights():
+def averaged_weights(processes):
+    """Returns the weights of a training with the mean gradient of some processes."""
     model = replica_script.make_model()
     optimizer = replica_script.make_optimizer(model)
     for step in range(STEPS):
         optimizer.zero_grad()
-        for replica in range(2):
-            replica_script.backward(model, replica, step)
+        for number in range(processes):
+            replica_script.backward(model, number, step)
         for each in model.parameters():
-            each.grad /= 2
+            each.grad /= processes
         optimizer.step()
     return replica_script.weights_of(model)
 

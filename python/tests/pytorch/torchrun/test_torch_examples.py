@@ -76,7 +76,7 @@ def test_the_fsdp_example_trains_as_one_process(reference, tmp_path):
 
 @pytest.mark.parametrize("package", ["lightning", "accelerate"])
 def test_the_example_of_a_package_trains_as_one_process(reference, tmp_path, package):
-    pytest.importorskip(package, reason=f"`pip install {package}` tests its example as well")
+    pytest.importorskip(package, reason=f"long: cargo xtask test --long, which installs {package}")
     with LocalRegions(ranks=(2, 2)) as regions:
         run_torchruns(regions, tmp_path, EXAMPLES / f"{package}_ddp.py", tmp_path / "out")
     assert_trained_as_one_process(reference, tmp_path / "out")
