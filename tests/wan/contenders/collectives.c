@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
         MPI_Reduce(mine, last, 2, MPI_UINT64_T, MPI_MAX, 0, MPI_COMM_WORLD);
         MPI_Reduce(&my_cpu, &cpu, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
         for (size_t k = 0; k < elements; k++) {
-            size_t expected = operation == ALL_REDUCE ? ranks * (ranks + 1) / 2 : k / block + 1;
+            size_t expected = operation == ALL_REDUCE ? (size_t)(ranks * (ranks + 1) / 2) : k / block + 1;
             if (get[k] != expected)
                 MPI_Abort(MPI_COMM_WORLD, 1);
         }
