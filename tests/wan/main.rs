@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Measure collectives over a long link: whole gateways in virtual time, and, as root, real
-/// ones over the TUN lab with peers beside them; and trainers that attach over TCP.
+/// ones over the TUN lab with peers beside them. Measure trainers that attach over TCP.
 #[derive(Debug, Parser)]
 #[command(after_help = "Example: cargo xtask bench wan --quick
 

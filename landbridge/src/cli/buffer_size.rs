@@ -15,8 +15,8 @@ pub(super) struct BufferSizeUnit {
 }
 
 impl BufferSizeUnit {
-    /// Returns the unit of the buffer of an operation: an element, or one for each rank of the fabric
-    /// where the operation divides its buffer into blocks.
+    /// Returns the unit of an operation's buffer: an element, or one for each rank of the fabric if
+    /// ranks have blocks of the buffer.
     pub fn of_operation(operation: Operation, dtype: Dtype, fabric: &Fabric) -> Self {
         let blocks = if operation.has_blocks() { u64::from(fabric.world_size()) } else { 1 };
         Self { dtype, blocks }

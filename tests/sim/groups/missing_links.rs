@@ -1,5 +1,5 @@
-//! Groups and sends of regions without a link between them: refused at once, with a way round; ranks on
-//! the way join groups, and pass sends on.
+//! Groups and sends of regions without a link between them. They are refused at once, with a way round:
+//! ranks on the way join groups, and pass sends on.
 
 use super::members::{Members, post_sum};
 use gateway::client::{Client, GroupError, SendSpec};

@@ -1,5 +1,5 @@
-//! Groups whose gateway is lost or starts again: who made them, counted or with a tag, hears of it on all
-//! gateways, and makes them again.
+//! Groups whose gateway is lost or starts again, and groups whose rank is lost again. Their ranks hear of
+//! it on all gateways, and make them again.
 
 use super::members::{Members, failure_of, post_sum};
 use gateway::client::{Client, GroupError};

@@ -1,7 +1,7 @@
 //! Trainers on another host of a gateway's site, which attach over TCP and TLS, beside TCP alone.
 //!
 //! The gateway of a site has two ranks. One attaches at its host, the other over the path that is
-//! measured: it contributes its block of a gather to the first, or gets its block of a scatter.
+//! measured. That one contributes its block of a gather to the first, or gets its block of a scatter.
 
 use crate::cell::CUT_AFTER;
 use crate::contenders::peer_runs::{RUNS, iperf_rate};

@@ -68,8 +68,8 @@ fn svg_trees(report: &PlanReport) -> Vec<TreeLoad> {
     trees
 }
 
-/// Returns the text below a tree: its fraction of the `total` bytes and what it carries, unless that
-/// is both ways; for the express tree the largest buffer that takes it.
+/// Returns the text below a tree: its fraction of the `total` bytes, and its direction if it has one
+/// alone. For the express tree it is the largest buffer that takes it.
 fn svg_tree_label(report: &PlanReport, tree: &TreeLoad, total: u64) -> String {
     let part = || rounded_decimal_percent(tree.bytes as f64 / total.max(1) as f64);
     match (report.express_bytes.filter(|_| tree.express), tree.carries) {
