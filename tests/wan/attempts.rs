@@ -1,7 +1,7 @@
 //! All contenders over every link of a lab, and repetitions of void cells.
 
 use crate::cell::Cell;
-use crate::contenders::contender::Contender;
+use crate::contenders::contender::{Contender, Program};
 use crate::measured::Measured;
 use crate::report::figures::is_bounded;
 use crate::report::pages;
@@ -44,7 +44,9 @@ impl Attempts<'_> {
     pub fn measure(&self, rows: &[Row], present: &[Contender], measured: &mut Measured) {
         let mut cells = Cells::new();
         let void = self.round(tasks(rows, present), 1, &mut cells, measured);
-        let bounded = |task: &Task| is_bounded(&task.row, &task.contender.name());
+        let bounded = |task: &Task| {
+            is_bounded(&task.row, &task.contender.name(), task.contender.operation.name())
+        };
         let (bounded, rest) = void.into_iter().partition::<Vec<_>, _>(bounded);
         for mut tasks in [bounded, rest] {
             for attempt in 2..=ATTEMPTS {
@@ -84,17 +86,17 @@ impl Attempts<'_> {
         measured: &mut Measured,
     ) -> Option<Task> {
         let Task { place, row, contender, sizes } = task;
-        if contender != Contender::Landbridge
+        if contender.program != Program::Landbridge
             && let Some(cell) = cut_before(cells, &row, place.1)
         {
             cells.insert((place.0, place.1, cell.bytes), (row, cell));
             return None;
         }
-        self.bar.set_message(format!("{row}: {}", contender.name()));
+        self.bar.set_message(format!("{row}: {}", contender.label()));
         let found = match (self.how)(contender, &row, sizes) {
             Ok(found) => found,
             Err(error) => {
-                measured.skip(format!("{row}: {}: {error}", contender.name()));
+                measured.skip(format!("{row}: {}: {error}", contender.label()));
                 return None;
             }
         };
@@ -132,17 +134,25 @@ fn tasks(rows: &[Row], present: &[Contender]) -> Vec<Task> {
         };
         present.iter().enumerate().map(of_one).collect::<Vec<_>>()
     };
-    rows.iter().enumerate().flat_map(of_row).collect()
+    let tasks = rows.iter().enumerate().flat_map(of_row);
+    tasks.filter(|task| !task.sizes.is_empty()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::row::COMMON;
+    use hier_collectives::plan::Operation;
     use std::cell::RefCell;
     use std::time::Duration;
 
-    const GLOO: Contender = Contender::Gloo { congestion: "bbr" };
+    const GLOO: Contender = all_reduce(Program::Gloo { congestion: "bbr" });
+
+    const OURS: Contender = all_reduce(Program::Landbridge);
+
+    const fn all_reduce(program: Program) -> Contender {
+        Contender { program, operation: Operation::AllReduce }
+    }
 
     /// Measures with cells that are void where `void` says so, by contender, row, size and attempt.
     /// Returns what was measured, in order.
@@ -166,18 +176,14 @@ mod tests {
             Ok(sizes.iter().map(cell).collect())
         };
         let (bar, mut measured) = (ProgressBar::hidden(), Measured::default());
-        Attempts { how: &how, until, bar: &bar }.measure(
-            rows,
-            &[Contender::Landbridge, GLOO],
-            &mut measured,
-        );
+        Attempts { how: &how, until, bar: &bar }.measure(rows, &[OURS, GLOO], &mut measured);
         (seen.into_inner(), measured)
     }
 
     #[test]
     fn void_cells_are_repeated_with_bounded_ones_first() {
         let all = Row::matrix(false);
-        let bounded = |row: &&Row| is_bounded(row, &GLOO.name());
+        let bounded = |row: &&Row| is_bounded(row, &GLOO.name(), GLOO.operation.name());
         let rows = [
             *all.iter().find(|row| !bounded(row)).expect("no bound"),
             *all.iter().find(bounded).expect("a bound"),
@@ -190,7 +196,7 @@ mod tests {
         let (seen, measured) = attempts(&rows, later, void);
         let [unbound, bound] = rows.map(|row| row.to_string());
         let of = |who, row: &String, sizes: &[u64]| (who, row.clone(), sizes.to_vec());
-        let ours = Contender::Landbridge;
+        let ours = OURS;
         let expected = [
             of(ours, &unbound, rows[0].sizes),
             of(GLOO, &unbound, &[COMMON]),
@@ -241,5 +247,15 @@ mod tests {
         assert_eq!(of(cell(vec![]), &rows[14], 3), None, "another link");
         let void = Cell { void: Some("late".to_owned()), ..cell(vec![]) };
         assert_eq!(of(void, &at(2), 3), None);
+    }
+
+    #[test]
+    fn other_operations_are_measured_over_their_links_alone() {
+        let gather = Contender { operation: Operation::AllGather, ..GLOO };
+        let tasks = tasks(&Row::matrix(false), &[gather]);
+        let rtts: Vec<u64> = tasks.iter().map(|task| task.row.rtt.ns() / 1_000_000).collect();
+        assert_eq!(rtts, [2, 20, 80]);
+        assert!(tasks.iter().all(|task| task.row.loss.as_f64() == 0.0));
+        assert_eq!(tasks.len(), Row::of_operations().len());
     }
 }

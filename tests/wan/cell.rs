@@ -1,5 +1,6 @@
 //! The results of one contender with one size over one link.
 
+use hier_collectives::plan::Operation;
 use serde::Serialize;
 use std::time::Duration;
 use units::Fraction;
@@ -8,6 +9,8 @@ use units::Fraction;
 #[derive(Debug, Clone, Serialize)]
 pub struct Cell {
     pub who: String,
+    /// Name of the collective.
+    pub operation: &'static str,
     /// `virtual`, `lab` or `netem`.
     pub arm: &'static str,
     pub bytes: u64,
@@ -41,7 +44,7 @@ pub const CUT_AFTER_S: u64 = 20;
 pub const CUT_AFTER: Duration = Duration::from_secs(CUT_AFTER_S);
 
 impl Cell {
-    /// From the seconds that each run took, `INFINITY` where it was cut.
+    /// Of an all-reduce, from the seconds that each run took, `INFINITY` where it was cut.
     pub fn new(
         who: &str,
         arm: &'static str,
@@ -55,6 +58,7 @@ impl Cell {
         let goodput = bytes as f64 * 8.0 / 1e6 / median.unwrap_or(CUT_AFTER_S as f64);
         Self {
             who: who.to_owned(),
+            operation: Operation::AllReduce.name(),
             arm,
             bytes,
             seconds: median,

@@ -11,7 +11,7 @@ mod report;
 mod row;
 
 use arms::simulated::{self, Seeds};
-use arms::{cpu, long};
+use arms::{attach, cpu, long};
 use attempts::Attempts;
 use clap::Parser;
 use contenders::contender::Contender;
@@ -28,14 +28,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Measure all-reduces over a long link: whole gateways in virtual time, and, as root, real
-/// ones over the TUN lab with peers beside them.
+/// Measure collectives over a long link: whole gateways in virtual time, and, as root, real
+/// ones over the TUN lab with peers beside them. Measure trainers that attach over TCP.
 #[derive(Debug, Parser)]
 #[command(after_help = "Example: cargo xtask bench wan --quick
 
-Without --arm, all but netem is measured and written to docs/results. The lab and netem need root and
-iproute2. Peers are made in target/peers: a virtual environment with torch (pip), an all-reduce for Open
-MPI (apt-get where mpicc is missing). iperf3 has to be there. What is missing is skipped, and said.
+Without --arm, all but netem is measured and written to docs/results; --quick leaves out operations
+and attach too. The lab, operations and netem need root and iproute2; attach does for its second half.
+Peers are made in target/peers: a virtual environment with torch (pip), a program for Open MPI (apt-get
+where mpicc is missing). iperf3 has to be there. What is missing is skipped, and said.
 
 Exit codes: 0 good, 1 a bound is missed or something failed, 64 usage, 77 cannot run here,
 130 interrupted")]
@@ -86,16 +87,22 @@ fn main() -> ExitCode {
 
 fn measure(command: &Command) -> ExitCode {
     let begun = Instant::now();
-    let rows = Row::matrix(command.quick);
-    let all = vec![Arm::Lab, Arm::Cpu, Arm::Virtual];
+    let rows = match command.arm {
+        Some(Arm::Operations) => Row::of_operations(),
+        _ => Row::matrix(command.quick),
+    };
+    let mut all = vec![Arm::Lab, Arm::Cpu, Arm::Virtual];
+    if !command.quick {
+        all.extend([Arm::Operations, Arm::Attach]);
+    }
     let arms = command.arm.map_or(all, |arm| vec![arm]);
     let long = arms.contains(&Arm::Virtual) && !command.quick;
     let asked = Asked { rows: rows.clone(), arms, long };
     let mut measured = Measured { asked, ..Measured::default() };
     let ground = match command.arm {
-        None | Some(Arm::Lab) => Some(Ground::Lab),
+        None | Some(Arm::Lab | Arm::Operations) => Some(Ground::Lab),
         Some(Arm::Netem) => Some(Ground::Netem),
-        Some(Arm::Virtual | Arm::Cpu) => None,
+        Some(Arm::Virtual | Arm::Cpu | Arm::Attach) => None,
     };
     if let Some(ground) = ground {
         match run_labs(&mut measured, command, &rows, ground, begun) {
@@ -115,6 +122,9 @@ fn measure(command: &Command) -> ExitCode {
             Err(LabError::Interrupted) => return ExitCode::from(interrupt::INTERRUPTED),
             Err(error) => measured.skip(format!("loopback: {error}")),
         }
+    }
+    if measured.asked.arms.contains(&Arm::Attach) && run_attached(&mut measured, command).is_err() {
+        return ExitCode::from(interrupt::INTERRUPTED);
     }
     // Last: it minds nothing that runs beside it.
     if measured.asked.arms.contains(&Arm::Virtual) {
@@ -193,10 +203,10 @@ fn run_labs(
     let tools = peers::make(&command.landbridge, &command.peers);
     measured.versions = peers::versions(&tools);
     let mut present = Vec::new();
-    for contender in Contender::ALL {
+    for contender in Contender::of_arms(&measured.asked.arms) {
         match contender.missing(&tools) {
             None => present.push(contender),
-            Some(why) => measured.skip(format!("{}: {why}", contender.name())),
+            Some(why) => measured.skip(format!("{}: {why}", contender.label())),
         }
     }
     let bar = progress_bar(rows.len() * present.len(), ground.name());
@@ -207,6 +217,25 @@ fn run_labs(
     Attempts { how: &how, until, bar: &bar }.measure(rows, &present, measured);
     bar.finish_and_clear();
     if interrupt::has_come() { Err(LabError::Interrupted) } else { Ok(()) }
+}
+
+/// Measures trainers that attach over TCP. What cannot be measured is skipped.
+///
+/// # Errors
+/// [`LabError::Interrupted`].
+fn run_attached(measured: &mut Measured, command: &Command) -> Result<(), LabError> {
+    let _put_back = Deferred::begin();
+    for ground in [Ground::Loopback, Ground::Lab] {
+        let attached = attach::measure(&peers::own(&command.landbridge), ground);
+        if interrupt::has_come() {
+            return Err(LabError::Interrupted);
+        }
+        match attached {
+            Ok(attached) => measured.attached.extend(attached),
+            Err(error) => measured.skip(format!("attached, {}: {error}", ground.name())),
+        }
+    }
+    Ok(())
 }
 
 fn run_loopback(measured: &mut Measured, command: &Command) -> Result<(), LabError> {

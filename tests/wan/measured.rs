@@ -1,6 +1,6 @@
 //! Everything that was asked for and measured: the input of all reports.
 
-use crate::arms::{cpu, long};
+use crate::arms::{attach, cpu, long};
 use crate::cell::Cell;
 use crate::row::Row;
 use std::time::Duration;
@@ -15,6 +15,10 @@ pub enum Arm {
     /// Namespaces with devices between them that the kernel's netem shapes, by the commands of
     /// `wan-sim tc`: needs root and netem, and is left out unless asked for.
     Netem,
+    /// All-gathers and all-to-alls in the lab: needs root.
+    Operations,
+    /// Trainers that attach over TCP, beside TCP alone: over loopback, and in the lab as root.
+    Attach,
     /// Loopback, for processor time.
     Cpu,
 }
@@ -41,6 +45,8 @@ pub struct Measured {
     pub long: Vec<long::Long>,
     /// Costs in processor time.
     pub costs: Vec<cpu::Cost>,
+    /// Rates of trainers that attach over TCP.
+    pub attached: Vec<attach::Attached>,
     /// Measurements that were skipped, each with its reason.
     pub skipped: Vec<String>,
     /// The versions of the peers.

@@ -1,6 +1,7 @@
 //! The links that are measured, and the sizes that are sent over each.
 
 use hier_collectives::bound;
+use hier_collectives::plan::Operation;
 use hier_collectives::topology::Fabric;
 use scenarios::Shape;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -26,6 +27,9 @@ const SIZES_FAR: &[u64] = &[4096, 1_000_000, COMMON, 256 << 20, 1 << 30];
 
 /// The sizes of `--quick`, in bytes.
 const SIZES_QUICK: &[u64] = &[4096, COMMON];
+
+/// 2, 20 and 80 ms: the round trips at which operations other than all-reduce are compared.
+const OPERATION_RTTS_MS: [u64; 3] = [2, 20, 80];
 
 impl Row {
     /// All rows, or a few.
@@ -81,9 +85,20 @@ impl Row {
         self.rtt >= Span::from_ms(10)
     }
 
-    /// T* of an all-reduce, in seconds.
-    pub fn bound(&self, fabric: &Fabric, bytes: u64) -> f64 {
-        bound::all_reduce_lower_bound(fabric, ByteCount::new(bytes)).as_secs_f64()
+    /// Returns the links over which operations other than all-reduce are measured.
+    pub fn of_operations() -> Vec<Self> {
+        OPERATION_RTTS_MS.map(|rtt| Self::new(1000, rtt, 0, SIZES)).to_vec()
+    }
+
+    /// Returns whether operations other than all-reduce are measured over this link.
+    pub fn has_operations(&self) -> bool {
+        let is_it = |row: &Self| (row.rate, row.rtt, row.loss) == (self.rate, self.rtt, self.loss);
+        Self::of_operations().iter().any(is_it)
+    }
+
+    /// T* of an operation, in seconds.
+    pub fn bound(&self, operation: Operation, fabric: &Fabric, bytes: u64) -> f64 {
+        bound::operation_lower_bound(fabric, operation, ByteCount::new(bytes)).as_secs_f64()
     }
 }
 

@@ -32,7 +32,7 @@ pub enum GroupFabricError {
     #[error("the fabric has no rank {0}")]
     UnknownRank(RankId),
     /// The gateways with ranks of the group have no way to each other but through others.
-    #[error("{0}, among the gateways with ranks of the group: add a rank of one on the way")]
+    #[error("{0}, among the gateways with ranks of the group")]
     Divided(String),
 }
 

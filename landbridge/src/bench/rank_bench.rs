@@ -11,13 +11,16 @@ use gateway::client::{
 use gateway::host::{Host, RealHost};
 use gateway::local::protocol::Token;
 use hier_collectives::bound;
-use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
+use hier_collectives::descriptor::{
+    ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp, SlotElements,
+};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::Failure;
 use hier_collectives::topology::Fabric;
 use ring::digest;
 use serde::Serialize;
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
 use units::{ByteCount, Span};
 
@@ -36,7 +39,7 @@ pub(crate) struct RankBench {
     pub rank: RankId,
     /// Fabric of the deployment.
     pub fabric: Arc<Fabric>,
-    /// Number of elements of the buffer.
+    /// Number of elements of the buffer: of all blocks where ranks have blocks.
     pub elements: u64,
     /// Type of the elements.
     pub dtype: Dtype,
@@ -112,8 +115,9 @@ impl RankBench {
             ..AttachOptions::new(&self.job, self.token, self.rank.0, arena)
         };
         let client = Client::attach(&self.gateway, attach).await?;
-        let mut tensor = client.allocate(self.dtype, self.elements)?;
-        tensor.write(&self.rank_contribution(self.rank.0));
+        let slots = self.slot_elements(self.rank);
+        let mut tensor = client.allocate_slots(self.dtype, slots)?;
+        tensor.write(&self.rank_contribution(self.rank));
         let clock = RealHost;
         let weight = reference_element_weight(self.rank.0);
         let (mut posted_at, mut ready_at, mut result) = (Vec::new(), Vec::new(), Vec::new());
@@ -160,30 +164,57 @@ impl RankBench {
         })
     }
 
-    /// Returns the bytes of the buffer that `rank` contributes to the collective.
-    fn rank_contribution(&self, rank: u32) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity((self.elements * self.dtype.size()) as usize);
-        for index in 0..self.elements {
-            append_reference_element(self.dtype, rank, index, &mut bytes);
+    /// Returns the numbers of elements of a rank's slots. The elements of the buffer are a multiple of
+    /// the number of ranks where the pattern has blocks; otherwise the slots are empty.
+    fn slot_elements(&self, rank: RankId) -> SlotElements {
+        let Self { op, dtype, elements, pattern, .. } = *self;
+        let (shape, counts) = (ArrayShape::FLAT, Counts::Even.agreed());
+        let descriptor = Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern, counts };
+        let ranks = self.fabric.world_size();
+        descriptor.slot_elements(&Counts::Even, rank, ranks).unwrap_or_default()
+    }
+
+    /// Returns the bytes that `rank` contributes to the collective.
+    fn rank_contribution(&self, rank: RankId) -> Vec<u8> {
+        let elements = self.slot_elements(rank).contribution;
+        let mut bytes = Vec::with_capacity((elements * self.dtype.size()) as usize);
+        for index in 0..elements {
+            append_reference_element(self.dtype, rank.0, index, &mut bytes);
         }
         bytes
+    }
+
+    /// Returns the ranks whose elements an element of this rank's result consists of, and the index
+    /// of these in their contributions.
+    fn sources_of_element(&self, index: u64) -> (Range<u32>, u64) {
+        let ranks = self.fabric.world_size();
+        let block = (self.elements / u64::from(ranks)).max(1);
+        let own = u64::from(self.rank.0) * block;
+        let of_one = |rank: u32, at: u64| (rank..rank + 1, at);
+        let sender = u32::try_from(index / block).unwrap_or(u32::MAX - 1);
+        match self.pattern {
+            Pattern::Broadcast { from } => of_one(from.0, index),
+            Pattern::Scatter { from } => of_one(from.0, own + index),
+            Pattern::AllGather | Pattern::Gather { .. } => of_one(sender, index % block),
+            Pattern::AllToAll => of_one(sender, own + index % block),
+            Pattern::ReduceScatter => (0..ranks, own + index),
+            _ => (0..ranks, index),
+        }
     }
 
     /// Compares a result with the reference reduction. Returns the largest absolute error of an
     /// element, and the largest that passes: the largest exact value times the number of ranks
     /// times [`reference_element_epsilon`].
     fn check_result(&self, result: &[u8]) -> (f64, f64) {
-        let ranks = match self.pattern {
-            Pattern::Broadcast { from } => from.0..from.0 + 1,
-            _ => 0..self.fabric.world_size(),
-        };
         let size = self.dtype.size() as usize;
-        let total: f64 = ranks.clone().map(reference_element_weight).sum();
-        let (mut worst, mut scale) = (0.0f64, 0.0f64);
+        let (mut worst, mut scale, mut operands) = (0.0f64, 0.0f64, 1);
         let mut element = Vec::with_capacity(8);
         for (index, bytes) in (0u64..).zip(result.chunks_exact(size)) {
+            let (ranks, index) = self.sources_of_element(index);
+            let total: f64 = ranks.clone().map(reference_element_weight).sum();
+            operands = ranks.len();
             let mut exact: Option<ReferenceElement> = None;
-            for rank in ranks.clone() {
+            for rank in ranks {
                 element.clear();
                 append_reference_element(self.dtype, rank, index, &mut element);
                 let next = ReferenceElement::decode(
@@ -200,7 +231,7 @@ impl RankBench {
             worst = worst.max(exact.abs_difference(&got));
             scale = scale.max(exact.magnitude());
         }
-        (worst, scale * ranks.len() as f64 * reference_element_epsilon(self.dtype))
+        (worst, scale * operands as f64 * reference_element_epsilon(self.dtype))
     }
 }
 
@@ -225,7 +256,7 @@ mod tests {
     use hier_collectives::reduce::dispatch_slices;
     use hier_collectives::topology::{FabricGatewaySpec, FabricRegionSpec};
 
-    fn bench(dtype: Dtype, op: ReduceOp) -> RankBench {
+    fn bench(dtype: Dtype, op: ReduceOp, pattern: Pattern) -> RankBench {
         let region = FabricRegionSpec {
             name: "one".to_owned(),
             speeds: vec![1.0; 4],
@@ -233,7 +264,7 @@ mod tests {
         };
         let fabric = Fabric::new("b", 1500, vec![region], vec![]).expect("valid");
         RankBench {
-            pattern: Pattern::AllReduce,
+            pattern,
             gateway: GatewayAddress::Socket("/nowhere".into()),
             gateway_user: None,
             job: "b".to_owned(),
@@ -251,9 +282,9 @@ mod tests {
     fn kernels_pass_and_a_changed_element_fails() {
         for dtype in Dtype::ALL {
             for op in ReduceOp::ALL.into_iter().filter(|op| op.accepts(dtype)) {
-                let bench = bench(dtype, op);
+                let bench = bench(dtype, op, Pattern::AllReduce);
                 let inputs: Vec<Vec<u8>> =
-                    (0..4).map(|rank| bench.rank_contribution(rank)).collect();
+                    (0..4).map(|rank| bench.rank_contribution(RankId(rank))).collect();
                 let operands: Vec<(&[u8], f64)> = (0..)
                     .zip(&inputs)
                     .map(|(rank, x)| (x.as_slice(), reference_element_weight(rank)))
@@ -268,5 +299,55 @@ mod tests {
                 assert!(error > tolerance, "{dtype} {op}: {error:e} <= {tolerance:e}");
             }
         }
+    }
+
+    /// Returns blocks of the contributions of ranks, one after the other.
+    fn blocks(bench: &RankBench, blocks: &[(u32, usize)]) -> Vec<u8> {
+        let bytes = (bench.elements / 4 * bench.dtype.size()) as usize;
+        let block = |(rank, at): &(u32, usize)| {
+            bench.rank_contribution(RankId(*rank))[at * bytes..(at + 1) * bytes].to_vec()
+        };
+        blocks.iter().flat_map(block).collect()
+    }
+
+    #[test]
+    fn moved_blocks_pass_and_swapped_blocks_fail() {
+        let from = RankId(2);
+        let all = |block: usize| (0..4).map(|rank| (rank, block)).collect::<Vec<_>>();
+        for (pattern, expected) in [
+            (Pattern::AllGather, all(0)),
+            (Pattern::Gather { to: RankId(1) }, all(0)),
+            (Pattern::AllToAll, all(1)),
+            (Pattern::Scatter { from }, vec![(2, 1)]),
+            (Pattern::Broadcast { from }, (0..4).map(|block| (2, block)).collect()),
+        ] {
+            let bench = RankBench { rank: RankId(1), ..bench(Dtype::F32, ReduceOp::Sum, pattern) };
+            let good = blocks(&bench, &expected);
+            let elements = bench.slot_elements(RankId(1)).result;
+            assert_eq!(good.len() as u64, elements * Dtype::F32.size(), "{pattern}");
+            assert_eq!(bench.check_result(&good).0, 0.0, "{pattern}");
+            let mut bad = good.clone();
+            bad.rotate_left(4);
+            let (error, tolerance) = bench.check_result(&bad);
+            assert!(error > tolerance, "{pattern}: {error:e} <= {tolerance:e}");
+        }
+    }
+
+    #[test]
+    fn a_block_of_a_reduction_passes_at_its_own_rank() {
+        let of = |rank| RankBench {
+            rank: RankId(rank),
+            ..bench(Dtype::I64, ReduceOp::Sum, Pattern::ReduceScatter)
+        };
+        let bench = of(3);
+        let bytes = (bench.elements / 4 * 8) as usize;
+        let inputs: Vec<Vec<u8>> =
+            (0..4).map(|rank| bench.rank_contribution(RankId(rank))).collect();
+        let operands: Vec<(&[u8], f64)> =
+            inputs.iter().map(|input| (&input[3 * bytes..], 1.0)).collect();
+        let mut result = vec![0; bytes];
+        dispatch_slices(ReduceOp::Sum, Dtype::I64, &mut result, &operands).expect("fits");
+        assert_eq!(bench.check_result(&result).0, 0.0);
+        assert!(of(2).check_result(&result).0 > 0.0);
     }
 }

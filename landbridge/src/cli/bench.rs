@@ -1,5 +1,6 @@
 //! `landbridge bench`: one rank of a benchmark of running gateways.
 
+use super::buffer_size::BufferSizeUnit;
 use super::config::RegionArgument;
 use super::output::exit::Exit;
 use super::output::print::{print_json, print_text};
@@ -7,7 +8,7 @@ use super::output::table::render_table;
 use crate::bench::{Measurement, RankBench, run_bench_telling_waiting};
 use crate::cli::output::command_error::CommandError;
 use clap::{Args, Subcommand};
-use gateway::client::GatewayAddress;
+use gateway::client::{AttachTlsGateway, GatewayAddress, TlsAddress};
 use gateway::config::{JobConfig, RegionFile};
 use gateway::host::current_thread_runtime;
 use gateway::local::token_file;
@@ -43,6 +44,36 @@ enum CollectiveCommand {
     #[command(after_help = "Example: landbridge bench broadcast \
         --config configs/two-region/east.toml --rank 0 --root 1")]
     Broadcast(BenchRootArgs),
+    /// Gather the blocks of all ranks on each of them; otherwise like all-reduce.
+    ///
+    /// The size is that of all blocks.
+    #[command(after_help = "Example: landbridge bench all-gather \
+        --config configs/two-region/east.toml --rank 0")]
+    AllGather(BenchRankArgs),
+    /// Reduce seeded data, of which each rank gets its block; otherwise like all-reduce.
+    ///
+    /// The size is that of all blocks.
+    #[command(after_help = "Example: landbridge bench reduce-scatter \
+        --config configs/two-region/east.toml --rank 0")]
+    ReduceScatter(BenchRankArgs),
+    /// Gather the blocks of all ranks on one of them; otherwise like all-reduce.
+    ///
+    /// The size is that of all blocks.
+    #[command(after_help = "Example: landbridge bench gather \
+        --config configs/two-region/east.toml --rank 0 --root 1")]
+    Gather(BenchRootArgs),
+    /// Give each rank its block of one rank's data; otherwise like all-reduce.
+    ///
+    /// The size is that of all blocks.
+    #[command(after_help = "Example: landbridge bench scatter \
+        --config configs/two-region/east.toml --rank 0 --root 1")]
+    Scatter(BenchRootArgs),
+    /// Exchange blocks between all pairs of ranks; otherwise like all-reduce.
+    ///
+    /// The size is that of all blocks of one rank.
+    #[command(after_help = "Example: landbridge bench all-to-all \
+        --config configs/two-region/east.toml --rank 0")]
+    AllToAll(BenchRankArgs),
     /// Wait for all ranks, and time it.
     #[command(after_help = "Example: landbridge bench barrier \
         --config configs/two-region/east.toml --rank 0")]
@@ -65,7 +96,7 @@ struct BenchRankArgs {
     /// The rank, numbered across the whole fabric
     #[arg(long, value_name = "N")]
     rank: u32,
-    /// Size of the buffer, a whole number of elements
+    /// Size of the buffer, a whole number of elements, and of blocks where there are any
     #[arg(long, default_value = "64 MiB")]
     size: ByteCount,
     /// Type of the elements: f32, f64, f16, bf16, bool, or i or u with 8, 16, 32 or 64
@@ -80,6 +111,9 @@ struct BenchRankArgs {
     /// The job; required if the region file has several
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
+    /// Attach over TCP to the gateway's `attach`, as from another host, and not to its socket
+    #[arg(long, value_name = "tls://HOST:PORT")]
+    attach: Option<TlsAddress>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -96,6 +130,15 @@ impl BenchCommand {
             CollectiveCommand::Broadcast(BenchRootArgs { root, args }) => {
                 args.run(Pattern::Broadcast { from: RankId(root) })
             }
+            CollectiveCommand::AllGather(args) => args.run(Pattern::AllGather),
+            CollectiveCommand::ReduceScatter(args) => args.run(Pattern::ReduceScatter),
+            CollectiveCommand::Gather(BenchRootArgs { root, args }) => {
+                args.run(Pattern::Gather { to: RankId(root) })
+            }
+            CollectiveCommand::Scatter(BenchRootArgs { root, args }) => {
+                args.run(Pattern::Scatter { from: RankId(root) })
+            }
+            CollectiveCommand::AllToAll(args) => args.run(Pattern::AllToAll),
             CollectiveCommand::Barrier(args) => args.run(Pattern::Barrier),
         }
     }
@@ -123,17 +166,20 @@ impl BenchRankArgs {
             ))
         })?;
         let job = self.chosen_job(&region)?;
-        if !self.size.get().is_multiple_of(self.dtype.size()) {
-            let text = format!("{} is not a whole number of {} elements", self.size, self.dtype);
-            return Err(CommandError::Usage(text));
-        }
-        if pattern.over_gateways(fabric).is_none() {
+        let Some(operation) = pattern.over_gateways(fabric) else {
             let text = format!("--root must be below {}, the number of ranks", fabric.world_size());
             return Err(CommandError::Usage(text));
-        }
+        };
+        BufferSizeUnit::of_operation(operation, self.dtype, fabric).check(self.size)?;
+        let address = match &self.attach {
+            Some(address) => {
+                GatewayAddress::Tls(AttachTlsGateway::new(address.clone(), &gateway.ca))
+            }
+            None => GatewayAddress::Socket(gateway.socket.clone()),
+        };
         let elements = self.size.get() / self.dtype.size();
         let bench = RankBench {
-            gateway: GatewayAddress::Socket(gateway.socket.clone()),
+            gateway: address,
             gateway_user: gateway.user_id()?,
             job: job.name.clone(),
             token: token_file::load_token_file(&job.token)?,

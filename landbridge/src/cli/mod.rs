@@ -4,6 +4,7 @@
 //! library `gateway` or a module of this crate, and prints through [`output`].
 
 mod bench;
+mod buffer_size;
 mod certs;
 mod completions;
 mod config;

@@ -122,6 +122,22 @@ fn bench_refuses_to_guess_among_several_jobs() {
 }
 
 #[test]
+fn bench_refuses_sizes_without_whole_blocks() {
+    let east = configs().join("two-region/east.toml").display().to_string();
+    for (operation, size, said) in [
+        ("all-to-all", "4 B", "is not a whole number of f32 elements for each of 4 ranks"),
+        ("all-gather", "1 B", "is not a whole number of f32 elements for each of 4 ranks"),
+        ("all-reduce", "5 B", "is not a whole number of f32 elements\n"),
+    ] {
+        let bench = ["bench", operation, "--config", &east, "--rank", "0", "--size", size];
+        let output = landbridge(&bench);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(code(&output), 64, "{stderr}");
+        assert!(stderr.contains(said), "{stderr}");
+    }
+}
+
+#[test]
 fn status_without_a_running_gateway_exits_with_69() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for name in ["fabric.toml", "east.toml"] {

@@ -100,6 +100,35 @@ fn a_plan_has_a_reason_loads_and_a_picture() {
 }
 
 #[test]
+fn a_picture_has_the_trees_of_its_operation() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let svg = directory.path().join("plan.svg").display().to_string();
+    let fabric = configs().join("three-regions/fabric.toml").display().to_string();
+    // Below each tree: the part of the bytes that take it. Of the ranks 3, 3 and 2 are in east.
+    for (more, roots, labels) in [
+        (&["--op", "all-gather"][..], 5, &["28.6 %, results", "14.3 %, results"][..]),
+        (&["--op", "reduce-scatter"], 5, &["28.6 %, partials", "14.3 %, partials"]),
+        (&["--op", "scatter", "--root", "oslo-0"], 1, &["100 %, results"]),
+        (&["--op", "all-to-all"], 5, &["28.6 %, results"]),
+        (&["--op", "send", "--root", "west-0", "--to", "oslo-0"], 1, &["100 %, results"]),
+        (&["--op", "broadcast"], 4, &["%, results", "up to 4 MiB"]),
+        (&["--op", "barrier"], 1, &["up to 4 MiB"]),
+    ] {
+        let arguments = ["plan", "--fabric", &fabric, "--svg", &svg];
+        let output = landbridge(&[&arguments[..], more].concat());
+        assert_eq!(code(&output), 0, "{more:?}");
+        let picture = std::fs::read_to_string(&svg).expect("written");
+        for label in labels {
+            assert!(picture.contains(&format!("{label}</text>")), "{more:?}: {label}: {picture}");
+        }
+        let texts = picture.split("<text").filter(|text| {
+            text.contains("results<") || text.contains("partials<") || text.contains(">up to")
+        });
+        assert_eq!(texts.count(), roots, "{more:?}: {picture}");
+    }
+}
+
+#[test]
 fn a_batch_is_split_by_speed() {
     let fabric = configs().join("three-regions/fabric.toml").display().to_string();
     let batch = ["plan", "batch", "--fabric", &fabric, "--global-batch", "1000", "--json"];

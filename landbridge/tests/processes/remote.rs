@@ -1,6 +1,6 @@
 //! Trainers that attach over TLS, as from other hosts.
 
-use super::deployment::{Deployment, Layout};
+use super::deployment::{BINARY, Deployment, Layout};
 use super::paths::{findings, run};
 use gateway::certs::{CertificateAuthority, CertificateValidity};
 use gateway::client::{
@@ -10,6 +10,7 @@ use gateway::local::refusal::RefusalReason;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
 use hier_collectives::post::FailureCode;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use units::Span;
 
@@ -173,6 +174,42 @@ fn a_trainer_shows_its_certificate_where_it_is_wanted() {
         assert_eq!(one.expect("attaches").world_size(), 2);
         other.expect("attaches");
     });
+}
+
+/// Runs both ranks of a benchmark, of which the first attaches at an address of east.
+fn bench_at(deployment: &Deployment, attach: &str, arguments: &[&str]) -> [serde_json::Value; 2] {
+    let rank = |(rank, region, more): (&str, &str, &[&str])| {
+        let mut command = Command::new(BINARY);
+        command.arg("bench").args(arguments).args(["--json", "--iterations", "2", "--rank", rank]);
+        command.args(["--size", "600 KiB", "--config"]);
+        command.arg(deployment.path(&format!("{region}.toml"))).args(more);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")
+    };
+    let ranks = [("0", "east", &["--attach", attach][..]), ("1", "west", &[])].map(rank);
+    ranks.map(|rank| super::outcome(&rank.wait_with_output().expect("ends")))
+}
+
+#[test]
+fn a_benchmark_checks_every_operation_over_tls() {
+    let mut deployment = super::deployment(1, 1);
+    let way = deployment.serve_hosts("east", "").address.to_string();
+    deployment.run_gateways();
+    for arguments in [
+        &["all-reduce"][..],
+        &["reduce", "--root", "1"],
+        &["broadcast", "--root", "1"],
+        &["all-gather", "--dtype", "u16"],
+        &["reduce-scatter"],
+        &["gather", "--root", "0"],
+        &["scatter", "--root", "1"],
+        &["all-to-all", "--dtype", "f64"],
+        &["barrier"],
+    ] {
+        for outcome in bench_at(&deployment, &way, arguments) {
+            assert_eq!(outcome["operation"], arguments[0], "{outcome}");
+            assert_eq!(outcome["seconds"].as_array().map(Vec::len), Some(2), "{outcome}");
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ use crate::figure::Figure;
 use crate::ground::LoopbackSites;
 use crate::measured::Sample;
 use crate::row::{BUFFER_BYTES, ETHERNET_MTU, ITERATIONS_MAX, Row};
+use scenarios::testbed::collective_runs::CollectiveRuns;
 use scenarios::testbed::controls::bare_quinn::{Setting, start_exchanges};
 use scenarios::testbed::controls::gloo::start_gloo;
 use scenarios::testbed::error::LabError;
@@ -44,7 +45,8 @@ impl Exchanges {
     /// # Errors
     /// A program does not start.
     pub fn start_gloo(python: &Path, sites: LoopbackSites) -> Result<Self, LabError> {
-        let processes = Some(start_gloo(&sites, python, "lo", BUFFER_BYTES, ITERATIONS_MAX)?);
+        let runs = CollectiveRuns::all_reduces(BUFFER_BYTES, ITERATIONS_MAX);
+        let processes = Some(start_gloo(&sites, python, "lo", &runs)?);
         Ok(Self { processes, _sites: sites, who: "Gloo" })
     }
 }

@@ -5,9 +5,10 @@ use crate::figure::Figure;
 use crate::ground::LoopbackSites;
 use crate::measured::{Idle, Sample};
 use crate::row::{BUFFER_BYTES, GIGABIT, MANY_PEERS, Row};
+use scenarios::testbed::collective_runs::CollectiveRuns;
 use scenarios::testbed::counters::{Counters, Spent};
 use scenarios::testbed::error::LabError;
-use scenarios::testbed::gateways::{all_reduce, start_gateways};
+use scenarios::testbed::gateways::{run_collectives, start_gateways};
 use scenarios::testbed::interrupt;
 use scenarios::testbed::metrics::{counter_sum, fetch_metrics};
 use scenarios::testbed::processes::Processes;
@@ -67,7 +68,8 @@ impl Gateways {
     /// Runs all-reduces, and reads the counters before and after them.
     fn run(&self, iterations: u32) -> Result<Cost, LabError> {
         let before = self.processes.counters()?;
-        let seconds = all_reduce(&self.sites, BUFFER_BYTES, iterations, CUT_AFTER)?.seconds;
+        let runs = CollectiveRuns::all_reduces(BUFFER_BYTES, iterations);
+        let seconds = run_collectives(&self.sites, &runs, CUT_AFTER)?.seconds;
         if seconds.len() < iterations as usize {
             return Err(too_long("gateways"));
         }

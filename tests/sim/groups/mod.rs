@@ -3,6 +3,8 @@
 mod disagreements;
 mod failures;
 mod members;
+mod missing_links;
+mod restarts;
 mod results;
 mod sends;
 mod turnover;

@@ -126,6 +126,92 @@ fn a_group_is_made_within_a_round_trip() {
     });
 }
 
+/// Splits all ranks at once by these colors and keys.
+async fn split_all(clients: &[Client], keys: &[(u32, i32)]) -> Vec<Result<Client, GroupError>> {
+    let split = |(client, (color, key)): (&Client, &(u32, i32))| {
+        let (client, color, key) = (client.clone(), *color, *key);
+        tokio::spawn(async move { client.split(Some(color), key).await })
+    };
+    let splits: Vec<_> = clients.iter().zip(keys).map(split).collect();
+    let mut made = Vec::new();
+    for split in splits {
+        let group = split.await.expect("no panic");
+        made.push(group.map(|group| group.expect("it has a color")));
+    }
+    made
+}
+
+#[test]
+fn a_split_numbers_ranks_by_their_keys() {
+    let port = |ranks| MeshGateway::with_port(ranks, mbit(500));
+    let regions = vec![
+        vec![port(1), port(2)],
+        vec![port(1), MeshGateway::sidecar(1)],
+        vec![port(1), port(1)],
+    ];
+    simulate_mesh(&Mesh::of_gateways(regions), |_lab, clients| async move {
+        // Equal keys leave the order of the parent, and keys of other colors count for nothing.
+        let keys = [(1, i32::MIN), (0, 9), (1, -3), (0, 9), (0, 9), (1, -3), (1, i32::MAX)];
+        let mut groups = [Vec::new(), Vec::new()];
+        for (made, (color, _)) in split_all(&clients, &keys).await.into_iter().zip(keys) {
+            groups[color as usize].push(made.expect("keys in order"));
+        }
+        let in_job = |members: &[Client]| -> Vec<u32> {
+            members.iter().map(|member| rank_in_job(member).0).collect()
+        };
+        assert_eq!(
+            groups.each_ref().map(|members| in_job(members)),
+            [vec![1, 3, 4], vec![0, 2, 5, 6]]
+        );
+        for members in groups {
+            // The key gives the number in the group, by which results are in order.
+            let mut gathers = Vec::new();
+            for (number, member) in (0..).zip(&members) {
+                assert_eq!(
+                    (member.rank(), member.world_size()),
+                    (RankId(number), members.len() as u32)
+                );
+                let slots = SlotElements { contribution: 1, result: members.len() as u64 };
+                let mut tensor = member.allocate_slots(Dtype::I64, slots).expect("room");
+                tensor
+                    .write(bytemuck::bytes_of(&i64::from(keys[rank_in_job(member).0 as usize].1)));
+                gathers.push(member.all_gather(tensor, Counts::Even).await.expect("posted"));
+            }
+            for mut operation in gathers {
+                operation.ready().await.expect("a result");
+                let gathered: Vec<i64> = bytemuck::pod_collect_to_vec(&operation.result());
+                assert!(gathered.len() == members.len() && gathered.is_sorted(), "{gathered:?}");
+            }
+            Members(members).sum(1000).await;
+        }
+    });
+}
+
+#[test]
+fn a_split_refuses_keys_against_its_order() {
+    let port = |ranks| MeshGateway::with_port(ranks, mbit(500));
+    let regions = vec![vec![port(1), port(2)], vec![port(1), port(1)]];
+    simulate_mesh(&Mesh::of_gateways(regions), |_lab, clients| async move {
+        // Ranks 0 and 4, of different regions, ask for another order; those of color 1 do not.
+        let keys = [(0, 5), (1, 0), (1, 1), (1, 1), (0, 4)];
+        let mut members = Vec::new();
+        for (made, (color, _)) in split_all(&clients, &keys).await.into_iter().zip(keys) {
+            match made {
+                Ok(group) => members.push(group),
+                Err(failure) => {
+                    assert_eq!(color, 0);
+                    assert!(matches!(failure, GroupError::KeyOrder), "{failure}");
+                }
+            }
+        }
+        assert_eq!(members.len(), 3);
+        Members(members).sum(1000).await;
+        // All have counted, so that the next split of all meets.
+        let made = split_all(&clients, &[(3, 0); 5]).await;
+        Members(made.into_iter().map(|group| group.expect("made")).collect()).sum(10).await;
+    });
+}
+
 #[test]
 fn a_split_groups_ranks_by_color() {
     simulate_mesh(&Mesh::of_ranks(&[2, 2, 1]), |_lab, clients| async move {

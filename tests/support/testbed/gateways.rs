@@ -1,5 +1,6 @@
-//! Gateways of ours at the sites of a testbed: their start and their all-reduces.
+//! Gateways of ours at the sites of a testbed: their start and their collectives.
 
+use super::collective_runs::CollectiveRuns;
 use super::error::LabError;
 use super::processes::{Begins, Processes};
 use super::run_times::RunTimes;
@@ -42,7 +43,8 @@ pub fn start_gateways(
         }
         std::thread::sleep(step);
     }
-    if all_reduce(on, FIRST_BYTES, 1, cut)?.seconds.is_empty() {
+    let first = CollectiveRuns::all_reduces(FIRST_BYTES, 1);
+    if run_collectives(on, &first, cut)?.seconds.is_empty() {
         return Err(LabError::Failed("the first all-reduce of gateways did not end".to_owned()));
     }
     Ok(gateways)
@@ -62,24 +64,23 @@ pub fn make_certificates(on: &dyn Testbed) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Runs `iterations` all-reduces of f32 with a rank at each site, as `landbridge bench` does.
-/// Returns their times, from the last post to the last result; none where they take longer than
+/// Runs a collective of f32 with a rank at each site, as `landbridge bench` does. Returns the
+/// times of the runs, from the last post to the last result; none where they take longer than
 /// `cut`.
 ///
 /// # Errors
 /// A rank fails.
-pub fn all_reduce(
+pub fn run_collectives(
     on: &dyn Testbed,
-    bytes: u64,
-    iterations: u32,
+    runs: &CollectiveRuns,
     cut: Duration,
 ) -> Result<RunTimes, LabError> {
     let command = |(rank, site): (usize, &&'static str)| {
         let mut command = on.landbridge_at(site);
-        command.args(["bench", "all-reduce", "--json", "--config"]).arg(on.config(site));
+        command.args(["bench", runs.operation.name(), "--json", "--config"]).arg(on.config(site));
         command.args(["--rank", &rank.to_string()]);
-        command.args(["--size", &ByteCount::new(bytes).to_string()]);
-        command.args(["--iterations", &iterations.to_string()]);
+        command.args(["--size", &ByteCount::new(runs.bytes).to_string()]);
+        command.args(["--iterations", &runs.iterations.to_string()]);
         command
     };
     let commands: Vec<Command> = on.sites().iter().enumerate().map(command).collect();

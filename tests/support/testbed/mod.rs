@@ -1,6 +1,7 @@
 //! Real processes at sites of this machine: gateways, ranks, and the programs that they are
 //! compared with. The benches `wan` and `cost` say how a program is started at a site.
 
+pub mod collective_runs;
 pub mod controls;
 pub mod counters;
 pub mod error;

@@ -4,9 +4,10 @@ use crate::cell::{CUT_AFTER, CUT_AFTER_S};
 use crate::contenders::peers::Tools;
 use crate::lab::testbed::Lab;
 use crate::row::Row;
+use scenarios::testbed::collective_runs::CollectiveRuns;
 use scenarios::testbed::controls::bare_quinn::{Setting, start_exchanges};
 use scenarios::testbed::error::LabError;
-use scenarios::testbed::gateways::{all_reduce, start_gateways};
+use scenarios::testbed::gateways::{run_collectives, start_gateways};
 use scenarios::testbed::processes::{Begins, Processes};
 use serde::Serialize;
 
@@ -54,7 +55,7 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
     let lab = Lab::loopback(&tools.landbridge, &row, payload + HEADERS)?;
     let gateways = start_gateways(&lab, &[], CUT_AFTER)?;
     // Memory of the gateways' own is there from here on.
-    all_reduce(&lab, BYTES, 1, CUT_AFTER)?;
+    run_collectives(&lab, &CollectiveRuns::all_reduces(BYTES, 1), CUT_AFTER)?;
     for _ in 0..ROUNDS {
         let (seconds, cpu) = of_gateways(&lab, &gateways)?;
         ours.push(cpu);
@@ -76,7 +77,8 @@ fn cost(tools: &Tools, payload: u16) -> Result<Cost, LabError> {
 fn of_gateways(lab: &Lab, gateways: &Processes) -> Result<(Vec<f64>, f64), LabError> {
     let cpu_of = |iterations| {
         let before = gateways.cpu_seconds();
-        let seconds = all_reduce(lab, BYTES, iterations, CUT_AFTER)?.seconds;
+        let runs = CollectiveRuns::all_reduces(BYTES, iterations);
+        let seconds = run_collectives(lab, &runs, CUT_AFTER)?.seconds;
         if seconds.len() < iterations as usize {
             return Err(cut("the gateways"));
         }

@@ -6,6 +6,7 @@ use gateway::client::Client;
 use gateway::wan::link::controller_policy::{ControllerPolicy, LinkPolicy};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::Operation;
 use hier_collectives::post::Failure;
 use scenarios::collectives::quinn_only::{self, Settings};
 use scenarios::{Lab, Shape, simulate, simulated_address};
@@ -66,7 +67,8 @@ fn quinn(who: &str, row: &Row, window: Option<u64>, bytes: [u64; 2]) -> Cell {
     let (shape, settings) = (row.shape(), Settings { mtu: None, window });
     let ran = quinn_only::simulated(&shape, settings, bytes, Span::from_secs(CUT_AFTER_S));
     let ran = ran.expect("nothing but the link's loss goes wrong");
-    let (seconds, bound) = (ran.seconds.into_iter().collect(), row.bound(&shape.fabric(), COMMON));
+    let bound = row.bound(Operation::AllReduce, &shape.fabric(), COMMON);
+    let seconds = ran.seconds.into_iter().collect();
     let mut cell = Cell::new(who, "virtual", COMMON, seconds, bound);
     cell.queue_bytes_peak = Some(ran.queue_bytes_peak.get());
     cell
@@ -76,7 +78,8 @@ fn cell(who: &str, shape: &Shape, bytes: u64, row: &Row, seeds: u64) -> Cell {
     let runs: Vec<Run> = (1..=seeds).map(|seed| Run::of(shape, bytes, seed)).collect();
     // One that was cut is the slowest of all.
     let seconds = runs.iter().map(|run| run.seconds.unwrap_or(f64::INFINITY)).collect();
-    let mut cell = Cell::new(who, "virtual", bytes, seconds, row.bound(&shape.fabric(), bytes));
+    let bound = row.bound(Operation::AllReduce, &shape.fabric(), bytes);
+    let mut cell = Cell::new(who, "virtual", bytes, seconds, bound);
     let lost: u64 = runs.iter().map(|run| run.lost_packets).sum();
     cell.retransmitted_bytes = Some(lost * PACKET_PAYLOAD / seeds);
     cell.queue_bytes_peak = runs.iter().map(|run| run.queue_bytes_peak).max();

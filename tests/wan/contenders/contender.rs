@@ -5,11 +5,14 @@ use super::peers::Tools;
 use crate::arms::simulated;
 use crate::cell::{CUT_AFTER, Cell};
 use crate::lab::testbed::{Ground, Lab};
-use crate::report::figures::{BUSY, OURS};
+use crate::measured::Arm;
+use crate::report::figures::{BUSY, OPERATIONS, OURS, label};
 use crate::row::{COMMON, Row};
+use hier_collectives::plan::Operation;
+use scenarios::testbed::collective_runs::CollectiveRuns;
 use scenarios::testbed::controls::bare_quinn::{Setting, start_exchanges};
 use scenarios::testbed::error::LabError;
-use scenarios::testbed::gateways::{all_reduce, start_gateways};
+use scenarios::testbed::gateways::{run_collectives, start_gateways};
 use scenarios::testbed::processes::{Begins, Processes};
 use scenarios::testbed::programs::is_installed;
 use scenarios::testbed::run_times::RunTimes;
@@ -17,9 +20,16 @@ use scenarios::testbed::site::Testbed as _;
 use std::path::Path;
 use units::ByteCount;
 
-/// A contender of the lab.
+/// A contender of the lab: a program, and the collective that it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Contender {
+pub struct Contender {
+    pub program: Program,
+    pub operation: Operation,
+}
+
+/// A program of the lab, as it is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
     Landbridge,
     /// Ours, beside two busy processes of normal priority.
     BusyMachine,
@@ -45,8 +55,9 @@ pub enum Contender {
     },
 }
 
-impl Contender {
-    pub const ALL: [Self; 12] = [
+impl Program {
+    /// Programs that are measured with all-reduces.
+    const ALL: [Self; 12] = [
         Self::Landbridge,
         Self::BusyMachine,
         Self::OneSegment,
@@ -61,7 +72,16 @@ impl Contender {
         Self::Iperf { flows: 8 },
     ];
 
-    pub fn name(self) -> String {
+    /// Programs that are measured with [`OPERATIONS`] as well.
+    const OF_OPERATIONS: [Self; 5] = [
+        Self::Landbridge,
+        Self::Gloo { congestion: "cubic" },
+        Self::Gloo { congestion: "bbr" },
+        Self::OpenMpi { congestion: "cubic" },
+        Self::OpenMpi { congestion: "bbr" },
+    ];
+
+    fn name(self) -> String {
         match self {
             Self::Landbridge => OURS.to_owned(),
             Self::BusyMachine => BUSY.to_owned(),
@@ -77,8 +97,8 @@ impl Contender {
         }
     }
 
-    /// Returns the reason why the contender cannot run on this machine, if it cannot.
-    pub fn missing(self, tools: &Tools) -> Option<&'static str> {
+    /// Returns the reason why the program cannot run on this machine, if it cannot.
+    fn missing(self, tools: &Tools) -> Option<&'static str> {
         match self {
             Self::Landbridge
             | Self::BusyMachine
@@ -94,10 +114,45 @@ impl Contender {
             ),
         }
     }
+}
 
-    /// Returns the sizes in bytes with which the contender is measured over a link.
+impl Contender {
+    /// Returns the contenders of some arms, in the order of reports.
+    pub fn of_arms(arms: &[Arm]) -> Vec<Self> {
+        let all_reduces = arms.iter().any(|arm| matches!(arm, Arm::Lab | Arm::Netem));
+        let operations = if arms.contains(&Arm::Operations) { &OPERATIONS[..] } else { &[] };
+        let all_reduces = Program::ALL.into_iter().filter(|_| all_reduces);
+        let all_reduces = all_reduces.map(|program| (program, Operation::AllReduce));
+        let others = operations
+            .iter()
+            .flat_map(|operation| Program::OF_OPERATIONS.map(|program| (program, *operation)));
+        all_reduces.chain(others).map(|(program, operation)| Self { program, operation }).collect()
+    }
+
+    /// Returns the name of the program, which several contenders have.
+    pub fn name(self) -> String {
+        self.program.name()
+    }
+
+    /// Returns name and operation for people.
+    pub fn label(self) -> String {
+        label(&self.name(), self.operation.name())
+    }
+
+    /// Returns the reason why the contender cannot run on this machine, if it cannot.
+    pub fn missing(self, tools: &Tools) -> Option<&'static str> {
+        self.program.missing(tools)
+    }
+
+    /// Returns the sizes in bytes with which the contender is measured over a link; none where it
+    /// is not measured there.
     pub fn sizes(self, row: &Row) -> &'static [u64] {
-        if self == Self::Landbridge { row.sizes } else { &[COMMON] }
+        match (self.operation, self.program) {
+            (Operation::AllReduce, Program::Landbridge) => row.sizes,
+            (Operation::AllReduce, _) => &[COMMON],
+            _ if row.has_operations() => &[COMMON],
+            _ => &[],
+        }
     }
 
     /// Runs these sizes over a link, in a lab of its own.
@@ -111,31 +166,32 @@ impl Contender {
         ground: Ground,
         sizes: &[u64],
     ) -> Result<Vec<Cell>, LabError> {
-        let controller = if self == Self::Cubic { "cubic" } else { "dedicated" };
+        let controller = if self.program == Program::Cubic { "cubic" } else { "dedicated" };
         let lab = Lab::up(&tools.landbridge, row, ground, controller)?;
-        match self {
-            Self::Landbridge | Self::Cubic => self.landbridge(&lab, row, sizes, &[]),
-            Self::BusyMachine => {
+        let runs = CollectiveRuns { operation: self.operation, bytes: COMMON, iterations: RUNS };
+        match self.program {
+            Program::Landbridge | Program::Cubic => self.landbridge(&lab, row, sizes, &[]),
+            Program::BusyMachine => {
                 let _busy = Processes::start_busy(lab.folder())?;
                 self.landbridge(&lab, row, sizes, &[])
             }
-            Self::OneSegment => {
+            Program::OneSegment => {
                 self.landbridge(&lab, row, sizes, &["--segment", &format!("{COMMON} B")])
             }
-            Self::Quinn { window } => self.quinn(tools, &lab, row, window),
-            Self::Iperf { flows } => {
+            Program::Quinn { window } => self.quinn(tools, &lab, row, window),
+            Program::Iperf { flows } => {
                 lab.tcp("cubic")?;
                 self.peer(&lab, row, |lab| iperf(lab, flows))
             }
-            Self::Gloo { congestion } => {
+            Program::Gloo { congestion } => {
                 lab.tcp(congestion)?;
                 let python = tools.python.as_deref().unwrap_or(Path::new("python3"));
-                self.peer(&lab, row, |lab| gloo(lab, python))
+                self.peer(&lab, row, |lab| gloo(lab, python, &runs))
             }
-            Self::OpenMpi { congestion } => {
+            Program::OpenMpi { congestion } => {
                 lab.tcp(congestion)?;
-                let program = tools.mpi.as_deref().unwrap_or(Path::new("all_reduce"));
-                self.peer(&lab, row, |lab| open_mpi(lab, program))
+                let program = tools.mpi.as_deref().unwrap_or(Path::new("collectives"));
+                self.peer(&lab, row, |lab| open_mpi(lab, program, &runs))
             }
         }
     }
@@ -150,10 +206,11 @@ impl Contender {
         let gateways = start_gateways(lab, arguments, CUT_AFTER)?;
         let (mut cells, mut lost) = (Vec::new(), lost_packets(lab));
         for bytes in sizes {
-            let once = *bytes > COMMON || !matches!(self, Self::Landbridge | Self::BusyMachine);
-            let iterations = if once { 1 } else { RUNS };
+            let held = matches!(self.program, Program::Landbridge | Program::BusyMachine);
+            let iterations = if held && *bytes <= COMMON { RUNS } else { 1 };
+            let runs = CollectiveRuns { operation: self.operation, bytes: *bytes, iterations };
             let (cpu, emulator) = (gateways.cpu_seconds(), lab.emulator_meter());
-            let seconds = all_reduce(lab, *bytes, iterations, CUT_AFTER)?.seconds;
+            let seconds = run_collectives(lab, &runs, CUT_AFTER)?.seconds;
             let cpu = gateways.cpu_seconds() - cpu;
             let is_cut = seconds.is_empty();
             let emulator_share = emulator.map(|meter| meter.share());
@@ -218,8 +275,9 @@ impl Contender {
     }
 
     fn cell(self, lab: &Lab, row: &Row, bytes: u64, seconds: Vec<f64>) -> Result<Cell, LabError> {
-        let bound = row.bound(&row.shape().fabric(), bytes);
+        let bound = row.bound(self.operation, &row.shape().fabric(), bytes);
         let mut cell = Cell::new(&self.name(), lab.ground.name(), bytes, seconds, bound);
+        cell.operation = self.operation.name();
         let seen = lab.seen()?;
         (cell.queue_bytes_peak, cell.void) = (seen.queue_bytes_peak, seen.void);
         Ok(cell)

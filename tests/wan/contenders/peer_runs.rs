@@ -4,6 +4,7 @@ use crate::arms::simulated;
 use crate::cell::CUT_AFTER;
 use crate::lab::testbed::{DEVICE, LAB_NETWORK, Lab, SITES};
 use crate::row::COMMON;
+use scenarios::testbed::collective_runs::CollectiveRuns;
 use scenarios::testbed::controls::gloo::start_gloo;
 use scenarios::testbed::error::LabError;
 use scenarios::testbed::processes::{Begins, Processes};
@@ -15,22 +16,28 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-pub fn iperf(lab: &Lab, flows: u32) -> Result<RunTimes, LabError> {
+/// Runs `iperf3` from the first site to the second with further arguments. Returns the bits per
+/// second that were received, and all that it tells of the end; no rate where it was cut.
+pub fn iperf_rate(lab: &Lab, arguments: &[&str]) -> Result<(Option<f64>, Value), LabError> {
     let iperf3 = Path::new("iperf3");
     let mut server = lab.at(SITES[1], iperf3);
     server.args(["-s", "-1", "--forceflush"]);
     let _server = Processes::start(lab.folder(), vec![server], "server")?;
     std::thread::sleep(Duration::from_millis(300));
     let mut client = lab.at(SITES[0], iperf3);
-    client.args(["-c", lab.addresses[1], "-J", "-P", &flows.to_string()]);
-    client.args(["-t", IPERF_SECONDS]);
+    client.args(["-c", lab.addresses[1], "-J"]).args(arguments);
     let client = Processes::start(lab.folder(), vec![client], "iperf")?;
     let outputs = client.outputs(Begins::WithoutAWord, CUT_AFTER)?;
-    let end = &parsed(&outputs.texts[0])["end"];
+    let end = parsed(&outputs.texts[0])["end"].take();
     let rate = end["sum_received"]["bits_per_second"].as_f64();
     if outputs.complete && rate.is_none() {
         return Err(LabError::Failed("iperf: tells of no rate".to_owned()));
     }
+    Ok((rate, end))
+}
+
+pub fn iperf(lab: &Lab, flows: u32) -> Result<RunTimes, LabError> {
+    let (rate, end) = iperf_rate(lab, &["-P", &flows.to_string(), "-t", IPERF_SECONDS])?;
     let seconds: Vec<f64> = rate.map(|rate| COMMON as f64 * 8.0 / rate).into_iter().collect();
     // Both ends tell how much of one processor they took.
     let sides = ["host_total", "remote_total"];
@@ -43,11 +50,11 @@ pub fn iperf(lab: &Lab, flows: u32) -> Result<RunTimes, LabError> {
 /// Long enough to leave slow start behind at 200 ms.
 const IPERF_SECONDS: &str = "3";
 
-pub fn gloo(lab: &Lab, python: &Path) -> Result<RunTimes, LabError> {
-    start_gloo(lab, python, DEVICE, COMMON, RUNS)?.run_times(Begins::WithALine, CUT_AFTER)
+pub fn gloo(lab: &Lab, python: &Path, runs: &CollectiveRuns) -> Result<RunTimes, LabError> {
+    start_gloo(lab, python, DEVICE, runs)?.run_times(Begins::WithALine, CUT_AFTER)
 }
 
-pub fn open_mpi(lab: &Lab, program: &Path) -> Result<RunTimes, LabError> {
+pub fn open_mpi(lab: &Lab, program: &Path, runs: &CollectiveRuns) -> Result<RunTimes, LabError> {
     // How `mpirun` gets to a site: its first argument.
     let agent = lab.path("agent");
     std::fs::write(&agent, lab.agent())?;
@@ -67,7 +74,7 @@ pub fn open_mpi(lab: &Lab, program: &Path) -> Result<RunTimes, LabError> {
     ] {
         command.args(["--mca", name, value]);
     }
-    command.arg(program).args([&COMMON.to_string(), &RUNS.to_string()]);
+    command.arg(program).args(runs.arguments());
     let ranks = Processes::start(lab.folder(), vec![command], "mpi")?;
     ranks.run_times(Begins::WithALine, CUT_AFTER)
 }

@@ -16,12 +16,12 @@ pub struct Tools {
     pub quinn: PathBuf,
     /// Python with torch.
     pub python: Option<PathBuf>,
-    /// The compiled all-reduce of MPI.
+    /// The compiled collectives of MPI.
     pub mpi: Option<PathBuf>,
 }
 
-/// The all-reduce of MPI.
-const ALL_REDUCE: &str = include_str!("all_reduce.c");
+/// The collectives of MPI.
+const COLLECTIVES: &str = include_str!("collectives.c");
 
 /// Installs the peers that are available.
 pub fn make(landbridge: &Path, folder: &Path) -> Tools {
@@ -44,15 +44,15 @@ pub fn own(landbridge: &Path) -> Tools {
     Tools { landbridge, quinn, python: None, mpi: None }
 }
 
-/// The compiled all-reduce; where this is a system with apt and we may, Open MPI with it.
+/// The compiled collectives; where this is a system with apt and we may, Open MPI with it.
 fn mpi(folder: &Path) -> Option<PathBuf> {
     if !is_installed("mpicc") || !is_installed("mpirun") {
         eprintln!("installing openmpi-bin and libopenmpi-dev");
         let packages = ["install", "--yes", "openmpi-bin", "libopenmpi-dev"];
         succeeds_quietly(Command::new("apt-get").args(packages));
     }
-    let (source, program) = (folder.join("all_reduce.c"), folder.join("all_reduce"));
-    fs::write(&source, ALL_REDUCE).ok()?;
+    let (source, program) = (folder.join("collectives.c"), folder.join("collectives"));
+    fs::write(&source, COLLECTIVES).ok()?;
     let compiled =
         succeeds_quietly(Command::new("mpicc").arg("-O2").arg("-o").arg(&program).arg(&source));
     compiled.then_some(program)

@@ -1,11 +1,13 @@
 //! The figures that bounds are about, each from the cells that were measured.
 
+use crate::arms::attach::{Attached, Transfer};
 use crate::arms::cpu::PAYLOADS;
 use crate::arms::simulated::{FIXED_ONE_WAY, FIXED_WINDOW, HELD, ONE_SEGMENT};
 use crate::cell::{CUT_AFTER_S, Cell};
 use crate::lab::testbed::Ground;
 use crate::measured::{Arm, Measured, Took};
 use crate::row::{COMMON, Row};
+use hier_collectives::plan::Operation;
 use std::cmp::Ordering;
 
 /// Figures with their labels; `None` where the emulator calls the run void, or there was none.
@@ -17,7 +19,18 @@ pub const OURS: &str = "landbridge";
 /// The name of Landbridge beside two busy processes.
 pub const BUSY: &str = "landbridge, two busy processes";
 
-/// Returns the cell of a row, contender, arm and size, if it was measured.
+/// The operations other than all-reduce that peers are compared by.
+pub const OPERATIONS: [Operation; 2] = [Operation::AllGather, Operation::AllToAll];
+
+/// Returns the name of a contender with its operation, where that is no all-reduce.
+pub fn label(who: &str, operation: &str) -> String {
+    match operation == Operation::AllReduce.name() {
+        true => who.to_owned(),
+        false => format!("{who}, {operation}"),
+    }
+}
+
+/// Returns the cell of an all-reduce by row, contender, arm and size, if it was measured.
 fn cell<'a>(
     measured: &'a Measured,
     row: &Row,
@@ -25,7 +38,20 @@ fn cell<'a>(
     arm: &str,
     bytes: u64,
 ) -> Option<&'a Cell> {
-    let is_it = |cell: &Cell| cell.who == who && cell.arm == arm && cell.bytes == bytes;
+    cell_of(measured, row, (who, Operation::AllReduce), (arm, bytes))
+}
+
+/// Returns the cell of a row, a contender with its operation, and an arm with a size, if it was
+/// measured.
+fn cell_of<'a>(
+    measured: &'a Measured,
+    row: &Row,
+    (who, operation): (&str, Operation),
+    (arm, bytes): (&str, u64),
+) -> Option<&'a Cell> {
+    let is_it = |cell: &Cell| {
+        (&*cell.who, cell.operation, cell.arm, cell.bytes) == (who, operation.name(), arm, bytes)
+    };
     measured.cells.iter().find(|(of, cell)| of == row && is_it(cell)).map(|(_, cell)| cell)
 }
 
@@ -123,7 +149,7 @@ pub(super) fn small(measured: &Measured) -> Figures {
         let sizes = |row: &Row| row.sizes.iter().copied().filter(|bytes| *bytes <= 1_000_000);
         let pairs = rows.flat_map(move |row| sizes(row).map(move |bytes| (row, bytes)));
         pairs.map(move |(row, bytes)| {
-            let bound = row.bound(&row.shape().fabric(), bytes);
+            let bound = row.bound(Operation::AllReduce, &row.shape().fabric(), bytes);
             let took = seconds(cell(measured, row, OURS, name, bytes), f64::INFINITY);
             let over = took.map(|seconds| (seconds - 1.15 * bound - 0.003) * 1e3);
             (format!("{name}, {}", named(row, bytes)), over)
@@ -171,7 +197,7 @@ pub(super) struct Against {
     who: &'static [&'static str],
 }
 
-/// The peers that run an all-reduce.
+/// The peers that run collectives.
 pub(super) const PEERS: &[&str] = &["Gloo, cubic", "Gloo, bbr", "Open MPI, cubic", "Open MPI, bbr"];
 
 /// The rows at 2 ms without loss.
@@ -193,31 +219,57 @@ impl Against {
     }
 }
 
-/// Whether a bound is about what this contender does over this link.
-pub fn is_bounded(row: &Row, who: &str) -> bool {
+/// Whether a bound is about what this contender does over this link with an operation.
+pub fn is_bounded(row: &Row, who: &str, operation: &str) -> bool {
+    if operation != Operation::AllReduce.name() {
+        return [NEAR, FAR].iter().any(|them| them.counts(row));
+    }
     let against = [NEAR, FAR, GLOO];
     [OURS, BUSY].contains(&who)
         || (who == ONE_SEGMENT && row.rtt >= SEGMENTS_FROM)
         || against.iter().any(|them| them.counts(row) && them.who.contains(&who))
 }
 
-/// The best of them over ours; one that was cut took as long as it had at least.
+/// The best of them over ours in all-reduces; one that was cut took as long as it had at least.
 pub(super) fn peers(measured: &Measured, against: Against) -> Figures {
     let rows = rows(measured, Arm::Lab).filter(|row| against.counts(row));
-    let best = |row: &Row| {
-        let peers = against.who.iter().map(|who| {
-            let found = cell(measured, row, who, LAB, COMMON);
-            (*who, seconds(found, CUT_AFTER_S as f64))
-        });
-        let peers: Vec<_> = peers.collect();
-        // Of one that says nothing nobody knows whether it is the best.
-        let silent = peers.iter().find(|(_, seconds)| seconds.is_none());
-        let best = peers.iter().min_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal));
-        let (who, peer) = silent.or(best)?;
-        let ours = seconds(cell(measured, row, OURS, LAB, COMMON), f64::INFINITY);
-        Some((format!("{who}, {row}"), peer.zip(ours).map(|(peer, ours)| peer / ours)))
+    rows.filter_map(|row| best_peer(measured, row, &against, Operation::AllReduce)).collect()
+}
+
+/// The best of them over ours in [`OPERATIONS`].
+pub(super) fn operation_peers(measured: &Measured, against: Against) -> Figures {
+    let rows = rows(measured, Arm::Operations);
+    let rows = rows.filter(|row| row.has_operations() && against.counts(row));
+    let of_row = |row| {
+        let best = |operation| best_peer(measured, row, &against, operation);
+        OPERATIONS.into_iter().filter_map(best).collect::<Figures>()
     };
-    rows.filter_map(best).collect()
+    rows.flat_map(of_row).collect()
+}
+
+/// Returns the time of the best peer over ours in an operation over one link.
+fn best_peer(
+    measured: &Measured,
+    row: &Row,
+    against: &Against,
+    operation: Operation,
+) -> Option<(String, Option<f64>)> {
+    let at = (LAB, COMMON);
+    let peers: Vec<_> = against
+        .who
+        .iter()
+        .map(|who| {
+            let found = cell_of(measured, row, (who, operation), at);
+            (*who, seconds(found, CUT_AFTER_S as f64))
+        })
+        .collect();
+    // Of one that says nothing nobody knows whether it is the best.
+    let silent = peers.iter().find(|(_, seconds)| seconds.is_none());
+    let best = peers.iter().min_by(|a, b| a.1.partial_cmp(&b.1).unwrap_or(Ordering::Equal));
+    let (who, peer) = silent.or(best)?;
+    let ours = seconds(cell_of(measured, row, (OURS, operation), at), f64::INFINITY);
+    let name = format!("{}, {row}", label(who, operation.name()));
+    Some((name, peer.zip(ours).map(|(peer, ours)| peer / ours)))
 }
 
 /// Each of ours by the kernel's own emulation; no figure of it is bounded.
@@ -245,6 +297,16 @@ pub(super) fn costs(measured: &Measured) -> Figures {
     };
     let asked = measured.asked.arms.contains(&Arm::Cpu);
     PAYLOADS.into_iter().filter(|_| asked).map(named).collect()
+}
+
+/// The rates of trainers that attach over TCP, over those of TCP alone.
+pub(super) fn attached(measured: &Measured) -> Figures {
+    let asked = measured.asked.arms.contains(&Arm::Attach);
+    let figure = |transfer: Transfer| {
+        let found = measured.attached.iter().find(|one| one.transfer == transfer);
+        (transfer.label(), found.and_then(Attached::ratio))
+    };
+    Transfer::all().into_iter().filter(|_| asked).map(figure).collect()
 }
 
 pub(super) fn took(measured: &Measured) -> Figures {

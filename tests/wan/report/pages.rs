@@ -1,5 +1,6 @@
 //! The results as Markdown for people and as JSON for programs.
 
+use super::figures::label;
 use super::verdict::{Verdict, verdicts};
 use crate::arms::long::Long;
 use crate::cell::{CUT_AFTER_S, Cell};
@@ -8,8 +9,8 @@ use crate::row::Row;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// One object: `cells`, each with its link, `long`, `costs`, `verdicts`, what was skipped, and how
-/// long all took.
+/// One object: `cells`, each with its link, `long`, `costs`, `attached`, `verdicts`, what was
+/// skipped, and how long all took.
 pub fn json(measured: &Measured) -> String {
     let cells: Vec<Value> = measured
         .cells
@@ -22,10 +23,20 @@ pub fn json(measured: &Measured) -> String {
             value
         })
         .collect();
+    let attached = measured.attached.iter().map(|one| {
+        let mut value = json!(one);
+        value["ground"] = one.transfer.ground.name().into();
+        value["way"] = json!(one.transfer.way);
+        value["bytes"] = one.transfer.bytes.into();
+        value["ratio"] = json!(one.ratio());
+        value
+    });
+    let attached: Vec<Value> = attached.collect();
     let report = json!({
         "cells": cells,
         "long": measured.long,
         "costs": measured.costs,
+        "attached": attached,
         "verdicts": verdicts(measured),
         "skipped": measured.skipped,
         "peers": measured.versions,
@@ -87,6 +98,7 @@ pub fn markdown(measured: &Measured) -> String {
     }
     text.push_str(&long(measured));
     text.push_str(&costs(measured));
+    text.push_str(&attached(measured));
     if !measured.skipped.is_empty() {
         text.push_str("Skipped:\n\n");
         for what in &measured.skipped {
@@ -145,6 +157,28 @@ fn costs(measured: &Measured) -> String {
     text
 }
 
+/// A table of trainers that attach over TCP; nothing where none was measured.
+fn attached(measured: &Measured) -> String {
+    let mut text = String::new();
+    for (index, one) in measured.attached.iter().enumerate() {
+        if index == 0 {
+            text.push_str(
+                "### A trainer that attaches over TCP\n\n| path, way, size | Gbit/s | TCP alone, Gbit/s | \
+                 ratio (wanted: at least 0.7) | |\n|---|---|---|---|---|\n",
+            );
+        }
+        let ratio = one.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
+        let void = one.void.as_ref().map_or_else(String::new, |why| format!("VOID: {why}"));
+        let (name, ours, alone) = (one.transfer.label(), one.gbit, one.tcp_gbit);
+        writeln!(text, "| {name} | {ours:.3} | {alone:.3} | {ratio} | {void} |")
+            .expect("a string takes all");
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
 /// Returns remarks on the runs of a cell: void, cut, or the number of attempts.
 fn remarks(cell: &Cell) -> String {
     if let Some(loss) = &cell.cut_from {
@@ -167,7 +201,7 @@ pub fn line(cell: &Cell) -> String {
     };
     format!(
         "| {} | {} | {} | {} | {} | {} | {goodput} | {} | {} | {} | {} | {} |\n",
-        cell.who,
+        label(&cell.who, cell.operation),
         cell.arm,
         units::ByteCount::new(cell.bytes),
         cell.runs,

@@ -2,6 +2,7 @@
 
 use crate::measured::Measured;
 use crate::row::COMMON;
+use hier_collectives::plan::Operation;
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -47,6 +48,7 @@ fn lines(measured: &Measured, loss: &str) -> Lines {
         if row.rate.bits_per_second() == RATE
             && row.loss.to_string() == loss
             && cell.bytes == COMMON
+            && cell.operation == Operation::AllReduce.name()
             && cell.void.is_none()
             && let Some(eta) = cell.eta
         {

@@ -1,10 +1,12 @@
 use super::figures::{BUSY, LAB, OURS, PEERS, VIRTUAL, bulk};
 use super::verdict::verdicts;
+use crate::arms::attach::{Attached, Transfer};
 use crate::arms::simulated::{FIXED_ONE_WAY, FIXED_WINDOW, ONE_SEGMENT};
 use crate::cell::Cell;
 use crate::lab::testbed::Ground;
 use crate::measured::{Arm, Asked, Measured, Took};
 use crate::row::{COMMON, Row};
+use hier_collectives::plan::Operation;
 use std::time::Duration;
 use units::Span;
 
@@ -35,6 +37,43 @@ fn a_void_cell_meets_no_bound() {
     cells[0].1.seconds = Some(0.5);
     let slower = of(&cells);
     assert!(!slower.met && slower.worst.starts_with("0.500 ("), "{slower:?}");
+}
+
+#[test]
+fn each_operation_is_held_to_the_best_peer() {
+    let row = Row::of_operations()[2];
+    let slower = |operation: Operation, times: f64| {
+        let of = |who: &str, seconds| Cell {
+            operation: operation.name(),
+            ..Cell::new(who, LAB, COMMON, vec![seconds], 1.0)
+        };
+        let peers = PEERS.iter().map(|who| (row, of(who, times)));
+        peers.chain([(row, of(OURS, 1.0))]).collect::<Vec<_>>()
+    };
+    let of = |gather, exchange| {
+        let all = [(Operation::AllGather, gather), (Operation::AllToAll, exchange)];
+        let cells = all.map(|(operation, times)| slower(operation, times)).concat();
+        let asked = Asked { rows: vec![row], arms: vec![Arm::Operations], long: false };
+        let mut verdicts = verdicts(&Measured { cells, asked, ..Measured::default() }).into_iter();
+        verdicts.find(|verdict| verdict.wanted.contains("all-to-all, 80 ms")).expect("a verdict")
+    };
+    let good = of(1.4, 1.35);
+    assert!(good.met && good.figures == 2, "{good:?}");
+    for (bad, of_which) in [(of(1.4, 1.2), "all-to-all"), (of(1.2, 1.4), "all-gather")] {
+        assert!(!bad.met && bad.worst.contains(of_which), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_slow_transfer_of_a_trainer_meets_no_bound() {
+    let met = |slow: f64, void: Option<String>| {
+        let of = |transfer: Transfer| Attached { transfer, gbit: 0.9, tcp_gbit: 1.0, void: None };
+        let mut attached: Vec<Attached> = Transfer::all().into_iter().map(of).collect();
+        (attached[3].gbit, attached[3].void) = (slow, void);
+        let asked = Asked { rows: vec![], arms: vec![Arm::Attach], long: false };
+        verdicts(&Measured { attached, asked, ..Measured::default() })[0].met
+    };
+    assert!(met(0.71, None) && !met(0.69, None) && !met(0.71, Some("late".to_owned())));
 }
 
 #[test]
@@ -119,10 +158,10 @@ fn a_bench_that_takes_too_long_has_missed_its_bound() {
 
 #[test]
 fn missing_figures_meet_no_bound() {
-    let arms = vec![Arm::Virtual, Arm::Lab, Arm::Cpu];
+    let arms = vec![Arm::Virtual, Arm::Lab, Arm::Cpu, Arm::Operations, Arm::Attach];
     let asked = Asked { rows: Row::matrix(false), arms, long: true };
     let verdicts = verdicts(&Measured { asked, ..Measured::default() });
-    assert_eq!(verdicts.len(), 18, "all but the time and netem: {verdicts:?}");
+    assert_eq!(verdicts.len(), 21, "all but the time and netem: {verdicts:?}");
     for verdict in verdicts {
         assert!(!verdict.met && verdict.figures == 0 && verdict.void > 0, "{verdict:?}");
     }

@@ -1,8 +1,8 @@
 //! The bounds, and a verdict for each: whether its worst figure meets it.
 
 use super::figures::{
-    BUSY, FAR, Figures, GLOO, NEAR, OURS, apart, costs, etas, lab_etas, long, netem, peers,
-    segments, small, took, windows,
+    BUSY, FAR, Figures, GLOO, NEAR, OURS, apart, attached, costs, etas, lab_etas, long, netem,
+    operation_peers, peers, segments, small, took, windows,
 };
 use crate::arms::long::{ALONE, ALONE_OVER, BEHIND, IN_A_ROW};
 use crate::measured::Measured;
@@ -71,6 +71,21 @@ pub fn verdicts(measured: &Measured) -> Vec<Verdict> {
         least("lab, 2 ms clean: the best peer, times as long as ours", peers(measured, NEAR), 1.0),
         least("lab, 80 ms, loss to 0.1 %: the best peer, at least 1.3", peers(measured, FAR), 1.3),
         least("lab, 80 ms, 0.1 %: Gloo with BBR, at least 8", peers(measured, GLOO), 8.0),
+        least(
+            "lab, all-gather and all-to-all, 2 ms clean: the best peer, times as long as ours",
+            operation_peers(measured, NEAR),
+            1.0,
+        ),
+        least(
+            "lab, all-gather and all-to-all, 80 ms clean: the best peer, at least 1.3",
+            operation_peers(measured, FAR),
+            1.3,
+        ),
+        least(
+            "attached over TCP, 64 MiB and more: rate over that of TCP alone, at least 0.7",
+            attached(measured),
+            0.7,
+        ),
         most("netem: all-reduces of ours that were cut, at most 0", netem(measured), 0.0),
         most("loopback: CPU seconds over those of quinn, at most 1.25", costs(measured), 1.25),
         most("the whole bench, over what it may take, in minutes", took(measured), 0.0),

@@ -118,9 +118,9 @@ impl GroupMembership {
         self.facts.ranks.binary_search(&rank).is_ok() && !self.left.contains(&rank)
     }
 
-    /// Returns whether the group may see another process of a rank that was lost. Of a group that was
-    /// counted no rank makes it again that has made it.
-    pub fn may_return(&self, rank: RankId) -> bool {
+    /// Returns whether the group awaits a rank, or another process of it, whichever process left the
+    /// group before. Of a group that was counted no rank makes it again that has left it.
+    pub fn may_await(&self, rank: RankId) -> bool {
         let is_over = GroupPlace(self.facts.place).is_counted() && self.left.contains(&rank);
         self.facts.ranks.binary_search(&rank).is_ok() && !is_over
     }

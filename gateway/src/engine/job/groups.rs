@@ -15,7 +15,7 @@ use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::post::{Failure, FailureCode, RankEvent};
 use hier_collectives::session::{PeerError, SessionConfig};
-use hier_collectives::topology::GroupFabric;
+use hier_collectives::topology::{GroupFabric, GroupFabricError};
 use hier_collectives::wire::{GroupFacts, Message};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -87,10 +87,10 @@ impl Job {
         }
     }
 
-    /// Removes a rank of this gateway whose process has ended from all groups that await it, whether
-    /// or not it had made them.
+    /// Removes a rank of this gateway whose process has ended from all groups that may await it,
+    /// whether or not the process had made them.
     pub fn remove_lost_rank(&mut self, rank: RankId, shared: &EngineShared, now: TimeNs) {
-        for id in self.groups_with_membership(|membership| membership.awaits(rank)) {
+        for id in self.groups_with_membership(|membership| membership.may_await(rank)) {
             if let Some(group) = self.group_mut(id)
                 && let Some(rank) = group.rank_in_session(rank)
             {
@@ -102,7 +102,7 @@ impl Job {
 
     /// Lets groups expect a rank of this gateway again, of which another process has attached.
     pub fn expect_rank_in_groups(&mut self, rank: RankId, now: TimeNs) {
-        for id in self.groups_with_membership(|membership| membership.may_return(rank)) {
+        for id in self.groups_with_membership(|membership| membership.may_await(rank)) {
             if let Some(group) = self.group_mut(id)
                 && let Some(rank) = group.rank_in_session(rank)
             {
@@ -328,7 +328,7 @@ impl Job {
         }
         let whole = self.world.session.fabric();
         let part = GroupFabric::of_ranks(whole, &facts.ranks)
-            .map_err(|error| bad(format!("{}: {error}", group_text(&facts))))?;
+            .map_err(|error| bad(impossible_group_text(&facts, &error)))?;
         let Ok(index) = part.gateways.binary_search(&self.settings.me) else {
             return Err(bad(format!("{} has no rank of this gateway", group_text(&facts))));
         };
@@ -509,6 +509,23 @@ fn group_contradiction_failure(one: &GroupFacts, other: &GroupFacts) -> Failure 
         group_text(other)
     );
     Failure::new(FailureCode::Disagreement, text)
+}
+
+/// Returns the text of the failure of ranks that make no group, with advice where they have no way to
+/// each other.
+fn impossible_group_text(facts: &GroupFacts, error: &GroupFabricError) -> String {
+    match (error, &facts.ranks[..]) {
+        (GroupFabricError::Divided(_), [one, other]) if GroupPlace(facts.place).is_pair() => {
+            format!(
+                "ranks {one} and {other} cannot send to each other: {error}; send to a rank of a \
+                 gateway on the way, which passes it on, or give the fabric a link"
+            )
+        }
+        (GroupFabricError::Divided(_), _) => {
+            format!("{}: {error}; add a rank of a gateway on the way", group_text(facts))
+        }
+        _ => format!("{}: {error}", group_text(facts)),
+    }
 }
 
 /// Returns a group in words for errors and logs, by its ranks in the job.

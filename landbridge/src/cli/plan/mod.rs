@@ -8,6 +8,7 @@ mod simulated_plan;
 mod svg;
 mod traffic;
 
+use crate::cli::buffer_size::BufferSizeUnit;
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::exit::Exit;
 use crate::cli::output::print::{print_json, print_text};
@@ -79,7 +80,7 @@ struct ShowPlanArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Draw regions, trees and the load of each link into this file
+    /// Draw regions, the trees of the operation and the load of each link into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -133,7 +134,7 @@ impl ShowPlanArgs {
                 Some(simulated_plan::simulate_plan(fabric, &plan, collective, self.seed)?);
         }
         if let Some(path) = &self.svg {
-            let picture = svg::draw_plan_svg(fabric, &plan.rerooted_for(operation), &report);
+            let picture = svg::draw_plan_svg(fabric, &report);
             std::fs::write(path, picture)
                 .map_err(|source| CommandError::Path { path: path.clone(), source })?;
         }
@@ -162,8 +163,8 @@ impl ShowPlanArgs {
         }
         let mut ranks = [from, to].map(|id| RankId(fabric.gateway(id).ranks.start));
         ranks.sort_unstable();
-        let pair = GroupFabric::of_ranks(fabric, &ranks)
-            .map_err(|error| CommandError::Usage(error.to_string()))?;
+        let apart = |error| CommandError::Usage(format!("{error}: choose gateways with a link"));
+        let pair = GroupFabric::of_ranks(fabric, &ranks).map_err(apart)?;
         let [from, to] = if from < to { [0, 1] } else { [1, 0] }.map(GatewayId);
         Ok((pair.fabric, Operation::Send { from, to }))
     }
@@ -213,17 +214,9 @@ impl ShowPlanArgs {
         fabric: &Fabric,
         operation: Operation,
     ) -> Result<ByteCount, CommandError> {
-        let blocks = if operation.has_blocks() { u64::from(fabric.world_size()) } else { 1 };
-        let unit = self.dtype.size() * blocks;
-        let Some(size) = self.size else {
-            return Ok(ByteCount::new(DEFAULT_SIZE.get() / unit * unit));
-        };
-        if size.get().is_multiple_of(unit) {
-            return Ok(size);
-        }
-        let text = format!("{size} is not a whole number of {} elements", self.dtype);
-        let text = if blocks > 1 { format!("{text} for each of {blocks} ranks") } else { text };
-        Err(CommandError::Usage(text))
+        let unit = BufferSizeUnit::of_operation(operation, self.dtype, fabric);
+        let Some(size) = self.size else { return Ok(unit.round_down(DEFAULT_SIZE)) };
+        unit.check(size).map(|()| size)
     }
 }
 

@@ -19,14 +19,14 @@ pub(super) struct PlanReport {
     fabric: String,
     operation: &'static str,
     dtype: String,
-    size_bytes: u64,
+    pub(super) size_bytes: u64,
     algorithm: &'static str,
     reason: String,
     /// Hash of the plan, on which running gateways agree.
     plan_hash: String,
     segment_bytes: u64,
     /// Largest buffer that uses the express tree, if the plan has one.
-    express_bytes: Option<u64>,
+    pub(super) express_bytes: Option<u64>,
     pub(super) predicted_seconds: f64,
     bound_seconds: f64,
     /// Lower bound over predicted time, 0 to 1.
@@ -36,7 +36,10 @@ pub(super) struct PlanReport {
     pub(super) shares: BTreeMap<String, f64>,
     pub(super) link_bytes: Vec<LinkLoadRow>,
     gateways: Vec<GatewayLoadRow>,
-    trees: Vec<TreeLoad>,
+    pub(super) trees: Vec<TreeLoad>,
+    /// Whether the data of each gateway take a tree of its own, of which several rows may be parts.
+    #[serde(skip)]
+    pub(super) has_owner_trees: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) simulated: Option<SimulatedPlan>,
 }
@@ -76,16 +79,19 @@ struct GatewayLoadRow {
 }
 
 /// Load of a tree.
-#[derive(Debug, Serialize)]
-struct TreeLoad {
-    bytes: u64,
-    express: bool,
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct TreeLoad {
+    pub(super) bytes: u64,
+    pub(super) express: bool,
     /// The kind of data: partials, results, or both.
-    carries: &'static str,
+    pub(super) carries: &'static str,
     /// Root set: the gateways that exchange their partial sums.
-    crown: Vec<String>,
-    parents: BTreeMap<String, String>,
+    pub(super) crown: Vec<String>,
+    pub(super) parents: BTreeMap<String, String>,
 }
+
+/// The text of [`TreeLoad`]'s `carries` for partials up and results down.
+pub(super) const CARRIES_BOTH: &str = "partials and results";
 
 /// The text that `landbridge plan` prints as the plan's `reason` for operations on blocks and for
 /// sends, which use owner trees.
@@ -152,6 +158,7 @@ impl PlanReport {
                         .get(),
                 })
                 .collect(),
+            has_owner_trees: operation.uses_owner_trees(),
             trees: parts.iter().map(|part| plan_report_tree_load(fabric, part)).collect(),
             simulated: None,
         }
@@ -216,7 +223,7 @@ fn plan_report_tree_load(fabric: &Fabric, part: &OperationPart<'_>) -> TreeLoad 
     let tree = &part.tree;
     let name = |id: &GatewayId| fabric.gateway(*id).name.clone();
     let carries = match (part.phases.up, part.phases.down) {
-        (true, true) => "partials and results",
+        (true, true) => CARRIES_BOTH,
         (true, false) => "partials",
         (false, true) => "results",
         (false, false) => "nothing",

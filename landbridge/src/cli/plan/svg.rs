@@ -1,18 +1,23 @@
 //! A plan as a picture: regions on a circle, links as wide as they are busy, the largest trees.
 
-use super::plan_report::PlanReport;
+use super::plan_report::{CARRIES_BOTH, PlanReport, TreeLoad};
 use hier_collectives::ids::GatewayId;
-use hier_collectives::plan::{Plan, Tree, TreeDirection};
 use hier_collectives::topology::Fabric;
+use std::cmp::Reverse;
 use std::f64::consts::TAU;
 use std::fmt::Write;
 use units::{ByteCount, rounded_decimal_percent};
 
-/// Draws a plan as SVG: regions and links above, and below them the [`TREES_DRAWN_MAX`] largest
-/// trees. Names need no escaping: they consist of letters, digits and hyphens.
-pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -> String {
-    let mut trees: Vec<&Tree> = plan.trees.iter().collect();
-    trees.sort_by_key(|tree| std::cmp::Reverse(tree.share));
+/// Draws the plan of an operation as SVG: regions and links above, and below them the
+/// [`TREES_DRAWN_MAX`] largest trees. Names need no escaping: they consist of letters, digits and
+/// hyphens.
+pub(super) fn draw_plan_svg(fabric: &Fabric, report: &PlanReport) -> String {
+    let mut trees = svg_trees(report);
+    // Trees apart for partials and results each carry the whole buffer together.
+    let total = match report.has_owner_trees {
+        true => trees.iter().map(|tree| tree.bytes).sum(),
+        false => report.size_bytes,
+    };
     trees.truncate(TREES_DRAWN_MAX);
     let rows = trees.len().div_ceil(TREES_PER_ROW);
     let height = PICTURE_SIDE_PX + rows as f64 * TREE_ROW_HEIGHT_PX + 40.0;
@@ -28,17 +33,50 @@ pub(super) fn draw_plan_svg(fabric: &Fabric, plan: &Plan, report: &PlanReport) -
     };
     draw_svg_links(&mut svg, fabric, report, &circle);
     draw_svg_regions(&mut svg, fabric, report, &circle);
-    for (index, tree) in trees.into_iter().enumerate() {
+    for (index, tree) in trees.iter().enumerate() {
         let (row, column) = (index / TREES_PER_ROW, index % TREES_PER_ROW);
         let middle = (
             (column as f64 + 0.5) * PICTURE_SIDE_PX / TREES_PER_ROW as f64,
             PICTURE_SIDE_PX + (row as f64 + 0.5) * TREE_ROW_HEIGHT_PX,
         );
         let circle = SvgRegionCircle { middle, radius: 0.34 * TREE_ROW_HEIGHT_PX, ..circle };
-        draw_svg_tree(&mut svg, fabric, plan, tree, &circle);
+        draw_svg_tree(&mut svg, fabric, tree, &circle);
+        let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * TREE_ROW_HEIGHT_PX);
+        let label = svg_tree_label(report, tree, total);
+        writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"11\">{label}</text>")
+            .expect("a string takes it");
     }
     svg.push_str("</svg>\n");
     svg
+}
+
+/// Returns the trees to draw, the largest first: those that carry data, and the express tree. Parts
+/// of one gateway's own tree are one tree.
+fn svg_trees(report: &PlanReport) -> Vec<TreeLoad> {
+    let mut trees: Vec<TreeLoad> = Vec::new();
+    for part in report.trees.iter().filter(|tree| tree.bytes > 0 || tree.express) {
+        let same = trees.iter_mut().find(|tree| report.has_owner_trees && tree.crown == part.crown);
+        match same {
+            Some(tree) => {
+                tree.bytes += part.bytes;
+                tree.parents.extend(part.parents.clone());
+            }
+            None => trees.push(part.clone()),
+        }
+    }
+    trees.sort_by_key(|tree| Reverse(tree.bytes));
+    trees
+}
+
+/// Returns the text below a tree: its fraction of the `total` bytes, and its direction if it has one
+/// alone. For the express tree it is the largest buffer that takes it.
+fn svg_tree_label(report: &PlanReport, tree: &TreeLoad, total: u64) -> String {
+    let part = || rounded_decimal_percent(tree.bytes as f64 / total.max(1) as f64);
+    match (report.express_bytes.filter(|_| tree.express), tree.carries) {
+        (Some(most), _) => format!("up to {}", ByteCount::new(most).rounded()),
+        (None, CARRIES_BOTH) => part(),
+        (None, carries) => format!("{}, {carries}", part()),
+    }
 }
 
 /// The circle on which regions are drawn.
@@ -129,21 +167,21 @@ fn draw_svg_regions(
     }
 }
 
-/// Draws all regions and the edges of one tree that cross regions, with its share or limit below.
-/// Regions of the root set are filled.
-fn draw_svg_tree(
-    svg: &mut String,
-    fabric: &Fabric,
-    plan: &Plan,
-    tree: &Tree,
-    circle: &SvgRegionCircle,
-) {
-    let region = |id: &GatewayId| usize::from(fabric.gateway(*id).region.0);
+/// Draws all regions and the edges of one tree that cross regions. Regions of the root set are
+/// filled.
+fn draw_svg_tree(svg: &mut String, fabric: &Fabric, tree: &TreeLoad, circle: &SvgRegionCircle) {
+    let region = |name: &String| {
+        fabric.gateway_named(name).map(|id| usize::from(fabric.gateway(id).region.0))
+    };
     let between_roots =
-        tree.roots.iter().flat_map(|one| tree.roots.iter().map(move |other| (one, other)));
+        tree.crown.iter().flat_map(|one| tree.crown.iter().map(move |other| (one, other)));
     let edges = tree.parents.iter().chain(between_roots.filter(|(one, other)| one < other));
-    for (one, other) in edges.filter(|(one, other)| region(one) != region(other)) {
-        let ((x1, y1), (x2, y2)) = (circle.position(region(one)), circle.position(region(other)));
+    for (one, other) in edges {
+        let (Some(one), Some(other)) = (region(one), region(other)) else { continue };
+        if one == other {
+            continue;
+        }
+        let ((x1, y1), (x2, y2)) = (circle.position(one), circle.position(other));
         writeln!(
             svg,
             "<path d=\"M{x1:.1} {y1:.1} L{x2:.1} {y2:.1}\" stroke=\"#678\" stroke-width=\"1.5\"/>"
@@ -152,7 +190,7 @@ fn draw_svg_tree(
     }
     for index in 0..circle.regions {
         let (x, y) = circle.position(index);
-        let is_root = tree.roots.iter().any(|id| region(id) == index);
+        let is_root = tree.crown.iter().any(|name| region(name) == Some(index));
         let fill = if is_root { "#c40" } else { "white" };
         writeln!(
             svg,
@@ -160,17 +198,6 @@ fn draw_svg_tree(
         )
         .expect("a string takes it");
     }
-    let with_partials = plan.trees.iter().filter(|tree| tree.direction.has_partials());
-    let total: u64 = with_partials.map(|tree| tree.share).sum();
-    let part = rounded_decimal_percent(tree.share as f64 / total as f64);
-    let label = match tree.direction {
-        _ if tree.is_express() => format!("up to {}", plan.express_bytes.rounded()),
-        TreeDirection::Both => part,
-        direction => format!("{part}, {}", direction.name()),
-    };
-    let (x, y) = (circle.middle.0, circle.middle.1 + 0.48 * TREE_ROW_HEIGHT_PX);
-    writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"11\">{label}</text>")
-        .expect("a string takes it");
 }
 
 /// 720 pixels: the width of the picture of a plan, and the height of its upper part with regions

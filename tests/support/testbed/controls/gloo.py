@@ -1,6 +1,6 @@
-"""All-reduces with Gloo: rank, address of rank 0, bytes, iterations. Prints a line of JSON when
-it begins, and one for each with its post, its result, this process's processor time and its
-wake-ups: voluntary context switches."""
+"""Collectives with Gloo: rank, address of rank 0, operation, bytes, iterations. Prints a line of
+JSON when it begins, and one for each with its post, its result, this process's processor time and
+its wake-ups: voluntary context switches."""
 
 import datetime
 import json
@@ -17,7 +17,8 @@ def wakeups() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
-rank, address, size, iterations = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+rank, address, operation = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+size, iterations = int(sys.argv[4]), int(sys.argv[5])
 dist.init_process_group(
     "gloo",
     init_method=f"tcp://{address}:29500",
@@ -25,17 +26,26 @@ dist.init_process_group(
     world_size=2,
     timeout=datetime.timedelta(seconds=60),
 )
-tensor = torch.full((size // 4,), float(rank + 1))
+elements = size // 4
+own = float(rank + 1)
+given = torch.empty(elements // 2 if operation == "all-gather" else elements)
+got = given if operation == "all-reduce" else torch.empty(elements)
+run = {
+    "all-reduce": lambda: dist.all_reduce(given),
+    "all-gather": lambda: dist.all_gather_into_tensor(got, given),
+    "all-to-all": lambda: dist.all_to_all_single(got, given),
+}[operation]
+expected = torch.tensor([3.0, 3.0] if operation == "all-reduce" else [1.0, 2.0])
 dist.all_reduce(torch.ones(1 << 18))
 print(json.dumps({"posted_ns": [], "ready_ns": []}), flush=True)
 for _ in range(iterations):
-    tensor.fill_(rank + 1)
+    given.fill_(own)
     dist.barrier()
     wakeups_begin = wakeups()
     posted, cpu_begin = time.monotonic_ns(), time.process_time()
-    dist.all_reduce(tensor)
+    run()
     ready, cpu_seconds = time.monotonic_ns(), time.process_time() - cpu_begin
     woken = wakeups() - wakeups_begin
-    assert torch.all(tensor == 3.0), "wrong sum"
+    assert torch.all(got.view(2, -1) == expected[:, None]), "wrong result"
     line = {"posted_ns": [posted], "ready_ns": [ready], "cpu_seconds": cpu_seconds}
     print(json.dumps({**line, "wakeups": woken}), flush=True)

@@ -1,4 +1,4 @@
-//! Controls that all-reduce between two sites: quinn alone, and PyTorch's Gloo.
+//! Controls between two sites: an exchange over quinn alone, and PyTorch's Gloo.
 
 pub mod bare_quinn;
 pub mod gloo;

@@ -37,8 +37,8 @@ fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<BenchPage
     let missed = missed.map(|verdict| format!("{}: {}", verdict["wanted"], verdict["worst"]));
     let missed = missed.collect();
     let text = format!(
-        "An all-reduce of f32 with one rank in each region, from the last post to the last result; \
-         medians of `runs`. eta is T* over that, goodput the buffer's bytes over it. `virtual`: whole \
+        "An all-reduce of f32 with one rank in each region, or the operation named, from the last post to \
+         the last result; medians of `runs`. eta is T* over that, goodput the buffer's bytes over it. `virtual`: whole \
          gateways over simulated links in virtual time, a seed each run. `lab`: real processes in network \
          namespaces with TUN devices between them, on one machine, each contender by itself, one \
          after the other; runs that the emulator calls void are repeated in other labs, up to \
@@ -51,6 +51,9 @@ fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<BenchPage
          the segments that TCP retransmitted; the queue's peak is over all runs, and in the lab \
          over all that the lab has seen until then: sizes are measured in ascending order. \
          iperf3 sends one way for three seconds, and its time is that of as many bytes at its rate. \
+         An all-gather of 64 MiB has a result of that size, and in an all-to-all each rank has a buffer of it. \
+         A trainer that attaches over TCP gives its block to a rank at its gateway by a gather, or gets one by \
+         a scatter; TCP alone is one flow of iperf3 with as many bytes the same way. \
          What takes longer than 20 s is cut: of peers and bare quinn a cell's runs together, of \
          gateways each. Who did not do one run in time is not run with more loss on the same link, \
          and shown as cut. \
