@@ -83,8 +83,10 @@ fn fabric_config_text(file: &FabricFile) -> String {
             if let Some(addresses) = file.lan_addresses(id) {
                 line(format!("lan = {}", config_address_list(addresses)));
             }
-            if let (Some(wan), Some(addresses)) = (gateway.wan, file.lane_addresses(id)) {
+            if let Some(addresses) = file.lane_addresses(id) {
                 line(format!("wan = {}", config_address_list(addresses)));
+            }
+            if let Some(wan) = gateway.wan {
                 line(format!("egress = \"{}\"\ningress = \"{}\"", wan.egress, wan.ingress));
             }
         }

@@ -4,7 +4,7 @@ use gateway::certs::{self, CertificateOptions, CertificateValidity};
 use gateway::client::{AttachOptions, Client, GatewayAddress};
 use gateway::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec};
 use gateway::host::{
-    BoxFuture, Host, LaneThread, RealHost, Task as Work, TaskPanicked, ThreadStart,
+    BoxFuture, Host, LaneThread, PortShare, RealHost, Task as Work, TaskPanicked, ThreadStart,
 };
 use gateway::local::job_spec::JobSpec;
 use gateway::local::protocol::Token;
@@ -89,10 +89,11 @@ impl Host for PanickingHost {
     fn bind_udp(
         &self,
         address: SocketAddr,
+        share: PortShare,
         buffer_bytes: usize,
         warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
-        RealHost.bind_udp(address, buffer_bytes, warnings)
+        RealHost.bind_udp(address, share, buffer_bytes, warnings)
     }
 
     fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16> {

@@ -6,7 +6,7 @@ pub mod lab;
 pub mod observe;
 pub mod testbed;
 
-pub use gateway::simulate::{simulated_address, simulated_lan_address};
+pub use gateway::simulate::{simulated_address, simulated_dialling_address, simulated_lan_address};
 pub use lab::jobs::{JOB, TOKEN};
 pub use lab::running::{Lab, simulate};
 pub use lab::shape::{EAST, Shape, WEST, carrier_address, mbit, ppm};

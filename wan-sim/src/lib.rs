@@ -57,6 +57,8 @@ pub use link::{
 };
 pub use trace_hash::{TraceHash, TraceRecord};
 #[cfg(feature = "virtual-net")]
-pub use virtual_net::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered, VirtualNet};
+pub use virtual_net::{
+    BindError, EPHEMERAL_PORT_FIRST, INBOX_BYTES_MAX, NoLink, SocketChoice, Undelivered, VirtualNet,
+};
 #[cfg(feature = "virtual-net")]
 pub use virtual_time::{ExecutorStalled, SleepTimer, VirtualExecutor};

@@ -131,6 +131,28 @@ async fn an_address_has_one_socket_until_it_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn datagrams_choose_among_the_sockets_of_an_address() {
+    let net = net(link("1 Gbit/s", "40 ms", "0 %"), 1);
+    let client = net.bind(address(CLIENT)).unwrap();
+    let choose = |payload: &[u8]| u16::from(payload[0]);
+    assert!(net.bind_shared(address(SERVER), (1, 2), choose).is_err(), "the first is not bound");
+    let shared = [0, 1].map(|place| net.bind_shared(address(SERVER), (place, 2), choose).unwrap());
+    assert_eq!(net.bind(address(SERVER)).unwrap_err(), BindError::InUse(address(SERVER)));
+    // One send call with a datagram for each, and one for the second.
+    send(&client, SERVER, &[[4; 100], [5; 100]].concat(), 100);
+    send(&client, SERVER, &[7; 100], 100);
+    assert_eq!(receive(&shared[0]).await[0].0, [4; 100]);
+    let second: Vec<u8> = receive(&shared[1]).await.iter().map(|(bytes, _)| bytes[0]).collect();
+    assert_eq!((second, net.undelivered().no_socket), (vec![5, 7], 0));
+    let [first, second] = shared;
+    drop(second);
+    send(&client, SERVER, &[7; 100], 100);
+    assert_eq!(net.undelivered().no_socket, 1, "no other takes it");
+    drop(first);
+    net.bind(address(SERVER)).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_port_is_shared_by_all_links_of_its_address() {
     // Two senders at 1 Gbit/s each into a port of 1 Gbit/s, and back out of it.
     let net = net(link("1 Gbit/s", "10 ms", "0 %"), 1);

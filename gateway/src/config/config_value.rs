@@ -14,9 +14,9 @@ use toml::Spanned;
 use toml::de::DeValue;
 use units::{BitRate, ByteCount, Fraction, QuantityError, Span};
 
-/// 16 lanes: the most between two gateways; a fabric file that asks for more is refused. Lane `i`
-/// uses the UDP port of the address plus `i`, so an address reserves 16 UDP ports in a row.
-pub const LANES_MAX: u16 = 16;
+/// 16 lanes: the most between two gateways, as each costs the time of a thread; a fabric file that asks
+/// for more is refused.
+const LANES_MAX: u16 = 16;
 
 /// A value that its key does not accept. The fault of the file's author.
 pub(super) struct BadValue {
@@ -216,9 +216,8 @@ impl FromConfigValue for PeerAddress {
     const VALUE_TYPE: ValueType = config_value_type(
         "peer address",
         "string or array",
-        "an IP address and port that peers reach, such as \"203.0.113.10:7400\"; lanes use \
-         the 16 UDP ports from there, so the port is at most 65520; or an array of such \
-         addresses, of different IPs and one family, which lanes use in turn",
+        "an IP address and UDP port that peers reach, such as \"203.0.113.10:7400\"; or an \
+         array of such addresses, of different IPs and one family, which lanes use in turn",
     );
     /// Reads the addresses at which peers reach lanes, each of one host and with a port.
     fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
@@ -244,9 +243,8 @@ impl FromConfigValue for LaneBindAddress {
     const VALUE_TYPE: ValueType = config_value_type(
         "lane address",
         "string or array",
-        "an IP address and port to bind, such as \"0.0.0.0:7400\"; lanes use the 16 UDP ports \
-         from there, so the port is at most 65520; or an array of such addresses, one for \
-         each that the fabric has",
+        "an IP address and UDP port to bind, such as \"0.0.0.0:7400\"; or an array of such \
+         addresses, one for each that the fabric has",
     );
     /// Reads the addresses that lanes bind, which may be the unspecified one, for all of the host.
     fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
@@ -541,10 +539,9 @@ fn problem_of_address_config_values(
 ) -> Option<String> {
     let one = |value: &DeValue<'_>| {
         let text = value.as_str()?;
-        let port_most = u16::MAX - (LANES_MAX - 1);
         match text.parse::<SocketAddr>() {
-            Ok(address) if address.port() == 0 || !config_value_ports_fit(address) => {
-                Some(format!("has port {}, and ports are from 1 to {port_most}", address.port()))
+            Ok(address) if address.port() == 0 => {
+                Some(format!("has port 0, and ports are from 1 to {}", u16::MAX))
             }
             Ok(address) => kind_at_fault(address).map(str::to_owned),
             Err(_) if text.contains('%') => {
@@ -562,11 +559,7 @@ fn problem_of_address_config_values(
 
 /// Parses one address, or an array of addresses that lanes use in turn.
 fn parse_lane_address_config_value(value: &DeValue<'_>) -> Option<LaneAddresses> {
-    let address = |value: &DeValue<'_>| {
-        BindAddress::parse_config_value(value)
-            .map(|bind| bind.0)
-            .filter(|address| config_value_ports_fit(*address))
-    };
+    let address = |value: &DeValue<'_>| BindAddress::parse_config_value(value).map(|bind| bind.0);
     match value.as_array() {
         None => address(value).map(LaneAddresses::from),
         Some(array) => {
@@ -574,11 +567,6 @@ fn parse_lane_address_config_value(value: &DeValue<'_>) -> Option<LaneAddresses>
             LaneAddresses::from_addresses(&addresses.collect::<Option<Vec<_>>>()?)
         }
     }
-}
-
-/// Returns whether the UDP ports of all lanes from this address on are at most 65535.
-fn config_value_ports_fit(address: SocketAddr) -> bool {
-    address.port().checked_add(LANES_MAX - 1).is_some()
 }
 
 /// Parses a TOML integer of 32 bits without sign.

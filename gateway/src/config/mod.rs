@@ -19,6 +19,6 @@ mod tests;
 
 pub use config_faults::{ConfigFaults, Fault};
 pub use config_file::ConfigFile;
-pub use config_value::{LANES_MAX, is_valid_config_name_value};
+pub use config_value::is_valid_config_name_value;
 pub use fabric::FabricFile;
 pub use region::{GatewayChoiceError, GatewayConfig, JobConfig, LanePeer, RegionFile};

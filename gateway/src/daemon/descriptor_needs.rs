@@ -17,7 +17,8 @@ const DESCRIPTORS_OF_ATTACH: u64 = PENDING_CONNECTIONS_MAX as u64 + 8;
 const DESCRIPTORS_PER_RANK: u64 = 2;
 
 /// Returns the most descriptors that a gateway needs, for a number of jobs, and of networks (WAN
-/// and LAN) on which it has lanes. Each lane that may be in use on a network takes one.
+/// and LAN) on which it has lanes. Each lane that may be in use on a network takes two: the socket that
+/// listens, and the one that dials.
 /// `serves_hosts`: trainers of other hosts may attach.
 pub fn descriptor_needs(
     fabric: &Fabric,
@@ -26,7 +27,7 @@ pub fn descriptor_needs(
     serves_hosts: bool,
 ) -> u64 {
     let attach = if serves_hosts { DESCRIPTORS_OF_ATTACH } else { 0 };
-    let lanes = u64::from(plan::plan_lanes_limit(fabric)) * networks as u64;
+    let lanes = 2 * u64::from(plan::plan_lanes_limit(fabric)) * networks as u64;
     let ranks = fabric.gateway(me).ranks.len() as u64 * jobs as u64;
     DESCRIPTORS_BASE + attach + lanes + DESCRIPTORS_PER_RANK * ranks
 }

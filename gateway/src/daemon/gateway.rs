@@ -85,7 +85,7 @@ impl Gateway {
         });
         let (credentials, renewed) = watch::channel(Arc::new(spec.credentials));
         let threads = link_setup_lane_threads(&spec.fabric, spec.me, sides.len());
-        for (LinkSide { listen, peers }, threads) in sides.into_iter().zip(threads) {
+        for (LinkSide { listen, dials_only, peers }, threads) in sides.into_iter().zip(threads) {
             let lanes = LaneSpec {
                 host: Arc::clone(&host),
                 fabric: Arc::clone(&spec.fabric),
@@ -93,6 +93,7 @@ impl Gateway {
                 me: spec.me,
                 boot,
                 listen,
+                dials_only,
                 threads,
                 one_by_one: spec.listen.one_by_one,
                 mtu_pinned: spec.mtu_pinned,

@@ -1,9 +1,9 @@
 //! The links from this gateway to its peers, and the lane threads that serve them.
 
-use super::spec::GatewaySpec;
+use super::spec::{GatewaySpec, ListenSpec};
 use crate::host::Host;
 use crate::observe::metrics::{MetricsRegistry, PeerPlace};
-use crate::wan::connect::lane_addresses::LaneAddresses;
+use crate::wan::connect::lane_addresses::{LaneAddresses, dials_lane_addresses};
 use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::lane_number::{LaneNumberReason, LaneNumberTerms};
 use crate::wan::link_trace::LinkTrace;
@@ -29,9 +29,11 @@ const LAN_RTT: Span = Span::from_ns(100_000);
 /// The links to other gateways.
 type PeerLinks = BTreeMap<GatewayId, Arc<PeerLink>>;
 
-/// One side of a gateway, WAN or LAN: the address that its lanes listen on, and the peers there.
+/// One side of a gateway, WAN or LAN: the addresses of its lanes, and the peers there.
 pub(super) struct LinkSide {
     pub listen: LaneAddresses,
+    /// Whether no peer there can dial this gateway.
+    pub dials_only: bool,
     pub peers: PeerLinks,
 }
 
@@ -45,9 +47,10 @@ pub(super) fn set_up_link_sides(
     let mut wan = set_up_wan_links(host, spec, observed);
     let (lan, over_wan_port) = set_up_region_links(host, spec, observed);
     wan.extend(over_wan_port);
-    let sides = [(spec.listen.wan.clone(), wan), (spec.listen.lan.clone(), lan)];
-    let sides = sides.into_iter().filter_map(|(listen, peers)| {
-        let side = LinkSide { listen: listen?, peers };
+    let ListenSpec { wan: at_port, lan: on_lan, dials_only, .. } = &spec.listen;
+    let sides = [(at_port.clone(), *dials_only, wan), (on_lan.clone(), false, lan)];
+    let sides = sides.into_iter().filter_map(|(listen, dials_only, peers)| {
+        let side = LinkSide { listen: listen?, dials_only, peers };
         (!side.peers.is_empty()).then_some(side)
     });
     sides.collect()
@@ -80,17 +83,14 @@ fn set_up_wan_links(
     let rates = spec.plan.pair_shares(fabric);
     for ((_, id), pair) in rates.iter().filter(|((from, _), _)| *from == spec.me) {
         let peer = fabric.gateway(*id);
-        let (Some(addresses), Some(link)) =
-            (spec.addresses.get(id), fabric.link(me.region, peer.region))
-        else {
-            continue;
-        };
+        let Some(link) = fabric.link(me.region, peer.region) else { continue };
+        let addresses = spec.addresses.get(id);
         let policy = spec.policies.get(&(link.a, link.b));
-        let lane_terms =
-            link_setup_lane_terms(fabric, (spec.me, *id), (local, addresses), link.rtt);
+        let ends = ((spec.me, !spec.listen.dials_only), (*id, addresses.is_some()));
+        let lane_terms = link_setup_lane_terms(fabric, ends, (local, addresses), link.rtt);
         let peer_link = PeerLink {
             id: *id,
-            addresses: addresses.clone(),
+            addresses: addresses.cloned(),
             local: local.clone(),
             pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
             link: Link { rate: link_setup_rate_max(link, me, peer), ..link.clone() },
@@ -135,13 +135,15 @@ fn set_up_region_links(
         Link { a: region, b: region, rate: LAN_RATE, rtt: LAN_RTT, loss: Fraction::default() };
     for id in fabric.region(region).gateways.clone().map(GatewayId).filter(|id| *id != spec.me) {
         let lan = spec.lan_addresses.get(&id).zip(spec.listen.lan.as_ref());
-        let port = spec.addresses.get(&id).zip(spec.listen.wan.as_ref());
+        let dialled = spec.listen.wan.as_ref().filter(|_| !spec.listen.dials_only);
+        let port = spec.addresses.get(&id).zip(dialled);
         let Some((addresses, local)) = lan.or(port) else { continue };
         let pair = PairShare::unshared(LAN_RATE);
-        let lane_terms = link_setup_lane_terms(fabric, (spec.me, id), (local, addresses), LAN_RTT);
+        let ends = ((spec.me, true), (id, true));
+        let lane_terms = link_setup_lane_terms(fabric, ends, (local, Some(addresses)), LAN_RTT);
         let peer_link = PeerLink {
             id,
-            addresses: addresses.clone(),
+            addresses: Some(addresses.clone()),
             local: local.clone(),
             pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
             link: link.clone(),
@@ -173,19 +175,19 @@ fn set_up_region_links(
 }
 
 /// Returns the bounds of the lanes from `me` to `peer`, with one lane at least for each address of
-/// either end.
+/// either end. Each end comes with whether it can be dialled.
 fn link_setup_lane_terms(
     fabric: &Fabric,
-    (me, peer): (GatewayId, GatewayId),
-    (local, addresses): (&LaneAddresses, &LaneAddresses),
+    (me, peer): ((GatewayId, bool), (GatewayId, bool)),
+    (local, addresses): (&LaneAddresses, Option<&LaneAddresses>),
     rtt: Span,
 ) -> LaneNumberTerms {
     let (most, pinned) = (plan::plan_lanes_limit(fabric), fabric.lanes_min());
-    let of_addresses = local.count().max(addresses.count());
+    let of_addresses = local.count().max(addresses.map_or(1, LaneAddresses::count));
     let least_reason =
         if of_addresses > pinned { LaneNumberReason::Addresses } else { LaneNumberReason::Pinned };
     let least = pinned.max(of_addresses).min(most);
-    LaneNumberTerms { least, least_reason, most, dials: me < peer, rtt }
+    LaneNumberTerms { least, least_reason, most, dials: dials_lane_addresses(me, peer), rtt }
 }
 
 /// Returns the rate at which two gateways can exchange if they have the link alone, in the faster

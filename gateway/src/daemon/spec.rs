@@ -27,7 +27,7 @@ pub struct GatewaySpec {
     pub me: GatewayId,
     /// The addresses that this gateway listens on.
     pub listen: ListenSpec,
-    /// Lane addresses of the gateways that have a WAN port.
+    /// Lane addresses of the gateways that have a WAN port. A gateway that no other can dial has none.
     pub addresses: BTreeMap<GatewayId, LaneAddresses>,
     /// Lane addresses of gateways on the LAN of their region.
     pub lan_addresses: BTreeMap<GatewayId, LaneAddresses>,
@@ -50,8 +50,10 @@ pub struct GatewaySpec {
 /// The addresses that a gateway listens on.
 #[derive(Debug, Clone, Default)]
 pub struct ListenSpec {
-    /// For gateways of other regions.
+    /// For gateways of other regions; the addresses to dial from where it `dials_only`.
     pub wan: Option<LaneAddresses>,
+    /// Whether no gateway of another region can dial this one, as behind a NAT. It dials all then.
+    pub dials_only: bool,
     /// For gateways of its own region; without it, they use the WAN port.
     pub lan: Option<LaneAddresses>,
     /// Whether packets are handed to the system one by one, without segmentation offload.

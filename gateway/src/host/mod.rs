@@ -6,12 +6,14 @@
 
 mod cores;
 mod lane_thread;
+mod port_share;
 mod real_host;
 mod runtime;
 mod thread_pool;
 mod virtual_host;
 
 pub use lane_thread::LaneThread;
+pub use port_share::PortShare;
 pub use real_host::RealHost;
 pub use runtime::current_thread_runtime;
 pub use virtual_host::VirtualHost;
@@ -82,14 +84,16 @@ pub trait Host: Send + Sync + 'static {
     /// Runs a task that may take seconds on another thread, so that no compute task waits for it.
     fn run_blocking(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>>;
 
-    /// Binds a datagram socket to `address`, with buffers of `buffer_bytes` each way if the system
-    /// grants them, and warns if it does not. Call it on the executor that will use the socket.
+    /// Binds a datagram socket to `address`, alone or with the others of `share`, with buffers of
+    /// `buffer_bytes` each way if the system grants them, and warns if it does not. Call it on the
+    /// executor that will use the socket.
     ///
     /// # Errors
     /// The address is in use, or is not one of this machine.
     fn bind_udp(
         &self,
         address: SocketAddr,
+        share: PortShare,
         buffer_bytes: usize,
         warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>>;

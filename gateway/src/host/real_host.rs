@@ -3,7 +3,7 @@
 use super::cores::{AllowedCores, CorePin};
 use super::runtime::HandedOverRuntime;
 use super::thread_pool::ThreadPool;
-use super::{BoxFuture, Host, LaneThread, Task, TaskPanicked, ThreadStart};
+use super::{BoxFuture, Host, LaneThread, PortShare, Task, TaskPanicked, ThreadStart};
 use crate::limits::thread_limits::spawn_thread_within_limits;
 use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
@@ -108,14 +108,23 @@ impl Host for RealHost {
     fn bind_udp(
         &self,
         address: SocketAddr,
+        share: PortShare,
         buffer_bytes: usize,
         warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
         socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
+        share.bind_socket(&socket, address)?;
         socket.set_recv_buffer_size(buffer_bytes)?;
         socket.set_send_buffer_size(buffer_bytes)?;
+        if let Err(error) = share.attach_port_program(&socket) {
+            let what = "sockets of one port";
+            warn_if_due!(
+                warnings.is_due(WarningCause::Limit, what, self.now()),
+                "socket {address}: this system cannot give each lane its packets ({error}), so lanes \
+                 may share a thread; use a kernel with SO_ATTACH_REUSEPORT_CBPF"
+            );
+        }
         for shortfall in real_host_socket_buffer_shortfalls(&socket, buffer_bytes)? {
             // One for all sockets of a gateway, which have equal buffers.
             warn_if_due!(

@@ -3,7 +3,6 @@
 //! A process that gets a block claims it: no other one gets it before its sockets are bound. The
 //! ports lie below the ephemeral ports of Linux, so that no other socket takes one in between.
 
-use crate::config::LANES_MAX;
 use crate::lock::lock_ignoring_poison;
 use std::collections::VecDeque;
 use std::io;
@@ -15,16 +14,17 @@ use std::sync::{LazyLock, Mutex};
 /// 127.0.0.1: the address at which processes on one machine reach each other. Free ports are looked
 /// for at this address.
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-/// UDP port 16,384: the first port of the lowest block, which is a row of 16 ports for one
-/// gateway's lanes. All blocks lie below port 32,768 ([`EPHEMERAL_PORT_FIRST`]), where Linux by
+/// UDP port 16,384: the first port of the lowest block, which is a row of 16 ports for one gateway. All blocks lie below port 32,768 ([`EPHEMERAL_PORT_FIRST`]), where Linux by
 /// default gives no ports to other sockets.
 const BLOCK_PORT_FIRST: u16 = 16_384;
 /// Port 32,768: the lowest that Linux by default gives to sockets that ask for any free port. All
 /// blocks of ports for gateways lie below, so that no other socket takes a port of a block.
 const EPHEMERAL_PORT_FIRST: u16 = 32_768;
-/// 1,024: number of blocks of 16 ports ([`LANES_MAX`]) from port 16,384 up to port 32,767. A
+/// 16 ports: the length of a block. A gateway takes the first; tests take others. The number is chosen.
+const BLOCK_PORTS: u16 = 16;
+/// 1,024: number of blocks of 16 ports ([`BLOCK_PORTS`]) from port 16,384 up to port 32,767. A
 /// process that finds none of these blocks free gets an error.
-const PORT_BLOCKS: u32 = (EPHEMERAL_PORT_FIRST - BLOCK_PORT_FIRST) as u32 / LANES_MAX as u32;
+const PORT_BLOCKS: u32 = (EPHEMERAL_PORT_FIRST - BLOCK_PORT_FIRST) as u32 / BLOCK_PORTS as u32;
 /// 37 blocks of ports: distance between the first blocks that two processes with consecutive ids
 /// try. A prime number spreads the processes over all blocks.
 const PROCESS_BLOCK_STRIDE: u32 = 37;
@@ -42,7 +42,7 @@ struct PortClaims {
     held: VecDeque<UnixDatagram>,
 }
 
-/// Returns the first port of a free block: [`LANES_MAX`] UDP ports in a row. The first one is free
+/// Returns the first port of a free block: [`BLOCK_PORTS`] UDP ports in a row. The first one is free
 /// for TCP as well.
 ///
 /// # Errors
@@ -57,7 +57,7 @@ pub fn free_port_block() -> io::Result<SocketAddr> {
     for _ in 0..PORT_BLOCKS {
         let block = claims.next_block % PORT_BLOCKS;
         claims.next_block = claims.next_block.wrapping_add(1);
-        let first = BLOCK_PORT_FIRST + u16::try_from(block).expect("few") * LANES_MAX;
+        let first = BLOCK_PORT_FIRST + u16::try_from(block).expect("few") * BLOCK_PORTS;
         let Ok(claim) = claim_port_block(first) else { continue };
         if is_port_block_free(first) {
             claims.held.push_back(claim);
@@ -81,7 +81,7 @@ fn claim_port_block(first: u16) -> io::Result<UnixDatagram> {
 /// Returns whether all UDP ports of the block that starts at `first` are free, and TCP port
 /// `first`.
 fn is_port_block_free(first: u16) -> bool {
-    let mut udp = first..first + LANES_MAX;
+    let mut udp = first..first + BLOCK_PORTS;
     udp.all(|port| UdpSocket::bind((LOOPBACK, port)).is_ok())
         && TcpListener::bind((LOOPBACK, first)).is_ok()
 }

@@ -17,7 +17,9 @@ mod virtual_deployment;
 pub use error::SimulateError;
 pub use key_folder::{GatewayIdentity, KeyFolder};
 pub use network_layout::{NetworkLayout, SIMULATED_QUEUE_MIN};
-pub use simulated_addresses::{simulated_address, simulated_lan_address};
+pub use simulated_addresses::{
+    simulated_address, simulated_dialling_address, simulated_lan_address,
+};
 pub use simulated_clock::run_with_simulated_clock;
 pub use simulation::{SimulatedTraffic, Simulation, TimedCollective};
 pub use simulation_spec::SimulationSpec;

@@ -11,6 +11,7 @@ use crate::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub struct SimulationSpec {
     pub fabric: Arc<Fabric>,
     /// The plan that the gateways begin with.
     pub plan: Plan,
-    /// Address of each gateway's first lane, in the order of gateways.
+    /// Address of each gateway's lanes, in the order of gateways.
     pub addresses: Vec<SocketAddr>,
     /// The links between these addresses.
     pub network: NetworkLayout,
@@ -42,7 +43,7 @@ impl SimulationSpec {
         let address = |id: GatewayId| {
             let mut address = simulated_region_address(&fabric, fabric.gateway(id).region);
             let first = fabric.region(fabric.gateway(id).region).gateways.start;
-            address.set_port(address.port() + PORTS_PER_GATEWAY * (id.0 - first));
+            address.set_port(address.port() + (id.0 - first));
             address
         };
         let addresses = fabric.gateway_ids().map(address).collect();
@@ -90,6 +91,7 @@ impl SimulationSpec {
             memory: SIMULATED_GATEWAY_MEMORY,
             policies: LinkPolicies::new(),
             mtu_pinned: true,
+            dials_only: BTreeSet::new(),
         };
         let mut gateways = VirtualDeployment::new(setup, net, seed);
         for id in fabric.gateway_ids() {
@@ -110,11 +112,6 @@ impl SimulationSpec {
         Ok(())
     }
 }
-
-/// 32 UDP ports: the distance between the first ports of two neighbouring simulated gateways of a
-/// region, which share an IP address. A gateway has at most 16 lanes, so their ports do not
-/// overlap.
-const PORTS_PER_GATEWAY: u16 = 32;
 
 /// 64 MiB: memory of each simulated gateway for partial sums, enough for the simulated buffers. The
 /// estimate of a simulation's memory has as much for each gateway.

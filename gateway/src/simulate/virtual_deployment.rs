@@ -16,7 +16,7 @@ use crate::wan::link_trace::LinkTrace;
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::Plan;
 use hier_collectives::topology::Fabric;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use units::{ByteCount, Span};
@@ -39,6 +39,8 @@ pub struct FabricSetup {
     pub policies: LinkPolicies,
     /// Whether packets have the fabric's MTU; otherwise lanes probe for the largest packet.
     pub mtu_pinned: bool,
+    /// The gateways that no other can dial, and that dial all others.
+    pub dials_only: BTreeSet<GatewayId>,
 }
 
 /// The gateways of a fabric in virtual time.
@@ -77,13 +79,14 @@ pub fn virtual_deployment_gateway_spec(
     let at = |id: GatewayId| setup.addresses[usize::from(id.0)].clone();
     let has_port = |id: GatewayId| setup.fabric.gateway(id).wan.is_some();
     let others = || setup.fabric.gateway_ids().filter(|id| *id != me);
-    let ports = others().filter(|id| has_port(*id));
+    let ports = others().filter(|id| has_port(*id) && !setup.dials_only.contains(id));
     GatewaySpec {
         fabric: Arc::clone(&setup.fabric),
         identity: identity.fabric,
         me,
         listen: ListenSpec {
             wan: has_port(me).then(|| at(me)),
+            dials_only: setup.dials_only.contains(&me),
             lan: Some(simulated_lan_address(me).into()),
             one_by_one: false,
         },

@@ -4,15 +4,16 @@
 
 use super::peer_link::PeerLink;
 use crate::events::EventSender;
-use crate::host::Host;
+use crate::host::{Host, PortShare};
 use crate::observe::metrics::MetricsRegistry;
 use crate::wan::congestion::lane_path::LanePath;
 use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::tls::Credentials;
 use hier_collectives::ids::{BootId, GatewayId};
+use hier_collectives::plan;
 use hier_collectives::topology::{Fabric, Link};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::watch;
@@ -32,8 +33,10 @@ pub struct LaneSpec {
     pub me: GatewayId,
     /// The random number of this start.
     pub boot: BootId,
-    /// The addresses that lanes listen on.
+    /// The addresses of lanes on this host.
     pub listen: LaneAddresses,
+    /// Whether no peer can dial this gateway, which dials all then and listens nowhere.
+    pub dials_only: bool,
     /// The threads of the lanes.
     pub threads: LaneThreads,
     /// Whether each packet is handed to the system by itself, without GSO.
@@ -70,10 +73,39 @@ pub struct LaneThreads {
 }
 
 impl LaneSpec {
-    /// Returns the peer whose lane `lane` has the address `from`, if there is one.
-    pub(crate) fn peer_at(&self, lane: u16, from: SocketAddr) -> Option<GatewayId> {
-        let mut peers = self.peers.values();
-        peers.find(|peer| peer.addresses.of_lane(lane) == from).map(|peer| peer.id)
+    /// Returns the peers with lanes at the address `from`, from which they may dial at any port.
+    pub(crate) fn peers_at(&self, from: IpAddr) -> impl Iterator<Item = &Arc<PeerLink>> {
+        let is_there = move |peer: &&Arc<PeerLink>| {
+            peer.addresses.as_ref().is_some_and(|addresses| addresses.has_ip(from))
+        };
+        self.peers.values().filter(is_there)
+    }
+
+    /// Returns the peer at the address `from`, if there is exactly one.
+    pub(crate) fn peer_at(&self, from: IpAddr) -> Option<GatewayId> {
+        let mut peers = self.peers_at(from);
+        peers.next().filter(|_| peers.next().is_none()).map(|peer| peer.id)
+    }
+
+    /// Returns the number of lanes that listen: all if a peer dials this gateway. Otherwise it is one
+    /// at each address, which answers the probes of paths.
+    fn listening_lanes(&self) -> u16 {
+        let most = plan::plan_lanes_limit(&self.fabric);
+        match self.peers.values().any(|peer| !peer.lane_terms.dials) {
+            _ if self.dials_only => 0,
+            true => most,
+            false => self.listen.count().min(most),
+        }
+    }
+
+    /// Returns the place of a lane's socket among those that share the UDP port where the gateway
+    /// listens; `None` for a lane that does not listen.
+    pub(crate) fn port_share(&self, lane: u16) -> Option<PortShare> {
+        let listening = self.listening_lanes();
+        let lanes = (0..listening).filter(|other| self.listen.have_same_address(*other, lane));
+        let sockets = u16::try_from(lanes.count()).unwrap_or(u16::MAX);
+        let place = self.listen.place_of_lane(lane);
+        (lane < listening).then_some(PortShare { place, sockets })
     }
 
     /// Returns the longest round trip to a peer by the fabric.

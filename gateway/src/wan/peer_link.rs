@@ -25,9 +25,9 @@ use units::BitRate;
 pub struct PeerLink {
     /// The peer.
     pub id: GatewayId,
-    /// The addresses of its lanes.
-    pub addresses: LaneAddresses,
-    /// The addresses that this gateway's lanes to it listen on.
+    /// The addresses of its lanes; `None` for a gateway that no other can dial.
+    pub addresses: Option<LaneAddresses>,
+    /// The addresses that this gateway's lanes to it have.
     pub local: LaneAddresses,
     /// The MTU that the fabric file states for every path, in bytes; `None` where lanes discover
     /// it.
@@ -76,13 +76,13 @@ impl PeerLink {
         self.pair_pacer.set_lanes(NonZeroU16::new(sharing).unwrap_or(NonZeroU16::MIN));
     }
 
-    /// Returns the addresses of the lanes in use to this peer, with RTT and MTU, for a check of the
-    /// path. `fabric` gives the MTU that plans assume.
-    pub(crate) fn lane_paths(&self, fabric: &Fabric) -> CheckedPaths {
-        let lanes = 0..self.lanes_in_use();
-        let ends = |lane| (self.local.of_lane(lane).ip(), self.addresses.of_lane(lane));
+    /// Returns the paths of the lanes in use to this peer, with RTT and MTU, to be checked; `None` for a
+    /// peer that cannot be dialled. `fabric` gives the MTU that plans assume.
+    pub(crate) fn lane_paths(&self, fabric: &Fabric) -> Option<CheckedPaths> {
+        let addresses = self.addresses.as_ref()?;
         let mtu = self.pinned_mtu.unwrap_or(fabric.mtu());
-        CheckedPaths { lanes: lanes.map(ends).collect(), rtt: self.link.rtt, mtu }
+        let ends = (&self.local, addresses);
+        Some(CheckedPaths::of_lanes(ends, self.lanes_in_use(), self.link.rtt, mtu))
     }
 
     /// Returns what the peer could acknowledge, in IP bytes per second, if the link had no limit

@@ -32,7 +32,7 @@ pub(super) struct InitCommand {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// A region, and for each gateway the address at which other regions reach it, with the UDP
-    /// port of its first lane (default 7400); repeat it for each region
+    /// port of its lanes (default 7400); repeat it for each region
     #[arg(long = "region", value_name = "NAME=ADDRESS[,ADDRESS]")]
     regions: Vec<InitRegionOption>,
     /// Ranks that each gateway serves, such as the GPUs of its host; for every region, or for one:

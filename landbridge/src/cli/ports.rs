@@ -7,10 +7,11 @@ use super::output::table::render_table;
 use crate::cli::output::command_error::CommandError;
 use crate::firewall::{Direction, FirewallRule, firewall_rules, nftables_script};
 use clap::Args;
-use gateway::config::LANES_MAX;
 use gateway::wan::connect::path_probe::path_check::describe_path_check_port_numbers;
 use hier_collectives::plan;
 use serde::Serialize;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 /// Print what firewalls have to let through for a gateway: direction, protocol, addresses and
 /// ports.
@@ -66,17 +67,25 @@ fn describe_port_rules(gateway: &str, lanes: u16, rules: &[FirewallRule]) -> Str
             Direction::Out => "out",
             Direction::Forward => "forward",
         };
-        let source = rule.source.map_or("any".to_owned(), |source| source.to_string());
-        let ports = describe_path_check_port_numbers(&rule.destination_ports);
-        let destination = format!("{} port {ports}", rule.destination);
+        let source = describe_port_rule_end(rule.source, &rule.source_ports);
+        let destination = describe_port_rule_end(rule.destination, &rule.destination_ports);
         let protocol = rule.protocol.to_uppercase();
         [direction.to_owned(), protocol, source, destination, rule.purpose.clone()]
     };
     let rows: Vec<_> = rules.iter().map(row).collect();
     let table = render_table(["direction", "protocol", "from", "to", "for"], &rows);
     format!(
-        "gateway {gateway}: let through, from any port\n\n{table}\nEach lane to a peer uses one \
-         port, and there are up to {lanes}. Faster links may have more: keep {LANES_MAX} ports in \
-         a row free.\n"
+        "gateway {gateway}: let through\n\n{table}\nAll lanes to a peer, up to {lanes}, share the \
+         UDP port of the end that is dialled. A firewall that tracks connections needs no rules for \
+         answers.\n"
     )
+}
+
+/// Returns one end of packets as text: its address, with the ports if not all will do.
+fn describe_port_rule_end(address: Option<IpAddr>, ports: &BTreeSet<u16>) -> String {
+    let address = address.map_or("any".to_owned(), |address| address.to_string());
+    match ports.is_empty() {
+        true => address,
+        false => format!("{address} port {}", describe_path_check_port_numbers(ports)),
+    }
 }

@@ -3,7 +3,6 @@
 
 use super::finding::Finding;
 use gateway::config::{GatewayConfig, RegionFile};
-use hier_collectives::plan;
 use std::io::{Error, ErrorKind};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
@@ -11,9 +10,9 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 /// check that `landbridge doctor` prints.
 const OWN_ADDRESSES_CHECK: &str = "own addresses";
 
-/// Checks that the `status` address and the UDP address of each lane can be bound. Of WAN and of
-/// LAN only the first lane that cannot is a finding. Call it only where nothing answers at the
-/// `status` address.
+/// Checks that the `status` address and the UDP addresses of lanes can be bound. Of WAN and of LAN
+/// only the first that cannot is a finding. Call it only where nothing answers at the `status`
+/// address.
 pub(super) fn diagnose_own_addresses(region: &RegionFile, gateway: &GatewayConfig) -> Vec<Finding> {
     let mut findings: Vec<Finding> = TcpListener::bind(gateway.status)
         .err()
@@ -21,13 +20,11 @@ pub(super) fn diagnose_own_addresses(region: &RegionFile, gateway: &GatewayConfi
         .into_iter()
         .collect();
     let file = region.fabric();
-    let lanes = plan::plan_lanes_limit(file.fabric());
-    let wan = gateway.listen.as_ref().or_else(|| file.lane_addresses(gateway.id));
-    for addresses in wan.into_iter().chain(file.lan_addresses(gateway.id)) {
-        let unbound = (0..lanes).find_map(|lane| {
-            let address = addresses.of_lane(lane);
-            UdpSocket::bind(address).err().map(|error| (address, error))
-        });
+    let wan = region.wan_addresses_to_bind(gateway);
+    for addresses in wan.iter().chain(file.lan_addresses(gateway.id)) {
+        let unbound = addresses
+            .all()
+            .find_map(|address| UdpSocket::bind(address).err().map(|error| (address, error)));
         findings.extend(
             unbound.map(|(address, error)| describe_unbound_own_address("UDP", address, &error)),
         );

@@ -49,8 +49,12 @@ async fn diagnose_peer(
 ) -> Vec<Finding> {
     let file = region.fabric();
     let fabric = file.fabric();
-    let paths = peer.lane_paths(fabric);
-    let subject = format!("{} at {}", fabric.gateway(peer.id).name, peer.theirs.first());
+    let name = &fabric.gateway(peer.id).name;
+    let (Some(paths), Some(theirs)) = (peer.lane_paths(fabric), &peer.theirs) else {
+        let found = "the fabric has no `wan` for it: it dials, and is not tried from here";
+        return vec![Finding::ok("UDP both ways", name, found).into_skipped()];
+    };
+    let subject = format!("{name} at {}", theirs.first());
     let checked = match check_path(&RealHost, &paths).await {
         Ok(checked) => checked,
         Err(error) => {

@@ -32,18 +32,21 @@ pub(crate) struct FirewallRule {
     pub direction: Direction,
     /// `udp` or `tcp`.
     pub protocol: &'static str,
-    /// Address that they come from, at any port; `None` for any address.
+    /// Address that they come from; `None` for any address.
     pub source: Option<IpAddr>,
-    /// Address that they go to.
-    pub destination: IpAddr,
-    /// Ports that they go to, ascending.
+    /// Ports that they come from, ascending; empty for any port.
+    pub source_ports: BTreeSet<u16>,
+    /// Address that they go to; `None` for any address.
+    pub destination: Option<IpAddr>,
+    /// Ports that they go to, ascending; empty for any port.
     pub destination_ports: BTreeSet<u16>,
     /// Use of these packets.
     pub purpose: String,
 }
 
 /// Returns the rules for one gateway of a region file: its lanes, in both directions, and the addresses
-/// for trainers and for its status if other hosts can reach those.
+/// for trainers and for its status if other hosts can reach those. Firewalls that track connections
+/// let answers through without their rules.
 pub(crate) fn firewall_rules(region: &RegionFile, gateway: &GatewayConfig) -> Vec<FirewallRule> {
     let fabric = region.fabric().fabric();
     let lanes = plan::plan_lanes_limit(fabric);
@@ -64,52 +67,77 @@ fn tcp_firewall_rule((address, purpose): (SocketAddr, &str)) -> Option<FirewallR
         direction: Direction::In,
         protocol: "tcp",
         source: None,
-        destination: address.ip(),
+        source_ports: BTreeSet::new(),
+        destination: Some(address.ip()),
         destination_ports: BTreeSet::from([address.port()]),
         purpose: purpose.to_owned(),
     })
 }
 
-/// Returns the rules for the lanes to one peer, whose name is `name`.
+/// Returns the rules for the lanes to one peer, whose name is `name`: from the end that dials, at any
+/// port, to the UDP port of the other; and the answers.
 fn lane_firewall_rules(peer: &LanePeer, lanes: u16, name: &str) -> Vec<FirewallRule> {
-    let LanePeer { own, own_seen_at, theirs, .. } = peer;
-    let udp = |direction, (source, destination), destination_ports, purpose: String| {
-        let (protocol, source) = ("udp", Some(source));
-        FirewallRule { direction, protocol, source, destination, destination_ports, purpose }
-    };
+    let LanePeer { dials, own, own_seen_at, theirs, .. } = peer;
     let mut rules = Vec::new();
-    for ((source, destination), ports) in firewall_ports_by_addresses(theirs, own, lanes) {
-        let purpose = format!("lanes of {name}");
-        rules.push(udp(Direction::In, (source, destination), ports, purpose));
+    let (dialling, dialled) =
+        if *dials { (Some(own), theirs.as_ref()) } else { (theirs.as_ref(), Some(own)) };
+    let Some(dialled) = dialled else { return rules };
+    let (there, back) =
+        if *dials { (Direction::Out, Direction::In) } else { (Direction::In, Direction::Out) };
+    let to = if *dials { "to" } else { "of" };
+    for ((from, to_ip), ports) in firewall_ports_by_addresses(dialling, dialled, lanes) {
+        let rule = FirewallRule {
+            direction: there,
+            protocol: "udp",
+            source: from,
+            source_ports: BTreeSet::new(),
+            destination: Some(to_ip),
+            destination_ports: ports.clone(),
+            purpose: format!("lanes {to} {name}"),
+        };
+        let answers = FirewallRule {
+            direction: back,
+            source: Some(to_ip),
+            source_ports: ports,
+            destination: from,
+            destination_ports: BTreeSet::new(),
+            purpose: format!("answers on the lanes {to} {name}"),
+            ..rule.clone()
+        };
+        rules.extend([rule, answers]);
     }
-    for ((source, destination), ports) in firewall_ports_by_addresses(own, theirs, lanes) {
-        let purpose = format!("lanes to {name}");
-        rules.push(udp(Direction::Out, (source, destination), ports, purpose));
-    }
-    if own_seen_at != own {
-        let to: BTreeSet<IpAddr> = own.all().map(|address| address.ip()).collect();
-        let to: Vec<String> = to.iter().map(IpAddr::to_string).collect();
-        let purpose = format!("lanes of {name}, passed on to {}", to.join(", "));
-        for ((source, destination), ports) in
-            firewall_ports_by_addresses(theirs, own_seen_at, lanes)
-        {
-            rules.push(udp(Direction::Forward, (source, destination), ports, purpose.clone()));
-        }
+    let forwarded = own_seen_at.as_ref().filter(|seen_at| !dials && *seen_at != own);
+    let Some(seen_at) = forwarded else { return rules };
+    let to: BTreeSet<IpAddr> = own.all().map(|address| address.ip()).collect();
+    let to: Vec<String> = to.iter().map(IpAddr::to_string).collect();
+    for ((source, destination), ports) in
+        firewall_ports_by_addresses(theirs.as_ref(), seen_at, lanes)
+    {
+        rules.push(FirewallRule {
+            direction: Direction::Forward,
+            protocol: "udp",
+            source,
+            source_ports: BTreeSet::new(),
+            destination: Some(destination),
+            destination_ports: ports,
+            purpose: format!("lanes of {name}, passed on to {}", to.join(", ")),
+        });
     }
     rules
 }
 
-/// Returns the destination ports of all lanes by source and destination address.
+/// Returns the destination ports of all lanes by source and destination address. The source may be any
+/// address.
 fn firewall_ports_by_addresses(
-    from: &LaneAddresses,
+    from: Option<&LaneAddresses>,
     to: &LaneAddresses,
     lanes: u16,
-) -> BTreeMap<(IpAddr, IpAddr), BTreeSet<u16>> {
+) -> BTreeMap<(Option<IpAddr>, IpAddr), BTreeSet<u16>> {
     let mut ports: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
     for lane in 0..lanes {
         let destination = to.of_lane(lane);
-        let addresses = (from.of_lane(lane).ip(), destination.ip());
-        ports.entry(addresses).or_default().insert(destination.port());
+        let source = from.map(|from| from.of_lane(lane).ip());
+        ports.entry((source, destination.ip())).or_default().insert(destination.port());
     }
     ports
 }
@@ -132,35 +160,55 @@ mod tests {
         let region = RegionFile::load(&folder.path().join("east.toml")).expect("valid");
         let rules = firewall_rules(&region, region.gateway(None).expect("the only one"));
         let text = |rule: &FirewallRule| {
-            let source = rule.source.map_or("any".to_owned(), |source| source.to_string());
-            let ports = describe_path_check_port_numbers(&rule.destination_ports);
-            let FirewallRule { direction, protocol, destination, .. } = rule;
-            format!("{direction:?} {protocol} {source} -> {destination} {ports}")
+            let end = |address: Option<IpAddr>, ports: &BTreeSet<u16>| {
+                let address = address.map_or("any".to_owned(), |address| address.to_string());
+                match ports.is_empty() {
+                    true => address,
+                    false => format!("{address} {}", describe_path_check_port_numbers(ports)),
+                }
+            };
+            let from = end(rule.source, &rule.source_ports);
+            let to = end(rule.destination, &rule.destination_ports);
+            format!("{:?} {} {from} -> {to}", rule.direction, rule.protocol)
         };
         rules.iter().map(text).collect()
     }
 
-    #[test]
-    fn lanes_need_their_ports_both_ways() {
-        let fabric = ("127.0.0.1:7500", "192.0.2.7:7500");
-        let rules = rules(fabric, ("127.0.0.1:9400", "127.0.0.1:9400"));
-        assert_eq!(rules.len(), 2, "{rules:?}");
-        assert_eq!(rules[0], "In udp 192.0.2.7 -> 127.0.0.1 7400-7403");
-        assert_eq!(rules[1], "Out udp 127.0.0.1 -> 192.0.2.7 7500-7503");
+    /// Returns the rules of east where the other region comes first by name, and so dials east.
+    fn rules_of_dialled(east: (&str, &str)) -> Vec<String> {
+        rules(("west", "aaa"), east)
     }
 
     #[test]
-    fn several_addresses_have_every_other_port() {
+    fn lanes_need_one_port_of_the_end_that_is_dialled() {
+        let same = ("127.0.0.1:9400", "127.0.0.1:9400");
+        assert_eq!(
+            rules(("127.0.0.1:7500", "192.0.2.7:7500"), same),
+            ["Out udp 127.0.0.1 -> 192.0.2.7 7500", "In udp 192.0.2.7 7500 -> 127.0.0.1",]
+        );
         let several = "[\"192.0.2.7:7500\", \"192.0.2.8:7500\"]";
         assert_eq!(
             rules(("\"127.0.0.1:7500\"", several), ("127.0.0.1:9400", "0.0.0.0:9400")),
             [
-                "In udp 192.0.2.7 -> 127.0.0.1 7400, 7402",
-                "In udp 192.0.2.8 -> 127.0.0.1 7401, 7403",
-                "Out udp 127.0.0.1 -> 192.0.2.7 7500, 7502",
-                "Out udp 127.0.0.1 -> 192.0.2.8 7501, 7503",
+                "Out udp 127.0.0.1 -> 192.0.2.7 7500",
+                "In udp 192.0.2.7 7500 -> 127.0.0.1",
+                "Out udp 127.0.0.1 -> 192.0.2.8 7500",
+                "In udp 192.0.2.8 7500 -> 127.0.0.1",
                 "In tcp any -> 0.0.0.0 9400",
             ]
+        );
+    }
+
+    #[test]
+    fn a_peer_that_cannot_be_dialled_may_come_from_anywhere() {
+        let same = ("127.0.0.1:9400", "127.0.0.1:9400");
+        assert_eq!(
+            rules(("wan = \"127.0.0.1:7500\"\n", ""), same),
+            ["In udp any -> 127.0.0.1 7400", "Out udp 127.0.0.1 7400 -> any"]
+        );
+        assert_eq!(
+            rules(("wan = \"127.0.0.1:7400\"\n", ""), same),
+            ["Out udp 0.0.0.0 -> 127.0.0.1 7500", "In udp 127.0.0.1 7500 -> 0.0.0.0"],
         );
     }
 
@@ -176,11 +224,11 @@ mod tests {
     fn addresses_behind_nat_are_forwarded() {
         let listen = "status = \"127.0.0.1:9400\"\nlisten = \"10.0.0.5:7400\"";
         assert_eq!(
-            rules(("127.0.0.1:7400", "198.51.100.1:7600"), ("status = \"127.0.0.1:9400\"", listen)),
+            rules_of_dialled(("status = \"127.0.0.1:9400\"", listen)),
             [
-                "In udp 127.0.0.1 -> 10.0.0.5 7400-7403",
-                "Out udp 10.0.0.5 -> 127.0.0.1 7500-7503",
-                "Forward udp 127.0.0.1 -> 198.51.100.1 7600-7603",
+                "In udp 127.0.0.1 -> 10.0.0.5 7400",
+                "Out udp 10.0.0.5 7400 -> 127.0.0.1",
+                "Forward udp 127.0.0.1 -> 127.0.0.1 7400",
             ]
         );
     }

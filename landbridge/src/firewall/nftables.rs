@@ -2,6 +2,7 @@
 
 use super::{Direction, FirewallRule};
 use gateway::wan::connect::path_probe::path_check::describe_path_check_port_numbers;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Returns a script for `nft -f -` that puts `rules` at the beginning of the chains of Debian's
@@ -14,26 +15,42 @@ pub(crate) fn nftables_script(rules: &[FirewallRule]) -> String {
 
 /// Returns the line of one rule: a command of nft, or a comment.
 fn nftables_line(rule: &FirewallRule) -> String {
-    let FirewallRule { direction, protocol, destination, purpose, .. } = rule;
+    let FirewallRule { direction, protocol, purpose, .. } = rule;
     let chain = match direction {
         Direction::In => "input",
         Direction::Out => "output",
         Direction::Forward => {
             let ports = describe_path_check_port_numbers(&rule.destination_ports);
-            let source = rule.source.map_or("any".to_owned(), |source| source.to_string());
+            let text = |address: Option<IpAddr>| {
+                address.map_or("any".to_owned(), |address| address.to_string())
+            };
+            let (source, destination) = (text(rule.source), text(rule.destination));
             return format!(
                 "# at {destination}: {protocol} from {source} to ports {ports}: {purpose}"
             );
         }
     };
-    let source =
-        rule.source.map_or(String::new(), |source| nftables_address_match("saddr", source));
-    let destination = nftables_address_match("daddr", *destination);
-    let ports = describe_path_check_port_numbers(&rule.destination_ports);
+    let address = |field, address: Option<IpAddr>| {
+        address.map_or(String::new(), |address| nftables_address_match(field, address))
+    };
+    let source = address("saddr", rule.source);
+    let destination = address("daddr", rule.destination);
+    let ports = nftables_port_match(protocol, "sport", &rule.source_ports)
+        + &nftables_port_match(protocol, "dport", &rule.destination_ports);
     format!(
-        "insert rule inet filter {chain} {source}{destination}{protocol} dport {{ {ports} }} \
-         accept comment \"{purpose}\""
+        "insert rule inet filter {chain} {source}{destination}{ports}accept comment \"{purpose}\""
     )
+}
+
+/// Returns the words that match a packet's ports, which `field` names, with a space at their end.
+/// Nothing where any port will do.
+fn nftables_port_match(protocol: &str, field: &str, ports: &BTreeSet<u16>) -> String {
+    match ports.is_empty() {
+        true => String::new(),
+        false => {
+            format!("{protocol} {field} {{ {} }} ", describe_path_check_port_numbers(ports))
+        }
+    }
 }
 
 /// Returns the words that match a packet's address, which `field` names, with a space at their end.
@@ -49,7 +66,6 @@ fn nftables_address_match(field: &str, address: IpAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     /// Returns a rule for UDP from 192.0.2.7.
     fn rule(direction: Direction, destination: &str, ports: &[u16]) -> FirewallRule {
@@ -57,7 +73,8 @@ mod tests {
             direction,
             protocol: "udp",
             source: Some("192.0.2.7".parse().expect("an address")),
-            destination: destination.parse().expect("an address"),
+            source_ports: BTreeSet::new(),
+            destination: Some(destination.parse().expect("an address")),
             destination_ports: BTreeSet::from_iter(ports.iter().copied()),
             purpose: "lanes of west-0".to_owned(),
         }
@@ -73,6 +90,19 @@ mod tests {
              udp dport { 7400-7401, 7403 } accept comment \"lanes of west-0\"\n\
              insert rule inet filter output ip saddr 192.0.2.7 ip daddr 198.51.100.1 \
              udp dport { 7500 } accept comment \"lanes of west-0\"\n"
+        );
+    }
+
+    #[test]
+    fn answers_come_from_a_port() {
+        let answers = FirewallRule {
+            source_ports: BTreeSet::from([7400]),
+            ..rule(Direction::In, "198.51.100.1", &[])
+        };
+        assert_eq!(
+            nftables_line(&answers),
+            "insert rule inet filter input ip saddr 192.0.2.7 ip daddr 198.51.100.1 udp sport \
+             { 7400 } accept comment \"lanes of west-0\""
         );
     }
 

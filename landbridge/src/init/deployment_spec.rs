@@ -55,7 +55,7 @@ pub(crate) struct DeployedRegion {
 pub(crate) struct DeployedGateway {
     /// Name of the gateway: that of its region, and its number in it.
     pub name: String,
-    /// Address of its first lane.
+    /// Address of its lanes.
     pub wan: SocketAddr,
     /// TCP port of its status, on loopback.
     pub status_port: u16,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use units::{BitRate, Fraction, Span};
 
-/// UDP port 7400: the port of a gateway's first lane where `landbridge init` is given an address
+/// UDP port 7400: the port of a gateway's lanes where `landbridge init` is given an address
 /// without a port. The number is chosen.
 const FIRST_PORT_DEFAULT: u16 = 7400;
 

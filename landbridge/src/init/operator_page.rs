@@ -13,7 +13,7 @@ pub(super) fn operator_page(
     let name = &region.name;
     let mut page = format!(
         "# Region {name} of fabric {}\n\nThis folder is for the operator of region {name} alone: it \
-         has the keys of its gateways.\n\n| gateway | address, first UDP port | ranks | of its own, \
+         has the keys of its gateways.\n\n| gateway | address, UDP port | ranks | of its own, \
          secret |\n|---|---|---|---|\n",
         spec.fabric
     );
@@ -58,7 +58,7 @@ fn operator_page_by_hand_steps(region: &DeployedRegion) -> String {
     let choice = if region.gateways.len() == 1 { "" } else { " --gateway GATEWAY" };
     format!(
         "2. Copy this folder there, without the keys of other gateways. Keep the modes of files: \
-         `cp -a`, `scp -p` or `rsync -a`.\n3. Open the ports: `nft -f firewall-GATEWAY.nft`, or \
+         `cp -a`, `scp -p` or `rsync -a`.\n3. Open the port: `nft -f firewall-GATEWAY.nft`, or \
          what `landbridge ports --config {name}.toml{choice}` lists.\n4. Check: `landbridge check \
          {FABRIC_FILE} {name}.toml`.\n5. Start: `landbridge run --config {name}.toml{choice}`.\n6. \
          When the other regions run, too: `landbridge doctor --config {name}.toml{choice}`. It \

@@ -8,7 +8,6 @@ use gateway::certs::{self, CertificateOptions, CertificateValidity};
 use gateway::config::{ConfigFaults, FabricFile, Fault};
 use gateway::loopback::port_block;
 use gateway::loopback::two_regions::{Region, TwoRegions};
-use hier_collectives::plan;
 use hier_collectives::topology::Fabric;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,8 +32,8 @@ pub(super) const REGION_NAMES: [&str; 2] = ["east", "west"];
 pub(super) struct QuickstartDeployment {
     folder: tempfile::TempDir,
     pub fabric: Fabric,
-    /// For each of west's lanes, the address of the relay and the address that it forwards to.
-    pub forwards: Vec<(SocketAddr, SocketAddr)>,
+    /// The address of the relay before west, and the address that it forwards to.
+    pub forward: (SocketAddr, SocketAddr),
     /// Status addresses of east and west.
     pub status: [SocketAddr; 2],
 }
@@ -91,10 +90,7 @@ impl QuickstartDeployment {
             renew_days: 0,
         };
         certs::make_certificate_files(&fabric, &folder.path().join("keys"), &order)?;
-        let lane = |first: SocketAddr, lane| SocketAddr::new(first.ip(), first.port() + lane);
-        let forwards =
-            (0..plan::plan_lanes_limit(&fabric)).map(|i| (lane(relay, i), lane(west, i)));
-        Ok(Self { forwards: forwards.collect(), folder, fabric, status })
+        Ok(Self { forward: (relay, west), folder, fabric, status })
     }
 
     /// Returns the path of a file or socket in the folder.

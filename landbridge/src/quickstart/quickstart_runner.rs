@@ -346,9 +346,8 @@ fn start_quickstart_relay(
     for (flag, value) in settings {
         arguments.extend([flag.to_owned(), value]);
     }
-    for (listen, target) in &deployment.forwards {
-        arguments.extend(["--forward".to_owned(), format!("{listen}={target}")]);
-    }
+    let (listen, target) = deployment.forward;
+    arguments.extend(["--forward".to_owned(), format!("{listen}={target}")]);
     ChildProcess::start("relay", &deployment.path("relay.log"), arguments)
 }
 

@@ -81,7 +81,7 @@ fn commands_at_gateways_print_what_their_schemas_say() {
     let ports = check("commands/ports.json", &["ports", "--config", &east, "--json"]);
     // Without a relay, west is where the fabric says.
     assert_eq!(deployment.west, deployment.west_wan);
-    assert_eq!(ports["rules"][1]["destination_ports"][0], deployment.west_wan.port(), "{ports}");
+    assert_eq!(ports["rules"][0]["destination_ports"][0], deployment.west_wan.port(), "{ports}");
     let status = check("gateway/status.json", &["status", "--config", &east, "--json"]);
     let schema = Schema::load("gateway/status.json");
     let (_, body) = get(east_status(&deployment), "/status", "");

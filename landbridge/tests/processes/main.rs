@@ -6,6 +6,7 @@ mod cost;
 mod deployment;
 mod exit_codes;
 mod jobs;
+mod nat;
 mod paths;
 mod rate;
 mod reload;

@@ -30,8 +30,6 @@ const GATEWAYS: [GatewayRow; 5] = [
     row("lima", "lima-0", 1, true),
     row("oslo", "oslo-0", 3, true),
 ];
-/// Lanes of each link.
-const LANES: u16 = 4;
 
 /// The emulation between the regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -191,13 +189,10 @@ const UNPRIVILEGED: i32 = 77;
 
 /// Starts a relay before a gateway: 10 ms each way, 200 Mbit/s.
 fn relay(seen: &str, own: u16) -> Child {
-    let (host, port) = seen.split_once(':').expect("an address");
-    let port: u16 = port.parse().expect("a port");
-    let forward = |lane| format!("--forward={host}:{}=127.0.0.1:{}", port + lane, own + lane);
     let mut relay = Command::new(BINARY)
         .args(["wan-sim", "--exit-with-parent", "relay", "--control"])
         .args(["--rtt", "20 ms", "--rate", "200 Mbit/s", "--queue", "100 ms"])
-        .args((0..LANES).map(forward))
+        .arg(format!("--forward={seen}=127.0.0.1:{own}"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -1,5 +1,6 @@
 //! Certificates are renewed while gateways run, and unfinished handshakes block no peer.
 
+use gateway::host::PortShare;
 use gateway::observe::status::PeerState;
 use gateway::warnings::Warnings;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -7,7 +8,6 @@ use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, succeeds};
 use scenarios::lab::credentials::CredentialKind;
 use scenarios::{EAST, Lab, Shape, WEST, simulate, simulated_address};
-use std::net::SocketAddr;
 use units::{BitRate, Span};
 use wan_sim::LinkSpec;
 
@@ -62,7 +62,8 @@ fn half_open_handshakes_keep_no_peer_out() {
         let link = link.expect("a link");
         lab.net.connect(outsider.ip(), west.ip(), link, link, 1);
         lab.net.set_blackhole(west.ip(), outsider.ip(), true).expect("a link");
-        let socket = lab.host.bind_udp(outsider, 1 << 20, &Warnings::default()).expect("a socket");
+        let socket = lab.host.bind_udp(outsider, PortShare::ALONE, 1 << 20, &Warnings::default());
+        let socket = socket.expect("a socket");
         let (config, runtime) = (quinn::EndpointConfig::default(), lab.host.quic_runtime());
         let endpoint = quinn::Endpoint::new_with_abstract_socket(config, None, socket, runtime);
         let endpoint = endpoint.expect("an endpoint");
@@ -72,10 +73,9 @@ fn half_open_handshakes_keep_no_peer_out() {
         let flood = tokio::spawn(async move {
             let mut begun = std::collections::VecDeque::new();
             loop {
-                for number in 0..400 {
-                    let lane = SocketAddr::new(west.ip(), west.port() + number % 4);
+                for _ in 0..400 {
                     let name = "west-0.sim.landbridge";
-                    begun.push_back(endpoint.connect_with(credentials.clone(), lane, name));
+                    begun.push_back(endpoint.connect_with(credentials.clone(), west, name));
                 }
                 begun.drain(..begun.len().saturating_sub(2000));
                 tokio::time::sleep(Span::from_ms(200).duration()).await;

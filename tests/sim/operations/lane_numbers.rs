@@ -6,8 +6,7 @@ use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, Values, outcomes, post_all, succeeds};
-use scenarios::{EAST, Lab, Shape, WEST, mbit, simulate, simulated_address};
-use std::net::SocketAddr;
+use scenarios::{EAST, Lab, Shape, WEST, mbit, simulate, simulated_dialling_address};
 use units::{ByteCount, Span};
 
 /// The lanes of one gateway by its status: in use, up, and why.
@@ -117,8 +116,7 @@ fn a_dead_path_of_the_only_lane_is_replaced_soon() {
         let (clients, mut operations) = posted(&lab, &case).await;
         let begun = lab.host.now();
         lab.sleep(Span::from_ms(500)).await;
-        let west = simulated_address(WEST);
-        let first = SocketAddr::new(west.ip(), west.port());
+        let first = simulated_dialling_address(EAST, 0);
         lab.net.set_muted(first, true);
         all_right(&case, &mut operations).await;
         let took = lab.host.now().since(begun).as_secs_f64();

@@ -1,6 +1,7 @@
 //! Operators rely on these: identity checks, certificate renewal, commits, drains, separate jobs.
 
 mod certificate_renewal;
+mod dialling;
 mod idle_gateways;
 mod job_differences;
 mod job_isolation;

@@ -37,8 +37,8 @@ fn refused(bad: GatewayId, credentials: CredentialKind, reason: &str) {
         nobody_met(&lab).await;
         let text = log.text();
         let east = "lane 0 to gateway west-0 is not up yet: ";
-        let west = "lane 0: refused a connection from 10.0.0.1:7400: ";
-        let west_later = "lane 0: refused 10.0.0.1:7400: ";
+        let west = "lane 0: refused a connection from 10.0.0.1:49152: ";
+        let west_later = "lane 0: refused 10.0.0.1:49152: ";
         for sides in [&[east][..], &[west, west_later]] {
             let says =
                 |line: &str| sides.iter().any(|side| line.contains(side)) && line.contains(reason);

@@ -2,7 +2,6 @@
 
 use crate::trace::Trace;
 use gateway::client::{Client, Operation};
-use gateway::wan::connect::lane_addresses::LaneAddresses;
 use hier_collectives::bound;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
@@ -11,7 +10,7 @@ use scenarios::collectives::batch::{Case, Values, outcomes, post_all};
 use scenarios::{EAST, Lab, Shape, WEST, carrier_address, ppm, simulate};
 use std::net::SocketAddr;
 use units::{BitRate, ByteCount, Span};
-use wan_sim::LinkSpec;
+use wan_sim::{EPHEMERAL_PORT_FIRST, LinkSpec};
 
 fn case(mebibytes: u64) -> Case {
     let values = Values::Ordinary;
@@ -106,8 +105,9 @@ fn a_lane_survives_a_new_address_in_mid_segment() {
     simulate(async {
         let lab = Lab::start(&Shape { carriers: 4, ..Shape::new(1, 1) }, 1).await;
         let elsewhere = SocketAddr::from(([10, 9, 0, 1], 7400));
-        let lane = |id| LaneAddresses::from(carrier_address(id, 1)).of_lane(1);
-        let (east, west) = (lane(EAST), lane(WEST));
+        let west = carrier_address(WEST, 1);
+        // The first socket of its address that dials.
+        let east = SocketAddr::new(carrier_address(EAST, 1).ip(), EPHEMERAL_PORT_FIRST);
         let half = BitRate::from_bits_per_second(125_000_000);
         let link = LinkSpec::new(half, Span::from_ms(40)).expect("a link");
         lab.net.connect(elsewhere.ip(), west.ip(), link, link, 9);

@@ -6,7 +6,7 @@ use gateway::simulate::{FabricSetup, simulated_address, simulated_lan_address};
 use gateway::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::{self, Fabric, FabricRegionSpec, QuorumSpec, WanPort};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span};
 use wan_sim::{LinkSpec, VirtualNet};
@@ -207,6 +207,7 @@ impl Mesh {
             memory: self.memory,
             policies: LinkPolicies::new(),
             mtu_pinned: true,
+            dials_only: BTreeSet::new(),
             fabric,
         };
         Lab(gateway::simulate::VirtualDeployment::new(setup, net, seed))

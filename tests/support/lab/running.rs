@@ -32,6 +32,7 @@ pub(crate) fn setup(shape: &Shape) -> FabricSetup {
         memory: shape.memory,
         policies: links.map(|link| ((link.a, link.b), shape.policy.clone())).collect(),
         mtu_pinned: shape.path_mtu.is_none(),
+        dials_only: shape.dials_only.iter().copied().collect(),
         fabric,
     }
 }

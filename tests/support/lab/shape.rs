@@ -48,6 +48,8 @@ pub struct Shape {
     /// Number of addresses of each gateway. Addresses of equal index are linked, each link with its
     /// share of the rate.
     pub carriers: u8,
+    /// The gateway that the other cannot dial.
+    pub dials_only: Option<GatewayId>,
 }
 
 /// 9,000 bytes: an MTU at which a simulated byte costs a quarter of what it costs at 1,500. Tests
@@ -75,6 +77,7 @@ impl Shape {
             policy: LinkPolicy::default(),
             lanes: 1,
             carriers: 1,
+            dials_only: None,
         }
     }
 

@@ -6,8 +6,10 @@ use super::net_state::NetState;
 use crate::mutex::lock_mutex;
 use bytes::Bytes;
 use quinn::udp::Transmit;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
 use units::TimeNs;
 
 /// The state and the clock of a network; clones share both.
@@ -34,7 +36,7 @@ impl Medium {
     }
 
     /// Sends every segment of `transmit` from `source`, each with a fate of its own, and wakes the
-    /// reader at the destination. A transmit too large for one send call is counted, and not sent.
+    /// readers at the destination. A transmit too large for one send call is counted, and not sent.
     pub(super) fn send_transmit(&self, source: SocketAddr, transmit: &Transmit<'_>) {
         let bytes = transmit.contents.len();
         let segment = transmit.segment_size.unwrap_or(bytes).max(1);
@@ -46,19 +48,18 @@ impl Medium {
         let now = self.now();
         let mut state = self.lock_state();
         let source = state.seen_address(source);
-        let mut from = 0;
+        let (mut from, mut readers) = (0, BTreeSet::new());
         while from < contents.len() {
             let to = contents.len().min(from + segment);
             let payload = contents.slice(from..to);
+            readers.extend(state.socket_of_datagram(transmit.destination, &payload));
             let datagram = Datagram { source, ecn: transmit.ecn, payload, on_link: None };
             state.route_datagram(now, transmit.destination, datagram);
             from = to;
         }
-        let waker = state.waker_for(transmit.destination);
+        let wakers: Vec<_> = readers.into_iter().filter_map(|at| state.waker_for(at)).collect();
         drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -16,4 +16,5 @@ mod sites;
 mod virtual_socket;
 
 pub use error::{BindError, INBOX_BYTES_MAX, NoLink, Undelivered};
-pub use net::VirtualNet;
+pub use net::{EPHEMERAL_PORT_FIRST, VirtualNet};
+pub use net_state::SocketChoice;

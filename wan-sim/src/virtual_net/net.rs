@@ -3,7 +3,7 @@
 use super::error::{BindError, NoLink, Undelivered};
 use super::medium::Medium;
 use super::net_clock::NetClock;
-use super::net_state::{HostPort, Inbox};
+use super::net_state::{HostPort, Inbox, NetState, SocketChoice};
 use super::virtual_socket::VirtualSocket;
 use crate::{
     CrossReport, EmulatedLink, FateCounters, LinkEvent, LinkSpec, TraceRecord, VirtualExecutor,
@@ -45,20 +45,49 @@ impl VirtualNet {
         if address.ip().is_unspecified() {
             return Err(BindError::Unspecified(address));
         }
+        let is_bound = |state: &NetState, address: SocketAddr| {
+            state.inboxes.range((address, 0)..=(address, u16::MAX)).next().is_some()
+        };
         let mut state = self.medium.lock_state();
         let address = match address.port() {
             0 => (EPHEMERAL_PORT_FIRST..=u16::MAX)
                 .map(|port| SocketAddr::new(address.ip(), port))
-                .find(|candidate| !state.inboxes.contains_key(candidate))
+                .find(|candidate| !is_bound(&state, *candidate))
                 .ok_or(BindError::InUse(address))?,
             _ => address,
         };
-        if state.inboxes.contains_key(&address) {
+        if is_bound(&state, address) {
             return Err(BindError::InUse(address));
         }
-        state.inboxes.insert(address, Inbox::default());
+        state.inboxes.insert((address, 0), Inbox::default());
         drop(state);
-        Ok(Arc::new(VirtualSocket::new(self.medium.clone(), address)))
+        Ok(Arc::new(VirtualSocket::new(self.medium.clone(), (address, 0))))
+    }
+
+    /// Binds the socket number `place`, beginning with 0, of as many `sockets` as share `address`. Each
+    /// datagram goes to the one that `choose` names, and is undelivered while that is not bound.
+    ///
+    /// # Errors
+    /// [`BindError`]; nothing is bound then.
+    pub fn bind_shared(
+        &self,
+        address: SocketAddr,
+        (place, sockets): (u16, u16),
+        choose: SocketChoice,
+    ) -> Result<Arc<dyn AsyncUdpSocket>, BindError> {
+        if place == 0 {
+            let socket = self.bind(address)?;
+            let address = socket.local_addr().unwrap_or(address);
+            self.medium.lock_state().shared.insert(address, (sockets, choose));
+            return Ok(socket);
+        }
+        let mut state = self.medium.lock_state();
+        if !state.shared.contains_key(&address) || state.inboxes.contains_key(&(address, place)) {
+            return Err(BindError::InUse(address));
+        }
+        state.inboxes.insert((address, place), Inbox::default());
+        drop(state);
+        Ok(Arc::new(VirtualSocket::new(self.medium.clone(), (address, place))))
     }
 
     /// Links the addresses `a` and `b`, which may be equal. `seed` decides the random draws.
@@ -237,4 +266,4 @@ impl VirtualNet {
 
 /// UDP port 49,152: the lowest port that a virtual socket bound to port 0 gets. From here on IANA
 /// assigns no ports.
-const EPHEMERAL_PORT_FIRST: u16 = 49_152;
+pub const EPHEMERAL_PORT_FIRST: u16 = 49_152;

@@ -20,7 +20,9 @@ pub(super) struct NetState {
     pub(super) ports: BTreeMap<IpAddr, HostPort>,
     /// The interface MTUs of addresses, where they are known.
     pub(super) interface_mtus: BTreeMap<IpAddr, u16>,
-    pub(super) inboxes: BTreeMap<SocketAddr, Inbox>,
+    pub(super) inboxes: BTreeMap<SocketKey, Inbox>,
+    /// The addresses that several sockets share: their number, and the function that chooses one.
+    pub(super) shared: BTreeMap<SocketAddr, (u16, SocketChoice)>,
     /// Datagrams that have left their link for an address with a port. They enter it in
     /// order of time, once that time has come.
     arriving: BTreeMap<IpAddr, Arriving>,
@@ -34,6 +36,14 @@ pub(super) struct NetState {
     pub(super) undelivered: Undelivered,
     pub(super) trace: NetStateTrace,
 }
+
+/// A socket: its address, and its place among the sockets that share this address, which is 0 for one
+/// alone.
+pub(super) type SocketKey = (SocketAddr, u16);
+
+/// Returns a number for a datagram with this payload. Of the sockets that share its address, the one
+/// whose place is the number modulo theirs gets it.
+pub type SocketChoice = fn(payload: &[u8]) -> u16;
 
 /// A link on the way of a datagram, in the order in which datagrams meet them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,7 +107,7 @@ impl NetState {
     /// their names, so that no change of the new link moves them. Packets that wait in the queue of
     /// the earlier link, under CoDel, are dropped.
     pub(super) fn set_link(&mut self, from: IpAddr, to: IpAddr, link: EmulatedLink) {
-        let at_to = self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to);
+        let at_to = self.inboxes.iter_mut().filter(|((address, _), _)| address.ip() == to);
         let in_inboxes = at_to.flat_map(|(_, inbox)| inbox.datagrams.values_mut());
         let arriving = self.arriving.get_mut(&to).into_iter().flat_map(BTreeMap::values_mut);
         let under_way = in_inboxes.chain(arriving.map(|(_, datagram)| datagram));
@@ -256,7 +266,7 @@ impl NetState {
             let lost = arriving.extract_if(.., |_, (_, datagram)| datagram.source.ip() == from);
             dropped += lost.count();
         }
-        for (_, inbox) in self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to) {
+        for (_, inbox) in self.inboxes.iter_mut().filter(|((address, _), _)| address.ip() == to) {
             let after = (now + Span::from_ns(1), 0)..;
             let lost = inbox.datagrams.extract_if(after, |_, d| d.source.ip() == from);
             for (_, datagram) in lost {
@@ -274,7 +284,7 @@ impl NetState {
         &mut self,
         now: TimeNs,
         ip: IpAddr,
-        reader: SocketAddr,
+        reader: SocketKey,
     ) -> Vec<Waker> {
         let mut others = Vec::new();
         self.settle_queues(now);
@@ -283,9 +293,10 @@ impl NetState {
             && entry.key().0 <= now
         {
             let ((at, _), (destination, datagram)) = entry.remove_entry();
+            let socket = self.socket_of_datagram(destination, &datagram.payload);
             self.enter_stage(Stage::Ingress(ip), at, destination, datagram);
-            if destination != reader {
-                others.extend(self.waker_for(destination));
+            if socket != Some(reader) {
+                others.extend(socket.and_then(|socket| self.waker_for(socket)));
             }
         }
         others
@@ -307,19 +318,20 @@ impl NetState {
             let name = datagram.on_link.filter(|_| datagram.source.ip() == from)?;
             moved.get(&name).copied()
         };
-        for (_, inbox) in self.inboxes.iter_mut().filter(|(address, _)| address.ip() == to) {
+        for (_, inbox) in self.inboxes.iter_mut().filter(|((address, _), _)| address.ip() == to) {
             rekey_net_state_datagrams(&mut inbox.datagrams, new_time);
         }
         if let Some(arriving) = self.arriving.get_mut(&to) {
             rekey_net_state_datagrams(arriving, |(_, datagram)| new_time(datagram));
         }
-        let readers: Vec<_> = self.inboxes.keys().filter(|at| at.ip() == to).copied().collect();
+        let readers: Vec<_> =
+            self.inboxes.keys().filter(|(at, _)| at.ip() == to).copied().collect();
         Some(readers.into_iter().filter_map(|reader| self.waker_for(reader)).collect())
     }
 
-    /// Returns the time at which the socket at `address` has to look for datagrams again.
-    pub(super) fn next_due(&self, address: SocketAddr) -> Option<TimeNs> {
-        let inbox = self.inboxes.get(&address)?;
+    /// Returns the time at which a socket has to look for datagrams again.
+    pub(super) fn next_due(&self, socket: SocketKey) -> Option<TimeNs> {
+        let (address, inbox) = (socket.0, self.inboxes.get(&socket)?);
         let arrived = inbox.datagrams.first_key_value().map(|((at, _), _)| *at);
         let arriving = self.arriving.get(&address.ip());
         let arriving = arriving.and_then(|arriving| arriving.first_key_value());
@@ -337,6 +349,18 @@ impl NetState {
         self.seen_at.insert(address, seen_at);
     }
 
+    /// Returns the socket that receives a datagram with this payload for the public address
+    /// `destination`. `None` where the socket of that address was moved to another.
+    pub(super) fn socket_of_datagram(
+        &self,
+        destination: SocketAddr,
+        payload: &[u8],
+    ) -> Option<SocketKey> {
+        let address = self.socket_behind(destination)?;
+        let place = |(sockets, choose): &(u16, SocketChoice)| choose(payload) % (*sockets).max(1);
+        Some((address, self.shared.get(&address).map_or(0, place)))
+    }
+
     /// Returns the address of the socket that receives packets for the public address `address`.
     /// `None` where the socket of that address was moved to another.
     fn socket_behind(&self, address: SocketAddr) -> Option<SocketAddr> {
@@ -345,12 +369,11 @@ impl NetState {
         moved.map(|(address, _)| *address).or_else(at_home)
     }
 
-    /// Removes and returns the waker of the reader at `address`, if the reader would sleep past its
+    /// Removes and returns the waker of the reader of a socket, if the reader would sleep past its
     /// next datagram.
-    pub(super) fn waker_for(&mut self, address: SocketAddr) -> Option<Waker> {
-        let address = self.socket_behind(address).unwrap_or(address);
-        let due = self.next_due(address)?;
-        let inbox = self.inboxes.get_mut(&address)?;
+    pub(super) fn waker_for(&mut self, socket: SocketKey) -> Option<Waker> {
+        let due = self.next_due(socket)?;
+        let inbox = self.inboxes.get_mut(&socket)?;
         let (_, until) = inbox.reader.as_ref()?;
         if until.is_some_and(|until| until <= due) {
             return None;
@@ -361,7 +384,7 @@ impl NetState {
     /// Puts a datagram that arrives at `at` into the inbox of the socket at `destination`, or
     /// counts it as undelivered.
     fn put_in_inbox(&mut self, at: TimeNs, destination: SocketAddr, datagram: Datagram) {
-        let socket = self.socket_behind(destination);
+        let socket = self.socket_of_datagram(destination, &datagram.payload);
         let Some(inbox) = socket.and_then(|socket| self.inboxes.get_mut(&socket)) else {
             self.undelivered.no_socket += 1;
             return;

@@ -2,6 +2,7 @@
 
 use super::medium::{GSO_SEGMENTS_MAX, Medium};
 use super::net_clock::NetTimer;
+use super::net_state::SocketKey;
 use crate::mutex::lock_mutex;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
@@ -17,14 +18,16 @@ use units::TimeNs;
 pub(super) struct VirtualSocket {
     medium: Medium,
     address: SocketAddr,
+    /// Its place among the sockets that share the address.
+    place: u16,
     timer: Mutex<NetTimer>,
 }
 
 impl VirtualSocket {
-    /// Makes the socket for `address`, whose inbox the caller has made.
-    pub(super) fn new(medium: Medium, address: SocketAddr) -> Self {
+    /// Makes a socket, whose inbox the caller has made.
+    pub(super) fn new(medium: Medium, (address, place): SocketKey) -> Self {
         let timer = Mutex::new(medium.clock.new_timer());
-        Self { medium, address, timer }
+        Self { medium, address, place, timer }
     }
 
     /// Moves the datagrams that are due into `buffers`; returns how many.
@@ -39,10 +42,11 @@ impl VirtualSocket {
     ) -> Result<usize, Option<TimeNs>> {
         let now = self.medium.now();
         let mut state = self.medium.lock_state();
-        let others = state.admit_to_ingress(now, self.address.ip(), self.address);
+        let socket = (self.address, self.place);
+        let others = state.admit_to_ingress(now, self.address.ip(), socket);
         // They take the lock only when they run, after this.
         others.into_iter().for_each(Waker::wake);
-        let Some(inbox) = state.inboxes.get_mut(&self.address) else {
+        let Some(inbox) = state.inboxes.get_mut(&socket) else {
             return Err(None);
         };
         let mut taken = 0;
@@ -68,8 +72,8 @@ impl VirtualSocket {
         if taken > 0 {
             return Ok(taken);
         }
-        let due = state.next_due(self.address);
-        if let Some(inbox) = state.inboxes.get_mut(&self.address) {
+        let due = state.next_due(socket);
+        if let Some(inbox) = state.inboxes.get_mut(&socket) {
             inbox.reader = Some((cx.waker().clone(), due));
         }
         Err(due)
@@ -131,9 +135,14 @@ impl AsyncUdpSocket for VirtualSocket {
 }
 
 impl Drop for VirtualSocket {
-    /// Frees the address, and drops the datagrams that wait in its inbox.
+    /// Frees the address, once no other socket has it, and drops the datagrams that wait in its inbox.
     fn drop(&mut self) {
-        self.medium.lock_state().inboxes.remove(&self.address);
+        let mut state = self.medium.lock_state();
+        state.inboxes.remove(&(self.address, self.place));
+        let address = self.address;
+        if !state.inboxes.keys().any(|(other, _)| *other == address) {
+            state.shared.remove(&address);
+        }
     }
 }
 

@@ -2,29 +2,25 @@
 
 use super::entry::GatewayEntry;
 use crate::config::config_source::ConfigSource;
-use crate::config::config_value::LANES_MAX;
 use crate::wan::connect::lane_addresses::LaneAddresses;
-use hier_collectives::ids::RegionId;
+use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::{Fabric, FabricError, FabricLinkSpec};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-/// Records a fault for each `wan` or `lan` whose lanes would share UDP ports of one IP address with
-/// an earlier `wan` or `lan`. That may be of another gateway or of the same one.
+/// Records a fault for each `wan` or `lan` that has an address of an earlier `wan` or `lan`. That may
+/// be of another gateway or of the same one.
 pub(super) fn check_fabric_lane_ports(source: &ConfigSource<'_>, gateways: &[GatewayEntry]) {
-    let near = |one: SocketAddr, other: SocketAddr| {
-        one.ip() == other.ip() && one.port().abs_diff(other.port()) < LANES_MAX
-    };
     let mut earlier: Vec<(SocketAddr, &str)> = Vec::new();
     for gateway in gateways {
         let addresses = [("wan", &gateway.addresses.wan), ("lan", &gateway.addresses.lan)];
         for (key, addresses) in addresses {
             let Some(addresses) = addresses else { continue };
-            let clash = earlier
-                .iter()
-                .find(|(other, _)| addresses.all().any(|address| near(address, *other)));
+            let clash =
+                earlier.iter().find(|(other, _)| addresses.all().any(|address| address == *other));
             if let Some((_, clash)) = clash {
-                let problem = format!("its ports overlap those of gateway `{clash}`");
-                let accepted = format!("ports at least {LANES_MAX} apart on one IP address");
+                let problem = format!("is an address of gateway `{clash}` too");
+                let accepted = "another UDP port on that IP address".to_owned();
                 source.record_fault(&format!("{}.{key}", gateway.key), problem, accepted);
             }
             earlier.extend(addresses.all().map(|address| (address, &*gateway.name)));
@@ -60,6 +56,44 @@ pub(super) fn check_fabric_address_families(
         );
         let accepted = "an address of one family with those of all gateways that it connects to";
         source.record_fault(&format!("{}.{key}", gateway.key), problem, accepted.to_owned());
+    }
+}
+
+/// Records a fault for each gateway without `wan` that connects to another without it, since neither
+/// could dial. Records one also where its peers have addresses of both families.
+pub(super) fn check_fabric_dialling_gateways(
+    source: &ConfigSource<'_>,
+    fabric: &Fabric,
+    gateways: &[GatewayEntry],
+) {
+    let at_port = |id: &GatewayId| fabric.gateway(*id).wan.is_some();
+    let entry = |id| gateways.iter().find(|entry| entry.name == fabric.gateway(id).name);
+    for own in fabric.gateway_ids().filter(at_port) {
+        let Some(gateway) = entry(own).filter(|entry| entry.addresses.wan.is_none()) else {
+            continue;
+        };
+        let region = |id: GatewayId| fabric.gateway(id).region;
+        let is_peer = |id: &GatewayId| fabric.link(region(own), region(*id)).is_some();
+        let peers: Vec<&GatewayEntry> =
+            fabric.gateway_ids().filter(at_port).filter(is_peer).filter_map(entry).collect();
+        let key = format!("{}.wan", gateway.key);
+        if let Some(other) = peers.iter().find(|peer| peer.addresses.wan.is_none()) {
+            let problem = format!(
+                "is missing, and so is that of gateway `{}`, to which it connects: neither can dial \
+                 the other",
+                other.name
+            );
+            source.record_fault(&key, problem, "a `wan` for one of both".to_owned());
+            continue;
+        }
+        let first = |peer: &&GatewayEntry| peer.addresses.wan.as_ref().map(LaneAddresses::first);
+        let families: BTreeSet<bool> =
+            peers.iter().filter_map(first).map(|address| address.is_ipv4()).collect();
+        if families.len() > 1 {
+            let problem = "is missing, and the gateways that it dials have IPv4 and IPv6 addresses"
+                .to_owned();
+            source.record_fault(&key, problem, "peers of one family".to_owned());
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, Quorum};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// A fabric, the addresses of its gateways, and the policies of its links.
@@ -84,14 +84,35 @@ impl FabricFile {
         &self.fabric
     }
 
-    /// Returns the WAN address of a gateway's first lane; `None` without a WAN port.
+    /// Returns the WAN address of a gateway's first lane; `None` without a WAN port, and for a gateway
+    /// that no other can dial.
     pub fn address(&self, gateway: GatewayId) -> Option<SocketAddr> {
         self.lane_addresses(gateway).map(LaneAddresses::first)
     }
 
-    /// Returns the WAN addresses of a gateway's lanes; `None` without a WAN port.
+    /// Returns the WAN addresses of a gateway's lanes; `None` without a WAN port, and for a gateway that
+    /// no other can dial.
     pub fn lane_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
         self.addresses.get(usize::from(gateway.0))?.wan.as_ref()
+    }
+
+    /// Returns whether a gateway has a WAN port and no address at which other regions could dial it, as
+    /// behind a NAT. It dials all others then.
+    pub fn dials_only(&self, gateway: GatewayId) -> bool {
+        self.fabric.gateway(gateway).wan.is_some() && self.lane_addresses(gateway).is_none()
+    }
+
+    /// Returns the unspecified address from which a gateway dials that no other can dial, of the family
+    /// of its peers. Its port 0 leaves the choice of the port to the system.
+    pub fn dialling_address(&self, gateway: GatewayId) -> LaneAddresses {
+        let region = |id: GatewayId| self.fabric.gateway(id).region;
+        let is_peer = |id: &GatewayId| self.fabric.link(region(gateway), region(*id)).is_some();
+        let peer = self.fabric.gateway_ids().filter(is_peer).find_map(|id| self.address(id));
+        let any: IpAddr = match peer {
+            Some(SocketAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+            _ => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        SocketAddr::new(any, 0).into()
     }
 
     /// Returns the LAN addresses at which the other gateways of its region reach a gateway's lanes,
@@ -114,7 +135,7 @@ impl FabricFile {
         let fabric = &self.fabric;
         let on_both = |of: &dyn Fn(GatewayId) -> bool, other| of(me) && of(other);
         let (at_port, on_lan) =
-            (|id| self.lane_addresses(id).is_some(), |id| self.lan_addresses(id).is_some());
+            (|id| fabric.gateway(id).wan.is_some(), |id| self.lan_addresses(id).is_some());
         let region = |id| fabric.gateway(id).region;
         let over_lan = |id| region(id) == region(me) && on_both(&on_lan, id);
         let over_port = |id| {
@@ -137,8 +158,8 @@ impl FabricFile {
     }
 
     /// Returns the SHA-256 of the parts on which all gateways must agree. They are the fabric's
-    /// name and MTU, names of regions and gateways, ranks, which gateways have a WAN port, which
-    /// regions are linked, and the quorum. Addresses and rates may differ. The text is that of
+    /// name and MTU, names of regions and gateways, ranks, which gateways have a WAN port and can be
+    /// dialled, which regions are linked, and the quorum. Addresses and rates may differ. The text is that of
     /// docs/protocol.md section 1.
     pub fn identity(&self) -> [u8; 32] {
         let mut text =
@@ -147,7 +168,13 @@ impl FabricFile {
             text.push_str(&format!("region {}\n", region.name));
             for id in region.gateways.clone().map(GatewayId) {
                 let gateway = self.fabric.gateway(id);
-                let (ranks, wan) = (&gateway.ranks, gateway.wan.is_some());
+                // Both ends must agree on who dials.
+                let wan = match gateway.wan {
+                    Some(_) if self.dials_only(id) => "dials",
+                    Some(_) => "true",
+                    None => "false",
+                };
+                let ranks = &gateway.ranks;
                 let line = format!("{} {} {} {wan}\n", gateway.name, ranks.start, ranks.end);
                 text.push_str(&line);
             }

@@ -2,7 +2,8 @@
 
 use super::entry::{GatewayAddresses, GatewayEntry};
 use super::fabric_check::{
-    check_fabric_address_families, check_fabric_lane_ports, record_fabric_check_fault,
+    check_fabric_address_families, check_fabric_dialling_gateways, check_fabric_lane_ports,
+    record_fabric_check_fault,
 };
 use super::keys;
 use crate::config::config_source::ConfigSource;
@@ -63,6 +64,7 @@ pub(super) fn read_fabric_tables(
         Ok(fabric) => {
             let fabric = fabric.with_lanes_min(lanes);
             check_fabric_address_families(source, &fabric, &gateways);
+            check_fabric_dialling_gateways(source, &fabric, &gateways);
             let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
             let policies = policies_of_fabric_tables(&fabric, &links, policies);
             let (addresses, mtu_pinned) = (addresses.collect(), mtu.is_some());
@@ -202,7 +204,7 @@ fn read_fabric_gateway_table(
     addresses.lan = section.read_optional(&keys::GATEWAY_LAN).map(|peer| peer.0);
     let has_port = ["wan", "egress", "ingress"].iter().any(|name| section.has_key(name));
     if has_port {
-        addresses.wan = section.read_required(&keys::GATEWAY_WAN).map(|peer| peer.0);
+        addresses.wan = section.read_optional(&keys::GATEWAY_WAN).map(|peer| peer.0);
         let egress =
             section.read_required(&keys::GATEWAY_EGRESS).unwrap_or(FAULTY_PORT_SUBSTITUTE.egress);
         let ingress =

@@ -40,10 +40,11 @@ pub(super) static GATEWAY_TABLE: TableKeys = TableKeys {
     name: "gateway",
     placeholder: "GATEWAY",
     about: "One table for each gateway of the region, at least one. The name is unique in the \
-            whole fabric, and the gateway's certificate proves it. A gateway without `wan`, \
-            `egress` and `ingress` has no WAN port: it serves its ranks, and exchanges with the \
-            gateways of its region alone. Among several regions, each needs a gateway with a WAN \
-            port.",
+            whole fabric, and the gateway's certificate proves it. A gateway without `egress` and \
+            `ingress` has no WAN port: it serves its ranks, and exchanges with the gateways of its \
+            region alone. Among several regions, each needs a gateway with a WAN port. A gateway \
+            with a WAN port and without `wan` is behind a NAT or firewall that lets nobody in: it \
+            dials all others, which need `wan`.",
     accepted: "at least one table such as [region.east.gateway.east-0]",
     keys: &[
         GATEWAY_RANKS.description(),
@@ -152,25 +153,25 @@ pub(super) const GATEWAY_RANKS: Key<RankCount> = Key::new(
 /// Key `lan` of a gateway: addresses of its lanes for gateways of the same region.
 pub(super) const GATEWAY_LAN: Key<PeerAddress> = Key::new(
     "lan",
-    RequiredIf("a gateway of the same region has no WAN port", "`wan`"),
+    RequiredIf("a gateway of the same region has no `wan`", "`wan`"),
     "\"10.0.0.5:7400\"",
-    "Address at which the other gateways of the region reach this one's lanes over the LAN. Two \
+    "Address and UDP port at which the other gateways of the region reach this one's lanes over the LAN. Two \
      gateways use it when both have one.",
 );
 
 /// Key `wan` of a gateway: addresses of its lanes for gateways of other regions.
 pub(super) const GATEWAY_WAN: Key<PeerAddress> = Key::new(
     "wan",
-    RequiredIf("`egress` or `ingress` is given", "no WAN port"),
+    Optional("no peer dials this gateway, which dials all"),
     "\"203.0.113.10:7400\"",
-    "Address at which the gateways of other regions reach this one's lanes. Several addresses \
-     are for several carriers or network ports.",
+    "Address and UDP port at which the gateways of other regions reach this one's lanes. Several \
+     addresses are for several carriers or network ports.",
 );
 
 /// Key `egress` of a gateway: the bit rate at which its WAN port can send out of the region.
 pub(super) const GATEWAY_EGRESS: Key<BitRate> = Key::new(
     "egress",
-    RequiredIf("`wan` is given", "no WAN port"),
+    RequiredIf("`wan` or `ingress` is given", "no WAN port"),
     "\"500 Mbit/s\"",
     "Capacity of the WAN port out of the region, in IP bytes; at least 8 kbit/s.",
 );
@@ -178,7 +179,7 @@ pub(super) const GATEWAY_EGRESS: Key<BitRate> = Key::new(
 /// Key `ingress` of a gateway: the bit rate at which its WAN port can receive into the region.
 pub(super) const GATEWAY_INGRESS: Key<BitRate> = Key::new(
     "ingress",
-    RequiredIf("`wan` is given", "no WAN port"),
+    RequiredIf("`wan` or `egress` is given", "no WAN port"),
     "\"500 Mbit/s\"",
     "Capacity of the WAN port into the region, in IP bytes; at least 8 kbit/s.",
 );

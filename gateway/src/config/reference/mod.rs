@@ -4,7 +4,7 @@
 //! `cargo run -p gateway --example configuration` prints it, and a test compares it with the
 //! page in `docs/`.
 
-use super::config_value::{LANES_MAX, ValueType};
+use super::config_value::ValueType;
 use super::key::{KeyDescription, KeyNeed, TableKeys};
 use super::{fabric, region};
 use std::fmt::{self, Write};
@@ -43,17 +43,13 @@ fn write_reference_ports(page: &mut String) -> fmt::Result {
         page,
         "\n## Ports\n\n\
          | port | used by | open it for |\n|---|---|---|\n\
-         | UDP, {LANES_MAX} consecutive ports from that of `wan` | lanes between regions | the \
-         gateways of the linked regions |\n\
-         | UDP, {LANES_MAX} consecutive ports from that of `lan` | lanes within the region | the \
-         gateways of the region |\n\
+         | UDP, the port of `wan` | lanes between regions | the gateways of the linked regions |\n\
+         | UDP, the port of `lan` | lanes within the region | the gateways of the region |\n\
          | TCP, the port of `status` | metrics and status | operators and their scrapers |\n\n\
-         Lane 0 uses the port of the address itself, lane 1 the next port, and so on. A gateway \
-         listens on 4 to {LANES_MAX} of these ports, more for faster links. It begins with one \
-         lane to each peer, and opens more as they are needed. With several \
-         addresses, lane *i* of *n* addresses uses address *i* mod *n*, still *i* ports above. \
-         Gateways on one IP address need ports at least {LANES_MAX} apart, for `wan` and `lan` \
-         together."
+         All lanes share one port. The gateway that dials does so from ports that the system \
+         chooses. With several addresses, lane *i* of *n* addresses uses address *i* mod *n*. \
+         Gateways on one IP address need a port each, for `wan` and `lan` together. A gateway with \
+         a WAN port and without `wan` needs no open port: it dials all others."
     )
 }
 

@@ -163,8 +163,8 @@ pub(super) const GATEWAY_LISTEN: Key<LaneBindAddress> = Key::new(
     "listen",
     Optional("the fabric's `wan`"),
     "\"0.0.0.0:7400\"",
-    "Address that lanes bind, where it is not the one that peers reach: behind NAT or a relay. \
-     Only for a gateway with a WAN port.",
+    "Address and UDP port that lanes bind, where it is not the one that peers reach: behind NAT or a \
+     relay. Only for a gateway with a WAN port. One without `wan` dials from that address.",
 );
 
 /// Key `segmentation_offload` of a gateway: whether lanes use UDP GSO.

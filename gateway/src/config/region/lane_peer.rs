@@ -17,21 +17,23 @@ pub struct LanePeer {
     pub id: GatewayId,
     /// The link to its region; `None` within the region.
     pub link: Option<Link>,
-    /// The addresses on which the gateway's lanes to it listen.
+    /// Whether the gateway dials the lanes to it; otherwise it dials them.
+    pub dials: bool,
+    /// The addresses of the gateway's lanes to it, on this host.
     pub own: LaneAddresses,
     /// The addresses at which it reaches these lanes; they differ from `own` behind NAT or a relay.
-    pub own_seen_at: LaneAddresses,
-    /// The addresses of its lanes.
-    pub theirs: LaneAddresses,
+    /// `None` where it cannot dial them.
+    pub own_seen_at: Option<LaneAddresses>,
+    /// The addresses of its lanes; `None` if it cannot be dialled.
+    pub theirs: Option<LaneAddresses>,
 }
 
 impl LanePeer {
     /// Returns the paths of all lanes to the peer, up to the most that may be in use, to be
-    /// checked. The RTT of a path within a region is given as 0.
-    pub fn lane_paths(&self, fabric: &Fabric) -> CheckedPaths {
-        let lanes = 0..plan::plan_lanes_limit(fabric);
-        let ends = |lane| (self.own.of_lane(lane).ip(), self.theirs.of_lane(lane));
+    /// checked; `None` if the peer cannot be dialled. The RTT of a path within a region is given as 0.
+    pub fn lane_paths(&self, fabric: &Fabric) -> Option<CheckedPaths> {
         let rtt = self.link.as_ref().map_or(Span::ZERO, |link| link.rtt);
-        CheckedPaths { lanes: lanes.map(ends).collect(), rtt, mtu: fabric.mtu() }
+        let ends = (&self.own, self.theirs.as_ref()?);
+        Some(CheckedPaths::of_lanes(ends, plan::plan_lanes_limit(fabric), rtt, fabric.mtu()))
     }
 }

@@ -8,6 +8,7 @@ use crate::config::config_faults::ConfigFaults;
 use crate::config::config_source::{self, ConfigSource};
 use crate::config::fabric::FabricFile;
 use crate::config::section::read_root_section;
+use crate::wan::connect::lane_addresses::{LaneAddresses, dials_lane_addresses};
 use hier_collectives::ids::GatewayId;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -92,28 +93,40 @@ impl RegionFile {
         }
     }
 
+    /// Returns the addresses that a gateway's lanes have on this host for other regions: `listen`, else
+    /// `wan`, else any; `None` without a WAN port.
+    pub fn wan_addresses_to_bind(&self, gateway: &GatewayConfig) -> Option<LaneAddresses> {
+        let given = gateway.listen.as_ref().or_else(|| self.fabric.lane_addresses(gateway.id));
+        let any = || self.fabric.dialling_address(gateway.id);
+        let has_port = self.fabric.fabric().gateway(gateway.id).wan.is_some();
+        has_port.then(|| given.cloned().unwrap_or_else(any))
+    }
+
     /// Returns the peers to which a gateway of the file has lanes: those of linked regions with a
     /// WAN port, if it has one, and all of its own region.
     pub fn lane_peers(&self, gateway: &GatewayConfig) -> Vec<LanePeer> {
         let (file, me) = (self.fabric(), gateway.id);
         let fabric = file.fabric();
         let here = fabric.gateway(me).region;
+        let can_be_dialled = |id| file.lane_addresses(id).is_some();
         let peer = |id: GatewayId| {
             let there = fabric.gateway(id).region;
-            let link = fabric.link(here, there);
+            let link = fabric.link(here, there).cloned();
             let lan = file.lan_addresses(me).zip(file.lan_addresses(id));
-            let wan = file.lane_addresses(me).zip(file.lane_addresses(id));
-            let lan = lan.filter(|_| here == there);
-            let wan = wan.filter(|_| here == there || link.is_some());
-            let (own, own_seen_at, theirs) = match (lan, wan) {
-                (Some((own, theirs)), _) => (own, own, theirs),
-                (None, Some((seen_at, theirs))) => {
-                    (gateway.listen.as_ref().unwrap_or(seen_at), seen_at, theirs)
-                }
-                (None, None) => return None,
-            };
-            let (own, own_seen_at) = (own.clone(), own_seen_at.clone());
-            Some(LanePeer { id, link: link.cloned(), own, own_seen_at, theirs: theirs.clone() })
+            if let Some((own, theirs)) = lan.filter(|_| here == there) {
+                let (own, theirs) = (own.clone(), Some(theirs.clone()));
+                let own_seen_at = Some(own.clone());
+                return Some(LanePeer { id, link, dials: me < id, own, own_seen_at, theirs });
+            }
+            let have_ports = fabric.gateway(me).wan.and(fabric.gateway(id).wan).is_some();
+            let is_joined = link.is_some() || (here == there && can_be_dialled(me));
+            if !have_ports || !is_joined {
+                return None;
+            }
+            let own = self.wan_addresses_to_bind(gateway)?;
+            let dials = dials_lane_addresses((me, can_be_dialled(me)), (id, can_be_dialled(id)));
+            let of = |id| file.lane_addresses(id).cloned();
+            Some(LanePeer { id, link, dials, own, own_seen_at: of(me), theirs: of(id) })
         };
         fabric.gateway_ids().filter(|id| *id != me).filter_map(peer).collect()
     }

@@ -155,7 +155,9 @@ fn check_region_table_listen_key(
 ) {
     let Some(listen) = section.read_optional(&keys::GATEWAY_LISTEN) else { return };
     let key = section.key_path(keys::GATEWAY_LISTEN.name);
-    let Some(wan) = file.address(id) else {
+    let peers = || file.dialling_address(id).first();
+    let dials_from = file.dials_only(id).then(peers);
+    let Some(wan) = file.address(id).or(dials_from) else {
         let problem = "the gateway has no WAN port in the fabric".to_owned();
         let accepted = format!("no `{}` key", keys::GATEWAY_LISTEN.name);
         return source.record_fault(&key, problem, accepted);
@@ -164,10 +166,13 @@ fn check_region_table_listen_key(
     let differs = |bound: SocketAddr| bound.is_ipv4() != wan.is_ipv4() && !takes_all(bound);
     if listen.0.all().any(differs) {
         let family = if wan.is_ipv4() { "IPv4" } else { "IPv6" };
-        let problem = format!(
-            "is of another family than `wan` of the gateway in the fabric, {wan}, and so than its \
-             peers' addresses"
-        );
+        let problem = match file.address(id) {
+            Some(wan) => format!(
+                "is of another family than `wan` of the gateway in the fabric, {wan}, and so than \
+                 its peers' addresses"
+            ),
+            None => "is of another family than the addresses of its peers".to_owned(),
+        };
         source.record_fault(&key, problem, format!("an {family} address of this host"));
     }
 }

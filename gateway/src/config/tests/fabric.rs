@@ -1,7 +1,7 @@
 use super::common::*;
 use crate::config::{Fault, RegionFile};
 use crate::wan::link::controller_policy::ControllerPolicy;
-use hier_collectives::ids::RegionId;
+use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::plan;
 
 #[test]
@@ -115,13 +115,46 @@ fn gateways_of_a_region_meet_by_lan_or_wan() {
     };
     assert_eq!(faults("", &lan(7400)), ["gateway.east-0"]);
     assert_eq!(faults(&lan(7400), ""), ["gateway.east-0"]);
-    assert_eq!(faults(&lan(7400), &lan(7410)), ["region.east.gateway.east-0.lan"]);
+    assert_eq!(faults(&lan(7400), &lan(7400)), ["region.east.gateway.east-0.lan"]);
 }
 
 #[test]
-fn gateways_on_one_address_may_be_16_ports_apart() {
-    let text = FABRIC.replacen("127.0.0.1:7500", "127.0.0.1:7416", 1);
-    fabric(&text).expect("16 ports are free between them");
+fn gateways_on_one_ip_address_need_a_port_each() {
+    fabric(&FABRIC.replacen("127.0.0.1:7500", "127.0.0.1:7401", 1)).expect("another port");
+    let faults = faults_of(&[("127.0.0.1:7500", "127.0.0.1:7400")]);
+    assert_eq!(keys(&faults), ["region.west.gateway.west-0.wan"]);
+    assert_eq!(faults[0].problem, "is an address of gateway `east-0` too");
+}
+
+#[test]
+fn a_gateway_without_wan_dials_one_that_has_it() {
+    let hidden = |wan: &str| FABRIC.replace(wan, "");
+    let (east, west) = ("wan = \"127.0.0.1:7400\"\n", "wan = \"127.0.0.1:7500\"\n");
+    for (text, dials) in [(hidden(east), [true, false]), (hidden(west), [false, true])] {
+        let file = fabric(&text).expect("the other can be dialled");
+        assert_eq!([0, 1].map(|id| file.dials_only(GatewayId(id))), dials);
+        assert_eq!([0, 1].map(|id| file.count_lane_networks(GatewayId(id))), [1, 1]);
+        assert_ne!(file.identity(), fabric(FABRIC).expect("valid").identity(), "who dials");
+        let from = file.dialling_address(GatewayId(0)).first().to_string();
+        assert_eq!(from, "0.0.0.0:0", "of IPv4, as its peer");
+    }
+    let faults = faults_of(&[(east, ""), (west, "")]);
+    assert_eq!(keys(&faults)[0], "region.east.gateway.east-0.wan");
+    assert!(faults[0].problem.contains("neither can dial the other"), "{}", faults[0]);
+    // Without rates it has no WAN port at all.
+    let faults = faults_of(&[(&format!("{east}egress = \"500 Mbit/s\"\n"), "")]);
+    assert_eq!(keys(&faults), ["region.east.gateway.east-0.egress"]);
+}
+
+#[test]
+fn a_gateway_without_wan_dials_one_address_family() {
+    let oslo = "[region.oslo]\nranks = 1\n[region.oslo.gateway.oslo-0]\nwan = \"[::1]:7400\"\n\
+                egress = \"1 Gbit/s\"\ningress = \"1 Gbit/s\"\n[link.east-oslo]\nrate = \
+                \"1 Gbit/s\"\nrtt = \"1 ms\"\n";
+    let text = FABRIC.replace("wan = \"127.0.0.1:7400\"\n", "") + oslo;
+    let faults: Vec<Fault> = fabric(&text).expect_err("two families").into_iter().collect();
+    assert_eq!(keys(&faults), ["region.east.gateway.east-0.wan"]);
+    assert!(faults[0].problem.contains("IPv4 and IPv6"), "{}", faults[0]);
 }
 
 #[test]
@@ -131,14 +164,14 @@ fn several_addresses_of_a_gateway_share_its_lanes() {
     let file = with("wan = [\"127.0.0.1:7400\", \"127.0.0.2:7400\"]").expect("valid");
     let east = file.fabric().gateway_named("east-0").expect("there");
     let lanes = file.lane_addresses(east).expect("a port");
-    assert_eq!([lanes.of_lane(0), lanes.of_lane(1)].map(|lane| lane.port()), [7400, 7401]);
+    assert_eq!([lanes.of_lane(0), lanes.of_lane(1)].map(|lane| lane.port()), [7400, 7400]);
     assert_ne!(lanes.of_lane(0).ip(), lanes.of_lane(1).ip());
     for bad in [
         "wan = []",
         "wan = [\"127.0.0.1:7400\", \"127.0.0.1:7450\"]",
         "wan = [\"127.0.0.1:7400\", \"[::1]:7400\"]",
         "wan = [\"127.0.0.1:7400\", \"0.0.0.0:7400\"]",
-        "wan = [\"127.0.0.3:7400\", \"127.0.0.1:7505\"]",
+        "wan = [\"127.0.0.3:7400\", \"127.0.0.1:7500\"]",
     ] {
         let faults: Vec<Fault> = with(bad).expect_err(bad).into_iter().collect();
         assert_eq!(faults.len(), 1, "{bad}: {faults:?}");

@@ -163,9 +163,10 @@ fn lanes_lead_to_linked_regions_and_to_the_own_one() {
         let peers = file.lane_peers(file.gateway(Some(name)).expect("there"));
         let text = |peer: &LanePeer| {
             let kind = if peer.link.is_some() { "WAN" } else { "LAN" };
-            let paths = peer.lane_paths(fabric);
+            let paths = peer.lane_paths(fabric).expect("it can be dialled");
             let ((own, first), name) = (paths.lanes[0], &fabric.gateway(peer.id).name);
-            format!("{name} {kind} {own} {} {first}", peer.own_seen_at.first())
+            let seen_at = peer.own_seen_at.as_ref().expect("it can be dialled").first();
+            format!("{name} {kind} {own} {seen_at} {first}")
         };
         peers.iter().map(text).collect()
     };

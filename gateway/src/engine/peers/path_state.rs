@@ -3,6 +3,7 @@
 //! A check costs a few dozen datagrams, so it is made only while lanes are missing.
 
 use crate::wan::connect::path_probe::path_check::{PathCheckFault, PathCheckFindings};
+use std::collections::BTreeSet;
 use units::{Span, TimeNs};
 
 /// 10 s: the path to a peer is checked once lanes have been missing for both 10 s and 10 round
@@ -78,10 +79,11 @@ impl PathState {
         self.findings.as_ref()?.mtu
     }
 
-    /// Returns the UDP ports of the peer's lanes that did not answer in the last check.
+    /// Returns the UDP ports of the peer that did not answer in the last check, ascending.
     pub fn silent_ports(&self) -> Vec<u16> {
         let silent = self.findings.iter().flat_map(|findings| &findings.silent);
-        silent.map(|port| port.port()).collect()
+        let ports: BTreeSet<u16> = silent.map(|port| port.port()).collect();
+        ports.into_iter().collect()
     }
 }
 

@@ -13,8 +13,9 @@ impl Peers {
         let mut due = Vec::new();
         for (id, peer) in &mut self.peers {
             let missing = peer.lanes_up() < peer.number.in_use();
+            let Some(paths) = peer.link.lane_paths(&self.fabric) else { continue };
             if peer.path.note_lanes(missing, now) {
-                due.push((*id, peer.link.lane_paths(&self.fabric)));
+                due.push((*id, paths));
             }
         }
         due

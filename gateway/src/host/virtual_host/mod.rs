@@ -2,7 +2,8 @@
 
 mod virtual_process;
 
-use super::{BoxFuture, Host, LaneThread, Task, TaskPanicked, ThreadStart};
+use super::port_share::place_of_shared_datagram;
+use super::{BoxFuture, Host, LaneThread, PortShare, Task, TaskPanicked, ThreadStart};
 use crate::warnings::Warnings;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -139,10 +140,17 @@ impl Host for VirtualHost {
     fn bind_udp(
         &self,
         address: SocketAddr,
+        share: PortShare,
         _buffer_bytes: usize,
         _warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>> {
-        self.process.wrap_socket(self.net.bind(address).map_err(io::Error::other)?)
+        let socket = match share {
+            PortShare::ALONE => self.net.bind(address),
+            PortShare { place, sockets } => {
+                self.net.bind_shared(address, (place, sockets), place_of_shared_datagram)
+            }
+        };
+        self.process.wrap_socket(socket.map_err(io::Error::other)?)
     }
 
     /// Returns the MTU of the virtual interface at `from`.

@@ -1,4 +1,5 @@
-//! Dialling: of two gateways the first by name dials the other's lanes, again after each failure.
+//! Dialling: of two gateways the first by name dials the other's lanes, again after each failure. A
+//! gateway that no other can dial dials all.
 //!
 //! Each lane that the two may have gets a task, on the lane's thread, until shutdown. The task waits
 //! without cost while its lane is not in use. Attempts of which nothing is heard go on without a pause, however
@@ -6,6 +7,7 @@
 
 use super::handshake::handshake_timeout;
 use super::lane_connection::{ConnectionOrigin, EstablishedConnection, serve_lane_connection};
+use super::lane_connection_ids::initial_lane_connection_id;
 use super::packet_size::PacketSize;
 use super::quic_config::quic_transport_config;
 use super::tls;
@@ -43,6 +45,10 @@ pub(super) struct Dialler {
     pub lane: u16,
     pub endpoint: quinn::Endpoint,
     pub peer: Arc<PeerLink>,
+    /// The UDP address of the peer's lane.
+    pub address: SocketAddr,
+    /// The place of the peer's lane among the lanes that share this address.
+    pub place: u16,
     pub packets: PacketSize,
 }
 
@@ -129,7 +135,7 @@ impl Dialler {
             }
             let now = spec.host.now();
             if now.since(began) >= NO_ANSWER_REPORT_AFTER {
-                self.report_failure(format!("{}: no answer", self.address()), true).await;
+                self.report_failure(format!("{}: no answer", self.address), true).await;
             }
             if now.since(long_since) >= patience {
                 (long, long_since) = (self.begin_attempt()?, now);
@@ -138,29 +144,25 @@ impl Dialler {
         }
     }
 
-    /// Returns the UDP address of the peer's lane to which this one connects.
-    fn address(&self) -> SocketAddr {
-        self.peer.addresses.of_lane(self.lane)
-    }
-
     /// Sends the first packet to the peer. The attempt ends with the first packet of the peer.
     /// Dropping it gives the attempt up.
     ///
     /// # Errors
     /// The reason: this side cannot dial.
     fn begin_attempt(&self) -> Result<Attempt, String> {
-        let Self { spec, peer, .. } = self;
-        let address = self.address();
+        let Self { spec, peer, address, place, .. } = self;
         let credentials = Arc::clone(&spec.credentials.borrow());
         let crypto = credentials.client_config().map_err(|error| error.to_string())?;
         let mut config = quinn::ClientConfig::new(crypto);
         let transport = quic_transport_config(&spec.lane_path(peer), peer.controller, self.packets);
         config.transport_config(Arc::new(transport));
+        let first_id = initial_lane_connection_id(*place, spec.host.random_bytes());
+        config.initial_dst_cid_provider(Arc::new(move || first_id));
         let server_name =
             tls::gateway_identity_dns_name(&spec.fabric.gateway(peer.id).name, spec.fabric.name());
         let mut connecting = self
             .endpoint
-            .connect_with(config, address, &server_name)
+            .connect_with(config, *address, &server_name)
             .map_err(|error| format!("{address}: {error}"))?;
         Ok(Box::pin(async move {
             // An attempt that is refused has its reason in the handshake's result.
@@ -177,7 +179,7 @@ impl Dialler {
         &self,
         Answered(connecting): Answered,
     ) -> Result<quinn::Connection, String> {
-        let (spec, address) = (&self.spec, self.address());
+        let Self { spec, address, .. } = self;
         let patience = handshake_timeout(self.peer.link.rtt);
         tokio::select! {
             biased;

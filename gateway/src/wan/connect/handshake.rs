@@ -10,6 +10,7 @@ use super::tls;
 use crate::wan::lane_handle::LanePeerSeen;
 use crate::wan::lane_spec::LaneSpec;
 use hier_collectives::ids::GatewayId;
+use hier_collectives::plan;
 use hier_collectives::wire::{Hello, WIRE_VERSION};
 use quinn::{Connection, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
@@ -56,7 +57,10 @@ pub(super) enum HelloRefusal {
     Unknown(String),
     #[error("it claims to be `{0}`, which is not the gateway that we dialled")]
     NotDialled(String),
-    #[error("its lane {theirs} met our lane {ours}; the ports in the fabric do not match")]
+    #[error(
+        "its lane {theirs} met our lane {ours}: the addresses in the fabric files do not match, or one \
+         has fewer lanes"
+    )]
     Lane { theirs: u16, ours: u16 },
     #[error(transparent)]
     Identity(#[from] tls::IdentityError),
@@ -113,7 +117,7 @@ async fn exchange_handshake_hellos_unlimited(
     let frame = frame.map_err(|error| no_hello(error.to_string()))?;
     let bytes = frame.ok_or_else(|| no_hello("the stream ended".to_owned()))?;
     let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;
-    let peer = check_handshake_hello(spec, lane, &hello, dialled)?;
+    let (peer, lane) = check_handshake_hello(spec, lane, &hello, dialled)?;
     let chain = peer_handshake_certificates(connection);
     tls::check_gateway_identity(&chain, &hello.gateway, spec.fabric.name())?;
     let seen = LanePeerSeen { peer, boot: hello.boot, lane };
@@ -124,7 +128,6 @@ async fn exchange_handshake_hellos_unlimited(
 /// address; `None` for an unknown one.
 pub(super) fn identify_peer_of_refused_handshake(
     spec: &LaneSpec,
-    lane: u16,
     connection: &Connection,
 ) -> Option<GatewayId> {
     let chain = peer_handshake_certificates(connection);
@@ -133,7 +136,7 @@ pub(super) fn identify_peer_of_refused_handshake(
         tls::check_gateway_identity(&chain, name, spec.fabric.name()).is_ok()
     };
     let named = spec.peers.keys().copied().find(has_name);
-    named.or_else(|| spec.peer_at(lane, connection.remote_address()))
+    named.or_else(|| spec.peer_at(connection.remote_address().ip()))
 }
 
 /// Returns the certificates that the peer of a connection has presented, its own first.
@@ -143,13 +146,15 @@ fn peer_handshake_certificates(connection: &Connection) -> Vec<CertificateDer<'s
     chain.map(|chain| *chain).unwrap_or_default()
 }
 
-/// Checks a peer's hello: version, fabric, name and lane. Returns the peer's id.
+/// Checks a peer's hello: version, fabric, name and lane. Returns the peer's id, and the number of the
+/// lane. The dialler names it; where the system does not choose sockets by connection ids, the
+/// connection may have come to the socket of another lane of that address.
 fn check_handshake_hello(
     spec: &LaneSpec,
     lane: u16,
     hello: &Hello,
     dialled: Option<GatewayId>,
-) -> Result<GatewayId, HelloRefusal> {
+) -> Result<(GatewayId, u16), HelloRefusal> {
     if hello.version != WIRE_VERSION {
         return Err(HelloRefusal::Version { theirs: hello.version });
     }
@@ -161,8 +166,13 @@ fn check_handshake_hello(
     if dialled.is_some_and(|dialled| dialled != peer) {
         return Err(HelloRefusal::NotDialled(hello.gateway.clone()));
     }
-    if hello.lane != lane {
+    let answering = match dialled {
+        Some(_) => spec.peers[&peer].addresses.as_ref().unwrap_or(&spec.listen),
+        None => &spec.listen,
+    };
+    let is_known = hello.lane < plan::plan_lanes_limit(&spec.fabric);
+    if !answering.have_same_address(hello.lane, lane) || (dialled.is_none() && !is_known) {
         return Err(HelloRefusal::Lane { theirs: hello.lane, ours: lane });
     }
-    Ok(peer)
+    Ok((peer, dialled.map_or(hello.lane, |_| lane)))
 }

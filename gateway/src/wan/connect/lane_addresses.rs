@@ -2,10 +2,12 @@
 //!
 //! The config readers make them; lanes, the daemon and the doctor read them.
 
+use hier_collectives::ids::GatewayId;
 use std::net::{IpAddr, SocketAddr};
 
 /// One address or several, over which lanes are distributed: lane `i` uses address `i` modulo their
-/// number, at a port `i` above. Several addresses serve several carriers or ports of one link.
+/// number. All lanes of an address share its UDP port. Several addresses serve several carriers or
+/// network ports of one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneAddresses {
     first: SocketAddr,
@@ -29,16 +31,23 @@ impl LaneAddresses {
         self.first
     }
 
-    /// Returns the UDP address of lane `lane`: address number `lane` modulo their number, and
-    /// `lane` ports above that address's own port.
+    /// Returns the UDP address of lane `lane`: address number `lane` modulo their number.
     pub fn of_lane(&self, lane: u16) -> SocketAddr {
-        let index = usize::from(lane) % (1 + self.others.len());
-        let address = index.checked_sub(1).map_or(self.first, |at| self.others[at]);
-        SocketAddr::new(address.ip(), address.port() + lane)
+        let index = usize::from(lane % self.count());
+        index.checked_sub(1).map_or(self.first, |at| self.others[at])
     }
 
-    /// Returns all addresses as they were given. A lane's port is its number above its address's
-    /// port.
+    /// Returns the place of a lane among the lanes of its address, which share a UDP port.
+    pub fn place_of_lane(&self, lane: u16) -> u16 {
+        lane / self.count()
+    }
+
+    /// Returns whether two lanes have the same address.
+    pub fn have_same_address(&self, one: u16, other: u16) -> bool {
+        one % self.count() == other % self.count()
+    }
+
+    /// Returns all addresses as they were given.
     pub fn all(&self) -> impl Iterator<Item = SocketAddr> {
         std::iter::once(self.first).chain(self.others.iter().copied())
     }
@@ -52,6 +61,13 @@ impl LaneAddresses {
     pub fn has_ip(&self, ip: IpAddr) -> bool {
         self.all().any(|address| address.ip() == ip)
     }
+}
+
+/// Returns whether the gateway `one` dials the lanes to `other`. Each comes with whether it can be
+/// dialled. If both can, the first by name does; else the one that cannot.
+pub fn dials_lane_addresses(one: (GatewayId, bool), other: (GatewayId, bool)) -> bool {
+    let ((one, is_dialled), (other, other_is_dialled)) = (one, other);
+    if is_dialled == other_is_dialled { one < other } else { other_is_dialled }
 }
 
 impl From<SocketAddr> for LaneAddresses {
@@ -70,14 +86,29 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_distributed_over_addresses_with_a_port_each() {
+    fn lanes_are_distributed_over_addresses() {
         let (one, other) = (address("10.0.0.1:7400"), address("10.1.0.1:7500"));
         let several = LaneAddresses::from_addresses(&[one, other]).expect("valid");
         let lanes: Vec<String> = (0..4).map(|lane| several.of_lane(lane).to_string()).collect();
-        assert_eq!(lanes, ["10.0.0.1:7400", "10.1.0.1:7501", "10.0.0.1:7402", "10.1.0.1:7503"]);
-        assert_eq!(LaneAddresses::from(one).of_lane(3), address("10.0.0.1:7403"));
+        assert_eq!(lanes, ["10.0.0.1:7400", "10.1.0.1:7500", "10.0.0.1:7400", "10.1.0.1:7500"]);
+        let places: Vec<u16> = (0..5).map(|lane| several.place_of_lane(lane)).collect();
+        assert_eq!(places, [0, 0, 1, 1, 2]);
+        assert!(several.have_same_address(1, 3) && !several.have_same_address(1, 2));
+        assert_eq!(LaneAddresses::from(one).of_lane(3), one);
+        assert_eq!(LaneAddresses::from(one).place_of_lane(3), 3);
         assert_eq!((several.count(), LaneAddresses::from(one).count()), (2, 1));
         assert!(several.has_ip(other.ip()) && !several.has_ip(address("10.2.0.1:1").ip()));
+    }
+
+    #[test]
+    fn the_gateway_that_cannot_be_dialled_dials() {
+        let dials = |one, other| {
+            let (one, other) = ((GatewayId(0), one), (GatewayId(1), other));
+            [dials_lane_addresses(one, other), dials_lane_addresses(other, one)]
+        };
+        assert_eq!(dials(true, true), [true, false], "the first by name");
+        assert_eq!(dials(false, true), [true, false]);
+        assert_eq!(dials(true, false), [false, true]);
     }
 
     #[test]

@@ -67,12 +67,12 @@ pub(super) async fn serve_lane_connection(
             let dials = matches!(origin, ConnectionOrigin::Dialled(_));
             // The admission slot is free again.
             drop(origin);
-            run_lane_connection_tasks(&spec, lane, connection, met, dials).await;
+            run_lane_connection_tasks(&spec, connection, met, dials).await;
             true
         }
         Err(refusal) => {
             let (why, from) = (refusal.to_string(), connection.remote_address());
-            let known = identify_peer_of_refused_handshake(&spec, lane, &connection);
+            let known = identify_peer_of_refused_handshake(&spec, &connection);
             connection.close(PEER_REFUSED_CODE.into(), why.as_bytes());
             if let Some(suppressed) = refusals.permit(spec.host.now()) {
                 // One of a gateway is a problem of its peer, which is warned of if it lasts.
@@ -130,13 +130,13 @@ async fn meet_peer_of_lane_connection(
 /// it, and so sends its keep-alives and closes it when it is not needed.
 async fn run_lane_connection_tasks(
     spec: &Arc<LaneSpec>,
-    lane: u16,
     connection: Connection,
     met: MetPeer,
     dials: bool,
 ) {
     let MetPeer { seen, control_in, control_out } = met;
     let Some(peer) = spec.peers.get(&seen.peer).cloned() else { return };
+    let lane = seen.lane;
     let id = NEXT_CONNECTION_ID.fetch_add(1, Ordering::Relaxed);
     let (handle, control_queue) = LaneHandle::new(id, connection.clone());
     let (name, from) = (&spec.fabric.gateway(seen.peer).name, connection.remote_address());

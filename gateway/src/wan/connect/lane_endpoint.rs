@@ -1,5 +1,9 @@
-//! The endpoint of a lane: a UDP socket with its own thread (the engine's for a gateway's first lane),
-//! shared by the connections to all peers.
+//! The endpoints of a lane: UDP sockets with a thread of their own (the engine's for a gateway's first
+//! lane), shared by the connections to all peers.
+//!
+//! All lanes of an address listen on one UDP port, each with a socket of its own, and connection ids
+//! bring packets to the right one ([`PortShare`]). A lane dials from another socket, whose port the
+//! system chooses, so that networks with several paths tell lanes apart.
 //!
 //! The daemon calls [`start_lane_endpoints`]. The thread of each lane runs an accept loop, and tasks for dialling
 //! (`dialler.rs`) and for each connection (`lane_connection.rs`). Both ends of a connection authenticate.
@@ -17,7 +21,7 @@ use super::quic_config::{quic_endpoint_config, quic_transport_config};
 use super::tls;
 use crate::admission::AdmissionControl;
 use crate::events::Event;
-use crate::host::{BoxFuture, LaneThread};
+use crate::host::{BoxFuture, LaneThread, PortShare};
 use crate::log_throttle::LogThrottle;
 use crate::wan::error_code::CONNECTION_CLOSING_CODE;
 use crate::wan::lane_spec::{LaneSpec, LaneThreads};
@@ -73,7 +77,7 @@ pub enum LaneError {
 fn unbound_lane_endpoint_remedy(source: &std::io::Error) -> &'static str {
     match source.kind() {
         ErrorKind::AddrInUse => {
-            "end the other program that uses it, or give this gateway other ports"
+            "end the other program that uses it, or give this gateway another port"
         }
         ErrorKind::AddrNotAvailable => {
             "it is no address of this host: correct `wan` of the fabric, or behind NAT set `listen` of \
@@ -96,10 +100,10 @@ pub async fn start_lane_endpoints(spec: Arc<LaneSpec>) -> Result<(), LaneError> 
         let body = move || -> BoxFuture<()> {
             Box::pin(async move {
                 let sizes = PacketSizes::for_lane(&lane_spec, lane);
-                match bind_lane_endpoint(&lane_spec, lane, &sizes) {
-                    Ok(endpoint) => {
+                match bind_lane_endpoints(&lane_spec, lane, &sizes) {
+                    Ok(endpoints) => {
                         let _ = up.send(Ok(()));
-                        run_lane_endpoint(lane_spec, lane, endpoint, sizes).await;
+                        run_lane_endpoints(lane_spec, lane, endpoints, sizes).await;
                     }
                     Err(error) => {
                         let _ = up.send(Err(error));
@@ -123,29 +127,66 @@ pub async fn start_lane_endpoints(spec: Arc<LaneSpec>) -> Result<(), LaneError> 
     Ok(())
 }
 
-/// Binds the UDP socket of a lane, and makes a QUIC endpoint of it.
+/// The QUIC endpoints of a lane.
+struct LaneEndpoints {
+    /// For peers that dial this gateway, and for probes; `None` for a lane that does not listen.
+    listening: Option<quinn::Endpoint>,
+    /// For peers that this gateway dials; `None` where there are none.
+    dialling: Option<quinn::Endpoint>,
+}
+
+/// Binds the UDP sockets of a lane, and makes QUIC endpoints of them.
 ///
 /// # Errors
 /// The address is taken, or the credentials are invalid.
-fn bind_lane_endpoint(
+fn bind_lane_endpoints(
     spec: &LaneSpec,
     lane: u16,
     sizes: &PacketSizes,
+) -> Result<LaneEndpoints, LaneError> {
+    let (own, dials) = (spec.listen.of_lane(lane), spec.peers.values().any(|p| p.lane_terms.dials));
+    let server = lane_endpoint_server_config(spec, sizes)?;
+    let listen = |share| {
+        let socket = format!("{own}, lane {lane}");
+        bind_lane_endpoint(spec, (lane, own, share), &socket, sizes, Some(server))
+    };
+    let dial = || {
+        let socket = format!("{own}, dialling lane {lane}");
+        let free = (lane, SocketAddr::new(own.ip(), 0), PortShare::ALONE);
+        bind_lane_endpoint(spec, free, &socket, sizes, None)
+    };
+    Ok(LaneEndpoints {
+        listening: spec.port_share(lane).map(listen).transpose()?,
+        dialling: dials.then(dial).transpose()?,
+    })
+}
+
+/// Binds one UDP socket of a lane, and makes a QUIC endpoint of it, which accepts connections where
+/// there is a `server`. `name` tells it from all other sockets of the gateway.
+///
+/// # Errors
+/// The address is taken.
+fn bind_lane_endpoint(
+    spec: &LaneSpec,
+    (lane, address, share): (u16, SocketAddr, PortShare),
+    name: &str,
+    sizes: &PacketSizes,
+    server: Option<quinn::ServerConfig>,
 ) -> Result<quinn::Endpoint, LaneError> {
-    let address = spec.listen.of_lane(lane);
     let error = |source| LaneError::Bind { address, source };
-    let socket =
-        spec.host.bind_udp(address, SOCKET_BUFFER_BYTES, &spec.metrics.warnings).map_err(error)?;
+    let socket = spec
+        .host
+        .bind_udp(address, share, SOCKET_BUFFER_BYTES, &spec.metrics.warnings)
+        .map_err(error)?;
     let datagram = sizes.longest_packet_bytes();
     let runtime = spec.host.quic_runtime();
-    let metrics = spec.metrics.lane_metrics(lane, address);
+    let metrics = spec.metrics.lane_metrics(lane, spec.listen.of_lane(lane));
     let socket = make_gathering_socket(socket, &*runtime, datagram, spec.one_by_one, metrics);
-    let mut config = quic_endpoint_config(&spec.credentials.borrow(), address);
+    let mut config = quic_endpoint_config(&spec.credentials.borrow(), name, share.place);
     config.rng_seed(Some(spec.host.random_bytes()));
     let accepted = datagram.max(ACCEPTED_PACKET_BYTES_MIN);
     config.max_udp_payload_size(accepted).expect("at most 65,507");
-    let server = lane_endpoint_server_config(spec, sizes)?;
-    quinn::Endpoint::new_with_abstract_socket(config, Some(server), socket, runtime).map_err(error)
+    quinn::Endpoint::new_with_abstract_socket(config, server, socket, runtime).map_err(error)
 }
 
 /// Makes the QUIC settings of the connections that a lane accepts, with the present credentials.
@@ -184,34 +225,69 @@ struct PendingConnections {
     refusals: LogThrottle,
 }
 
-/// Runs a lane until shutdown: dials the peers with greater ids, and accepts connections of the
+/// Runs a lane until shutdown: dials the peers that this gateway dials, and accepts connections of the
 /// others.
-async fn run_lane_endpoint(
+async fn run_lane_endpoints(
     spec: Arc<LaneSpec>,
     lane: u16,
-    endpoint: quinn::Endpoint,
+    endpoints: LaneEndpoints,
     sizes: PacketSizes,
 ) {
     let _shutdown_with_lane = spec.shutdown.clone().drop_guard();
-    for peer in spec.peers.values().filter(|peer| spec.me < peer.id) {
+    if let Some(endpoint) = &endpoints.dialling {
+        start_lane_endpoint_diallers(&spec, lane, endpoint, &sizes);
+    }
+    match &endpoints.listening {
+        Some(endpoint) => accept_until_lane_endpoint_ends(&spec, lane, endpoint, &sizes).await,
+        None => spec.shutdown.cancelled().await,
+    }
+    let both = || [&endpoints.listening, &endpoints.dialling].into_iter().flatten();
+    both().for_each(|endpoint| {
+        endpoint.close(CONNECTION_CLOSING_CODE.into(), b"gateway shutting down");
+    });
+    for endpoint in both() {
+        endpoint.wait_idle().await;
+    }
+}
+
+/// Starts a task for each peer that this gateway dials.
+fn start_lane_endpoint_diallers(
+    spec: &Arc<LaneSpec>,
+    lane: u16,
+    endpoint: &quinn::Endpoint,
+    sizes: &PacketSizes,
+) {
+    for peer in spec.peers.values().filter(|peer| peer.lane_terms.dials) {
+        let Some(addresses) = &peer.addresses else { continue };
         let dialler = Dialler {
-            spec: Arc::clone(&spec),
+            spec: Arc::clone(spec),
             lane,
             endpoint: endpoint.clone(),
             peer: Arc::clone(peer),
+            address: addresses.of_lane(lane),
+            place: addresses.place_of_lane(lane),
             packets: sizes.for_peer(peer),
         };
         spec.host.spawn(Box::pin(dialler.dial_until_shutdown()));
     }
+}
+
+/// Accepts the connections of a lane until shutdown, or until its socket fails.
+async fn accept_until_lane_endpoint_ends(
+    spec: &Arc<LaneSpec>,
+    lane: u16,
+    endpoint: &quinn::Endpoint,
+    sizes: &PacketSizes,
+) {
     let slots = AdmissionControl::new(PENDING_CONNECTIONS_MAX);
     let pending = Arc::new(PendingConnections { slots, refusals: LogThrottle::default() });
     let mut credentials = spec.credentials.clone();
-    let Ok(mut config) = lane_endpoint_server_config(&spec, &sizes) else { return };
+    let Ok(mut config) = lane_endpoint_server_config(spec, sizes) else { return };
     loop {
         tokio::select! {
             biased;
-            () = spec.shutdown.cancelled() => break,
-            Ok(()) = credentials.changed() => match lane_endpoint_server_config(&spec, &sizes) {
+            () = spec.shutdown.cancelled() => return,
+            Ok(()) = credentials.changed() => match lane_endpoint_server_config(spec, sizes) {
                 Ok(server) => {
                     config = server.clone();
                     endpoint.set_server_config(Some(server));
@@ -228,31 +304,17 @@ async fn run_lane_endpoint(
                 }
             },
             incoming = endpoint.accept() => {
-                let Some(incoming) = incoming else { break };
-                let from = incoming.remote_address();
+                let Some(incoming) = incoming else { return };
                 let mut config = config.clone();
-                let known = lane_endpoint_config_for_peer(&spec, lane, from, &sizes);
-                if let Some(transport) = known {
-                    config.transport_config(transport);
+                // Before the hello, only the address tells of the peer. Several may be behind one NAT.
+                let peers = spec.peers_at(incoming.remote_address().ip());
+                if let Some(peer) = peers.max_by_key(|peer| peer.link.bdp()) {
+                    config.transport_config(lane_endpoint_transport_config(spec, peer, sizes));
                 }
-                accept_at_lane_endpoint(&spec, lane, incoming, Arc::new(config), &pending);
+                accept_at_lane_endpoint(spec, lane, incoming, Arc::new(config), &pending);
             }
         }
     }
-    endpoint.close(CONNECTION_CLOSING_CODE.into(), b"gateway shutting down");
-    endpoint.wait_idle().await;
-}
-
-/// Returns the transport settings for the peer whose lane has the address `from`, if there is one.
-/// Before the hello, only the address identifies the peer.
-fn lane_endpoint_config_for_peer(
-    spec: &LaneSpec,
-    lane: u16,
-    from: SocketAddr,
-    sizes: &PacketSizes,
-) -> Option<Arc<quinn::TransportConfig>> {
-    let peer = spec.peers.values().find(|peer| peer.addresses.of_lane(lane) == from)?;
-    Some(lane_endpoint_transport_config(spec, peer, sizes))
 }
 
 /// Accepts an incoming connection. Once half of the slots are taken, asks an address that has not
@@ -273,7 +335,7 @@ fn accept_at_lane_endpoint(
         }
         return;
     }
-    let is_peer = spec.peers.values().any(|peer| peer.addresses.has_ip(from.ip()));
+    let is_peer = spec.peers_at(from.ip()).next().is_some();
     let slot = pending.slots.take_slot(is_peer.then_some(from.ip()));
     match incoming.accept_with(config) {
         Ok(connecting) => {
@@ -347,7 +409,7 @@ async fn serve_accepted_at_lane_endpoint(
                     "lane {lane}: refused a connection from {from}: {why}{suppressed}"
                 );
             }
-            if let Some(peer) = spec.peer_at(lane, from) {
+            if let Some(peer) = spec.peer_at(from.ip()) {
                 let _ = spec.events.try_send(Event::LaneRefused { peer, lane, why });
             }
         }

@@ -44,7 +44,8 @@ impl PacketSizes {
             if spec.mtu_pinned {
                 return PacketSize::Pinned { bytes: udp_packet_size(spec.fabric.mtu(), own) };
             }
-            let sent = spec.host.mtu_towards(own, peer.addresses.of_lane(lane));
+            let to = peer.addresses.as_ref().map(|addresses| addresses.of_lane(lane));
+            let sent = to.and_then(|to| spec.host.mtu_towards(own, to));
             let mtu = sent.map_or(spec.fabric.mtu(), |mtu| mtu.min(DISCOVERED_MTU_MAX));
             PacketSize::Discovered { bytes_max: udp_packet_size(mtu, own) }
         };

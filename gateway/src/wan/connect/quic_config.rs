@@ -1,6 +1,7 @@
 //! The QUIC settings of a lane: windows from its path, packet size, congestion controller, timeouts;
 //! and the keys by which a restarted gateway ends the connections of its predecessor.
 
+use super::lane_connection_ids::LaneConnectionIds;
 use super::liveness::{PROBE_BUFFER_BYTES, liveness_idle_timeout};
 use super::packet_size::PacketSize;
 use super::tls::Credentials;
@@ -11,9 +12,7 @@ use quinn::{
     AckFrequencyConfig, ConnectionIdGenerator, EndpointConfig, IdleTimeout, MtuDiscoveryConfig,
     TransportConfig, VarInt,
 };
-use quinn_proto::HashedConnectionIdGenerator;
 use ring::hmac;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,26 +28,26 @@ const MTU_SEARCH_INTERVAL: Duration = Duration::from_secs(60);
 /// packets have the shortest size. quinn's default is 60 s.
 const MTU_SEARCH_DELAY_AFTER_BLACK_HOLE: Duration = Duration::from_secs(10);
 
-/// Makes the QUIC settings of the endpoint of a lane that listens at `address`.
+/// Makes the QUIC settings of an endpoint of a lane. Its socket has the place `place` among those that
+/// share its port, and `socket` names it among all sockets of the gateway.
 ///
 /// A gateway that was started again does not know the connections of its predecessor, and answers
 /// their packets with stateless resets (RFC 9000, section 10.3). Peers believe a reset only with the
 /// token that the predecessor gave them. So tokens and connection ids follow from the gateway's key
-/// file. Each lane has keys of its own: with common ones, a stranger could make one lane reset the
+/// file. Each endpoint has keys of its own: with common ones, a stranger could make one reset the
 /// connections of another (RFC 9000, section 21.11).
 /// Tested by `either_gateway_is_back_soon_after_its_restart`.
 pub(super) fn quic_endpoint_config(
     credentials: &Credentials,
-    address: SocketAddr,
+    socket: &str,
+    place: u16,
 ) -> EndpointConfig {
-    let secret = credentials.derive_secret(&format!("stateless reset tokens, {address}"));
+    let secret = credentials.derive_secret(&format!("stateless reset tokens, {socket}"));
     let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &secret)));
-    let id_secret = credentials.derive_secret(&format!("connection ids, {address}"));
-    let mut id_key = [0; 8];
-    id_key.copy_from_slice(&id_secret[..8]);
-    let id_key = u64::from_le_bytes(id_key);
+    let id_secret = credentials.derive_secret(&format!("connection ids, {socket}"));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &id_secret);
     config.cid_generator(move || -> Box<dyn ConnectionIdGenerator> {
-        Box::new(HashedConnectionIdGenerator::from_key(id_key))
+        Box::new(LaneConnectionIds { place, key: key.clone() })
     });
     config
 }

@@ -219,12 +219,12 @@ fn run_command_gateway_spec(
     let fabric = Arc::new(file.fabric().clone());
     let wan = |id| Some((id, file.lane_addresses(id)?.clone()));
     let lan = |id| Some((id, file.lan_addresses(id)?.clone()));
-    let listen = config.listen.as_ref().or_else(|| file.lane_addresses(config.id));
     Ok(GatewaySpec {
         identity: file.identity(),
         me: config.id,
         listen: ListenSpec {
-            wan: listen.cloned(),
+            wan: region.wan_addresses_to_bind(config),
+            dials_only: file.dials_only(config.id),
             lan: file.lan_addresses(config.id).cloned(),
             one_by_one: !config.segmentation_offload,
         },

@@ -14,7 +14,7 @@ use crate::faults::timeline::Timeline;
 use crate::lab::credentials::CredentialKind;
 use crate::lab::jobs::jobs_of;
 use crate::lab::running::setup;
-use crate::simulated_address;
+use crate::simulated_dialling_address;
 use gateway::daemon::{Gateway, ObservabilitySpec};
 use gateway::host::{Host, VirtualHost};
 use gateway::observe::engine_status_request::EngineStatusHandle;
@@ -23,7 +23,6 @@ use gateway::simulate::virtual_deployment_gateway_spec;
 use hier_collectives::ids::{Epoch, GatewayId};
 use hier_collectives::plan;
 use hier_collectives::tail_fec::TailFec;
-use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -227,8 +226,8 @@ impl Deployment {
         }
         for lane in 0..plan::plan_lanes_limit(&self.fabric) {
             let silent = |f: &Fault| f.what == FaultKind::Cut && f.place == FaultPlace::Lane(lane);
-            let first = simulated_address(GatewayId(0));
-            let socket = SocketAddr::new(first.ip(), first.port() + lane);
+            // The first gateway dials.
+            let socket = simulated_dialling_address(GatewayId(0), lane);
             self.net.set_muted(socket, active.iter().any(silent));
         }
     }

@@ -5,7 +5,7 @@ use super::super::quic_config::quic_transport_config;
 use super::super::tls::{Credentials, gateway_identity_dns_name};
 use super::make_gathering_socket;
 use crate::certs::{CertificateAuthority, CertificateValidity};
-use crate::host::{Host, RealHost};
+use crate::host::{Host, PortShare, RealHost};
 use crate::lock::lock_ignoring_poison;
 use crate::observe::metrics::LaneMetrics;
 use crate::wan::congestion::lane_path::LanePath;
@@ -305,7 +305,9 @@ async fn packets_leave_one_by_one_on_request() {
 async fn the_kernel_takes_full_calls_of_any_packet_size() {
     let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
     for packet_bytes in [1200, 1310, 1472, 8972, 16_376, 32_753, 65_507] {
-        let bind = || RealHost.bind_udp(loopback, 1 << 20, &Warnings::default()).expect("a socket");
+        let alone = PortShare::ALONE;
+        let bind =
+            || RealHost.bind_udp(loopback, alone, 1 << 20, &Warnings::default()).expect("a socket");
         let (to, inner) = (bind(), bind());
         let wrapped = make_gathering_socket(
             inner,

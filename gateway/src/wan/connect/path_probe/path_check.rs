@@ -6,6 +6,7 @@
 use super::mtu_search::MtuSearch;
 use super::version_probe::{VersionProbe, VersionProber};
 use crate::host::Host;
+use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::packet_headers::{IPV4_UDP_HEADER_BYTES, packet_headers_bytes};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,7 +24,8 @@ const STATED_MTU_MIN: u16 = 1280;
 /// The path from this gateway to the lanes of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckedPaths {
-    /// The addresses of each lane, in the order of lanes: of this gateway, and of the peer.
+    /// The addresses of lanes, in the order of lanes: of this gateway, and of the peer. Several lanes
+    /// that have both in common count once.
     pub lanes: Vec<(IpAddr, SocketAddr)>,
     /// Round trip of the link.
     pub rtt: Span,
@@ -67,6 +69,25 @@ pub enum PathCheckFault {
         /// The ports that were tried.
         tried: Vec<SocketAddr>,
     },
+}
+
+impl CheckedPaths {
+    /// Makes the paths of so many lanes between the addresses of this gateway and of a peer.
+    pub fn of_lanes(
+        (own, theirs): (&LaneAddresses, &LaneAddresses),
+        lanes: u16,
+        rtt: Span,
+        mtu: u16,
+    ) -> Self {
+        let mut paths = Vec::new();
+        for lane in 0..lanes {
+            let path = (own.of_lane(lane).ip(), theirs.of_lane(lane));
+            if !paths.contains(&path) {
+                paths.push(path);
+            }
+        }
+        Self { lanes: paths, rtt, mtu }
+    }
 }
 
 impl PathCheckFindings {
@@ -220,7 +241,7 @@ pub fn describe_path_check_port_numbers(ports: &BTreeSet<u16>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::VirtualHost;
+    use crate::host::{PortShare, VirtualHost};
     use crate::simulate::{KeyFolder, run_with_simulated_clock};
     use crate::warnings::Warnings;
     use hier_collectives::ids::GatewayId;
@@ -263,7 +284,9 @@ mod tests {
             net.set_mtu(OWN, lane(0).ip(), path_mtu).expect("a link");
             let host = VirtualHost::new(net, 1);
             let serve = |number: &u16| {
-                let socket = host.bind_udp(lane(*number), 0, &Warnings::default()).expect("free");
+                let socket =
+                    host.bind_udp(lane(*number), PortShare::ALONE, 0, &Warnings::default());
+                let socket = socket.expect("free");
                 let (config, runtime) = (EndpointConfig::default(), host.quic_runtime());
                 let server = Some(server.clone());
                 Endpoint::new_with_abstract_socket(config, server, socket, runtime)

@@ -7,7 +7,7 @@
 //! come back. It needs no certificate, no state of the peer, and no packet of full length on the
 //! way back. [`super::path_check`] calls it on the caller's executor.
 
-use crate::host::Host;
+use crate::host::{Host, PortShare};
 use crate::warnings::Warnings;
 use quinn::AsyncUdpSocket;
 use quinn::udp::{RecvMeta, Transmit};
@@ -65,8 +65,8 @@ impl<'h> VersionProber<'h> {
     /// # Errors
     /// The address is not one of this host.
     pub fn bind(host: &'h dyn Host, from: IpAddr, rtt: Span) -> io::Result<Self> {
-        let socket =
-            host.bind_udp(SocketAddr::new(from, 0), SOCKET_BUFFER_BYTES, &Warnings::default())?;
+        let (free, warnings) = (SocketAddr::new(from, 0), Warnings::default());
+        let socket = host.bind_udp(free, PortShare::ALONE, SOCKET_BUFFER_BYTES, &warnings)?;
         let rounds = Span::from_ns(rtt.ns().saturating_mul(ANSWER_ROUNDS));
         Ok(Self { host, socket, timeout: rounds + ANSWER_TIMEOUT_MIN })
     }
