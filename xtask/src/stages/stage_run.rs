@@ -31,10 +31,13 @@ pub enum StageWork {
     Beside {
         /// Returns the command.
         command: fn(&Workspace) -> Result<CommandLine, CommandFailure>,
-        /// Counts the tests in the lines of its output.
-        count: fn(&mut Tally, &str),
+        /// Counts the tests in the lines of its output; `None` where it has none.
+        tests: Option<CountTests>,
     },
 }
+
+/// Counts the tests that a line of output tells of.
+type CountTests = fn(&mut Tally, &str);
 
 /// A stage that runs beside others.
 struct RunningStage {
@@ -42,7 +45,7 @@ struct RunningStage {
     command: CommandLine,
     process: Child,
     begun: Instant,
-    count: fn(&mut Tally, &str),
+    tests: Option<CountTests>,
 }
 
 /// The results of the stages that have ended.
@@ -68,8 +71,8 @@ pub fn run_stages(title: &str, workspace: &Workspace, stages: &[Stage]) -> ExitC
                 let failure = run(workspace, &mut results.tally).err();
                 results.ended.push((stage.name, begun.elapsed(), failure));
             }
-            StageWork::Beside { command, count } => {
-                let start = |line| RunningStage::start(*stage, line, count, workspace);
+            StageWork::Beside { command, tests } => {
+                let start = |line| RunningStage::start(*stage, line, tests, workspace);
                 match command(workspace).and_then(start) {
                     Ok(running) => beside.push(running),
                     Err(why) => results.ended.push((stage.name, Duration::ZERO, Some(why))),
@@ -95,17 +98,17 @@ impl RunningStage {
     fn start(
         stage: Stage,
         command: CommandLine,
-        count: fn(&mut Tally, &str),
+        tests: Option<CountTests>,
         workspace: &Workspace,
     ) -> Result<Self, CommandFailure> {
         let file = workspace.stage_output(stage.name);
         println!("runs beside the next stages; output in {}", file.display());
         let process = command.start_into_file(&workspace.root, &file)?;
-        Ok(Self { stage, command, process, begun: Instant::now(), count })
+        Ok(Self { stage, command, process, begun: Instant::now(), tests })
     }
 
-    /// Waits for the command, shows its output and counts its tests. The stage has failed if its
-    /// status is no success, a test failed, or none was counted.
+    /// Waits for the command, shows its output and counts its tests, if it has any. The stage has
+    /// failed if its status is no success, a test failed, or none was counted.
     fn finish(mut self, workspace: &Workspace, results: &mut Results) {
         println!("\n== {}: waiting for its end ==", self.stage.name);
         let status = self.process.wait();
@@ -113,12 +116,15 @@ impl RunningStage {
         let output = String::from_utf8_lossy(&output).into_owned();
         println!("{output}");
         let (counted, failed) = (results.tally.counted(), results.tally.failed);
-        output.lines().for_each(|line| (self.count)(&mut results.tally, line.trim_end()));
+        if let Some(count) = self.tests {
+            output.lines().for_each(|line| count(&mut results.tally, line.trim_end()));
+        }
         let failure = match status {
             Ok(status) if !status.success() => Some(self.command.failure(&status)),
             Err(error) => Some(self.command.failure(&error)),
-            Ok(_) if results.tally.failed > failed || results.tally.counted() == counted => {
-                Some(self.command.failure(&"the test runner's counts make no sense"))
+            Ok(_) if results.tally.failed > failed => Some(self.command.failure(&"a test failed")),
+            Ok(_) if self.tests.is_some() && results.tally.counted() == counted => {
+                Some(self.command.failure(&"no test was counted"))
             }
             Ok(_) => None,
         };

@@ -3,6 +3,7 @@
 
 use crate::child_command::{CommandFailure, CommandLine};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// The arguments of cargo for all tests. Packages and features are equal everywhere, so that
 /// nothing is built twice.
@@ -21,8 +22,20 @@ pub struct TestProgram {
     program: PathBuf,
 }
 
-/// Lists the programs of all tests. Builds those that are missing.
-pub fn list_test_programs(root: &Path) -> Result<Vec<TestProgram>, CommandFailure> {
+/// The test programs, listed once: later stages run beside a cargo that holds its lock.
+static TEST_PROGRAMS: OnceLock<Vec<TestProgram>> = OnceLock::new();
+
+/// Lists the programs of all tests. The first call asks cargo, which builds those that are missing.
+pub fn list_test_programs(root: &Path) -> Result<&'static [TestProgram], CommandFailure> {
+    if let Some(programs) = TEST_PROGRAMS.get() {
+        return Ok(programs);
+    }
+    let programs = ask_cargo_for_test_programs(root)?;
+    Ok(TEST_PROGRAMS.get_or_init(|| programs))
+}
+
+/// Builds all tests, and reads the list of their programs off cargo's messages.
+fn ask_cargo_for_test_programs(root: &Path) -> Result<Vec<TestProgram>, CommandFailure> {
     let arguments = [&TEST_ARGUMENTS[..], &["--no-run", "--message-format", "json"]].concat();
     let line = CommandLine::cargo(&arguments);
     let (status, messages) = line.capture(root)?;

@@ -42,15 +42,33 @@ const CORE_PURITY_STAGE: Stage = Stage {
     usual_seconds: 1,
     work: StageWork::InTurn(|workspace, _| core_purity::check_core_purity(&workspace.root)),
 };
+/// The arguments of cargo for the lints of clippy on all targets.
+const CLIPPY_ARGUMENTS: [&str; 8] = [
+    "clippy",
+    "--workspace",
+    "--all-targets",
+    "--all-features",
+    "--keep-going",
+    "--",
+    "-D",
+    "warnings",
+];
 /// The stage that runs the lints of clippy on all targets.
 const CLIPPY_STAGE: Stage = Stage {
     name: "clippy",
     purpose: "no warning in any target",
     usual_seconds: 75,
-    work: StageWork::InTurn(|workspace, _| {
-        let selected = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
-        run_cargo_in_test_stage(workspace, &[&selected[..], &["--", "-D", "warnings"]].concat())
-    }),
+    work: StageWork::InTurn(|workspace, _| run_cargo_in_test_stage(workspace, &CLIPPY_ARGUMENTS)),
+};
+/// The stage that runs clippy beside the tests, which mostly wait. No stage after it may need cargo,
+/// which holds its lock.
+const CLIPPY_STAGE_BESIDE: Stage = Stage {
+    usual_seconds: 150,
+    work: StageWork::Beside {
+        command: |_| Ok(CommandLine::cargo(&CLIPPY_ARGUMENTS)),
+        tests: None,
+    },
+    ..CLIPPY_STAGE
 };
 /// The stage of `cargo xtask check` that runs the tests beside the code.
 const UNIT_TESTS_STAGE: Stage = Stage {
@@ -81,7 +99,7 @@ const SIMULATION_STAGE: Stage = Stage {
     usual_seconds: 440,
     work: StageWork::Beside {
         command: |workspace| simulation_command(workspace, &[]),
-        count: Tally::add_test_line,
+        tests: Some(Tally::add_test_line),
     },
 };
 /// The stage that tests whole gateways in virtual time, with the tests that take longer than 10 s.
@@ -91,7 +109,7 @@ const LONG_SIMULATION_STAGE: Stage = Stage {
     usual_seconds: 1690,
     work: StageWork::Beside {
         command: |workspace| simulation_command(workspace, &["--include-ignored"]),
-        count: Tally::add_test_line,
+        tests: Some(Tally::add_test_line),
     },
     ..SIMULATION_STAGE
 };
@@ -137,12 +155,13 @@ const FUZZ_STAGE: Stage = Stage {
         run_test_programs(workspace, tally, &[], |program| program.package == "fuzz")
     }),
 };
-/// The stage in which rustdoc must give no warning.
-const DOCS_STAGE: Stage = Stage {
+/// The stage in which rustdoc must give no warning. It waits for the cargo of
+/// [`CLIPPY_STAGE_BESIDE`].
+const DOCS_STAGE_BESIDE: Stage = Stage {
     name: "docs",
     purpose: "rustdoc has no warning",
-    usual_seconds: 19,
-    work: StageWork::InTurn(|workspace, _| check_rustdoc_stage(workspace)),
+    usual_seconds: 180,
+    work: StageWork::Beside { command: |_| Ok(rustdoc_command()), tests: None },
 };
 /// The stage in which `landbridge check` must accept each example config.
 const CONFIGS_STAGE: Stage = Stage {
@@ -167,7 +186,7 @@ const FAULTS_STAGE: Stage = Stage {
     usual_seconds: 105,
     work: StageWork::Beside {
         command: |workspace| Ok(faults::built_faults_command(&workspace.landbridge)),
-        count: Tally::add_fault_line,
+        tests: Some(Tally::add_fault_line),
     },
 };
 /// The stage that builds the wheel, before stages that need no cargo.
@@ -204,7 +223,7 @@ const PYTHON_STAGE_BESIDE: Stage = Stage {
     usual_seconds: 455,
     work: StageWork::Beside {
         command: |_| python_command(&["python", "--built", "--newest"]),
-        count: Tally::add_summary_line,
+        tests: Some(Tally::add_summary_line),
     },
     ..PYTHON_STAGE
 };
@@ -214,7 +233,7 @@ const LONG_PYTHON_STAGE_BESIDE: Stage = Stage {
     usual_seconds: 1690,
     work: StageWork::Beside {
         command: |_| python_command(&["python", "--built"]),
-        count: Tally::add_summary_line,
+        tests: Some(Tally::add_summary_line),
     },
     ..LONG_PYTHON_STAGE
 };
@@ -226,21 +245,16 @@ fn all_stages(is_long: bool) -> Vec<Stage> {
         FORMAT_STAGE,
         TIDY_STAGE,
         CORE_PURITY_STAGE,
-        CLIPPY_STAGE,
-        DOCS_STAGE,
         WHEEL_STAGE,
+        BUILD_STAGE,
     ];
-    // The Python tests need the wheel alone, so they begin before the build and are over sooner.
-    stages.extend(match is_long {
-        true => &[
-            LONG_PYTHON_STAGE_BESIDE,
-            BUILD_STAGE,
-            LONG_SIMULATION_STAGE,
-            LONG_TESTS_STAGE,
-            MUTANTS_STAGE,
-        ][..],
-        false => &[PYTHON_STAGE_BESIDE, BUILD_STAGE, SIMULATION_STAGE, TESTS_STAGE],
-    });
+    // Tests mostly wait, so what needs the cores runs beside them.
+    let [python, simulation, tests] = match is_long {
+        true => [LONG_PYTHON_STAGE_BESIDE, LONG_SIMULATION_STAGE, LONG_TESTS_STAGE],
+        false => [PYTHON_STAGE_BESIDE, SIMULATION_STAGE, TESTS_STAGE],
+    };
+    stages.extend([python, simulation, CLIPPY_STAGE_BESIDE, DOCS_STAGE_BESIDE, tests]);
+    stages.extend(is_long.then_some(MUTANTS_STAGE));
     stages.extend([FAULTS_STAGE, FUZZ_STAGE, CONFIGS_STAGE, QUICKSTART_STAGE]);
     stages
 }
@@ -392,9 +406,8 @@ fn run_test_programs(
     arguments: &[&str],
     selected: fn(&TestProgram) -> bool,
 ) -> Result<(), CommandFailure> {
-    let mut programs = test_programs::list_test_programs(&workspace.root)?;
-    programs.retain(selected);
-    let waiting = Mutex::new(programs.iter());
+    let programs = test_programs::list_test_programs(&workspace.root)?;
+    let waiting = Mutex::new(programs.iter().filter(|program| selected(program)));
     let ended = Mutex::new((tally, None));
     let run_waiting = || {
         while let Some(program) = take_next(&waiting) {
@@ -425,10 +438,10 @@ fn take_next<'a>(
     waiting.lock().expect("no thread panics with the programs").next()
 }
 
-/// Builds the documentation of all packages; a warning is a failure.
-fn check_rustdoc_stage(workspace: &Workspace) -> Result<(), CommandFailure> {
+/// Returns the command line that builds the documentation of all packages; a warning is a failure.
+fn rustdoc_command() -> CommandLine {
     let line = CommandLine::cargo(&["doc", "--no-deps", "--workspace", "--all-features"]);
-    line.with_variable("RUSTDOCFLAGS", "-D warnings").run_to_success(&workspace.root)
+    line.with_variable("RUSTDOCFLAGS", "-D warnings")
 }
 
 /// Runs `landbridge check` on all fabric and region files of `configs/`. Skips `configs/labs`,
