@@ -5,10 +5,8 @@ mod library;
 
 use super::deployment::{Deployment, Layout};
 use super::skipping;
-use gateway::client::{AttachOptions, Client, GatewayAddress};
 use library::{Linkage, Program, declared_functions, exported_functions, soname};
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -160,43 +158,6 @@ fn a_store_that_is_busy_refuses_and_goes_on() {
     command.arg("train").arg(deployment.path("keys/train.token"));
     let text = printed(&command.output().expect("runs"));
     assert_eq!(text, "some were refused\n");
-}
-
-#[test]
-fn gateways_that_do_not_meet_have_codes() {
-    let mut deployment = super::deployment(1, 1);
-    deployment.run_gateway("east");
-    let program = Program::of_test("unmet", Linkage::Sanitized);
-    let mut rank = start_rank(&program, &deployment, "east", 0);
-    let mut lines = BufReader::new(rank.stdout.take().expect("piped")).lines();
-    let mut stdin = rank.stdin.take().expect("piped");
-    let mut hears = |word: &str| {
-        let line = lines.next().map(|line| line.expect("text"));
-        if line.as_deref() != Some(word) {
-            let mut text = String::new();
-            let _ = rank.kill();
-            let stderr = rank.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text));
-            panic!("{line:?} instead of {word}: {stderr:?}: {text}");
-        }
-    };
-    hears("alone");
-    deployment.run_gateway("west");
-    let address = GatewayAddress::Socket(deployment.path("west.sock"));
-    let attach = AttachOptions::new("train", deployment.token("train"), 1, 1 << 20);
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let other = runtime.spawn(async move { Client::attach(&address, attach).await });
-    stdin.write_all(b"\n").expect("it waits");
-    hears("met");
-    let west = Pid::from_child(&deployment.gateways[1].process);
-    kill_process(west, Signal::STOP).expect("stopped");
-    stdin.write_all(b"\n").expect("it waits");
-    hears("stopped");
-    kill_process(west, Signal::CONT).expect("goes on");
-    stdin.write_all(b"\n").expect("it waits");
-    hears("done");
-    printed(&rank.wait_with_output().expect("ends"));
-    let other = runtime.block_on(other).expect("no panic");
-    assert_eq!(other.expect("attached").world_size(), 2);
 }
 
 #[test]

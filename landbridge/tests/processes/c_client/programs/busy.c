@@ -5,7 +5,7 @@
 #include "check.h"
 
 #include <pthread.h>
-#include <unistd.h>
+#include <time.h>
 
 /* Ranks of the first gateway; the second has one more. */
 #define RANKS 5
@@ -67,6 +67,7 @@ int main(int count, char **argument)
     static pthread_t threads[RANKS * REQUESTS], attaching[RANKS + 1];
     static const void *values[KEYS];
     static const size_t bytes[KEYS];
+    static const struct timespec pause = {0, 10000000};
     int at, tries, all_exist = 7;
     CHECK(count == 5);
     arguments = argument;
@@ -87,7 +88,7 @@ int main(int count, char **argument)
     }
     for (tries = 0; refused_so_far() == 0; tries++) {
         CHECK(tries < 6000);
-        usleep(10000);
+        CHECK(nanosleep(&pause, NULL) == 0);
     }
     OK(landbridge_store_check(groups[RANKS], keys, KEYS, TIMEOUT_S, &all_exist, &error));
     CHECK(all_exist == 0);
