@@ -114,6 +114,12 @@ fn quorum_in_words(fabric: &Fabric) -> String {
     match fabric.quorum() {
         Quorum::All => "all regions".to_owned(),
         Quorum::Count(least) => format!("{least} of {} regions", fabric.regions().len()),
+        Quorum::Votes { least, votes } => {
+            let named = fabric.regions().iter().zip(votes);
+            let named = named.map(|(region, votes)| format!("{} {votes}", region.name));
+            let (total, named) = (votes.iter().sum::<u32>(), named.collect::<Vec<_>>().join(", "));
+            format!("{least} of {total} votes: {named}")
+        }
         Quorum::Named(named) => {
             let names: Vec<&str> = named.iter().map(|id| &*fabric.region(*id).name).collect();
             format!("{}, with or without the others", names.join(", "))
