@@ -1,7 +1,6 @@
 //! Targets for messages between a trainer, an operator and the gateway; docs/protocol.md section 5.
 
 use crate::bounds::AllocationBound;
-use gateway::events::RateChange;
 use gateway::local::operator::OperatorRequest;
 use gateway::local::protocol::{ProtocolRequest, ProtocolResponse, read_protocol_message};
 use gateway::local::remote::pieces::PieceReceiver;
@@ -66,13 +65,13 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Decodes `bytes` as an operator's request, and the change of rate that follows from it; panics
+/// Decodes `bytes` as an operator's request, and the change of members that follows from it; panics
 /// when a promise is broken.
 pub fn operator_request(bytes: &[u8]) {
     let request =
         OPERATOR_REQUEST_BOUND.enforce(bytes, || serde_json::from_slice::<OperatorRequest>(bytes));
     let Ok(request) = request else { return };
-    let _ = RateChange::from(&request);
+    let _ = request.clone().membership_change();
     let again = serde_json::to_vec(&request).expect("keys are strings");
     assert_eq!(
         serde_json::from_slice::<OperatorRequest>(&again).expect("its own"),

@@ -103,14 +103,19 @@ pub fn piece_stream_seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns seeds of an operator's requests: one that limits a link, and one that ends the limit.
+/// Returns seeds of an operator's requests: those that limit a link and end the limit, and those about
+/// members.
 pub fn operator_request_seeds() -> Vec<Vec<u8>> {
     let request = |bits_per_second| OperatorRequest::SetRate {
         link: "east-west".to_owned(),
         bits_per_second,
     };
     let json = |request| serde_json::to_vec(&request).expect("keys are strings");
-    vec![json(request(Some(800_000_000))), json(request(None))]
+    let region = || "west".to_owned();
+    let leave = OperatorRequest::Leave { region: region(), within_seconds: 600 };
+    let join = OperatorRequest::Join { region: region(), within_seconds: 0 };
+    let others = [leave, join, OperatorRequest::Membership].map(json);
+    [json(request(Some(800_000_000))), json(request(None))].into_iter().chain(others).collect()
 }
 
 /// Returns seeds of responses to a trainer of every kind.

@@ -7,7 +7,7 @@ use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, Tag,
     TreeIndex,
 };
-use hier_collectives::membership::{Term, TermId, TermMessage, TermStanding};
+use hier_collectives::membership::{RegionIntent, Term, TermId, TermMessage, TermStanding};
 use hier_collectives::mesh::MeshReport;
 use hier_collectives::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
 use hier_collectives::post::{Committed, Failure, FailureCode};
@@ -19,7 +19,7 @@ use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// Returns one message of each kind about terms.
-fn term_messages() -> [TermMessage; 8] {
+fn term_messages() -> [TermMessage; 11] {
     let id = TermId { number: 7, boot: BootId(9) };
     let term = Term { id, regions: [RegionId(0), RegionId(2)].into() };
     [
@@ -41,6 +41,15 @@ fn term_messages() -> [TermMessage; 8] {
             remembering: [RegionId(2)].into(),
         },
         TermMessage::Begun { term, to: BootId(8) },
+        TermMessage::Intents(vec![
+            RegionIntent { region: RegionId(0), version: 2, leaves: false, within_s: 0 },
+            RegionIntent { region: RegionId(2), version: 1, leaves: true, within_s: 600 },
+        ]),
+        TermMessage::Pause {
+            term: id,
+            failure: Failure::new(FailureCode::MembershipChanged, "region west leaves"),
+        },
+        TermMessage::Paused(id),
     ]
 }
 
@@ -113,6 +122,12 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
         Message::Done { epoch, from, below },
         Message::Ask { epoch, from, below, rank, step: Step(41) },
         Message::Drain { epoch, from },
+        Message::Boundary {
+            epoch,
+            from,
+            ends_step: true,
+            failure: failure(FailureCode::MembershipChanged),
+        },
         Message::Repeat,
         Message::Pause { epoch, change: 2 },
         Message::Paused { epoch, change: 2, from: sequence },

@@ -71,7 +71,7 @@ pub(super) trait FromConfigValue: Sized {
 
 /// Makes the description of the values of a type: its name, the TOML type, and the words for what
 /// is accepted.
-const fn config_value_type(
+pub(super) const fn config_value_type(
     name: &'static str,
     toml: &'static str,
     accepted: &'static str,
@@ -570,7 +570,7 @@ fn parse_lane_address_config_value(value: &DeValue<'_>) -> Option<LaneAddresses>
 }
 
 /// Parses a TOML integer of 32 bits without sign.
-fn parse_u32_config_value(value: &DeValue<'_>) -> Option<u32> {
+pub(super) fn parse_u32_config_value(value: &DeValue<'_>) -> Option<u32> {
     let integer = value.as_integer()?;
     u32::from_str_radix(integer.as_str(), integer.radix()).ok()
 }

@@ -10,6 +10,7 @@ mod config_source;
 mod config_value;
 mod fabric;
 mod key;
+mod membership_value;
 pub mod reference;
 mod region;
 mod section;

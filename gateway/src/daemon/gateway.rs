@@ -7,13 +7,15 @@ use super::shutdown_messages::GatewayShutdownMessages;
 use super::spec::{GatewaySpec, ObservabilitySpec, StartError};
 use crate::engine::{Engine, EngineSpec};
 use crate::events::{
-    ENGINE_QUEUE_MAX, Event, EventSender, JobsUpdate, RateChange, RateError, ReloadedFiles,
+    ENGINE_QUEUE_MAX, Event, EventSender, JobsUpdate, MembershipChange, MembershipChangeError,
+    RateChange, RateError, ReloadedFiles,
 };
 use crate::host::{BoxFuture, Host};
 use crate::local::job_spec::{JobSpec, LocalSpec};
 use crate::local::local_server::{LAST_WRITE_TIMEOUT, LocalServer};
 use crate::local::remote::attach_listener::AttachListenerSocket;
 use crate::local::trainer_listener::TrainerListener;
+use crate::observe::membership_report::MembershipReport;
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::LinkReport;
 use crate::wan::connect::tls::Credentials;
@@ -178,6 +180,20 @@ impl Gateway {
     ) -> Option<Result<LinkReport, RateError>> {
         let (reply, changed) = oneshot::channel();
         self.events.send(Event::ChangeRate { change, reply }).await.ok()?;
+        changed.await.ok()
+    }
+
+    /// Lets a region leave or join at a step's boundary, if a change is given; returns who goes on
+    /// together now. `None` when the gateway is stopping.
+    ///
+    /// # Errors
+    /// [`MembershipChangeError`]: the caller's fault; nothing has changed.
+    pub async fn change_membership(
+        &self,
+        change: Option<MembershipChange>,
+    ) -> Option<Result<MembershipReport, MembershipChangeError>> {
+        let (reply, changed) = oneshot::channel();
+        self.events.send(Event::ChangeMembership { change, reply }).await.ok()?;
         changed.await.ok()
     }
 

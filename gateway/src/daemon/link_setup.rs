@@ -107,7 +107,7 @@ fn set_up_wan_links(
             lane_terms,
             lanes: watch::Sender::new(lane_terms.least),
             sharing: lane_terms.least.into(),
-            liveness: PeerLiveness::default(),
+            liveness: PeerLiveness::with_silence(fabric.silence()),
             metrics: metrics.peer_metrics(PeerPlace {
                 gateway: &peer.name,
                 region: &fabric.region(peer.region).name,
@@ -160,7 +160,7 @@ fn set_up_region_links(
             lane_terms,
             lanes: watch::Sender::new(lane_terms.least),
             sharing: lane_terms.least.into(),
-            liveness: PeerLiveness::default(),
+            liveness: PeerLiveness::with_silence(fabric.silence()),
             metrics: metrics.peer_metrics(PeerPlace {
                 gateway: &fabric.gateway(id).name,
                 region: &fabric.region(region).name,

@@ -314,6 +314,9 @@ impl Engine {
             Event::ChangeRate { change, reply } => {
                 let _ = reply.send(self.change_link_rate(&change));
             }
+            Event::ChangeMembership { change, reply } => {
+                let _ = reply.send(self.change_membership(change.as_ref(), now));
+            }
             Event::UpdateJobs { update, done } => {
                 self.update_jobs(update, now);
                 let _ = done.send(());

@@ -70,7 +70,7 @@ impl Engine {
     }
 
     /// Returns who goes on together, as this gateway sees it.
-    fn membership_report(&self) -> MembershipReport {
+    pub(super) fn membership_report(&self) -> MembershipReport {
         if let Some(witness) = &self.witness {
             let region = self.fabric.gateway(self.me).region;
             return MembershipReport::of_witness(&self.fabric, region, witness);

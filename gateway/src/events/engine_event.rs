@@ -3,8 +3,9 @@
 use super::ids::ConnectionId;
 use super::jobs::{JobsUpdate, ReloadedFiles};
 use super::local_events::LocalEvent;
-use super::operator::{RateChange, RateError};
+use super::operator::{MembershipChange, MembershipChangeError, RateChange, RateError};
 use crate::memory::mem_slice::MemSlice;
+use crate::observe::membership_report::MembershipReport;
 use crate::observe::status::LinkReport;
 use crate::wan::connect::path_probe::path_check::PathCheckFindings;
 use crate::wan::link::link_message::LinkMessage;
@@ -119,6 +120,13 @@ pub enum Event {
         change: RateChange,
         /// Receives the state of the link after the change.
         reply: oneshot::Sender<Result<LinkReport, RateError>>,
+    },
+    /// An operator asks who goes on together, after a change if one is given.
+    ChangeMembership {
+        /// The region that leaves or joins.
+        change: Option<MembershipChange>,
+        /// Receives the members as they are now; the change may take a step.
+        reply: oneshot::Sender<Result<MembershipReport, MembershipChangeError>>,
     },
     /// The region file was read again: add, remove and change jobs.
     UpdateJobs {

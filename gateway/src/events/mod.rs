@@ -16,4 +16,4 @@ pub use group_place::GroupPlace;
 pub use ids::{AttachmentId, ConnectionId, GROUPS_MAX, GroupNumber};
 pub use jobs::{JobSession, JobsUpdate, ReloadedFiles};
 pub use local_events::{LocalEvent, LocalRankEvents};
-pub use operator::{RateChange, RateError};
+pub use operator::{MembershipChange, MembershipChangeError, RateChange, RateError};

@@ -22,7 +22,7 @@ use super::trainer_listener::{
 };
 use crate::accept_errors::{ACCEPT_RETRY_PAUSE, AcceptErrors};
 use crate::admission::{AdmissionControl, AdmissionSlot};
-use crate::events::{Event, EventSender, RateChange};
+use crate::events::{Event, EventSender, RateChange, RateError};
 use crate::host::Host;
 use crate::log_throttle::LogThrottle;
 use crate::memory::arena::{Arena, ArenaError};
@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::debug;
-use units::Span;
+use units::{BitRate, Span};
 
 /// 256 connections of one listener that have not attached yet: at one more, the user or host with
 /// the most loses its oldest connection. The number is chosen. Attached connections are bounded by
@@ -211,7 +211,7 @@ impl LocalServer {
     }
 
     /// Answers an operator. The socket's mode may admit trainers of other users, but only the
-    /// gateway's own user and root may change rates.
+    /// gateway's own user and root may change rates and members.
     async fn serve_operator(&self, source: ConnectionSource, request: &[u8]) -> OperatorResponse {
         let own = [0, rustix::process::geteuid().as_raw()].map(ConnectionSource::User);
         if !own.contains(&source) {
@@ -222,14 +222,28 @@ impl LocalServer {
             Ok(request) => request,
             Err(error) => return OperatorResponse::Refused(format!("malformed request: {error}")),
         };
-        let (reply, result) = oneshot::channel();
-        let change = RateChange::from(&request);
-        let _ = self.events.send(Event::ChangeRate { change, reply }).await;
-        match result.await {
-            Ok(Ok(link)) => OperatorResponse::RateSet(link),
-            Ok(Err(error)) => OperatorResponse::Refused(error.to_string()),
-            Err(_) => OperatorResponse::Refused("the gateway is stopping".to_owned()),
-        }
+        let answered = match request {
+            OperatorRequest::SetRate { link, bits_per_second } => {
+                let rate = bits_per_second.map(BitRate::from_bits_per_second);
+                let (reply, result) = oneshot::channel();
+                let change = RateChange { link, rate };
+                let _ = self.events.send(Event::ChangeRate { change, reply }).await;
+                let set = |link: Result<_, RateError>| link.map_err(|error| error.to_string());
+                result.await.map(|link| set(link).map(OperatorResponse::RateSet))
+            }
+            request => {
+                let (reply, result) = oneshot::channel();
+                let change = request.membership_change();
+                let _ = self.events.send(Event::ChangeMembership { change, reply }).await;
+                let members = result.await;
+                members.map(|members| match members {
+                    Ok(members) => Ok(OperatorResponse::Membership(members)),
+                    Err(error) => Err(error.to_string()),
+                })
+            }
+        };
+        let answered = answered.unwrap_or_else(|_| Err("the gateway is stopping".to_owned()));
+        answered.unwrap_or_else(OperatorResponse::Refused)
     }
 
     /// Checks an attach request, waits for an earlier trainer of the rank to detach, and reserves

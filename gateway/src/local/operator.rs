@@ -1,24 +1,26 @@
 //! Requests of an operator to a running gateway, over the trainers' socket; docs/protocol.md
 //! section 5.
 //!
-//! `landbridge rate` calls [`send_operator_request`], which blocks its thread.
+//! `landbridge rate`, `leave` and `join` call [`set_rate_as_operator`] and
+//! [`change_membership_as_operator`], which block their thread.
 //! [`super::local_server`] answers.
 
 use crate::access::{
     SocketAccessError, TrustedSocketUsers, check_trusted_socket_folder, check_trusted_socket_peer,
     denied_trusted_socket,
 };
-use crate::events::RateChange;
+use crate::events::MembershipChange;
 use crate::host::current_thread_runtime;
+use crate::observe::membership_report::MembershipReport;
 use crate::observe::status::LinkReport;
 use serde::{Deserialize, Serialize};
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use units::BitRate;
+use units::{BitRate, Span};
 
-/// 5 s: the longest time of each read and write of `landbridge rate` on its connection to a
+/// 5 s: the longest time of each read and write of an operator's command on its connection to a
 /// gateway. After that the command fails, and says that nothing answers. An engine under load
 /// answers within this time.
 pub const OPERATOR_IO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -39,6 +41,22 @@ pub enum OperatorRequest {
         /// The limit in bits per second; `None` for the schedule's.
         bits_per_second: Option<u64>,
     },
+    /// Let a region leave the world of all jobs at a step's boundary.
+    Leave {
+        /// The region's name.
+        region: String,
+        /// The time for which a boundary is awaited.
+        within_seconds: u32,
+    },
+    /// Let a region that has left join again at a step's boundary.
+    Join {
+        /// The region's name.
+        region: String,
+        /// The time for which a boundary is awaited.
+        within_seconds: u32,
+    },
+    /// Say who goes on together.
+    Membership,
 }
 
 /// The gateway's response to an operator.
@@ -48,6 +66,8 @@ pub enum OperatorResponse {
     /// The state of the link after the change.
     #[serde(rename = "held")]
     RateSet(LinkReport),
+    /// The regions that go on together now: a change may take a step.
+    Membership(MembershipReport),
     /// Nothing has changed, for this reason.
     Refused(String),
 }
@@ -72,25 +92,81 @@ pub enum OperatorError {
     Refused(String),
 }
 
-impl From<&OperatorRequest> for RateChange {
-    /// Converts an operator's request; bits per second become a limit, and `None` stays `None`.
-    fn from(request: &OperatorRequest) -> Self {
-        let OperatorRequest::SetRate { link, bits_per_second } = request;
-        Self { link: link.clone(), rate: bits_per_second.map(BitRate::from_bits_per_second) }
-    }
-}
-
-/// Sends an operator's request to the gateway at `socket`, where a trusted user must listen;
-/// returns the link after the change. Blocks the thread; each read and write takes at most
-/// [`OPERATOR_IO_TIMEOUT`].
+/// Limits a link to a rate, or returns it to its schedule, at the gateway at `socket`; returns the
+/// link after the change. Blocks the thread, as [`change_membership_as_operator`] does.
 ///
 /// # Errors
 /// Nothing answers there, this user may not ask, or the gateway refuses.
-pub fn send_operator_request(
+pub fn set_rate_as_operator(
+    socket: &Path,
+    link: String,
+    rate: Option<BitRate>,
+    trusted: TrustedSocketUsers,
+) -> Result<LinkReport, OperatorError> {
+    let bits_per_second = rate.map(BitRate::bits_per_second);
+    let request = OperatorRequest::SetRate { link, bits_per_second };
+    match send_operator_request(socket, &request, trusted)? {
+        OperatorResponse::RateSet(link) => Ok(link),
+        _ => Err(other_operator_response(socket)),
+    }
+}
+
+/// Asks the gateway at `socket` who goes on together, after it has begun a change if one is given.
+/// Blocks the thread; each read and write takes at most [`OPERATOR_IO_TIMEOUT`].
+///
+/// # Errors
+/// Nothing answers there, this user may not ask, or the gateway refuses.
+pub fn change_membership_as_operator(
+    socket: &Path,
+    change: Option<&MembershipChange>,
+    trusted: TrustedSocketUsers,
+) -> Result<MembershipReport, OperatorError> {
+    let request = match change {
+        None => OperatorRequest::Membership,
+        Some(MembershipChange { region, leaves, within }) => {
+            let (region, seconds) = (region.clone(), within.as_secs_f64().ceil());
+            let within_seconds = seconds.min(f64::from(u32::MAX)) as u32;
+            match leaves {
+                true => OperatorRequest::Leave { region, within_seconds },
+                false => OperatorRequest::Join { region, within_seconds },
+            }
+        }
+    };
+    match send_operator_request(socket, &request, trusted)? {
+        OperatorResponse::Membership(members) => Ok(members),
+        _ => Err(other_operator_response(socket)),
+    }
+}
+
+impl OperatorRequest {
+    /// Returns the change of members that the request asks for; `None` for other requests.
+    pub fn membership_change(self) -> Option<MembershipChange> {
+        let (region, leaves, within_seconds) = match self {
+            Self::Leave { region, within_seconds } => (region, true, within_seconds),
+            Self::Join { region, within_seconds } => (region, false, within_seconds),
+            Self::SetRate { .. } | Self::Membership => return None,
+        };
+        let within = Span::from_secs(u64::from(within_seconds));
+        Some(MembershipChange { region, leaves, within })
+    }
+}
+
+/// Makes the error about a gateway that answers something else than was asked.
+fn other_operator_response(socket: &Path) -> OperatorError {
+    let source = io::Error::new(io::ErrorKind::InvalidData, "it answers something else");
+    OperatorError::NothingAnswers { socket: socket.to_owned(), source }
+}
+
+/// Sends an operator's request to the gateway at `socket`, where a trusted user must listen; returns
+/// the response, which is no refusal.
+///
+/// # Errors
+/// Nothing answers there, this user may not ask, or the gateway refuses.
+fn send_operator_request(
     socket: &Path,
     request: &OperatorRequest,
     trusted: TrustedSocketUsers,
-) -> Result<LinkReport, OperatorError> {
+) -> Result<OperatorResponse, OperatorError> {
     let no_answer = |source| OperatorError::NothingAnswers { socket: socket.to_owned(), source };
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => OperatorError::Access(denied_trusted_socket(socket)),
@@ -99,8 +175,8 @@ pub fn send_operator_request(
     check_trusted_socket_folder(socket, trusted)?;
     check_trusted_socket_peer(socket, peer_user_of_operator(&stream).map_err(no_answer)?, trusted)?;
     match exchange_operator_request(stream, request).map_err(no_answer)? {
-        OperatorResponse::RateSet(link) => Ok(link),
         OperatorResponse::Refused(why) => Err(OperatorError::Refused(why)),
+        response => Ok(response),
     }
 }
 

@@ -18,6 +18,15 @@ pub struct MembershipReport {
     pub members: Vec<String>,
     /// The other regions with ranks.
     pub away: Vec<String>,
+    /// The regions that an operator has taken out: they wait until they join again.
+    #[serde(default)]
+    pub left: Vec<String>,
+    /// The members that leave at the next step's boundary.
+    #[serde(default)]
+    pub leaving: Vec<String>,
+    /// The regions that join at a step's boundary once they are reached.
+    #[serde(default)]
+    pub joining: Vec<String>,
     /// The witness, if the fabric has one.
     pub witness: Option<WitnessReport>,
     /// How many more regions, whichever they are, can be lost before nobody goes on; `None` while
@@ -55,7 +64,16 @@ impl MembershipReport {
         let witness = fabric.witness().map(|id| fabric.gateway(id).region);
         let present = members.iter().copied().chain(witness.filter(|_| counts)).collect();
         let name = |id: RegionId| fabric.region(id).name.clone();
+        let names = |of: fn(&TermAgreement) -> BTreeSet<RegionId>| -> Vec<String> {
+            terms.map(of).unwrap_or_default().into_iter().map(name).collect()
+        };
+        let leaving = names(TermAgreement::leaving_regions);
+        let mut left = names(TermAgreement::left_regions);
+        left.retain(|region| !leaving.contains(region));
         Self {
+            left,
+            leaving,
+            joining: names(TermAgreement::joining_regions),
             quorum: quorum_in_words(fabric),
             term: term.map(|term| term.id.number),
             away: ranked.map(RegionId).filter(|id| !members.contains(id)).map(name).collect(),
@@ -75,6 +93,9 @@ impl MembershipReport {
             term: None,
             members: vec![],
             away: vec![],
+            left: vec![],
+            leaving: vec![],
+            joining: vec![],
             witness: Some(WitnessReport {
                 region: fabric.region(region).name.clone(),
                 counts: witness.remembers(),
@@ -92,8 +113,17 @@ impl fmt::Display for MembershipReport {
         } else if !self.away.is_empty() {
             write!(f, "none; ")?;
         }
-        if !self.away.is_empty() {
-            write!(f, "away: {}; ", self.away.join(", "))?;
+        let away = self.away.iter().filter(|region| !self.left.contains(region));
+        let away: Vec<String> = away.cloned().collect();
+        for (word, regions) in [
+            ("away", &away),
+            ("left", &self.left),
+            ("leaving", &self.leaving),
+            ("joining", &self.joining),
+        ] {
+            if !regions.is_empty() {
+                write!(f, "{word}: {}; ", regions.join(", "))?;
+            }
         }
         if let Some(witness) = &self.witness {
             let counts = if witness.counts { "counts" } else { "does not count now" };
@@ -114,6 +144,12 @@ fn quorum_in_words(fabric: &Fabric) -> String {
     match fabric.quorum() {
         Quorum::All => "all regions".to_owned(),
         Quorum::Count(least) => format!("{least} of {} regions", fabric.regions().len()),
+        Quorum::Votes { least, votes } => {
+            let named = fabric.regions().iter().zip(votes);
+            let named = named.map(|(region, votes)| format!("{} {votes}", region.name));
+            let (total, named) = (votes.iter().sum::<u32>(), named.collect::<Vec<_>>().join(", "));
+            format!("{least} of {total} votes: {named}")
+        }
         Quorum::Named(named) => {
             let names: Vec<&str> = named.iter().map(|id| &*fabric.region(*id).name).collect();
             format!("{}, with or without the others", names.join(", "))

@@ -44,16 +44,14 @@ pub fn judge_readiness(report: &GatewayReport) -> Vec<ProblemReport> {
     }));
     let waiting: Vec<&JobReport> =
         report.jobs.iter().filter(|job| !job.removed && job.epoch.is_none()).collect();
-    problems.extend(
-        report.links_down.iter().map(|link| judge_link_readiness(link, !waiting.is_empty())),
-    );
-    let peers =
-        report.peers.iter().filter_map(|peer| judge_peer_readiness(peer, !waiting.is_empty()));
-    problems.extend(peers);
+    let a_job_waits = !waiting.is_empty();
+    problems.extend(links_of_members(report).map(|link| judge_link_readiness(link, a_job_waits)));
+    let peers = report.peers.iter().filter(|peer| !has_region_left(report, &peer.region));
+    problems.extend(peers.filter_map(|peer| judge_peer_readiness(peer, a_job_waits)));
     problems.extend(report.job_differences.iter().map(judge_job_difference_for_readiness));
     let unexplained =
         waiting.iter().filter(|job| unready_job_differences(job, report).next().is_none());
-    problems.extend(unexplained.map(|job| judge_waiting_job_readiness(job, &report.peers)));
+    problems.extend(unexplained.map(|job| judge_waiting_job_readiness(job, report)));
     problems.extend(report.peers.iter().filter_map(judge_loss_for_readiness));
     problems.extend(report.peers.iter().filter_map(|peer| judge_rtt_for_readiness(peer, report)));
     if !report.restart_needed.is_empty() {
@@ -85,16 +83,17 @@ pub fn judge_readiness(report: &GatewayReport) -> Vec<ProblemReport> {
 pub fn describe_unready_epoch(report: &GatewayReport, job: &str) -> Option<String> {
     let waits = |known: &&JobReport| known.job == job && !known.removed && known.epoch.is_none();
     let job = report.jobs.iter().find(waits)?;
+    if has_region_left(report, &report.region) {
+        return Some(judge_waiting_job_readiness(job, report).to_string());
+    }
     let files = unready_job_differences(job, report).map(judge_job_difference_for_readiness);
-    let links = report.links_down.iter().map(|link| judge_link_readiness(link, true));
-    let peers = report.peers.iter().filter_map(|peer| judge_peer_readiness(peer, true));
+    let links = links_of_members(report).map(|link| judge_link_readiness(link, true));
+    let peers = report.peers.iter().filter(|peer| !has_region_left(report, &peer.region));
+    let peers = peers.filter_map(|peer| judge_peer_readiness(peer, true));
     let blocking = links.chain(peers).filter(|problem| problem.blocks);
     let found: Vec<ProblemReport> = files.chain(blocking).collect();
-    let found = if found.is_empty() {
-        vec![judge_waiting_job_readiness(job, &report.peers)]
-    } else {
-        found
-    };
+    let found =
+        if found.is_empty() { vec![judge_waiting_job_readiness(job, report)] } else { found };
     let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
     Some(texts.join("; "))
 }
@@ -207,10 +206,13 @@ fn judge_job_difference_for_readiness(difference: &JobDifference) -> ProblemRepo
 }
 
 /// Returns the problem that a job has no epoch, with the gateways that it waits for.
-fn judge_waiting_job_readiness(job: &JobReport, peers: &[PeerReport]) -> ProblemReport {
-    let absent: Vec<&str> = unready_peer_names(peers, |state| state == PeerState::Connecting);
-    let met: Vec<&str> = unready_peer_names(peers, |state| state == PeerState::Meeting);
-    let (found, remedy) = if !absent.is_empty() {
+fn judge_waiting_job_readiness(job: &JobReport, report: &GatewayReport) -> ProblemReport {
+    let absent: Vec<&str> = unready_peer_names(report, |state| state == PeerState::Connecting);
+    let met: Vec<&str> = unready_peer_names(report, |state| state == PeerState::Meeting);
+    let (found, remedy) = if has_region_left(report, &report.region) {
+        let remedy = format!("`landbridge join {}` takes it in again", report.region);
+        ("no epoch: this region has left, as an operator asked".to_owned(), Some(remedy))
+    } else if !absent.is_empty() {
         (format!("no epoch: it waits for {}", absent.join(", ")), None)
     } else if !met.is_empty() {
         let remedy = "wait some seconds, since a gateway may be starting or have just died; then \
@@ -225,9 +227,22 @@ fn judge_waiting_job_readiness(job: &JobReport, peers: &[PeerReport]) -> Problem
     blocking_readiness(ProblemCause::Job, format!("job {}", job.job), found, remedy)
 }
 
-/// Returns the gateway names of those peers whose state satisfies `fits`.
-fn unready_peer_names(peers: &[PeerReport], fits: impl Fn(PeerState) -> bool) -> Vec<&str> {
-    peers.iter().filter(|peer| fits(peer.state)).map(|peer| &*peer.gateway).collect()
+/// Returns the gateway names of those peers whose state satisfies `fits`, of regions that have not left.
+fn unready_peer_names(report: &GatewayReport, fits: impl Fn(PeerState) -> bool) -> Vec<&str> {
+    let peers = report.peers.iter().filter(|peer| !has_region_left(report, &peer.region));
+    peers.filter(|peer| fits(peer.state)).map(|peer| &*peer.gateway).collect()
+}
+
+/// Whether a region has left at an operator's request, so that nobody waits for it.
+fn has_region_left(report: &GatewayReport, region: &str) -> bool {
+    report.membership.as_ref().is_some_and(|it| it.left.iter().any(|left| left == region))
+}
+
+/// Iterates over the links that are down between regions of which none has left.
+fn links_of_members(report: &GatewayReport) -> impl Iterator<Item = &LinkOutageReport> {
+    let is_missed =
+        |link: &&LinkOutageReport| !link.between.iter().any(|end| has_region_left(report, end));
+    report.links_down.iter().filter(is_missed)
 }
 
 /// Returns the problem that the way to a peer loses more than the fabric expects; `None` where it

@@ -36,15 +36,24 @@
 //! that may not know what others went on with (`term_witness`). Data never pass it, so regions that
 //! reach each other over it alone are apart.
 //!
+//! **Regions leave and join** at an operator's request (`region_intents`). The gateways of a term come to
+//! a boundary first, where no step is under way; then the first of them proposes a term without the
+//! region, or with it (`term_boundary`). A region that has left is in no term until it joins, however
+//! often it is started again, as long as some gateway remembers that it left.
+//!
 //! The property tests in `hier-collectives/tests/membership` run this in virtual time.
 
+mod region_intents;
 mod term;
 mod term_agreement;
+mod term_boundary;
 mod term_message;
+mod term_pause;
 mod term_proposal;
 mod term_witness;
 mod witness_notice;
 
+pub use region_intents::{RegionIntent, RegionIntentError};
 pub use term::{Term, TermId};
 pub use term_agreement::{TermAction, TermAgreement};
 pub use term_message::{TermMessage, TermStanding};

@@ -24,8 +24,8 @@ pub struct Term {
 }
 
 impl TermId {
-    /// 2^62: a peer's message with the number of a term from 2^62 on is refused as malformed. No
-    /// deployment counts so far, and the numbers that follow still fit 64 bits.
+    /// 2^62: a peer's message with the number of a term, or of an operator's intent, from 2^62 on is
+    /// refused as malformed. No deployment counts so far, and the numbers that follow fit 64 bits.
     pub(super) const NUMBERS_BOUND: u64 = 1 << 62;
 
     /// Appends the id to the message `out`: number, start.

@@ -1,7 +1,9 @@
 //! One gateway's part in the agreement on terms.
 
+use super::region_intents::RegionIntents;
 use super::term::{Term, TermId};
 use super::term_message::{TermMessage, TermStanding};
+use super::term_pause::{AskedPause, TermPause};
 use super::term_proposal::{
     ProposalSupport, TermProposal, is_quorum_with_witness, proposal_gateways,
 };
@@ -28,7 +30,7 @@ const REPEATED_AFTER_ROUND_TRIPS: u64 = 3;
 /// 2 s: regions that were away must be reached for 2 s without a change before a term with them is
 /// proposed. Each new term interrupts a step of the others, so a link that comes and goes shall not
 /// cause many. The time is chosen.
-const NEWCOMERS_AWAITED: Span = Span::from_secs(2);
+pub(super) const NEWCOMERS_AWAITED: Span = Span::from_secs(2);
 
 /// An action of a gateway that follows from the agreement, to be performed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,22 +47,25 @@ pub enum TermAction {
     Leave(Option<Failure>),
     /// Enter a term.
     Enter(Term),
+    /// Bring all jobs to a boundary, at which ranks hear this failure, and call
+    /// [`TermAgreement::handle_boundary`] then. Asked again, as an epoch may have begun meanwhile.
+    Pause(Failure),
 }
 
 /// The agreement on terms, as one gateway takes part in it.
 #[derive(Debug)]
 pub struct TermAgreement {
-    fabric: Arc<Fabric>,
-    me: GatewayId,
+    pub(super) fabric: Arc<Fabric>,
+    pub(super) me: GatewayId,
     boot: BootId,
     graph: MeshGraph,
-    routes: Routes,
+    pub(super) routes: Routes,
     /// The greatest number of a term that this gateway knows of.
     latest: u64,
     /// The term that this gateway has voted for last and has not left.
     voted: Option<Term>,
     /// The term that it is in.
-    term: Option<Term>,
+    pub(super) term: Option<Term>,
     /// The last term of which an epoch has begun here since its start.
     begun: Option<TermId>,
     notice: WitnessNotice,
@@ -71,10 +76,16 @@ pub struct TermAgreement {
     /// if anything is due.
     is_refused: bool,
     /// Since when more regions than those of the term are reached, and which.
-    newcomers: Option<(BTreeSet<RegionId>, TimeNs)>,
+    pub(super) newcomers: Option<(BTreeSet<RegionId>, TimeNs)>,
+    /// The operators' intents for regions.
+    pub(super) intents: RegionIntents,
+    /// The pause of the term that this gateway is about to replace.
+    pub(super) pause: Option<TermPause>,
+    /// The pause of its term that this gateway was asked for.
+    pub(super) asked: Option<AskedPause>,
     /// When the next question, proposal or standing is due.
-    due: Option<TimeNs>,
-    actions: VecDeque<TermAction>,
+    pub(super) due: Option<TimeNs>,
+    pub(super) actions: VecDeque<TermAction>,
 }
 
 impl TermAgreement {
@@ -96,6 +107,9 @@ impl TermAgreement {
             proposal: None,
             is_refused: false,
             newcomers: None,
+            intents: RegionIntents::default(),
+            pause: None,
+            asked: None,
             due: None,
             actions: VecDeque::new(),
         }
@@ -131,7 +145,9 @@ impl TermAgreement {
     /// the text of a failure.
     pub fn handle_connections(&mut self, graph: &MeshGraph, why: &str, now: TimeNs) {
         self.graph = graph.clone();
-        self.routes = Routes::from_gateway(graph, self.me);
+        let routes = Routes::from_gateway(graph, self.me);
+        let before = std::mem::replace(&mut self.routes, routes);
+        self.tell_intents_to_new(&before);
         let routes = &self.routes;
         self.standings.retain(|id, _| routes.reaches(*id));
         self.leave_term_if_lost(why);
@@ -172,7 +188,10 @@ impl TermAgreement {
         now: TimeNs,
     ) -> Result<(), PeerError> {
         match message {
-            TermMessage::Ask => self.send(from, TermMessage::Standing(self.standing())),
+            TermMessage::Ask => {
+                self.answer_left_region(from, false);
+                self.send(from, TermMessage::Standing(self.standing()));
+            }
             TermMessage::Standing(standing) => self.handle_standing(from, standing, now),
             TermMessage::Propose { term, to } => return self.handle_proposal(from, term, to, now),
             TermMessage::Vote { term, boot, remembers } => {
@@ -200,6 +219,11 @@ impl TermAgreement {
                     self.enter_term(term, now);
                 }
             }
+            TermMessage::Intents(intents) => return self.handle_intents(from, &intents, now),
+            TermMessage::Pause { term, failure } => {
+                return self.handle_pause(from, term, failure, now);
+            }
+            TermMessage::Paused(term) => self.handle_paused(from, term, now),
             TermMessage::ProposeToWitness { .. } | TermMessage::Begun { .. } => {
                 return Err(PeerError::NotYours("a message to a witness"));
             }
@@ -227,10 +251,12 @@ impl TermAgreement {
             } else if !has_voted {
                 let name = &self.fabric.gateway(from).name;
                 let text = format!("gateway {name} was started again, or has left the term");
-                let failure = self.change_failure(&text, &term.regions);
+                let failure = self.asked_failure();
+                let failure = failure.unwrap_or_else(|| self.change_failure(&text, &term.regions));
                 self.leave_term(Some(failure));
             }
         }
+        self.answer_left_region(from, standing.is_in_term);
         if self.fabric.witness() == Some(from) {
             self.notice.handle_standing(standing);
             self.tell_witness(now);
@@ -251,8 +277,9 @@ impl TermAgreement {
     }
 
     /// Votes for a term that another gateway proposes, or refuses. It refuses a number that is not
-    /// above all known ones. It also refuses a term that lacks a region of its own term, or has one
-    /// out of reach. A proposal to another start of this gateway is answered by its standing.
+    /// above all known ones. It also refuses a term that lacks a region of its own term which has
+    /// not left, has one out of reach or that has left, or comes from a region that joins at a
+    /// boundary. A proposal to another start of this gateway is answered by its standing.
     ///
     /// # Errors
     /// [`PeerError`]: the term has no quorum, an unknown region, or not the regions of both
@@ -279,10 +306,11 @@ impl TermAgreement {
             self.send(from, TermMessage::Standing(self.standing()));
             return Ok(());
         }
-        let keeps = self.term.as_ref().is_some_and(|own| !term.regions.is_superset(&own.regions));
+        let keeps = self.keeps_term_against(&term, theirs, now);
         // Whoever cannot reach a member would leave the term at once.
         let reaches_all = self.reached_regions().is_superset(&term.regions);
         if term.id.number <= self.latest || keeps || !reaches_all {
+            self.tell_intents(from);
             self.latest = self.latest.max(term.id.number);
             let refusal = TermMessage::Refuse { term: term.id, latest: self.latest };
             self.send(from, refusal);
@@ -305,8 +333,17 @@ impl TermAgreement {
                 [] => "the gateways form a new term".to_owned(),
                 _ => format!("{} can be reached again", self.region_names(&new)),
             };
-            let failure = self.change_failure(&text, &term.regions);
+            let failure = self.asked_failure();
+            let failure = failure.unwrap_or_else(|| self.change_failure(&text, &term.regions));
             self.leave_term(Some(failure));
+            self.voted = Some(term.clone());
+            // Those that are in it no more hear that from nobody else.
+            let out: BTreeSet<RegionId> =
+                before.regions.difference(&term.regions).copied().collect();
+            let fabric = Arc::clone(&self.fabric);
+            for to in proposal_gateways(&fabric, &out) {
+                self.send(to, TermMessage::Standing(self.standing()));
+            }
         }
         self.latest = self.latest.max(term.id.number);
         self.voted = Some(term.clone());
@@ -331,6 +368,7 @@ impl TermAgreement {
     fn enter_term(&mut self, term: Term, now: TimeNs) {
         self.due = None;
         self.newcomers = None;
+        self.intents.note_term(&term.regions);
         self.actions.push_back(TermAction::Enter(term.clone()));
         self.term = Some(term);
         self.leave_term_if_lost("it was lost meanwhile");
@@ -341,7 +379,9 @@ impl TermAgreement {
     /// go on with those that are left.
     fn leave_term_if_lost(&mut self, why: &str) {
         let Some(failure) = self.loss_failure(why) else { return };
-        let goes_on = self.may_go_on(&self.reached_regions());
+        let target = self.target_regions();
+        let goes_on =
+            target.contains(&self.fabric.gateway(self.me).region) && self.may_go_on(&target);
         self.leave_term(goes_on.then_some(failure));
     }
 
@@ -350,47 +390,36 @@ impl TermAgreement {
         if self.term.take().is_some() {
             // Nobody enters a term again that it has left.
             (self.voted, self.newcomers) = (None, None);
+            (self.pause, self.asked) = (None, None);
             self.actions.push_back(TermAction::Leave(failure));
         }
     }
 
-    /// Takes the next step of the agreement. The first gateway of the reached regions proposes a
-    /// term of them, if they are a quorum and more than its own term. In a term it first awaits
-    /// that they stay reached. Every other gateway tells that one its standing until it is in a
-    /// term of all reached regions.
-    fn advance(&mut self, now: TimeNs) {
-        let reached = self.reached_regions();
-        let leader = proposal_gateways(&self.fabric, &reached).next();
-        let is_quorum = self.may_go_on(&reached);
+    /// Takes the next step of the agreement. The first gateway of the regions that may go on
+    /// proposes a term of them, if they are a quorum and its own term is another. In a term it
+    /// first awaits that newcomers stay reached, and that jobs come to a boundary if an operator
+    /// is the cause. Every other gateway tells that one its standing until it is in such a term.
+    pub(super) fn advance(&mut self, now: TimeNs) {
+        let target = self.target_regions();
+        let leader = self.leader_among(&target, now);
+        let is_quorum = self.may_go_on(&target);
         if leader != Some(self.me) || !is_quorum {
             (self.proposal, self.newcomers) = (None, None);
             // In a smaller term, too: the one that leads may not know of it.
-            let is_whole = self.term.as_ref().is_some_and(|term| reached.is_subset(&term.regions));
-            match leader.filter(|_| is_quorum && !is_whole) {
+            match leader.filter(|_| is_quorum && !self.is_in_term_of(&target)) {
                 None => self.due = None,
                 Some(leader) if self.due.is_none() => {
                     self.due = Some(now + self.repeated_after());
+                    self.tell_intents(leader);
                     self.send(leader, TermMessage::Standing(self.standing()));
                 }
                 Some(_) => {}
             }
             return;
         }
-        if let Some(term) = &self.term {
-            if reached.is_subset(&term.regions) {
-                (self.newcomers, self.due) = (None, None);
-                return;
-            }
-            let since = match &self.newcomers {
-                Some((regions, since)) if *regions == reached => *since,
-                _ => now,
-            };
-            self.newcomers = Some((reached.clone(), since));
-            if now < since + NEWCOMERS_AWAITED {
-                return;
-            }
+        if self.may_replace_term(&target, now) {
+            self.propose_term(target, now);
         }
-        self.propose_term(reached, now);
     }
 
     /// Proposes a term of these regions, unless that is done, once it is known how their gateways
@@ -461,7 +490,7 @@ impl TermAgreement {
 /// Facts that this gateway knows, and says of itself.
 impl TermAgreement {
     /// Returns what this gateway says about itself.
-    fn standing(&self) -> TermStanding {
+    pub(super) fn standing(&self) -> TermStanding {
         TermStanding {
             boot: self.boot,
             latest: self.latest,
@@ -480,28 +509,33 @@ impl TermAgreement {
     }
 
     /// Whether these regions may be a quorum, if need be with the witness, if that is reached.
-    fn may_go_on(&self, regions: &BTreeSet<RegionId>) -> bool {
+    pub(super) fn may_go_on(&self, regions: &BTreeSet<RegionId>) -> bool {
         let is_witness_reached = self.fabric.witness().is_some_and(|id| self.routes.reaches(id));
         self.fabric.is_quorum(regions)
             || is_witness_reached && is_quorum_with_witness(&self.fabric, regions)
     }
 
     /// Queues a message.
-    fn send(&mut self, to: GatewayId, message: TermMessage) {
+    pub(super) fn send(&mut self, to: GatewayId, message: TermMessage) {
         self.actions.push_back(TermAction::Message { to, message });
     }
 
     /// Returns the time until a question or proposal is repeated.
-    fn repeated_after(&self) -> Span {
+    pub(super) fn repeated_after(&self) -> Span {
         let longest = self.fabric.links().iter().map(|link| link.rtt.ns()).max().unwrap_or(0);
         REPEATED_AFTER_MIN.max(Span::from_ns(REPEATED_AFTER_ROUND_TRIPS * longest))
     }
 
-    /// Returns the regions with which this gateway could go on: all their gateways are reached, over
-    /// connections between gateways of such regions alone.
-    fn reached_regions(&self) -> BTreeSet<RegionId> {
+    /// Returns the regions that this gateway reaches: all their gateways, over connections between
+    /// gateways of such regions alone.
+    pub(super) fn reached_regions(&self) -> BTreeSet<RegionId> {
         let count = u16::try_from(self.fabric.ranked_region_count()).unwrap_or(u16::MAX);
-        let mut regions: BTreeSet<RegionId> = (0..count).map(RegionId).collect();
+        self.reached_among((0..count).map(RegionId).collect())
+    }
+
+    /// Returns those of some regions that this gateway reaches, over connections between gateways of
+    /// such regions alone; none if its own is not one of them.
+    pub(super) fn reached_among(&self, mut regions: BTreeSet<RegionId>) -> BTreeSet<RegionId> {
         loop {
             let gateways: Vec<GatewayId> = proposal_gateways(&self.fabric, &regions).collect();
             let Ok(me) = gateways.binary_search(&self.me) else { return BTreeSet::new() };
@@ -531,12 +565,12 @@ impl TermAgreement {
         }
         let verb = if lost.len() == 1 { "is" } else { "are" };
         let text = format!("{} {verb} lost ({why})", self.region_names(&lost));
-        Some(self.change_failure(&text, &reached))
+        Some(self.change_failure(&text, &self.target_regions()))
     }
 
     /// Makes the failure of collectives under way when the world changes to these regions, because of
     /// `cause`.
-    fn change_failure(&self, cause: &str, regions: &BTreeSet<RegionId>) -> Failure {
+    pub(super) fn change_failure(&self, cause: &str, regions: &BTreeSet<RegionId>) -> Failure {
         let needs_witness = !self.fabric.is_quorum(regions);
         let condition = if needs_witness { " if the witness votes for it" } else { "" };
         let regions: Vec<RegionId> = regions.iter().copied().collect();
@@ -552,7 +586,7 @@ impl TermAgreement {
     }
 
     /// Names some regions for a text: "region a", or "regions a, b".
-    fn region_names(&self, regions: &[RegionId]) -> String {
+    pub(super) fn region_names(&self, regions: &[RegionId]) -> String {
         let names: Vec<&str> = regions.iter().map(|id| &*self.fabric.region(*id).name).collect();
         match names[..] {
             [name] => format!("region {name}"),

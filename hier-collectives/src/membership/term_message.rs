@@ -1,8 +1,10 @@
 //! Messages by which gateways agree on terms, and their encoding.
 
+use super::region_intents::{RegionIntent, read_region_intents, write_region_intents};
 use super::term::{Term, TermId, read_term_regions, write_term_regions};
 use crate::codec::{DecodeError, FieldReader, write_u64};
 use crate::ids::{BootId, RegionId};
+use crate::post::Failure;
 use std::collections::BTreeSet;
 
 /// A message between gateways about terms.
@@ -54,6 +56,17 @@ pub enum TermMessage {
         /// The start of the receiver that the sender knows of. Another start ignores this.
         to: BootId,
     },
+    /// The last intents of operators for regions that the sender knows of.
+    Intents(Vec<RegionIntent>),
+    /// The sender is about to replace a term: the jobs of its gateways come to a boundary.
+    Pause {
+        /// The term.
+        term: TermId,
+        /// The failure of posts behind the boundary.
+        failure: Failure,
+    },
+    /// All jobs of the sender have come to a boundary in a term.
+    Paused(TermId),
 }
 
 /// The words of a gateway about itself.
@@ -115,6 +128,19 @@ impl TermMessage {
                 term.write_to(out);
                 write_u64(out, to.0);
             }
+            Self::Intents(intents) => {
+                out.push(9);
+                write_region_intents(out, intents);
+            }
+            Self::Pause { term, failure } => {
+                out.push(10);
+                term.write_to(out);
+                failure.write_to(out);
+            }
+            Self::Paused(term) => {
+                out.push(11);
+                term.write_to(out);
+            }
         }
     }
 
@@ -152,6 +178,12 @@ impl TermMessage {
                 remembering: read_term_regions(reader)?,
             },
             8 => Self::Begun { term: Term::read_from(reader)?, to: BootId(reader.read_u64()?) },
+            9 => Self::Intents(read_region_intents(reader)?),
+            10 => Self::Pause {
+                term: TermId::read_from(reader)?,
+                failure: Failure::read_from(reader)?,
+            },
+            11 => Self::Paused(TermId::read_from(reader)?),
             _ => return Err(DecodeError::Unknown("message about terms")),
         })
     }

@@ -3,10 +3,11 @@
 
 use super::action::{Action, SessionNote};
 use super::collective::live_collective::Phase;
+use super::epoch::epoch_boundary::EpochBoundary;
 use super::epoch::epoch_membership::{EpochStart, FIRST_GATEWAY, RouteChange};
 use super::epoch::plan_schedule::PlanSwitch;
 use super::session_events::Session;
-use crate::ids::{GatewayId, Sequence};
+use crate::ids::{GatewayId, RankId, Sequence};
 use crate::post::Failure;
 use crate::wire::Message;
 use units::TimeNs;
@@ -85,6 +86,56 @@ impl Session {
                 self.fail_collective(sequence, failure, None, now);
             }
         }
+    }
+
+    /// Comes to a boundary, since a region leaves or joins: collectives from there on fail with
+    /// `failure`, those before finish, and [`Session::is_at_boundary`] says when they have. The first
+    /// gateway decides it. Does nothing outside an epoch.
+    pub fn handle_boundary_request(&mut self, failure: Failure, now: TimeNs) {
+        if !self.epoch.keep_boundary_request(failure) {
+            return;
+        }
+        let is_anybody_there = self.collectives.local_ranks().any(|(_, rank)| rank.attached);
+        if !(self.commits.has_steps() && is_anybody_there) {
+            self.decide_boundary(self.collectives.oldest_unposted(), false, now);
+        }
+    }
+
+    /// Decides the boundary if one is asked for: behind the collectives that a rank here has committed
+    /// just now. No collective behind them is carried out anywhere, as the rank has not posted it.
+    pub(super) fn decide_boundary_after_commit(&mut self, rank: RankId, now: TimeNs) {
+        if let Some(posts) = self.collectives.local_rank(rank) {
+            self.decide_boundary(posts.next, true, now);
+        }
+    }
+
+    /// Decides the boundary here, if one is asked for.
+    fn decide_boundary(&mut self, from: Sequence, ends_step: bool, now: TimeNs) {
+        if let Some(failure) = self.epoch.boundary_request().cloned() {
+            self.set_boundary(EpochBoundary { from, ends_step, failure }, now);
+        }
+    }
+
+    /// Sets the boundary of the epoch, unless it has one, and fails what lies behind it.
+    pub(super) fn set_boundary(&mut self, boundary: EpochBoundary, now: TimeNs) {
+        let from = boundary.from;
+        if !self.epoch.set_boundary(boundary, &mut self.actions) {
+            return;
+        }
+        for sequence in self.collectives.sequences_from(from..) {
+            let failure = self.boundary_failure(sequence);
+            if let Some(failure) =
+                failure.filter(|_| !self.collectives.has_undecided_proposal(sequence))
+            {
+                self.fail_collective(sequence, failure, None, now);
+            }
+        }
+    }
+
+    /// Returns the failure of a collective that lies behind the boundary; `None` for all others.
+    pub(super) fn boundary_failure(&self, sequence: Sequence) -> Option<Failure> {
+        let boundary = self.epoch.boundary().filter(|boundary| !boundary.admits(sequence))?;
+        Some(boundary.failure.clone())
     }
 
     /// Fails all collectives from sequence `from` on that ranks of `gateway` have not posted, since

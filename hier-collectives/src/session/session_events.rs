@@ -240,6 +240,9 @@ impl Session {
         if let Some(failure) = self.epoch.drain_failure(sequence) {
             return self.fail_collective(sequence, failure, None, now);
         }
+        if let Some(failure) = self.boundary_failure(sequence) {
+            return self.fail_collective(sequence, failure, None, now);
+        }
         if let Err(failure) = check_post(rank, &post, self.epoch.local()) {
             return self.refuse_collective_posts(sequence, failure, now);
         }
@@ -258,9 +261,12 @@ impl Session {
     /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`]. Ends
     /// the epoch if another rank commits the same collectives as another step.
     pub fn handle_commit(&mut self, rank: RankId, commit: Commit, now: TimeNs) {
+        let is_current = self.epoch.is_current(commit.epoch);
         let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
         if let Some(failure) = self.commits.handle_commit(rank, commit, &self.collectives, cx) {
             self.end_epoch(failure, None, now);
+        } else if is_current {
+            self.decide_boundary_after_commit(rank, now);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::action::PeerError;
 use super::collective::commits::RankCommit;
+use super::epoch::epoch_boundary::EpochBoundary;
 use super::epoch::epoch_membership::{EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::epoch::epoch_state::JoinReply;
 use super::epoch::plan_schedule::PlanSwitch;
@@ -117,6 +118,14 @@ impl Session {
             Message::Drain { epoch, from: start } if self.epoch.is_current(epoch) => {
                 self.close_epoch_collectives_from(from, start, now);
             }
+            Message::Boundary { epoch, from: start, ends_step, failure } => {
+                if from != FIRST_GATEWAY || failure.code != FailureCode::MembershipChanged {
+                    return Err(PeerError::NotYours("a boundary"));
+                }
+                if self.epoch.is_current(epoch) {
+                    self.set_boundary(EpochBoundary { from: start, ends_step, failure }, now);
+                }
+            }
             of_collective => return self.handle_collective_message(from, of_collective, now),
         }
         Ok(())
@@ -154,6 +163,9 @@ impl Session {
                 self.settle_collective(sequence, now);
             }
             Message::Receipt { .. } => {}
+            // The boundary says so here, too.
+            Message::Fail { epoch, sequence, .. }
+                if self.epoch.is_current(epoch) && self.boundary_failure(sequence).is_some() => {}
             Message::Fail { epoch, sequence, failure } => {
                 if self.epoch.is_current(epoch) && self.collectives.has_result(sequence) {
                     // Ranks here go on to the next collective, and the peer never sends the

@@ -2,6 +2,7 @@
 
 use super::collective::commits::PendingCommit;
 use super::collective::live_collective::{LiveCollective, Phase};
+use super::collective::local_rank::LocalRank;
 use super::session_events::Session;
 use super::session_progress::SessionProgress;
 use crate::descriptor::Descriptor;
@@ -200,6 +201,21 @@ impl Session {
             && self.commits.is_idle()
             && !self.collectives.local_ranks().any(is_commit_due);
         Some(if done { TimeNs::default() } else { until })
+    }
+
+    /// Whether nothing is under way before the boundary of the epoch, or there is no epoch. A rank that
+    /// commits steps has then committed the one that ends there.
+    pub fn is_at_boundary(&self) -> bool {
+        let Some(boundary) = self.epoch.boundary() else { return !self.epoch.is_active() };
+        let is_awaited =
+            |sequence: &Sequence| sequence.series().is_none() && *sequence < boundary.from;
+        let is_commit_awaited = |(rank, posts): (RankId, &LocalRank)| match boundary.ends_step {
+            true => posts.attached && !self.commits.has_covered(rank, boundary.from),
+            false => self.commits.is_commit_due(rank, posts, &self.collectives),
+        };
+        self.collectives.unfinished().find(is_awaited).is_none()
+            && self.commits.is_idle()
+            && !self.collectives.local_ranks().any(is_commit_awaited)
     }
 
     /// Returns how far the job has come here.

@@ -8,8 +8,9 @@ use super::link::{LOSS_BOUND_PPB, Link, RTT_MAX};
 use super::quorum::{Quorum, QuorumSpec};
 use super::region::{Gateway, RATE_MIN_BITS_PER_SECOND, Region};
 use crate::ids::{GatewayId, RankId, RegionId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
+use units::Span;
 
 /// 1,280 to 65,507 bytes: accepted IP MTUs of paths between gateways; a fabric with another MTU is
 /// refused. The limits are the least MTU of IPv6 and the longest UDP payload.
@@ -25,6 +26,7 @@ pub struct Fabric {
     mtu: u16,
     /// The fewest QUIC connections between two gateways.
     lanes_min: u16,
+    silence: Option<Span>,
     regions: Vec<Region>,
     gateways: Vec<Gateway>,
     links: Vec<Link>,
@@ -62,6 +64,7 @@ impl Fabric {
             name: name.to_owned(),
             mtu,
             lanes_min: 1,
+            silence: None,
             regions: vec![],
             gateways: vec![],
             links: vec![],
@@ -101,6 +104,11 @@ impl Fabric {
     /// [`Fabric::with_lanes_min`] has set another number.
     pub fn lanes_min(&self) -> u16 {
         self.lanes_min
+    }
+    /// Returns the silence after which a gateway counts as lost; `None` unless
+    /// [`Fabric::with_silence`] has set one.
+    pub fn silence(&self) -> Option<Span> {
+        self.silence
     }
     /// Returns all regions, in name order.
     pub fn regions(&self) -> &[Region] {
@@ -159,12 +167,29 @@ impl Fabric {
     pub fn with_lanes_min(self, lanes_min: u16) -> Self {
         Self { lanes_min: lanes_min.max(1), ..self }
     }
+    /// Sets the silence after which a gateway counts as lost.
+    pub fn with_silence(self, silence: Option<Span>) -> Self {
+        Self { silence, ..self }
+    }
     /// Sets which regions go on without the others: all of them unless this has set another quorum.
     ///
     /// # Errors
     /// [`FabricError::BadQuorum`]: two parts of a partition could both have it, or no part could.
     pub fn with_quorum(self, spec: &QuorumSpec) -> Result<Self, FabricError> {
-        let quorum = Quorum::of_regions(spec, &self.regions, self.witness.is_some())?;
+        self.with_weighted_quorum(spec, &BTreeMap::new())
+    }
+    /// Sets which regions go on without the others, by the votes of regions. A region that has none here
+    /// has one vote.
+    ///
+    /// # Errors
+    /// [`FabricError::BadQuorum`]: two parts of a partition could both have it, or no part could.
+    pub fn with_weighted_quorum(
+        self,
+        spec: &QuorumSpec,
+        votes: &BTreeMap<String, u16>,
+    ) -> Result<Self, FabricError> {
+        let has_witness = self.witness.is_some();
+        let quorum = Quorum::of_regions(spec, &self.regions, has_witness, votes)?;
         Ok(Self { quorum, ..self })
     }
     /// Returns which regions go on without the others.
@@ -372,7 +397,7 @@ fn check_region_of_new_fabric(
 mod tests {
     use super::*;
     use crate::topology::WanPort;
-    use units::{BitRate, Fraction, Span};
+    use units::{BitRate, Fraction};
 
     fn region(name: &str, ranks: u32) -> FabricRegionSpec {
         let port = BitRate::from_bits_per_second(500_000_000);

@@ -128,6 +128,18 @@ pub enum Message {
         /// The first collective that some rank of the sender has not posted.
         from: Sequence,
     },
+    /// From the first gateway: a region leaves or joins, so that collectives from `from` on fail here,
+    /// and those before finish.
+    Boundary {
+        /// The epoch.
+        epoch: Epoch,
+        /// The first collective that is not carried out.
+        from: Sequence,
+        /// Whether a step ends before it, which all ranks commit.
+        ends_step: bool,
+        /// The failure of the collectives from there on.
+        failure: Failure,
+    },
     /// The sender lacks the messages of the receiver, since it serves the job only now. The
     /// receiver repeats all of them.
     Repeat,

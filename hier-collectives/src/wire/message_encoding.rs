@@ -86,8 +86,8 @@ impl Message {
         out
     }
 
-    /// Appends the fields of a message about plans, links, jobs, groups, terms or stores to the
-    /// message `out`; nothing for other messages.
+    /// Appends the fields of a message about plans, links, jobs, groups, boundaries, terms or stores to
+    /// the message `out`; nothing for other messages.
     fn write_other_fields(&self, out: &mut Vec<u8>) {
         match self {
             Self::Pause { epoch, change } => {
@@ -121,6 +121,12 @@ impl Message {
                 facts.write_to(out);
             }
             Self::Disband { failure } => failure.write_to(out),
+            Self::Boundary { epoch, from, ends_step, failure } => {
+                write_u64(out, epoch.0);
+                write_u64(out, from.0);
+                out.push(u8::from(*ends_step));
+                failure.write_to(out);
+            }
             Self::Term(message) => message.write_to(out),
             Self::Store(message) => message.write_encoding(out),
             _ => {}
@@ -151,6 +157,7 @@ impl Message {
             Self::Unserved { .. } => 19,
             Self::Member { .. } => 20,
             Self::Disband { .. } => 21,
+            Self::Boundary { .. } => 22,
             Self::Store(_) => 32,
             Self::Term(_) => 33,
         }
@@ -227,7 +234,7 @@ impl Message {
     }
 }
 
-/// Reads the fields of a message about drains, plans, links, jobs, groups, terms or stores, of wire
+/// Reads the fields of a message about drains, boundaries, plans, links, jobs, groups, terms or stores, of wire
 /// code `kind`.
 fn read_other_fields(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, DecodeError> {
     Ok(match kind {
@@ -263,6 +270,12 @@ fn read_other_fields(reader: &mut FieldReader<'_>, kind: u8) -> Result<Message, 
             facts: GroupFacts::read_from(reader)?,
         },
         21 => Message::Disband { failure: Failure::read_from(reader)? },
+        22 => Message::Boundary {
+            epoch: Epoch(reader.read_u64()?),
+            from: Sequence(reader.read_u64()?),
+            ends_step: reader.read_flag()?,
+            failure: Failure::read_from(reader)?,
+        },
         33 => Message::Term(TermMessage::read_from(reader)?),
         32 => Message::Store(Box::new(StoreMessage::read_encoding(reader)?)),
         _ => return Err(DecodeError::Unknown("message")),

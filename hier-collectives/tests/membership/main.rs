@@ -1,6 +1,8 @@
 //! Gateways that agree on terms in virtual time, while links are cut one way or both, gateways are
-//! started again and leaders are lost: at most one part goes on, and all do once everything is back.
+//! started again, leaders are lost and operators take regions out and in: at most one part goes on, and
+//! all do once everything is back.
 
+mod operators;
 mod world;
 
 use hier_collectives::ids::{BootId, GatewayId, RegionId};
@@ -18,12 +20,13 @@ fn shapes() -> Vec<Shape> {
         |names: &[&str]| QuorumSpec::Named(names.iter().map(|name| (*name).to_owned()).collect());
     let shape = |gateways: &[usize], quorum: QuorumSpec| {
         let gateways = gateways.to_vec();
-        Shape { gateways, quorum, witness: false }
+        Shape { gateways, quorum, witness: false, votes: vec![] }
     };
     let witnessed = |gateways: &[usize], quorum: QuorumSpec| {
         let gateways = gateways.to_vec();
-        Shape { gateways, quorum, witness: true }
+        Shape { gateways, quorum, witness: true, votes: vec![] }
     };
+    let of_votes = |shape: Shape, votes: &[u16]| Shape { votes: votes.to_vec(), ..shape };
     vec![
         shape(&[1, 1, 1], QuorumSpec::Majority),
         shape(&[1, 2, 1], QuorumSpec::Majority),
@@ -37,6 +40,10 @@ fn shapes() -> Vec<Shape> {
         witnessed(&[2, 1], QuorumSpec::Majority),
         witnessed(&[1, 1, 1, 1], QuorumSpec::Majority),
         witnessed(&[1, 1, 1], QuorumSpec::Count(3)),
+        of_votes(shape(&[1, 1], QuorumSpec::Majority), &[1, 2]),
+        of_votes(shape(&[1, 1, 2, 1], QuorumSpec::Majority), &[2, 1, 1, 1]),
+        of_votes(shape(&[1, 1, 1], QuorumSpec::Count(4)), &[2, 2, 1]),
+        of_votes(witnessed(&[1, 1, 1], QuorumSpec::Majority), &[2, 1, 1, 1]),
     ]
 }
 
@@ -62,6 +69,7 @@ fn at_most_one_part_goes_on_under_every_fault() {
     assert!(sum.terms > 10_000 && sum.partial_terms > 4_000, "{sum:?}");
     assert!(sum.witnessed_terms > 1_000, "{sum:?}");
     assert!(sum.restarts > 5_000 && sum.cuts > 10_000, "{sum:?}");
+    assert!(sum.leaves > 2_000 && sum.joins > 2_000 && sum.terms_after_leave > 2_000, "{sum:?}");
 }
 
 #[test]

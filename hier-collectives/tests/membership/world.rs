@@ -26,6 +26,8 @@ pub struct Shape {
     pub quorum: QuorumSpec,
     /// Whether there is a witness, too.
     pub witness: bool,
+    /// The votes of the first regions; others have one.
+    pub votes: Vec<u16>,
 }
 
 /// Counts of what happened in runs.
@@ -38,6 +40,11 @@ pub struct Tally {
     pub witnessed_terms: u64,
     pub restarts: u64,
     pub cuts: u64,
+    /// Regions that an operator took out or in.
+    pub leaves: u64,
+    pub joins: u64,
+    /// Terms without a region that had left.
+    pub terms_after_leave: u64,
 }
 
 impl AddAssign for Tally {
@@ -47,6 +54,9 @@ impl AddAssign for Tally {
         self.witnessed_terms += other.witnessed_terms;
         self.restarts += other.restarts;
         self.cuts += other.cuts;
+        self.leaves += other.leaves;
+        self.joins += other.joins;
+        self.terms_after_leave += other.terms_after_leave;
     }
 }
 
@@ -77,8 +87,15 @@ enum Event {
     Learn {
         gateway: usize,
     },
+    /// All jobs of a gateway come to a boundary.
+    Boundary {
+        gateway: usize,
+        boot: BootId,
+    },
     /// The paths between gateways change.
     Fault,
+    /// Every region that has left joins again.
+    JoinAll,
     Start {
         gateway: usize,
     },
@@ -165,7 +182,10 @@ impl World {
         if shape.witness {
             fabric = with_witness(fabric);
         }
-        let fabric = Arc::new(fabric.with_quorum(&shape.quorum).expect("a valid quorum"));
+        let names = fabric.regions().iter().map(|region| region.name.clone());
+        let votes = names.zip(shape.votes.iter().copied()).collect();
+        let fabric = fabric.with_weighted_quorum(&shape.quorum, &votes);
+        let fabric = Arc::new(fabric.expect("a valid quorum"));
         let none = || Gateway::started(BootId(0), None, None);
         let gateways = fabric.gateway_ids().map(|_| none()).collect();
         let mut world = Self {
@@ -286,7 +306,22 @@ impl World {
                     agreement.handle_connections(&graph, "for this test", now);
                 });
             }
+            Event::Boundary { gateway, boot } => {
+                if self.gateways[gateway].boot == boot {
+                    self.with(gateway, |agreement, now| {
+                        if agreement.awaits_boundary() {
+                            agreement.handle_boundary(now);
+                        }
+                    });
+                }
+            }
             Event::Fault => self.fault(),
+            Event::JoinAll => {
+                for (index, id) in self.fabric.gateway_ids().enumerate() {
+                    let region = self.fabric.gateway(id).region;
+                    self.request(index, region, false);
+                }
+            }
             Event::Start { gateway } => self.start(gateway),
             Event::Heal => {
                 self.trace.push(format!("{} heal", self.now_ms));
@@ -297,7 +332,25 @@ impl World {
                     }
                 }
                 self.tell_connections();
+                // By then all gateways have learned of all connections.
+                self.schedule(3_500, Event::JoinAll);
             }
+        }
+    }
+
+    /// Lets an operator ask a gateway to take a region out or in. The gateway may refuse.
+    fn request(&mut self, index: usize, region: RegionId, leaves: bool) {
+        let within = Span::from_secs(self.random.range(1, 6));
+        let mut is_accepted = false;
+        self.with(index, |agreement, now| {
+            let before = agreement.left_regions().contains(&region);
+            let asked = agreement.request_change(region, leaves, within, now);
+            is_accepted = asked.is_ok() && before != leaves;
+        });
+        if is_accepted {
+            self.trace.push(format!("{} {region:?} leaves: {leaves}, at {index}", self.now_ms));
+            let count = if leaves { &mut self.tally.leaves } else { &mut self.tally.joins };
+            *count += 1;
         }
     }
 
@@ -328,7 +381,7 @@ impl World {
     fn fault(&mut self) {
         let count = self.gateways.len() as u64;
         let ids: Vec<GatewayId> = self.fabric.gateway_ids().collect();
-        match self.random.range(0, 9) {
+        match self.random.range(0, 13) {
             // A partition into two or three parts.
             0..=2 => {
                 let parts: Vec<u64> = ids.iter().map(|_| self.random.range(0, 2)).collect();
@@ -357,7 +410,13 @@ impl World {
                 let away = if self.random.chance(50) { 10 } else { self.random.range(100, 15_000) };
                 self.schedule(away, Event::Start { gateway });
             }
-            _ => self.cut.clear(),
+            8 | 9 => self.cut.clear(),
+            kind => {
+                let regions = self.fabric.ranked_region_count() as u64 - 1;
+                let region = RegionId(self.random.range(0, regions) as u16);
+                let gateway = self.random.range(0, count - 1) as usize;
+                return self.request(gateway, region, kind < 12);
+            }
         }
         self.trace.push(format!("{} cut {:?}", self.now_ms, self.cut));
         self.tell_connections();
@@ -409,10 +468,22 @@ impl World {
         while let Some(action) = agreement.poll_action() {
             self.trace.push(format!("{} {me}: {action:?}", self.now_ms));
             match action {
-                TermAction::Message { to, message } => self.send(me, to, message),
+                TermAction::Message { to, message } => {
+                    if let TermMessage::Propose { term, .. } = &message
+                        && !agreement.left_regions().is_disjoint(&term.regions)
+                    {
+                        self.wrong.push(format!("{me} proposes a term of a region that has left"));
+                    }
+                    self.send(me, to, message);
+                }
                 TermAction::Leave(_) => {
                     self.gateways[index].term = None;
                     self.gateways[index].is_in_epoch = false;
+                }
+                TermAction::Pause(_) => {
+                    let boot = self.gateways[index].boot;
+                    let delay = self.random.range(0, 4_000);
+                    self.schedule(delay, Event::Boundary { gateway: index, boot });
                 }
                 TermAction::Enter(term) => {
                     let regions = term.regions.clone();
@@ -493,6 +564,10 @@ impl World {
         }
         self.tally.terms += 1;
         self.tally.partial_terms += u64::from(!is_all);
+        let first = usize::from(of_term.first().expect("a gateway").0);
+        let has_left = |agreement: &TermAgreement| !agreement.left_regions().is_empty();
+        let is_smaller = self.gateways[first].agreement.as_ref().is_some_and(has_left);
+        self.tally.terms_after_leave += u64::from(is_smaller);
         self.last = (term, self.last.1 + 1);
         for id in of_term {
             self.gateways[usize::from(id.0)].history = self.last.1;

@@ -11,6 +11,7 @@ mod config;
 mod diagnosis;
 mod init;
 mod manual;
+mod membership;
 mod output;
 mod plan;
 mod ports;
@@ -47,6 +48,8 @@ enum LandbridgeCommand {
     Run(run::RunCommand),
     Status(status::StatusCommand),
     Rate(rate::RateCommand),
+    Leave(membership::LeaveCommand),
+    Join(membership::JoinCommand),
     Trace(diagnosis::TraceCommand),
     Doctor(diagnosis::DoctorCommand),
     Dump(diagnosis::DumpCommand),
@@ -77,6 +80,8 @@ impl LandbridgeCommand {
             | Self::Config(_)
             | Self::Plan(_)
             | Self::Rate(_)
+            | Self::Leave(_)
+            | Self::Join(_)
             | Self::Trace(_)
             | Self::Doctor(_)
             | Self::Dump(_)
@@ -147,6 +152,8 @@ fn run_landbridge_command() -> Exit {
         LandbridgeCommand::Ports(command) => command.run(),
         LandbridgeCommand::Status(command) => command.run(),
         LandbridgeCommand::Rate(command) => command.run(),
+        LandbridgeCommand::Leave(command) => command.run(),
+        LandbridgeCommand::Join(command) => command.run(),
         LandbridgeCommand::Trace(command) => command.run(),
     };
     outcome.unwrap_or_else(|error| {

@@ -8,7 +8,7 @@ use super::status::{LINK_TABLE_HEADER, link_status_table_row};
 use crate::cli::output::command_error::CommandError;
 use clap::Args;
 use gateway::access::TrustedSocketUsers;
-use gateway::local::operator::{OperatorRequest, send_operator_request};
+use gateway::local::operator::set_rate_as_operator;
 use units::BitRate;
 
 /// Limit a link to a rate, in both regions, until the next such command or the gateway's stop.
@@ -49,12 +49,8 @@ impl RateCommand {
     pub(super) fn run(self) -> Result<Exit, CommandError> {
         let region = self.gateway.load_region()?;
         let gateway = self.gateway.choose(&region)?;
-        let bits_per_second = self.rate.0.map(BitRate::bits_per_second);
-        let link = send_operator_request(
-            &gateway.socket,
-            &OperatorRequest::SetRate { link: self.link, bits_per_second },
-            TrustedSocketUsers::new(gateway.user_id()?),
-        )?;
+        let trusted = TrustedSocketUsers::new(gateway.user_id()?);
+        let link = set_rate_as_operator(&gateway.socket, self.link, self.rate.0, trusted)?;
         if self.json {
             print_json(&link)?;
         } else {

@@ -77,6 +77,8 @@ fn commands_at_gateways_print_what_their_schemas_say() {
     let east = deployment.path("east.toml").display().to_string();
     check("gateway/rate.json", &["rate", "east-west", "10 Mbit/s", "--config", &east, "--json"]);
     check("gateway/rate.json", &["rate", "east-west", "scheduled", "--config", &east, "--json"]);
+    let left = Command::new(BINARY).args(["leave", "west", "--config", &east]).output();
+    assert_eq!(left.expect("runs").status.code(), Some(64), "the quorum is all regions");
     check("commands/doctor.json", &["doctor", "--config", &east, "--json"]);
     let ports = check("commands/ports.json", &["ports", "--config", &east, "--json"]);
     // Without a relay, west is where the fabric says.
@@ -144,6 +146,20 @@ fn a_benchmark_prints_what_its_schema_says() {
 fn a_quickstart_prints_what_its_schema_says() {
     let small = ["--size", "1 MiB", "--steps", "2", "--iterations", "1", "--ranks", "1,1"];
     check("commands/quickstart.json", &[&["quickstart", "--json"][..], &small].concat());
+}
+
+#[test]
+fn a_region_that_leaves_is_printed_as_the_schema_says() {
+    let mut deployment = Deployment::new(&LAYOUT);
+    let fabric = deployment.path("fabric.toml");
+    let text = std::fs::read_to_string(&fabric).expect("a file");
+    std::fs::write(&fabric, format!("quorum = [\"east\"]\n{text}")).expect("written");
+    deployment.run_gateways();
+    let east = deployment.path("east.toml").display().to_string();
+    let status = || check("gateway/status.json", &["status", "--config", &east, "--json"]);
+    while status()["membership"]["term"].is_null() {}
+    let left = check("gateway/membership.json", &["leave", "west", "--config", &east, "--json"]);
+    assert_eq!(left["left"], serde_json::json!(["west"]), "{left}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::process::Command;
 const PAGE: &str = include_str!("../../../docs/exit-codes.md");
 
 /// Commands for which the page says `all`.
-const ALL: [&str; 18] = [
+const ALL: [&str; 20] = [
     "quickstart",
     "init",
     "certs",
@@ -25,6 +25,8 @@ const ALL: [&str; 18] = [
     "run",
     "status",
     "rate",
+    "leave",
+    "join",
     "trace",
     "doctor",
     "dump",
@@ -69,6 +71,7 @@ fn on_files(command: &str, folder: &Path) -> Command {
     match command {
         "check" => line.arg(region),
         "rate" => line.args(["east-west", "100 Mbit/s", "--config"]).arg(region),
+        "leave" | "join" => line.args(["west", "--config"]).arg(region),
         "bench" => {
             line.args(["all-reduce", "--rank", "0", "--size", "1 KiB", "--config"]).arg(region)
         }

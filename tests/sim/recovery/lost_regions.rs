@@ -131,6 +131,27 @@ fn each_region_is_lost_and_comes_back() {
 }
 
 #[test]
+fn a_silence_of_the_fabric_lets_others_go_on_sooner() {
+    simulate(async {
+        let silence = Span::from_secs(5);
+        let lab = Mesh { silence: Some(silence), ..majority() }.start(7).await;
+        let clients = lab.clients(ARENA).await;
+        let all: Vec<(u32, &Client)> = (0..).zip(&clients).collect();
+        assert_eq!(averages(&all).await, vec![Ok(1.5); 4]);
+        let before = clients[0].epoch().0;
+        // A shorter outage ends no step.
+        cut_off(&lab, C, true);
+        lab.sleep(Span::from_secs(3)).await;
+        cut_off(&lab, C, false);
+        assert_eq!(averages(&all).await, vec![Ok(1.5); 4]);
+        assert_eq!(clients[0].epoch().0, before, "slow is not dead");
+        cut_off(&lab, C, true);
+        let left: Vec<&Client> = clients[..3].iter().collect();
+        wait_for_world(&lab, &left, before, 3, silence + Span::from_secs(3)).await;
+    });
+}
+
+#[test]
 fn a_gateway_without_memory_adds_no_quorum() {
     simulate(async {
         let mut lab = majority().start(7).await;

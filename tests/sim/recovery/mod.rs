@@ -10,5 +10,6 @@ mod link_outages;
 mod lost_regions;
 mod plan_changes;
 mod rate_changes;
+mod regions_that_leave;
 mod stores;
 mod witness;

@@ -34,6 +34,8 @@ pub struct Mesh {
     pub inward: BTreeMap<usize, BitRate>,
     /// The regions that go on when others are lost.
     pub quorum: QuorumSpec,
+    /// The silence after which a gateway counts as lost, where it is not the usual one.
+    pub silence: Option<Span>,
 }
 
 /// A gateway of a region.
@@ -95,8 +97,8 @@ impl Mesh {
         let memory = ByteCount::new(64 << 20);
         let inward = BTreeMap::new();
         let (loss, mtu, lanes) = (Fraction::default(), 1500, 1);
-        let quorum = QuorumSpec::All;
-        Self { regions, links, loss, segment: None, memory, mtu, lanes, inward, quorum }
+        let (quorum, silence) = (QuorumSpec::All, None);
+        Self { regions, links, loss, segment: None, memory, mtu, lanes, inward, quorum, silence }
     }
 
     /// Removes the link between two regions.
@@ -143,7 +145,7 @@ impl Mesh {
             None => fabric,
         };
         let fabric = fabric.expect("a valid fabric");
-        let fabric = fabric.with_lanes_min(self.lanes);
+        let fabric = fabric.with_lanes_min(self.lanes).with_silence(self.silence);
         Arc::new(fabric.with_quorum(&self.quorum).expect("a valid quorum"))
     }
 

@@ -64,10 +64,7 @@ const CLIPPY_STAGE: Stage = Stage {
 /// which holds its lock.
 const CLIPPY_STAGE_BESIDE: Stage = Stage {
     usual_seconds: 150,
-    work: StageWork::Beside {
-        command: |_| Ok(CommandLine::cargo(&CLIPPY_ARGUMENTS)),
-        tests: None,
-    },
+    work: StageWork::Beside { command: |_| Ok(CommandLine::cargo(&CLIPPY_ARGUMENTS)), tests: None },
     ..CLIPPY_STAGE
 };
 /// The stage of `cargo xtask check` that runs the tests beside the code.
@@ -240,14 +237,8 @@ const LONG_PYTHON_STAGE_BESIDE: Stage = Stage {
 
 /// Returns the stages of `cargo xtask test`; with the long tests where `is_long`.
 fn all_stages(is_long: bool) -> Vec<Stage> {
-    let mut stages = vec![
-        TOOLS_STAGE,
-        FORMAT_STAGE,
-        TIDY_STAGE,
-        CORE_PURITY_STAGE,
-        WHEEL_STAGE,
-        BUILD_STAGE,
-    ];
+    let mut stages =
+        vec![TOOLS_STAGE, FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE, WHEEL_STAGE, BUILD_STAGE];
     // Tests mostly wait, so what needs the cores runs beside them.
     let [python, simulation, tests] = match is_long {
         true => [LONG_PYTHON_STAGE_BESIDE, LONG_SIMULATION_STAGE, LONG_TESTS_STAGE],

@@ -187,6 +187,12 @@ impl FabricFile {
             // Fabrics without the key keep the identity that they had before there was one.
             Quorum::All => {}
             Quorum::Count(least) => text.push_str(&format!("quorum {least}\n")),
+            Quorum::Votes { least, votes } => {
+                text.push_str(&format!("quorum {least}\n"));
+                for (region, votes) in self.fabric.regions().iter().zip(votes) {
+                    text.push_str(&format!("votes {} {votes}\n", region.name));
+                }
+            }
             Quorum::Named(named) => {
                 for id in named {
                     text.push_str(&format!("quorum {}\n", self.fabric.region(*id).name));

@@ -41,12 +41,16 @@ pub(super) fn read_fabric_tables(
     let mtu = root.read_optional(&keys::FABRIC_MTU);
     let lanes = root.read_optional(&keys::FABRIC_LANES).map_or(1, |lanes| lanes.0);
     let quorum = root.read_optional(&keys::FABRIC_QUORUM).unwrap_or_default();
+    let silence = root.read_optional(&keys::FABRIC_SILENCE).map(|silence| silence.0);
     let (mut regions, mut witnesses, mut gateways) = (Vec::new(), Vec::new(), Vec::new());
+    let mut votes = BTreeMap::new();
     for (name, section) in root.read_subtables(&keys::REGION_TABLE) {
         let is_witness = section.read_optional(&keys::REGION_WITNESS).unwrap_or(false);
         if is_witness {
             witnesses.push(name.clone());
         }
+        let own_votes = section.read_optional(&keys::REGION_VOTES);
+        votes.extend(own_votes.map(|votes| (name.clone(), votes.0)));
         let (region, entries) = match is_witness {
             true => read_fabric_witness_table(source, name, &section),
             false => read_fabric_region_table(source, name, &section),
@@ -60,9 +64,11 @@ pub(super) fn read_fabric_tables(
     let name = name.map_or_else(String::new, |name| name.0);
     let mtu_planned = mtu.unwrap_or(MTU_DEFAULT);
     let fabric = fabric_of_tables(&name, mtu_planned, regions, &witnesses, &links);
-    match fabric.and_then(|fabric| fabric.with_quorum(&quorum).map_err(|fault| vec![fault])) {
+    let with_quorum =
+        |fabric: Fabric| fabric.with_weighted_quorum(&quorum, &votes).map_err(|fault| vec![fault]);
+    match fabric.and_then(with_quorum) {
         Ok(fabric) => {
-            let fabric = fabric.with_lanes_min(lanes);
+            let fabric = fabric.with_lanes_min(lanes).with_silence(silence);
             check_fabric_address_families(source, &fabric, &gateways);
             check_fabric_dialling_gateways(source, &fabric, &gateways);
             let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));

@@ -3,6 +3,7 @@
 use crate::config::config_value::{LaneCount, Name, PeerAddress, RandomLoss, RankCount, Speeds};
 use crate::config::key::KeyNeed::{Optional, Required, RequiredIf};
 use crate::config::key::{Key, TableKeys};
+use crate::config::membership_value::{PeerSilence, VoteCount};
 use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::topology::QuorumSpec;
@@ -19,6 +20,7 @@ pub(in crate::config) static FABRIC_FILE_TABLE: TableKeys = TableKeys {
         FABRIC_MTU.description(),
         FABRIC_LANES.description(),
         FABRIC_QUORUM.description(),
+        FABRIC_SILENCE.description(),
     ],
     tables: &[&REGION_TABLE, &LINK_TABLE],
 };
@@ -30,7 +32,12 @@ pub(super) static REGION_TABLE: TableKeys = TableKeys {
     about: "One table for each region: a data centre or an availability zone. At least one. \
             Ranks are numbered from 0, region by region in name order.",
     accepted: "a table such as [region.east]",
-    keys: &[REGION_RANKS.description(), REGION_SPEEDS.description(), REGION_WITNESS.description()],
+    keys: &[
+        REGION_RANKS.description(),
+        REGION_SPEEDS.description(),
+        REGION_VOTES.description(),
+        REGION_WITNESS.description(),
+    ],
     tables: &[&GATEWAY_TABLE],
 };
 
@@ -109,8 +116,19 @@ pub(super) const FABRIC_QUORUM: Key<QuorumSpec> = Key::new(
     "\"majority\"",
     "Regions that go on when others are lost. `all`: none, until all are back. `majority`: more than \
      half of the regions. A number: so many regions or more, which must be more than half. An array \
-     of regions: those that reach all of these. A witness counts as a region. Of the parts of a partition at most one goes on. \
+     of regions: those that reach all of these. A witness counts as a region. Where regions have \
+     other `votes` than 1, votes count in place of regions. Of the parts of a partition at most one goes on. \
      Equal in all fabric files.",
+);
+
+/// Key `silence`: the time without a word after which a gateway counts as lost.
+pub(super) const FABRIC_SILENCE: Key<PeerSilence> = Key::new(
+    "silence",
+    Optional("15 s, or 8 s where a link can be gone round"),
+    "\"5 s\"",
+    "Time without a packet after which a gateway counts as lost, from 3 s to 15 s; on long links at least \
+     1 s and three round trips. A shorter time lets the others go on sooner, and makes an outage of that \
+     length fail a step. It may differ between regions.",
 );
 
 /// Key `ranks` of a region: number of ranks in the region.
@@ -129,6 +147,15 @@ pub(super) const REGION_SPEEDS: Key<Speeds> = Key::new(
     "[1.0, 1.0, 0.5]",
     "Compute speeds of the ranks in relation to each other, one number for each rank in rank \
      order. `landbridge plan batch` splits a global batch by them.",
+);
+
+/// Key `votes` of a region: its votes in the quorum.
+pub(super) const REGION_VOTES: Key<VoteCount> = Key::new(
+    "votes",
+    Optional("1"),
+    "2",
+    "Votes of the region in a `quorum` that is `majority` or a number, from 0 to 100: those with more \
+     than half of all votes, or with that number, go on without the others. Equal in all fabric files.",
 );
 
 /// Key `witness` of a region: whether it is one gateway without ranks, which counts in the quorum.

@@ -3,6 +3,7 @@ use crate::config::{Fault, RegionFile};
 use crate::wan::link::controller_policy::ControllerPolicy;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::plan;
+use units::Span;
 
 #[test]
 fn the_example_fabric_is_read_exactly() {
@@ -182,6 +183,45 @@ fn several_addresses_of_a_gateway_share_its_lanes() {
     let pinned = FABRIC.replacen("[region.east]", "mtu = 1400\n[region.east]", 1);
     let pinned = fabric(&pinned).expect("valid");
     assert!(pinned.mtu_pinned() && pinned.fabric().mtu() == 1400);
+}
+
+#[test]
+fn a_silence_out_of_range_is_a_fault() {
+    let with = |silence: &str| {
+        let name = "name = \"two-region\"";
+        fabric(&FABRIC.replacen(name, &format!("{name}\nsilence = {silence}"), 1))
+    };
+    assert_eq!(fabric(FABRIC).expect("valid").fabric().silence(), None);
+    let file = with("\"5 s\"").expect("valid");
+    assert_eq!(file.fabric().silence(), Some(Span::from_secs(5)));
+    assert_eq!(file.identity(), fabric(FABRIC).expect("valid").identity(), "it may differ");
+    for bad in ["\"2.9 s\"", "\"16 s\"", "5", "\"soon\""] {
+        let faults: Vec<Fault> = with(bad).expect_err(bad).into_iter().collect();
+        assert_eq!(keys(&faults), ["silence"], "{bad}");
+    }
+}
+
+#[test]
+fn votes_are_read_and_are_part_of_the_identity() {
+    let with = |quorum: &str, votes: &str| {
+        let name = "name = \"two-region\"";
+        let text = FABRIC.replacen(name, &format!("{name}\nquorum = {quorum}"), 1);
+        fabric(&text.replacen("[region.east]", &format!("[region.east]\nvotes = {votes}"), 1))
+    };
+    let file = with("\"majority\"", "2").expect("east has more than half");
+    let of_east = [RegionId(0)].into();
+    assert!(file.fabric().is_quorum(&of_east));
+    let other = with("\"majority\"", "3").expect("valid");
+    assert_ne!(file.identity(), other.identity(), "equal in all files");
+    for (quorum, votes, key) in [
+        ("\"majority\"", "1", "quorum"),
+        ("\"all\"", "2", "quorum"),
+        ("1", "2", "quorum"),
+        ("\"majority\"", "101", "region.east.votes"),
+    ] {
+        let faults: Vec<Fault> = with(quorum, votes).expect_err(votes).into_iter().collect();
+        assert_eq!(keys(&faults)[0], key, "{quorum} {votes}");
+    }
 }
 
 #[test]

@@ -4,10 +4,13 @@
 //! [`Engine::follow_terms`] after each event, and all jobs leave and enter terms together.
 
 use crate::engine::engine_task::Engine;
+use crate::engine::job::Job;
 use crate::engine::job::job_terms::lost_quorum_term_failure;
+use crate::events::{MembershipChange, MembershipChangeError};
+use crate::observe::membership_report::MembershipReport;
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
-use hier_collectives::ids::{GatewayId, GroupId};
+use hier_collectives::ids::{GatewayId, GroupId, RegionId};
 use hier_collectives::membership::{Term, TermAction, TermMessage};
 use hier_collectives::post::Failure;
 use hier_collectives::session::PeerError;
@@ -75,13 +78,74 @@ impl Engine {
         if terms.poll_timeout().is_some_and(|due| due <= now) {
             terms.handle_timeout(now);
         }
-        while let Some(action) = self.terms.as_mut().and_then(|terms| terms.poll_action()) {
+        while let Some(action) = self.next_term_action(now) {
             match action {
                 TermAction::Message { to, message } => self.send_term_message(to, message),
                 TermAction::Leave(failure) => self.leave_term(failure, why, now),
                 TermAction::Enter(term) => self.enter_term(&term, now),
+                TermAction::Pause(failure) => self.pause_term(&failure, now),
             }
         }
+    }
+
+    /// Returns the next action of the agreement. If there is none, tells it of a boundary that all jobs
+    /// have come to, which may lead to one.
+    fn next_term_action(&mut self, now: TimeNs) -> Option<TermAction> {
+        let terms = self.terms.as_mut()?;
+        if let Some(action) = terms.poll_action() {
+            return Some(action);
+        }
+        let is_at_boundary =
+            |job: &Job| job.removed || job.current_world().session.is_at_boundary();
+        if terms.awaits_boundary() && self.jobs.values().all(is_at_boundary) {
+            terms.handle_boundary(now);
+        }
+        terms.poll_action()
+    }
+
+    /// Brings all jobs to a boundary, at which ranks hear `failure`.
+    fn pause_term(&mut self, failure: &Failure, now: TimeNs) {
+        for job in self.jobs.values_mut().filter(|job| !job.removed) {
+            let id = job.current_world().id;
+            if let Some(world) = job.group_mut(id) {
+                world.session.handle_boundary_request(failure.clone(), now);
+            }
+            job.perform_actions(&self.shared);
+        }
+    }
+
+    /// Begins to take a region out of the world of all jobs, or into it, if `change` says so. Returns who
+    /// goes on together now.
+    ///
+    /// # Errors
+    /// [`MembershipChangeError`]: the region is unknown, or nobody would go on.
+    pub(in crate::engine) fn change_membership(
+        &mut self,
+        change: Option<&MembershipChange>,
+        now: TimeNs,
+    ) -> Result<MembershipReport, MembershipChangeError> {
+        let Some(MembershipChange { region, leaves, within }) = change else {
+            return Ok(self.membership_report());
+        };
+        let ranked = &self.fabric.regions()[..self.fabric.ranked_region_count()];
+        let Some(index) = ranked.iter().position(|known| known.name == *region) else {
+            let known = ranked.iter().map(|known| &*known.name).collect::<Vec<_>>().join(", ");
+            return Err(MembershipChangeError::NoRegion { region: region.clone(), known });
+        };
+        if self.witness.is_some() {
+            return Err(MembershipChangeError::AtWitness);
+        }
+        let Some(terms) = &mut self.terms else {
+            return Err(MembershipChangeError::AllNeeded(region.clone()));
+        };
+        let id = RegionId(u16::try_from(index).unwrap_or(u16::MAX));
+        let requested = terms.request_change(id, *leaves, *within, now);
+        let refused = |error| MembershipChangeError::Intent { region: region.clone(), error };
+        requested.map_err(refused)?;
+        let verb = if *leaves { "leaves" } else { "joins" };
+        info!(region = %region, "region {region}: {verb}, as an operator asks here");
+        self.follow_terms("", now);
+        Ok(self.membership_report())
     }
 
     /// Lets all jobs leave their term. Without a failure they fail as their sessions say.

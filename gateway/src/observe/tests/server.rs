@@ -52,6 +52,9 @@ pub(super) fn example() -> GatewayReport {
         links: vec![],
         links_down: vec![],
         membership: Some(MembershipReport {
+            left: vec![],
+            leaving: vec![],
+            joining: vec![],
             quorum: "2 of 3 regions".to_owned(),
             term: Some(4),
             members: vec!["east".to_owned(), "west".to_owned()],

@@ -410,6 +410,16 @@ impl Commits {
             && failed.next().is_none()
     }
 
+    /// Whether steps are committed in this job, as far as this gateway knows.
+    pub fn has_steps(&self) -> bool {
+        self.committed.is_some() || self.ranks.values().any(|rank| rank.commits_here)
+    }
+
+    /// Whether a rank has committed all collectives below `from` that it has posted or is to post.
+    pub fn has_covered(&self, rank: RankId, from: Sequence) -> bool {
+        self.ranks.get(&rank).is_none_or(|rank| rank.covered >= from)
+    }
+
     /// Returns the gateways, this one included, that are not known to have the results of a whole
     /// range of collectives.
     pub fn unreported_gateways(

@@ -1,6 +1,7 @@
 //! The state of a gateway's epoch, and the events that begin and end epochs.
 
 use super::drain_cutoff::DrainCutoff;
+use super::epoch_boundary::EpochBoundary;
 use super::epoch_membership::{EpochMembership, EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::link_reports::LinkReports;
 use super::plan_schedule::PlanSchedule;
@@ -58,6 +59,10 @@ pub(super) struct ActiveEpoch {
     /// The number of the epoch's first collective.
     first: Sequence,
     pub(super) closing: Option<DrainCutoff>,
+    /// The collective from which on ranks go on in another world, once it is known.
+    pub(super) boundary: Option<EpochBoundary>,
+    /// The failure of a boundary that this gateway has to decide.
+    pub(super) boundary_request: Option<Failure>,
 }
 
 /// The answer to a peer's request to enter the next epoch.
@@ -265,7 +270,10 @@ impl EpochState {
             plan_hash: plan.encoding_hash(),
         }));
         let plans = PlanSchedule::new(plan, &self.local);
-        self.active = Some(ActiveEpoch { plans, boots, first: next, closing: None });
+        let (closing, boundary, boundary_request) = (None, None, None);
+        let first = next;
+        let active = ActiveEpoch { plans, boots, first, closing, boundary, boundary_request };
+        self.active = Some(active);
         for to in self.members.reachable_peers() {
             let begin =
                 (self.me() == FIRST_GATEWAY).then(|| self.begin_message(committed)).flatten();
@@ -452,13 +460,13 @@ impl EpochState {
 
 /// The messages that bring a peer up to date.
 impl EpochState {
-    /// Builds the messages about drain, plans and links that bring a peer up to date.
+    /// Builds the messages about drain, boundary, plans and links that bring a peer up to date.
     pub fn catch_up_messages(&self, peer: GatewayId) -> Vec<Message> {
         let Some(active) = &self.active else { return vec![] };
         let (me, epoch) = (self.me(), self.number);
         let closing = active.closing.as_ref().filter(|_| self.draining.is_some());
         let drain = closing.map(|closing| Message::Drain { epoch, from: closing.first_sequence() });
-        let mut facts: Vec<Message> = drain.into_iter().collect();
+        let mut facts: Vec<Message> = drain.into_iter().chain(self.boundary_message()).collect();
         facts.extend(active.plans.catch_up_messages(peer, me, epoch));
         if peer == FIRST_GATEWAY {
             facts.extend(self.links.own_messages(me, epoch));

@@ -4,9 +4,11 @@
 //! that it emits; collectives and transfers read it and never change it. It knows neither of them:
 //! numbers of collectives reach it as arguments.
 
+mod boundary;
 mod cuts;
 pub(super) mod drain;
 pub(super) mod drain_cutoff;
+pub(super) mod epoch_boundary;
 pub(super) mod epoch_membership;
 pub(super) mod epoch_state;
 pub(super) mod link_reports;

@@ -162,7 +162,7 @@ impl Victim {
         let failure = Failure::new(code, "so they say");
         let step = Step(self.number());
         let committed = (self.dice.roll(2) == 0).then_some(Committed { step, below: sequence });
-        match self.dice.roll(12) {
+        match self.dice.roll(13) {
             0 => {
                 let (last, next) = (Epoch(self.number()), Sequence(self.number()));
                 Message::Join { boot: BootId(self.number()), last, next, committed }
@@ -211,6 +211,12 @@ impl Victim {
                         (RankId(self.dice.roll(9) as u32), Step(self.dice.roll(3) as u64));
                     Message::Ask { epoch, from: sequence, below, rank, step }
                 }
+            }
+            11 => {
+                let code = [FailureCode::MembershipChanged, code][self.dice.roll(2)];
+                let failure = Failure::new(code, "so they say");
+                let ends_step = self.dice.roll(2) == 0;
+                Message::Boundary { epoch, from: sequence, ends_step, failure }
             }
             _ => Message::Drain { epoch, from: sequence },
         }

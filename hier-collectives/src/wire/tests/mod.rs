@@ -8,6 +8,7 @@ use crate::descriptor::{
 use crate::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
+use crate::membership::{RegionIntent, TermId, TermMessage};
 use crate::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
 use crate::post::{Committed, Failure, FailureCode};
 use crate::tail_fec::tail_fec_parity_max;
@@ -108,6 +109,22 @@ fn group_members() -> impl Strategy<Value = Message> {
     })
 }
 
+fn term_ids() -> impl Strategy<Value = TermId> {
+    (0..1u64 << 62, any::<u64>()).prop_map(|(number, boot)| TermId { number, boot: BootId(boot) })
+}
+
+fn intents() -> impl Strategy<Value = Vec<RegionIntent>> {
+    let intent = (1..1u64 << 62, any::<bool>(), any::<u32>());
+    let known = proptest::collection::btree_map(any::<u16>(), intent, 0..6);
+    let made = |(region, (version, leaves, within_s))| RegionIntent {
+        region: RegionId(region),
+        version,
+        leaves,
+        within_s,
+    };
+    known.prop_map(move |known| known.into_iter().map(made).collect())
+}
+
 fn messages() -> impl Strategy<Value = Message> {
     let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
     let pair = (epoch, sequence);
@@ -135,6 +152,15 @@ fn messages() -> impl Strategy<Value = Message> {
             }
         ),
         pair.clone().prop_map(|(epoch, from)| Message::Drain { epoch, from }),
+        (pair.clone(), any::<bool>(), failures()).prop_map(
+            |((epoch, from), ends_step, failure)| {
+                Message::Boundary { epoch, from, ends_step, failure }
+            }
+        ),
+        intents().prop_map(|intents| Message::Term(TermMessage::Intents(intents))),
+        (term_ids(), failures())
+            .prop_map(|(term, failure)| Message::Term(TermMessage::Pause { term, failure })),
+        term_ids().prop_map(|term| Message::Term(TermMessage::Paused(term))),
         (pair.clone(), proptest::option::of(link_states()))
             .prop_map(|((epoch, _), link)| Message::Ready { epoch, link }),
         pair.clone().prop_map(|(epoch, _)| Message::Moving { epoch }),

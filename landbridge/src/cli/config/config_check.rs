@@ -9,6 +9,7 @@ use gateway::access::{TrustedSocketUsers, check_trusted_socket_folder};
 use gateway::config::{ConfigFaults, ConfigFile, FabricFile, Fault, GatewayConfig, RegionFile};
 use gateway::daemon::{least_memory_budget, process_memory_budget_needs, reserved_memory_budget};
 use gateway::limits::memory_limits::{MemoryLimitNeeds, memory_limit_below_needs};
+use hier_collectives::ids::RegionId;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::{Fabric, Quorum};
 use serde::Serialize;
@@ -143,6 +144,23 @@ fn describe_config_check_quorum(fabric: &Fabric) -> String {
             format!(
                 "quorum: {least} of {count} regions{witness}, which go on after the loss of up to \
                  {losses} region{plural}; of the parts of a partition, one with {least} or more goes on"
+            )
+        }
+        Quorum::Votes { least, votes } => {
+            let total: u32 = votes.iter().sum();
+            let named = fabric.regions().iter().zip(votes);
+            let named: Vec<String> =
+                named.map(|(region, votes)| format!("{} {votes}", region.name)).collect();
+            let name = |id: &RegionId| &*fabric.region(*id).name;
+            let parts = fabric.quorum().smallest(count).map_or_else(String::new, |quorums| {
+                let parts = quorums.iter().map(|part| part.iter().map(name).collect::<Vec<_>>());
+                let parts: Vec<String> = parts.map(|names| names.join(" + ")).collect();
+                format!(", which is the one with {}", parts.join(", or "))
+            });
+            format!(
+                "quorum: {least} of {total} votes ({}); of the parts of a partition, the one with {least} \
+                 or more goes on{parts}",
+                named.join(", ")
             )
         }
         Quorum::Named(named) => {

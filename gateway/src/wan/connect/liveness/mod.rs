@@ -32,7 +32,7 @@
 //!
 //! ```text
 //! round     = min(smoothed RTT + ACK_DELAY_MAX, max(2 RTT of the fabric, LIVENESS_ROUND_MAX))
-//! lost peer = no datagram for max(KEEP_ALIVE_INTERVAL + 3 RTT of the fabric, IDLE_TIMEOUT_MIN)
+//! lost peer = no datagram for max(KEEP_ALIVE_INTERVAL + 3 RTT of the fabric, `silence` of the fabric)
 //! detour    = no datagram for max(DETOUR_SILENCE_BASE + 3 RTT of the fabric, DETOUR_TIMEOUT_MIN)
 //! dead path = silent, while others are heard,
 //!             for > max(DEAD_PATH_ROUNDS x round, DEAD_PATH_SILENCE_MIN)
@@ -57,7 +57,7 @@ use tokio::sync::Notify;
 use units::{Span, TimeNs};
 
 /// 15 s without a datagram from a peer, or 1 s and 3 round trips if longer: the peer is lost, and
-/// its lanes end, since outages of some seconds are common. QUIC's own timeout is as long, and
+/// its lanes end, since outages of some seconds are common. The fabric may have less. QUIC's own timeout is as long, and
 /// counts from the last datagram, or from the first packet sent after that datagram.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(15);
 /// 3 round trips, added to the keep-alive interval of 1 s: where the sum is over 15 s, a peer is
@@ -118,15 +118,21 @@ const DEAD_PATH_SILENCE_MIN: Span = Span::from_ms(500);
 /// Returns how long no datagram comes from a peer until it is lost. `rtt` is the round trip of the
 /// link: a keep-alive interval and three of them, at least 15 s.
 pub(super) fn liveness_idle_timeout(rtt: Span) -> Duration {
-    (KEEP_ALIVE_INTERVAL.duration() + rtt.duration() * IDLE_ROUND_TRIPS).max(IDLE_TIMEOUT_MIN)
+    liveness_lost_timeout(rtt, None)
+}
+
+/// Returns how long no datagram comes from a peer until it is lost, by the `silence` of the fabric, if
+/// it has one: as [`liveness_idle_timeout`], with that in place of 15 s.
+fn liveness_lost_timeout(rtt: Span, silence: Option<Span>) -> Duration {
+    let least = silence.map_or(IDLE_TIMEOUT_MIN, Span::duration);
+    (KEEP_ALIVE_INTERVAL.duration() + rtt.duration() * IDLE_ROUND_TRIPS).max(least)
 }
 
 /// Returns how long no datagram comes from a peer until the link to it is gone round, if others
-/// join all regions. `rtt` is the round trip of the link: 6 s and three of them, at least 8 s, but
-/// no more than [`liveness_idle_timeout`].
+/// join all regions. `rtt` is the round trip of the link: 6 s and three of them, at least 8 s.
 fn liveness_detour_timeout(rtt: Span) -> Duration {
     let outage = DETOUR_SILENCE_BASE + rtt.duration() * IDLE_ROUND_TRIPS;
-    outage.max(DETOUR_TIMEOUT_MIN).min(liveness_idle_timeout(rtt))
+    outage.max(DETOUR_TIMEOUT_MIN)
 }
 
 /// Returns the round trip that the liveness monitor assumes of a lane. The arguments are its smoothed
@@ -160,9 +166,17 @@ pub struct PeerLiveness {
     can_go_round: AtomicBool,
     /// When a lane last ended because nothing came from the peer; 0 if none has.
     ended_silent_ns: AtomicU64,
+    /// The silence after which the peer is lost by the fabric, if that says so.
+    silence: Option<Span>,
 }
 
 impl PeerLiveness {
+    /// Makes the state of lanes to a peer that is not heard yet. `silence` is that of the fabric, if it
+    /// has one.
+    pub fn with_silence(silence: Option<Span>) -> Self {
+        Self { silence, ..Self::default() }
+    }
+
     /// Sets whether data could go round the link to the peer, so that it is lost after a shorter
     /// silence.
     pub fn set_can_go_round(&self, can: bool) {
@@ -188,10 +202,10 @@ impl PeerLiveness {
 
     /// Returns the silence after which the peer is lost; `rtt` is the round trip by the fabric.
     fn lost_after(&self, rtt: Span) -> Duration {
-        if self.can_go_round.load(Ordering::Relaxed) {
-            liveness_detour_timeout(rtt)
-        } else {
-            liveness_idle_timeout(rtt)
+        let lost = liveness_lost_timeout(rtt, self.silence);
+        match self.can_go_round.load(Ordering::Relaxed) {
+            true => liveness_detour_timeout(rtt).min(lost),
+            false => lost,
         }
     }
 }

@@ -19,6 +19,18 @@ fn a_link_with_a_way_round_is_lost_sooner() {
     assert_eq!(lost_after_secs(60_000), [181; 2]);
 }
 
+#[test]
+fn a_silence_in_the_fabric_replaces_the_usual() {
+    for (silence, rtt_ms, seconds) in [(5, 2, 5), (5, 80, 5), (3, 2000, 7), (12, 2, 8), (15, 2, 8)]
+    {
+        let peer = PeerLiveness::with_silence(Some(Span::from_secs(silence)));
+        peer.set_can_go_round(true);
+        assert_eq!(peer.lost_after(Span::from_ms(rtt_ms)).as_secs(), seconds, "{silence} s");
+    }
+    let alone = PeerLiveness::with_silence(Some(Span::from_secs(12)));
+    assert_eq!(alone.lost_after(Span::from_ms(2)).as_secs(), 12);
+}
+
 /// A lane with a round trip of 100 ms whose looks come as planned, or as the test says.
 struct Lane {
     silence: LaneLiveness,

@@ -1,0 +1,340 @@
+//! Regions that leave the world of all jobs and join it again, at an operator's request, at a boundary.
+//!
+//! Intents travel to all gateways. The first gateway of the term that stays asks all gateways of the
+//! term to bring their jobs to a boundary. When they have, or after the time that the operator gave, it
+//! proposes the next term. A join that is called off after that began still ends with a new term, since
+//! ranks wait for it.
+
+use super::region_intents::{RegionIntent, RegionIntentError};
+use super::term::{Term, TermId};
+use super::term_agreement::{NEWCOMERS_AWAITED, TermAction, TermAgreement};
+use super::term_message::TermMessage;
+use super::term_pause::{AskedPause, TermPause};
+use super::term_proposal::proposal_gateways;
+use crate::ids::{GatewayId, RegionId};
+use crate::mesh::Routes;
+use crate::post::{Failure, FailureCode};
+use crate::session::PeerError;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use units::{Span, TimeNs};
+
+/// Requests of operators.
+impl TermAgreement {
+    /// Begins to take a region out of the world of all jobs, or into it, at a step's boundary; after
+    /// `within` without one. Does nothing if that is intended already.
+    ///
+    /// # Errors
+    /// [`RegionIntentError`]: the others could not go on, or this gateway cannot tell.
+    pub fn request_change(
+        &mut self,
+        region: RegionId,
+        leaves: bool,
+        within: Span,
+        now: TimeNs,
+    ) -> Result<(), RegionIntentError> {
+        let own = self.fabric.gateway(self.me).region;
+        if self.intents.has_left(own) && region != own {
+            return Err(RegionIntentError::LeftItself);
+        }
+        if leaves && !self.intents.has_left(region) {
+            let term = self.term.as_ref().ok_or(RegionIntentError::NoTerm)?;
+            let mut staying = &term.regions - &self.intents.left();
+            staying.remove(&region);
+            if !self.may_go_on(&staying) {
+                let staying: Vec<RegionId> = staying.into_iter().collect();
+                let names = match staying.is_empty() {
+                    true => "no regions".to_owned(),
+                    false => self.region_names(&staying),
+                };
+                return Err(RegionIntentError::NoQuorum(names));
+            }
+        }
+        if let Some(intent) = self.intents.following(region, leaves, within) {
+            self.intents.record(intent, now);
+            let fabric = Arc::clone(&self.fabric);
+            fabric.gateway_ids().for_each(|to| self.tell_intents(to));
+            self.advance(now);
+        }
+        Ok(())
+    }
+
+    /// Returns the regions that have left, or are to leave.
+    pub fn left_regions(&self) -> BTreeSet<RegionId> {
+        self.intents.left()
+    }
+
+    /// Returns the members of the term that are to leave.
+    pub fn leaving_regions(&self) -> BTreeSet<RegionId> {
+        let members = self.term.as_ref().map(|term| term.regions.clone()).unwrap_or_default();
+        &members & &self.intents.left()
+    }
+
+    /// Returns the regions that are to join, and are not known to be in a term.
+    pub fn joining_regions(&self) -> BTreeSet<RegionId> {
+        self.intents.not_joined()
+    }
+
+    /// Whether all jobs are to come to a boundary, and have not done so yet.
+    pub fn awaits_boundary(&self) -> bool {
+        self.asked.as_ref().is_some_and(|asked| !asked.is_reached)
+    }
+
+    /// Notes that all jobs have come to the boundary that [`TermAction::Pause`] asked for.
+    pub fn handle_boundary(&mut self, now: TimeNs) {
+        if let Some(asked) = &mut self.asked {
+            asked.is_reached = true;
+            self.answer_pause(now);
+        }
+    }
+}
+
+/// Intents, and the regions of the next term.
+impl TermAgreement {
+    /// Records intents of another gateway, and goes on with the agreement if some are news. Tells it
+    /// those that it lacks.
+    pub(super) fn handle_intents(
+        &mut self,
+        from: GatewayId,
+        intents: &[RegionIntent],
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        let ranked = self.fabric.ranked_region_count();
+        if intents.iter().any(|intent| usize::from(intent.region.0) >= ranked) {
+            return Err(PeerError::NotYours("an intent for a region without ranks"));
+        }
+        if self.intents.has_news_for(intents) {
+            self.tell_intents(from);
+        }
+        let news = intents.iter().filter(|intent| self.intents.record(**intent, now)).count();
+        if news > 0 {
+            self.advance(now);
+        }
+        Ok(())
+    }
+
+    /// Tells another gateway with ranks the intents, if there are any and it is reached.
+    pub(super) fn tell_intents(&mut self, to: GatewayId) {
+        let intents = self.intents.to_send();
+        let is_told = to != self.me && self.fabric.witness() != Some(to);
+        if is_told && self.routes.reaches(to) && !intents.is_empty() {
+            self.send(to, TermMessage::Intents(intents));
+        }
+    }
+
+    /// Tells the intents to all gateways that are reached now and were not over the routes before.
+    pub(super) fn tell_intents_to_new(&mut self, before: &Routes) {
+        let fabric = Arc::clone(&self.fabric);
+        let new = fabric.gateway_ids().filter(|id| !before.reaches(*id));
+        new.for_each(|to| self.tell_intents(to));
+    }
+
+    /// Tells a gateway whose region has left that it did so, as it may have been started again since,
+    /// and that it is alone if it believes to be in a term.
+    pub(super) fn answer_left_region(&mut self, from: GatewayId, is_in_term: bool) {
+        let region = self.fabric.gateway(from).region;
+        let is_here = self.term.as_ref().is_some_and(|term| term.regions.contains(&region));
+        if self.intents.has_left(region) && !is_here {
+            self.tell_intents(from);
+            if is_in_term {
+                self.send(from, TermMessage::Standing(self.standing()));
+            }
+        }
+    }
+
+    /// Returns the regions of the next term as far as they are reached: all but those that have left.
+    /// At a gateway whose own region is to leave these are the others of its term.
+    pub(super) fn target_regions(&self) -> BTreeSet<RegionId> {
+        let left = self.intents.left();
+        if left.contains(&self.fabric.gateway(self.me).region) {
+            let members = self.term.as_ref().map(|term| term.regions.clone());
+            return &members.unwrap_or_default() - &left;
+        }
+        let count = u16::try_from(self.fabric.ranked_region_count()).unwrap_or(u16::MAX);
+        self.reached_among((0..count).map(RegionId).filter(|id| !left.contains(id)).collect())
+    }
+
+    /// Returns the gateway that proposes the next term: the first, but none of a region that joins at
+    /// a boundary, since it does not know when that is reached.
+    pub(super) fn leader_among(
+        &self,
+        target: &BTreeSet<RegionId>,
+        now: TimeNs,
+    ) -> Option<GatewayId> {
+        let settled = target - &self.intents.joining(now);
+        let leading = if settled.is_empty() { target } else { &settled };
+        proposal_gateways(&self.fabric, leading).next()
+    }
+
+    /// Whether this gateway is in a term that has all these regions, and none that is to leave.
+    pub(super) fn is_in_term_of(&self, target: &BTreeSet<RegionId>) -> bool {
+        let Some(term) = &self.term else { return false };
+        target.is_subset(&term.regions) && term.regions.is_disjoint(&self.intents.left())
+    }
+
+    /// Whether this gateway keeps its term, or none, in place of one that a gateway of the region
+    /// `theirs` proposes.
+    pub(super) fn keeps_term_against(&self, term: &Term, theirs: RegionId, now: TimeNs) -> bool {
+        let left = self.intents.left();
+        if !term.regions.is_disjoint(&left) {
+            return true;
+        }
+        let Some(own) = &self.term else { return false };
+        let is_early =
+            !own.regions.contains(&theirs) && self.intents.joining(now).contains(&theirs);
+        is_early || !term.regions.is_superset(&(&own.regions - &left))
+    }
+
+    /// Whether the term, if there is one, may be replaced now by one of these regions, which are reached.
+    /// Newcomers are awaited first, and a boundary if an operator is the cause.
+    pub(super) fn may_replace_term(&mut self, target: &BTreeSet<RegionId>, now: TimeNs) -> bool {
+        let Some(term) = self.term.clone() else { return true };
+        let staying = &term.regions - &self.intents.left();
+        let is_change = *target != term.regions || self.pause.is_some();
+        if !is_change || !target.is_superset(&staying) {
+            (self.newcomers, self.due) = (None, None);
+            return false;
+        }
+        let leaves = staying != term.regions;
+        if !leaves && self.pause.is_none() && !self.have_newcomers_stayed(target, now) {
+            return false;
+        }
+        let joins = !(target - &term.regions).is_disjoint(&self.intents.joining(now));
+        if leaves || joins || self.pause.is_some() {
+            return self.pause_jobs(&term, target, now);
+        }
+        true
+    }
+
+    /// Whether these regions, more than those of the term, have been reached for long enough.
+    fn have_newcomers_stayed(&mut self, reached: &BTreeSet<RegionId>, now: TimeNs) -> bool {
+        let since = match &self.newcomers {
+            Some((regions, since)) if regions == reached => *since,
+            _ => now,
+        };
+        self.newcomers = Some((reached.clone(), since));
+        now >= since + NEWCOMERS_AWAITED
+    }
+}
+
+/// Pauses.
+impl TermAgreement {
+    /// Asks all gateways of the term to bring their jobs to a boundary, again if that is due. Returns
+    /// whether they have, or have had the time for it.
+    fn pause_jobs(&mut self, term: &Term, target: &BTreeSet<RegionId>, now: TimeNs) -> bool {
+        let failure = self.intent_failure(term, target);
+        if self.pause.as_ref().is_none_or(|pause| pause.failure != failure) {
+            let changed = (&term.regions ^ target).into_iter();
+            let before = self.pause.as_ref().map(|pause| pause.until);
+            let until = self.intents.deadline(changed).or(before).unwrap_or(now);
+            let paused = BTreeSet::new();
+            let failure = failure.clone();
+            self.pause = Some(TermPause { failure, until, paused, is_over: false });
+            self.due = None;
+        }
+        let fabric = Arc::clone(&self.fabric);
+        let Some(pause) = &mut self.pause else { return true };
+        let missing = proposal_gateways(&fabric, &term.regions);
+        let missing: Vec<GatewayId> = missing.filter(|id| !pause.paused.contains(id)).collect();
+        if missing.is_empty() || now >= pause.until {
+            if !std::mem::replace(&mut pause.is_over, true) {
+                self.due = None;
+            }
+            return true;
+        }
+        if self.due.is_none() {
+            self.due = Some(now + self.repeated_after());
+            for to in missing {
+                let (id, failure) = (term.id, failure.clone());
+                if to == self.me {
+                    self.ask_pause(to, failure);
+                } else {
+                    self.tell_intents(to);
+                    self.send(to, TermMessage::Pause { term: id, failure });
+                }
+            }
+        }
+        false
+    }
+
+    /// Handles the word of a gateway that it is about to replace the term.
+    pub(super) fn handle_pause(
+        &mut self,
+        from: GatewayId,
+        term: TermId,
+        failure: Failure,
+        now: TimeNs,
+    ) -> Result<(), PeerError> {
+        if failure.code != FailureCode::MembershipChanged {
+            return Err(PeerError::NotYours("a pause that is no change of members"));
+        }
+        let region = self.fabric.gateway(from).region;
+        let own = self.term.as_ref();
+        if own.is_some_and(|own| own.id == term && own.regions.contains(&region)) {
+            self.ask_pause(from, failure);
+            self.answer_pause(now);
+        }
+        Ok(())
+    }
+
+    /// Records that the gateway of a term has brought its jobs to a boundary.
+    pub(super) fn handle_paused(&mut self, from: GatewayId, term: TermId, now: TimeNs) {
+        let is_of_term = self.term.as_ref().is_some_and(|own| own.id == term);
+        if let Some(pause) = self.pause.as_mut().filter(|_| is_of_term) {
+            pause.paused.insert(from);
+            self.advance(now);
+        }
+    }
+
+    /// Asks the jobs here to come to a boundary, unless they have done so.
+    fn ask_pause(&mut self, from: GatewayId, failure: Failure) {
+        let before = self.asked.take().filter(|asked| asked.failure == failure);
+        let is_reached = before.is_some_and(|asked| asked.is_reached);
+        if !is_reached {
+            self.actions.push_back(TermAction::Pause(failure.clone()));
+        }
+        self.asked = Some(AskedPause { failure, from, is_reached });
+    }
+
+    /// Tells whoever asked that all jobs here are at a boundary, if they are.
+    fn answer_pause(&mut self, now: TimeNs) {
+        let (Some(asked), Some(term)) = (&self.asked, &self.term) else { return };
+        let (from, id) = (asked.from, term.id);
+        if !asked.is_reached {
+            return;
+        }
+        if from == self.me {
+            self.handle_paused(from, id, now);
+        } else {
+            self.send(from, TermMessage::Paused(id));
+        }
+    }
+
+    /// Returns what ranks hear at the boundary that was asked for; `None` if none was.
+    pub(super) fn asked_failure(&self) -> Option<Failure> {
+        self.asked.as_ref().map(|asked| asked.failure.clone())
+    }
+
+    /// Makes what ranks hear when operators change the regions of the term to these.
+    fn intent_failure(&self, term: &Term, target: &BTreeSet<RegionId>) -> Failure {
+        let named = |regions: BTreeSet<RegionId>, one: &str, several: &str| {
+            let regions: Vec<RegionId> = regions.into_iter().collect();
+            let verb = if regions.len() == 1 { one } else { several };
+            let names = self.region_names(&regions);
+            (!regions.is_empty()).then(|| format!("{names} {verb}, as an operator asked"))
+        };
+        let left = named(&term.regions - target, "leaves", "leave");
+        let joined = named(target - &term.regions, "joins", "join");
+        let is_left = left.is_some();
+        let causes: Vec<String> = left.into_iter().chain(joined).collect();
+        let cause = match causes.is_empty() {
+            true => "an operator has called a change off".to_owned(),
+            false => causes.join(", and "),
+        };
+        let mut failure = self.change_failure(&cause, target);
+        if is_left {
+            failure.text += "; ranks of a region that leaves wait until it joins again";
+        }
+        Failure::new(failure.code, failure.text)
+    }
+}

@@ -1,0 +1,196 @@
+//! Regions that leave and join at an operator's request: nobody leaves a term before all jobs are at a
+//! boundary, or the time is over.
+
+use hier_collectives::ids::{BootId, GatewayId, RegionId};
+use hier_collectives::membership::{RegionIntent, Term, TermAction, TermAgreement, TermMessage};
+use hier_collectives::mesh::{MeshConnectionState, MeshGraph};
+use hier_collectives::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
+use hier_collectives::topology::{Fabric, QuorumSpec};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use units::{Span, TimeNs};
+
+const WEST: RegionId = RegionId(2);
+
+/// Three regions of one gateway, whose messages arrive at once.
+struct Trio {
+    fabric: Arc<Fabric>,
+    members: Vec<TermAgreement>,
+    now: TimeNs,
+    /// The terms that each gateway is in, and the number of those that it has left.
+    terms: Vec<Option<Term>>,
+    left: Vec<usize>,
+    /// The failures that each gateway's ranks are to hear at a boundary.
+    paused: Vec<BTreeSet<String>>,
+}
+
+impl Trio {
+    /// Starts three gateways that reach each other, and lets them enter a term.
+    fn started() -> Self {
+        let wan = Some(symmetric_port(mbit(1)));
+        let names = ["east", "mid", "west"].into_iter();
+        let builder =
+            names.fold(FabricBuilder::default(), |to, name| to.region(name, vec![(1, wan)]));
+        let fabric = builder.all_pairs(lossless_link(mbit(1), 100)).build();
+        let fabric = Arc::new(fabric.with_quorum(&QuorumSpec::Majority).expect("valid"));
+        let member = |index| {
+            TermAgreement::new(Arc::clone(&fabric), GatewayId(index), BootId(1 + u64::from(index)))
+        };
+        let members = (0..3).map(member).collect();
+        let (terms, left, paused) = (vec![None; 3], vec![0; 3], vec![BTreeSet::new(); 3]);
+        let mut trio = Self { fabric, members, now: TimeNs::from_ns(1), terms, left, paused };
+        trio.connect();
+        trio.pass(Span::from_secs(3));
+        assert_eq!(trio.sizes(), [3, 3, 3]);
+        trio
+    }
+
+    /// Lets all gateways learn that all of them are reached.
+    fn connect(&mut self) {
+        let all_up = MeshGraph::uniform(&self.fabric, MeshConnectionState::Up);
+        for index in 0..3 {
+            self.members[index].handle_connections(&all_up, "start", self.now);
+            self.settle();
+        }
+    }
+
+    /// Performs all actions, and those that follow.
+    fn settle(&mut self) {
+        let mut messages: VecDeque<(usize, GatewayId, TermMessage)> = VecDeque::new();
+        loop {
+            for index in 0..3 {
+                while let Some(action) = self.members[index].poll_action() {
+                    match action {
+                        TermAction::Message { to, message } => {
+                            messages.push_back((index, to, message))
+                        }
+                        TermAction::Leave(_) => {
+                            self.left[index] += 1;
+                            self.terms[index] = None;
+                        }
+                        TermAction::Enter(term) => {
+                            self.terms[index] = Some(term);
+                            self.members[index].handle_epoch(self.now);
+                        }
+                        TermAction::Pause(failure) => drop(self.paused[index].insert(failure.text)),
+                    }
+                }
+            }
+            let Some((from, to, message)) = messages.pop_front() else { return };
+            let from = GatewayId(from as u16);
+            let to = &mut self.members[usize::from(to.0)];
+            to.handle_message(from, message, self.now).expect("no violation");
+        }
+    }
+
+    /// Lets time pass.
+    fn pass(&mut self, time: Span) {
+        let until = self.now + time;
+        while self.now < until {
+            self.now = self.now + Span::from_ms(100);
+            for index in 0..3 {
+                if self.members[index].poll_timeout().is_some_and(|due| due <= self.now) {
+                    self.members[index].handle_timeout(self.now);
+                }
+                self.settle();
+            }
+        }
+    }
+
+    /// Lets an operator ask at a gateway for a change that waits for 60 s.
+    fn ask(&mut self, at: usize, leaves: bool) {
+        let within = Span::from_secs(60);
+        self.members[at].request_change(WEST, leaves, within, self.now).expect("accepted");
+        self.settle();
+    }
+
+    /// Lets all jobs of a gateway come to a boundary.
+    fn reach_boundary(&mut self, index: usize) {
+        assert!(self.members[index].awaits_boundary(), "{index} was asked");
+        self.members[index].handle_boundary(self.now);
+        self.settle();
+    }
+
+    /// Returns the number of regions of the term of each gateway.
+    fn sizes(&self) -> [usize; 3] {
+        [0, 1, 2].map(|index| self.terms[index].as_ref().map_or(0, |term| term.regions.len()))
+    }
+}
+
+#[test]
+fn a_term_ends_once_all_jobs_reach_a_boundary() {
+    for (at, order) in [(0, [0, 1, 2]), (1, [2, 1, 0]), (2, [1, 2, 0])] {
+        let mut trio = Trio::started();
+        trio.ask(at, true);
+        trio.pass(Span::from_secs(30));
+        for index in order {
+            assert_eq!((trio.sizes(), trio.left.as_slice()), ([3, 3, 3], &[0, 0, 0][..]));
+            trio.reach_boundary(index);
+        }
+        assert_eq!((trio.sizes(), trio.left.as_slice()), ([2, 2, 0], &[1, 1, 1][..]));
+        assert!(trio.paused.iter().all(|texts| texts == &trio.paused[0] && texts.len() == 1));
+        let text = trio.paused[0].first().expect("one");
+        assert!(
+            text.starts_with(
+                "region west leaves, as an operator asked: regions east, mid go on with 2 ranks"
+            ),
+            "{text}"
+        );
+        // It stays out, also when it is started again.
+        trio.members[2] = TermAgreement::new(Arc::clone(&trio.fabric), GatewayId(2), BootId(77));
+        trio.connect();
+        trio.pass(Span::from_secs(60));
+        assert_eq!(trio.sizes(), [2, 2, 0]);
+        assert_eq!(trio.members[2].left_regions(), [WEST].into());
+        trio.ask(at, false);
+        trio.pass(Span::from_secs(30));
+        assert_eq!(trio.sizes(), [2, 2, 0]);
+        trio.reach_boundary(1);
+        assert_eq!(trio.sizes(), [2, 2, 0]);
+        trio.reach_boundary(0);
+        assert_eq!(trio.sizes(), [3, 3, 3]);
+        assert!(trio.members.iter().all(|member| member.joining_regions().is_empty()));
+    }
+}
+
+#[test]
+fn a_term_ends_without_a_boundary_when_time_is_over() {
+    let mut trio = Trio::started();
+    trio.ask(1, true);
+    trio.reach_boundary(0);
+    trio.pass(Span::from_secs(59));
+    assert_eq!(trio.sizes(), [3, 3, 3]);
+    trio.pass(Span::from_secs(3));
+    assert_eq!(trio.sizes(), [2, 2, 0]);
+}
+
+#[test]
+fn a_change_called_off_ends_in_a_new_term() {
+    let mut trio = Trio::started();
+    let before = trio.terms[0].clone().expect("a term").id;
+    trio.ask(0, true);
+    trio.reach_boundary(0);
+    trio.ask(0, false);
+    for index in 0..3 {
+        trio.reach_boundary(index);
+    }
+    assert_eq!(trio.sizes(), [3, 3, 3]);
+    assert!(trio.terms[0].clone().expect("a term").id > before, "ranks wait for it");
+}
+
+#[test]
+fn intents_for_unknown_regions_and_other_failures_are_refused() {
+    let mut trio = Trio::started();
+    let (east, now) = (GatewayId(0), trio.now);
+    let intent = RegionIntent { region: RegionId(3), version: 1, leaves: true, within_s: 1 };
+    trio.members[1]
+        .handle_message(east, TermMessage::Intents(vec![intent]), now)
+        .expect_err("unknown");
+    let term = trio.terms[1].clone().expect("a term").id;
+    let failure =
+        hier_collectives::post::Failure::new(hier_collectives::post::FailureCode::BadPost, "x");
+    trio.members[1]
+        .handle_message(east, TermMessage::Pause { term, failure }, now)
+        .expect_err("a change");
+    assert!(!trio.members[1].awaits_boundary());
+}

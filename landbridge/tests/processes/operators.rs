@@ -1,0 +1,80 @@
+//! `landbridge rate`, `leave` and `join` against a running gateway.
+
+use super::deployment::{BINARY, Deployment};
+use super::{agree, deployment, outcome};
+use serde_json::json;
+use std::process::{Command, Output};
+
+/// Runs `landbridge rate` at the gateway of east.
+fn rate(deployment: &Deployment, link: &str, rate: &str) -> Output {
+    let config = deployment.path("east.toml");
+    let arguments = ["rate", link, rate, "--json", "--config"];
+    Command::new(BINARY).args(arguments).arg(config).output().expect("runs")
+}
+
+#[test]
+fn an_operator_limits_a_link_at_both_ends() {
+    let mut deployment = deployment(1, 1);
+    assert_eq!(rate(&deployment, "east-west", "10 Mbit/s").status.code(), Some(69));
+    deployment.run_gateways();
+    let west = std::sync::Arc::clone(&deployment.gateways[1].log);
+    let held = outcome(&rate(&deployment, "east-west", "10 Mbit/s"));
+    assert_eq!(held["rate_bits_per_second"], 1_000_000_000, "{held}");
+    assert_eq!(held["effective_bits_per_second"], 10_000_000, "{held}");
+    assert_eq!(held["operator_gateway"], "east-0", "{held}");
+    west.line_with("link east-west: limited to 10 Mbit/s by an operator at east-0");
+    for (link, wrong) in [("east-west", "2 Gbit/s"), ("east-south", "1 Mbit/s"), ("east-west", "7")]
+    {
+        let refused = rate(&deployment, link, wrong);
+        assert_eq!(refused.status.code(), Some(64), "{link} {wrong}: {refused:?}");
+        assert!(refused.stdout.is_empty(), "{refused:?}");
+    }
+    let lifted = outcome(&rate(&deployment, "west-east", "scheduled"));
+    assert_eq!(lifted["effective_bits_per_second"], 1_000_000_000, "{lifted}");
+    assert!(lifted["operator_gateway"].is_null(), "{lifted}");
+    west.line_with("link east-west: no longer limited by an operator at east-0");
+}
+
+/// Runs `landbridge leave` or `join` at a gateway.
+fn change(deployment: &Deployment, command: &str, region: &str, at: &str) -> Output {
+    let config = deployment.path(&format!("{at}.toml"));
+    let arguments = [command, region, "--within", "2 s", "--json", "--config"];
+    Command::new(BINARY).args(arguments).arg(config).output().expect("runs")
+}
+
+#[test]
+fn an_operator_takes_a_region_out_and_in() {
+    let mut deployment = deployment(1, 1);
+    let fabric = deployment.path("fabric.toml");
+    let text = std::fs::read_to_string(&fabric).expect("a file");
+    std::fs::write(&fabric, format!("quorum = [\"east\"]\n{text}")).expect("written");
+    deployment.run_gateways();
+    agree(&deployment, 1, 1, &["--size", "1 KiB"]);
+    let left = outcome(&change(&deployment, "leave", "west", "east"));
+    assert_eq!((&left["members"], &left["left"]), (&json!(["east"]), &json!(["west"])), "{left}");
+    // The last region cannot leave, nor one that the fabric has not.
+    for region in ["east", "south"] {
+        let refused = change(&deployment, "leave", region, "east");
+        assert_eq!(refused.status.code(), Some(64), "{refused:?}");
+        assert!(refused.stdout.is_empty(), "{refused:?}");
+    }
+    // It stays out when it is started again, and joins by its own gateway.
+    let mut west = deployment.gateways.remove(1);
+    west.process.kill().expect("it runs");
+    west.process.wait().expect("it ends");
+    deployment.run_gateway("west");
+    let joined = outcome(&change(&deployment, "join", "west", "west"));
+    assert_eq!(
+        (&joined["members"], &joined["left"]),
+        (&json!(["east", "west"]), &json!([])),
+        "{joined}"
+    );
+    agree(&deployment, 1, 1, &["--size", "1 KiB"]);
+    // One that is away does not join in time.
+    outcome(&change(&deployment, "leave", "west", "east"));
+    let mut west = deployment.gateways.remove(1);
+    west.process.kill().expect("it runs");
+    west.process.wait().expect("it ends");
+    let absent = change(&deployment, "join", "west", "east");
+    assert_eq!(absent.status.code(), Some(1), "not in time: {absent:?}");
+}
