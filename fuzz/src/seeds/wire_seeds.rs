@@ -122,12 +122,6 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
         Message::Done { epoch, from, below },
         Message::Ask { epoch, from, below, rank, step: Step(41) },
         Message::Drain { epoch, from },
-        Message::Boundary {
-            epoch,
-            from,
-            ends_step: true,
-            failure: failure(FailureCode::MembershipChanged),
-        },
         Message::Repeat,
         Message::Pause { epoch, change: 2 },
         Message::Paused { epoch, change: 2, from: sequence },
@@ -141,21 +135,28 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
         Message::Store(Box::new(StoreMessage::Present { boot: BootId(9) })),
     ];
     messages.extend(term_messages().into_iter().map(Message::Term));
+    let changed = failure(FailureCode::MembershipChanged);
+    messages.push(Message::Boundary { epoch, from, ends_step: true, failure: changed });
     let fail = |code| Message::Fail { epoch, sequence, failure: failure(code) };
     messages.extend(FailureCode::ALL.map(fail));
+    messages.push(announced_send());
+    let envelope =
+        Envelope { group: GroupId::of_job("train"), from: GatewayId(2), to: GatewayId(1), hops: 1 };
+    let enveloped = |message: &Message| [&envelope.encode(), &*message.encode()].concat();
+    messages.iter().map(enveloped).collect()
+}
+
+/// Returns a send that a rank announces.
+fn announced_send() -> Message {
     let pattern = Pattern::Send { from: RankId(1) };
-    messages.push(Message::Announce {
-        epoch,
+    Message::Announce {
+        epoch: Epoch(3),
         sequence: SendSeries { from: RankId(1), tag: Tag(9) }.sequence_at(41),
         rank: RankId(1),
         descriptor: Descriptor { pattern, ..matrix_descriptor() },
         all: true,
         sent: None,
-    });
-    let envelope =
-        Envelope { group: GroupId::of_job("train"), from: GatewayId(2), to: GatewayId(1), hops: 1 };
-    let enveloped = |message: &Message| [&envelope.encode(), &*message.encode()].concat();
-    messages.iter().map(enveloped).collect()
+    }
 }
 
 /// Returns seeds of streams with parity: pieces in order, reversed and with gaps; the sender's

@@ -113,8 +113,7 @@ impl Gateway {
         let last_messages = GatewayShutdownMessages::new(&host, &peers, control_writers);
         let engine = spawn_gateway_engine(&*host, &shutdown, engine, last_messages);
         let local = LocalServer::new(Arc::clone(&host), local, events.clone(), shutdown.clone());
-        let spawn =
-            |socket| spawn_gateway_attach_thread(&host, Arc::clone(&local), socket, renewed);
+        let spawn = |socket| spawn_gateway_attach_thread(&host, &local, socket, renewed);
         let attach = attach.map(spawn).transpose()?;
         spawn_critical_gateway_task(&*host, &shutdown, Box::pin(local.serve(listener)));
         Ok(Self {
@@ -251,12 +250,13 @@ fn spawn_gateway_engine(
 /// TLS delays neither engine nor lanes. Returns a receiver that ends with the thread.
 fn spawn_gateway_attach_thread(
     host: &Arc<dyn Host>,
-    local: Arc<LocalServer>,
+    local: &Arc<LocalServer>,
     socket: AttachListenerSocket,
     credentials: watch::Receiver<Arc<Credentials>>,
 ) -> Result<oneshot::Receiver<()>, StartError> {
     let (ended, is_ended) = oneshot::channel();
     let (guard, of_thread) = (local.shutdown_guard(), Arc::clone(host));
+    let local = Arc::clone(local);
     let start = move || -> BoxFuture<()> {
         Box::pin(async move {
             let _guard = guard;

@@ -42,7 +42,7 @@ struct PortClaims {
     held: VecDeque<UnixDatagram>,
 }
 
-/// Returns the first port of a free block: [`BLOCK_PORTS`] UDP ports in a row. The first one is free
+/// Returns the first port of a free block: `BLOCK_PORTS` UDP ports in a row. The first one is free
 /// for TCP as well.
 ///
 /// # Errors

@@ -185,7 +185,7 @@ impl Quorum {
     }
 
     /// Returns the quorums of `all` regions that are none without any one of theirs; `None` of more than
-    /// [`LISTED_REGIONS_MAX`] regions.
+    /// 10 regions.
     pub fn smallest(&self, all: usize) -> Option<Vec<BTreeSet<RegionId>>> {
         if all > LISTED_REGIONS_MAX {
             return None;

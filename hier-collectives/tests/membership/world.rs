@@ -323,19 +323,21 @@ impl World {
                 }
             }
             Event::Start { gateway } => self.start(gateway),
-            Event::Heal => {
-                self.trace.push(format!("{} heal", self.now_ms));
-                self.cut.clear();
-                for index in 0..self.gateways.len() {
-                    if !self.gateways[index].runs() {
-                        self.start(index);
-                    }
-                }
-                self.tell_connections();
-                // By then all gateways have learned of all connections.
-                self.schedule(3_500, Event::JoinAll);
+            Event::Heal => self.heal(),
+        }
+    }
+
+    /// Ends all faults, and lets all regions join once all gateways have learned of all connections.
+    fn heal(&mut self) {
+        self.trace.push(format!("{} heal", self.now_ms));
+        self.cut.clear();
+        for index in 0..self.gateways.len() {
+            if !self.gateways[index].runs() {
+                self.start(index);
             }
         }
+        self.tell_connections();
+        self.schedule(3_500, Event::JoinAll);
     }
 
     /// Lets an operator ask a gateway to take a region out or in. The gateway may refuse.

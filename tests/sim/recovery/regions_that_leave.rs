@@ -65,14 +65,16 @@ async fn average(mut operation: Operation) -> Result<f32, Failure> {
     average
 }
 
-/// Runs steps of two buckets and a commit on a rank until one fails, or the last is done. Returns the
-/// step that failed and its failure, and the averages of all buckets before it.
+/// The step that failed and its failure, if one failed, and the averages of all buckets before it.
+type Trained = (Option<(u64, Failure)>, Vec<f32>);
+
+/// Runs steps of two buckets and a commit on a rank until one fails, or the last is done.
 async fn train(
     lab: &Lab,
     (number, client): (u32, Client),
     steps: std::ops::Range<u64>,
     pause: Span,
-) -> (Option<(u64, Failure)>, Vec<f32>) {
+) -> Trained {
     let mut seen = Vec::new();
     client.agree_to_epoch();
     for step in steps {
@@ -101,7 +103,7 @@ async fn train_all(
     ranks: &[(u32, &Client)],
     steps: std::ops::Range<u64>,
     pause: Span,
-) -> Vec<(Option<(u64, Failure)>, Vec<f32>)> {
+) -> Vec<Trained> {
     let runs = ranks
         .iter()
         .map(|(number, client)| train(lab, (*number, Client::clone(client)), steps.clone(), pause));
@@ -128,7 +130,7 @@ async fn futures_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -
 
 /// Asserts that all ranks heard of one change between the same two steps, once each: with these words, or
 /// that the epoch has ended if the next one has begun by then. Returns the step that none of them began.
-fn told_between_steps(told: &[(Option<(u64, Failure)>, Vec<f32>)], words: &str, mean: f32) -> u64 {
+fn told_between_steps(told: &[Trained], words: &str, mean: f32) -> u64 {
     let (first, _) = told[0].0.as_ref().expect("told of the change");
     for (failed, seen) in told {
         let (step, failure) = failed.as_ref().expect("told of the change");

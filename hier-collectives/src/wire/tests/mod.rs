@@ -125,6 +125,21 @@ fn intents() -> impl Strategy<Value = Vec<RegionIntent>> {
     known.prop_map(move |known| known.into_iter().map(made).collect())
 }
 
+/// Messages about regions that leave and join, and groups that end.
+fn boundary_messages() -> impl Strategy<Value = Message> {
+    let pair = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
+    prop_oneof![
+        (pair, any::<bool>(), failures()).prop_map(|((epoch, from), ends_step, failure)| {
+            Message::Boundary { epoch, from, ends_step, failure }
+        }),
+        intents().prop_map(|intents| Message::Term(TermMessage::Intents(intents))),
+        (term_ids(), failures())
+            .prop_map(|(term, failure)| Message::Term(TermMessage::Pause { term, failure })),
+        term_ids().prop_map(|term| Message::Term(TermMessage::Paused(term))),
+        failures().prop_map(|failure| Message::Disband { failure }),
+    ]
+}
+
 fn messages() -> impl Strategy<Value = Message> {
     let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
     let pair = (epoch, sequence);
@@ -152,15 +167,7 @@ fn messages() -> impl Strategy<Value = Message> {
             }
         ),
         pair.clone().prop_map(|(epoch, from)| Message::Drain { epoch, from }),
-        (pair.clone(), any::<bool>(), failures()).prop_map(
-            |((epoch, from), ends_step, failure)| {
-                Message::Boundary { epoch, from, ends_step, failure }
-            }
-        ),
-        intents().prop_map(|intents| Message::Term(TermMessage::Intents(intents))),
-        (term_ids(), failures())
-            .prop_map(|(term, failure)| Message::Term(TermMessage::Pause { term, failure })),
-        term_ids().prop_map(|term| Message::Term(TermMessage::Paused(term))),
+        boundary_messages(),
         (pair.clone(), proptest::option::of(link_states()))
             .prop_map(|((epoch, _), link)| Message::Ready { epoch, link }),
         pair.clone().prop_map(|(epoch, _)| Message::Moving { epoch }),
@@ -197,7 +204,6 @@ fn messages() -> impl Strategy<Value = Message> {
         ),
         any::<u64>().prop_map(|boot| Message::Unserved { boot: BootId(boot) }),
         group_members(),
-        failures().prop_map(|failure| Message::Disband { failure }),
         (pair.clone(), failures()).prop_map(|((epoch, sequence), failure)| Message::Fail {
             epoch,
             sequence,
