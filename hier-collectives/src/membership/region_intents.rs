@@ -35,6 +35,11 @@ pub enum RegionIntentError {
          regions join first, or write another `quorum`"
     )]
     NoQuorum(String),
+    /// The other regions could not reach each other.
+    #[error(
+        "without it, {0} have no way to each other: let another region leave, or add a link between them"
+    )]
+    Unlinked(String),
     /// The region of this gateway is out of the world.
     #[error("the region of this gateway has left: ask a gateway of another region")]
     LeftItself,

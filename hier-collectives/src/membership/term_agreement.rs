@@ -58,7 +58,7 @@ pub struct TermAgreement {
     pub(super) fabric: Arc<Fabric>,
     pub(super) me: GatewayId,
     boot: BootId,
-    graph: MeshGraph,
+    pub(super) graph: MeshGraph,
     pub(super) routes: Routes,
     /// The greatest number of a term that this gateway knows of.
     latest: u64,

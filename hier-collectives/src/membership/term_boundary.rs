@@ -41,14 +41,7 @@ impl TermAgreement {
             let term = self.term.as_ref().ok_or(RegionIntentError::NoTerm)?;
             let mut staying = &term.regions - &self.intents.left();
             staying.remove(&region);
-            if !self.may_go_on(&staying) {
-                let staying: Vec<RegionId> = staying.into_iter().collect();
-                let names = match staying.is_empty() {
-                    true => "no regions".to_owned(),
-                    false => self.region_names(&staying),
-                };
-                return Err(RegionIntentError::NoQuorum(names));
-            }
+            self.check_staying_regions(&staying)?;
         }
         if let Some(intent) = self.intents.following(region, leaves, within) {
             self.intents.record(intent, now);
@@ -57,6 +50,29 @@ impl TermAgreement {
             self.advance(now);
         }
         Ok(())
+    }
+
+    /// Checks that regions can go on without all others.
+    ///
+    /// # Errors
+    /// They are no quorum, or do not reach each other.
+    fn check_staying_regions(&self, staying: &BTreeSet<RegionId>) -> Result<(), RegionIntentError> {
+        let names = || match staying.is_empty() {
+            true => "no regions".to_owned(),
+            false => self.region_names(&staying.iter().copied().collect::<Vec<_>>()),
+        };
+        if !self.may_go_on(staying) {
+            return Err(RegionIntentError::NoQuorum(names()));
+        }
+        let gateways: Vec<GatewayId> = proposal_gateways(&self.fabric, staying).collect();
+        let graph = self.graph.restricted_to(&gateways);
+        let routes = Routes::from_gateway(&graph, GatewayId(0));
+        let mut others = (1..gateways.len()).map(|at| GatewayId(at as u16));
+        if others.all(|number| routes.reaches(number)) {
+            Ok(())
+        } else {
+            Err(RegionIntentError::Unlinked(names()))
+        }
     }
 
     /// Returns the regions that have left, or are to leave.

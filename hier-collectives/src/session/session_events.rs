@@ -4,7 +4,7 @@ use super::action::{Action, ArrivalPlace, Discard, LeaseId, PeerError, TaskId};
 use super::action_queue::ActionQueue;
 use super::collective::check_post::check_post;
 use super::collective::collectives::Collectives;
-use super::collective::commits::Commits;
+use super::collective::commits::{Commits, HandledCommit};
 use super::collective::deadlines::{Deadlines, PROGRESS_REPORT_INTERVAL};
 use super::collective::live_collective::LiveCollective;
 use super::collective::overreach;
@@ -263,10 +263,11 @@ impl Session {
     pub fn handle_commit(&mut self, rank: RankId, commit: Commit, now: TimeNs) {
         let is_current = self.epoch.is_current(commit.epoch);
         let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
-        if let Some(failure) = self.commits.handle_commit(rank, commit, &self.collectives, cx) {
-            self.end_epoch(failure, None, now);
-        } else if is_current {
-            self.decide_boundary_after_commit(rank, now);
+        match self.commits.handle_commit(rank, commit, &self.collectives, cx) {
+            HandledCommit::Disagrees(failure) => self.end_epoch(failure, None, now),
+            HandledCommit::Accepted if is_current => self.decide_boundary_after_commit(rank, now),
+            // The step is begun again, and its next commit may be the boundary.
+            HandledCommit::Accepted | HandledCommit::Refused => {}
         }
     }
 

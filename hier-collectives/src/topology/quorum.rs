@@ -132,7 +132,8 @@ impl Quorum {
                 least - 1
             ));
         }
-        if votes.iter().all(|one| total - one < least) {
+        let ranked = &votes[..votes.len() - usize::from(has_witness)];
+        if ranked.iter().filter(|one| **one > 0).all(|one| total - one < least) {
             return Err(format!(
                 "without any one region, {least} votes of {total} are not to be had: nobody would ever go \
                  on without the others; write quorum = \"all\", or give the regions other votes"

@@ -79,13 +79,18 @@ impl MembershipArguments {
         let region = self.gateway.load_region()?;
         let gateway = self.gateway.choose(&region)?;
         let trusted = TrustedSocketUsers::new(gateway.user_id()?);
+        let fabric = region.fabric().fabric();
+        let asks_its_own = fabric.region(fabric.gateway(gateway.id).region).name == self.region;
         let (region, within) = (self.region, self.within);
         let change = MembershipChange { region: region.clone(), leaves, within };
         let mut members = change_membership_as_operator(&gateway.socket, Some(&change), trusted)?;
         let mut waited = Duration::ZERO;
-        while !is_membership_changed(&members, &region, leaves)
-            && waited < (within + AGREEMENT_TIME).duration()
-        {
+        let is_changed = |members: &MembershipReport| match leaves {
+            // A gateway of the region that leaves is in no term from then on; others go on in one.
+            true => members.left.contains(&region) && (members.term.is_some() || asks_its_own),
+            false => members.members.contains(&region),
+        };
+        while !is_changed(&members) && waited < (within + AGREEMENT_TIME).duration() {
             std::thread::sleep(QUESTION_INTERVAL);
             waited += QUESTION_INTERVAL;
             // A gateway that has just started hears only now that its region has left.
@@ -97,7 +102,7 @@ impl MembershipArguments {
         } else {
             print_text(&format!("members: {members}\n"))?;
         }
-        if is_membership_changed(&members, &region, leaves) {
+        if is_changed(&members) {
             return Ok(Exit::Good);
         }
         let (verb, wish) = if leaves { ("left", "leaves") } else { ("joined", "joins") };
@@ -106,13 +111,5 @@ impl MembershipArguments {
              see `landbridge status`"
         ));
         Ok(Exit::CheckFailed)
-    }
-}
-
-/// Whether a region has left, or takes part, as the members show.
-fn is_membership_changed(members: &MembershipReport, region: &String, leaves: bool) -> bool {
-    match leaves {
-        true => members.left.contains(region),
-        false => members.members.contains(region),
     }
 }

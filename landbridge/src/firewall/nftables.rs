@@ -35,8 +35,12 @@ fn nftables_line(rule: &FirewallRule) -> String {
     };
     let source = address("saddr", rule.source);
     let destination = address("daddr", rule.destination);
-    let ports = nftables_port_match(protocol, "sport", &rule.source_ports)
+    let mut ports = nftables_port_match(protocol, "sport", &rule.source_ports)
         + &nftables_port_match(protocol, "dport", &rule.destination_ports);
+    if rule.destination_ports.is_empty() {
+        // Any port, but no packet that does not answer one of this host.
+        ports += "ct state established ";
+    }
     format!(
         "insert rule inet filter {chain} {source}{destination}{ports}accept comment \"{purpose}\""
     )
@@ -102,7 +106,7 @@ mod tests {
         assert_eq!(
             nftables_line(&answers),
             "insert rule inet filter input ip saddr 192.0.2.7 ip daddr 198.51.100.1 udp sport \
-             { 7400 } accept comment \"lanes of west-0\""
+             { 7400 } ct state established accept comment \"lanes of west-0\""
         );
     }
 

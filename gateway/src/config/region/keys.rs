@@ -164,7 +164,8 @@ pub(super) const GATEWAY_LISTEN: Key<LaneBindAddress> = Key::new(
     Optional("the fabric's `wan`"),
     "\"0.0.0.0:7400\"",
     "Address and UDP port that lanes bind, where it is not the one that peers reach: behind NAT or a \
-     relay. Only for a gateway with a WAN port. One without `wan` dials from that address.",
+     relay. Only for a gateway with a WAN port. One without `wan` dials from that address, and \
+     from any port.",
 );
 
 /// Key `segmentation_offload` of a gateway: whether lanes use UDP GSO.

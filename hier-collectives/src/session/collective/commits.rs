@@ -54,6 +54,17 @@ pub(in crate::session) struct RankCommit {
     pub range: Range<Sequence>,
 }
 
+/// The answer to a rank's commit.
+#[derive(Debug)]
+pub(in crate::session) enum HandledCommit {
+    /// It waits for the other ranks, or is confirmed.
+    Accepted,
+    /// It has failed, and the rank heard why.
+    Refused,
+    /// Another rank commits the same collectives as another step, which ends the epoch.
+    Disagrees(Failure),
+}
+
 /// The first known commit, of any rank of this epoch, for each last collective of a commit.
 #[derive(Debug, Default)]
 struct CommitStepsByEnd(BTreeMap<Sequence, (RankId, Step)>);
@@ -152,22 +163,24 @@ impl Commits {
     /// Begins a rank's commit of all collectives that the rank posted since its previous commit.
     /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`]. A
     /// commit fails here if its epoch is over, its step is being committed, [`COMMITS_MAX`] wait,
-    /// or a collective failed. Returns the failure that ends the epoch if another rank commits the
-    /// same collectives as another step.
+    /// or a collective failed. Another rank that commits the same collectives as another
+    /// step ends the epoch.
     pub fn handle_commit(
         &mut self,
         rank: RankId,
         commit: Commit,
         collectives: &Collectives,
         cx: &mut Context<'_>,
-    ) -> Option<Failure> {
+    ) -> HandledCommit {
         let Commit { epoch, step, timeout } = commit;
-        let posts = collectives.local_rank(rank)?;
-        let local = self.ranks.get_mut(&rank)?;
+        let (Some(posts), Some(local)) = (collectives.local_rank(rank), self.ranks.get_mut(&rank))
+        else {
+            return HandledCommit::Refused;
+        };
         if !cx.epoch.is_active() || epoch != cx.epoch.number() {
             let failure = late_commit_failure(step, epoch, cx.epoch);
             refuse_commit(rank, step, failure, cx.actions);
-            return None;
+            return HandledCommit::Refused;
         }
         let twice = local.pending.iter().any(|pending| pending.step == step);
         if twice || local.pending.len() >= COMMITS_MAX {
@@ -177,7 +190,7 @@ impl Commits {
                 format!("step {step}: {COMMITS_MAX} commits of rank {rank} wait already")
             };
             refuse_commit(rank, step, Failure::new(FailureCode::BadPost, text), cx.actions);
-            return None;
+            return HandledCommit::Refused;
         }
         let range = std::mem::replace(&mut local.covered, posts.next)..posts.next;
         local.commits_here = true;
@@ -185,14 +198,13 @@ impl Commits {
         if let Some((_, cause)) = failed.next() {
             let failure = self.commit_failure(step, &range, cause, cx.epoch.local());
             refuse_commit(rank, step, failure, cx.actions);
-            return None;
+            return HandledCommit::Refused;
         }
         let (begun, expiry) = (cx.now, cx.now + timeout);
         local.pending.push_back(PendingCommit { step, range: range.clone(), begun, expiry });
         let commit = RankCommit { rank, step, range };
-        let disagreement = self.steps.compare(&commit, cx.epoch.local());
-        if disagreement.is_some() {
-            return disagreement;
+        if let Some(failure) = self.steps.compare(&commit, cx.epoch.local()) {
+            return HandledCommit::Disagrees(failure);
         }
         let ready = cx.epoch.ready_peers();
         for peer in &ready {
@@ -202,7 +214,7 @@ impl Commits {
             ready.iter().for_each(|peer| self.send_done(*peer, &commit.range, cx));
         }
         self.confirm_complete(cx);
-        None
+        HandledCommit::Accepted
     }
 
     /// Drops the waiting commits of a detached rank without an answer.
