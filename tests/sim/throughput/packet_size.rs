@@ -111,7 +111,8 @@ fn the_longest_packets_are_found_within_five_seconds() {
             let (seen, begin) = (Arc::clone(&longest), lab.net.now());
             lab.net.trace_to(move |record| {
                 let mut seen = seen.lock().expect("no panic");
-                let (bytes, at) = seen.entry((record.source, record.destination)).or_insert((0, begin));
+                let (bytes, at) =
+                    seen.entry((record.source, record.destination)).or_insert((0, begin));
                 let arrives =
                     record.offered.is_some_and(|offered| offered.fate.delivery().is_some());
                 if arrives && record.ip_bytes > *bytes {

@@ -182,21 +182,30 @@ fn a_halved_shared_capacity_is_answered_soon() {
     });
 }
 
-/// The found rate replaces that of the ports in the status.
+/// The found rate replaces that of the ports in the status. Under some seeds it is the one of a probe,
+/// which sends 1.15 times the rate before, and counts for 14 rounds.
 #[test]
 fn the_status_shows_the_rate_that_was_found() {
     let shape = shape(100, 40);
+    let mut found: Vec<f64> = (1..=5).map(|seed| found_rate(&shape, seed)).collect();
+    found.sort_by(f64::total_cmp);
+    println!("{found:.3?}");
+    assert!((0.9..=1.05).contains(&found[0]) && found[4] <= 1.15, "{found:.3?}");
+}
+
+/// The rate that the status shows after a transfer, as a part of the link's.
+fn found_rate(shape: &Shape, seed: u64) -> f64 {
     simulate(async {
-        let lab = Lab::start(&shape, 4).await;
-        let bytes = bdps(&shape, 50);
+        let lab = Lab::start(shape, seed).await;
+        let bytes = bdps(shape, 50);
         let clients = ranks(&lab, 4 * bytes).await;
         ready(&mut post(&clients, bytes).await).await;
         lab.sleep(Span::from_secs(1)).await;
         let link = lab.status(GatewayId(0)).await.links[0].clone();
         assert_eq!(link.rate_bits_per_second, 1_000_000_000);
-        let found = link.measured_bits_per_second.expect("found") as f64 / 1e8;
-        assert!((0.9..=1.05).contains(&found), "{found}");
-    });
+        let found = link.measured_bits_per_second.expect("found") as f64;
+        found / shape.rate.bits_per_second() as f64
+    })
 }
 
 /// Parts of the link from east to west that gateways and a rival get over a minute.
