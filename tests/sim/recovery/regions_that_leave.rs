@@ -299,6 +299,26 @@ fn changes_after_which_nobody_goes_on_are_refused() {
     });
 }
 
+/// All that a and c send each other goes by way of b.
+#[test]
+fn a_region_between_two_others_may_not_leave() {
+    let mut line = majority();
+    line.links.retain(|link| link.regions != (0, 2));
+    simulate(async {
+        let lab = line.start(7).await;
+        let clients = lab.clients(ARENA).await;
+        let all: Vec<(u32, &Client)> = (0..).zip(&clients).collect();
+        for at in [A, GatewayId(1), C] {
+            let refused = ask_within(&lab, at, "b", true, Span::from_secs(60)).await;
+            let text = refused.expect_err("refused").to_string();
+            assert!(text.contains("regions a, c have no way to each other"), "{text}");
+        }
+        ask(&lab, A, "c", true).await;
+        lab.sleep(Span::from_secs(3)).await;
+        assert_eq!(averages(&all[..3]).await, vec![Ok(1.0); 3]);
+    });
+}
+
 #[test]
 fn one_of_two_regions_leaves_where_a_witness_is() {
     simulate(async {

@@ -125,6 +125,38 @@ fn a_commit_of_a_failed_collective_fails_alone() {
     }
 }
 
+/// The ranks begin the step again. The boundary lies behind its second end.
+#[test]
+fn a_refused_commit_decides_no_boundary() {
+    let mut world = pair(3);
+    let post = |world: &mut World, sequence, elements: fn(u32) -> u64| {
+        for rank in 0..RANKS {
+            world.post(RankId(rank), sequence, elements(rank));
+        }
+        world.run();
+    };
+    let commit = |world: &mut World, step, range: std::ops::Range<u64>| {
+        for rank in 0..RANKS {
+            world.commit(RankId(rank), step, range.clone());
+        }
+        world.run();
+    };
+    post(&mut world, 0, |_| 10);
+    commit(&mut world, 1, 0..1);
+    post(&mut world, 1, |rank| 10 + u64::from(rank));
+    let (failure, now) = (Failure::new(FailureCode::MembershipChanged, "west leaves"), world.now);
+    world.session(EAST).handle_boundary_request(failure, now);
+    world.collect(EAST);
+    commit(&mut world, 2, 0..0);
+    post(&mut world, 2, |_| 10);
+    commit(&mut world, 2, 2..3);
+    for rank in 0..RANKS {
+        assert_eq!(commit_failures(&world, rank).len(), 1);
+        assert_eq!(committed(&world, rank), [1, 2]);
+    }
+    assert!(world.session(EAST).is_at_boundary());
+}
+
 #[test]
 fn an_unanswered_commit_ends_with_its_timeout() {
     let mut world = pair(3);
