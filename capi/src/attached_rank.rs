@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use units::Span;
 
 /// 100 ms: the pause of a rank between two attempts to meet all other ranks at a barrier. An epoch
-/// takes about as long to end. If the deadline comes within this pause, no further attempt is made.
+/// takes about 100 ms to end. A deadline within this pause ends the attempts.
 const MEET_PAUSE: Duration = Duration::from_millis(100);
 /// 2 s: how long after a barrier's timeout a rank still waits for its gateway to report the
 /// timeout. A running gateway does so by then, as docs/failures.md says. After that time the call

@@ -17,9 +17,9 @@ const DESCRIPTORS_OF_ATTACH: u64 = PENDING_CONNECTIONS_MAX as u64 + 8;
 const DESCRIPTORS_PER_RANK: u64 = 2;
 
 /// Returns the most descriptors that a gateway needs, for a number of jobs, and of networks (WAN
-/// and LAN) on which it has lanes. Each lane that may be in use on a network takes two: the socket that
-/// listens, and the one that dials.
-/// `serves_hosts`: trainers of other hosts may attach.
+/// and LAN) on which it has lanes. Each lane that may be in use on a network takes two descriptors: the
+/// socket that listens, and the one that dials. `serves_hosts` says that trainers of other hosts may
+/// attach.
 pub fn descriptor_needs(
     fabric: &Fabric,
     me: GatewayId,

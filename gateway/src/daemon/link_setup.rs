@@ -175,7 +175,7 @@ fn set_up_region_links(
 }
 
 /// Returns the bounds of the lanes from `me` to `peer`, with one lane at least for each address of
-/// either end. Each end comes with whether it can be dialled.
+/// either end. The flag of an end says whether the other can dial it.
 fn link_setup_lane_terms(
     fabric: &Fabric,
     (me, peer): ((GatewayId, bool), (GatewayId, bool)),

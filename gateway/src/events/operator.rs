@@ -65,7 +65,7 @@ pub enum MembershipChangeError {
     },
     /// All regions of the fabric have to take part.
     #[error(
-        "region `{0}`: the quorum of this fabric is all regions, so that nobody goes on without it;          write `quorum` in all fabric files, such as \"majority\" or the regions that have to be there"
+        "region `{0}`: the quorum of this fabric is all regions, so that nobody goes on without it; write `quorum` in all fabric files, such as \"majority\" or the regions that have to be there"
     )]
     AllNeeded(String),
     /// This gateway has no part in who goes on.

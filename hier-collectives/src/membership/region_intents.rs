@@ -23,6 +23,13 @@ pub struct RegionIntent {
     pub within_s: u32,
 }
 
+impl RegionIntent {
+    /// Returns the order of intents for one region, of which the highest holds.
+    fn order(&self) -> (u64, bool) {
+        (self.version, self.leaves)
+    }
+}
+
 /// Why a region may not leave or join.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegionIntentError {
@@ -74,16 +81,15 @@ impl RegionIntents {
 
     /// Records an intent; returns whether it is newer than the known one for its region.
     pub fn record(&mut self, intent: RegionIntent, now: TimeNs) -> bool {
-        let order = |intent: &RegionIntent| (intent.version, intent.leaves);
         let until = now + Span::from_secs(u64::from(intent.within_s));
         let until = (intent.within_s > 0).then_some(until);
         match self.known.get_mut(&intent.region) {
-            Some(known) if order(&known.intent) == order(&intent) => {
+            Some(known) if known.intent.order() == intent.order() => {
                 // Whoever is in such a term knows that the change is made.
                 known.until = known.until.filter(|_| until.is_some());
                 false
             }
-            Some(known) if order(&known.intent) > order(&intent) => false,
+            Some(known) if known.intent.order() > intent.order() => false,
             _ => {
                 self.known.insert(intent.region, KnownIntent { intent, until });
                 true
@@ -93,10 +99,9 @@ impl RegionIntents {
 
     /// Whether another gateway that sent these intents lacks some that are known here.
     pub fn has_news_for(&self, theirs: &[RegionIntent]) -> bool {
-        let order = |intent: &RegionIntent| (intent.version, intent.leaves);
         self.known.iter().any(|(region, known)| {
             let theirs = theirs.iter().find(|intent| intent.region == *region);
-            theirs.is_none_or(|intent| order(intent) < order(&known.intent))
+            theirs.is_none_or(|intent| intent.order() < known.intent.order())
         })
     }
 

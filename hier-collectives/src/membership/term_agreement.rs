@@ -276,10 +276,10 @@ impl TermAgreement {
         }
     }
 
-    /// Votes for a term that another gateway proposes, or refuses. It refuses a number that is not
-    /// above all known ones. It also refuses a term that lacks a region of its own term which has
-    /// not left, has one out of reach or that has left, or comes from a region that joins at a
-    /// boundary. A proposal to another start of this gateway is answered by its standing.
+    /// Votes for a term that another gateway proposes, or refuses it. A term is refused if its number
+    /// is not above all known ones, or if it lacks a region of this gateway's term that has not left.
+    /// A term is also refused if one of its regions is out of reach or has left, or if it comes from a
+    /// region that joins at a boundary. A proposal to another start of this gateway is answered by its standing.
     ///
     /// # Errors
     /// [`PeerError`]: the term has no quorum, an unknown region, or not the regions of both

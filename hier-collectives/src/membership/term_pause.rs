@@ -12,7 +12,7 @@ pub(super) struct TermPause {
     pub failure: Failure,
     /// When the term is replaced whether or not the jobs are at a boundary.
     pub until: TimeNs,
-    /// The gateways whose jobs are.
+    /// The gateways whose jobs have come to the boundary.
     pub paused: BTreeSet<GatewayId>,
     /// Whether the next term is being proposed.
     pub is_over: bool,

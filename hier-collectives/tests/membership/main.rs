@@ -1,6 +1,6 @@
-//! Gateways that agree on terms in virtual time, while links are cut one way or both, gateways are
-//! started again, leaders are lost and operators take regions out and in: at most one part goes on, and
-//! all do once everything is back.
+//! Gateways that agree on terms in virtual time. Meanwhile links are cut one way or both, gateways are
+//! started again, leaders are lost, and operators take regions out and in. At most one part goes on, and
+//! all regions do once everything is back.
 
 mod operators;
 mod world;

@@ -4,7 +4,9 @@
 use crate::child_command::{CommandFailure, CommandLine};
 use crate::tally::{LONG_SKIP_REASON, Tally};
 use crate::workspace::Workspace;
-use std::process::{Child, ExitCode};
+use std::io;
+use std::process::{ExitCode, ExitStatus};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use units::Span;
 
@@ -43,8 +45,8 @@ type CountTests = fn(&mut Tally, &str);
 struct RunningStage {
     stage: Stage,
     command: CommandLine,
-    process: Child,
-    begun: Instant,
+    /// Waits for the process; returns its status and how long it ran.
+    process: JoinHandle<(io::Result<ExitStatus>, Duration)>,
     tests: Option<CountTests>,
 }
 
@@ -103,15 +105,17 @@ impl RunningStage {
     ) -> Result<Self, CommandFailure> {
         let file = workspace.stage_output(stage.name);
         println!("runs beside the next stages; output in {}", file.display());
-        let process = command.start_into_file(&workspace.root, &file)?;
-        Ok(Self { stage, command, process, begun: Instant::now(), tests })
+        let mut child = command.start_into_file(&workspace.root, &file)?;
+        let begun = Instant::now();
+        let process = std::thread::spawn(move || (child.wait(), begun.elapsed()));
+        Ok(Self { stage, command, process, tests })
     }
 
     /// Waits for the command, shows its output and counts its tests, if it has any. The stage has
     /// failed if its status is no success, a test failed, or none was counted.
-    fn finish(mut self, workspace: &Workspace, results: &mut Results) {
+    fn finish(self, workspace: &Workspace, results: &mut Results) {
         println!("\n== {}: waiting for its end ==", self.stage.name);
-        let status = self.process.wait();
+        let (status, took) = self.process.join().expect("the thread waits alone");
         let output = std::fs::read(workspace.stage_output(self.stage.name)).unwrap_or_default();
         let output = String::from_utf8_lossy(&output).into_owned();
         println!("{output}");
@@ -128,7 +132,7 @@ impl RunningStage {
             }
             Ok(_) => None,
         };
-        results.ended.push((self.stage.name, self.begun.elapsed(), failure));
+        results.ended.push((self.stage.name, took, failure));
     }
 }
 

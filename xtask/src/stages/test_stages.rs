@@ -63,7 +63,7 @@ const CLIPPY_STAGE: Stage = Stage {
 /// The stage that runs clippy beside the tests, which mostly wait. No stage after it may need cargo,
 /// which holds its lock.
 const CLIPPY_STAGE_BESIDE: Stage = Stage {
-    usual_seconds: 150,
+    usual_seconds: 300,
     work: StageWork::Beside { command: |_| Ok(CommandLine::cargo(&CLIPPY_ARGUMENTS)), tests: None },
     ..CLIPPY_STAGE
 };
@@ -157,7 +157,7 @@ const FUZZ_STAGE: Stage = Stage {
 const DOCS_STAGE_BESIDE: Stage = Stage {
     name: "docs",
     purpose: "rustdoc has no warning",
-    usual_seconds: 180,
+    usual_seconds: 430,
     work: StageWork::Beside { command: |_| Ok(rustdoc_command()), tests: None },
 };
 /// The stage in which `landbridge check` must accept each example config.

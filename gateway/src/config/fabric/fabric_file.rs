@@ -158,9 +158,9 @@ impl FabricFile {
     }
 
     /// Returns the SHA-256 of the parts on which all gateways must agree. They are the fabric's
-    /// name and MTU, names of regions and gateways, ranks, which gateways have a WAN port and can be
-    /// dialled, which regions are linked, and the quorum. Addresses and rates may differ. The text is that of
-    /// docs/protocol.md section 1.
+    /// name and MTU, names of regions and gateways, ranks, which gateways have a WAN port, which of
+    /// them can be dialled, which regions are linked, and the quorum. Addresses and rates may differ.
+    /// docs/protocol.md section 1 has the text.
     pub fn identity(&self) -> [u8; 32] {
         let mut text =
             format!("landbridge fabric 1\n{} {}\n", self.fabric.name(), self.fabric.mtu());

@@ -5,8 +5,8 @@
 use hier_collectives::ids::GatewayId;
 use std::net::{IpAddr, SocketAddr};
 
-/// One address or several, over which lanes are distributed: lane `i` uses address `i` modulo their
-/// number. All lanes of an address share its UDP port. Several addresses serve several carriers or
+/// One address or several, over which lanes are distributed: of `n` addresses, lane `i` uses the one
+/// at `i` modulo `n`. All lanes of an address share its UDP port. Several addresses serve several carriers or
 /// network ports of one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneAddresses {

@@ -34,8 +34,8 @@ const MTU_SEARCH_DELAY_AFTER_BLACK_HOLE: Duration = Duration::from_secs(10);
 /// A gateway that was started again does not know the connections of its predecessor, and answers
 /// their packets with stateless resets (RFC 9000, section 10.3). Peers believe a reset only with the
 /// token that the predecessor gave them. So tokens and connection ids follow from the gateway's key
-/// file. Each endpoint has keys of its own: with common ones, a stranger could make one reset the
-/// connections of another (RFC 9000, section 21.11).
+/// file. Each endpoint has keys of its own. If endpoints shared keys, a stranger could make one endpoint
+/// reset the connections of another (RFC 9000, section 21.11).
 /// Tested by `either_gateway_is_back_soon_after_its_restart`.
 pub(super) fn quic_endpoint_config(
     credentials: &Credentials,

@@ -163,8 +163,8 @@ impl Commits {
     /// Begins a rank's commit of all collectives that the rank posted since its previous commit.
     /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`]. A
     /// commit fails here if its epoch is over, its step is being committed, [`COMMITS_MAX`] wait,
-    /// or a collective failed. Another rank that commits the same collectives as another
-    /// step ends the epoch.
+    /// or a collective failed. The epoch must end if two ranks commit the same collectives as
+    /// different steps.
     pub fn handle_commit(
         &mut self,
         rank: RankId,

@@ -57,8 +57,9 @@ use tokio::sync::Notify;
 use units::{Span, TimeNs};
 
 /// 15 s without a datagram from a peer, or 1 s and 3 round trips if longer: the peer is lost, and
-/// its lanes end, since outages of some seconds are common. The fabric may have less. QUIC's own timeout is as long, and
-/// counts from the last datagram, or from the first packet sent after that datagram.
+/// its lanes end, since outages of some seconds are common. The key `silence` of the fabric replaces the
+/// 15 s. QUIC's own timeout is as long, and counts from the last datagram, or from the first packet
+/// sent after that datagram.
 const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(15);
 /// 3 round trips, added to the keep-alive interval of 1 s: where the sum is over 15 s, a peer is
 /// lost after so long without a datagram. An idle peer is heard once a keep-alive and a round trip,
@@ -129,7 +130,7 @@ fn liveness_lost_timeout(rtt: Span, silence: Option<Span>) -> Duration {
 }
 
 /// Returns how long no datagram comes from a peer until the link to it is gone round, if others
-/// join all regions. `rtt` is the round trip of the link: 6 s and three of them, at least 8 s.
+/// join all regions: 6 s and three round trips of the link (`rtt`), at least 8 s.
 fn liveness_detour_timeout(rtt: Span) -> Duration {
     let outage = DETOUR_SILENCE_BASE + rtt.duration() * IDLE_ROUND_TRIPS;
     outage.max(DETOUR_TIMEOUT_MIN)
