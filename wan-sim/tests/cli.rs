@@ -427,7 +427,7 @@ fn a_relay_takes_capacity_paths_and_cross_traffic() {
 /// Returns the two ends of a terminal: of the one who looks at it, and of a program.
 fn terminal() -> (OwnedFd, File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&master).unwrap();
     unlockpt(&master).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap();
