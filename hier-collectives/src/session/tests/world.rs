@@ -1,6 +1,8 @@
 //! A whole group of sessions in one process: messages in order for each pair, everything else in
 //! any order, streams cut at random, and memory that is checked.
 
+mod window_limits;
+
 use super::blocks::reference::{Posts, contribution, expected_result};
 use super::fabrics::*;
 use crate::descriptor::*;
@@ -15,6 +17,7 @@ use std::collections::*;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use units::*;
+use window_limits::WindowLimits;
 
 /// The memory of one gateway in a world.
 pub(super) type Memory = BTreeMap<Buffer, Vec<i64>>;
@@ -73,6 +76,8 @@ pub(super) struct World {
     pub(super) unknown: BTreeMap<GatewayId, VecDeque<Arc<MeshGraph>>>,
     /// The collectives that commits cover, by rank and step.
     pub(super) steps: BTreeMap<(RankId, Step), std::ops::Range<u64>>,
+    /// The limits of memory that were computed before, by gateway.
+    window_limits: Vec<WindowLimits>,
 }
 
 impl World {
@@ -135,6 +140,7 @@ impl World {
             not_up,
             unknown: BTreeMap::new(),
             steps: BTreeMap::new(),
+            window_limits: (0..gateways).map(|_| WindowLimits::default()).collect(),
         };
         for rank in 0..world.fabric.world_size() {
             let gateway = world.gateway_of(RankId(rank));
@@ -377,8 +383,9 @@ impl World {
             let (me, sequence) = self.stopping.swap_remove(index);
             self.stop(me, sequence);
         }
-        for (session, memory) in self.sessions.iter().zip(&self.memory) {
-            assert_within_windows(session, memory, self.partials);
+        let limits = self.window_limits.iter_mut();
+        for ((session, memory), limits) in self.sessions.iter().zip(&self.memory).zip(limits) {
+            limits.assert_within_windows(session, memory, self.partials);
         }
         true
     }
@@ -533,36 +540,4 @@ pub(super) fn failure_of(world: &World, rank: u32) -> Option<FailureCode> {
         RankEvent::Failed { failure, .. } => Some(failure.code),
         _ => None,
     })
-}
-
-/// Asserts that granted segments which wait for other peers' stay within one window for each peer,
-/// and partials that wait for results within one window of ours. All collectives share both windows.
-/// Each tree may round up to a segment, and so may each part of a collective of blocks. All memory
-/// together stays within the plan's bound. When collectives fail, each end gives windows back by
-/// itself, so for a moment they may be used twice.
-fn assert_within_windows(session: &Session, memory: &Memory, partials: ByteCount) {
-    let Some(plans) = session.epoch.plans() else { return };
-    let (me, fabric, plan) = (session.epoch.me(), session.epoch.local().fabric(), plans.plan());
-    for peer in session.epoch.members().peer_ids() {
-        let exists = |buffer: &Buffer| memory.contains_key(buffer);
-        let bytes = session.transfer.inspect_scratch_bytes_from(peer, exists);
-        let window = result_window_size(fabric, me, peer, plan).get();
-        let rounded_up = plan.trees.len().max(session.transfer.inspect_most_parts()) as u64;
-        let most = window + rounded_up * plan.segment.get();
-        assert!(bytes <= most, "{me} holds {bytes} bytes of {peer}, above {most}");
-    }
-    // Collectives under an earlier plan go on in its windows.
-    let plans = || plans.earlier_plans().iter().map(|earlier| &earlier.followed.plan).chain([plan]);
-    let memory_of = |plan: &Plan| plan.memory_bound(fabric, me, partials);
-    let most = plans().map(|plan| memory_of(plan).relayed.get()).max().unwrap_or(0);
-    let relayed = session.transfer.inspect_relayed_bytes();
-    assert!(relayed <= most, "{me} holds {relayed} bytes of subtrees, above {most}");
-    let scratch = memory.iter().filter(|(buffer, _)| matches!(buffer, Buffer::Scratch(_)));
-    let held: u64 = scratch.map(|(_, data)| 8 * data.len() as u64).sum();
-    let most = plans()
-        .map(memory_of)
-        .map(|due| due.total().get() + due.unsolicited.get())
-        .max()
-        .unwrap_or(0);
-    assert!(held <= most, "{me} holds {held} bytes, above {most}");
 }

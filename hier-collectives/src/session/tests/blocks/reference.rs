@@ -43,7 +43,8 @@ pub(in crate::session::tests) fn expected_result(
     };
     let all = || (0..ranks).map(RankId);
     let sum_of = |start: usize, length: u64| -> Vec<i64> {
-        let sum = |index: usize| all().map(|of| given(of)[start + index]).sum();
+        let all_given: Vec<_> = all().map(given).collect();
+        let sum = |index: usize| all_given.iter().map(|given| given[start + index]).sum();
         (0..at(length)).map(sum).collect()
     };
     let untouched = vec![-1; at(slots.result)];
