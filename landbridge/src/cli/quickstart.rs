@@ -38,7 +38,7 @@ pub(super) struct QuickstartCommand {
     #[arg(long, default_value = "64 MiB", value_parser = parse_quickstart_buffer_size)]
     size: ByteCount,
     /// Number of training steps
-    #[arg(long, value_name = "N", default_value_t = quickstart::training::data_parallel::STEPS_DEFAULT)]
+    #[arg(long, value_name = "N", default_value_t = training::data_parallel::STEPS_DEFAULT)]
     steps: NonZeroU32,
     /// Number of all-reduces of that buffer
     #[arg(long, value_name = "N", default_value = "5")]

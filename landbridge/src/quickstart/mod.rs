@@ -14,7 +14,6 @@ mod quickstart_options;
 mod quickstart_runner;
 mod rank_task;
 pub(crate) mod report;
-pub(crate) mod training;
 
 pub(crate) use error::QuickstartError;
 pub(crate) use quickstart_options::QuickstartOptions;

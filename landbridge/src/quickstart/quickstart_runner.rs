@@ -15,9 +15,6 @@ use super::quickstart_options::QuickstartOptions;
 use super::report::processor_times::ProcessorTimes;
 use super::report::run_fidelity::{QuickstartRunFidelity, RelayFidelity};
 use super::report::{DirectionCounters, LinkConditions, QuickstartReport, RelayCounters};
-use super::training::data_parallel::{GLOBAL_BATCH, Trained};
-use super::training::digits::Digits;
-use super::training::{mlp, reference_training};
 use gateway::limits::thread_limits::spawn_thread_within_limits;
 use gateway::observe::fetch_status::fetch_status_async;
 use gateway::simulate::SIMULATED_QUEUE_MIN;
@@ -27,6 +24,9 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
+use training::data_parallel::{GLOBAL_BATCH, Trained};
+use training::digits::Digits;
+use training::{mlp, reference_training};
 
 /// 30 s: a quickstart fails whose gateways have not agreed on an epoch after so long, or after
 /// [`EPOCH_ROUND_TRIPS`] where that is longer. It is enough for three attempts to connect.

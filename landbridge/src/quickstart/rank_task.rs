@@ -3,8 +3,6 @@
 //! [`super::messages`] describes its lines on stdout and stdin.
 
 use super::messages::{JOB_NAME, RankMessage, RankTimes};
-use super::training::data_parallel::{self, DataParallelRange, EXCHANGED_ELEMENTS, ShareError};
-use super::training::digits::Digits;
 use crate::bench::{BenchError, bench_rank_sha256, synchronize_bench_ranks};
 use gateway::client::{
     ArenaFull, AttachError, AttachOptions, Client, DEFAULT_TIMEOUT, GatewayAddress, Operation,
@@ -18,6 +16,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use training::data_parallel::{self, DataParallelRange, EXCHANGED_ELEMENTS, ShareError};
+use training::digits::Digits;
 use units::{ByteCount, Span};
 
 /// The work of one rank.

@@ -109,8 +109,8 @@ const TILE_COLUMNS: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use super::super::rng::Rng;
     use super::*;
+    use crate::rng::Rng;
 
     impl Matrix<'_> {
         fn at(&self, row: usize, column: usize) -> f32 {

@@ -1,11 +1,11 @@
 //! The training in one process, for comparison: each step uses the whole global batch, with
 //! parameters and momentum in f64 and without any exchange.
 
-use super::data_parallel::{
+use crate::data_parallel::{
     GLOBAL_BATCH, LEARNING_RATE, MOMENTUM, ORDER_SEED, PARAMETER_SEED, Trained,
 };
-use super::digits::{DigitBatches, Digits};
-use super::mlp::{self, PARAMETERS};
+use crate::digits::{DigitBatches, Digits};
+use crate::mlp::{self, PARAMETERS};
 use std::num::NonZeroU32;
 
 /// Trains the network for `steps` steps in one process, on whole global batches.

@@ -5,9 +5,9 @@
 //! sum would decide whether a sample adds to the gradient, and runs that differ in rounding alone
 //! would diverge.
 
-use super::digits::{CLASSES, DigitSample, PIXELS};
-use super::matrix::{Matrix, multiply_matrices};
-use super::rng::Rng;
+use crate::digits::{CLASSES, DigitSample, PIXELS};
+use crate::matrix::{Matrix, multiply_matrices};
+use crate::rng::Rng;
 
 /// 502,666 elements: the length of the parameter vector, with weights and biases of all layers.
 pub const PARAMETERS: usize = {
@@ -198,8 +198,8 @@ fn sum_mlp_rows(values: &[f32], sums: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::digits::Digits;
     use super::*;
+    use crate::digits::Digits;
 
     /// Returns the loss, computed in f64 and plain loops for comparison.
     fn loss_f64(parameters: &[f64], samples: &[&DigitSample]) -> f64 {

@@ -4,8 +4,8 @@
 //! one for each rank. The average weights each rank's mean gradient by its number of samples. It is
 //! therefore the mean gradient of the global batch, whatever the shares.
 
-use super::digits::{DigitBatches, DigitSample, Digits};
-use super::mlp::{self, PARAMETERS};
+use crate::digits::{DigitBatches, DigitSample, Digits};
+use crate::mlp::{self, PARAMETERS};
 use std::num::NonZeroU32;
 use std::ops::Range;
 
@@ -22,17 +22,17 @@ pub const EXCHANGED_ELEMENTS: usize = PARAMETERS + 1;
 
 /// 672: the seed of the initial model parameters, equal on all ranks and in the reference that
 /// trains in one process. Any number would do.
-pub(super) const PARAMETER_SEED: u64 = 672;
+pub(crate) const PARAMETER_SEED: u64 = 672;
 /// 97: the seed of the order of training samples, equal on all ranks and in the reference that
 /// trains in one process. Any number would do.
-pub(super) const ORDER_SEED: u64 = 97;
+pub(crate) const ORDER_SEED: u64 = 97;
 /// 0.05: the learning rate of gradient descent, by which a step multiplies the velocity. With
 /// [`MOMENTUM`], it gives 0.967 test accuracy after [`STEPS_DEFAULT`] steps.
 /// Tested by `uneven_ranks_end_where_one_process_does`.
-pub(super) const LEARNING_RATE: f32 = 0.05;
+pub(crate) const LEARNING_RATE: f32 = 0.05;
 /// 0.9 of the velocity of gradient descent is kept by each step, which then adds the gradient. The
 /// momentum is chosen, as usual.
-pub(super) const MOMENTUM: f32 = 0.9;
+pub(crate) const MOMENTUM: f32 = 0.9;
 
 /// The range of every global batch that one rank computes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -119,9 +119,7 @@ pub async fn train_rank_in_parallel<E>(
         loss[0] = mlp::mlp_loss_and_gradient(&parameters, &own, gradient);
         average(&mut exchanged, share.weight()).await?;
         descend_gradient_in_parallel(&mut exact, &mut velocity, &exchanged[..PARAMETERS]);
-        for (parameter, exact) in parameters.iter_mut().zip(&exact) {
-            *parameter = *exact as f32;
-        }
+        round_parameters_in_parallel(&exact, &mut parameters);
         progress(step, exchanged[PARAMETERS]);
     }
     let loss = exchanged[PARAMETERS];
@@ -136,10 +134,17 @@ fn descend_gradient_in_parallel(parameters: &mut [f64], velocity: &mut [f64], gr
     }
 }
 
+/// Rounds the exact parameters to those with which the network computes.
+fn round_parameters_in_parallel(exact: &[f64], parameters: &mut [f32]) {
+    for (parameter, exact) in parameters.iter_mut().zip(exact) {
+        *parameter = *exact as f32;
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::reference_training::{self, difference_from_reference_training};
     use super::*;
+    use crate::reference_training::{self, difference_from_reference_training};
     use std::convert::Infallible;
     use std::pin::pin;
     use std::sync::{Barrier, Mutex};

@@ -1,6 +1,6 @@
 //! The UCI handwritten digits, and the order in which the training draws them.
 
-use super::rng::Rng;
+use crate::rng::Rng;
 use flate2::read::GzDecoder;
 use std::io::Read;
 
@@ -15,7 +15,7 @@ pub const TRAIN_IMAGES: usize = 1_437;
 pub const TEST_IMAGES: usize = 360;
 
 /// All images of digits as gzipped CSV: each line has 64 pixels and a label.
-const DIGITS_CSV_GZIP: &[u8] = include_bytes!("../../../data/digits.csv.gz");
+const DIGITS_CSV_GZIP: &[u8] = include_bytes!("../../data/digits.csv.gz");
 /// 16: the largest brightness of a pixel in the CSV file of digits, by which pixels are divided. A
 /// brighter pixel means a damaged file and ends the program.
 const BRIGHTNESS_MAX: u8 = 16;
