@@ -4,7 +4,7 @@
 
 use crate::bounds::AllocationBound;
 use gateway::config::{ConfigFaults, FabricFile, RegionFile};
-use gateway::wan::connect::lane_addresses::LaneAddresses;
+use gateway::wan::connect::peer_addresses::PeerAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Link;
 use std::fmt::Write;
@@ -106,8 +106,9 @@ fn fabric_config_text(file: &FabricFile) -> String {
 }
 
 /// Writes addresses as an array of TOML strings.
-fn config_address_list(addresses: &LaneAddresses) -> String {
-    let each: Vec<String> = addresses.all().map(|address| format!("\"{address}\"")).collect();
+fn config_address_list(addresses: &PeerAddresses) -> String {
+    let each: Vec<String> =
+        addresses.all().iter().map(|address| format!("\"{address}\"")).collect();
     format!("[{}]", each.join(", "))
 }
 
@@ -147,7 +148,7 @@ fn region_config_text(file: &RegionFile) -> String {
             }
         }
         if let Some(listen) = &gateway.listen {
-            line(format!("listen = {}", config_address_list(listen)));
+            line(format!("listen = {}", config_address_list(&listen.clone().into())));
         }
     }
     for job in file.jobs() {

@@ -100,6 +100,10 @@ impl Host for PanickingHost {
         RealHost.mtu_towards(from, to)
     }
 
+    fn resolve_host_name(&self, name: &str) -> BoxFuture<io::Result<Vec<IpAddr>>> {
+        RealHost.resolve_host_name(name)
+    }
+
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime> {
         RealHost.quic_runtime()
     }

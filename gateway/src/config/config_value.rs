@@ -207,33 +207,6 @@ impl FromConfigValue for Speeds {
     }
 }
 
-/// Addresses at which peers reach lanes; neither IP nor port may be unspecified.
-#[derive(Debug, Clone)]
-pub(super) struct PeerAddress(pub(super) LaneAddresses);
-
-impl FromConfigValue for PeerAddress {
-    /// Name, TOML type and accepted form of lanes' own addresses, as faults and docs show them.
-    const VALUE_TYPE: ValueType = config_value_type(
-        "peer address",
-        "string or array",
-        "an IP address and UDP port that peers reach, such as \"203.0.113.10:7400\"; or an \
-         array of such addresses, of different IPs and one family, which lanes use in turn",
-    );
-    /// Reads the addresses at which peers reach lanes, each of one host and with a port.
-    fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
-        let addresses = parse_lane_address_config_value(value)?;
-        let reachable =
-            addresses.all().all(|address| unreachable_config_value_kind(address.ip()).is_none());
-        reachable.then_some(Self(addresses))
-    }
-    /// Names the first of the addresses that is at fault, and says why.
-    fn problem_of_config_value(value: &DeValue<'_>) -> Option<String> {
-        problem_of_address_config_values(value, |address| {
-            unreachable_config_value_kind(address.ip())
-        })
-    }
-}
-
 /// Addresses that lanes bind: an address of this host, or the unspecified one.
 #[derive(Debug, Clone)]
 pub(super) struct LaneBindAddress(pub(super) LaneAddresses);
@@ -518,22 +491,9 @@ fn config_value_type_with_article(name: &str) -> String {
     format!("{article} {name}")
 }
 
-/// Returns the kind of an IP address that other hosts cannot reach as one host; `None` for others.
-fn unreachable_config_value_kind(address: IpAddr) -> Option<&'static str> {
-    match address {
-        _ if address.is_unspecified() => Some("stands for all addresses of a host"),
-        _ if address.is_multicast() => Some("is a multicast address, of many hosts"),
-        IpAddr::V4(address) if address.is_broadcast() => Some("is the broadcast address"),
-        IpAddr::V6(address) if address.is_unicast_link_local() => {
-            Some("is a link-local address, which other networks do not reach")
-        }
-        _ => None,
-    }
-}
-
 /// Says what is wrong with the first address at fault of a string or an array. `kind_at_fault` names
 /// kinds of addresses that are not accepted.
-fn problem_of_address_config_values(
+pub(super) fn problem_of_address_config_values(
     value: &DeValue<'_>,
     kind_at_fault: impl Fn(SocketAddr) -> Option<&'static str>,
 ) -> Option<String> {

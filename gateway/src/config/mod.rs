@@ -11,6 +11,7 @@ mod config_value;
 mod fabric;
 mod key;
 mod membership_value;
+mod reached_address_value;
 pub mod reference;
 mod region;
 mod section;

@@ -4,6 +4,7 @@ use super::spec::{GatewaySpec, ListenSpec};
 use crate::host::Host;
 use crate::observe::metrics::{MetricsRegistry, PeerPlace};
 use crate::wan::connect::lane_addresses::{LaneAddresses, dials_lane_addresses};
+use crate::wan::connect::peer_addresses::{PeerAddresses, PeerLocation};
 use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::lane_number::{LaneNumberReason, LaneNumberTerms};
 use crate::wan::link_trace::LinkTrace;
@@ -90,7 +91,7 @@ fn set_up_wan_links(
         let lane_terms = link_setup_lane_terms(fabric, ends, (local, addresses), link.rtt);
         let peer_link = PeerLink {
             id: *id,
-            addresses: addresses.cloned(),
+            addresses: addresses.cloned().map(PeerLocation::new),
             local: local.clone(),
             pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
             link: Link { rate: link_setup_rate_max(link, me, peer), ..link.clone() },
@@ -143,7 +144,7 @@ fn set_up_region_links(
         let lane_terms = link_setup_lane_terms(fabric, ends, (local, Some(addresses)), LAN_RTT);
         let peer_link = PeerLink {
             id,
-            addresses: Some(addresses.clone()),
+            addresses: Some(PeerLocation::new(addresses.clone())),
             local: local.clone(),
             pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
             link: link.clone(),
@@ -179,11 +180,11 @@ fn set_up_region_links(
 fn link_setup_lane_terms(
     fabric: &Fabric,
     (me, peer): ((GatewayId, bool), (GatewayId, bool)),
-    (local, addresses): (&LaneAddresses, Option<&LaneAddresses>),
+    (local, addresses): (&LaneAddresses, Option<&PeerAddresses>),
     rtt: Span,
 ) -> LaneNumberTerms {
     let (most, pinned) = (plan::plan_lanes_limit(fabric), fabric.lanes_min());
-    let of_addresses = local.count().max(addresses.map_or(1, LaneAddresses::count));
+    let of_addresses = local.count().max(addresses.map_or(1, PeerAddresses::count));
     let least_reason =
         if of_addresses > pinned { LaneNumberReason::Addresses } else { LaneNumberReason::Pinned };
     let least = pinned.max(of_addresses).min(most);

@@ -6,6 +6,7 @@ use crate::observe::engine_status_request::StatusRequest;
 use crate::observe::metrics::MetricsRegistry;
 use crate::wan::LaneError;
 use crate::wan::connect::lane_addresses::LaneAddresses;
+use crate::wan::connect::peer_addresses::PeerAddresses;
 use crate::wan::connect::tls::Credentials;
 use crate::wan::link::controller_policy::LinkPolicies;
 use crate::wan::link_trace::LinkTrace;
@@ -28,9 +29,9 @@ pub struct GatewaySpec {
     /// The addresses that this gateway listens on.
     pub listen: ListenSpec,
     /// Lane addresses of the gateways that have a WAN port. A gateway that no other can dial has none.
-    pub addresses: BTreeMap<GatewayId, LaneAddresses>,
+    pub addresses: BTreeMap<GatewayId, PeerAddresses>,
     /// Lane addresses of gateways on the LAN of their region.
-    pub lan_addresses: BTreeMap<GatewayId, LaneAddresses>,
+    pub lan_addresses: BTreeMap<GatewayId, PeerAddresses>,
     /// Whether the fabric gives the MTU of every path; otherwise lanes discover it.
     pub mtu_pinned: bool,
     /// This gateway's certificate and key, and the CA that it trusts.

@@ -102,6 +102,10 @@ pub trait Host: Send + Sync + 'static {
     /// unknown. The path's MTU may be less.
     fn mtu_towards(&self, from: IpAddr, to: SocketAddr) -> Option<u16>;
 
+    /// Returns the IP addresses of a host name, in the order in which they are to be tried. It blocks no
+    /// thread of the caller, and may take long.
+    fn resolve_host_name(&self, name: &str) -> BoxFuture<io::Result<Vec<IpAddr>>>;
+
     /// Returns the runtime that gives timers and tasks to quinn, the QUIC library.
     fn quic_runtime(&self) -> Arc<dyn quinn::Runtime>;
 

@@ -12,7 +12,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rustix::net::sockopt;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::num::NonZero;
 use std::sync::{Arc, LazyLock};
 use std::thread::available_parallelism;
@@ -145,6 +145,22 @@ impl Host for RealHost {
             SocketAddr::V6(_) => sockopt::ipv6_mtu(&socket),
         };
         Some(u16::try_from(bytes.ok()?).unwrap_or(u16::MAX))
+    }
+
+    /// Asks the system's resolver on a thread of its own, since a question may take half a minute. The
+    /// thread goes on when the caller has given up.
+    fn resolve_host_name(&self, name: &str) -> BoxFuture<io::Result<Vec<IpAddr>>> {
+        let (name, (answer, is_answered)) = (name.to_owned(), tokio::sync::oneshot::channel());
+        let body = move || {
+            let found = (name.as_str(), 0).to_socket_addrs();
+            // Whoever asked may have given up.
+            let _ = answer.send(found.map(|found| found.map(|address| address.ip()).collect()));
+        };
+        let started = spawn_thread_within_limits("resolver", body);
+        Box::pin(async move {
+            started?;
+            is_answered.await.unwrap_or_else(|_| Err(io::Error::other("the resolver failed")))
+        })
     }
 
     /// Returns quinn's runtime on tokio.

@@ -11,7 +11,7 @@ use crate::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -91,6 +91,7 @@ impl SimulationSpec {
             memory: SIMULATED_GATEWAY_MEMORY,
             policies: LinkPolicies::new(),
             mtu_pinned: true,
+            host_names: BTreeMap::new(),
             dials_only: BTreeSet::new(),
         };
         let mut gateways = VirtualDeployment::new(setup, net, seed);

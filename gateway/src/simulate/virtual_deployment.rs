@@ -11,13 +11,14 @@ use crate::observe::engine_status_request::{EngineStatusHandle, StatusError};
 use crate::observe::metrics::MetricsRegistry;
 use crate::observe::status::GatewayReport;
 use crate::wan::connect::lane_addresses::LaneAddresses;
+use crate::wan::connect::peer_addresses::PeerAddresses;
 use crate::wan::link::controller_policy::LinkPolicies;
 use crate::wan::link_trace::LinkTrace;
 use hier_collectives::ids::{GatewayId, RankId};
 use hier_collectives::plan::Plan;
 use hier_collectives::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use units::{ByteCount, Span};
 use wan_sim::VirtualNet;
@@ -39,6 +40,8 @@ pub struct FabricSetup {
     pub policies: LinkPolicies,
     /// Whether packets have the fabric's MTU; otherwise lanes probe for the largest packet.
     pub mtu_pinned: bool,
+    /// The host names by which peers know a gateway, in place of its addresses.
+    pub host_names: BTreeMap<GatewayId, String>,
     /// The gateways that no other can dial, and that dial all others.
     pub dials_only: BTreeSet<GatewayId>,
 }
@@ -77,6 +80,10 @@ pub fn virtual_deployment_gateway_spec(
     identity: GatewayIdentity,
 ) -> GatewaySpec {
     let at = |id: GatewayId| setup.addresses[usize::from(id.0)].clone();
+    let seen_at = |id: GatewayId| match setup.host_names.get(&id) {
+        Some(name) => PeerAddresses::of_host_name(name, at(id).first().port()),
+        None => at(id).into(),
+    };
     let has_port = |id: GatewayId| setup.fabric.gateway(id).wan.is_some();
     let others = || setup.fabric.gateway_ids().filter(|id| *id != me);
     let ports = others().filter(|id| has_port(*id) && !setup.dials_only.contains(id));
@@ -90,7 +97,7 @@ pub fn virtual_deployment_gateway_spec(
             lan: Some(simulated_lan_address(me).into()),
             one_by_one: false,
         },
-        addresses: ports.map(|id| (id, at(id))).collect(),
+        addresses: ports.map(|id| (id, seen_at(id))).collect(),
         lan_addresses: others().map(|id| (id, simulated_lan_address(id).into())).collect(),
         mtu_pinned: setup.mtu_pinned,
         credentials: identity.credentials,
@@ -129,6 +136,21 @@ impl VirtualDeployment {
     /// Makes the threads of all lanes seem busy for this part of the time, from 0 to 1.
     pub fn set_thread_load(&self, load: f64) {
         self.process.set_thread_load(load);
+    }
+
+    /// Gives a host name these addresses, in place of those that it had.
+    pub fn set_host_name(&self, name: &str, addresses: Vec<IpAddr>) {
+        self.process.set_host_name(name, addresses);
+    }
+
+    /// Makes the resolver of host names answer no question, or all again.
+    pub fn silence_resolver(&self, silent: bool) {
+        self.process.silence_resolver(silent);
+    }
+
+    /// Gives a gateway other addresses, from its next start on.
+    pub fn move_gateway(&mut self, gateway: GatewayId, addresses: LaneAddresses) {
+        self.setup.addresses[usize::from(gateway.0)] = addresses;
     }
 
     /// Returns how often the gateways have woken so far, all together: the times of the virtual

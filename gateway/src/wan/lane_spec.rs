@@ -76,7 +76,7 @@ impl LaneSpec {
     /// Returns the peers with lanes at the address `from`, from which they may dial at any port.
     pub(crate) fn peers_at(&self, from: IpAddr) -> impl Iterator<Item = &Arc<PeerLink>> {
         let is_there = move |peer: &&Arc<PeerLink>| {
-            peer.addresses.as_ref().is_some_and(|addresses| addresses.has_ip(from))
+            peer.addresses.as_ref().is_some_and(|location| location.has_ip(from))
         };
         self.peers.values().filter(is_there)
     }

@@ -8,6 +8,7 @@ use crate::wan::congestion::PathMemory;
 use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::liveness::PeerLiveness;
 use crate::wan::connect::path_probe::path_check::CheckedPaths;
+use crate::wan::connect::peer_addresses::PeerLocation;
 use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::lane_number::LaneNumberTerms;
 use crate::wan::link_trace::PeerTrace;
@@ -26,7 +27,7 @@ pub struct PeerLink {
     /// The peer.
     pub id: GatewayId,
     /// The addresses of its lanes; `None` for a gateway that no other can dial.
-    pub addresses: Option<LaneAddresses>,
+    pub addresses: Option<PeerLocation>,
     /// The addresses that this gateway's lanes to it have.
     pub local: LaneAddresses,
     /// The MTU that the fabric file states for every path, in bytes; `None` where lanes discover
@@ -76,12 +77,13 @@ impl PeerLink {
         self.pair_pacer.set_lanes(NonZeroU16::new(sharing).unwrap_or(NonZeroU16::MIN));
     }
 
-    /// Returns the paths of the lanes in use to this peer, with RTT and MTU, to be checked; `None` for a
-    /// peer that cannot be dialled. `fabric` gives the MTU that plans assume.
+    /// Returns the paths of the lanes in use to this peer, with RTT and MTU, to be checked. `None` for a
+    /// peer that cannot be dialled, or whose host name is not resolved. `fabric` gives the MTU that
+    /// plans assume.
     pub(crate) fn lane_paths(&self, fabric: &Fabric) -> Option<CheckedPaths> {
-        let addresses = self.addresses.as_ref()?;
+        let addresses = self.addresses.as_ref()?.now()?;
         let mtu = self.pinned_mtu.unwrap_or(fabric.mtu());
-        let ends = (&self.local, addresses);
+        let ends = (&self.local, &addresses);
         Some(CheckedPaths::of_lanes(ends, self.lanes_in_use(), self.link.rtt, mtu))
     }
 

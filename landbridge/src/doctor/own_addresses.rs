@@ -19,9 +19,9 @@ pub(super) fn diagnose_own_addresses(region: &RegionFile, gateway: &GatewayConfi
         .map(|error| describe_unbound_own_address("status", gateway.status, &error))
         .into_iter()
         .collect();
-    let file = region.fabric();
     let wan = region.wan_addresses_to_bind(gateway);
-    for addresses in wan.iter().chain(file.lan_addresses(gateway.id)) {
+    let lan = region.lan_addresses_to_bind(gateway);
+    for addresses in wan.iter().chain(&lan) {
         let unbound = addresses
             .all()
             .find_map(|address| UdpSocket::bind(address).err().map(|error| (address, error)));

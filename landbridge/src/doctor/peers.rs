@@ -10,6 +10,7 @@ use gateway::wan::connect::path_probe::path_check::{
 use gateway::wan::connect::path_probe::{
     ExpectedPath, PathMeasurement, PathProbeError, ProbeTarget, measure_path_by_probe,
 };
+use gateway::wan::connect::peer_addresses::{PeerLocation, UNRESOLVED_NAME_REMEDY};
 use gateway::wan::connect::tls::{Credentials, gateway_identity_dns_name};
 use gateway::wan::link::rtt_alarm::is_rtt_above_fabric;
 use hier_collectives::ids::GatewayId;
@@ -50,11 +51,20 @@ async fn diagnose_peer(
     let file = region.fabric();
     let fabric = file.fabric();
     let name = &fabric.gateway(peer.id).name;
-    let (Some(paths), Some(theirs)) = (peer.lane_paths(fabric), &peer.theirs) else {
+    let Some(theirs) = &peer.theirs else {
         let found = "the fabric has no `wan` for it: it dials, and is not tried from here";
         return vec![Finding::ok("UDP both ways", name, found).into_skipped()];
     };
     let subject = format!("{name} at {}", theirs.first());
+    let location = PeerLocation::new(theirs.clone());
+    location.refresh(&RealHost, peer.own.first().ip()).await;
+    let Some(resolved) = location.now() else {
+        let alike = || "two of its host names have one address".to_owned();
+        let found = location.problem().unwrap_or_else(alike);
+        let finding = Finding::ok("host name", subject, found);
+        return vec![finding.into_failure(UNRESOLVED_NAME_REMEDY)];
+    };
+    let paths = peer.lane_paths(fabric, &resolved);
     let checked = match check_path(&RealHost, &paths).await {
         Ok(checked) => checked,
         Err(error) => {

@@ -7,7 +7,7 @@ mod nftables;
 pub(crate) use nftables::nftables_script;
 
 use gateway::config::{GatewayConfig, LanePeer, RegionFile};
-use gateway::wan::connect::lane_addresses::LaneAddresses;
+use gateway::wan::connect::peer_addresses::{PeerAddress, PeerAddresses};
 use hier_collectives::plan;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,9 +79,11 @@ fn tcp_firewall_rule((address, purpose): (SocketAddr, &str)) -> Option<FirewallR
 fn lane_firewall_rules(peer: &LanePeer, lanes: u16, name: &str) -> Vec<FirewallRule> {
     let LanePeer { dials, own, own_seen_at, theirs, .. } = peer;
     let mut rules = Vec::new();
+    let here = PeerAddresses::from(own.clone());
     let (dialling, dialled) =
-        if *dials { (Some(own), theirs.as_ref()) } else { (theirs.as_ref(), Some(own)) };
+        if *dials { (Some(&here), theirs.as_ref()) } else { (theirs.as_ref(), Some(&here)) };
     let Some(dialled) = dialled else { return rules };
+    let name = &describe_firewall_peer(name, theirs.as_ref());
     let (there, back) =
         if *dials { (Direction::Out, Direction::In) } else { (Direction::In, Direction::Out) };
     let to = if *dials { "to" } else { "of" };
@@ -91,13 +93,13 @@ fn lane_firewall_rules(peer: &LanePeer, lanes: u16, name: &str) -> Vec<FirewallR
             protocol: "udp",
             source: from,
             source_ports: BTreeSet::new(),
-            destination: Some(to_ip),
+            destination: to_ip,
             destination_ports: ports.clone(),
             purpose: format!("lanes {to} {name}"),
         };
         let answers = FirewallRule {
             direction: back,
-            source: Some(to_ip),
+            source: to_ip,
             source_ports: ports,
             destination: from,
             destination_ports: BTreeSet::new(),
@@ -106,7 +108,12 @@ fn lane_firewall_rules(peer: &LanePeer, lanes: u16, name: &str) -> Vec<FirewallR
         };
         rules.extend([rule, answers]);
     }
-    let forwarded = own_seen_at.as_ref().filter(|seen_at| !dials && *seen_at != own);
+    // A gateway with a host name takes packets at all of its host's addresses.
+    let takes_all = |seen_at: &PeerAddresses| {
+        own.first().ip().is_unspecified() && seen_at.first().port() == own.first().port()
+    };
+    let forwarded = own_seen_at.as_ref().filter(|seen_at| !dials && **seen_at != here);
+    let forwarded = forwarded.filter(|seen_at| !(seen_at.have_names() && takes_all(seen_at)));
     let Some(seen_at) = forwarded else { return rules };
     let to: BTreeSet<IpAddr> = own.all().map(|address| address.ip()).collect();
     let to: Vec<String> = to.iter().map(IpAddr::to_string).collect();
@@ -118,7 +125,7 @@ fn lane_firewall_rules(peer: &LanePeer, lanes: u16, name: &str) -> Vec<FirewallR
             protocol: "udp",
             source,
             source_ports: BTreeSet::new(),
-            destination: Some(destination),
+            destination,
             destination_ports: ports,
             purpose: format!("lanes of {name}, passed on to {}", to.join(", ")),
         });
@@ -126,18 +133,28 @@ fn lane_firewall_rules(peer: &LanePeer, lanes: u16, name: &str) -> Vec<FirewallR
     rules
 }
 
-/// Returns the destination ports of all lanes by source and destination address. The source may be any
-/// address.
+/// Returns the name of a peer, with the host names by which it is reached: firewalls match addresses
+/// alone, and a host name may have any.
+fn describe_firewall_peer(name: &str, addresses: Option<&PeerAddresses>) -> String {
+    let all = addresses.map(PeerAddresses::all).unwrap_or_default();
+    let hosts = all.iter().filter(|address| address.ip_address().is_none());
+    let hosts: Vec<String> = hosts.map(PeerAddress::to_string).collect();
+    if hosts.is_empty() { name.to_owned() } else { format!("{name} at {}", hosts.join(", ")) }
+}
+
+/// Returns the destination ports of all lanes by source and destination address. Each may be any
+/// address: a source that is not known, and a host name.
 fn firewall_ports_by_addresses(
-    from: Option<&LaneAddresses>,
-    to: &LaneAddresses,
+    from: Option<&PeerAddresses>,
+    to: &PeerAddresses,
     lanes: u16,
-) -> BTreeMap<(Option<IpAddr>, IpAddr), BTreeSet<u16>> {
+) -> BTreeMap<(Option<IpAddr>, Option<IpAddr>), BTreeSet<u16>> {
+    let ip = |address: &PeerAddress| address.ip_address().map(|address| address.ip());
     let mut ports: BTreeMap<_, BTreeSet<u16>> = BTreeMap::new();
     for lane in 0..lanes {
         let destination = to.of_lane(lane);
-        let source = from.map(|from| from.of_lane(lane).ip());
-        ports.entry((source, destination.ip())).or_default().insert(destination.port());
+        let source = from.and_then(|from| ip(from.of_lane(lane)));
+        ports.entry((source, ip(destination))).or_default().insert(destination.port());
     }
     ports
 }
@@ -209,6 +226,15 @@ mod tests {
         assert_eq!(
             rules(("wan = \"127.0.0.1:7400\"\n", ""), same),
             ["Out udp 0.0.0.0 -> 127.0.0.1 7500", "In udp 127.0.0.1 7500 -> 0.0.0.0"],
+        );
+    }
+
+    #[test]
+    fn a_host_name_may_have_any_address() {
+        let same = ("127.0.0.1:9400", "127.0.0.1:9400");
+        assert_eq!(
+            rules(("127.0.0.1:7500", "gw.example.net:7500"), same),
+            ["Out udp 127.0.0.1 -> any 7500", "In udp any 7500 -> 127.0.0.1"]
         );
     }
 

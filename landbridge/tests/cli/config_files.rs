@@ -84,7 +84,9 @@ fn a_memory_above_every_limit_starts_no_gateway() {
     assert_eq!(code(&output), 64, "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("does not fit: ") && said.contains("lower `memory`"), "{said}");
-    let summary = json(&landbridge(&["check", &east, "--json"]))["files"][0]["summary"].to_string();
+    let summary =
+        json(&landbridge(&["check", &east, "--json"]))["files"][0]["summary"]
+            .to_string();
     assert!(summary.contains("does not fit this host"), "{summary}");
 }
 
@@ -94,6 +96,30 @@ fn check_lists_the_ranks_of_each_region() {
     let output = landbridge(&["check", &fabric, "--json"]);
     let summary = json(&output)["files"][0]["summary"].to_string();
     assert!(summary.contains("ranks: east 0-2, west 3"), "{summary}");
+}
+
+#[test]
+fn check_warns_of_host_names_or_refuses_them() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("fabric.toml").display().to_string();
+    let example = std::fs::read_to_string(configs().join("two-region/fabric.toml"));
+    // Every host knows its own name; no other name is asked for.
+    let same = example.expect("there").replace("127.0.0.1:7500", "localhost:7400");
+    for (text, told) in
+        [(same.clone(), true), (same.replace("localhost:7400", "localhost:7500"), false)]
+    {
+        std::fs::write(&file, text).expect("a temporary file");
+        let output = landbridge(&["check", &file, "--json"]);
+        assert_eq!(code(&output), 0, "{output:?}");
+        let summary = json(&output)["files"][0]["summary"].to_string();
+        let clash = "has the address 127.0.0.1:7400, which is one of gateway `east-0` too";
+        assert_eq!(summary.contains("WARNING") && summary.contains(clash), told, "{summary}");
+        let output = landbridge(&["check", "--resolve", &file, "--json"]);
+        assert_eq!(code(&output), if told { 64 } else { 0 }, "{output:?}");
+        let fault = &json(&output)["faults"][0];
+        assert_eq!(fault["problem"] == clash, told, "{fault}");
+        assert_eq!(fault["key"] == "region.west.gateway.west-0.wan", told, "{fault}");
+    }
 }
 
 #[test]

@@ -140,7 +140,8 @@ fn run_and_doctor_refuse_the_same_paths_and_addresses() {
     let silent = TcpListener::bind(gateway.status).expect("free");
     refused("own addresses", 1);
     drop(silent);
-    let other = UdpSocket::bind(lanes.of_lane(0)).expect("free");
+    let first = lanes.first().ip_address().expect("no name");
+    let other = UdpSocket::bind(first).expect("free");
     refused("own addresses", 1);
     drop(other);
     deployment.serve_hosts("east", "trainers_ca = \"nothing.pem\"");

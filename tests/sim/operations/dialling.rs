@@ -1,10 +1,15 @@
 //! One UDP port serves all lanes of the gateway that is dialled; a gateway that nobody can dial dials.
+//! A gateway with a host name is found at the addresses that the name has.
 
+use gateway::observe::readiness::is_ready;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, succeeds};
 use scenarios::lab::credentials::CredentialKind;
-use scenarios::{EAST, Lab, Shape, WEST, simulate, simulated_address, simulated_dialling_address};
+use scenarios::{
+    EAST, Lab, Shape, WEST, carrier_address, simulate, simulated_address,
+    simulated_dialling_address,
+};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -91,5 +96,75 @@ fn lanes_survive_another_address_of_their_nat() {
         let before = lab.status(EAST).await.peers[0].lanes_up;
         assert_at_work(&lab).await;
         assert_eq!((before, lab.sent_and_resent_bytes().1), (4, 0), "no lane was lost");
+    });
+}
+
+/// The host name of west, as east knows it.
+const WEST_NAME: &str = "west-0.example.net";
+/// 3 s: a peer that answers is met within this time after its name has its address.
+const FOUND: Span = Span::from_secs(3);
+/// 5 s: the longest pause between two questions for a name that has no address, beyond [`FOUND`].
+const UNKNOWN_PAUSE: Span = Span::from_secs(5);
+
+/// Returns a shape with four lanes in which east knows west by its name.
+fn west_by_name() -> Shape {
+    Shape { west_name: Some(WEST_NAME), ..four_lanes(None) }
+}
+
+/// Returns the time until east has all lanes to west, at most a minute.
+async fn time_until_met(lab: &Lab) -> Span {
+    let began = lab.host.now();
+    let patience = Span::from_secs(60);
+    while lab.host.now().since(began) < patience && lab.status(EAST).await.peers[0].lanes_up < 4 {
+        lab.sleep(Span::from_ms(100)).await;
+    }
+    lab.host.now().since(began)
+}
+
+#[test]
+fn a_gateway_is_found_once_its_name_is_known() {
+    simulate(async {
+        for silent in [false, true] {
+            let lab = Lab::start(&west_by_name(), 1).await;
+            lab.silence_resolver(silent);
+            lab.sleep(Span::from_secs(60)).await;
+            let status = lab.status(EAST).await;
+            let problem = status.peers[0].problem.clone().unwrap_or_default();
+            let expected = format!("host name `{WEST_NAME}` cannot be resolved: ");
+            assert!(problem.starts_with(&expected), "{problem}");
+            let remedy = status.peers[0].remedy.clone().unwrap_or_default();
+            assert!(remedy.contains("/etc/resolv.conf"), "{remedy}");
+            let told = status.problems.iter().any(|told| told.found.contains(&expected));
+            assert!(told && !is_ready(&status.problems), "{status:?}");
+            lab.set_host_name(WEST_NAME, vec![simulated_address(WEST).ip()]);
+            lab.silence_resolver(false);
+            let found = time_until_met(&lab).await;
+            assert!(found <= FOUND + UNKNOWN_PAUSE + UNKNOWN_PAUSE, "{found}");
+            assert_at_work(&lab).await;
+        }
+    });
+}
+
+#[test]
+fn a_gateway_that_moves_is_found_again() {
+    simulate(async {
+        let mut lab = Lab::start(&west_by_name(), 1).await;
+        let (first, second) = (simulated_address(WEST), carrier_address(WEST, 1));
+        lab.set_host_name(WEST_NAME, vec![first.ip()]);
+        assert_at_work(&lab).await;
+        lab.move_gateway(WEST, second, EAST).await;
+        lab.sleep(Span::from_secs(20)).await;
+        assert_eq!(lab.status(EAST).await.peers[0].lanes_up, 0, "the DNS is not told yet");
+        // The old address stays beside the new one for a while.
+        lab.set_host_name(WEST_NAME, vec![first.ip(), second.ip()]);
+        let found = time_until_met(&lab).await;
+        assert!(found <= FOUND, "{found}");
+        assert_at_work(&lab).await;
+        // A resolver that fails later costs nothing.
+        lab.set_host_name(WEST_NAME, vec![]);
+        lab.restart(WEST, CredentialKind::Valid).await;
+        let found = time_until_met(&lab).await;
+        assert!(found <= FOUND, "{found}");
+        assert_at_work(&lab).await;
     });
 }

@@ -209,6 +209,7 @@ impl Mesh {
             memory: self.memory,
             policies: LinkPolicies::new(),
             mtu_pinned: true,
+            host_names: BTreeMap::new(),
             dials_only: BTreeSet::new(),
             fabric,
         };

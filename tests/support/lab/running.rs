@@ -2,18 +2,19 @@
 
 use super::credentials::CredentialKind;
 use super::jobs::{JOB, JOB_MEMORY, jobs_of};
-use super::shape::{Shape, carrier_address};
+use super::shape::{Shape, carrier_address, mbit};
 use gateway::client::{AttachError, Client, DEFAULT_TIMEOUT};
 use gateway::observe::status::GatewayReport;
-use gateway::simulate::FabricSetup;
+use gateway::simulate::{FabricSetup, simulated_address};
 use gateway::wan::connect::lane_addresses::LaneAddresses;
 use gateway::wan::link_trace::LinkTrace;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::ops::Deref;
 use units::Span;
-use wan_sim::VirtualNet;
+use wan_sim::{LinkSpec, VirtualNet};
 
 /// The setup that the gateways of a shape share.
 pub(crate) fn setup(shape: &Shape) -> FabricSetup {
@@ -32,6 +33,7 @@ pub(crate) fn setup(shape: &Shape) -> FabricSetup {
         memory: shape.memory,
         policies: links.map(|link| ((link.a, link.b), shape.policy.clone())).collect(),
         mtu_pinned: shape.path_mtu.is_none(),
+        host_names: shape.west_name.iter().map(|name| (GatewayId(1), (*name).to_owned())).collect(),
         dials_only: shape.dials_only.iter().copied().collect(),
         fabric,
     }
@@ -115,6 +117,16 @@ impl Lab {
     /// Stops a gateway, which runs.
     pub async fn stop_gateway(&mut self, me: GatewayId) {
         self.0.stop_gateway(me).await;
+    }
+
+    /// Stops a gateway and starts it again at another address, with a link from there to the gateway
+    /// `peer`.
+    pub async fn move_gateway(&mut self, me: GatewayId, to: SocketAddr, peer: GatewayId) {
+        let link = LinkSpec::new(mbit(1000), Span::from_ms(40)).expect("a link");
+        self.net.connect(simulated_address(peer).ip(), to.ip(), link, link, 9);
+        self.stop_gateway(me).await;
+        self.0.move_gateway(me, to.into());
+        self.start_gateway(me).await;
     }
 
     /// Stops a gateway and starts it again with other credentials.

@@ -48,6 +48,8 @@ pub struct Shape {
     /// Number of addresses of each gateway. Addresses of equal index are linked, each link with its
     /// share of the rate.
     pub carriers: u8,
+    /// The host name by which east knows west, in place of an address.
+    pub west_name: Option<&'static str>,
     /// The gateway that the other cannot dial.
     pub dials_only: Option<GatewayId>,
 }
@@ -77,6 +79,7 @@ impl Shape {
             policy: LinkPolicy::default(),
             lanes: 1,
             carriers: 1,
+            west_name: None,
             dials_only: None,
         }
     }

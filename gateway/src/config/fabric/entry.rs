@@ -1,15 +1,15 @@
 //! A gateway's table of a fabric file, before the fabric is checked.
 
-use crate::wan::connect::lane_addresses::LaneAddresses;
+use crate::wan::connect::peer_addresses::PeerAddresses;
 use hier_collectives::topology::WanPort;
 
 /// Addresses at which one gateway's lanes are reached.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct GatewayAddresses {
     /// From other regions.
-    pub wan: Option<LaneAddresses>,
+    pub wan: Option<PeerAddresses>,
     /// From its own region.
-    pub lan: Option<LaneAddresses>,
+    pub lan: Option<PeerAddresses>,
 }
 
 /// A gateway's table. Values at fault are replaced by ones that cause no second fault.

@@ -2,7 +2,7 @@
 
 use super::entry::GatewayEntry;
 use crate::config::config_source::ConfigSource;
-use crate::wan::connect::lane_addresses::LaneAddresses;
+use crate::wan::connect::peer_addresses::{PeerAddress, PeerAddresses};
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::{Fabric, FabricError, FabricLinkSpec};
 use std::collections::BTreeSet;
@@ -11,19 +11,20 @@ use std::net::SocketAddr;
 /// Records a fault for each `wan` or `lan` that has an address of an earlier `wan` or `lan`. That may
 /// be of another gateway or of the same one.
 pub(super) fn check_fabric_lane_ports(source: &ConfigSource<'_>, gateways: &[GatewayEntry]) {
-    let mut earlier: Vec<(SocketAddr, &str)> = Vec::new();
+    let mut earlier: Vec<(&PeerAddress, &str)> = Vec::new();
     for gateway in gateways {
         let addresses = [("wan", &gateway.addresses.wan), ("lan", &gateway.addresses.lan)];
         for (key, addresses) in addresses {
             let Some(addresses) = addresses else { continue };
-            let clash =
-                earlier.iter().find(|(other, _)| addresses.all().any(|address| address == *other));
+            let clash = earlier
+                .iter()
+                .find(|(other, _)| addresses.all().iter().any(|address| address == *other));
             if let Some((_, clash)) = clash {
                 let problem = format!("is an address of gateway `{clash}` too");
                 let accepted = "another UDP port on that IP address".to_owned();
                 source.record_fault(&format!("{}.{key}", gateway.key), problem, accepted);
             }
-            earlier.extend(addresses.all().map(|address| (address, &*gateway.name)));
+            earlier.extend(addresses.all().iter().map(|address| (address, &*gateway.name)));
         }
     }
 }
@@ -86,7 +87,7 @@ pub(super) fn check_fabric_dialling_gateways(
             source.record_fault(&key, problem, "a `wan` for one of both".to_owned());
             continue;
         }
-        let first = |peer: &&GatewayEntry| peer.addresses.wan.as_ref().map(LaneAddresses::first);
+        let first = |peer: &&GatewayEntry| peer.addresses.wan.as_ref()?.first_ip_address();
         let families: BTreeSet<bool> =
             peers.iter().filter_map(first).map(|address| address.is_ipv4()).collect();
         if families.len() > 1 {
@@ -97,14 +98,14 @@ pub(super) fn check_fabric_dialling_gateways(
     }
 }
 
-/// Returns the key and the first addresses by which two gateways connect: `lan` within a region
+/// Returns the key and the first IP addresses by which two gateways connect: `lan` within a region
 /// where both have it, else `wan`. `None` where both have neither.
 fn fabric_check_addresses(
     one: &GatewayEntry,
     other: &GatewayEntry,
     same_region: bool,
 ) -> Option<(&'static str, SocketAddr, SocketAddr)> {
-    let first = |addresses: &Option<LaneAddresses>| addresses.as_ref().map(LaneAddresses::first);
+    let first = |addresses: &Option<PeerAddresses>| addresses.as_ref()?.first_ip_address();
     let lan = first(&one.addresses.lan).zip(first(&other.addresses.lan));
     let wan = first(&one.addresses.wan).zip(first(&other.addresses.wan));
     let lan = lan.filter(|_| same_region).map(|(one, other)| ("lan", one, other));

@@ -7,6 +7,7 @@ use crate::config::config_faults::ConfigFaults;
 use crate::config::config_source::{self, ConfigSource};
 use crate::config::section::read_root_section;
 use crate::wan::connect::lane_addresses::LaneAddresses;
+use crate::wan::connect::peer_addresses::{PeerAddress, PeerAddresses};
 use crate::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, Quorum};
@@ -84,15 +85,15 @@ impl FabricFile {
         &self.fabric
     }
 
-    /// Returns the WAN address of a gateway's first lane; `None` without a WAN port, and for a gateway
-    /// that no other can dial.
+    /// Returns the first WAN address of a gateway that is no host name; `None` without a WAN port, and
+    /// for a gateway that no other can dial.
     pub fn address(&self, gateway: GatewayId) -> Option<SocketAddr> {
-        self.lane_addresses(gateway).map(LaneAddresses::first)
+        self.lane_addresses(gateway)?.first_ip_address()
     }
 
     /// Returns the WAN addresses of a gateway's lanes; `None` without a WAN port, and for a gateway that
     /// no other can dial.
-    pub fn lane_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
+    pub fn lane_addresses(&self, gateway: GatewayId) -> Option<&PeerAddresses> {
         self.addresses.get(usize::from(gateway.0))?.wan.as_ref()
     }
 
@@ -102,9 +103,9 @@ impl FabricFile {
         self.fabric.gateway(gateway).wan.is_some() && self.lane_addresses(gateway).is_none()
     }
 
-    /// Returns the unspecified address from which a gateway dials that no other can dial, of the family
-    /// of its peers. Its port 0 leaves the choice of the port to the system.
-    pub fn dialling_address(&self, gateway: GatewayId) -> LaneAddresses {
+    /// Returns the unspecified address with a port, of the family of the peers of a gateway, or of IPv4
+    /// where they have host names. It is for a gateway with a host name or without an address.
+    pub fn any_address(&self, gateway: GatewayId, port: u16) -> LaneAddresses {
         let region = |id: GatewayId| self.fabric.gateway(id).region;
         let is_peer = |id: &GatewayId| self.fabric.link(region(gateway), region(*id)).is_some();
         let peer = self.fabric.gateway_ids().filter(is_peer).find_map(|id| self.address(id));
@@ -112,21 +113,21 @@ impl FabricFile {
             Some(SocketAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
             _ => Ipv4Addr::UNSPECIFIED.into(),
         };
-        SocketAddr::new(any, 0).into()
+        SocketAddr::new(any, port).into()
     }
 
     /// Returns the LAN addresses at which the other gateways of its region reach a gateway's lanes,
     /// if given.
-    pub fn lan_addresses(&self, gateway: GatewayId) -> Option<&LaneAddresses> {
+    pub fn lan_addresses(&self, gateway: GatewayId) -> Option<&PeerAddresses> {
         self.addresses.get(usize::from(gateway.0))?.lan.as_ref()
     }
 
     /// Returns the address at which gateway `one` reaches the first lane of gateway `other` in its
     /// region: `lan` when both gateways have one, else `wan` when both have one.
-    pub fn address_within_region(&self, one: GatewayId, other: GatewayId) -> Option<SocketAddr> {
+    pub fn address_within_region(&self, one: GatewayId, other: GatewayId) -> Option<&PeerAddress> {
         let lan = self.lan_addresses(other).filter(|_| self.lan_addresses(one).is_some());
         let port = || self.lane_addresses(other).filter(|_| self.lane_addresses(one).is_some());
-        lan.or_else(port).map(LaneAddresses::first)
+        lan.or_else(port).map(PeerAddresses::first)
     }
 
     /// Counts the networks on which a gateway has lanes, from 0 to 2: the WAN and the LAN, each

@@ -1,9 +1,10 @@
 //! Tables and keys of a fabric file.
 
-use crate::config::config_value::{LaneCount, Name, PeerAddress, RandomLoss, RankCount, Speeds};
+use crate::config::config_value::{LaneCount, Name, RandomLoss, RankCount, Speeds};
 use crate::config::key::KeyNeed::{Optional, Required, RequiredIf};
 use crate::config::key::{Key, TableKeys};
 use crate::config::membership_value::{PeerSilence, VoteCount};
+use crate::config::reached_address_value::ReachedAddress;
 use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::topology::QuorumSpec;
@@ -178,21 +179,22 @@ pub(super) const GATEWAY_RANKS: Key<RankCount> = Key::new(
 );
 
 /// Key `lan` of a gateway: addresses of its lanes for gateways of the same region.
-pub(super) const GATEWAY_LAN: Key<PeerAddress> = Key::new(
+pub(super) const GATEWAY_LAN: Key<ReachedAddress> = Key::new(
     "lan",
     RequiredIf("a gateway of the same region has no `wan`", "`wan`"),
     "\"10.0.0.5:7400\"",
-    "Address and UDP port at which the other gateways of the region reach this one's lanes over the LAN. Two \
+    "Address or host name, and UDP port, at which the other gateways of the region reach this one's lanes over the LAN. Two \
      gateways use it when both have one.",
 );
 
 /// Key `wan` of a gateway: addresses of its lanes for gateways of other regions.
-pub(super) const GATEWAY_WAN: Key<PeerAddress> = Key::new(
+pub(super) const GATEWAY_WAN: Key<ReachedAddress> = Key::new(
     "wan",
     Optional("no peer dials this gateway, which dials all"),
     "\"203.0.113.10:7400\"",
-    "Address and UDP port at which the gateways of other regions reach this one's lanes. Several \
-     addresses are for several carriers or network ports.",
+    "Address or host name, and UDP port, at which the gateways of other regions reach this one's \
+     lanes. A host name is resolved at each dial, so a peer that was lost is found at its new \
+     address. Several addresses are for several carriers or network ports.",
 );
 
 /// Key `egress` of a gateway: the bit rate at which its WAN port can send out of the region.

@@ -5,6 +5,7 @@
 
 use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::path_probe::path_check::CheckedPaths;
+use crate::wan::connect::peer_addresses::PeerAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use hier_collectives::topology::{Fabric, Link};
@@ -23,17 +24,17 @@ pub struct LanePeer {
     pub own: LaneAddresses,
     /// The addresses at which it reaches these lanes; they differ from `own` behind NAT or a relay.
     /// `None` where it cannot dial them.
-    pub own_seen_at: Option<LaneAddresses>,
+    pub own_seen_at: Option<PeerAddresses>,
     /// The addresses of its lanes; `None` if it cannot be dialled.
-    pub theirs: Option<LaneAddresses>,
+    pub theirs: Option<PeerAddresses>,
 }
 
 impl LanePeer {
-    /// Returns the paths of all lanes to the peer, up to the most that may be in use, to be
-    /// checked; `None` if the peer cannot be dialled. The RTT of a path within a region is given as 0.
-    pub fn lane_paths(&self, fabric: &Fabric) -> Option<CheckedPaths> {
+    /// Returns the paths of all lanes to the peer at these addresses, up to the most lanes that may be
+    /// in use, to be checked. The RTT of a path within a region is given as 0.
+    pub fn lane_paths(&self, fabric: &Fabric, theirs: &LaneAddresses) -> CheckedPaths {
         let rtt = self.link.as_ref().map_or(Span::ZERO, |link| link.rtt);
-        let ends = (&self.own, self.theirs.as_ref()?);
-        Some(CheckedPaths::of_lanes(ends, plan::plan_lanes_limit(fabric), rtt, fabric.mtu()))
+        let lanes = plan::plan_lanes_limit(fabric);
+        CheckedPaths::of_lanes((&self.own, theirs), lanes, rtt, fabric.mtu())
     }
 }

@@ -94,12 +94,22 @@ impl RegionFile {
     }
 
     /// Returns the addresses that a gateway's lanes have on this host for other regions: `listen`, else
-    /// `wan`, else any; `None` without a WAN port.
+    /// `wan`, else any with the port of `wan`; `None` without a WAN port.
     pub fn wan_addresses_to_bind(&self, gateway: &GatewayConfig) -> Option<LaneAddresses> {
-        let given = gateway.listen.as_ref().or_else(|| self.fabric.lane_addresses(gateway.id));
-        let any = || self.fabric.dialling_address(gateway.id);
+        let wan = self.fabric.lane_addresses(gateway.id);
+        let given = gateway.listen.clone().or_else(|| wan?.without_names());
+        let port = wan.map_or(0, |wan| wan.first().port());
+        let any = || self.fabric.any_address(gateway.id, port);
         let has_port = self.fabric.fabric().gateway(gateway.id).wan.is_some();
-        has_port.then(|| given.cloned().unwrap_or_else(any))
+        has_port.then(|| given.unwrap_or_else(any))
+    }
+
+    /// Returns the addresses that a gateway's lanes have on this host for its own region: `lan`, or any
+    /// with its port; `None` without a `lan`.
+    pub fn lan_addresses_to_bind(&self, gateway: &GatewayConfig) -> Option<LaneAddresses> {
+        let lan = self.fabric.lan_addresses(gateway.id)?;
+        let any = || self.fabric.any_address(gateway.id, lan.first().port());
+        Some(lan.without_names().unwrap_or_else(any))
     }
 
     /// Returns the peers to which a gateway of the file has lanes: those of linked regions with a
@@ -114,8 +124,8 @@ impl RegionFile {
             let link = fabric.link(here, there).cloned();
             let lan = file.lan_addresses(me).zip(file.lan_addresses(id));
             if let Some((own, theirs)) = lan.filter(|_| here == there) {
-                let (own, theirs) = (own.clone(), Some(theirs.clone()));
-                let own_seen_at = Some(own.clone());
+                let (own_seen_at, theirs) = (Some(own.clone()), Some(theirs.clone()));
+                let own = self.lan_addresses_to_bind(gateway)?;
                 return Some(LanePeer { id, link, dials: me < id, own, own_seen_at, theirs });
             }
             let have_ports = fabric.gateway(me).wan.and(fabric.gateway(id).wan).is_some();

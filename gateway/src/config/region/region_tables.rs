@@ -155,9 +155,9 @@ fn check_region_table_listen_key(
 ) {
     let Some(listen) = section.read_optional(&keys::GATEWAY_LISTEN) else { return };
     let key = section.key_path(keys::GATEWAY_LISTEN.name);
-    let peers = || file.dialling_address(id).first();
-    let dials_from = file.dials_only(id).then(peers);
-    let Some(wan) = file.address(id).or(dials_from) else {
+    let has_port = file.fabric().gateway(id).wan.is_some();
+    let any = || file.any_address(id, 0).first();
+    let Some(wan) = has_port.then(|| file.address(id).unwrap_or_else(any)) else {
         let problem = "the gateway has no WAN port in the fabric".to_owned();
         let accepted = format!("no `{}` key", keys::GATEWAY_LISTEN.name);
         return source.record_fault(&key, problem, accepted);

@@ -1,5 +1,5 @@
 use super::common::*;
-use crate::config::{Fault, RegionFile};
+use crate::config::{FabricFile, Fault, RegionFile};
 use crate::wan::link::controller_policy::ControllerPolicy;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::plan;
@@ -136,7 +136,7 @@ fn a_gateway_without_wan_dials_one_that_has_it() {
         assert_eq!([0, 1].map(|id| file.dials_only(GatewayId(id))), dials);
         assert_eq!([0, 1].map(|id| file.count_lane_networks(GatewayId(id))), [1, 1]);
         assert_ne!(file.identity(), fabric(FABRIC).expect("valid").identity(), "who dials");
-        let from = file.dialling_address(GatewayId(0)).first().to_string();
+        let from = file.any_address(GatewayId(0), 0).first().to_string();
         assert_eq!(from, "0.0.0.0:0", "of IPv4, as its peer");
     }
     let faults = faults_of(&[(east, ""), (west, "")]);
@@ -145,6 +145,32 @@ fn a_gateway_without_wan_dials_one_that_has_it() {
     // Without rates it has no WAN port at all.
     let faults = faults_of(&[(&format!("{east}egress = \"500 Mbit/s\"\n"), "")]);
     assert_eq!(keys(&faults), ["region.east.gateway.east-0.egress"]);
+}
+
+#[test]
+fn an_address_may_have_a_host_name() {
+    let wan = "wan = \"127.0.0.1:7400\"";
+    let with = |several: &str| fabric(&FABRIC.replacen(wan, several, 1));
+    for (given, first) in [
+        ("wan = \"gw-1.example.net:7400\"", "gw-1.example.net:7400"),
+        ("wan = [\"gw\u{0}:7400\"]", ""),
+        ("wan = [\"127.0.0.1:7400\", \"b.example:7401\"]", "127.0.0.1:7400"),
+        ("wan = \"gw_1.example.net:7400\"", ""),
+        ("wan = \"gw.example.net\"", ""),
+        ("wan = \"gw.example.net:0\"", ""),
+        ("wan = \"127.0.0.256:7400\"", ""),
+        ("wan = \"-gw:7400\"", ""),
+        ("wan = \":7400\"", ""),
+    ] {
+        let first_of = |file: &FabricFile| {
+            file.lane_addresses(GatewayId(0)).map(|lanes| lanes.first().to_string())
+        };
+        let found = with(given).ok().and_then(|file| first_of(&file)).unwrap_or_default();
+        assert_eq!(found, first, "{given}");
+    }
+    let twice =
+        faults_of(&[(wan, "wan = \"gw:1\""), ("wan = \"127.0.0.1:7500\"", "wan = \"gw:1\"")]);
+    assert_eq!(keys(&twice), ["region.west.gateway.west-0.wan"]);
 }
 
 #[test]
@@ -165,8 +191,8 @@ fn several_addresses_of_a_gateway_share_its_lanes() {
     let file = with("wan = [\"127.0.0.1:7400\", \"127.0.0.2:7400\"]").expect("valid");
     let east = file.fabric().gateway_named("east-0").expect("there");
     let lanes = file.lane_addresses(east).expect("a port");
-    assert_eq!([lanes.of_lane(0), lanes.of_lane(1)].map(|lane| lane.port()), [7400, 7400]);
-    assert_ne!(lanes.of_lane(0).ip(), lanes.of_lane(1).ip());
+    let lanes = [0, 1, 2].map(|lane| lanes.of_lane(lane).to_string());
+    assert_eq!(lanes, ["127.0.0.1:7400", "127.0.0.2:7400", "127.0.0.1:7400"]);
     for bad in [
         "wan = []",
         "wan = [\"127.0.0.1:7400\", \"127.0.0.1:7450\"]",

@@ -1,6 +1,7 @@
 use super::common::*;
 use crate::config::{Fault, GatewayChoiceError, LanePeer, RegionFile};
 use crate::local::socket::GatewaySocketMode;
+use crate::wan::connect::peer_addresses::PeerAddresses;
 
 #[test]
 fn a_region_file_resolves_its_paths() {
@@ -163,7 +164,8 @@ fn lanes_lead_to_linked_regions_and_to_the_own_one() {
         let peers = file.lane_peers(file.gateway(Some(name)).expect("there"));
         let text = |peer: &LanePeer| {
             let kind = if peer.link.is_some() { "WAN" } else { "LAN" };
-            let paths = peer.lane_paths(fabric).expect("it can be dialled");
+            let theirs = peer.theirs.as_ref().and_then(PeerAddresses::without_names);
+            let paths = peer.lane_paths(fabric, &theirs.expect("it can be dialled"));
             let ((own, first), name) = (paths.lanes[0], &fabric.gateway(peer.id).name);
             let seen_at = peer.own_seen_at.as_ref().expect("it can be dialled").first();
             format!("{name} {kind} {own} {seen_at} {first}")

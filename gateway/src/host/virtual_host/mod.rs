@@ -1,6 +1,7 @@
 //! Virtual time as a host: tokio's paused clock and an in-memory network, all on one thread.
 
 mod virtual_process;
+mod virtual_resolver;
 
 use super::port_share::place_of_shared_datagram;
 use super::{BoxFuture, Host, LaneThread, PortShare, Task, TaskPanicked, ThreadStart};
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
 use units::{Span, TimeNs};
 use virtual_process::{VirtualProcess, VirtualProcessRuntime};
+use virtual_resolver::{VIRTUAL_RESOLUTION_TIME, VirtualResolver};
 use wan_sim::VirtualNet;
 
 /// A process of the simulation. Use it under a current-thread runtime with a paused clock. Compute
@@ -24,6 +26,8 @@ pub struct VirtualHost {
     process: Arc<VirtualProcess>,
     /// The busy part of every thread in parts per million; processes share it.
     thread_load_ppm: Arc<AtomicU64>,
+    /// The addresses of host names; processes share them.
+    resolver: Arc<VirtualResolver>,
 }
 
 /// 1 s: the virtual time at which a simulation starts, since a time of zero stands for "not yet"
@@ -39,6 +43,7 @@ impl VirtualHost {
             random: AtomicU64::new(seed),
             process: VirtualProcess::new("simulation"),
             thread_load_ppm: Arc::default(),
+            resolver: Arc::default(),
         }
     }
 
@@ -50,6 +55,7 @@ impl VirtualHost {
             random: AtomicU64::new(seed),
             process: VirtualProcess::new(name),
             thread_load_ppm: Arc::clone(&self.thread_load_ppm),
+            resolver: Arc::clone(&self.resolver),
         }
     }
 
@@ -58,6 +64,21 @@ impl VirtualHost {
     /// change shows too high or too low a load.
     pub fn set_thread_load(&self, load: f64) {
         self.thread_load_ppm.store((load * 1e6) as u64, Ordering::Relaxed);
+    }
+
+    /// Gives a host name these addresses, in place of those that it had.
+    pub fn set_host_name(&self, name: &str, addresses: Vec<IpAddr>) {
+        self.resolver.set_name(name, addresses);
+    }
+
+    /// Makes the resolver of host names answer no question, or all again.
+    pub fn silence_resolver(&self, silent: bool) {
+        self.resolver.silence(silent);
+    }
+
+    /// Returns how often the addresses of a host name were asked for.
+    pub fn name_questions(&self) -> usize {
+        self.resolver.questions()
     }
 
     /// Returns how often the process has woken so far. All tasks that run at one time of the clock
@@ -156,6 +177,19 @@ impl Host for VirtualHost {
     /// Returns the MTU of the virtual interface at `from`.
     fn mtu_towards(&self, from: IpAddr, _to: SocketAddr) -> Option<u16> {
         self.net.interface_mtu(from)
+    }
+
+    /// Returns the addresses that [`VirtualHost::set_host_name`] has given a name, 20 ms later.
+    fn resolve_host_name(&self, name: &str) -> BoxFuture<io::Result<Vec<IpAddr>>> {
+        let (resolver, name) = (Arc::clone(&self.resolver), name.to_owned());
+        let answered = self.sleep_until(self.now() + VIRTUAL_RESOLUTION_TIME);
+        Box::pin(async move {
+            answered.await;
+            match resolver.resolve(&name) {
+                Some(answer) => answer,
+                None => std::future::pending().await,
+            }
+        })
     }
 
     /// Returns a quinn runtime whose tasks belong to the simulated process.

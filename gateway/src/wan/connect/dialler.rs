@@ -3,20 +3,21 @@
 //!
 //! Each lane that the two may have gets a task, on the lane's thread, until shutdown. The task waits
 //! without cost while its lane is not in use. Attempts of which nothing is heard go on without a pause, however
-//! long a peer is away, so that it is met about a second after its return.
+//! long a peer is away, so that it is met about a second after its return. A peer with a host name is
+//! dialled at the addresses that the name has at each attempt.
 
 use super::handshake::handshake_timeout;
 use super::lane_connection::{ConnectionOrigin, EstablishedConnection, serve_lane_connection};
 use super::lane_connection_ids::initial_lane_connection_id;
 use super::packet_size::PacketSize;
+use super::peer_addresses::PeerLocation;
 use super::quic_config::quic_transport_config;
 use super::tls;
 use crate::events::Event;
 use crate::log_throttle::LogThrottle;
 use crate::wan::lane_spec::LaneSpec;
 use crate::wan::peer_link::PeerLink;
-use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use units::Span;
 
@@ -45,10 +46,6 @@ pub(super) struct Dialler {
     pub lane: u16,
     pub endpoint: quinn::Endpoint,
     pub peer: Arc<PeerLink>,
-    /// The UDP address of the peer's lane.
-    pub address: SocketAddr,
-    /// The place of the peer's lane among the lanes that share this address.
-    pub place: u16,
     pub packets: PacketSize,
 }
 
@@ -103,70 +100,106 @@ impl Dialler {
 
     /// Dials the peer until one of its packets comes, which may refuse the connection. Two attempts
     /// are under way at most: a short one and a long one. The short one meets a peer soon after its
-    /// start, the long one leaves a busy peer time.
+    /// start, the long one leaves a busy peer time. Host names are resolved again meanwhile.
     ///
     /// # Errors
     /// This side cannot dial, or need not.
     async fn dial_until_answered(&self) -> Result<Answered, String> {
         let Self { spec, lane, peer, .. } = self;
         let mut lanes = peer.lanes.subscribe();
-        let mut needless =
-            pin!(async { lanes.wait_for(|in_use| lane >= in_use).await.map(|_| ()) });
-        let (repeat, patience) =
-            (dial_repeat_interval(peer.link.rtt), handshake_timeout(peer.link.rtt));
-        let mut long = self.begin_attempt()?;
-        let began = spec.host.now();
-        let mut long_since = began;
-        let mut short: Option<Attempt> = None;
-        loop {
-            let answered_short = async {
-                match &mut short {
-                    Some(short) => short.await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                answered = &mut long => return Ok(answered),
-                answered = answered_short => return Ok(answered),
-                () = spec.host.sleep_until(spec.host.now() + repeat) => {}
-                _ = &mut needless => return Err("the lane is not in use".to_owned()),
-                () = spec.shutdown.cancelled() => return Err("shutting down".to_owned()),
-            }
-            let now = spec.host.now();
-            if now.since(began) >= NO_ANSWER_REPORT_AFTER {
-                self.report_failure(format!("{}: no answer", self.address), true).await;
-            }
-            if now.since(long_since) >= patience {
-                (long, long_since) = (self.begin_attempt()?, now);
-            }
-            short = Some(self.begin_attempt()?);
+        let needless = async { lanes.wait_for(|in_use| lane >= in_use).await.map(|_| ()) };
+        tokio::select! {
+            biased;
+            answered = self.attempt_until_answered() => answered,
+            _ = needless => Err("the lane is not in use".to_owned()),
+            () = spec.shutdown.cancelled() => Err("shutting down".to_owned()),
         }
     }
 
-    /// Sends the first packet to the peer. The attempt ends with the first packet of the peer.
-    /// Dropping it gives the attempt up.
+    /// Makes attempts until the peer answers one, as [`Self::dial_until_answered`] says.
+    ///
+    /// # Errors
+    /// This side cannot dial.
+    async fn attempt_until_answered(&self) -> Result<Answered, String> {
+        let Self { spec, lane, peer, .. } = self;
+        let location = peer.addresses.as_ref().ok_or("the fabric has no address for it")?;
+        let own = spec.listen.of_lane(*lane).ip();
+        let refresh = || Box::pin(location.refresh(&*spec.host, own));
+        let (repeat, patience) =
+            (dial_repeat_interval(peer.link.rtt), handshake_timeout(peer.link.rtt));
+        let mut turn = location.turn();
+        if location.of_lane(*lane, turn).is_none() {
+            refresh().await;
+        }
+        let mut refreshing = Some(refresh());
+        let mut long = self.begin_attempt(location, turn)?;
+        let began = spec.host.now();
+        let (mut long_since, mut next) = (began, began + repeat);
+        let mut short: Option<Attempt> = None;
+        loop {
+            tokio::select! {
+                biased;
+                answered = &mut long => return Ok(answered),
+                answered = wait_for_part(&mut short) => return Ok(answered),
+                has_moved = wait_for_part(&mut refreshing) => {
+                    refreshing = None;
+                    if has_moved {
+                        (turn, short) = (location.turn(), None);
+                        (long, long_since) = (self.begin_attempt(location, turn)?, spec.host.now());
+                    }
+                    continue;
+                }
+                () = spec.host.sleep_until(next) => {}
+            }
+            let now = spec.host.now();
+            if now.since(began) >= NO_ANSWER_REPORT_AFTER
+                && let Some(address) = location.of_lane(*lane, turn)
+            {
+                self.report_failure(format!("{address}: no answer"), true).await;
+            }
+            if now.since(long_since) >= patience {
+                (long, long_since) = (self.begin_attempt(location, turn)?, now);
+            }
+            turn += 1;
+            short = Some(self.begin_attempt(location, turn)?);
+            next = now + repeat;
+            if refreshing.is_none() && location.has_names() {
+                refreshing = Some(refresh());
+            }
+        }
+    }
+
+    /// Sends the first packet to the address of the peer whose turn it is. The attempt ends with the
+    /// first packet of the peer. Dropping it gives the attempt up.
     ///
     /// # Errors
     /// The reason: this side cannot dial.
-    fn begin_attempt(&self) -> Result<Attempt, String> {
-        let Self { spec, peer, address, place, .. } = self;
+    fn begin_attempt(&self, location: &PeerLocation, turn: usize) -> Result<Attempt, String> {
+        let Self { spec, lane, peer, .. } = self;
+        let unresolved = || location.problem().unwrap_or_else(|| "has no address yet".to_owned());
+        let address = location.of_lane(*lane, turn).ok_or_else(unresolved)?;
         let credentials = Arc::clone(&spec.credentials.borrow());
         let crypto = credentials.client_config().map_err(|error| error.to_string())?;
         let mut config = quinn::ClientConfig::new(crypto);
         let transport = quic_transport_config(&spec.lane_path(peer), peer.controller, self.packets);
         config.transport_config(Arc::new(transport));
-        let first_id = initial_lane_connection_id(*place, spec.host.random_bytes());
+        let place = lane / location.count();
+        let first_id = initial_lane_connection_id(place, spec.host.random_bytes());
         config.initial_dst_cid_provider(Arc::new(move || first_id));
         let server_name =
             tls::gateway_identity_dns_name(&spec.fabric.gateway(peer.id).name, spec.fabric.name());
         let mut connecting = self
             .endpoint
-            .connect_with(config, *address, &server_name)
+            .connect_with(config, address, &server_name)
             .map_err(|error| format!("{address}: {error}"))?;
+        let peer = Arc::clone(peer);
         Ok(Box::pin(async move {
             // An attempt that is refused has its reason in the handshake's result.
-            let _ = connecting.handshake_data().await;
+            if connecting.handshake_data().await.is_ok()
+                && let Some(location) = &peer.addresses
+            {
+                location.note_answer(turn);
+            }
             Answered(connecting)
         }))
     }
@@ -179,7 +212,7 @@ impl Dialler {
         &self,
         Answered(connecting): Answered,
     ) -> Result<quinn::Connection, String> {
-        let Self { spec, address, .. } = self;
+        let (spec, address) = (&self.spec, connecting.remote_address());
         let patience = handshake_timeout(self.peer.link.rtt);
         tokio::select! {
             biased;
@@ -205,6 +238,14 @@ type Attempt = Pin<Box<dyn Future<Output = Answered> + Send>>;
 
 /// A connection whose handshake goes on, since the peer has answered, or has failed.
 struct Answered(quinn::Connecting);
+
+/// Waits for a part of a select expression that may be absent, which never ends then.
+async fn wait_for_part<F: Future + Unpin>(part: &mut Option<F>) -> F::Output {
+    match part {
+        Some(part) => part.await,
+        None => std::future::pending().await,
+    }
+}
 
 /// Returns how often a lane dials a peer of which nothing is heard, over a link with this round trip.
 fn dial_repeat_interval(rtt: Span) -> Span {

@@ -6,6 +6,7 @@
 use super::control_stream::{
     frame_control_stream_message, prioritize_control_stream, read_control_stream_frame,
 };
+use super::peer_addresses::PeerLocation;
 use super::tls;
 use crate::wan::lane_handle::LanePeerSeen;
 use crate::wan::lane_spec::LaneSpec;
@@ -166,12 +167,10 @@ fn check_handshake_hello(
     if dialled.is_some_and(|dialled| dialled != peer) {
         return Err(HelloRefusal::NotDialled(hello.gateway.clone()));
     }
-    let answering = match dialled {
-        Some(_) => spec.peers[&peer].addresses.as_ref().unwrap_or(&spec.listen),
-        None => &spec.listen,
-    };
-    let is_known = hello.lane < plan::plan_lanes_limit(&spec.fabric);
-    if !answering.have_same_address(hello.lane, lane) || (dialled.is_none() && !is_known) {
+    let location = dialled.and(spec.peers[&peer].addresses.as_ref());
+    let addresses = location.map_or(spec.listen.count(), PeerLocation::count);
+    let is_known = dialled.is_some() || hello.lane < plan::plan_lanes_limit(&spec.fabric);
+    if hello.lane % addresses != lane % addresses || !is_known {
         return Err(HelloRefusal::Lane { theirs: hello.lane, ours: lane });
     }
     Ok((peer, dialled.map_or(hello.lane, |_| lane)))

@@ -17,6 +17,7 @@ use super::lane_connection::{
 };
 use super::packet_gathering::make_gathering_socket;
 use super::packet_size::{ACCEPTED_PACKET_BYTES_MIN, PacketSizes};
+use super::peer_addresses::{PeerLocation, RESOLUTION_TIMEOUT};
 use super::quic_config::{quic_endpoint_config, quic_transport_config};
 use super::tls;
 use crate::admission::AdmissionControl;
@@ -32,6 +33,7 @@ use hier_collectives::plan;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 use units::ByteCount;
 
@@ -94,6 +96,7 @@ fn unbound_lane_endpoint_remedy(source: &std::io::Error) -> &'static str {
 pub async fn start_lane_endpoints(spec: Arc<LaneSpec>) -> Result<(), LaneError> {
     // A gateway without peers needs no port.
     let lanes = if spec.peers.is_empty() { 0 } else { plan::plan_lanes_limit(&spec.fabric) };
+    resolve_lane_endpoint_peers(&spec).await;
     for lane in 0..lanes {
         let (up, is_up) = tokio::sync::oneshot::channel();
         let lane_spec = Arc::clone(&spec);
@@ -125,6 +128,30 @@ pub async fn start_lane_endpoints(spec: Arc<LaneSpec>) -> Result<(), LaneError> 
         }
     }
     Ok(())
+}
+
+/// Resolves the host names of all peers at once, for 5 s at most. Packet sizes follow from the
+/// addresses; peers that are not known by then are found later.
+async fn resolve_lane_endpoint_peers(spec: &Arc<LaneSpec>) {
+    let questions = TaskTracker::new();
+    let has_names =
+        |peer: &&Arc<PeerLink>| peer.addresses.as_ref().is_some_and(PeerLocation::has_names);
+    for peer in spec.peers.values().filter(has_names) {
+        let (spec, peer) = (Arc::clone(spec), Arc::clone(peer));
+        let host = Arc::clone(&spec.host);
+        let question = async move {
+            if let Some(location) = &peer.addresses {
+                location.refresh(&*spec.host, peer.local.first().ip()).await;
+            }
+        };
+        host.spawn(Box::pin(questions.track_future(question)));
+    }
+    questions.close();
+    tokio::select! {
+        biased;
+        () = questions.wait() => {}
+        () = spec.host.sleep_until(spec.host.now() + RESOLUTION_TIMEOUT) => {}
+    }
 }
 
 /// The QUIC endpoints of a lane.
@@ -258,14 +285,11 @@ fn start_lane_endpoint_diallers(
     sizes: &PacketSizes,
 ) {
     for peer in spec.peers.values().filter(|peer| peer.lane_terms.dials) {
-        let Some(addresses) = &peer.addresses else { continue };
         let dialler = Dialler {
             spec: Arc::clone(spec),
             lane,
             endpoint: endpoint.clone(),
             peer: Arc::clone(peer),
-            address: addresses.of_lane(lane),
-            place: addresses.place_of_lane(lane),
             packets: sizes.for_peer(peer),
         };
         spec.host.spawn(Box::pin(dialler.dial_until_shutdown()));

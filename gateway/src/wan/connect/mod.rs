@@ -10,7 +10,8 @@
 //! | `liveness/` | keep-alives; probes on silence; closes dead paths |
 //! | `quic_config.rs`, `packet_size.rs`, `packet_headers.rs` | settings of QUIC and packets |
 //! | `packet_gathering/` | the UDP socket of a lane, which hands packets to the system in few calls |
-//! | `lane_addresses.rs`, `lane_connection_ids.rs` | addresses of lanes; ids by which packets find their lane |
+//! | `lane_addresses.rs`, `peer_addresses.rs` | addresses of lanes, and host names that stand for them |
+//! | `lane_connection_ids.rs` | connection ids, by which packets find their lane |
 //! | `tls/` | mutual TLS |
 //! | `path_probe/` | finds shut ports and narrow paths; measures a path for `landbridge doctor` |
 
@@ -26,5 +27,6 @@ pub mod packet_gathering;
 pub(super) mod packet_headers;
 pub(super) mod packet_size;
 pub mod path_probe;
+pub mod peer_addresses;
 mod quic_config;
 pub mod tls;

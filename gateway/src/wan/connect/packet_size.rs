@@ -1,5 +1,6 @@
 //! The packet size of a lane: pinned by the fabric file, or discovered.
 
+use super::peer_addresses::PeerLocation;
 use crate::wan::lane_spec::LaneSpec;
 use crate::wan::peer_link::PeerLink;
 use hier_collectives::ids::GatewayId;
@@ -44,7 +45,8 @@ impl PacketSizes {
             if spec.mtu_pinned {
                 return PacketSize::Pinned { bytes: udp_packet_size(spec.fabric.mtu(), own) };
             }
-            let to = peer.addresses.as_ref().map(|addresses| addresses.of_lane(lane));
+            let to =
+                peer.addresses.as_ref().and_then(PeerLocation::now).map(|now| now.of_lane(lane));
             let sent = to.and_then(|to| spec.host.mtu_towards(own, to));
             let mtu = sent.map_or(spec.fabric.mtu(), |mtu| mtu.min(DISCOVERED_MTU_MAX));
             PacketSize::Discovered { bytes_max: udp_packet_size(mtu, own) }

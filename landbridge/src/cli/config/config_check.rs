@@ -1,5 +1,6 @@
 //! `landbridge check`: faults of config files.
 
+use super::host_names::check_fabric_host_names;
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::exit::Exit;
 use crate::cli::output::print::{print_json, print_text};
@@ -19,13 +20,17 @@ use std::path::{Path, PathBuf};
 /// Check fabric and region files. Their content tells which is which.
 ///
 /// Reports every fault of every file with its line, key and value, and the values that would be
-/// accepted. It does not check certificates and addresses: see `landbridge doctor`.
+/// accepted. Host names in `wan` and `lan` that this host cannot resolve are warnings, since other
+/// hosts may know them, or faults with --resolve.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge check configs/two-region/*.toml")]
 pub(in crate::cli) struct ConfigCheckCommand {
     /// Fabric or region files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Take host names that this host cannot resolve for faults
+    #[arg(long)]
+    resolve: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -46,19 +51,17 @@ struct CheckedFile {
     summary: String,
 }
 
+/// The kind of a file and its summary, or its faults.
+type CheckOutcome = Result<(&'static str, String), ConfigFaults>;
+
 impl ConfigCheckCommand {
     /// Runs `landbridge check`: lists the files with a summary each, and all their faults. Faults
     /// end it with [`Exit::Usage`].
     pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let (mut files, mut faults) = (Vec::new(), Vec::new());
-        for file in self.files {
-            let (kind, summary) = match load_and_check_config_plan(&file) {
-                Ok((ConfigFile::Fabric(fabric), _)) => {
-                    ("fabric", describe_config_check_fabric(&fabric))
-                }
-                Ok((ConfigFile::Region(region), plan)) => {
-                    ("region", describe_config_check_region(&region, &plan))
-                }
+        for file in self.files.clone() {
+            let (kind, summary) = match self.check_file(&file)? {
+                Ok(checked) => checked,
                 Err(found) => {
                     let count = found.iter().count();
                     faults.extend(found);
@@ -89,6 +92,32 @@ impl ConfigCheckCommand {
     }
 }
 
+impl ConfigCheckCommand {
+    /// Checks one file. Returns its kind and its summary with all warnings, or its faults.
+    fn check_file(&self, path: &Path) -> Result<CheckOutcome, CommandError> {
+        let (file, plan) = match load_and_check_config_plan(path) {
+            Ok(loaded) => loaded,
+            Err(faults) => return Ok(Err(faults)),
+        };
+        let (kind, fabric, summary) = match &file {
+            ConfigFile::Fabric(fabric) => ("fabric", fabric, describe_config_check_fabric(fabric)),
+            ConfigFile::Region(region) => {
+                ("region", region.fabric(), describe_config_check_region(region, &plan))
+            }
+        };
+        let names = check_fabric_host_names(fabric)?;
+        let warning = |Fault { key, value, problem, accepted, .. }: &Fault| {
+            let value = value.as_deref().unwrap_or_default();
+            format!("; WARNING: {key} = {value}: {problem}; accepted: {accepted}")
+        };
+        let warnings: String = names.iter().map(warning).collect();
+        match ConfigFaults::collect(names).filter(|_| self.resolve) {
+            Some(faults) => Ok(Err(faults)),
+            None => Ok(Ok((kind, summary + &warnings))),
+        }
+    }
+}
+
 /// Loads a config file and plans its fabric: no gateway starts without a plan.
 fn load_and_check_config_plan(path: &Path) -> Result<(ConfigFile, Plan), ConfigFaults> {
     let file = ConfigFile::load(path)?;
@@ -112,7 +141,7 @@ fn describe_config_check_fabric(file: &FabricFile) -> String {
     };
     let ranks = usize::try_from(fabric.world_size()).unwrap_or(usize::MAX);
     format!(
-        "{}: {}, {}, {}, {}; {}; {}; identity {:02x}{:02x}{:02x}{:02x}",
+        "{}: {}, {}, {}, {}; {}; {}{}; identity {:02x}{:02x}{:02x}{:02x}",
         fabric.name(),
         count(fabric.regions().len(), "region"),
         count(fabric.gateways().len(), "gateway"),
@@ -120,11 +149,24 @@ fn describe_config_check_fabric(file: &FabricFile) -> String {
         count(fabric.links().len(), "link"),
         describe_config_check_ranks(fabric),
         describe_config_check_quorum(fabric),
+        describe_config_check_diallers(file),
         identity[0],
         identity[1],
         identity[2],
         identity[3],
     )
+}
+
+/// Returns a text on the gateways that no other can dial, for those are rare; nothing where there are
+/// none.
+fn describe_config_check_diallers(file: &FabricFile) -> String {
+    let fabric = file.fabric();
+    let hidden = fabric.gateway_ids().filter(|id| file.dials_only(*id));
+    let names: Vec<&str> = hidden.map(|id| &*fabric.gateway(id).name).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        names => format!("; without `wan`, and so dialling all others: {}", names.join(", ")),
+    }
 }
 
 /// Returns a text on the fabric's quorum: which regions go on when some are lost, or the fabric is

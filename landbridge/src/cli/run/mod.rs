@@ -225,7 +225,7 @@ fn run_command_gateway_spec(
         listen: ListenSpec {
             wan: region.wan_addresses_to_bind(config),
             dials_only: file.dials_only(config.id),
-            lan: file.lan_addresses(config.id).cloned(),
+            lan: region.lan_addresses_to_bind(config),
             one_by_one: !config.segmentation_offload,
         },
         addresses: fabric.gateway_ids().filter_map(wan).collect(),
