@@ -51,8 +51,8 @@ pub(super) enum ConnectionOrigin {
 }
 
 /// The admission slot of a connection without a checked hello. Each address of a peer counts by
-/// itself, all other addresses together.
-pub(super) type PendingSlot = AdmissionSlot<Option<IpAddr>>;
+/// itself, all other addresses together and then each.
+pub(super) type PendingSlot = AdmissionSlot<Option<IpAddr>, IpAddr>;
 
 /// Serves a lane's connection until it ends; returns whether its hello was accepted. `refusals`
 /// limits the log lines about refused connections.

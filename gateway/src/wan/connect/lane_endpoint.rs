@@ -8,7 +8,8 @@
 //! The daemon calls [`start_lane_endpoints`]. The thread of each lane runs an accept loop, and tasks for dialling
 //! (`dialler.rs`) and for each connection (`lane_connection.rs`). Both ends of a connection authenticate.
 //! A connection without a checked hello holds a slot of a bounded admission control. When all slots are
-//! taken, the oldest of the source with most slots is evicted.
+//! taken, the oldest of the source with most slots is evicted. All strangers are one source, of which
+//! the address with the most slots loses one: a peer behind a NAT is a stranger until its hello is checked.
 
 use super::dialler::Dialler;
 use super::handshake::handshake_timeout;
@@ -31,7 +32,7 @@ use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::plan;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
@@ -45,9 +46,9 @@ const SOCKET_BUFFER_BYTES: usize = 16 << 20;
 /// directions. A gateway counts it in the memory that it may need; no limit holds a lane to 8 MiB.
 pub const LANE_QUIC_BYTES: ByteCount = ByteCount::new(8 << 20);
 /// 64 connections to one lane whose hello is not checked yet, path probes included: one more ends
-/// the oldest of the source (a peer's address, or all strangers) with the most. The number is
-/// chosen; it bounds the cost of connections from strangers.
-/// Tested by `half_open_handshakes_keep_no_peer_out`.
+/// the oldest of the source (a peer's address, or all strangers) with the most, and among strangers of
+/// the address with the most. The number is chosen; it bounds the cost of connections from strangers.
+/// Tested by `half_open_handshakes_keep_no_peer_out` and `strangers_keep_no_peer_behind_nat_out`.
 const PENDING_CONNECTIONS_MAX: usize = 64;
 /// 64 KiB: the most bytes of datagrams kept for a QUIC connection that is not accepted yet, enough
 /// for several first flights. Further datagrams are dropped. The default of quinn is 10 MiB.
@@ -247,7 +248,7 @@ fn lane_endpoint_transport_config(
 
 /// The connections that a lane has accepted and not identified yet.
 struct PendingConnections {
-    slots: Arc<AdmissionControl<Option<IpAddr>>>,
+    slots: Arc<AdmissionControl<Option<IpAddr>, IpAddr>>,
     /// Limits the log lines about refused connections.
     refusals: LogThrottle,
 }
@@ -359,8 +360,8 @@ fn accept_at_lane_endpoint(
         }
         return;
     }
-    let is_peer = spec.peers_at(from.ip()).next().is_some();
-    let slot = pending.slots.take_slot(is_peer.then_some(from.ip()));
+    let (ip, is_peer) = (from.ip().to_canonical(), spec.peers_at(from.ip()).next().is_some());
+    let slot = pending.slots.take_member_slot(is_peer.then_some(ip), stranger_network(ip));
     match incoming.accept_with(config) {
         Ok(connecting) => {
             let (spec, pending) = (Arc::clone(spec), Arc::clone(pending));
@@ -370,6 +371,15 @@ fn accept_at_lane_endpoint(
             )));
         }
         Err(error) => debug!("lane {lane}: {from}: {error}"),
+    }
+}
+
+/// Returns the address by which strangers share slots: their IPv4 address, or the /64 network of their
+/// IPv6 address, which is what one host has at least.
+fn stranger_network(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
     }
 }
 
