@@ -182,6 +182,17 @@ impl<'a> ConfigSource<'a> {
         self.locations.borrow_mut().insert(key.to_owned(), location);
     }
 
+    /// Returns the line of a table or value that was read.
+    pub(super) fn line_of_key(&self, key: &str) -> Option<usize> {
+        self.locations.borrow().get(key).map(|location| location.line)
+    }
+
+    /// Returns the line of every table and value that was read, by key path.
+    pub(super) fn lines_of_keys(&self) -> BTreeMap<String, usize> {
+        let locations = self.locations.borrow();
+        locations.iter().map(|(key, location)| (key.clone(), location.line)).collect()
+    }
+
     /// Returns the spelling of every value that was read, by key path.
     pub(super) fn spelled_values(&self) -> BTreeMap<String, String> {
         let locations = self.locations.borrow();

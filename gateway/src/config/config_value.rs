@@ -207,7 +207,7 @@ impl FromConfigValue for Speeds {
     }
 }
 
-/// Addresses that lanes bind: an address of this host, or the unspecified one.
+/// Addresses that lanes bind: an address of this host, or the unspecified one. Port 0 stands for any.
 #[derive(Debug, Clone)]
 pub(super) struct LaneBindAddress(pub(super) LaneAddresses);
 
@@ -216,8 +216,8 @@ impl FromConfigValue for LaneBindAddress {
     const VALUE_TYPE: ValueType = config_value_type(
         "lane address",
         "string or array",
-        "an IP address and UDP port to bind, such as \"0.0.0.0:7400\"; or an array of such \
-         addresses, one for each that the fabric has",
+        "an IP address and UDP port to bind, such as \"0.0.0.0:7400\", or port 0 without `wan`; or an \
+         array of such addresses, one for each that the fabric has",
     );
     /// Reads the addresses that lanes bind, which may be the unspecified one, for all of the host.
     fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
@@ -517,9 +517,10 @@ pub(super) fn problem_of_address_config_values(
     }
 }
 
-/// Parses one address, or an array of addresses that lanes use in turn.
+/// Parses one address, or an array of addresses that lanes use in turn. The region file's reader judges
+/// port 0.
 fn parse_lane_address_config_value(value: &DeValue<'_>) -> Option<LaneAddresses> {
-    let address = |value: &DeValue<'_>| BindAddress::parse_config_value(value).map(|bind| bind.0);
+    let address = |value: &DeValue<'_>| value.as_str()?.parse::<SocketAddr>().ok();
     match value.as_array() {
         None => address(value).map(LaneAddresses::from),
         Some(array) => {

@@ -25,12 +25,15 @@ pub struct FabricFile {
     policies: LinkPolicies,
     /// The spelling of each value, by key path, to name the keys that another reading changes.
     spelled_values: BTreeMap<String, String>,
+    /// The line of each key, by key path, for faults of files that refer to this one.
+    lines: BTreeMap<String, usize>,
 }
 
 /// Two readings are equal where they have one path and one meaning, however values are spelled.
 impl PartialEq for FabricFile {
     fn eq(&self, other: &Self) -> bool {
-        let Self { path, fabric, addresses, mtu_pinned, policies, spelled_values: _ } = self;
+        let Self { path, fabric, addresses, mtu_pinned, policies, spelled_values: _, lines: _ } =
+            self;
         (path, fabric, addresses) == (&other.path, &other.fabric, &other.addresses)
             && (mtu_pinned, policies) == (&other.mtu_pinned, &other.policies)
     }
@@ -61,7 +64,8 @@ impl FabricFile {
         let of_gateway = |id| addresses.remove(&fabric.gateway(id).name).unwrap_or_default();
         let addresses = fabric.gateway_ids().map(of_gateway).collect();
         let (path, spelled_values) = (path.to_owned(), source.spelled_values());
-        Ok(Self { path, fabric, addresses, mtu_pinned, policies, spelled_values })
+        let lines = source.lines_of_keys();
+        Ok(Self { path, fabric, addresses, mtu_pinned, policies, spelled_values, lines })
     }
 
     /// Returns the key paths whose values differ between two readings, such as
@@ -73,6 +77,11 @@ impl FabricFile {
         let (old, new) = (&self.spelled_values, &other.spelled_values);
         let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
         keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).cloned().collect()
+    }
+
+    /// Returns the line of a key path, such as `region.east.gateway.east-0.lan`, if the file has it.
+    pub fn line_of_key(&self, key: &str) -> Option<usize> {
+        self.lines.get(key).copied()
     }
 
     /// Returns the path of the file that the fabric was read from.
@@ -106,14 +115,19 @@ impl FabricFile {
     /// Returns the unspecified address with a port, of the family of the peers of a gateway, or of IPv4
     /// where they have host names. It is for a gateway with a host name or without an address.
     pub fn any_address(&self, gateway: GatewayId, port: u16) -> LaneAddresses {
-        let region = |id: GatewayId| self.fabric.gateway(id).region;
-        let is_peer = |id: &GatewayId| self.fabric.link(region(gateway), region(*id)).is_some();
-        let peer = self.fabric.gateway_ids().filter(is_peer).find_map(|id| self.address(id));
-        let any: IpAddr = match peer {
+        let any: IpAddr = match self.first_peer_address(gateway) {
             Some(SocketAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
             _ => Ipv4Addr::UNSPECIFIED.into(),
         };
         SocketAddr::new(any, port).into()
+    }
+
+    /// Returns an IP address of a gateway of another region to which this one connects; `None` where all
+    /// have host names.
+    pub fn first_peer_address(&self, gateway: GatewayId) -> Option<SocketAddr> {
+        let region = |id: GatewayId| self.fabric.gateway(id).region;
+        let is_peer = |id: &GatewayId| self.fabric.link(region(gateway), region(*id)).is_some();
+        self.fabric.gateway_ids().filter(is_peer).find_map(|id| self.address(id))
     }
 
     /// Returns the LAN addresses at which the other gateways of its region reach a gateway's lanes,

@@ -182,7 +182,7 @@ pub(super) const GATEWAY_RANKS: Key<RankCount> = Key::new(
 pub(super) const GATEWAY_LAN: Key<ReachedAddress> = Key::new(
     "lan",
     RequiredIf("a gateway of the same region has no `wan`", "`wan`"),
-    "\"10.0.0.5:7400\"",
+    "\"10.0.0.5:7480\"",
     "Address or host name, and UDP port, at which the other gateways of the region reach this one's lanes over the LAN. Two \
      gateways use it when both have one.",
 );

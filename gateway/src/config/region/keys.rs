@@ -165,8 +165,8 @@ pub(super) const GATEWAY_LISTEN: Key<LaneBindAddress> = Key::new(
     "\"0.0.0.0:7400\"",
     "Address and UDP port that lanes bind, where it is not the one that peers reach: behind NAT or a \
      relay. Where `wan` is a host name, lanes bind its port at all IPv4 addresses of the host \
-     without this key; \"[::]:7400\" takes IPv4 and IPv6. Only for a gateway with a WAN port. One without `wan` dials from that address, and \
-     from any port.",
+     without this key; \"[::]:7400\" takes IPv4 and IPv6. Only for a gateway with a WAN port. One \
+     without `wan` dials from that address and any port, and states port 0: \"0.0.0.0:0\".",
 );
 
 /// Key `segmentation_offload` of a gateway: whether lanes use UDP GSO.

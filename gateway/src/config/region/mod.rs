@@ -1,5 +1,6 @@
 //! The region file, such as `east.toml`: the gateways of one region on their hosts, and jobs.
 
+mod bound_addresses;
 mod gateway_config;
 pub(super) mod keys;
 mod lane_peer;

@@ -1,5 +1,6 @@
 //! A checked region file: the gateways of one region on their hosts, and the jobs they serve.
 
+use super::bound_addresses::{lan_bound_addresses, wan_bound_addresses};
 use super::gateway_config::{GatewayConfig, JobConfig};
 use super::keys;
 use super::lane_peer::LanePeer;
@@ -96,20 +97,13 @@ impl RegionFile {
     /// Returns the addresses that a gateway's lanes have on this host for other regions: `listen`, else
     /// `wan`, else any with the port of `wan`; `None` without a WAN port.
     pub fn wan_addresses_to_bind(&self, gateway: &GatewayConfig) -> Option<LaneAddresses> {
-        let wan = self.fabric.lane_addresses(gateway.id);
-        let given = gateway.listen.clone().or_else(|| wan?.without_names());
-        let port = wan.map_or(0, |wan| wan.first().port());
-        let any = || self.fabric.any_address(gateway.id, port);
-        let has_port = self.fabric.fabric().gateway(gateway.id).wan.is_some();
-        has_port.then(|| given.unwrap_or_else(any))
+        wan_bound_addresses(&self.fabric, gateway)
     }
 
     /// Returns the addresses that a gateway's lanes have on this host for its own region: `lan`, or any
     /// with its port; `None` without a `lan`.
     pub fn lan_addresses_to_bind(&self, gateway: &GatewayConfig) -> Option<LaneAddresses> {
-        let lan = self.fabric.lan_addresses(gateway.id)?;
-        let any = || self.fabric.any_address(gateway.id, lan.first().port());
-        Some(lan.without_names().unwrap_or_else(any))
+        lan_bound_addresses(&self.fabric, gateway)
     }
 
     /// Returns the peers to which a gateway of the file has lanes: those of linked regions with a

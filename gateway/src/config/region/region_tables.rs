@@ -1,5 +1,6 @@
 //! Reads the tables of a region file.
 
+use super::bound_addresses::{bound_addresses_overlap, check_bound_addresses};
 use super::gateway_config::{GatewayConfig, JobConfig};
 use super::keys;
 use crate::access::SOCKET_PATH_BYTES_MAX;
@@ -10,6 +11,7 @@ use crate::config::fabric::FabricFile;
 use crate::config::key::TableKeys;
 use crate::config::section::Section;
 use crate::local::socket::GatewaySocketMode;
+use crate::wan::connect::lane_addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
@@ -75,6 +77,9 @@ pub(super) fn read_region_tables(
         }
         let config = read_region_gateway_table(source, &name, known.map(|(_, id)| id), &section);
         gateways.extend(config.map(|config| (name, config)));
+    }
+    if let Some(fabric) = &fabric {
+        check_bound_addresses(source, fabric, &gateways);
     }
     let mut jobs = BTreeMap::new();
     let witness = fabric.as_ref().and_then(|file| file.fabric().witness());
@@ -155,13 +160,14 @@ fn check_region_table_listen_key(
 ) {
     let Some(listen) = section.read_optional(&keys::GATEWAY_LISTEN) else { return };
     let key = section.key_path(keys::GATEWAY_LISTEN.name);
-    let has_port = file.fabric().gateway(id).wan.is_some();
-    let any = || file.any_address(id, 0).first();
-    let Some(wan) = has_port.then(|| file.address(id).unwrap_or_else(any)) else {
+    if file.fabric().gateway(id).wan.is_none() {
         let problem = "the gateway has no WAN port in the fabric".to_owned();
         let accepted = format!("no `{}` key", keys::GATEWAY_LISTEN.name);
         return source.record_fault(&key, problem, accepted);
-    };
+    }
+    check_region_table_listen_port(source, &key, file, (id, &listen.0));
+    // Host names may have addresses of either family.
+    let Some(wan) = file.address(id).or_else(|| file.first_peer_address(id)) else { return };
     let takes_all = |bound: SocketAddr| bound.is_ipv6() && bound.ip().is_unspecified();
     let differs = |bound: SocketAddr| bound.is_ipv4() != wan.is_ipv4() && !takes_all(bound);
     if listen.0.all().any(differs) {
@@ -175,6 +181,30 @@ fn check_region_table_listen_key(
         };
         source.record_fault(&key, problem, format!("an {family} address of this host"));
     }
+}
+
+/// Records a fault for a port in `listen` of a gateway without `wan`, which would use none, and for port
+/// 0 of a gateway that others dial.
+fn check_region_table_listen_port(
+    source: &ConfigSource<'_>,
+    key: &str,
+    file: &FabricFile,
+    (id, listen): (GatewayId, &LaneAddresses),
+) {
+    let dials_only = file.dials_only(id);
+    let Some(wrong) = listen.all().find(|bound| (bound.port() != 0) == dials_only) else { return };
+    if dials_only {
+        let problem = format!(
+            "has port {}, which nothing would use: the gateway has no `wan`, and dials from ports that \
+             the system chooses",
+            wrong.port()
+        );
+        let free = SocketAddr::new(wrong.ip(), 0);
+        let accepted = format!("port 0, as \"{free}\", or a `wan` of the gateway in the fabric");
+        return source.record_fault(key, problem, accepted);
+    }
+    let problem = format!("has port 0, and ports are from 1 to {}", u16::MAX);
+    source.record_fault(key, problem, "the UDP port of its lanes".to_owned());
 }
 
 /// Reads a table `[gateway.NAME]`; `None` when a value is at fault or the fabric lacks the gateway.
@@ -204,7 +234,7 @@ fn read_region_gateway_table(
     let memory = section.read_required(&keys::GATEWAY_MEMORY);
     let status_address = status.as_ref().map(|bind| bind.0);
     if let (Some(attach), Some(status)) = (attach, status_address)
-        && region_table_addresses_overlap(attach, status)
+        && bound_addresses_overlap(attach, status)
     {
         let problem = format!("is the address of `{}` too", keys::GATEWAY_STATUS.name);
         let accepted = "an address and port of its own".to_owned();
@@ -278,14 +308,4 @@ fn read_region_job_table(
     let weight = section.read_optional(&keys::JOB_WEIGHT).unwrap_or(NonZeroU32::MIN);
     section.report_unknown_keys();
     Some(JobConfig { name: name.to_owned(), token: token?, memory: memory?.0, weight })
-}
-
-/// Returns whether no two programs can listen at both TCP addresses: they have the port and an IP
-/// address in common. The unspecified address has all of the host; that of IPv6 takes IPv4, too.
-fn region_table_addresses_overlap(one: SocketAddr, other: SocketAddr) -> bool {
-    let has_all = |all: SocketAddr, of: SocketAddr| {
-        all.ip().is_unspecified() && (all.is_ipv6() || of.is_ipv4())
-    };
-    one.port() == other.port()
-        && (one.ip() == other.ip() || has_all(one, other) || has_all(other, one))
 }

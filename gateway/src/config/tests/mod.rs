@@ -1,6 +1,7 @@
 mod common;
 mod fabric;
 mod faults;
+mod listen;
 mod reference;
 mod region;
 mod witness;
