@@ -60,7 +60,7 @@ fn operator_page_by_hand_steps(region: &DeployedRegion) -> String {
         "2. Copy this folder there, without the keys of other gateways. Keep the modes of files: \
          `cp -a`, `scp -p` or `rsync -a`.\n3. Open the port: `nft -f firewall-GATEWAY.nft`, or \
          what `landbridge ports --config {name}.toml{choice}` lists.\n4. Check: `landbridge check \
-         {FABRIC_FILE} {name}.toml`.\n5. Start: `landbridge run --config {name}.toml{choice}`.\n6. \
+         {FABRIC_FILE} {name}.toml{choice}`.\n5. Start: `landbridge run --config {name}.toml{choice}`.\n6. \
          When the other regions run, too: `landbridge doctor --config {name}.toml{choice}`. It \
          tries every port, and says what to do.\n"
     )

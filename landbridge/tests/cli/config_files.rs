@@ -22,7 +22,7 @@ fn toml_files(directory: &Path, found: &mut Vec<String>) {
 
 #[test]
 fn every_example_config_is_good() {
-    let mut arguments = vec!["check".to_owned(), "--json".to_owned()];
+    let mut arguments = vec!["check".to_owned(), "--no-secrets".to_owned(), "--json".to_owned()];
     toml_files(&configs(), &mut arguments);
     assert!(arguments.len() >= 5, "{arguments:?}");
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -85,7 +85,7 @@ fn a_memory_above_every_limit_starts_no_gateway() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("does not fit: ") && said.contains("lower `memory`"), "{said}");
     let summary =
-        json(&landbridge(&["check", &east, "--json"]))["files"][0]["summary"]
+        json(&landbridge(&["check", "--no-secrets", &east, "--json"]))["files"][0]["summary"]
             .to_string();
     assert!(summary.contains("does not fit this host"), "{summary}");
 }
@@ -162,7 +162,7 @@ fn too_little_memory_is_warned_of() {
     };
     copy("fabric.toml", "");
     for (memory, warned) in [("40 MiB", true), ("1 GiB", false)] {
-        let output = landbridge(&["check", &copy("east.toml", memory), "--json"]);
+        let output = landbridge(&["check", "--no-secrets", &copy("east.toml", memory), "--json"]);
         assert_eq!(code(&output), 0);
         let summary = json(&output)["files"][0]["summary"].to_string();
         assert_eq!(summary.contains("`memory` of 40 MiB is too small"), warned, "{summary}");

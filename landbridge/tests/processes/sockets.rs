@@ -49,13 +49,32 @@ fn run_and_doctor_refuse_the_same_secret_files() {
         let text = stderr(&refused);
         assert!(text.contains(file) && text.contains("mode 644"), "{text}");
         assert!(text.contains("chmod 600"), "{text}");
+        assert_check_repeats(&deployment, &text);
         let report = command(&deployment, &["doctor", "--json"]).stdout;
         let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
         let findings = report["findings"].as_array().expect("findings");
         let finding = findings.iter().find(|finding| finding["check"] == check).expect("checked");
         assert_eq!(finding["verdict"], "failed", "{finding}");
         set_mode(&path, 0o600);
+        let moved = path.with_extension("moved");
+        std::fs::rename(&path, &moved).expect("ours");
+        assert_check_repeats(&deployment, &stderr(&command(&deployment, &["run"])));
+        std::fs::rename(&moved, &path).expect("ours");
     }
+    let checked = command_on_file(&deployment, "check");
+    assert!(checked.status.success(), "all are good again: {checked:?}");
+}
+
+/// Checks that `check` refuses the region file in the words of `run`, and not with `--no-secrets`.
+fn assert_check_repeats(deployment: &Deployment, said_by_run: &str) {
+    let words = said_by_run.trim().lines().last().unwrap_or_default();
+    let words = words.trim_start_matches("landbridge: ").trim_start_matches("error: ");
+    let checked = command_on_file(deployment, "check");
+    assert_eq!(checked.status.code(), Some(64), "{checked:?}");
+    assert!(!words.is_empty() && stderr(&checked).contains(words), "{words}: {checked:?}");
+    let file = deployment.path("east.toml");
+    let alone = Command::new(BINARY).args(["check", "--no-secrets"]).arg(file).output();
+    assert!(alone.expect("runs").status.success());
 }
 
 #[test]
@@ -77,6 +96,7 @@ fn run_and_doctor_refuse_the_same_certificates() {
         let text = stderr(&refused);
         assert_eq!(refused.status.code(), Some(code), "{check}: {text}");
         assert!(text.contains("east-0.pem") && text.contains(told), "{check}: {text}");
+        assert_check_repeats(&deployment, &text);
         let report = command(&deployment, &["doctor", "--json"]).stdout;
         let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
         let findings = report["findings"].as_array().expect("findings");
@@ -146,6 +166,7 @@ fn run_and_doctor_refuse_the_same_paths_and_addresses() {
     drop(other);
     deployment.serve_hosts("east", "trainers_ca = \"nothing.pem\"");
     refused("attach address", 64);
+    assert_check_repeats(&deployment, &stderr(&command(&deployment, &["run"])));
 }
 
 #[test]

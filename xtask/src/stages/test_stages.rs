@@ -443,7 +443,8 @@ pub fn check_example_configs_stage(workspace: &Workspace) -> Result<(), CommandF
     files.sort();
     let shown = files.iter().filter_map(|file| file.strip_prefix(&workspace.root).ok());
     let shown: Vec<String> = shown.map(|file| file.display().to_string()).collect();
-    let arguments = std::iter::once("check").chain(shown.iter().map(String::as_str));
+    let options = ["check", "--no-secrets"];
+    let arguments = options.into_iter().chain(shown.iter().map(String::as_str));
     let arguments: Vec<&str> = arguments.collect();
     CommandLine::program(&workspace.landbridge, &arguments).run_to_success(&workspace.root)
 }

@@ -5,6 +5,7 @@ use crate::cli::output::command_error::CommandError;
 use crate::cli::output::exit::Exit;
 use crate::cli::output::print::{print_json, print_text};
 use crate::cli::output::table::render_table;
+use crate::cli::run::run_secrets::{RefusedRunSecret, refused_run_secrets};
 use clap::Args;
 use gateway::access::{TrustedSocketUsers, check_trusted_socket_folder};
 use gateway::config::{ConfigFaults, ConfigFile, FabricFile, Fault, GatewayConfig, RegionFile};
@@ -20,14 +21,21 @@ use std::path::{Path, PathBuf};
 /// Check fabric and region files. Their content tells which is which.
 ///
 /// Reports every fault of every file with its line, key and value, and the values that would be
-/// accepted. Host names in `wan` and `lan` that this host cannot resolve are warnings, since other
+/// accepted. The certificates, keys and tokens that a region file names are checked as `landbridge run`
+/// does, in its words, unless --no-secrets is given. Host names in `wan` and `lan` that this host cannot resolve are warnings, since other
 /// hosts may know them, or faults with --resolve.
 #[derive(Debug, Args)]
-#[command(after_help = "Example: landbridge check configs/two-region/*.toml")]
+#[command(after_help = "Example: landbridge check --no-secrets configs/two-region/*.toml")]
 pub(in crate::cli) struct ConfigCheckCommand {
     /// Fabric or region files
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Check the files alone, not the certificates, keys and tokens that they name
+    #[arg(long)]
+    no_secrets: bool,
+    /// Check the secrets of this gateway alone, where those of others are on other hosts
+    #[arg(long, value_name = "NAME", conflicts_with = "no_secrets")]
+    gateway: Option<String>,
     /// Take host names that this host cannot resolve for faults
     #[arg(long)]
     resolve: bool,
@@ -111,10 +119,38 @@ impl ConfigCheckCommand {
             format!("; WARNING: {key} = {value}: {problem}; accepted: {accepted}")
         };
         let warnings: String = names.iter().map(warning).collect();
-        match ConfigFaults::collect(names).filter(|_| self.resolve) {
+        let names = if self.resolve { names } else { Vec::new() };
+        let secrets = match &file {
+            ConfigFile::Region(region) if !self.no_secrets => self.check_secrets(region)?,
+            _ => Vec::new(),
+        };
+        match ConfigFaults::collect(names.into_iter().chain(secrets)) {
             Some(faults) => Ok(Err(faults)),
             None => Ok(Ok((kind, summary + &warnings))),
         }
+    }
+
+    /// Returns the faults of the secrets for which `landbridge run` would not start the gateways of a
+    /// region file, or the one that was chosen.
+    ///
+    /// # Errors
+    /// The file has no gateway of that name.
+    fn check_secrets(&self, region: &RegionFile) -> Result<Vec<Fault>, CommandError> {
+        let gateways: Vec<&GatewayConfig> = match &self.gateway {
+            Some(name) => vec![region.gateway(Some(name))?],
+            None => region.gateways().collect(),
+        };
+        let refused = gateways.into_iter().flat_map(|gateway| refused_run_secrets(region, gateway));
+        let fault = |RefusedRunSecret { key, error }| Fault {
+            file: region.path().to_owned(),
+            line: None,
+            key,
+            value: None,
+            problem: error.to_string(),
+            accepted: "what `landbridge run` takes, or --no-secrets for files of another host"
+                .to_owned(),
+        };
+        Ok(refused.map(fault).collect())
     }
 }
 

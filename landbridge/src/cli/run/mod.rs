@@ -7,7 +7,7 @@
 mod engine_runtime;
 mod processor_monitor;
 mod reload;
-mod run_secrets;
+pub(in crate::cli) mod run_secrets;
 mod service_manager;
 mod stop;
 mod stray_signals;
