@@ -1,14 +1,16 @@
 """Ranks that attach over TLS, as from another host, beside ranks that share memory."""
 
 import contextlib
+import gc
 import os
 import ssl
 import time
+from pathlib import Path
 
 import pytest
 
 import landbridge
-from conftest import call_for_all, exit_code_of_fork
+from conftest import DEADLINE_S, call_for_all, exit_code_of_fork, resource_usage
 from landbridge._local_regions import LocalRegions
 from landbridge._protocol.trainer_tls import (
     TrainerTlsGateway,
@@ -115,6 +117,38 @@ def test_arrays_in_the_arena_are_sent_as_they_are(groups):
         return group.all_reduce(array, "sum", out=array)
 
     assert all((result == 9).all() for result in call_for_all(groups, step))
+
+
+def resident_bytes(process):
+    """Returns the memory of a process that is in use."""
+    pages = int(Path(f"/proc/{process}/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_thousand_steps_over_tls_leak_nothing(serving, groups):
+    gateways = serving[0].process_ids()
+
+    def usage():
+        gc.collect()
+        return resource_usage(readers=3), [resident_bytes(process) for process in gateways]
+
+    def steps(group, count):
+        array = numpy.ones(4096, "float32")
+        for step in range(count):
+            out = group.empty(4096, "float32") if step % 2 else None
+            assert group.all_reduce_async(array, "sum", out=out).wait(DEADLINE_S)[0] == 3
+
+    call_for_all(groups, lambda group: steps(group, 100))
+    before, gateways_before = usage()
+    call_for_all(groups, lambda group: steps(group, 1000))
+    after, gateways_after = usage()
+    assert after["descriptors"] == before["descriptors"]
+    assert after["threads"] == before["threads"]
+    # 1,000 results of 16 KiB for each of two ranks over TLS would take 32 MB.
+    assert after["rss"] - before["rss"] < 4 << 20
+    grown = [now - before for now, before in zip(gateways_after, gateways_before)]
+    assert max(grown) < 4 << 20
+    assert [group._arena.used_bytes for group in groups] == [0, 0, 0]
 
 
 def test_speeds_are_known_with_a_config_only(groups):

@@ -432,3 +432,13 @@ def test_a_rolling_restart_costs_steps_but_no_trainer():
         _, *steps = call_for_all(works, lambda work: work())
         assert len(set(steps)) == 1 and steps[0] > ROUNDS
         assert all(trainer.failures for trainer in trainers)
+
+
+def test_a_rank_connects_after_an_attempt_without_an_epoch():
+    with LocalRegions(ranks=(1, 1)) as regions:
+        assert regions.stop_gateway("west") == 0
+        with pytest.raises(landbridge.NoEpoch):
+            landbridge.connect(config=regions.region_file("east"), rank=0, arena="1 MiB", timeout=1)
+        regions.start_gateway("west")
+        with attached_groups(regions, arena="1 MiB") as groups:
+            call_for_all(groups, lambda group: group.barrier())
