@@ -309,6 +309,10 @@ const char *landbridge_status_text(int status);
  *
  * One process may attach several ranks, of one job or of several: each is a group of its own. Ranks of
  * one job that attach in one process do so at the same time, in threads, since each call waits for all.
+ *
+ * The ranks wait for each other at a barrier of the job, as those in Python do. A rank in Rust attaches
+ * without it: beside ranks in C it calls Client::barrier before any other collective. Else this call waits
+ * for its whole timeout, and returns LANDBRIDGE_RANKS_TIMED_OUT with the number of that rank.
  */
 landbridge_status landbridge_connect(const landbridge_connect_options *options,
                                      landbridge_group **group, landbridge_error *error);

@@ -63,6 +63,9 @@ impl Client {
     /// Attaches a rank, and waits until its job's first epoch begins. Retries while no gateway answers, or
     /// while one refuses for a reason that passes.
     ///
+    /// Ranks in C and Python then meet all others at a barrier. A rank beside them calls
+    /// [`Client::barrier`] before any other collective.
+    ///
     /// # Errors
     /// [`AttachError`]: the rank is not attached.
     pub async fn attach(

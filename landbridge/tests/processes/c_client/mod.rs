@@ -5,8 +5,10 @@ mod library;
 
 use super::deployment::{Deployment, Layout};
 use super::skipping;
+use gateway::client::{AttachOptions, Client, GatewayAddress};
 use library::{Linkage, Program, declared_functions, exported_functions, soname};
-use std::io::{BufRead, BufReader, Write};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -158,6 +160,52 @@ fn a_store_that_is_busy_refuses_and_goes_on() {
     command.arg("train").arg(deployment.path("keys/train.token"));
     let text = printed(&command.output().expect("runs"));
     assert_eq!(text, "some were refused\n");
+}
+
+/// Attaches rank 1 in the region west, meets rank 0 at a barrier as a program in C does, and makes a
+/// group of both under tag 2. The client keeps the rank attached.
+async fn meet_as_other_rank(address: GatewayAddress, attach: AttachOptions) -> (Client, Client) {
+    let client = Client::attach(&address, attach).await.expect("attached");
+    client.agree_to_epoch();
+    client.barrier().await.expect("the other rank comes");
+    let made = client.new_group_with_tag(&[0, 1], 2).await.expect("made");
+    (client, made.expect("it has this rank"))
+}
+
+#[test]
+fn gateways_that_do_not_meet_have_codes() {
+    let mut deployment = super::deployment(1, 1);
+    deployment.run_gateway("east");
+    let program = Program::of_test("unmet", Linkage::Sanitized);
+    let mut rank = start_rank(&program, &deployment, "east", 0);
+    let mut lines = BufReader::new(rank.stdout.take().expect("piped")).lines();
+    let mut stdin = rank.stdin.take().expect("piped");
+    let mut stderr = rank.stderr.take().expect("piped");
+    let mut hears = |word: &str| {
+        let line = lines.next().map(|line| line.expect("text"));
+        if line.as_deref() != Some(word) {
+            let mut text = String::new();
+            let _ = (rank.kill(), stderr.read_to_string(&mut text));
+            panic!("{line:?} instead of {word}: {text}");
+        }
+    };
+    hears("alone");
+    deployment.run_gateway("west");
+    let address = GatewayAddress::Socket(deployment.path("west.sock"));
+    let attach = AttachOptions::new("train", deployment.token("train"), 1, 1 << 20);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let other = runtime.spawn(meet_as_other_rank(address, attach));
+    stdin.write_all(b"\n").expect("it waits");
+    hears("met");
+    let west = Pid::from_child(&deployment.gateways[1].process);
+    kill_process(west, Signal::STOP).expect("stopped");
+    stdin.write_all(b"\n").expect("it waits");
+    hears("stopped");
+    kill_process(west, Signal::CONT).expect("goes on");
+    stdin.write_all(b"\n").expect("it waits");
+    hears("done");
+    assert!(rank.wait().expect("ends").success());
+    drop(runtime.block_on(other).expect("no panic"));
 }
 
 #[test]
