@@ -167,37 +167,55 @@ fn reduce_and_broadcast_over_asymmetric_trees_take_the_forecast_time() {
     }
 }
 
-/// Each link carries the bytes of the forecast, which are those that must cross it.
-#[test]
-fn every_operation_takes_the_forecast_time_and_bytes() {
-    let regions = [vec![(2, 500)], vec![(2, 500)], vec![(2, 500)]];
-    let (regions, links) = mesh_specs(&regions, 1000, None);
-    let fabric = Fabric::new("shapes", 1500, regions, links).expect("valid");
+/// Runs every operation on blocks over so many regions of two ranks each. Each link must carry the
+/// bytes of the forecast, which are those that must cross it.
+fn check_operations_on_blocks(regions: u64) {
+    let gateways = vec![vec![(2, 500)]; regions as usize];
+    let (specs, links) = mesh_specs(&gateways, 1000, None);
+    let fabric = Fabric::new("shapes", 1500, specs, links).expect("valid");
     let plan = plan::make_plan(&fabric).expect("a plan");
-    let size = ByteCount::new(twenty_bdp(500).get() / 384 * 384);
+    // Whole blocks of 64 bytes for two to four regions.
+    let size = ByteCount::new(twenty_bdp(500).get() / 1536 * 1536);
     let patterns = [
         Pattern::AllGather,
         Pattern::ReduceScatter,
         Pattern::AllToAll,
         Pattern::Gather { to: RankId(3) },
-        Pattern::Scatter { from: RankId(5) },
+        Pattern::Scatter { from: RankId(fabric.world_size() - 1) },
     ];
     for pattern in patterns {
         let operation = pattern.over_gateways(&fabric).expect("a rank of the fabric");
         let forecast = plan.forecast(&fabric, operation, size);
         let sent: u64 = forecast.links.iter().map(|link| link.bytes.get()).sum();
-        // Sixths of the buffer of all blocks, or whole buffers of one rank.
+        // What a region has is needed once in each other one, or what a rank has but its region's part.
+        let beyond = size.get() * (regions - 1);
         let must = match pattern {
-            Pattern::AllGather | Pattern::ReduceScatter => 2 * size.get(),
-            Pattern::AllToAll => 6 * size.get() * 4 / 6,
-            _ => size.get() * 4 / 6,
+            Pattern::AllGather | Pattern::ReduceScatter => beyond,
+            Pattern::AllToAll => 2 * beyond,
+            _ => beyond / regions,
         };
         assert_eq!(sent, must, "{pattern}");
         let (seconds, eta) = collective(&fabric, plan.clone(), pattern, size, 1);
         let predicted = forecast.predicted.as_secs_f64();
         let text = format!("{pattern}: {seconds:.3} s, {predicted:.3} s predicted, eta {eta:.3}");
         assert!((0.95..1.1).contains(&(seconds / predicted)), "{text}");
+        assert!(eta >= 0.93, "{text}");
     }
+}
+
+#[test]
+fn every_operation_fills_the_ports_of_two_regions() {
+    check_operations_on_blocks(2);
+}
+
+#[test]
+fn every_operation_fills_the_ports_of_three_regions() {
+    check_operations_on_blocks(3);
+}
+
+#[test]
+fn every_operation_fills_the_ports_of_four_regions() {
+    check_operations_on_blocks(4);
 }
 
 #[test]
