@@ -1,12 +1,12 @@
 //! Operations on blocks give every rank its bytes, and send over each link what must cross it.
 
-use gateway::client::{Client, Operation};
+use gateway::client::{Client, CollectiveSpec, Operation};
 use gateway::simulate::simulated_address;
 use hier_collectives::bound::payload_rate_fraction;
 use hier_collectives::descriptor::{Counts, Dtype, Pattern, ReduceOp, SlotElements};
 use hier_collectives::ids::{GatewayId, RankId, RegionId};
 use hier_collectives::topology::Fabric;
-use scenarios::collectives::batch::Case;
+use scenarios::collectives::batch::{Case, weight};
 use scenarios::lab::expected::reduced_in_tree_order;
 use scenarios::lab::mesh::{Mesh, MeshGateway};
 use scenarios::{Lab, mbit, simulate};
@@ -18,6 +18,8 @@ use units::{ByteCount, Span};
 #[derive(Debug, Clone)]
 struct BlockCase {
     pattern: Pattern,
+    /// How a reduce-scatter reduces.
+    op: ReduceOp,
     dtype: Dtype,
     sizes: Sizes,
     seed: u64,
@@ -82,7 +84,7 @@ impl BlockCase {
 
     /// Returns an all-reduce with the same contributions, of this many elements.
     fn as_reduction(&self, elements: u64) -> Case {
-        Case::new(ReduceOp::Sum, self.dtype, elements, self.seed)
+        Case::new(self.op, self.dtype, elements, self.seed)
     }
 
     /// Returns the bytes of the block from a rank to another in a buffer of all blocks before it.
@@ -159,7 +161,11 @@ async fn post(client: &Client, case: &BlockCase) -> Operation {
     let counts = case.counts(rank);
     let posted = match case.pattern {
         Pattern::AllGather => client.all_gather(tensor, counts).await,
-        Pattern::ReduceScatter => client.reduce_scatter(tensor, ReduceOp::Sum, counts).await,
+        Pattern::ReduceScatter => {
+            let spec = CollectiveSpec::new(case.pattern, case.op);
+            let spec = CollectiveSpec { weight: weight(rank), ..spec };
+            client.post_with_counts(tensor, spec, counts).await
+        }
         Pattern::Gather { to } => client.gather(tensor, to, counts).await,
         Pattern::Scatter { from } => client.scatter(tensor, from, counts).await,
         _ => client.all_to_all(tensor, counts).await,
@@ -189,8 +195,43 @@ async fn check_together(lab: &Lab, mesh: &Mesh, cases: &[BlockCase]) {
     }
 }
 
-/// Returns all operations on blocks for so many ranks, each with even, ragged and missing blocks.
+/// Returns all operations on blocks for so many ranks, each with even, ragged and missing blocks. The
+/// dtypes take turns.
 fn every_case(ranks: u32, scale: u64) -> Vec<BlockCase> {
+    let dtypes = Dtype::ALL.into_iter().cycle();
+    let shapes = every_shape(ranks, scale).into_iter().zip(dtypes);
+    shapes
+        .map(|((pattern, sizes), dtype)| BlockCase {
+            pattern,
+            op: ReduceOp::Sum,
+            dtype,
+            sizes,
+            seed: scale,
+        })
+        .collect()
+}
+
+/// Returns all operations on blocks for so many ranks, with every dtype, and reductions by every
+/// op that accepts it.
+fn every_case_and_dtype(ranks: u32, scale: u64) -> Vec<BlockCase> {
+    let mut cases = Vec::new();
+    for (pattern, sizes) in every_shape(ranks, scale) {
+        for dtype in Dtype::ALL {
+            let ops = match pattern {
+                Pattern::ReduceScatter => &ReduceOp::ALL[..],
+                _ => &[ReduceOp::Sum],
+            };
+            for op in ops.iter().filter(|op| op.accepts(dtype)) {
+                let sizes = sizes.clone();
+                cases.push(BlockCase { pattern, op: *op, dtype, sizes, seed: cases.len() as u64 });
+            }
+        }
+    }
+    cases
+}
+
+/// Returns the pattern of every operation on blocks with even, ragged and missing blocks.
+fn every_shape(ranks: u32, scale: u64) -> Vec<(Pattern, Sizes)> {
     let ragged = |at: u32| [3 * scale + 1, 0, scale, 7, 0, 2 * scale + 5][at as usize % 6];
     let roots = [RankId(0), RankId(ranks - 1)];
     let of_ranks = roots
@@ -207,14 +248,7 @@ fn every_case(ranks: u32, scale: u64) -> Vec<BlockCase> {
     cases.push((Pattern::AllToAll, Sizes::Even(scale)));
     cases.push((Pattern::AllToAll, Sizes::ByPair((0..ranks).map(matrix).collect())));
     cases.push((Pattern::AllToAll, Sizes::ByPair(vec![vec![0; ranks as usize]; ranks as usize])));
-    let dtypes = Dtype::ALL.into_iter().cycle();
-    let case = |((pattern, sizes), dtype): ((Pattern, Sizes), Dtype)| BlockCase {
-        pattern,
-        dtype,
-        sizes,
-        seed: scale,
-    };
-    cases.into_iter().zip(dtypes).map(case).collect()
+    cases
 }
 
 /// 16 KiB, the segments of a plan with many of them.
@@ -244,6 +278,31 @@ fn blocks_reach_their_ranks_in_two_regions() {
 fn blocks_reach_their_ranks_in_several_regions() {
     run(Mesh::of_ranks(&[2, 3, 1]), 3);
     run(Mesh::of_ranks(&[1, 8, 2, 5]), 4);
+}
+
+/// Runs every operation with every dtype at once.
+fn run_every_dtype(mesh: Mesh, seed: u64) {
+    let mesh = Mesh { segment: Some(SEGMENT), ..mesh };
+    simulate(async {
+        let lab = mesh.start(seed).await;
+        let ranks = mesh.fabric().world_size();
+        check_together(&lab, &mesh, &every_case_and_dtype(ranks, 11)).await;
+    });
+}
+
+#[test]
+fn blocks_of_every_dtype_reach_their_ranks() {
+    run_every_dtype(Mesh::of_ranks(&[1, 1]), 1);
+    run_every_dtype(Mesh::of_ranks(&[3, 1]), 2);
+    run_every_dtype(Mesh::of_ranks(&[2, 1, 1]).without(0, 1), 3);
+}
+
+#[test]
+#[ignore = "long: cargo xtask test --long"]
+fn blocks_of_every_dtype_reach_many_ranks() {
+    run_every_dtype(Mesh::of_ranks(&[2, 3, 1]), 4);
+    run_every_dtype(Mesh::of_ranks(&[1, 8, 2, 5]), 5);
+    run_every_dtype(Mesh::of_ranks(&[1, 8, 2, 5]).without(0, 3), 6);
 }
 
 #[test]
