@@ -1,5 +1,6 @@
 //! Groups that ranks make at run time: their results, their failures, and their end.
 
+mod crowds;
 mod disagreements;
 mod failures;
 mod members;
