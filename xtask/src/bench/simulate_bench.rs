@@ -66,7 +66,7 @@ fn simulate_bench_session_text(report: &Value) -> String {
     let mut text = format!(
         "{SESSION_SEEDS} seeds from 0 on, in {:.0} s of this machine: two gateways with 1 to 4 \
          ranks each, two jobs, rounds of 1 to 4 collectives at a time (all-reduce, reduce, broadcast, barrier, \
-         all-gather, gather, reduce-scatter, all-to-all; every reduction and dtype, averages with weights), each \
+         all-gather, gather, scatter, reduce-scatter, all-to-all; every reduction and dtype, averages with weights), each \
          round committed as a step; beside them groups made by tag, count and split, sends by tag, and requests \
          to the store of each job, whose histories are checked for linearizability; over \
          links of 2 to 20 Mbit/s and 2 to 150 ms, in virtual time; gateways, QUIC and TLS are \

@@ -96,7 +96,7 @@ impl Collectives {
         let mut dice = SplitMix64(self.seed ^ number(tag));
         let ranks = self.participants(tag).len().max(1) as u64;
         let root = RankId((dice.roll() % ranks) as u32);
-        let pattern = match dice.roll() % 14 {
+        let pattern = match dice.roll() % 15 {
             _ if self.is_send(tag) => Pattern::Send { from: RankId(0) },
             0..=5 => Pattern::AllReduce,
             6 | 7 => Pattern::Reduce { to: root },
@@ -105,6 +105,7 @@ impl Collectives {
             10 => Pattern::AllGather,
             11 => Pattern::Gather { to: root },
             12 => Pattern::ReduceScatter,
+            13 => Pattern::Scatter { from: root },
             _ => Pattern::AllToAll,
         };
         if pattern == Pattern::Barrier {
@@ -144,6 +145,7 @@ impl Collectives {
             Pattern::AllGather => (block, whole),
             Pattern::Gather { to } => (block, at(to, whole)),
             Pattern::ReduceScatter => (whole, block),
+            Pattern::Scatter { from } => (at(from, whole), block),
             Pattern::Send { .. } => (at(RankId(0), whole), at(RankId(1), whole)),
             _ => (whole, whole),
         };
@@ -169,6 +171,8 @@ impl Collectives {
             Pattern::AllGather => [here * block, there * block],
             Pattern::Gather { to } if is_east(to) => [0, there * block],
             Pattern::Gather { .. } => [here * block, 0],
+            Pattern::Scatter { from } if is_east(from) => [there * block, 0],
+            Pattern::Scatter { .. } => [0, here * block],
             Pattern::ReduceScatter => [there * block, here * block],
             Pattern::AllToAll => [here * there * block; 2],
             _ => [whole, whole],
@@ -205,7 +209,9 @@ impl Collectives {
     pub fn needs(&self, tag: CollectiveId, rank: u32) -> Vec<u32> {
         let ranks = self.participants(tag);
         match self.shape(tag).pattern {
-            Pattern::Broadcast { from } => vec![ranks[from.0 as usize]],
+            Pattern::Broadcast { from } | Pattern::Scatter { from } => {
+                vec![ranks[from.0 as usize]]
+            }
             Pattern::Reduce { to } | Pattern::Gather { to } if ranks[to.0 as usize] != rank => {
                 vec![rank]
             }
@@ -223,7 +229,10 @@ impl Collectives {
         result: &[u8],
     ) -> Result<(), String> {
         let shape = self.shape(tag);
-        if matches!(shape.pattern, Pattern::ReduceScatter | Pattern::AllToAll) {
+        if matches!(
+            shape.pattern,
+            Pattern::ReduceScatter | Pattern::Scatter { .. } | Pattern::AllToAll
+        ) {
             // Each rank has blocks of its own.
             let expected = self.expected(tag, rank);
             return if expected == result { Ok(()) } else { Err(difference(&expected, result)) };
@@ -277,6 +286,9 @@ impl Collectives {
             Pattern::AllToAll => {
                 let to_own = |of: &u32| all(of).skip(own * block).take(block);
                 ranks.iter().flat_map(to_own).collect()
+            }
+            Pattern::Scatter { from } => {
+                all(&ranks[from.0 as usize]).skip(own * block).take(block).collect()
             }
             Pattern::ReduceScatter => {
                 self.reduced(tag, &ranks).into_iter().skip(own * block).take(block).collect()
@@ -378,7 +390,11 @@ fn reduces(pattern: Pattern) -> bool {
 fn has_blocks(pattern: Pattern) -> bool {
     matches!(
         pattern,
-        Pattern::AllGather | Pattern::Gather { .. } | Pattern::ReduceScatter | Pattern::AllToAll
+        Pattern::AllGather
+            | Pattern::Gather { .. }
+            | Pattern::Scatter { .. }
+            | Pattern::ReduceScatter
+            | Pattern::AllToAll
     )
 }
 
