@@ -12,6 +12,20 @@ const SHORT_SEEDS: u64 = 12;
 /// 3 seeds of each named scenario.
 const SEEDS_EACH: u64 = 3;
 
+/// The operations that a few seeds carry out.
+const OPERATIONS: [&str; 10] = [
+    "all-reduce",
+    "reduce",
+    "broadcast",
+    "barrier",
+    "all-gather",
+    "gather",
+    "scatter",
+    "reduce-scatter",
+    "all-to-all",
+    "send",
+];
+
 /// Asserts that all scenarios pass; a failure has the events, and the command that repeats the run.
 fn all_right(scenarios: impl Iterator<Item = Scenario> + Send) -> RunSummary {
     let (mut wrong, mut total) = (Vec::new(), RunSummary::default());
@@ -44,7 +58,10 @@ fn a_few_seeds_do_no_more_harm_than_they_may() {
     for kind in ["store answered", "completed"] {
         assert!(total.outcomes.get(kind).is_some_and(|count| *count > 100), "{total:?}");
     }
-    assert!(total.completed.keys().any(|kind| kind.starts_with("send ")), "{total:?}");
+    for operation in OPERATIONS {
+        let has = |kind: &String| kind.split(' ').next() == Some(operation);
+        assert!(total.completed.keys().any(has), "{operation}: {total:?}");
+    }
 }
 
 #[test]
