@@ -1,11 +1,12 @@
 //! Groups that are made and left, again and again.
 
 use super::members::{Members, post_sum};
-use gateway::client::GroupError;
+use gateway::client::{Client, GroupError};
 use hier_collectives::ids::{GatewayId, Step};
 use hier_collectives::post::FailureCode;
 use scenarios::lab::mesh::Mesh;
 use scenarios::{Lab, simulate};
+use std::process::Command;
 use units::Span;
 
 /// Returns the number of groups that each gateway knows of.
@@ -36,6 +37,53 @@ fn groups_that_all_have_left_leave_nothing() {
         let members = Members::make(&clients, &[0, 1, 2], 5).await;
         assert_eq!(group_counts(&lab).await, [1, 1, 1]);
         members.sum(100).await;
+    });
+}
+
+/// Returns the memory of this process that is in use, in bytes.
+fn resident_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.expect("a number") * 4096
+}
+
+/// Lets ranks make and leave `count` groups, of which some sum numbers.
+async fn make_and_leave(clients: &[Client], count: u32) {
+    for round in 0..count {
+        let ranks = [&[0, 1][..], &[0, 2], &[1, 2], &[0, 1, 2]][round as usize % 4];
+        let members = Members::make(clients, ranks, round % 7).await;
+        if round % 10 == 0 {
+            members.sum(10).await;
+        }
+    }
+}
+
+/// Environment variable of the process in which a million groups are made: its memory is not that of
+/// other tests.
+const ALONE: &str = "LANDBRIDGE_TEST_GROUPS_ALONE";
+
+#[test]
+#[ignore = "long: cargo xtask test --long"]
+fn a_million_groups_that_were_left_take_no_memory() {
+    if std::env::var_os(ALONE).is_none() {
+        let mut command = Command::new(std::env::current_exe().expect("it runs"));
+        let name = "groups::turnover::a_million_groups_that_were_left_take_no_memory";
+        let output = command.args(["--exact", name, "--ignored"]).env(ALONE, "1").output();
+        let output = output.expect("runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    simulate(async {
+        let lab = Mesh::of_ranks(&[2, 1]).start(1).await;
+        let clients = lab.clients(1 << 20).await;
+        make_and_leave(&clients, 100_000).await;
+        let before = resident_bytes();
+        make_and_leave(&clients, 900_000).await;
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < 4 << 20, "{grown} bytes more");
+        lab.sleep(Span::from_secs(1)).await;
+        assert_eq!(group_counts(&lab).await, [0, 0]);
     });
 }
 
