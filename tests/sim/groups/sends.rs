@@ -3,8 +3,8 @@
 use super::members::{Members, failure_of};
 use gateway::client::{Client, Operation, SendSpec};
 use gateway::simulate::simulated_address;
-use hier_collectives::bound::payload_rate_fraction;
-use hier_collectives::descriptor::{Dtype, ReduceOp, SlotElements};
+use hier_collectives::bound::{operation_lower_bound, payload_rate_fraction};
+use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp, SlotElements};
 use hier_collectives::ids::{GatewayId, RankId, Tag};
 use hier_collectives::post::FailureCode;
 use scenarios::lab::mesh::{Mesh, MeshGateway};
@@ -238,6 +238,31 @@ fn a_send_takes_the_delay_of_its_link() {
             }
         }
         drop(waiting);
+    });
+}
+
+#[test]
+fn a_send_of_twenty_bdp_fills_its_link() {
+    let port = mbit(500);
+    let mesh = Mesh::of_gateways(vec![vec![MeshGateway::with_port(1, port)]; 2]);
+    simulate_ranks(&mesh, |lab, clients| async move {
+        // The gateways meet first.
+        OneSend::of_bytes(0, 1, 0, 1).run(&clients).await;
+        lab.sleep(Span::from_secs(1)).await;
+        let rtt = lab.fabric.links()[0].rtt.as_secs_f64();
+        let bytes = (20.0 * port.bytes_per_second() * rtt) as u64;
+        let one = OneSend::of_bytes(0, 1, 1, bytes);
+        let mut received = one.receive(&clients).await;
+        let begin = lab.host.now();
+        let sent = one.send(&clients).await;
+        received.ready().await.expect("a result");
+        let seconds = lab.host.now().since(begin).as_secs_f64();
+        let operation = Pattern::Send { from: RankId(0) }.over_gateways(&lab.fabric);
+        let operation = operation.expect("a rank of the fabric");
+        let bound = operation_lower_bound(&lab.fabric, operation, ByteCount::new(bytes));
+        let eta = bound.as_secs_f64() / seconds;
+        assert!((0.93..=1.0).contains(&eta), "eta {eta:.4}");
+        one.check(sent, received).await;
     });
 }
 
