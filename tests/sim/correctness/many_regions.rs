@@ -165,21 +165,33 @@ fn reductions_broadcasts_and_barriers_over_every_kind_of_tree() {
             ]),
         ),
     ] {
-        let mesh = small_segments(mesh);
-        simulate(async {
-            let lab = mesh.start(seed).await;
-            let clients = lab.clients(64 << 20).await;
-            let ranks = lab.fabric.world_size() as usize;
-            for (index, case) in every_op().iter().enumerate() {
-                let root = RankId((index % ranks) as u32);
-                rooted(&mesh, &clients, case, Pattern::Reduce { to: root }).await;
-                rooted(&mesh, &clients, case, Pattern::Broadcast { from: root }).await;
-                if index % 8 == 0 {
-                    pass_barrier(&clients).await;
-                }
-            }
-        });
+        run_rooted(mesh, seed);
     }
+}
+
+#[test]
+#[ignore = "long: cargo xtask test --long"]
+fn reductions_broadcasts_and_barriers_over_many_ranks() {
+    run_rooted(Mesh::of_ranks(&[3, 1]), 5);
+    run_rooted(Mesh::of_ranks(&[1, 8, 2, 5]), 6);
+}
+
+/// Runs reductions, broadcasts and barriers of every op and dtype, whose roots take turns.
+fn run_rooted(mesh: Mesh, seed: u64) {
+    let mesh = small_segments(mesh);
+    simulate(async {
+        let lab = mesh.start(seed).await;
+        let clients = lab.clients(64 << 20).await;
+        let ranks = lab.fabric.world_size() as usize;
+        for (index, case) in every_op().iter().enumerate() {
+            let root = RankId((index % ranks) as u32);
+            rooted(&mesh, &clients, case, Pattern::Reduce { to: root }).await;
+            rooted(&mesh, &clients, case, Pattern::Broadcast { from: root }).await;
+            if index % 8 == 0 {
+                pass_barrier(&clients).await;
+            }
+        }
+    });
 }
 
 async fn rooted(mesh: &Mesh, clients: &[Client], case: &Case, pattern: Pattern) {
