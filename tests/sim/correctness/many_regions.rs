@@ -170,7 +170,6 @@ fn reductions_broadcasts_and_barriers_over_every_kind_of_tree() {
 }
 
 #[test]
-#[ignore = "long: cargo xtask test --long"]
 fn reductions_broadcasts_and_barriers_over_many_ranks() {
     run_rooted(Mesh::of_ranks(&[3, 1]), 5);
     run_rooted(Mesh::of_ranks(&[1, 8, 2, 5]), 6);
