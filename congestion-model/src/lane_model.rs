@@ -83,6 +83,8 @@ pub struct LaneModel {
     rounds_without_growth: u32,
     /// Probes for more rate so far.
     probes: u64,
+    /// Rounds that may still bring back packets of a probe which met a queue.
+    vain_probe_rounds: u32,
     /// Times in a row that a queue stood although the lane had drained its own.
     drains_in_vain: u32,
     /// Rounds for which rivals still count as present.
@@ -129,6 +131,7 @@ impl LaneModel {
             growth_base: 0.0,
             rounds_without_growth: 0,
             probes: 0,
+            vain_probe_rounds: 0,
             drains_in_vain: 0,
             rivals_rounds: 0,
             probed_rtt: None,
@@ -226,6 +229,30 @@ impl LaneModel {
         kind
     }
 
+    /// Begins the measurement of the capacity by packet trains, in a startup. Until
+    /// [`LaneModel::end_packet_trains`] no acknowledgement counts as a measurement of the rate.
+    pub fn begin_packet_trains(&mut self) {
+        if self.phase == Phase::Startup {
+            self.enter(Phase::PacketTrains, PhaseReason::NewPath);
+        }
+    }
+
+    /// Ends the measurement by packet trains: cruises at `capacity`, in bytes per second, but at no
+    /// more than the lane may send. Goes back to the startup if the trains measured none.
+    pub fn end_packet_trains(&mut self, capacity: Option<f64>) {
+        if self.phase != Phase::PacketTrains {
+            return;
+        }
+        match capacity {
+            Some(capacity) => {
+                self.rates.replace(capacity.min(self.terms.rate_max));
+                self.round = Round::new(self.counters, self.last_sent);
+                self.enter(Phase::Cruise, PhaseReason::CapacityMeasured);
+            }
+            None => self.enter(Phase::Startup, PhaseReason::TrainsUnanswered),
+        }
+    }
+
     /// Changes the most that the lane may send, in bytes per second.
     pub fn set_rate_max(&mut self, rate_max: f64) {
         self.terms.rate_max = rate_max;
@@ -244,7 +271,9 @@ impl LaneModel {
     /// Returns the pacing rate in bytes per second.
     pub fn pacing_rate(&self) -> f64 {
         let rate = match self.phase {
-            Phase::Startup => STARTUP_PACING_GAIN * self.startup_window / self.rtt_seconds(),
+            Phase::Startup | Phase::PacketTrains => {
+                STARTUP_PACING_GAIN * self.startup_window / self.rtt_seconds()
+            }
             phase => phase.pacing_gain() * self.rate(),
         };
         rate.max(self.window_min() / self.rtt_seconds()).min(self.terms.rate_max)
@@ -277,9 +306,10 @@ impl LaneModel {
     }
 
     /// Returns the delivery rate and the min RTT that the lane has found, for a new lane of its
-    /// path. `None` during startup, and before the first round has ended.
+    /// path. `None` during startup and packet trains, and before the first round has ended.
     pub fn found(&self) -> Option<FoundPath> {
-        let rate = self.rates.max().filter(|_| self.phase != Phase::Startup)?;
+        let is_starting = matches!(self.phase, Phase::Startup | Phase::PacketTrains);
+        let rate = self.rates.max().filter(|_| !is_starting)?;
         Some(FoundPath { rate, min_rtt: self.min_rtt() })
     }
 
@@ -299,6 +329,7 @@ impl LaneModel {
         let now = self.counters.at;
         self.phase_rounds += 1;
         self.rivals_rounds = self.rivals_rounds.saturating_sub(1);
+        self.vain_probe_rounds = self.vain_probe_rounds.saturating_sub(1);
         let is_queued = self.min_rtt.shows_queue(sample.min_rtt);
         let RoundSample { rate, min_rtt: least_rtt, is_limited: is_held, .. } = *sample;
         self.last_round = Some(RoundReport { rate, least_rtt, is_held, is_queued });
@@ -339,9 +370,9 @@ impl LaneModel {
 
     /// Adds the delivery rate of a round to the rate filter, except in phases that drain. Without
     /// rivals, two rounds in a row with a queue all the time (`is_queued`) measure the capacity:
-    /// the better one replaces the filter's rates.
+    /// the better one replaces the filter's rates. Rounds after a probe that met a queue raise no rate.
     fn take_rate(&mut self, sample: &RoundSample, is_queued: bool) {
-        if matches!(self.phase, Phase::ProbeRtt | Phase::ProbeDown) {
+        if matches!(self.phase, Phase::PacketTrains | Phase::ProbeRtt | Phase::ProbeDown) {
             return;
         }
         if self.phase == Phase::Drain {
@@ -360,7 +391,8 @@ impl LaneModel {
         } else if let (Some(before), true) = (before, shows_capacity) {
             self.rates.replace(sample.rate.max(before));
         } else if sample.is_limited || sample.rate > known {
-            self.rates.push(sample.rate);
+            let rate_max = if self.vain_probe_rounds > 0 { known } else { f64::INFINITY };
+            self.rates.push(sample.rate.min(rate_max));
         }
     }
 
@@ -386,6 +418,7 @@ impl LaneModel {
         match self.phase {
             Phase::Startup => self.enter(Phase::Drain, PhaseReason::Queue),
             Phase::ProbeUp if self.rivals() == Rivals::Absent && self.phase_rounds > 0 => {
+                self.vain_probe_rounds = VAIN_PROBE_ROUNDS;
                 self.enter(Phase::ProbeDown, PhaseReason::Queue);
             }
             _ => {}
@@ -438,7 +471,7 @@ impl LaneModel {
 
     /// Returns the congestion window of the phase in bytes, which [`Self::window_min`] may exceed.
     fn target_window(&self) -> f64 {
-        if self.phase == Phase::Startup {
+        if matches!(self.phase, Phase::Startup | Phase::PacketTrains) {
             return self.startup_window;
         }
         let rtt = self.phase.window_gain(self.rivals()) * self.rtt_seconds();
@@ -497,6 +530,9 @@ const CRUISE_ROUNDS_SPREAD: u32 = 5;
 /// 2 rounds: a probe for more rate ends after them, or earlier at a queue. The second round brings
 /// the acknowledgements of packets that the first round sent.
 const PROBE_UP_ROUNDS: u32 = 2;
+/// 3 rounds from the end of a probe for more rate that met a queue: they bring back what the probe sent
+/// and its queue delayed, in bursts that are faster than the link.
+const VAIN_PROBE_ROUNDS: u32 = 3;
 /// 2 rounds: the longest time for which a lane sends below its delivery rate to drain a queue; then
 /// the lane cruises. A queue that still stands is not the lane's, or waits on the way back.
 const PROBE_DOWN_ROUNDS_MAX: u32 = 2;

@@ -5,6 +5,8 @@
 pub enum Phase {
     /// The rate doubles each round trip, until a queue stands or no more arrives.
     Startup,
+    /// Trains of packets measure the capacity before there is data.
+    PacketTrains,
     /// The queue that the start left empties.
     Drain,
     /// The lane's own queue empties.
@@ -33,6 +35,12 @@ pub enum PhaseReason {
     Queue,
     /// The delivery rate grew no more.
     NoGrowth,
+    /// The path is new, and packets may leave before there is data.
+    NewPath,
+    /// Packet trains have measured the capacity.
+    CapacityMeasured,
+    /// Too few packet trains were answered to measure the capacity.
+    TrainsUnanswered,
     /// The delivery rate grew, and no queue stands.
     Growth,
     /// No more is in flight than the phase is to leave.
@@ -48,6 +56,7 @@ impl Phase {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Startup => "startup",
+            Self::PacketTrains => "packet-trains",
             Self::Drain => "drain",
             Self::ProbeDown => "probe-down",
             Self::Cruise => "cruise",
@@ -59,7 +68,8 @@ impl Phase {
     /// Returns whether a lane may go from this phase to `next`.
     pub const fn may_lead_to(self, next: Self) -> bool {
         match self {
-            Self::Startup => matches!(next, Self::Drain),
+            Self::Startup => matches!(next, Self::Drain | Self::PacketTrains),
+            Self::PacketTrains => matches!(next, Self::Cruise | Self::Startup),
             Self::Drain => matches!(next, Self::Cruise),
             Self::Cruise => matches!(next, Self::ProbeUp | Self::ProbeDown | Self::ProbeRtt),
             Self::ProbeUp => matches!(next, Self::ProbeDown | Self::Startup),
@@ -68,8 +78,8 @@ impl Phase {
         }
     }
 
-    /// Returns the factor on the delivery rate at which the lane sends. Startup has a rate of its
-    /// own.
+    /// Returns the factor on the delivery rate at which the lane sends. Startup and packet trains
+    /// have a rate of their own.
     pub(crate) const fn pacing_gain(self) -> f64 {
         match self {
             Self::ProbeUp => PROBE_UP_GAIN,
@@ -87,7 +97,8 @@ impl Phase {
         }
     }
 
-    /// Returns the factor on the BDP in the congestion window. Startup has a window of its own.
+    /// Returns the factor on the BDP in the congestion window. Startup and
+    /// packet trains have a window of their own.
     pub(crate) const fn window_gain(self, rivals: Rivals) -> f64 {
         match (self, rivals) {
             (Self::Drain, _) => 1.0,
@@ -105,6 +116,9 @@ impl PhaseReason {
         match self {
             Self::Queue => "a queue stands before the link",
             Self::NoGrowth => "no more arrives",
+            Self::NewPath => "the path is new",
+            Self::CapacityMeasured => "packet trains have measured the capacity",
+            Self::TrainsUnanswered => "too few packet trains were answered",
             Self::Growth => "more arrives, and no queue stands",
             Self::Drained => "the queue is drained",
             Self::RoundsPassed => "its round trips have passed",

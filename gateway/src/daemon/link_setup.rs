@@ -9,6 +9,7 @@ use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::lane_number::{LaneNumberReason, LaneNumberTerms};
 use crate::wan::link_trace::LinkTrace;
 use crate::wan::pacing::pair_pacer::PairPacer;
+use crate::wan::stream::packet_train::PacketTrains;
 use crate::wan::stream::segment_queue::SendQueue;
 use crate::wan::{LaneThreads, PeerLink, PeerLiveness};
 use hier_collectives::ids::GatewayId;
@@ -105,6 +106,7 @@ fn set_up_wan_links(
             ),
             controller: policy.map_or_else(Default::default, |policy| policy.controller),
             memory: Arc::default(),
+            trains: PacketTrains::default(),
             lane_terms,
             lanes: watch::Sender::new(lane_terms.least),
             sharing: lane_terms.least.into(),
@@ -158,6 +160,7 @@ fn set_up_region_links(
             ),
             controller: ControllerPolicy::default(),
             memory: Arc::default(),
+            trains: PacketTrains::default(),
             lane_terms,
             lanes: watch::Sender::new(lane_terms.least),
             sharing: lane_terms.least.into(),

@@ -13,6 +13,7 @@ use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::lane_number::LaneNumberTerms;
 use crate::wan::link_trace::PeerTrace;
 use crate::wan::pacing::pair_pacer::PairPacer;
+use crate::wan::stream::packet_train::PacketTrains;
 use crate::wan::stream::segment_queue::SendQueue;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, Link};
@@ -43,6 +44,8 @@ pub struct PeerLink {
     pub controller: ControllerPolicy,
     /// The findings of its lanes about the path, on a shared link.
     pub memory: Arc<PathMemory>,
+    /// The packet trains to it that measure the capacity of a shared link.
+    pub trains: PacketTrains,
     /// The bounds of the number of lanes.
     pub lane_terms: LaneNumberTerms,
     /// The number of lanes in use, which the engine sets and diallers follow.

@@ -18,6 +18,11 @@ impl PathMemory {
         *lock_ignoring_poison(&self.0)
     }
 
+    /// Returns whether a lane to this peer has found rate and RTT.
+    pub fn is_found(&self) -> bool {
+        self.found().is_some()
+    }
+
     /// Stores the rate and RTT that a lane has found, in place of those found before.
     pub(super) fn set_found(&self, found: FoundPath) {
         *lock_ignoring_poison(&self.0) = Some(found);

@@ -90,6 +90,20 @@ impl SharedLane {
         }
     }
 
+    /// Begins the measurement of the capacity by packet trains, in a startup.
+    pub fn begin_packet_trains(&mut self, now: Instant) {
+        self.model.begin_packet_trains();
+        self.follow_transition(now);
+    }
+
+    /// Ends the measurement by packet trains, which found `capacity` bytes per second for this lane.
+    /// Without, the lane takes what another lane has found meanwhile, or goes on with its startup.
+    pub fn end_packet_trains(&mut self, now: Instant, capacity: Option<f64>) {
+        let found = || self.memory.found().map(|found| found.rate);
+        self.model.end_packet_trains(capacity.or_else(found));
+        self.follow_transition(now);
+    }
+
     /// Changes the packet size, in bytes of UDP payload.
     pub fn set_mtu(&mut self, mtu: u16) {
         self.model.set_packet_bytes(mtu.into());

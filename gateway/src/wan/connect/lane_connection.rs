@@ -17,7 +17,7 @@ use crate::wan::error_code::{CONNECTION_CLOSING_CODE, LANE_RETIRED_CODE, PEER_RE
 use crate::wan::lane_handle::LaneHandle;
 use crate::wan::lane_spec::LaneSpec;
 use crate::wan::stream::segment_queue::QueuedSegmentClass;
-use crate::wan::stream::{segment_receiver, segment_sender};
+use crate::wan::stream::{packet_train, segment_receiver, segment_sender};
 use hier_collectives::ids::GatewayId;
 use quinn::{Connection, ConnectionError};
 use std::net::IpAddr;
@@ -187,7 +187,10 @@ async fn run_lane_connection_tasks(
         why = lane_tuner::tune_lane(spec, (&peer, lane), &connection) => why,
         why = segment_receiver::receive_segments(spec, seen.peer, id, &connection) => why,
         why = segment_sender::send_segments(spec, &peer, id, &connection, QueuedSegmentClass::Small) => why,
-        why = segment_sender::send_segments(spec, &peer, id, &connection, QueuedSegmentClass::Bulk) => why,
+        why = async {
+            packet_train::measure_capacity_by_trains(spec, &peer, &connection).await;
+            segment_sender::send_segments(spec, &peer, id, &connection, QueuedSegmentClass::Bulk).await
+        } => why,
     };
     connection.close(CONNECTION_CLOSING_CODE.into(), why.as_bytes());
     if !is_read {

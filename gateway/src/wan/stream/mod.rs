@@ -7,11 +7,13 @@
 //! | `segment_receiver.rs` | | a task for each stream that arrives |
 //! | `preamble.rs` | `Preamble` | the group and header before the payload, sent twice |
 //! | `reassembly.rs` | `Reassembly` | writes or reduces payload bytes in any order |
+//! | `packet_train/` | `PacketTrains` | the capacity of a shared link, measured before there is data |
 //! | `fec_shards.rs` | `FecShards` | Reed-Solomon parity behind the payload |
 //!
 //! All tasks run on the lane's thread; parity is computed on the compute pool of the host.
 
 pub mod fec_shards;
+pub mod packet_train;
 mod preamble;
 pub(crate) mod reassembly;
 pub mod segment_queue;

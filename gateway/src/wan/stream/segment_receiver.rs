@@ -6,6 +6,8 @@
 //! (`Event::ArrivalEnd`). The number of open streams is bounded by the stream window of the lane.
 
 use super::fec_shards::FecShards;
+use super::packet_train::train_message::TrainMessage;
+use super::packet_train::train_receiver::receive_train_message;
 use super::preamble::{self, BytesWithoutPreamble, PayloadChunk};
 use super::reassembly::Reassembly;
 use crate::events::{ConnectionId, Event, SegmentPlacement};
@@ -68,8 +70,13 @@ pub(crate) async fn receive_segments(
                 let (task_spec, connection) = (Arc::clone(spec), connection.clone());
                 let without_preamble = Arc::clone(&without_preamble);
                 let task = async move {
-                    if let Err(why) =
-                        receive_segment(&task_spec, source, stream, &without_preamble).await
+                    if let Err(why) = receive_segment(
+                        &task_spec,
+                        (source, &connection),
+                        stream,
+                        &without_preamble,
+                    )
+                    .await
                     {
                         connection.close(PROTOCOL_VIOLATION_CODE.into(), why.as_bytes());
                     }
@@ -88,7 +95,7 @@ pub(crate) async fn receive_segments(
 /// The peer has violated the protocol.
 async fn receive_segment(
     spec: &LaneSpec,
-    source: SegmentSource,
+    (source, connection): (SegmentSource, &Connection),
     mut stream: RecvStream,
     without_preamble: &BytesWithoutPreamble,
 ) -> Result<(), String> {
@@ -97,6 +104,11 @@ async fn receive_segment(
     else {
         return Ok(());
     };
+    if let Some(message) = TrainMessage::decode(&preamble).map_err(|error| error.to_string())? {
+        let from = (source.peer, connection);
+        receive_train_message(spec, from, stream, (message, early)).await;
+        return Ok(());
+    }
     let (group, header) =
         preamble::decode_preamble(&preamble).map_err(|error| error.to_string())?;
     let (reply, placement) = oneshot::channel();

@@ -1,0 +1,150 @@
+//! How long the packet trains of a measurement are, and which capacity they show.
+
+use super::TrainArrival;
+use super::train_message::TRAIN_BYTES_MAX;
+use units::Span;
+
+/// The lengths of the trains to a peer, and their reports so far.
+#[derive(Debug)]
+pub(super) struct TrainLengths {
+    /// The span of arrivals from which on a train counts.
+    span_wanted: Span,
+    /// The length of the next train.
+    next: u64,
+    /// Trains that were sent.
+    sent: u32,
+    /// Bytes and spans of the trains that count.
+    counted: (u64, Span),
+    /// Trains that count.
+    counted_trains: u32,
+}
+
+impl TrainLengths {
+    /// Creates the lengths for a path with this RTT and packets of so many bytes.
+    pub fn new(rtt: Span, packet_bytes: u64) -> Self {
+        let half = Span::from_ns(rtt.ns() / 2);
+        Self {
+            span_wanted: half.clamp(TRAIN_SPAN_MIN, TRAIN_SPAN_MAX),
+            next: FIRST_TRAIN_PACKETS * packet_bytes,
+            sent: 0,
+            counted: (0, Span::ZERO),
+            counted_trains: 0,
+        }
+    }
+
+    /// Returns the length of the next train in bytes; `None` if the capacity is known, or too many
+    /// trains were sent.
+    pub fn next_train(&self) -> Option<u32> {
+        let is_known = self.counted.1 >= TRAIN_SPAN_MAX || self.counted_trains >= COUNTED_TRAINS;
+        let bytes = self.next.min(TRAIN_BYTES_MAX.into());
+        (!is_known && self.sent < TRAINS_MAX).then_some(bytes as u32)
+    }
+
+    /// Adds the report on the last train; `None` if none came in time.
+    pub fn note_report(&mut self, arrival: Option<TrainArrival>) {
+        self.sent += 1;
+        let Some(TrainArrival { bytes, span }) = arrival else { return };
+        let is_longest = self.next >= TRAIN_BYTES_MAX.into();
+        if span >= self.span_wanted || is_longest && span > Span::ZERO {
+            self.counted = (self.counted.0 + bytes, self.counted.1 + span);
+            self.counted_trains += 1;
+            return;
+        }
+        // A little longer than wanted, since a part may be lost.
+        let wanted = 1.25 * bytes as f64 * self.span_wanted.ns() as f64 / span.ns().max(1) as f64;
+        self.next =
+            (wanted as u64).clamp(TRAIN_GROWTH_MIN * self.next, TRAIN_GROWTH_MAX * self.next);
+    }
+
+    /// Returns the capacity in bytes per second that the trains have shown; `None` if no report on a
+    /// train came that was long enough.
+    pub fn capacity(&self) -> Option<f64> {
+        let (bytes, span) = self.counted;
+        (self.counted_trains > 0).then(|| bytes as f64 / span.as_secs_f64())
+    }
+}
+
+/// 10 packets: the length of the first packet train, as many as every QUIC sender may begin with
+/// (RFC 9002).
+const FIRST_TRAIN_PACKETS: u64 = 10;
+/// 2 ms: a packet train whose arrivals span less does not count, since a host that is late by half a
+/// millisecond would change the rate by a quarter.
+const TRAIN_SPAN_MIN: Span = Span::from_ms(2);
+/// 20 ms of arrivals, of one packet train or of several together, measure the capacity. A host that is
+/// late by a millisecond changes the rate by a twentieth.
+const TRAIN_SPAN_MAX: Span = Span::from_ms(20);
+/// 3 packet trains of the wanted span: they measure the capacity, though they span less than 20 ms
+/// together.
+const COUNTED_TRAINS: u32 = 3;
+/// 8 packet trains: after them the measurement ends, whatever the reports.
+const TRAINS_MAX: u32 = 8;
+/// 2 times: the least growth from a packet train that was too short to the next.
+const TRAIN_GROWTH_MIN: u64 = 2;
+/// 16 times: the most growth from a packet train that was too short to the next. The first span may be
+/// that of one late packet.
+const TRAIN_GROWTH_MAX: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The capacity that trains find on a path that passes `rate` bytes per second, and the number of
+    /// trains. A host takes packets in batches of so many bytes.
+    fn measure(rate: f64, rtt: Span, batch: u64) -> (Option<f64>, u32) {
+        let mut lengths = TrainLengths::new(rtt, 1400);
+        let mut trains = 0;
+        while let Some(bytes) = lengths.next_train() {
+            trains += 1;
+            let behind = u64::from(bytes).saturating_sub(batch) / batch * batch;
+            let span = Span::from_ns((behind as f64 / rate * 1e9) as u64);
+            lengths.note_report(Some(TrainArrival { bytes: behind, span }));
+        }
+        (lengths.capacity(), trains)
+    }
+
+    #[test]
+    fn few_trains_find_rates_from_a_megabit_to_ten_gigabits() {
+        for megabits in [1, 10, 50, 1000, 10_000] {
+            for rtt_ms in [1, 20, 200] {
+                let rate = f64::from(megabits) * 125_000.0;
+                let (found, trains) = measure(rate, Span::from_ms(rtt_ms), 1400);
+                let ratio = found.expect("answered") / rate;
+                let text = format!("{megabits} Mbit/s, {rtt_ms} ms: {ratio:.3} by {trains} trains");
+                assert!((0.99..1.01).contains(&ratio) && trains <= 6, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn trains_grow_while_a_host_takes_them_at_once() {
+        let (found, trains) = measure(125e6, Span::from_ms(80), 64 * 1400);
+        assert!((0.99..1.01).contains(&(found.expect("answered") / 125e6)), "{found:?}");
+        assert!(trains <= 5, "{trains}");
+    }
+
+    #[test]
+    fn a_peer_without_answers_ends_the_trains() {
+        let mut lengths = TrainLengths::new(Span::from_ms(20), 1400);
+        let mut trains = 0;
+        while lengths.next_train().is_some() {
+            trains += 1;
+            lengths.note_report(None);
+        }
+        assert_eq!((lengths.capacity(), trains), (None, TRAINS_MAX));
+    }
+
+    #[test]
+    fn trains_leave_half_a_bdp_of_queue_at_most() {
+        for rtt_ms in [10, 20, 40] {
+            let rate = 50e6 / 8.0;
+            let mut lengths = TrainLengths::new(Span::from_ms(rtt_ms), 1400);
+            let bdp = rate * rtt_ms as f64 / 1000.0;
+            while let Some(bytes) = lengths.next_train() {
+                assert!(f64::from(bytes) <= 0.7 * bdp, "{bytes} of {bdp}");
+                let behind = u64::from(bytes) - 1400;
+                let span = Span::from_ns((behind as f64 / rate * 1e9) as u64);
+                lengths.note_report(Some(TrainArrival { bytes: behind, span }));
+            }
+        }
+    }
+}
