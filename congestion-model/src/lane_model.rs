@@ -370,7 +370,8 @@ impl LaneModel {
 
     /// Adds the delivery rate of a round to the rate filter, except in phases that drain. Without
     /// rivals, two rounds in a row with a queue all the time (`is_queued`) measure the capacity:
-    /// the better one replaces the filter's rates. Rounds after a probe that met a queue raise no rate.
+    /// the better one replaces the filter's rates. Rounds after a probe that met a queue raise
+    /// it by little.
     fn take_rate(&mut self, sample: &RoundSample, is_queued: bool) {
         if matches!(self.phase, Phase::PacketTrains | Phase::ProbeRtt | Phase::ProbeDown) {
             return;
@@ -391,7 +392,8 @@ impl LaneModel {
         } else if let (Some(before), true) = (before, shows_capacity) {
             self.rates.replace(sample.rate.max(before));
         } else if sample.is_limited || sample.rate > known {
-            let rate_max = if self.vain_probe_rounds > 0 { known } else { f64::INFINITY };
+            let is_vain = self.vain_probe_rounds > 0;
+            let rate_max = if is_vain { VAIN_PROBE_GROWTH * known } else { f64::INFINITY };
             self.rates.push(sample.rate.min(rate_max));
         }
     }
@@ -533,6 +535,11 @@ const PROBE_UP_ROUNDS: u32 = 2;
 /// 3 rounds from the end of a probe for more rate that met a queue: they bring back what the probe sent
 /// and its queue delayed, in bursts that are faster than the link.
 const VAIN_PROBE_ROUNDS: u32 = 3;
+/// 1.02 times the known rate: the most to which a round after such a probe raises it. The queue may have
+/// been the peer's, so some growth counts. Without any, one of two lanes that send to each other stays at
+/// 0.75 of its link.
+/// Tested by `data_both_ways_costs_little`.
+const VAIN_PROBE_GROWTH: f64 = 1.02;
 /// 2 rounds: the longest time for which a lane sends below its delivery rate to drain a queue; then
 /// the lane cruises. A queue that still stands is not the lane's, or waits on the way back.
 const PROBE_DOWN_ROUNDS_MAX: u32 = 2;

@@ -9,7 +9,10 @@
 //! the time until the acknowledgement of a packet that left after the round began.
 //!
 //! ```text
-//!            queue, or no growth in three rounds       in flight <= BDP, after a round
+//!            capacity measured
+//!  PACKET TRAINS --------------------------------------------------------> CRUISE
+//!     ^     | no answers
+//!     |     v   queue, or no growth in three rounds       in flight <= BDP, after a round
 //!  STARTUP ------------------------------------> DRAIN --------------------------------+
 //!     ^                                                                                |
 //!     | 8 % more arrives,                                                              v
@@ -24,6 +27,7 @@
 //!
 //! | phase | pacing rate | congestion window |
 //! |---|---|---|
+//! | packet trains | as in startup, for small segments alone | as in startup |
 //! | startup | 2 x window / min RTT | grows by each acknowledged byte |
 //! | drain | delivery rate | 1 BDP |
 //! | probe down | 0.75 x delivery rate | 1.25 BDP |
@@ -41,9 +45,13 @@
 //!   went on yielding to it would starve. So beside rivals it keeps its place: no rate is replaced, and
 //!   no queue ends a phase.
 //!
+//! A caller may measure the capacity of a new path by **packet trains** before there is data: several
+//! packets back to back, whose arrivals the receiver times. The model then begins with that rate.
+//!
 //! Data goes both ways, and acknowledgements wait in the queue that the other direction leaves. So no rate
 //! counts that is above the one at which its packets left, probes are small, and the pauses between them
-//! differ at both ends.
+//! differ at both ends. A probe that met a queue has found nothing: for three rounds, what comes back
+//! raises the rate by a fiftieth at most.
 //!
 //! Loss never lowers the rate. A lost packet is judged by the RTT of its time ([`LossKind`]): with a
 //! queue it was dropped by it, without it was random, and most bytes in flight at once are an outage.

@@ -49,8 +49,8 @@ fn dictionary(seeds: &[Vec<u8>]) -> Option<String> {
     Some(words.into_iter().map(|word| format!("\"{word}\"\n")).collect())
 }
 
-/// All 19 fuzz targets, in the order of the fuzz programs in `Cargo.toml`.
-pub const TARGETS: [FuzzTarget; 19] = [
+/// All 20 fuzz targets, in the order of the fuzz programs in `Cargo.toml`.
+pub const TARGETS: [FuzzTarget; 20] = [
     FuzzTarget {
         name: "segment_header",
         check: wire::segment_header,
@@ -65,6 +65,11 @@ pub const TARGETS: [FuzzTarget; 19] = [
         name: "link_message",
         check: wire::link_message,
         seeds: seeds::link_message_seeds,
+    },
+    FuzzTarget {
+        name: "train_message",
+        check: wire::train_message,
+        seeds: seeds::train_message_seeds,
     },
     FuzzTarget {
         name: "parity_stream",

@@ -5,6 +5,7 @@ use gateway::memory::arena::Arena;
 use gateway::memory::mem_slice::MemSlice;
 use gateway::wan::link::link_message::LinkMessage;
 use gateway::wan::stream::fec_shards::{self, FecShards};
+use gateway::wan::stream::packet_train::train_message::TrainMessage;
 use hier_collectives::buffer_part;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::plan::TreeDirection;
@@ -20,6 +21,17 @@ pub fn segment_header(bytes: &[u8]) {
         AllocationBound { fixed: 0, per_byte: 0 }.enforce(bytes, || SegmentHeader::decode(header));
     if let Ok(decoded) = decoded {
         assert_eq!(decoded.encode(), *header, "another encoding");
+    }
+}
+
+/// Decodes `bytes` as the preamble of a packet train or of a report on one; panics when the decoder
+/// breaks a promise.
+pub fn train_message(bytes: &[u8]) {
+    let Some((preamble, _)) = bytes.split_first_chunk() else { return };
+    let decoded =
+        AllocationBound { fixed: 0, per_byte: 0 }.enforce(bytes, || TrainMessage::decode(preamble));
+    if let Ok(Some(decoded)) = decoded {
+        assert_eq!(decoded.encode(), *preamble, "another encoding");
     }
 }
 

@@ -69,7 +69,7 @@ macro_rules! short_runs {
 }
 
 short_runs! {
-    segment_header control_message link_message parity_stream hello store_message store_request
+    segment_header control_message link_message train_message parity_stream hello store_message store_request
     store_answer store_snapshot local_request local_response
     piece_stream operator_request fabric_config region_config quantities netem_words lab_file recording
 }

@@ -1,8 +1,8 @@
 //! A lane alone on a link whose rate it does not know.
 
 use crate::network::Scene;
-use congestion_model::LossKind;
-use units::{BitRate, Fraction, Span};
+use congestion_model::{LaneModel, LaneTerms, LossKind, Phase};
+use units::{BitRate, Fraction, Span, TimeNs};
 
 fn ppm(parts: u32) -> Fraction {
     Fraction::from_ppb(parts * 1000).expect("below one")
@@ -148,4 +148,43 @@ fn ten_idle_minutes_forget_nothing() {
     let run = Scene { idle, ..Scene::new(200, 80) }.run(Span::from_secs(608));
     let share = run.share(0, Span::from_ms(604_100), Span::from_ms(608_000));
     assert!(share >= 0.93, "{share}");
+}
+
+/// A lane whose trains are under way: ten packets came back within a millisecond.
+fn lane_in_trains() -> LaneModel {
+    let terms = LaneTerms { rtt: Span::from_ms(40), rate_max: 125e6, packet_bytes: 1472, seed: 1 };
+    let begin = TimeNs::from_ns(1_000_000_000);
+    let mut model = LaneModel::new(terms, None, begin);
+    model.begin_packet_trains();
+    for round in 0..3_u64 {
+        let sent = begin + Span::from_ms(50 * round);
+        model.note_sent(sent, 14_720);
+        for packet in 1..=10 {
+            let now = sent + Span::from_ms(40) + Span::from_ns(100_000 * packet);
+            model.note_acked(now, sent, 1472);
+            model.end_acks(now, 14_720 - 1472 * packet, false);
+        }
+    }
+    model
+}
+
+#[test]
+fn acknowledged_trains_measure_no_rate() {
+    let mut model = lane_in_trains();
+    assert_eq!((model.phase(), model.found()), (Phase::PacketTrains, None));
+    let window = model.window();
+    model.end_packet_trains(None);
+    assert_eq!((model.phase(), model.window()), (Phase::Startup, window));
+}
+
+#[test]
+fn a_lane_cruises_at_the_capacity_of_its_trains() {
+    for (capacity, rate) in [(10e6, 10e6), (500e6, 125e6)] {
+        let mut model = lane_in_trains();
+        model.end_packet_trains(Some(capacity));
+        assert_eq!((model.phase(), model.rate()), (Phase::Cruise, rate));
+        assert_eq!(model.min_rtt(), Span::from_ns(40_100_000));
+        model.end_packet_trains(Some(1e6));
+        assert_eq!(model.rate(), rate, "the trains have ended");
+    }
 }

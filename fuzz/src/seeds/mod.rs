@@ -14,5 +14,5 @@ pub use local_seeds::{
 };
 pub use wire_seeds::{
     control_message_seeds, hello_seeds, link_message_seeds, parity_stream_seeds,
-    segment_header_seeds,
+    segment_header_seeds, train_message_seeds,
 };

@@ -2,6 +2,7 @@
 
 use super::seed_facts::{DESCRIPTOR, KEY, group_facts, job_facts, matrix_descriptor};
 use gateway::wan::link::link_message::{LinkLaneWishMessage, LinkMessage, LinkRateOverrideMessage};
+use gateway::wan::stream::packet_train::train_message::{TRAIN_BYTES_MAX, TrainMessage};
 use hier_collectives::descriptor::{AgreedCounts, Descriptor, Pattern};
 use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, Tag,
@@ -77,6 +78,17 @@ pub fn segment_header_seeds() -> Vec<Vec<u8>> {
         header(1.0, 1 << 20, 9, most),
     ];
     headers.iter().map(|header| behind_job_id(&header.encode())).collect()
+}
+
+/// Returns seeds of packet trains and reports on them.
+pub fn train_message_seeds() -> Vec<Vec<u8>> {
+    let messages = [
+        TrainMessage::Train { number: 1, bytes: 14_000 },
+        TrainMessage::Train { number: u32::MAX, bytes: TRAIN_BYTES_MAX },
+        TrainMessage::Report { number: 1, bytes: 12_600, span_ns: 2_016_000 },
+        TrainMessage::Report { number: 2, bytes: 0, span_ns: 0 },
+    ];
+    messages.iter().map(|message| message.encode().to_vec()).collect()
 }
 
 /// Returns seeds of control messages of every kind.

@@ -291,8 +291,8 @@ pub struct PeerReport {
 /// The lanes of a `shared` link to a peer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SharedLanesReport {
-    /// The phase of the first lane: `startup`, `drain`, `probe-down`, `cruise`, `probe-up` or
-    /// `probe-rtt`.
+    /// The phase of the first lane: `startup`, `packet-trains`, `drain`, `probe-down`, `cruise`,
+    /// `probe-up` or `probe-rtt`.
     pub phase: String,
     /// Whether others seem to fill the queue of the link.
     pub rivals: bool,

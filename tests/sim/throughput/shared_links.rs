@@ -90,7 +90,7 @@ fn a_link_of_unknown_rate_is_filled() {
         let etas = efficiencies(&shape, 1);
         let text = format!("{rate} Mbit/s, {rtt_ms} ms, loss {loss}, queue {queue}: {etas:.3?}");
         println!("{text}");
-        if etas[0] < 0.4 || mean(&etas[1..]) < 0.8 || etas[1..].iter().any(|eta| *eta < 0.5) {
+        if mean(&etas[1..]) < 0.9 || etas.iter().any(|eta| *eta < 0.8) {
             bad.push(text);
         }
     }
@@ -103,16 +103,16 @@ fn a_rate_said_too_high_costs_little() {
         let shape = Shape { said_rate: Some(mbit(200 * factor)), ..shape(200, 40) };
         let etas = efficiencies(&shape, 2);
         println!("{factor} times: {etas:.3?}");
-        assert!(mean(&etas[1..]) >= 0.8, "{factor} times: {etas:.3?}");
+        assert!(mean(&etas) >= 0.9, "{factor} times: {etas:.3?}");
     }
 }
 
-/// The first acknowledgements come in a burst, which must not end the start.
+/// Packet trains have measured the capacity before there is data.
 #[test]
 fn a_first_transfer_is_not_held_by_its_start() {
     let shape = shape(200, 20);
     let first = efficiencies(&shape, 1)[0];
-    assert!(first >= 0.8, "{first:.3}");
+    assert!(first >= 0.9, "{first:.3}");
 }
 
 #[test]
@@ -141,32 +141,6 @@ fn a_trace_tells_phases_and_rates_of_a_transfer() {
     assert!(rounds.is_sorted_by_key(|round| round.at_seconds));
     let best = rounds.iter().map(|round| round.round_bits_per_second).max();
     assert!(best.is_some_and(|best| best > 80_000_000), "{best:?}");
-    for change in &changes {
-        println!(
-            "{:.3} {}->{} {} {:.1}",
-            change.at_seconds,
-            change.from,
-            change.to,
-            change.reason,
-            change.rate_bits_per_second as f64 / 1e6
-        );
-    }
-    for r in &rounds {
-        println!(
-            "{:.3} {} rate {:.1} round {:.1} pace {:.1} win {} fl {} rtt {:.1}/{:.1} {} {:?}",
-            r.at_seconds,
-            r.phase,
-            r.rate_bits_per_second as f64 / 1e6,
-            r.round_bits_per_second as f64 / 1e6,
-            r.pace_bits_per_second.unwrap_or(0) as f64 / 1e6,
-            r.window_bytes,
-            r.in_flight_bytes,
-            r.rtt_seconds * 1e3,
-            r.min_rtt_seconds * 1e3,
-            r.is_held,
-            r.is_queued
-        );
-    }
     let path: Vec<_> = changes[..2].iter().map(|change| (&*change.from, &*change.to)).collect();
     assert_eq!(path, [("startup", "packet-trains"), ("packet-trains", "cruise")]);
     assert!(records.iter().any(|record| matches!(record, TraceRecord::Link(_))));
@@ -209,15 +183,14 @@ fn a_halved_shared_capacity_is_answered_soon() {
     });
 }
 
-/// The found rate replaces that of the ports in the status. Under some seeds it is the one of a probe,
-/// which sends 1.15 times the rate before, and counts for 14 rounds.
+/// The found rate replaces that of the ports in the status.
 #[test]
 fn the_status_shows_the_rate_that_was_found() {
     let shape = shape(100, 40);
     let mut found: Vec<f64> = (1..=5).map(|seed| found_rate(&shape, seed)).collect();
     found.sort_by(f64::total_cmp);
     println!("{found:.3?}");
-    assert!((0.9..=1.05).contains(&found[0]) && found[4] <= 1.15, "{found:.3?}");
+    assert!(found[0] >= 0.9 && found[4] <= 1.05, "{found:.3?}");
 }
 
 /// The rate that the status shows after a transfer, as a part of the link's.
