@@ -21,9 +21,12 @@ pub struct MembershipReport {
     /// The regions that an operator has taken out: they wait until they join again.
     #[serde(default)]
     pub left: Vec<String>,
-    /// The members that leave at the next step's boundary.
+    /// The regions that leave at the next step's boundary.
     #[serde(default)]
     pub leaving: Vec<String>,
+    /// The regions whose last leave was called off, since it could not be made in time.
+    #[serde(default)]
+    pub called_off: Vec<CalledOffReport>,
     /// The regions that join at a step's boundary once they are reached.
     #[serde(default)]
     pub joining: Vec<String>,
@@ -32,6 +35,15 @@ pub struct MembershipReport {
     /// How many more regions, whichever they are, can be lost before nobody goes on; `None` while
     /// nobody does here, and at a witness.
     pub losses_survived: Option<u32>,
+}
+
+/// A leave that was called off, as one gateway sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CalledOffReport {
+    /// The region, which has stayed.
+    pub region: String,
+    /// Why the others could not go on without it.
+    pub reason: String,
 }
 
 /// The witness, as one gateway sees it.
@@ -67,12 +79,14 @@ impl MembershipReport {
         let names = |of: fn(&TermAgreement) -> BTreeSet<RegionId>| -> Vec<String> {
             terms.map(of).unwrap_or_default().into_iter().map(name).collect()
         };
-        let leaving = names(TermAgreement::leaving_regions);
-        let mut left = names(TermAgreement::left_regions);
-        left.retain(|region| !leaving.contains(region));
+        let called_off = terms.map(TermAgreement::called_off_leaves).unwrap_or_default();
+        let called_off = called_off.into_iter();
         Self {
-            left,
-            leaving,
+            left: names(TermAgreement::left_regions),
+            leaving: names(TermAgreement::leaving_regions),
+            called_off: called_off
+                .map(|(id, reason)| CalledOffReport { region: name(id), reason })
+                .collect(),
             joining: names(TermAgreement::joining_regions),
             quorum: quorum_in_words(fabric),
             term: term.map(|term| term.id.number),
@@ -95,6 +109,7 @@ impl MembershipReport {
             away: vec![],
             left: vec![],
             leaving: vec![],
+            called_off: vec![],
             joining: vec![],
             witness: Some(WitnessReport {
                 region: fabric.region(region).name.clone(),

@@ -2,6 +2,10 @@
 //!
 //! Each gateway keeps the last intent for each region, in memory alone, and gateways tell each other
 //! theirs. Of two intents for one region the higher version holds; of equal versions, the one to leave.
+//!
+//! The term that begins next settles an intent: it is made if the term meets it. A leave that is
+//! *overdue*, since its time is over, is called off by a term that has the region: whoever enters that
+//! term replaces the leave by the intent that follows it, alike everywhere.
 
 use super::term::TermId;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
@@ -18,8 +22,8 @@ pub struct RegionIntent {
     pub version: u64,
     /// Whether the region leaves, or has left; otherwise it joins, or has joined.
     pub leaves: bool,
-    /// The seconds for which the change waits for a step's boundary; 0 once the sender is in a term
-    /// that has the region, or lacks it, as intended.
+    /// The seconds for which the change still waits for a step's boundary, at least 1; 0 once the
+    /// sender is in a term that has the region, or lacks it, as intended.
     pub within_s: u32,
 }
 
@@ -59,11 +63,15 @@ pub(super) struct RegionIntents {
 }
 
 /// An intent as one gateway knows it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct KnownIntent {
     intent: RegionIntent,
     /// When the change is made without a boundary; `None` once it is made.
     until: Option<TimeNs>,
+    /// Whether that time is over, and the change was not made by then.
+    is_overdue: bool,
+    /// Why the leave before it was called off, if it was.
+    called_off: Option<String>,
 }
 
 impl RegionIntents {
@@ -73,25 +81,27 @@ impl RegionIntents {
             Some(KnownIntent { intent, .. }) => (intent.version, intent.leaves),
             None => (0, false),
         };
-        let seconds = u32::try_from(within.ns().div_ceil(Span::from_secs(1).ns()));
-        let within_s = seconds.unwrap_or(u32::MAX).max(1);
+        let within_s = seconds_of_intent(within);
         let version = version + 1;
         (leaves != before).then_some(RegionIntent { region, version, leaves, within_s })
     }
 
-    /// Records an intent; returns whether it is newer than the known one for its region.
+    /// Records an intent; returns whether it is newer than the known one for its region. Of one
+    /// intent the earliest end counts.
     pub fn record(&mut self, intent: RegionIntent, now: TimeNs) -> bool {
         let until = now + Span::from_secs(u64::from(intent.within_s));
         let until = (intent.within_s > 0).then_some(until);
         match self.known.get_mut(&intent.region) {
             Some(known) if known.intent.order() == intent.order() => {
                 // Whoever is in such a term knows that the change is made.
-                known.until = known.until.filter(|_| until.is_some());
+                known.until = known.until.zip(until).map(|(mine, theirs)| mine.min(theirs));
+                known.is_overdue &= known.until.is_some();
                 false
             }
             Some(known) if known.intent.order() > intent.order() => false,
             _ => {
-                self.known.insert(intent.region, KnownIntent { intent, until });
+                let new = KnownIntent { intent, until, is_overdue: false, called_off: None };
+                self.known.insert(intent.region, new);
                 true
             }
         }
@@ -106,21 +116,67 @@ impl RegionIntents {
     }
 
     /// Notes that this gateway is in a term of these regions: the intents that it meets are made.
-    pub fn note_term(&mut self, regions: &BTreeSet<RegionId>) {
-        for (region, known) in &mut self.known {
-            if known.intent.leaves != regions.contains(region) {
-                known.until = None;
-            }
+    /// Returns whether there are new ones.
+    pub fn note_term(&mut self, regions: &BTreeSet<RegionId>) -> bool {
+        let met = self.known.iter_mut().filter(|(region, known)| {
+            known.until.is_some() && known.intent.leaves != regions.contains(region)
+        });
+        met.map(|(_, known)| (known.until, known.is_overdue) = (None, false)).count() > 0
+    }
+
+    /// Calls the overdue leaves of these regions off; returns whether there are any.
+    pub fn call_off(&mut self, regions: &BTreeSet<RegionId>, why: &str) -> bool {
+        let known = self.known.iter_mut().filter(|(region, _)| regions.contains(region));
+        let overdue = known.filter(|(_, known)| known.is_overdue);
+        overdue.map(|(_, known)| known.call_off(why)).count() > 0
+    }
+
+    /// Brings the end of these regions' changes forward to `until`; returns whether one was later.
+    pub fn bring_forward(&mut self, regions: &BTreeSet<RegionId>, until: TimeNs) -> bool {
+        let known = self.known.iter_mut().filter(|(region, _)| regions.contains(region));
+        let later = known.filter_map(|(_, known)| known.until.as_mut().filter(|at| **at > until));
+        later.map(|at| *at = until).count() > 0
+    }
+
+    /// Notes the leaves whose time is over now and that are not made.
+    pub fn note_time(&mut self, now: TimeNs) {
+        for known in self.known.values_mut().filter(|known| known.intent.leaves) {
+            known.is_overdue |= known.until.is_some_and(|until| until <= now);
         }
     }
 
-    /// Returns all intents, for another gateway.
-    pub fn to_send(&self) -> Vec<RegionIntent> {
-        let sent = |known: &KnownIntent| match known.until {
-            Some(_) => known.intent,
-            None => RegionIntent { within_s: 0, ..known.intent },
+    /// Returns when the time of a leave is over next; `None` if none waits.
+    pub fn next_deadline(&self) -> Option<TimeNs> {
+        let waits = |known: &&KnownIntent| known.intent.leaves && !known.is_overdue;
+        self.known.values().filter(waits).filter_map(|known| known.until).min()
+    }
+
+    /// Returns the regions that were to leave by now and have not.
+    pub fn overdue(&self) -> BTreeSet<RegionId> {
+        let known = self.known.iter().filter(|(_, known)| known.is_overdue);
+        known.map(|(region, _)| *region).collect()
+    }
+
+    /// Returns the regions whose last leave was called off here, each with the reason.
+    pub fn called_off(&self) -> Vec<(RegionId, String)> {
+        let known = self.known.iter();
+        known.filter_map(|(region, known)| Some((*region, known.called_off.clone()?))).collect()
+    }
+
+    /// Returns all intents, for another gateway, each with the time that is left of it.
+    pub fn to_send(&self, now: TimeNs) -> Vec<RegionIntent> {
+        let sent = |known: &KnownIntent| {
+            let left = known.until.map(|until| seconds_of_intent(until.since(now)));
+            RegionIntent { within_s: left.unwrap_or(0), ..known.intent }
         };
         self.known.values().map(sent).collect()
+    }
+
+    /// Returns the regions that have left: a term without them has begun.
+    pub fn made_leaves(&self) -> BTreeSet<RegionId> {
+        let made = |known: &KnownIntent| known.intent.leaves && known.until.is_none();
+        let known = self.known.iter().filter(|(_, known)| made(known));
+        known.map(|(region, _)| *region).collect()
     }
 
     /// Returns the regions that have left, or are to leave.
@@ -152,6 +208,22 @@ impl RegionIntents {
     pub fn deadline(&self, regions: impl Iterator<Item = RegionId>) -> Option<TimeNs> {
         regions.filter_map(|region| self.known.get(&region)?.until).max()
     }
+}
+
+impl KnownIntent {
+    /// Replaces a leave by the intent that follows it, which all gateways make alike: the region takes
+    /// part, as if it had joined.
+    fn call_off(&mut self, why: &str) {
+        let version = self.intent.version + 1;
+        self.intent = RegionIntent { version, leaves: false, ..self.intent };
+        (self.until, self.is_overdue, self.called_off) = (None, false, Some(why.to_owned()));
+    }
+}
+
+/// Returns a time in whole seconds, at least 1.
+fn seconds_of_intent(time: Span) -> u32 {
+    let seconds = time.ns().div_ceil(Span::from_secs(1).ns()).max(1);
+    u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
 /// Appends intents to the message `out`: a 16-bit count, then their fields.
@@ -203,7 +275,7 @@ mod tests {
             (0..4).for_each(|more| {
                 let _ = one.record(all[(first + more) % 4], at(0));
             });
-            assert_eq!(one.to_send(), [intent(2, true)], "from {first} on");
+            assert_eq!(one.to_send(at(0)), [intent(2, true)], "from {first} on");
             assert!(!one.record(intent(2, true), at(9)), "no news");
         }
     }
@@ -215,12 +287,12 @@ mod tests {
         let leave = intents.following(WEST, true, Span::from_secs(9)).expect("news");
         assert!(intents.record(leave, at(0)) && intents.has_left(WEST));
         assert_eq!(intents.deadline([WEST].into_iter()), Some(at(9)));
-        intents.note_term(&[RegionId(0), WEST].into());
+        assert!(!intents.note_term(&[RegionId(0), WEST].into()));
         assert_eq!(intents.deadline([WEST].into_iter()), Some(at(9)), "it is still there");
-        intents.note_term(&[RegionId(0)].into());
+        assert!(intents.note_term(&[RegionId(0)].into()));
         assert_eq!(intents.deadline([WEST].into_iter()), None);
         let mut late = RegionIntents::default();
-        intents.to_send().into_iter().for_each(|intent| assert!(late.record(intent, at(50))));
+        intents.to_send(at(9)).into_iter().for_each(|intent| assert!(late.record(intent, at(50))));
         assert_eq!((late.has_left(WEST), late.deadline([WEST].into_iter())), (true, None));
         let join = intents.following(WEST, false, Span::from_secs(9)).expect("news");
         assert!(intents.record(join, at(60)) && join.version == 2);

@@ -136,8 +136,8 @@ impl TermAgreement {
     pub fn poll_timeout(&self) -> Option<TimeNs> {
         // Once newcomers are proposed, the proposal is due.
         let taken_in = || self.newcomers.as_ref().map(|(_, since)| *since + NEWCOMERS_AWAITED);
-        let of_term = self.due.or_else(taken_in);
-        of_term.into_iter().chain(self.notice.poll_timeout()).min()
+        let of_term = self.due.or_else(taken_in).into_iter();
+        of_term.chain(self.notice.poll_timeout()).chain(self.intents.next_deadline()).min()
     }
 
     /// Adopts the connections between all gateways, leaves the term if a member cannot be reached
@@ -147,7 +147,7 @@ impl TermAgreement {
         self.graph = graph.clone();
         let routes = Routes::from_gateway(graph, self.me);
         let before = std::mem::replace(&mut self.routes, routes);
-        self.tell_intents_to_new(&before);
+        self.tell_intents_to_new(&before, now);
         let routes = &self.routes;
         self.standings.retain(|id, _| routes.reaches(*id));
         self.leave_term_if_lost(why);
@@ -162,6 +162,7 @@ impl TermAgreement {
             // Votes that are missing by now may never come.
             (self.proposal, self.is_refused) = (None, false);
         }
+        self.intents.note_time(now);
         self.advance(now);
         self.tell_witness(now);
     }
@@ -189,7 +190,7 @@ impl TermAgreement {
     ) -> Result<(), PeerError> {
         match message {
             TermMessage::Ask => {
-                self.answer_left_region(from, false);
+                self.answer_left_region(from, false, now);
                 self.send(from, TermMessage::Standing(self.standing()));
             }
             TermMessage::Standing(standing) => self.handle_standing(from, standing, now),
@@ -256,7 +257,7 @@ impl TermAgreement {
                 self.leave_term(Some(failure));
             }
         }
-        self.answer_left_region(from, standing.is_in_term);
+        self.answer_left_region(from, standing.is_in_term, now);
         if self.fabric.witness() == Some(from) {
             self.notice.handle_standing(standing);
             self.tell_witness(now);
@@ -310,7 +311,7 @@ impl TermAgreement {
         // Whoever cannot reach a member would leave the term at once.
         let reaches_all = self.reached_regions().is_superset(&term.regions);
         if term.id.number <= self.latest || keeps || !reaches_all {
-            self.tell_intents(from);
+            self.tell_intents(from, now);
             self.latest = self.latest.max(term.id.number);
             let refusal = TermMessage::Refuse { term: term.id, latest: self.latest };
             self.send(from, refusal);
@@ -368,7 +369,7 @@ impl TermAgreement {
     fn enter_term(&mut self, term: Term, now: TimeNs) {
         self.due = None;
         self.newcomers = None;
-        self.intents.note_term(&term.regions);
+        self.settle_intents(&term.regions, now);
         self.actions.push_back(TermAction::Enter(term.clone()));
         self.term = Some(term);
         self.leave_term_if_lost("it was lost meanwhile");
@@ -400,6 +401,7 @@ impl TermAgreement {
     /// first awaits that newcomers stay reached, and that jobs come to a boundary if an operator
     /// is the cause. Every other gateway tells that one its standing until it is in such a term.
     pub(super) fn advance(&mut self, now: TimeNs) {
+        self.end_parted_leaves(now);
         let target = self.target_regions();
         let leader = self.leader_among(&target, now);
         let is_quorum = self.may_go_on(&target);
@@ -410,7 +412,7 @@ impl TermAgreement {
                 None => self.due = None,
                 Some(leader) if self.due.is_none() => {
                     self.due = Some(now + self.repeated_after());
-                    self.tell_intents(leader);
+                    self.tell_intents(leader, now);
                     self.send(leader, TermMessage::Standing(self.standing()));
                 }
                 Some(_) => {}

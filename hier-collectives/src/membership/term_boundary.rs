@@ -2,8 +2,8 @@
 //!
 //! Intents travel to all gateways. The first gateway of the term that stays asks all gateways of the
 //! term to bring their jobs to a boundary. When they have, or after the time that the operator gave, it
-//! proposes the next term. A join that is called off after that began still ends with a new term, since
-//! ranks wait for it.
+//! proposes the next term. A change that is called off after that began (`overdue_leaves`) still ends
+//! with a new term, since ranks wait for it.
 
 use super::region_intents::{RegionIntent, RegionIntentError};
 use super::term::{Term, TermId};
@@ -45,8 +45,8 @@ impl TermAgreement {
         }
         if let Some(intent) = self.intents.following(region, leaves, within) {
             self.intents.record(intent, now);
-            let fabric = Arc::clone(&self.fabric);
-            fabric.gateway_ids().for_each(|to| self.tell_intents(to));
+            self.note_met_intents();
+            self.tell_all_intents(now);
             self.advance(now);
         }
         Ok(())
@@ -56,7 +56,10 @@ impl TermAgreement {
     ///
     /// # Errors
     /// They are no quorum, or do not reach each other.
-    fn check_staying_regions(&self, staying: &BTreeSet<RegionId>) -> Result<(), RegionIntentError> {
+    pub(super) fn check_staying_regions(
+        &self,
+        staying: &BTreeSet<RegionId>,
+    ) -> Result<(), RegionIntentError> {
         let names = || match staying.is_empty() {
             true => "no regions".to_owned(),
             false => self.region_names(&staying.iter().copied().collect::<Vec<_>>()),
@@ -75,15 +78,14 @@ impl TermAgreement {
         }
     }
 
-    /// Returns the regions that have left, or are to leave.
+    /// Returns the regions that have left: this gateway knows of a term that began without them.
     pub fn left_regions(&self) -> BTreeSet<RegionId> {
-        self.intents.left()
+        self.intents.made_leaves()
     }
 
-    /// Returns the members of the term that are to leave.
+    /// Returns the regions that are to leave, and are not known to have left.
     pub fn leaving_regions(&self) -> BTreeSet<RegionId> {
-        let members = self.term.as_ref().map(|term| term.regions.clone()).unwrap_or_default();
-        &members & &self.intents.left()
+        &self.intents.left() - &self.intents.made_leaves()
     }
 
     /// Returns the regions that are to join, and are not known to be in a term.
@@ -120,18 +122,26 @@ impl TermAgreement {
             return Err(PeerError::NotYours("an intent for a region without ranks"));
         }
         if self.intents.has_news_for(intents) {
-            self.tell_intents(from);
+            self.tell_intents(from, now);
         }
         let news = intents.iter().filter(|intent| self.intents.record(**intent, now)).count();
         if news > 0 {
+            self.note_met_intents();
             self.advance(now);
         }
         Ok(())
     }
 
+    /// Notes the intents that the term meets already.
+    fn note_met_intents(&mut self) {
+        if let Some(term) = &self.term {
+            let _ = self.intents.note_term(&term.regions);
+        }
+    }
+
     /// Tells another gateway with ranks the intents, if there are any and it is reached.
-    pub(super) fn tell_intents(&mut self, to: GatewayId) {
-        let intents = self.intents.to_send();
+    pub(super) fn tell_intents(&mut self, to: GatewayId, now: TimeNs) {
+        let intents = self.intents.to_send(now);
         let is_told = to != self.me && self.fabric.witness() != Some(to);
         if is_told && self.routes.reaches(to) && !intents.is_empty() {
             self.send(to, TermMessage::Intents(intents));
@@ -139,19 +149,19 @@ impl TermAgreement {
     }
 
     /// Tells the intents to all gateways that are reached now and were not over the routes before.
-    pub(super) fn tell_intents_to_new(&mut self, before: &Routes) {
+    pub(super) fn tell_intents_to_new(&mut self, before: &Routes, now: TimeNs) {
         let fabric = Arc::clone(&self.fabric);
         let new = fabric.gateway_ids().filter(|id| !before.reaches(*id));
-        new.for_each(|to| self.tell_intents(to));
+        new.for_each(|to| self.tell_intents(to, now));
     }
 
     /// Tells a gateway whose region has left that it did so, as it may have been started again since,
     /// and that it is alone if it believes to be in a term.
-    pub(super) fn answer_left_region(&mut self, from: GatewayId, is_in_term: bool) {
+    pub(super) fn answer_left_region(&mut self, from: GatewayId, is_in_term: bool, now: TimeNs) {
         let region = self.fabric.gateway(from).region;
         let is_here = self.term.as_ref().is_some_and(|term| term.regions.contains(&region));
         if self.intents.has_left(region) && !is_here {
-            self.tell_intents(from);
+            self.tell_intents(from, now);
             if is_in_term {
                 self.send(from, TermMessage::Standing(self.standing()));
             }
@@ -159,15 +169,15 @@ impl TermAgreement {
     }
 
     /// Returns the regions of the next term as far as they are reached: all but those that have left.
-    /// At a gateway whose own region is to leave these are the others of its term.
+    /// Regions whose leave is overdue are in it if the others cannot go on.
     pub(super) fn target_regions(&self) -> BTreeSet<RegionId> {
         let left = self.intents.left();
-        if left.contains(&self.fabric.gateway(self.me).region) {
-            let members = self.term.as_ref().map(|term| term.regions.clone());
-            return &members.unwrap_or_default() - &left;
+        let staying = self.regions_without(&left);
+        let overdue = self.intents.overdue();
+        if overdue.is_empty() || self.may_be_next(&staying) {
+            return staying;
         }
-        let count = u16::try_from(self.fabric.ranked_region_count()).unwrap_or(u16::MAX);
-        self.reached_among((0..count).map(RegionId).filter(|id| !left.contains(id)).collect())
+        self.regions_without(&(&left - &overdue))
     }
 
     /// Returns the gateway that proposes the next term: the first, but none of a region that joins at
@@ -185,14 +195,15 @@ impl TermAgreement {
     /// Whether this gateway is in a term that has all these regions, and none that is to leave.
     pub(super) fn is_in_term_of(&self, target: &BTreeSet<RegionId>) -> bool {
         let Some(term) = &self.term else { return false };
-        target.is_subset(&term.regions) && term.regions.is_disjoint(&self.intents.left())
+        let leaving = &self.intents.left() - target;
+        target.is_subset(&term.regions) && term.regions.is_disjoint(&leaving)
     }
 
     /// Whether this gateway keeps its term, or none, in place of one that a gateway of the region
     /// `theirs` proposes.
     pub(super) fn keeps_term_against(&self, term: &Term, theirs: RegionId, now: TimeNs) -> bool {
         let left = self.intents.left();
-        if !term.regions.is_disjoint(&left) {
+        if !term.regions.is_disjoint(&self.regions_kept_out()) {
             return true;
         }
         let Some(own) = &self.term else { return false };
@@ -205,7 +216,7 @@ impl TermAgreement {
     /// Newcomers are awaited first, and a boundary if an operator is the cause.
     pub(super) fn may_replace_term(&mut self, target: &BTreeSet<RegionId>, now: TimeNs) -> bool {
         let Some(term) = self.term.clone() else { return true };
-        let staying = &term.regions - &self.intents.left();
+        let staying = &term.regions - &(&self.intents.left() - target);
         let is_change = *target != term.regions || self.pause.is_some();
         if !is_change || !target.is_superset(&staying) {
             (self.newcomers, self.due) = (None, None);
@@ -265,7 +276,7 @@ impl TermAgreement {
                 if to == self.me {
                     self.ask_pause(to, failure);
                 } else {
-                    self.tell_intents(to);
+                    self.tell_intents(to, now);
                     self.send(to, TermMessage::Pause { term: id, failure });
                 }
             }
@@ -344,7 +355,7 @@ impl TermAgreement {
         let is_left = left.is_some();
         let causes: Vec<String> = left.into_iter().chain(joined).collect();
         let cause = match causes.is_empty() {
-            true => "an operator has called a change off".to_owned(),
+            true => "a change that an operator asked for is called off".to_owned(),
             false => causes.join(", and "),
         };
         let mut failure = self.change_failure(&cause, target);

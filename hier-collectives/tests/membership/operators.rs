@@ -47,11 +47,29 @@ impl Trio {
 
     /// Lets all gateways learn that all of them are reached.
     fn connect(&mut self) {
-        let all_up = MeshGraph::uniform(&self.fabric, MeshConnectionState::Up);
+        self.connect_but(&[]);
+    }
+
+    /// Lets all gateways learn that all connections are up but these.
+    fn connect_but(&mut self, down: &[(u16, u16)]) {
+        let graph = MeshGraph::new(&self.fabric, |one, other| {
+            match down.contains(&(one.0, other.0)) || down.contains(&(other.0, one.0)) {
+                true => MeshConnectionState::Down,
+                false => MeshConnectionState::Up,
+            }
+        });
         for index in 0..3 {
-            self.members[index].handle_connections(&all_up, "start", self.now);
+            self.members[index].handle_connections(&graph, "a test", self.now);
             self.settle();
         }
+    }
+
+    /// Starts a gateway again, which then knows nothing and reaches nobody.
+    fn restart(&mut self, index: u16, boot: u64) {
+        let fabric = Arc::clone(&self.fabric);
+        let at = usize::from(index);
+        self.members[at] = TermAgreement::new(fabric, GatewayId(index), BootId(boot));
+        self.terms[at] = None;
     }
 
     /// Performs all actions, and those that follow.
@@ -137,7 +155,7 @@ fn a_term_ends_once_all_jobs_reach_a_boundary() {
             "{text}"
         );
         // It stays out, also when it is started again.
-        trio.members[2] = TermAgreement::new(Arc::clone(&trio.fabric), GatewayId(2), BootId(77));
+        trio.restart(2, 77);
         trio.connect();
         trio.pass(Span::from_secs(60));
         assert_eq!(trio.sizes(), [2, 2, 0]);
@@ -176,6 +194,65 @@ fn a_change_called_off_ends_in_a_new_term() {
     }
     assert_eq!(trio.sizes(), [3, 3, 3]);
     assert!(trio.terms[0].clone().expect("a term").id > before, "ranks wait for it");
+}
+
+/// East and mid reach each other by way of west alone, so that they cannot go on without it.
+#[test]
+fn a_leave_is_called_off_when_others_part_meanwhile() {
+    for (at, reached) in [(0, vec![0, 1]), (1, vec![0, 1, 2]), (2, vec![]), (0, vec![2])] {
+        let mut trio = Trio::started();
+        let before = trio.terms[0].clone().expect("a term").id;
+        trio.ask(at, true);
+        // The last job is not there yet.
+        reached.iter().filter(|_| reached.len() < 3).for_each(|index| trio.reach_boundary(*index));
+        trio.connect_but(&[(0, 1)]);
+        reached.iter().filter(|_| reached.len() == 3).for_each(|index| trio.reach_boundary(*index));
+        trio.pass(Span::from_secs(3));
+        (0..3).for_each(|index| trio.reach_boundary(index));
+        trio.pass(Span::from_secs(3));
+        assert_eq!(trio.sizes(), [3, 3, 3], "asked at {at}");
+        assert!(trio.terms[0].clone().expect("a term").id > before, "ranks wait for it");
+        for member in &trio.members {
+            assert_eq!(member.left_regions(), BTreeSet::new());
+            let called_off = member.called_off_leaves();
+            assert_eq!(called_off.len(), 1, "{called_off:?}");
+            assert!(called_off[0].1.contains("east, mid have no way to each other"));
+        }
+        assert!(trio.paused[2].iter().any(|text| text.contains("is called off")));
+        // It may be asked for again, and is then as new.
+        trio.connect();
+        trio.ask(at, true);
+        (0..3).for_each(|index| trio.reach_boundary(index));
+        assert_eq!(trio.sizes(), [2, 2, 0]);
+        assert!(trio.members[0].called_off_leaves().is_empty());
+    }
+}
+
+#[test]
+fn a_leave_goes_on_when_others_part_for_a_moment() {
+    let mut trio = Trio::started();
+    trio.ask(0, true);
+    trio.connect_but(&[(0, 1)]);
+    trio.pass(Span::from_ms(500));
+    trio.connect();
+    trio.pass(Span::from_secs(20));
+    assert_eq!((trio.sizes(), trio.left.as_slice()), ([3, 3, 3], &[0, 0, 0][..]));
+    (0..3).for_each(|index| trio.reach_boundary(index));
+    assert_eq!(trio.sizes(), [2, 2, 0]);
+}
+
+#[test]
+fn a_leave_ends_in_time_when_nobody_goes_on() {
+    let mut trio = Trio::started();
+    trio.ask(0, true);
+    trio.connect_but(&[(0, 1), (1, 2)]);
+    trio.pass(Span::from_secs(58));
+    assert_eq!([trio.sizes()[0], trio.sizes()[2]], [0, 0], "east is no quorum");
+    trio.pass(Span::from_secs(6));
+    assert_eq!([trio.sizes()[0], trio.sizes()[2]], [2, 2]);
+    trio.connect();
+    trio.pass(Span::from_secs(6));
+    assert_eq!((trio.sizes(), trio.members[1].left_regions()), ([3, 3, 3], BTreeSet::new()));
 }
 
 #[test]

@@ -345,7 +345,8 @@ impl World {
         let within = Span::from_secs(self.random.range(1, 6));
         let mut is_accepted = false;
         self.with(index, |agreement, now| {
-            let before = agreement.left_regions().contains(&region);
+            let left = &agreement.left_regions() | &agreement.leaving_regions();
+            let before = left.contains(&region);
             let asked = agreement.request_change(region, leaves, within, now);
             is_accepted = asked.is_ok() && before != leaves;
         });

@@ -23,7 +23,7 @@ const AGREEMENT_TIME: Span = Span::from_secs(10);
 /// Let a region leave all jobs at the end of the step under way; the others go on without it.
 ///
 /// Its ranks wait until `landbridge join`, also if its gateways are started again. The other regions
-/// must be a quorum of the fabric.
+/// must be a quorum of the fabric. The leave is called off if they cannot go on without it any more.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge leave west --config configs/three-regions/east.toml")]
 pub(super) struct LeaveCommand {
@@ -79,18 +79,20 @@ impl MembershipArguments {
         let region = self.gateway.load_region()?;
         let gateway = self.gateway.choose(&region)?;
         let trusted = TrustedSocketUsers::new(gateway.user_id()?);
-        let fabric = region.fabric().fabric();
-        let asks_its_own = fabric.region(fabric.gateway(gateway.id).region).name == self.region;
         let (region, within) = (self.region, self.within);
         let change = MembershipChange { region: region.clone(), leaves, within };
         let mut members = change_membership_as_operator(&gateway.socket, Some(&change), trusted)?;
         let mut waited = Duration::ZERO;
         let is_changed = |members: &MembershipReport| match leaves {
-            // A gateway of the region that leaves is in no term from then on; others go on in one.
-            true => members.left.contains(&region) && (members.term.is_some() || asks_its_own),
+            true => members.left.contains(&region),
             false => members.members.contains(&region),
         };
-        while !is_changed(&members) && waited < (within + AGREEMENT_TIME).duration() {
+        let is_called_off =
+            |members: &MembershipReport| leaves && !members.leaving.contains(&region);
+        while !is_changed(&members)
+            && !is_called_off(&members)
+            && waited < (within + AGREEMENT_TIME).duration()
+        {
             std::thread::sleep(QUESTION_INTERVAL);
             waited += QUESTION_INTERVAL;
             // A gateway that has just started hears only now that its region has left.
@@ -104,6 +106,15 @@ impl MembershipArguments {
         }
         if is_changed(&members) {
             return Ok(Exit::Good);
+        }
+        if is_called_off(&members) {
+            let called_off = members.called_off.into_iter().find(|leave| leave.region == region);
+            let reason =
+                called_off.map_or("another operator asked for that".into(), |it| it.reason);
+            stdio::print_stderr_message(format!(
+                "the leave of region {region} was called off, and it takes part as before: {reason}"
+            ));
+            return Ok(Exit::CheckFailed);
         }
         let (verb, wish) = if leaves { ("left", "leaves") } else { ("joined", "joins") };
         stdio::print_stderr_message(format!(

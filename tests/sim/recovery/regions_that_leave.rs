@@ -21,6 +21,10 @@ const C: GatewayId = GatewayId(2);
 /// proposal and an epoch take some round trips of at most 60 ms, and one may be repeated after 1 s.
 const NEXT_STEP_WITHIN: Span = Span::from_secs(3);
 
+/// 5 s: a leave is called off so long after the others parted: 1 s, a proposal that may be repeated after
+/// 1 s, and a new epoch of all.
+const CALLED_OFF_WITHIN: Span = Span::from_secs(5);
+
 /// Three regions of two, one and one ranks, of which two may go on.
 fn majority() -> Mesh {
     Mesh { quorum: QuorumSpec::Majority, ..Mesh::of_ranks(&[2, 1, 1]) }
@@ -268,6 +272,70 @@ fn a_change_that_is_called_off_stops_nobody() {
         wait_for_world(&lab, &everybody, 1, 4, NEXT_STEP_WITHIN).await;
         let done = train_all(&lab, &all, next..next + 3, pause).await;
         assert!(done.iter().all(|(failed, seen)| failed.is_none() && seen[0] == 1.5), "{done:?}");
+    });
+}
+
+/// The link between those that stay is lost while the others wait for the last rank's step.
+#[test]
+fn a_leave_is_called_off_when_the_others_part() {
+    simulate(async {
+        let lab = majority().start(7).await;
+        let clients = lab.clients(ARENA).await;
+        let all: Vec<(u32, &Client)> = (0..).zip(&clients).collect();
+        assert_eq!(averages(&all).await, vec![Ok(1.5); 4]);
+        let mut posted = Vec::new();
+        for (number, client) in &all[..3] {
+            posted.push(post_bucket(*number, client).await);
+        }
+        lab.sleep(Span::from_ms(100)).await;
+        ask(&lab, A, "c", true).await;
+        lab.sleep(Span::from_secs(1)).await;
+        lab.set_outage_between(A, GatewayId(1), true);
+        // The loss of the link ends the step; nobody waits for the leave.
+        for operation in posted {
+            let failure = average(operation).await.expect_err("the step is begun again");
+            assert_eq!(failure.code, FailureCode::RegionLost, "{failure}");
+        }
+        lab.sleep(CALLED_OFF_WITHIN).await;
+        let everybody: Vec<&Client> = clients.iter().collect();
+        wait_for_world(&lab, &everybody, 1, 4, NEXT_STEP_WITHIN).await;
+        assert_eq!(averages(&all).await, vec![Ok(1.5); 4]);
+        let members = lab.status(A).await.membership.expect("known");
+        assert_eq!((members.members.len(), members.left), (3, vec![]));
+        let reason = &members.called_off[0].reason;
+        assert!(reason.contains("regions a, b have no way to each other"), "{reason}");
+    });
+}
+
+/// Of two regions and a witness one leaves, and the witness is lost before the step ends.
+#[test]
+fn a_leave_is_called_off_when_the_witness_is_lost() {
+    simulate(async {
+        let mut lab =
+            Mesh { quorum: QuorumSpec::Majority, ..Mesh::of_ranks(&[2, 1, 0]) }.start(7).await;
+        let clients = lab.clients(ARENA).await;
+        let all: Vec<(u32, &Client)> = (0..).zip(&clients).collect();
+        assert_eq!(averages(&all).await, vec![Ok(1.0); 3]);
+        lab.sleep(Span::from_secs(2)).await;
+        let mut late = Vec::new();
+        for (number, client) in &all[..2] {
+            late.push(post_bucket(*number, client).await);
+        }
+        lab.sleep(Span::from_ms(100)).await;
+        ask(&lab, A, "b", true).await;
+        lab.sleep(Span::from_secs(1)).await;
+        lab.stop_gateway(C).await;
+        lab.sleep(Span::from_secs(20)).await;
+        late.push(post_bucket(2, &clients[2]).await);
+        for operation in late {
+            assert_eq!(average(operation).await, Ok(1.0), "no step was interrupted");
+        }
+        let everybody: Vec<&Client> = clients.iter().collect();
+        wait_for_world(&lab, &everybody, 1, 3, NEXT_STEP_WITHIN).await;
+        assert_eq!(averages(&all).await, vec![Ok(1.0); 3]);
+        let members = lab.status(A).await.membership.expect("known");
+        let reason = &members.called_off[0].reason;
+        assert!(reason.contains("region a are left, which are no quorum"), "{reason}");
     });
 }
 

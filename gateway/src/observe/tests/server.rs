@@ -54,6 +54,7 @@ pub(super) fn example() -> GatewayReport {
         membership: Some(MembershipReport {
             left: vec![],
             leaving: vec![],
+            called_off: vec![],
             joining: vec![],
             quorum: "2 of 3 regions".to_owned(),
             term: Some(4),

@@ -1,0 +1,89 @@
+//! Leaves that are not made in time, and are called off.
+//!
+//! A leave waits for a boundary until its time is over. Then it is overdue: the gateways propose a term
+//! without the region if the others can go on, and a term with it if they cannot. Such a term calls the
+//! leave off. So all gateways of a term settle an intent alike, and a gateway that was lost meanwhile
+//! settles nothing.
+//!
+//! **Jobs wait at a boundary no longer than that.** If the others part while jobs wait there, the first
+//! gateway brings the end of the leave forward, everywhere.
+
+use super::term_agreement::TermAgreement;
+use crate::ids::RegionId;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use units::{Span, TimeNs};
+
+/// 1 s: a leave for which jobs wait at a boundary is called off so long after the other regions
+/// parted. It is the shortest time of an intent, which counts whole seconds.
+const PARTED_LEAVE_ENDS_AFTER: Span = Span::from_secs(1);
+
+impl TermAgreement {
+    /// Returns the regions whose last leave was called off, each with the reason.
+    pub fn called_off_leaves(&self) -> Vec<(RegionId, String)> {
+        self.intents.called_off()
+    }
+
+    /// Returns the regions of a term without these, as far as they are reached. At a gateway of one of
+    /// these they are the others of its term.
+    pub(super) fn regions_without(&self, left: &BTreeSet<RegionId>) -> BTreeSet<RegionId> {
+        if left.contains(&self.fabric.gateway(self.me).region) {
+            let members = self.term.as_ref().map(|term| term.regions.clone());
+            return &members.unwrap_or_default() - left;
+        }
+        let count = u16::try_from(self.fabric.ranked_region_count()).unwrap_or(u16::MAX);
+        self.reached_among((0..count).map(RegionId).filter(|id| !left.contains(id)).collect())
+    }
+
+    /// Whether regions can go on without those that leave: they may, and have all others of the term.
+    pub(super) fn may_be_next(&self, staying: &BTreeSet<RegionId>) -> bool {
+        let left = self.intents.left();
+        let has_others = self.term.as_ref().is_none_or(|term| {
+            let others = &term.regions - &left;
+            staying.is_superset(&others)
+        });
+        has_others && self.may_go_on(staying)
+    }
+
+    /// Returns the regions that this gateway votes for in no term: those that have left. A leave that is
+    /// overdue counts only at a gateway that stays, while the others can go on.
+    pub(super) fn regions_kept_out(&self) -> BTreeSet<RegionId> {
+        let left = self.intents.left();
+        let stays = !left.contains(&self.fabric.gateway(self.me).region);
+        if stays && self.may_be_next(&self.regions_without(&left)) {
+            return left;
+        }
+        &left - &self.intents.overdue()
+    }
+
+    /// Brings the end of leaves forward if this gateway has asked jobs to wait for a term without the
+    /// region, and the others have parted since.
+    pub(super) fn end_parted_leaves(&mut self, now: TimeNs) {
+        let left = self.intents.left();
+        let Some(term) = self.term.as_ref().filter(|_| self.pause.is_some()) else { return };
+        let leaving = &term.regions & &left;
+        let until = now + PARTED_LEAVE_ENDS_AFTER;
+        let has_parted = !leaving.is_empty() && !self.may_be_next(&self.regions_without(&left));
+        if has_parted && self.intents.bring_forward(&leaving, until) {
+            self.tell_all_intents(now);
+        }
+    }
+
+    /// Settles the intents that a term of these regions meets or calls off, and tells all others.
+    pub(super) fn settle_intents(&mut self, regions: &BTreeSet<RegionId>, now: TimeNs) {
+        let others = regions - &self.intents.overdue();
+        let why = match self.check_staying_regions(&others) {
+            Ok(()) => "the others formed no term without it in time".to_owned(),
+            Err(why) => why.to_string(),
+        };
+        if self.intents.note_term(regions) | self.intents.call_off(regions, &why) {
+            self.tell_all_intents(now);
+        }
+    }
+
+    /// Tells all gateways that are reached the intents.
+    pub(super) fn tell_all_intents(&mut self, now: TimeNs) {
+        let fabric = Arc::clone(&self.fabric);
+        fabric.gateway_ids().for_each(|to| self.tell_intents(to, now));
+    }
+}
