@@ -39,8 +39,8 @@
 //! **Regions leave and join** at an operator's request (`region_intents`). The gateways of a term come to
 //! a boundary first, where no step is under way; then the first of them proposes a term without the
 //! region, or with it (`term_boundary`). A region that has left is in no term until it joins, however
-//! often it is started again, as long as some gateway remembers that it left. A leave that cannot be made
-//! in time is called off (`overdue_leaves`).
+//! often it is started again, while those that remember that may go on without it. A leave that cannot be
+//! made in time is called off (`overdue_leaves`).
 //!
 //! The property tests in `hier-collectives/tests/membership` run this in virtual time.
 

@@ -7,6 +7,12 @@
 //!
 //! **Jobs wait at a boundary no longer than that.** If the others part while jobs wait there, the first
 //! gateway brings the end of the leave forward, everywhere.
+//!
+//! **A leave is as good as the memory behind it.** If all regions are reached, and those that stay may not
+//! go on since too few of them remember a term, it is called off as well: only a term of all regions can
+//! begin. A gateway that was away may know an intent that later ones followed, which all others have
+//! forgotten. Regions that remember and are a quorum have a gateway in common with every later term, so
+//! that their intents are the last ones.
 
 use super::term_agreement::TermAgreement;
 use crate::ids::RegionId;
@@ -79,6 +85,19 @@ impl TermAgreement {
         if self.intents.note_term(regions) | self.intents.call_off(regions, &why) {
             self.tell_all_intents(now);
         }
+    }
+
+    /// Calls all leaves off if all regions are reached, so that they go on together; returns whether that
+    /// is so. Called where those that stay are known to remember too little.
+    pub(super) fn drop_forgotten_leaves(&mut self, now: TimeNs) -> bool {
+        let all = self.regions_without(&BTreeSet::new());
+        let is_needed = !self.intents.left().is_empty();
+        if !is_needed || all.len() < self.fabric.ranked_region_count() {
+            return false;
+        }
+        self.intents.call_all_off("too few of the others remember what was done without it");
+        self.tell_all_intents(now);
+        true
     }
 
     /// Tells all gateways that are reached the intents.

@@ -131,6 +131,12 @@ impl RegionIntents {
         overdue.map(|(_, known)| known.call_off(why)).count() > 0
     }
 
+    /// Calls the leaves of all regions off, made or not.
+    pub fn call_all_off(&mut self, why: &str) {
+        let leaves = self.known.values_mut().filter(|known| known.intent.leaves);
+        leaves.for_each(|known| known.call_off(why));
+    }
+
     /// Brings the end of these regions' changes forward to `until`; returns whether one was later.
     pub fn bring_forward(&mut self, regions: &BTreeSet<RegionId>, until: TimeNs) -> bool {
         let known = self.known.iter_mut().filter(|(region, _)| regions.contains(region));

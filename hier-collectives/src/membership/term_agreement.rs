@@ -431,19 +431,21 @@ impl TermAgreement {
         if self.proposal.as_ref().is_some_and(is_same) {
             return;
         }
-        let fabric = Arc::clone(&self.fabric);
+        let (me, fabric) = (self.me, Arc::clone(&self.fabric));
         let support =
             ProposalSupport::of_regions(&fabric, &regions, |id| self.knows_to_remember(id));
         let witness = fabric.witness().filter(|_| support != ProposalSupport::Enough);
-        let others =
-            || proposal_gateways(&fabric, &regions).filter(|id| *id != self.me).chain(witness);
-        let unknown: Vec<GatewayId> =
-            others().filter(|id| !self.standings.contains_key(id)).collect();
+        let others = || proposal_gateways(&fabric, &regions).filter(|id| *id != me).chain(witness);
+        let mut unknown: Vec<GatewayId> = others().collect();
+        unknown.retain(|id| !self.standings.contains_key(id));
         let may_go_on = match support {
             ProposalSupport::Enough => true,
             ProposalSupport::WithWitness(_) => witness.is_some_and(|id| self.knows_to_remember(id)),
             ProposalSupport::TooLittle => false,
         };
+        if !may_go_on && unknown.is_empty() && self.drop_forgotten_leaves(now) {
+            return self.advance(now);
+        }
         if !unknown.is_empty() || !may_go_on {
             // Those that nobody may go on with yet are asked again: they may remember by then.
             let asked: Vec<GatewayId> = if may_go_on { unknown } else { others().collect() };

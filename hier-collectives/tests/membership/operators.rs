@@ -255,6 +255,50 @@ fn a_leave_ends_in_time_when_nobody_goes_on() {
     assert_eq!((trio.sizes(), trio.members[1].left_regions()), ([3, 3, 3], BTreeSet::new()));
 }
 
+/// Mid was away as west joined again, and all others have forgotten that.
+#[test]
+fn an_old_leave_is_dropped_when_others_forgot_its_join() {
+    for named_first in [true, false] {
+        let mut trio = Trio::started();
+        trio.ask(0, true);
+        (0..3).for_each(|index| trio.reach_boundary(index));
+        assert_eq!(trio.sizes(), [2, 2, 0]);
+        trio.connect_but(&[(0, 1), (1, 2)]);
+        trio.ask(0, false);
+        trio.pass(Span::from_secs(70));
+        assert_eq!([trio.sizes()[0], trio.sizes()[2]], [2, 2], "west has joined");
+        let order = if named_first { [0, 2] } else { [2, 0] };
+        order.iter().for_each(|index| trio.restart(*index, 70 + u64::from(*index)));
+        trio.connect();
+        trio.pass(Span::from_secs(6));
+        assert_eq!(trio.sizes(), [3, 3, 3]);
+        assert!(trio.members.iter().all(|member| member.left_regions().is_empty()));
+    }
+}
+
+/// Those that went on without west remember that, as long as they are a quorum.
+#[test]
+fn a_leave_holds_while_a_quorum_remembers_it() {
+    let mut trio = Trio::started();
+    trio.ask(0, true);
+    (0..3).for_each(|index| trio.reach_boundary(index));
+    for (restarted, boot) in [(2, 70), (2, 71)] {
+        trio.restart(restarted, boot);
+        trio.connect();
+        trio.pass(Span::from_secs(20));
+        assert_eq!((trio.sizes(), trio.members[2].left_regions()), ([2, 2, 0], [WEST].into()));
+    }
+    // Mid alone is no quorum: only all regions together know what was done last.
+    trio.restart(0, 72);
+    trio.connect_but(&[(0, 1), (0, 2)]);
+    trio.connect_but(&[(0, 2), (1, 2)]);
+    trio.pass(Span::from_secs(20));
+    assert_eq!([trio.sizes()[0], trio.sizes()[1]], [0, 0]);
+    trio.connect();
+    trio.pass(Span::from_secs(6));
+    assert_eq!(trio.sizes(), [3, 3, 3]);
+}
+
 #[test]
 fn intents_for_unknown_regions_and_other_failures_are_refused() {
     let mut trio = Trio::started();

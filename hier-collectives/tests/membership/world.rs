@@ -45,6 +45,8 @@ pub struct Tally {
     pub joins: u64,
     /// Terms without a region that had left.
     pub terms_after_leave: u64,
+    /// Entries of gateways into terms after a leave was called off.
+    pub called_off: u64,
 }
 
 impl AddAssign for Tally {
@@ -57,6 +59,7 @@ impl AddAssign for Tally {
         self.leaves += other.leaves;
         self.joins += other.joins;
         self.terms_after_leave += other.terms_after_leave;
+        self.called_off += other.called_off;
     }
 }
 
@@ -489,6 +492,8 @@ impl World {
                     self.schedule(delay, Event::Boundary { gateway: index, boot });
                 }
                 TermAction::Enter(term) => {
+                    let is_called_off = !agreement.called_off_leaves().is_empty();
+                    self.tally.called_off += u64::from(is_called_off);
                     let regions = term.regions.clone();
                     let known = self.terms.entry(term.id).or_insert_with(|| regions.clone());
                     if *known != regions {
