@@ -10,8 +10,12 @@ pub enum Mutant {
     Accumulate = 1,
     /// The store answers commands that some gateway does not hold yet.
     AnswerEarly = 7,
+    /// A region leaves or joins while a step is under way.
+    ChangeEarly = 11,
     /// A region confirms a commit before the other regions have the results.
     ConfirmAlone = 2,
+    /// A step that failed ends at a boundary, as if its refused commit had been accepted.
+    EndRefused = 12,
     /// Messages of another epoch are accepted.
     IgnoreEpochs = 3,
     /// Trees of blocks keep the branches that lead to nobody who needs the blocks.
@@ -24,6 +28,8 @@ pub enum Mutant {
     ReuseSlot = 4,
     /// Arriving segments of equal length share one buffer.
     ShareLanding = 5,
+    /// An operator's older intent for a region replaces a newer one.
+    StaleIntent = 13,
     /// The end of a failed collective's streams does not wake the sessions that wait for it.
     WakeNobody = 6,
 }
@@ -31,16 +37,19 @@ pub enum Mutant {
 impl Mutant {
     /// All mutants: variants of session, groups and store that are broken on purpose, which the
     /// simulations must find.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Accumulate,
         Self::AnswerEarly,
+        Self::ChangeEarly,
         Self::ConfirmAlone,
+        Self::EndRefused,
         Self::IgnoreEpochs,
         Self::KeepBranches,
         Self::MixGroups,
         Self::MixTags,
         Self::ReuseSlot,
         Self::ShareLanding,
+        Self::StaleIntent,
         Self::WakeNobody,
     ];
 
@@ -49,13 +58,16 @@ impl Mutant {
         match self {
             Self::Accumulate => "accumulate",
             Self::AnswerEarly => "answer_early",
+            Self::ChangeEarly => "change_early",
             Self::ConfirmAlone => "confirm_alone",
+            Self::EndRefused => "end_refused",
             Self::IgnoreEpochs => "ignore_epochs",
             Self::KeepBranches => "keep_branches",
             Self::MixGroups => "mix_groups",
             Self::MixTags => "mix_tags",
             Self::ReuseSlot => "reuse_slot",
             Self::ShareLanding => "share_landing",
+            Self::StaleIntent => "stale_intent",
             Self::WakeNobody => "wake_nobody",
         }
     }

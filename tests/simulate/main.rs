@@ -4,7 +4,8 @@ use clap::Parser;
 use hier_collectives::mutant::Mutant;
 use indicatif::{ProgressBar, ProgressStyle};
 use scenarios::faults::{
-    IN_FLIGHT_MIN, IN_FLIGHT_SEEDS, RANDOM, RunSummary, Scenario, named, replay, sweep, threads,
+    IN_FLIGHT_MIN, IN_FLIGHT_SEEDS, MEMBERS, RANDOM, RunSummary, Scenario, named, replay, sweep,
+    threads,
 };
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write, stdout};
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
             let faults: Vec<String> = known.faults.iter().map(ToString::to_string).collect();
             println!("{:34}{}", known.name, faults.join("; "));
         }
+        println!("{MEMBERS:34}regions leave, join and are cut off, drawn from the seed");
         return ExitCode::SUCCESS;
     }
     #[cfg(feature = "mutants")]

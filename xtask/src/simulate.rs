@@ -14,21 +14,27 @@ pub struct SimulatedMutant {
 
 /// All mutants (variants of the session that are broken on purpose), each with the scenario that
 /// finds it.
-pub const MUTANTS: [SimulatedMutant; 10] = [
+pub const MUTANTS: [SimulatedMutant; 13] = [
     SimulatedMutant { name: "accumulate", scenario: "lane-lost" },
     SimulatedMutant { name: "answer_early", scenario: "quiet" },
+    SimulatedMutant { name: "change_early", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "confirm_alone", scenario: "quiet" },
+    SimulatedMutant { name: "end_refused", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "ignore_epochs", scenario: RANDOM_SCENARIO },
     SimulatedMutant { name: "keep_branches", scenario: "quiet" },
     SimulatedMutant { name: "mix_groups", scenario: "quiet" },
     SimulatedMutant { name: "mix_tags", scenario: "quiet" },
     SimulatedMutant { name: "reuse_slot", scenario: "quiet" },
     SimulatedMutant { name: "share_landing", scenario: "quiet" },
+    SimulatedMutant { name: "stale_intent", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "wake_nobody", scenario: "link-cut" },
 ];
 
 /// The name of the simulated scenario whose faults are drawn from the seed.
 const RANDOM_SCENARIO: &str = "random";
+
+/// The name of the simulated scenario in which regions leave and join.
+const MEMBERS_SCENARIO: &str = "members";
 
 /// 1,000 seeds of random faults, at least one of which must find a mutant (a session broken on
 /// purpose); else the command fails. The number is chosen.
@@ -82,8 +88,8 @@ pub fn simulate_command(arguments: &[&str]) -> CommandLine {
 /// with mutants; a failure for the first mutant that none of the seeds finds.
 pub fn simulate_all_mutants(root: &Path, program: &Path) -> Result<(), CommandFailure> {
     MUTANTS.iter().try_for_each(|mutant| {
-        let seeds =
-            if mutant.scenario == RANDOM_SCENARIO { MUTANT_SEEDS } else { MUTANT_SCENARIO_SEEDS };
+        let is_drawn = [RANDOM_SCENARIO, MEMBERS_SCENARIO].contains(&mutant.scenario);
+        let seeds = if is_drawn { MUTANT_SEEDS } else { MUTANT_SCENARIO_SEEDS };
         let seeds = ["--scenario", mutant.scenario, "--seeds", seeds, "--first"];
         let line =
             CommandLine::program(program, &[&["--mutant", mutant.name], &seeds[..]].concat());
@@ -101,7 +107,17 @@ impl SimulatedMutant {
 
     /// Runs seeds until one finds the mutant; a failure if none of [`MUTANT_SEEDS`] does.
     fn find_in_seeds(&self, root: &Path) -> Result<(), CommandFailure> {
-        self.expect_found(root, &self.simulate_command(&["--seeds", MUTANT_SEEDS, "--first"]))
+        self.expect_found(root, &self.simulate_command(&self.mutant_search_arguments()))
+    }
+
+    /// Returns the arguments of a search over [`MUTANT_SEEDS`]: random faults, or the scenario of regions
+    /// that leave and join where it takes those.
+    pub fn mutant_search_arguments(&self) -> Vec<&'static str> {
+        let scenario = match self.scenario {
+            MEMBERS_SCENARIO => MEMBERS_SCENARIO,
+            _ => RANDOM_SCENARIO,
+        };
+        vec!["--scenario", scenario, "--seeds", MUTANT_SEEDS, "--first"]
     }
 
     /// Runs a simulation of the mutant; a failure unless the simulation finds the mutant.

@@ -13,6 +13,7 @@ use super::term_pause::{AskedPause, TermPause};
 use super::term_proposal::proposal_gateways;
 use crate::ids::{GatewayId, RegionId};
 use crate::mesh::Routes;
+use crate::mutant::{self, Mutant};
 use crate::post::{Failure, FailureCode};
 use crate::session::PeerError;
 use std::collections::BTreeSet;
@@ -263,7 +264,8 @@ impl TermAgreement {
         let Some(pause) = &mut self.pause else { return true };
         let missing = proposal_gateways(&fabric, &term.regions);
         let missing: Vec<GatewayId> = missing.filter(|id| !pause.paused.contains(id)).collect();
-        if missing.is_empty() || now >= pause.until {
+        let is_early = mutant::is_mutant_active(Mutant::ChangeEarly);
+        if missing.is_empty() || now >= pause.until || is_early {
             if !std::mem::replace(&mut pause.is_over, true) {
                 self.due = None;
             }

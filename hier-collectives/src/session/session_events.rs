@@ -266,6 +266,9 @@ impl Session {
         match self.commits.handle_commit(rank, commit, &self.collectives, cx) {
             HandledCommit::Disagrees(failure) => self.end_epoch(failure, None, now),
             HandledCommit::Accepted if is_current => self.decide_boundary_after_commit(rank, now),
+            HandledCommit::Refused if mutant::is_mutant_active(Mutant::EndRefused) => {
+                self.decide_boundary_after_commit(rank, now);
+            }
             // The step is begun again, and its next commit may be the boundary.
             HandledCommit::Accepted | HandledCommit::Refused => {}
         }

@@ -2,13 +2,17 @@
 //! recovery afterwards. These are a fixed share of the seeds; `cargo xtask simulate` runs more.
 
 use scenarios::faults::{
-    IN_FLIGHT_MIN, RANDOM, RunSummary, Scenario, named, replay, sweep, threads,
+    IN_FLIGHT_MIN, MEMBERS, RANDOM, RunSummary, Scenario, named, replay, sweep, threads,
 };
 
 /// 100 seeds of random scenarios.
 const SEEDS: u64 = 100;
 /// 12 seeds of random scenarios in the short tests, which take some seconds.
 const SHORT_SEEDS: u64 = 12;
+/// 100 seeds of regions that leave and join.
+const MEMBERS_SEEDS: u64 = 100;
+/// 8 seeds of them in the short tests.
+const SHORT_MEMBERS_SEEDS: u64 = 8;
 /// 3 seeds of each named scenario.
 const SEEDS_EACH: u64 = 3;
 
@@ -50,6 +54,25 @@ fn random_faults_do_no_more_harm_than_they_may() {
     let total = all_right((0..SEEDS).map(Scenario::random));
     let share = total.struck_in_flight();
     assert!(share >= IN_FLIGHT_MIN, "only {share} of the faults struck anything under way");
+}
+
+/// Returns seeds in which regions leave, join and are cut off.
+fn members(seeds: u64) -> impl Iterator<Item = Scenario> + Send {
+    (0..seeds).map(|seed| Scenario::named(MEMBERS, seed).expect("it is known"))
+}
+
+#[test]
+#[ignore = "long: cargo xtask test --long"]
+fn regions_leave_and_join_under_faults() {
+    all_right(members(MEMBERS_SEEDS));
+}
+
+#[test]
+fn regions_leave_and_join_in_a_few_seeds() {
+    let total = all_right(members(SHORT_MEMBERS_SEEDS));
+    for kind in ["leave accepted", "join accepted", "gateway cut off", "MembershipChanged"] {
+        assert!(total.outcomes.get(kind).is_some_and(|count| *count > 0), "{total:?}");
+    }
 }
 
 #[test]

@@ -1,16 +1,18 @@
 //! Faults as data, run in virtual time, with an oracle that judges the outcome at every rank.
 //!
 //! A run is a [`Scenario`]: deployment, load and a list of [`Fault`]s, drawn from a seed or
-//! named in `tests/scenarios.toml`. `cargo xtask simulate` runs them.
+//! named in `tests/scenarios.toml`; the one called [`MEMBERS`] has more regions. `cargo xtask simulate` runs them.
 
 mod deployment;
 mod judge;
+mod members;
 mod run;
 mod spec;
 mod sweep;
 mod timeline;
 
 pub use judge::outcomes::{RunSummary, Struck, Waits};
+pub use members::MEMBERS;
 pub use run::{replay, run};
 pub use spec::fault::{Direction, Fault, FaultKind, FaultPlace, GATEWAYS};
 pub use spec::limits::Limits;

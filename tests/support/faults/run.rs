@@ -4,6 +4,7 @@ use crate::faults::deployment::control::Deployment;
 use crate::faults::deployment::rendezvous::Rendezvous;
 use crate::faults::deployment::world::World;
 use crate::faults::judge::outcomes::RunSummary;
+use crate::faults::members::{MEMBERS, play_members};
 use crate::faults::spec::fault::Fault;
 use crate::faults::spec::limits::Limits;
 use crate::faults::spec::scenario::Scenario;
@@ -63,6 +64,9 @@ pub(in crate::faults) const THREAD: &str = "simulation";
 
 async fn play(scenario: &Scenario, recording: bool) -> (RunSummary, String) {
     let timeline = if recording { Timeline::on() } else { Timeline::off() };
+    if scenario.name == MEMBERS {
+        return play_members(scenario.seed, timeline, recording).await;
+    }
     let _logs = recording.then(|| timeline.listen());
     let world = Deployment::start(scenario, timeline.clone()).await;
     world.start_ranks();

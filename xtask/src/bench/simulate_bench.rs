@@ -28,8 +28,8 @@ pub(super) fn measure_simulate_bench(root: &Path) -> Result<BenchPage, CommandFa
              first seed, from 0 on, that finds each.\n\n| variant | found by seed | which heard |\n\
              |---|---|---|\n";
     for mutant in MUTANTS {
-        let line =
-            mutant.simulate_command(&["--seeds", simulate::MUTANT_SEEDS, "--first", "--json"]);
+        let arguments = [&mutant.mutant_search_arguments()[..], &["--json"]].concat();
+        let line = mutant.simulate_command(&arguments);
         let (status, report) = run_simulate_bench(root, &line)?;
         let found = report["wrong"].as_array().and_then(|found| found.first());
         let Some(found) = found.filter(|_| !status) else {

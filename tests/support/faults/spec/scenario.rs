@@ -2,6 +2,7 @@
 
 use crate::collectives::data::SplitMix64;
 use crate::faults::judge::side_load::{GROUP_COLLECTIVES_MAX, SENDS_MAX};
+use crate::faults::members::MEMBERS;
 use crate::faults::spec::fault::{Direction, Fault, FaultKind, FaultPlace, RawFault};
 use crate::{Shape, ppm};
 use hier_collectives::ids::GatewayId;
@@ -133,6 +134,9 @@ impl Scenario {
         if name == RANDOM {
             return Some(Self::random(seed));
         }
+        if name == MEMBERS {
+            return Some(Self::with(name, seed, (1, 1), &mut SplitMix64(seed)));
+        }
         let Named { faults, unharmed, .. } =
             named().into_iter().find(|known| known.name == name)?;
         let mut dice = SplitMix64(seed);
@@ -231,6 +235,9 @@ impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (shape, load) = (&self.shape, &self.load);
         writeln!(f, "scenario {}, seed {}", self.name, self.seed)?;
+        if self.name == MEMBERS {
+            return Ok(());
+        }
         writeln!(
             f,
             "  {} and {} ranks, {} jobs; link {}, RTT {}, loss {}, jitter {}; memory {}",
