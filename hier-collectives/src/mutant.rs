@@ -28,8 +28,6 @@ pub enum Mutant {
     ReuseSlot = 4,
     /// Arriving segments of equal length share one buffer.
     ShareLanding = 5,
-    /// An operator's older intent for a region replaces a newer one.
-    StaleIntent = 13,
     /// The end of a failed collective's streams does not wake the sessions that wait for it.
     WakeNobody = 6,
 }
@@ -37,7 +35,7 @@ pub enum Mutant {
 impl Mutant {
     /// All mutants: variants of session, groups and store that are broken on purpose, which the
     /// simulations must find.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         Self::Accumulate,
         Self::AnswerEarly,
         Self::ChangeEarly,
@@ -49,7 +47,6 @@ impl Mutant {
         Self::MixTags,
         Self::ReuseSlot,
         Self::ShareLanding,
-        Self::StaleIntent,
         Self::WakeNobody,
     ];
 
@@ -67,7 +64,6 @@ impl Mutant {
             Self::MixTags => "mix_tags",
             Self::ReuseSlot => "reuse_slot",
             Self::ShareLanding => "share_landing",
-            Self::StaleIntent => "stale_intent",
             Self::WakeNobody => "wake_nobody",
         }
     }

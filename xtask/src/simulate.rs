@@ -14,7 +14,7 @@ pub struct SimulatedMutant {
 
 /// All mutants (variants of the session that are broken on purpose), each with the scenario that
 /// finds it.
-pub const MUTANTS: [SimulatedMutant; 13] = [
+pub const MUTANTS: [SimulatedMutant; 12] = [
     SimulatedMutant { name: "accumulate", scenario: "lane-lost" },
     SimulatedMutant { name: "answer_early", scenario: "quiet" },
     SimulatedMutant { name: "change_early", scenario: MEMBERS_SCENARIO },
@@ -26,7 +26,6 @@ pub const MUTANTS: [SimulatedMutant; 13] = [
     SimulatedMutant { name: "mix_tags", scenario: "quiet" },
     SimulatedMutant { name: "reuse_slot", scenario: "quiet" },
     SimulatedMutant { name: "share_landing", scenario: "quiet" },
-    SimulatedMutant { name: "stale_intent", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "wake_nobody", scenario: "link-cut" },
 ];
 

@@ -10,7 +10,6 @@
 use super::term::TermId;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u32, write_u64};
 use crate::ids::RegionId;
-use crate::mutant::{self, Mutant};
 use std::collections::{BTreeMap, BTreeSet};
 use units::{Span, TimeNs};
 
@@ -99,12 +98,7 @@ impl RegionIntents {
                 known.is_overdue &= known.until.is_some();
                 false
             }
-            Some(known)
-                if known.intent.order() > intent.order()
-                    && !mutant::is_mutant_active(Mutant::StaleIntent) =>
-            {
-                false
-            }
+            Some(known) if known.intent.order() > intent.order() => false,
             _ => {
                 let new = KnownIntent { intent, until, is_overdue: false, called_off: None };
                 self.known.insert(intent.region, new);

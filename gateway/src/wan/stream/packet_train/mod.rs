@@ -18,7 +18,7 @@
 //! |---|---|
 //! | `train_message.rs` | the first bytes of the stream of a train, and of a report |
 //! | `train_lengths.rs` | how long the next train is, and which rate the reports show. Sans-IO |
-//! | `train_sender.rs` | [`measure_capacity_by_trains`], before the sender of bulk begins |
+//! | `train_sender.rs` | `measure_capacity_by_trains`, before the sender of bulk begins |
 //! | `train_receiver.rs` | reads a train, and reports it |
 //!
 //! A train is at most half a round trip long, so it leaves at most half a BDP of queue. Bulk waits for

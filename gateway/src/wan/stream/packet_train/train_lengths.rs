@@ -50,10 +50,16 @@ impl TrainLengths {
             self.counted_trains += 1;
             return;
         }
-        // A little longer than wanted, since a part may be lost.
-        let wanted = 1.25 * bytes as f64 * self.span_wanted.ns() as f64 / span.ns().max(1) as f64;
-        self.next =
-            (wanted as u64).clamp(TRAIN_GROWTH_MIN * self.next, TRAIN_GROWTH_MAX * self.next);
+        // A little longer than wanted, since a part may be lost. What arrives at once shows no rate.
+        let growth = match span {
+            Span::ZERO => TRAIN_GROWTH_MAX,
+            span => {
+                let rate = bytes as f64 / span.as_secs_f64();
+                let wanted = 1.25 * rate * self.span_wanted.as_secs_f64();
+                (wanted / self.next as f64).clamp(TRAIN_GROWTH_MIN, TRAIN_GROWTH_MAX)
+            }
+        };
+        self.next = (self.next as f64 * growth) as u64;
     }
 
     /// Returns the capacity in bytes per second that the trains have shown; `None` if no report on a
@@ -79,10 +85,10 @@ const COUNTED_TRAINS: u32 = 3;
 /// 8 packet trains: after them the measurement ends, whatever the reports.
 const TRAINS_MAX: u32 = 8;
 /// 2 times: the least growth from a packet train that was too short to the next.
-const TRAIN_GROWTH_MIN: u64 = 2;
+const TRAIN_GROWTH_MIN: f64 = 2.0;
 /// 16 times: the most growth from a packet train that was too short to the next. The first span may be
 /// that of one late packet.
-const TRAIN_GROWTH_MAX: u64 = 16;
+const TRAIN_GROWTH_MAX: f64 = 16.0;
 
 #[cfg(test)]
 mod tests {
