@@ -74,6 +74,8 @@ pub struct LaneModel {
     latest_rtt: Span,
     /// Consecutive packets whose RTT shows a queue.
     queued_packets: u32,
+    /// Bytes and length of the last round, if the lane was not idle since.
+    last_sample: Option<(u64, Span)>,
     /// The rate of the last round, in bytes per second, if a queue stood all the time.
     queued_rate: Option<f64>,
     /// The window of the startup, in bytes.
@@ -83,8 +85,6 @@ pub struct LaneModel {
     rounds_without_growth: u32,
     /// Probes for more rate so far.
     probes: u64,
-    /// Rounds that may still bring back packets of a probe which met a queue.
-    vain_probe_rounds: u32,
     /// Times in a row that a queue stood although the lane had drained its own.
     drains_in_vain: u32,
     /// Rounds for which rivals still count as present.
@@ -126,12 +126,12 @@ impl LaneModel {
             in_flight_before_ack: 0,
             latest_rtt: Span::ZERO,
             queued_packets: 0,
+            last_sample: None,
             queued_rate: None,
             startup_window: 0.0,
             growth_base: 0.0,
             rounds_without_growth: 0,
             probes: 0,
-            vain_probe_rounds: 0,
             drains_in_vain: 0,
             rivals_rounds: 0,
             probed_rtt: None,
@@ -197,6 +197,7 @@ impl LaneModel {
         // A round begins with what comes back: nothing does so for a round trip.
         if std::mem::take(&mut self.is_resuming) {
             self.round = Round::new(self.counters, self.last_sent);
+            self.last_sample = None;
         }
         if self.queued_packets >= QUEUED_PACKETS_MIN {
             self.note_queue();
@@ -329,7 +330,6 @@ impl LaneModel {
         let now = self.counters.at;
         self.phase_rounds += 1;
         self.rivals_rounds = self.rivals_rounds.saturating_sub(1);
-        self.vain_probe_rounds = self.vain_probe_rounds.saturating_sub(1);
         let is_queued = self.min_rtt.shows_queue(sample.min_rtt);
         let RoundSample { rate, min_rtt: least_rtt, is_limited: is_held, .. } = *sample;
         self.last_round = Some(RoundReport { rate, least_rtt, is_held, is_queued });
@@ -337,6 +337,7 @@ impl LaneModel {
             self.drains_in_vain = 0;
         }
         self.take_rate(sample, is_queued);
+        self.last_sample = Some((sample.delivered, sample.length));
         match self.phase {
             Phase::Startup => self.look_for_end_of_growth(sample),
             Phase::ProbeUp if self.phase_rounds >= PROBE_UP_ROUNDS => {
@@ -370,8 +371,8 @@ impl LaneModel {
 
     /// Adds the delivery rate of a round to the rate filter, except in phases that drain. Without
     /// rivals, two rounds in a row with a queue all the time (`is_queued`) measure the capacity:
-    /// the better one replaces the filter's rates. Rounds after a probe that met a queue raise
-    /// it by little.
+    /// the better one replaces the filter's rates. Else a
+    /// rate only counts as far as [`LaneModel::proven_rate`].
     fn take_rate(&mut self, sample: &RoundSample, is_queued: bool) {
         if matches!(self.phase, Phase::PacketTrains | Phase::ProbeRtt | Phase::ProbeDown) {
             return;
@@ -390,12 +391,25 @@ impl LaneModel {
         if shows_capacity && sample.rate < FALLEN_FRACTION * known {
             self.rates.replace(sample.rate);
         } else if let (Some(before), true) = (before, shows_capacity) {
-            self.rates.replace(sample.rate.max(before));
+            self.rates.replace(self.proven_rate(sample, before).max(before));
         } else if sample.is_limited || sample.rate > known {
-            let is_vain = self.vain_probe_rounds > 0;
-            let rate_max = if is_vain { VAIN_PROBE_GROWTH * known } else { f64::INFINITY };
-            self.rates.push(sample.rate.min(rate_max));
+            self.rates.push(self.proven_rate(sample, known));
         }
+    }
+
+    /// Returns the rate of a round, but above the `known` rate no more than this round and the one
+    /// before delivered together. A queue on the way back holds acknowledgements of one round and lets
+    /// them go in the next, which then looks faster than the link. Each round counts alone in a startup,
+    /// where the rate doubles, and beside rivals, where the lane keeps its place.
+    fn proven_rate(&self, sample: &RoundSample, known: f64) -> f64 {
+        let is_alone = self.phase == Phase::Startup || self.rivals() == Rivals::Present;
+        if is_alone || sample.rate <= known {
+            return sample.rate;
+        }
+        let both = self.last_sample.map(|(bytes, length)| {
+            (bytes + sample.delivered) as f64 / (length + sample.length).as_secs_f64()
+        });
+        both.unwrap_or(known).clamp(known, sample.rate)
     }
 
     /// Ends the startup after three rounds in which the rate did not grow by a quarter. A round
@@ -420,7 +434,6 @@ impl LaneModel {
         match self.phase {
             Phase::Startup => self.enter(Phase::Drain, PhaseReason::Queue),
             Phase::ProbeUp if self.rivals() == Rivals::Absent && self.phase_rounds > 0 => {
-                self.vain_probe_rounds = VAIN_PROBE_ROUNDS;
                 self.enter(Phase::ProbeDown, PhaseReason::Queue);
             }
             _ => {}
@@ -532,14 +545,6 @@ const CRUISE_ROUNDS_SPREAD: u32 = 5;
 /// 2 rounds: a probe for more rate ends after them, or earlier at a queue. The second round brings
 /// the acknowledgements of packets that the first round sent.
 const PROBE_UP_ROUNDS: u32 = 2;
-/// 3 rounds from the end of a probe for more rate that met a queue: they bring back what the probe sent
-/// and its queue delayed, in bursts that are faster than the link.
-const VAIN_PROBE_ROUNDS: u32 = 3;
-/// 1.02 times the known rate: the most to which a round after such a probe raises it. The queue may have
-/// been the peer's, so some growth counts. Without any, one of two lanes that send to each other stays at
-/// 0.75 of its link.
-/// Tested by `data_both_ways_costs_little`.
-const VAIN_PROBE_GROWTH: f64 = 1.02;
 /// 2 rounds: the longest time for which a lane sends below its delivery rate to drain a queue; then
 /// the lane cruises. A queue that still stands is not the lane's, or waits on the way back.
 const PROBE_DOWN_ROUNDS_MAX: u32 = 2;

@@ -27,6 +27,8 @@ pub(crate) struct RoundSample {
     pub rate: f64,
     /// Bytes acknowledged.
     pub delivered: u64,
+    /// The time in which they were acknowledged, or sent if that took longer.
+    pub length: Span,
     /// The least RTT of the packets acknowledged.
     pub min_rtt: Span,
     /// Whether window or pace held the sender at half of the acknowledgements, so that no more could
@@ -72,9 +74,11 @@ impl Round {
         let (acks, held) =
             (self.last.acks - self.begin.acks, self.last.held_acks - self.begin.held_acks);
         let delivered = self.last.delivered - self.begin.delivered;
+        let length = took.max(sending);
         let sample = self.min_rtt.map(|min_rtt| RoundSample {
-            rate: delivered as f64 / took.max(sending).as_secs_f64(),
+            rate: delivered as f64 / length.as_secs_f64(),
             delivered,
+            length,
             min_rtt,
             is_limited: 2 * held >= acks,
         });

@@ -7,6 +7,7 @@ take the same files with the same meaning, or refuse them in the same words.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -29,6 +30,13 @@ _PROGRAM_VARIABLE = "LANDBRIDGE_BIN"
 #: 64: the exit code of the program where a file is wrong. Its standard error then says why;
 #: docs/exit-codes.md.
 _EXIT_CONFIG = 64
+#: 127: the exit code of a program that the system could not load, such as for want of memory or
+#: descriptors. Its standard error has the loader's reason.
+_EXIT_NOT_LOADED = 127
+#: The loader's words for a limit on address space or memory that it has met.
+_NO_ROOM_TO_LOAD = ("failed to map segment", "cannot allocate memory")
+#: The loader's words for a limit on descriptors that it has met: the number of the error EMFILE.
+_NO_DESCRIPTOR_TO_LOAD = f"Error {errno.EMFILE}"
 #: 1: the version of the JSON of ``landbridge config`` that this package reads. An answer of another
 #: version raises ``ConfigError``: the program is of another release.
 _ANSWER_VERSION = 1
@@ -117,6 +125,13 @@ def read_config_by_program(path: Path) -> dict[str, Any]:
         # The system ends programs for which a limit on memory leaves no room.
         text = f"{path}: {named} was ended by signal {-done.returncode}"
         raise LimitReached(f"{text}; limits of this process: {name_host_limits_on_threads()}")
+    if done.returncode == _EXIT_NOT_LOADED:
+        text = f"{path}: {named} could not be loaded: {said}"
+        if _NO_DESCRIPTOR_TO_LOAD in said:
+            met = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            raise LimitReached(f"{text}; {describe_host_limit_error(met)}")
+        if any(words in said.lower() for words in _NO_ROOM_TO_LOAD):
+            raise LimitReached(f"{text}; limits of this process: {name_host_limits_on_threads()}")
     if done.returncode == _EXIT_CONFIG and said:
         raise ConfigError(said)
     if done.returncode > 0:

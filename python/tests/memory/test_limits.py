@@ -340,6 +340,24 @@ def test_a_program_ended_by_a_signal_names_the_limits(monkeypatch, tmp_path):
         program.read_config_by_program(tmp_path / "east.toml")
 
 
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("libc.so.6: failed to map segment from shared object", "limits of this process: "),
+        ("libm.so.6: cannot allocate memory in static TLS block", "limits of this process: "),
+        ("libgcc_s.so.1: cannot open shared object file: Error 24", "ulimit -n"),
+    ],
+)
+def test_a_program_that_cannot_be_loaded_names_the_limit(monkeypatch, tmp_path, reason, words):
+    script = tmp_path / "landbridge"
+    loader = f"landbridge: error while loading shared libraries: {reason}"
+    script.write_text(f"#!/bin/sh\necho '{loader}' >&2\nexit 127\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("LANDBRIDGE_BIN", str(script))
+    with pytest.raises(errors.LimitReached, match=words):
+        program.read_config_by_program(tmp_path / "east.toml")
+
+
 def test_a_token_without_a_descriptor_is_a_limit(monkeypatch, tmp_path):
     def refuse(_):
         raise OSError(errno.EMFILE, "Too many open files")

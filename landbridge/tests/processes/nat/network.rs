@@ -34,10 +34,10 @@ impl NatNetwork {
         {
             let (here, there) = (network.name(site), network.name("r"));
             network.ip(&format!(
-                "link add up netns {here} type veth peer name to-{site} netns {there}"
+                "link add uplink netns {here} type veth peer name to-{site} netns {there}"
             ))?;
             for (name, device, address) in
-                [(&here, "up".to_owned(), own), (&there, format!("to-{site}"), router)]
+                [(&here, "uplink".to_owned(), own), (&there, format!("to-{site}"), router)]
             {
                 network.ip(&format!("-n {name} addr add {address}/24 dev {device}"))?;
                 network.ip(&format!("-n {name} link set {device} up"))?;

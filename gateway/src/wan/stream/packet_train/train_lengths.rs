@@ -11,6 +11,8 @@ pub(super) struct TrainLengths {
     span_wanted: Span,
     /// The length of the next train.
     next: u64,
+    /// The longest train: what the most that the lane may send takes in the wanted span.
+    most: u64,
     /// Trains that were sent.
     sent: u32,
     /// Bytes and spans of the trains that count.
@@ -20,12 +22,16 @@ pub(super) struct TrainLengths {
 }
 
 impl TrainLengths {
-    /// Creates the lengths for a path with this RTT and packets of so many bytes.
-    pub fn new(rtt: Span, packet_bytes: u64) -> Self {
-        let half = Span::from_ns(rtt.ns() / 2);
+    /// Creates the lengths for a path with this RTT, packets of so many bytes, and a lane that may send
+    /// at most `rate_max` bytes per second.
+    pub fn new(rtt: Span, packet_bytes: u64, rate_max: f64) -> Self {
+        let span_wanted = Span::from_ns(rtt.ns() / 2).clamp(TRAIN_SPAN_MIN, TRAIN_SPAN_MAX);
+        let first = FIRST_TRAIN_PACKETS * packet_bytes;
+        let most = (TRAIN_MARGIN * rate_max * span_wanted.as_secs_f64()) as u64;
         Self {
-            span_wanted: half.clamp(TRAIN_SPAN_MIN, TRAIN_SPAN_MAX),
-            next: FIRST_TRAIN_PACKETS * packet_bytes,
+            span_wanted,
+            next: first,
+            most: most.min(TRAIN_BYTES_MAX.into()).max(first),
             sent: 0,
             counted: (0, Span::ZERO),
             counted_trains: 0,
@@ -36,26 +42,26 @@ impl TrainLengths {
     /// trains were sent.
     pub fn next_train(&self) -> Option<u32> {
         let is_known = self.counted.1 >= TRAIN_SPAN_MAX || self.counted_trains >= COUNTED_TRAINS;
-        let bytes = self.next.min(TRAIN_BYTES_MAX.into());
-        (!is_known && self.sent < TRAINS_MAX).then_some(bytes as u32)
+        let bytes = u32::try_from(self.next.min(self.most)).unwrap_or(TRAIN_BYTES_MAX);
+        (!is_known && self.sent < TRAINS_MAX).then_some(bytes)
     }
 
     /// Adds the report on the last train; `None` if none came in time.
     pub fn note_report(&mut self, arrival: Option<TrainArrival>) {
         self.sent += 1;
         let Some(TrainArrival { bytes, span }) = arrival else { return };
-        let is_longest = self.next >= TRAIN_BYTES_MAX.into();
+        let is_longest = self.next >= self.most;
         if span >= self.span_wanted || is_longest && span > Span::ZERO {
             self.counted = (self.counted.0 + bytes, self.counted.1 + span);
             self.counted_trains += 1;
             return;
         }
-        // A little longer than wanted, since a part may be lost. What arrives at once shows no rate.
+        // What arrives at once shows no rate.
         let growth = match span {
             Span::ZERO => TRAIN_GROWTH_MAX,
             span => {
                 let rate = bytes as f64 / span.as_secs_f64();
-                let wanted = 1.25 * rate * self.span_wanted.as_secs_f64();
+                let wanted = TRAIN_MARGIN * rate * self.span_wanted.as_secs_f64();
                 (wanted / self.next as f64).clamp(TRAIN_GROWTH_MIN, TRAIN_GROWTH_MAX)
             }
         };
@@ -82,6 +88,9 @@ const TRAIN_SPAN_MAX: Span = Span::from_ms(20);
 /// 3 packet trains of the wanted span: they measure the capacity, though they span less than 20 ms
 /// together.
 const COUNTED_TRAINS: u32 = 3;
+/// 1.25 times the length that shows the wanted span of arrivals: the length of a packet train, since a
+/// part may be lost.
+const TRAIN_MARGIN: f64 = 1.25;
 /// 8 packet trains: after them the measurement ends, whatever the reports.
 const TRAINS_MAX: u32 = 8;
 /// 2 times: the least growth from a packet train that was too short to the next.
@@ -97,7 +106,7 @@ mod tests {
     /// The capacity that trains find on a path that passes `rate` bytes per second, and the number of
     /// trains. A host takes packets in batches of so many bytes.
     fn measure(rate: f64, rtt: Span, batch: u64) -> (Option<f64>, u32) {
-        let mut lengths = TrainLengths::new(rtt, 1400);
+        let mut lengths = TrainLengths::new(rtt, 1400, 1.25e9);
         let mut trains = 0;
         while let Some(bytes) = lengths.next_train() {
             trains += 1;
@@ -130,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_peer_without_answers_ends_the_trains() {
-        let mut lengths = TrainLengths::new(Span::from_ms(20), 1400);
+        let mut lengths = TrainLengths::new(Span::from_ms(20), 1400, 1.25e9);
         let mut trains = 0;
         while lengths.next_train().is_some() {
             trains += 1;
@@ -140,10 +149,22 @@ mod tests {
     }
 
     #[test]
+    fn trains_are_no_longer_than_the_rate_limit_needs() {
+        let (rate_max, rtt) = (1e6, Span::from_ms(40));
+        let mut lengths = TrainLengths::new(rtt, 1400, rate_max);
+        while let Some(bytes) = lengths.next_train() {
+            assert!(bytes <= 25_000, "{bytes}");
+            let span = Span::from_ns(u64::from(bytes));
+            lengths.note_report(Some(TrainArrival { bytes: bytes.into(), span }));
+        }
+        assert!(lengths.capacity().is_some_and(|capacity| capacity >= rate_max));
+    }
+
+    #[test]
     fn trains_leave_half_a_bdp_of_queue_at_most() {
         for rtt_ms in [10, 20, 40] {
             let rate = 50e6 / 8.0;
-            let mut lengths = TrainLengths::new(Span::from_ms(rtt_ms), 1400);
+            let mut lengths = TrainLengths::new(Span::from_ms(rtt_ms), 1400, 1.25e9);
             let bdp = rate * rtt_ms as f64 / 1000.0;
             while let Some(bytes) = lengths.next_train() {
                 assert!(f64::from(bytes) <= 0.7 * bdp, "{bytes} of {bdp}");

@@ -3,7 +3,7 @@
 use super::TrainArrival;
 use super::train_message::TrainMessage;
 use crate::wan::lane_spec::LaneSpec;
-use crate::wan::stream::preamble::PayloadChunk;
+use crate::wan::stream::preamble::{PayloadChunk, chunks_without_preamble};
 use hier_collectives::ids::GatewayId;
 use quinn::{Connection, RecvStream};
 use units::{Span, TimeNs};
@@ -21,6 +21,8 @@ struct TrainArrivals {
     behind: u64,
     /// All bytes of the train that arrived.
     total: u64,
+    /// The end in the stream of the bytes that arrived.
+    end: u64,
 }
 
 /// Takes what a peer's stream without a segment has: a train, which it reports, or a report.
@@ -63,7 +65,7 @@ async fn receive_train(
 ) -> TrainArrival {
     let now = spec.host.now();
     let total = early.iter().map(|chunk| chunk.bytes.len() as u64).sum();
-    let mut arrivals = TrainArrivals { first: now, last: now, behind: 0, total };
+    let mut arrivals = TrainArrivals { first: now, last: now, behind: 0, total, end: 0 };
     let rtt = connection.rtt().as_nanos() as f64;
     let gap = Span::from_ns((TRAIN_GAP_RTT_FRACTION * rtt) as u64).max(TRAIN_GAP_MIN);
     while arrivals.total < bytes.into() {
@@ -76,10 +78,15 @@ async fn receive_train(
         if now.since(arrivals.last) > gap {
             break;
         }
-        let here = chunk.bytes.len() as u64;
+        let (offset, end) = (chunk.offset, chunk.offset + chunk.bytes.len() as u64);
+        let pieces = chunks_without_preamble(chunk);
+        let here: u64 = pieces.map(|piece| piece.bytes.len() as u64).sum();
         arrivals.total += here;
-        arrivals.behind += if now > arrivals.first { here } else { 0 };
-        arrivals.last = now;
+        // What was retransmitted came later than the link took for it.
+        if offset >= arrivals.end {
+            arrivals.behind += if now > arrivals.first { here } else { 0 };
+            (arrivals.last, arrivals.end) = (now, end);
+        }
     }
     TrainArrival { bytes: arrivals.behind, span: arrivals.last.since(arrivals.first) }
 }

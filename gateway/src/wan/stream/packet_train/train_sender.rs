@@ -7,6 +7,8 @@ use crate::wan::congestion::lane_controller::lane_controller_telemetry;
 use crate::wan::error_code::SEGMENT_CANCELLED_CODE;
 use crate::wan::lane_spec::LaneSpec;
 use crate::wan::peer_link::PeerLink;
+use crate::wan::stream::preamble::split_at_second_preamble;
+use bytes::Bytes;
 use quinn::Connection;
 use std::sync::atomic::Ordering;
 use units::Span;
@@ -35,7 +37,8 @@ pub(crate) async fn measure_capacity_by_trains(
     let Some(telemetry) = is_unknown() else { return };
     telemetry.update_model(|lane| lane.begin_packet_trains(spec.host.quic_runtime().now()));
     let turn = peer.trains.turn.lock().await;
-    let mut lengths = TrainLengths::new(peer.link.rtt, telemetry.mtu().into());
+    let rate_max = peer.link.rate.bytes_per_second();
+    let mut lengths = TrainLengths::new(peer.link.rtt, telemetry.mtu().into(), rate_max);
     // Another lane may have found it meanwhile.
     while !peer.memory.is_found()
         && let Some(bytes) = lengths.next_train()
@@ -65,8 +68,14 @@ async fn send_packet_train(
     let mut stream = connection.open_uni().await?;
     let wait = Span::from_ns(peer.link.rtt.ns().saturating_mul(REPORT_ROUND_TRIPS_MAX));
     let end = spec.host.now() + wait + REPORT_TIME_MARGIN;
-    let train =
-        [&TrainMessage::Train { number, bytes }.encode(), &ZEROS[..bytes as usize]].concat();
+    let preamble = TrainMessage::Train { number, bytes }.encode();
+    let zeros = Bytes::from_static(&ZEROS[..bytes as usize]);
+    // A train with a lost first packet is one still.
+    let (before, after) = split_at_second_preamble(0, zeros);
+    let mut train = [&preamble[..], &before].concat();
+    if let Some(after) = after {
+        train.extend([&preamble[..], &after].concat());
+    }
     let answered = async {
         // In one write, so that the packets leave back to back.
         stream.write_chunk(train.into()).await.ok()?;
