@@ -219,19 +219,19 @@ async fn send_half_and_read_nothing(way: Way, deployment: &Deployment) -> RawCli
     // Posts without reading any event, until the gateway closes the connection.
     let mut unread = RawClient::attach_by(way, deployment, 0).await;
     unread.wait_for_epoch().await;
-    let tiny = |at: u64| PostFields {
-        contribution: 128 * at,
-        result: 128 * at + 64,
+    let tiny = |number: u64| PostFields {
+        contribution: 128 * (number % (ARENA / 128)),
+        result: 128 * (number % (ARENA / 128)) + 64,
         elements: 1,
         ..VALID_POST
     };
     let mut posted = 0;
-    while posted < ARENA / 128 && unread.post(tiny(posted)).await.is_ok() {
+    while posted < UNREAD_MAX && unread.post(tiny(posted)).await.is_ok() {
         posted += 1;
     }
     let why = unread.refusal_at_end().await;
     assert!(why.is_empty() || why.contains("under way already"), "{why}");
-    assert!(posted < ARENA / 128, "{posted} posts were taken");
+    assert!(posted < UNREAD_MAX, "{posted} posts were taken");
     // Sends commits, which are answered at once, without reading the answers.
     let mut unread = RawClient::attach_by(way, deployment, 0).await;
     unread.wait_for_epoch().await;
@@ -285,7 +285,7 @@ async fn flood_with_token(way: Way, deployment: &Deployment) {
     }
 }
 
-/// 2^20 answers, far more than a gateway and a socket buffer.
+/// 2^20 requests, far more than a gateway and a socket buffer hold.
 const UNREAD_MAX: u64 = 1 << 20;
 
 /// Connections of the flood, of all its processes together.
