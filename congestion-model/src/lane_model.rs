@@ -371,8 +371,8 @@ impl LaneModel {
 
     /// Adds the delivery rate of a round to the rate filter, except in phases that drain. Without
     /// rivals, two rounds in a row with a queue all the time (`is_queued`) measure the capacity:
-    /// the better one replaces the filter's rates. Else a
-    /// rate only counts as far as [`LaneModel::proven_rate`].
+    /// the better one replaces the filter's rates. Any other round adds its
+    /// [`LaneModel::proven_rate`].
     fn take_rate(&mut self, sample: &RoundSample, is_queued: bool) {
         if matches!(self.phase, Phase::PacketTrains | Phase::ProbeRtt | Phase::ProbeDown) {
             return;
@@ -402,8 +402,8 @@ impl LaneModel {
     /// them go in the next, which then looks faster than the link. Each round counts alone in a startup,
     /// where the rate doubles, and beside rivals, where the lane keeps its place.
     fn proven_rate(&self, sample: &RoundSample, known: f64) -> f64 {
-        let is_alone = self.phase == Phase::Startup || self.rivals() == Rivals::Present;
-        if is_alone || sample.rate <= known {
+        let counts_alone = self.phase == Phase::Startup || self.rivals() == Rivals::Present;
+        if counts_alone || sample.rate <= known {
             return sample.rate;
         }
         let both = self.last_sample.map(|(bytes, length)| {

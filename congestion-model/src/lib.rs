@@ -50,9 +50,8 @@
 //!
 //! Data goes both ways, and acknowledgements wait in the queue that the other direction leaves. So no rate
 //! counts that is above the one at which its packets left, probes are small, and the pauses between them
-//! differ at both ends.
-//! A queue on the way back also holds acknowledgements of one round and lets them go in the next. So above
-//! the known rate a round counts only as far as it and the round before delivered together.
+//! differ at both ends. The acknowledgements of one round may also come in the next. So above the known
+//! rate a round counts only as far as it and the round before delivered together.
 //!
 //! Loss never lowers the rate. A lost packet is judged by the RTT of its time ([`LossKind`]): with a
 //! queue it was dropped by it, without it was random, and most bytes in flight at once are an outage.

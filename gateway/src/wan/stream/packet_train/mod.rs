@@ -21,8 +21,9 @@
 //! | `train_sender.rs` | `measure_capacity_by_trains`, before the sender of bulk begins |
 //! | `train_receiver.rs` | reads a train, and reports it |
 //!
-//! A train is at most half a round trip long, so it leaves at most half a BDP of queue. Bulk waits for
-//! the trains, which take three to five round trips; small segments do not.
+//! A train takes the link half a round trip, and a quarter of that more for lost parts. So it leaves
+//! less than a BDP of queue, except on paths below 2.5 ms, where its 2 ms are longer. Bulk waits for the
+//! trains, which take a few round trips; small segments do not.
 
 mod train_lengths;
 pub mod train_message;

@@ -88,8 +88,8 @@ const TRAIN_SPAN_MAX: Span = Span::from_ms(20);
 /// 3 packet trains of the wanted span: they measure the capacity, though they span less than 20 ms
 /// together.
 const COUNTED_TRAINS: u32 = 3;
-/// 1.25 times the length that shows the wanted span of arrivals: the length of a packet train, since a
-/// part may be lost.
+/// 1.25 times the bytes that arrive in the wanted span: the length of a packet train, since a part of it
+/// may be lost.
 const TRAIN_MARGIN: f64 = 1.25;
 /// 8 packet trains: after them the measurement ends, whatever the reports.
 const TRAINS_MAX: u32 = 8;
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn trains_leave_half_a_bdp_of_queue_at_most() {
+    fn trains_leave_less_than_a_bdp_of_queue() {
         for rtt_ms in [10, 20, 40] {
             let rate = 50e6 / 8.0;
             let mut lengths = TrainLengths::new(Span::from_ms(rtt_ms), 1400, 1.25e9);

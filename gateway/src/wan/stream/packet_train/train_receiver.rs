@@ -10,7 +10,8 @@ use units::{Span, TimeNs};
 
 /// 1 ms: the shortest gap in the arrivals of a packet train that ends it. Hosts may be late by less.
 const TRAIN_GAP_MIN: Span = Span::from_ms(1);
-/// 3/4 round trip without a byte of a packet train ends it: what comes later was retransmitted.
+/// 3/4 of a round trip without a byte of a packet train ends the train. Bytes that come later were
+/// retransmitted.
 const TRAIN_GAP_RTT_FRACTION: f64 = 0.75;
 
 /// The arrivals of a train so far.

@@ -15,26 +15,26 @@ use units::Span;
 
 /// 1 MiB of zeros: the bytes of packet trains.
 static ZEROS: [u8; TRAIN_BYTES_MAX as usize] = [0; TRAIN_BYTES_MAX as usize];
-/// 3 round trips, plus [`REPORT_TIME_MARGIN`]: the longest wait for the report on a packet train. It
-/// takes one round trip and the train's own time.
+/// 3 round trips, plus [`REPORT_TIME_MARGIN`]: the longest wait for the report on a packet train. A
+/// report takes one round trip and the train's own time.
 const REPORT_ROUND_TRIPS_MAX: u64 = 3;
 /// 200 ms, added to 3 round trips: the longest wait for the report on a packet train, since a busy host
 /// may be late.
 const REPORT_TIME_MARGIN: Span = Span::from_ms(200);
 
-/// Measures the capacity of a shared link that has found none yet, and lets the lane cruise at its part
-/// of it. Returns at once on other links. Else returns after three to eight round trips, or when the
-/// connection ends.
+/// Measures the capacity of a shared link whose lanes have found none yet, and lets the lane cruise at
+/// its part of it. Returns at once on other links, and where the capacity is known. Else it returns
+/// after at most eight trains, each of which is answered within a round trip, or when the connection
+/// ends.
 pub(crate) async fn measure_capacity_by_trains(
     spec: &LaneSpec,
     peer: &PeerLink,
     connection: &Connection,
 ) {
-    let is_unknown = || {
-        let telemetry = lane_controller_telemetry(connection)?;
-        telemetry.shared_view().filter(|view| view.found.is_none()).map(|_| telemetry)
-    };
-    let Some(telemetry) = is_unknown() else { return };
+    let Some(telemetry) = lane_controller_telemetry(connection) else { return };
+    if telemetry.shared_view().is_none_or(|view| view.found.is_some()) {
+        return;
+    }
     telemetry.update_model(|lane| lane.begin_packet_trains(spec.host.quic_runtime().now()));
     let turn = peer.trains.turn.lock().await;
     let rate_max = peer.link.rate.bytes_per_second();
@@ -70,7 +70,7 @@ async fn send_packet_train(
     let end = spec.host.now() + wait + REPORT_TIME_MARGIN;
     let preamble = TrainMessage::Train { number, bytes }.encode();
     let zeros = Bytes::from_static(&ZEROS[..bytes as usize]);
-    // A train with a lost first packet is one still.
+    // The second preamble names the train where its first packet is lost.
     let (before, after) = split_at_second_preamble(0, zeros);
     let mut train = [&preamble[..], &before].concat();
     if let Some(after) = after {
