@@ -7,7 +7,7 @@ use super::deployment::{Deployment, Layout};
 use super::skipping;
 use gateway::client::{AttachOptions, Client, GatewayAddress};
 use library::{Linkage, Program, declared_functions, exported_functions, soname};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -198,7 +198,10 @@ fn gateways_that_do_not_meet_have_codes() {
     stdin.write_all(b"\n").expect("it waits");
     hears("met");
     let west = Pid::from_child(&deployment.gateways[1].process);
-    kill_process(west, Signal::STOP).expect("stopped");
+    kill_process(west, Signal::STOP).expect("signalled");
+    // On a busy machine its threads work on for a moment.
+    let state = waitpid(Some(west), WaitOptions::UNTRACED).expect("a child");
+    assert!(state.is_some_and(|(_, status)| status.stopped()), "{state:?}");
     stdin.write_all(b"\n").expect("it waits");
     hears("stopped");
     kill_process(west, Signal::CONT).expect("goes on");
