@@ -49,6 +49,10 @@ struct Simulation<'a> {
     fabric: &'a Fabric,
     plan: &'a Plan,
     roles: Vec<Vec<TreeRole>>,
+    /// Receivers of a partial, by gateway and tree.
+    upstream: Vec<Vec<Vec<GatewayId>>>,
+    /// Peers whose segments wait for those of others, by gateway and tree.
+    waiting: Vec<Vec<Vec<GatewayId>>>,
     counts: Vec<u64>,
     /// Trees of the local reductions, in order.
     order: Vec<usize>,
@@ -97,10 +101,13 @@ impl<'a> Simulation<'a> {
         let mut order: Vec<(u64, usize)> = order.flat_map(each).collect();
         order.sort_by_key(|(index, tree)| ((index << 32) / counts[*tree], *tree));
         let bound = |id| plan.memory_bound(fabric, id, ByteCount::new(PARTIALS_SEGMENTS * segment));
+        let roles: Vec<_> = fabric.gateway_ids().map(|id| plan.roles(id)).collect();
         let mut simulation = Self {
             fabric,
             plan,
-            roles: fabric.gateway_ids().map(|id| plan.roles(id)).collect(),
+            upstream: peers_of_roles(&roles, upstream),
+            waiting: peers_of_roles(&roles, waiting),
+            roles,
             order: order.into_iter().map(|(_, tree)| tree).collect(),
             bounds: fabric.gateway_ids().map(bound).collect(),
             begun: vec![0; fabric.gateways().len()],
@@ -154,18 +161,11 @@ impl<'a> Simulation<'a> {
         &mut self.progress[usize::from(gateway.0)][tree]
     }
 
-    /// Receivers of a partial.
-    fn upstream(&self, me: GatewayId, tree: usize) -> Vec<GatewayId> {
-        match &self.roles[usize::from(me.0)][tree].upstream {
-            TreeUpstream::Parent(parent) => vec![*parent],
-            TreeUpstream::RootSet(roots) => roots.iter().copied().filter(|id| *id != me).collect(),
-        }
-    }
-
     /// Number of segments that hold no memory: the result is here, and all receivers have the
     /// partial.
     fn done(&self, me: GatewayId, tree: usize) -> u64 {
-        let with = self.upstream(me, tree).into_iter().map(|to| self.arrived(to, me, tree));
+        let receivers = self.upstream[usize::from(me.0)][tree].iter();
+        let with = receivers.map(|to| self.arrived(*to, me, tree));
         with.fold(self.progress(me, tree).result, u64::min)
     }
 
@@ -181,7 +181,8 @@ impl<'a> Simulation<'a> {
             for tree in 0..self.counts.len() {
                 if self.plan.trees[tree].direction.has_partials() {
                     again |= self.make_partial(me, tree);
-                    for to in self.upstream(me, tree) {
+                    for receiver in 0..self.upstream[usize::from(me.0)][tree].len() {
+                        let to = self.upstream[usize::from(me.0)][tree][receiver];
                         again |= self.send(me, to, tree);
                     }
                 }
@@ -290,9 +291,8 @@ impl<'a> Simulation<'a> {
         let (mut ahead, mut relayed) = (0, 0);
         for (tree, role) in self.roles[usize::from(me.0)].iter().enumerate() {
             let progress = self.progress(me, tree);
-            for (peer, arrived) in
-                progress.arrived.iter().filter(|(peer, _)| waits(role, **peer, me))
-            {
+            for peer in &self.waiting[usize::from(me.0)][tree] {
+                let Some(arrived) = progress.arrived.get(peer) else { continue };
                 let is_below = is_relay(role) && role.children.contains(peer);
                 let added = if is_below { progress.partial } else { progress.result };
                 ahead += arrived - added;
@@ -311,6 +311,35 @@ impl<'a> Simulation<'a> {
             }
         }
     }
+}
+
+/// Returns the peers that `peers` gives for each role, by gateway and tree.
+fn peers_of_roles(
+    roles: &[Vec<TreeRole>],
+    peers: impl Fn(&TreeRole, GatewayId) -> Vec<GatewayId>,
+) -> Vec<Vec<Vec<GatewayId>>> {
+    let of_gateway = |(id, roles): (u16, &Vec<TreeRole>)| {
+        roles.iter().map(|role| peers(role, GatewayId(id))).collect()
+    };
+    (0..).zip(roles).map(of_gateway).collect()
+}
+
+/// Receivers of a partial.
+fn upstream(role: &TreeRole, me: GatewayId) -> Vec<GatewayId> {
+    match &role.upstream {
+        TreeUpstream::Parent(parent) => vec![*parent],
+        TreeUpstream::RootSet(roots) => roots.iter().copied().filter(|id| *id != me).collect(),
+    }
+}
+
+/// Peers whose segments wait here for the segments of others.
+fn waiting(role: &TreeRole, me: GatewayId) -> Vec<GatewayId> {
+    let mut peers = operands(role, me);
+    peers.extend(&role.children);
+    peers.sort_unstable();
+    peers.dedup();
+    peers.retain(|peer| waits(role, *peer, me));
+    peers
 }
 
 /// Whether a gateway in this role is a relay.

@@ -124,6 +124,7 @@ async fn ready_times(is_stopped: bool) -> Vec<Span> {
 }
 
 #[test]
+#[ignore = "long: cargo xtask test --long"]
 fn a_stopped_rank_delays_no_other_groups_slowest_operations() {
     let p99 = |is_stopped| {
         let times = simulate(ready_times(is_stopped));
