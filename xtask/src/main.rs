@@ -81,6 +81,7 @@ Commands:
                     for tests that are skipped otherwise.
   python            Wheel, Python tests, PyTorch: these stages of `test` alone. With --built the wheel
                     of the last run is tested, with --newest no other PyTorch than the newest.
+                    With --packages their packages are installed and nothing is tested.
   package           Wheel, Debian package, tarball, OCI image, list of parts (SPDX) and SHA256SUMS,
                     below target/package/dist. With --verify everything is built twice, and must
                     be equal byte for byte. Takes minutes.

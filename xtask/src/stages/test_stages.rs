@@ -186,6 +186,21 @@ const FAULTS_STAGE: Stage = Stage {
         tests: Some(Tally::add_fault_line),
     },
 };
+/// The stage that downloads and installs the packages of the Python tests, beside the build.
+const PACKAGES_STAGE_BESIDE: Stage = Stage {
+    name: "packages",
+    purpose: "packages of the Python tests, PyTorch 2.15: 1.5 GB below target",
+    usual_seconds: 90,
+    work: StageWork::Beside { command: |_| python_command(&["python", "--packages"]), tests: None },
+};
+/// The stage that installs the packages of the Python tests alone.
+const PACKAGES_STAGE: Stage = Stage {
+    work: StageWork::InTurn(|workspace, tally| {
+        python::install_python_packages(&workspace.root, workspace.target_folder(), tally);
+        Ok(())
+    }),
+    ..PACKAGES_STAGE_BESIDE
+};
 /// The stage that builds the wheel, before stages that need no cargo.
 const WHEEL_STAGE: Stage = Stage {
     name: "wheel",
@@ -237,8 +252,9 @@ const LONG_PYTHON_STAGE_BESIDE: Stage = Stage {
 
 /// Returns the stages of `cargo xtask test`; with the long tests where `is_long`.
 fn all_stages(is_long: bool) -> Vec<Stage> {
-    let mut stages =
-        vec![TOOLS_STAGE, FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE, WHEEL_STAGE, BUILD_STAGE];
+    let mut stages = vec![TOOLS_STAGE, FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE];
+    // The wheel is made of what the build has compiled.
+    stages.extend([PACKAGES_STAGE_BESIDE, BUILD_STAGE, WHEEL_STAGE]);
     // Tests mostly wait, so what needs the cores runs beside them.
     let [python, simulation, tests] = match is_long {
         true => [LONG_PYTHON_STAGE_BESIDE, LONG_SIMULATION_STAGE, LONG_TESTS_STAGE],
@@ -278,13 +294,17 @@ pub fn run_fast_test_stages() -> ExitCode {
 
 /// Runs `cargo xtask python`: the tests of the Python package, which need nothing that other stages
 /// build, except the wheel with `--built`; `None` for an unknown flag. `--newest` leaves other
-/// versions of PyTorch out.
+/// versions of PyTorch out. `--packages` installs the packages of the tests and runs none.
 pub fn run_python_test_stages(flags: &[&str]) -> Option<ExitCode> {
+    let title = [&["cargo xtask python"], flags].concat().join(" ");
+    let workspace = Workspace::current(false);
+    if flags == ["--packages"] {
+        return Some(stage_run::run_stages(&title, &workspace, &[PACKAGES_STAGE]));
+    }
     let [is_built, is_newest] = known_flags(flags, ["--built", "--newest"])?;
     let tests = if is_newest { PYTHON_STAGE } else { LONG_PYTHON_STAGE };
     let stages = if is_built { vec![tests] } else { vec![WHEEL_STAGE, tests] };
-    let title = [&["cargo xtask python"], flags].concat().join(" ");
-    Some(stage_run::run_stages(&title, &Workspace::current(false), &stages))
+    Some(stage_run::run_stages(&title, &workspace, &stages))
 }
 
 /// Returns the command line of the simulation's tests, with `arguments` for the test runner.
