@@ -27,7 +27,7 @@ pub struct OperationPart<'a> {
 /// The facts from which the parts of one operation follow.
 #[derive(Debug, Clone, Copy)]
 pub struct OperationPartSource<'a, 'b> {
-    /// The plan that the operation follows.
+    /// The plan that the operation follows, rerooted for it.
     pub plan: &'a Plan,
     /// The tree of each gateway: [`Plan::owner_trees`].
     pub owner_trees: &'a [Tree],
@@ -42,25 +42,21 @@ pub struct OperationPartSource<'a, 'b> {
 }
 
 /// Returns the parts of an operation on a whole buffer of `bytes` bytes: one for each tree of the
-/// plan.
-pub fn operation_parts_of_buffer(
-    plan: &Plan,
+/// plan, which is rerooted for the operation.
+pub fn operation_parts_of_buffer<'a>(
+    plan: &'a Plan,
     operation: Operation,
     bytes: u64,
     contributors: BlockRanks,
     receivers: BlockRanks,
-) -> Vec<OperationPart<'_>> {
-    let part = |(tree, part): (_, BufferPart)| {
-        let tree = match operation.root() {
-            Some(root) => Cow::Owned(Tree::rerooted_at(tree, root)),
-            None => Cow::Borrowed(tree),
-        };
-        let phases = operation.phases_along(&tree);
+) -> Vec<OperationPart<'a>> {
+    let part = |(tree, part): (&'a Tree, BufferPart)| {
+        let phases = operation.phases_along(tree);
         let follows = phases.down && !phases.up && operation.has_up_phase();
         let part = if phases.up || phases.down { part } else { part.without_bytes() };
         let result_start = part.range.start;
         let blocks = vec![Block { part, result_start, contributors, receivers }];
-        OperationPart { tree, phases, follows, blocks }
+        OperationPart { tree: Cow::Borrowed(tree), phases, follows, blocks }
     };
     plan.trees.iter().zip(divide_into_buffer_parts(plan, bytes)).map(part).collect()
 }

@@ -11,6 +11,7 @@ mod plan_encoding;
 mod plan_limits;
 mod planner;
 mod reroot;
+mod root_shares;
 mod segment_size;
 mod tree;
 mod trees;

@@ -1,24 +1,23 @@
 //! Trees rerooted for an operation: a reduction ends, and a broadcast begins, at one gateway.
 
 use super::plan_data::Plan;
+use super::root_shares::root_shares;
 use super::tree::Tree;
 use crate::ids::GatewayId;
 use crate::operation::Operation;
+use crate::topology::Fabric;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 impl Plan {
     /// Returns the plan with its trees rooted as `operation` needs them: at its root, if it has
-    /// one.
-    ///
-    /// The root changes the direction of an edge's load and not its size, so the shares stay right.
-    pub fn rerooted_for(&self, operation: Operation) -> Self {
-        match operation.root() {
-            None => self.clone(),
-            Some(root) => {
-                let trees = self.trees.iter().map(|tree| tree.rerooted_at(root)).collect();
-                Self { trees, ..self.clone() }
-            }
-        }
+    /// one. Their shares then fit the loads of that operation.
+    pub fn rerooted_for(&self, fabric: &Fabric, operation: Operation) -> Cow<'_, Self> {
+        let Some(root) = operation.root() else { return Cow::Borrowed(self) };
+        let mut trees: Vec<Tree> = self.trees.iter().map(|tree| tree.rerooted_at(root)).collect();
+        let shares = root_shares(self, &trees, fabric, operation);
+        trees.iter_mut().zip(shares).for_each(|(tree, share)| tree.share = share);
+        Cow::Owned(Self { trees, ..self.clone() })
     }
 }
 

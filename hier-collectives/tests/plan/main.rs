@@ -6,4 +6,5 @@ mod memory;
 mod optimum;
 mod page;
 mod proved;
+mod rooted;
 mod shapes;

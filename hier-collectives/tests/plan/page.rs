@@ -36,7 +36,7 @@ fn row(name: &str, fabric: &Fabric, operation: Operation, bytes: u64) -> String 
 }
 
 fn row_of(name: &str, fabric: &Fabric, plan: Plan, operation: Operation, bytes: u64) -> String {
-    let held = plan.rerooted_for(operation);
+    let held = plan.rerooted_for(fabric, operation);
     let carried = if operation.has_data() { bytes } else { 0 };
     let used = held.trees.iter().zip(buffer_part::divide_into_buffer_parts(&held, carried));
     let used: Vec<&Tree> =

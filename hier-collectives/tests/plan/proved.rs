@@ -137,7 +137,7 @@ fn check(fabric: &Fabric) -> UsedMemory {
     let used = assert_within_memory(fabric, &plan, &mut SplitMix64(1));
     for root in [GatewayId(0), GatewayId(gateways - 1)] {
         for operation in [Operation::Reduce { to: root }, Operation::Broadcast { from: root }] {
-            plan.rerooted_for(operation).prove(gateways).expect("held elsewhere, as good");
+            plan.rerooted_for(fabric, operation).prove(gateways).expect("held elsewhere, as good");
             let forecast = plan.forecast(fabric, operation, BUFFER_SIZE);
             let (predicted, bound) = (forecast.predicted, forecast.bound);
             assert!(predicted >= bound, "{operation:?}: {predicted} below {bound}");

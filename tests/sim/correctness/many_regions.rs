@@ -205,7 +205,8 @@ async fn rooted(mesh: &Mesh, clients: &[Client], case: &Case, pattern: Pattern) 
         let posted = client.post(tensor, spec).await;
         operations.push(posted.expect("posted"));
     }
-    let plan = plan.rerooted_for(pattern.over_gateways(&fabric).expect("a rank of the fabric"));
+    let operation = pattern.over_gateways(&fabric).expect("a rank of the fabric");
+    let plan = plan.rerooted_for(&fabric, operation);
     for (rank, outcome) in (0..).map(RankId).zip(outcomes(&mut operations).await) {
         let result = outcome.unwrap_or_else(|why| panic!("{mesh:?} {pattern} {case:?}: {why}"));
         let right = match pattern {

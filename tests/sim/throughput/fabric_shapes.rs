@@ -167,9 +167,9 @@ fn reduce_and_broadcast_over_asymmetric_trees_take_the_forecast_time() {
     }
 }
 
-/// Runs every operation on blocks over so many regions of two ranks each. Each link must carry the
-/// bytes of the forecast, which are those that must cross it.
-fn check_operations_on_blocks(regions: u64) {
+/// Runs every operation but an all-reduce over so many regions of two ranks each. Each link must
+/// carry the bytes of the forecast, which are those that must cross it.
+fn check_operations(regions: u64) {
     let gateways = vec![vec![(2, 500)]; regions as usize];
     let (specs, links) = mesh_specs(&gateways, 1000, None);
     let fabric = Fabric::new("shapes", 1500, specs, links).expect("valid");
@@ -182,6 +182,8 @@ fn check_operations_on_blocks(regions: u64) {
         Pattern::AllToAll,
         Pattern::Gather { to: RankId(3) },
         Pattern::Scatter { from: RankId(fabric.world_size() - 1) },
+        Pattern::Reduce { to: RankId(3) },
+        Pattern::Broadcast { from: RankId(fabric.world_size() - 1) },
     ];
     for pattern in patterns {
         let operation = pattern.over_gateways(&fabric).expect("a rank of the fabric");
@@ -191,6 +193,7 @@ fn check_operations_on_blocks(regions: u64) {
         let beyond = size.get() * (regions - 1);
         let must = match pattern {
             Pattern::AllGather | Pattern::ReduceScatter => beyond,
+            Pattern::Reduce { .. } | Pattern::Broadcast { .. } => beyond,
             Pattern::AllToAll => 2 * beyond,
             _ => beyond / regions,
         };
@@ -199,23 +202,29 @@ fn check_operations_on_blocks(regions: u64) {
         let predicted = forecast.predicted.as_secs_f64();
         let text = format!("{pattern}: {seconds:.3} s, {predicted:.3} s predicted, eta {eta:.3}");
         assert!((0.95..1.1).contains(&(seconds / predicted)), "{text}");
-        assert!(eta >= 0.93, "{text}");
+        // From three regions on the root's peers are two hops away. The receipt of a partial is due too.
+        let least = match pattern {
+            Pattern::Reduce { .. } => 0.92,
+            Pattern::Broadcast { .. } => 0.94,
+            _ => 0.93,
+        };
+        assert!(eta >= least, "{text}");
     }
 }
 
 #[test]
 fn every_operation_fills_the_ports_of_two_regions() {
-    check_operations_on_blocks(2);
+    check_operations(2);
 }
 
 #[test]
 fn every_operation_fills_the_ports_of_three_regions() {
-    check_operations_on_blocks(3);
+    check_operations(3);
 }
 
 #[test]
 fn every_operation_fills_the_ports_of_four_regions() {
-    check_operations_on_blocks(4);
+    check_operations(4);
 }
 
 #[test]

@@ -72,13 +72,12 @@ impl Plan {
         let size = if operation.has_data() { bytes.get() } else { 0 };
         let owner_trees =
             if operation.uses_owner_trees() { self.owner_trees(fabric) } else { Vec::new() };
-        let parts = self.forecast_parts(fabric, &owner_trees, operation, size);
+        let rerooted = self.rerooted_for(fabric, operation);
+        let parts = rerooted.forecast_parts(fabric, &owner_trees, operation, size);
         let flows = payload_flows(&parts);
         // Pair shares fit the trees that divide a buffer, as an all-reduce roots them.
-        let fits = !operation.uses_owner_trees()
-            && !self.uses_express(size)
-            && (operation.has_up_phase() && operation.has_down_phase()
-                || !self.has_separate_trees());
+        let fits =
+            !operation.uses_owner_trees() && !self.uses_express(size) && operation.root().is_none();
         let shares = if fits { PairShares::new() } else { self.pair_shares(fabric) };
         Forecast {
             predicted: forecast_span_from_seconds(forecast_seconds(
@@ -90,7 +89,8 @@ impl Plan {
         }
     }
 
-    /// Returns the parts of an operation on a buffer of `bytes` bytes with even blocks.
+    /// Returns the parts of an operation on a buffer of `bytes` bytes with even blocks. The plan is
+    /// rerooted for the operation.
     /// `owner_trees` are those of the plan where the operation has blocks.
     pub fn forecast_parts<'a>(
         &'a self,

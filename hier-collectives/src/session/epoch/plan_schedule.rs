@@ -8,11 +8,13 @@
 
 use super::epoch_membership::FIRST_GATEWAY;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
-use crate::plan::{self, Plan, Tree, plan_trees_limit};
+use crate::plan::{self, Operation, Plan, Tree, plan_trees_limit};
 use crate::session::action::PeerError;
 use crate::session::local_gateway::LocalGateway;
+use crate::topology::Fabric;
 use crate::wire::Message;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use units::ByteCount;
 
 /// 8 plans: a gateway keeps at least the last 8 plans of an epoch that newer plans replaced, for
@@ -51,12 +53,25 @@ pub(in crate::session) struct FollowedPlan {
     pub plan: Plan,
     /// The tree of each gateway, for blocks that its ranks have or get.
     pub owner_trees: Vec<Tree>,
+    /// The plan rerooted for the reductions to, and for the broadcasts from, each gateway, once it
+    /// was needed.
+    rerooted: Vec<[OnceLock<Plan>; 2]>,
 }
 
 impl FollowedPlan {
     /// Adds to a plan what follows from it.
     fn new(plan: Plan, local: &LocalGateway) -> Self {
-        Self { owner_trees: plan.owner_trees(local.fabric()), plan }
+        let fabric = local.fabric();
+        let rerooted = fabric.gateway_ids().map(|_| Default::default()).collect();
+        Self { owner_trees: plan.owner_trees(fabric), plan, rerooted }
+    }
+
+    /// Returns the plan rerooted for an operation of this fabric.
+    pub fn rerooted_for(&self, fabric: &Fabric, operation: Operation) -> &Plan {
+        let Some(GatewayId(root)) = operation.root() else { return &self.plan };
+        let of_root = &self.rerooted[usize::from(root)];
+        of_root[usize::from(operation.has_down_phase())]
+            .get_or_init(|| self.plan.rerooted_for(fabric, operation).into_owned())
     }
 }
 

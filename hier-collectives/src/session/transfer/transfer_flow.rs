@@ -249,8 +249,11 @@ pub(super) fn flow_parts_of_collective(
     let Some(plans) = epoch.plans() else { return vec![] };
     let (me, fabric) = (epoch.me(), epoch.local().fabric());
     let followed = plans.plan_of(sequence);
+    // A peer may announce a root that is no rank; no rank posts such a collective.
+    let operation = descriptor.pattern.over_gateways(fabric);
     let source = OperationPartSource {
-        plan: &followed.plan,
+        plan: operation
+            .map_or(&followed.plan, |operation| followed.rerooted_for(fabric, operation)),
         owner_trees: &followed.owner_trees,
         fabric,
         descriptor,

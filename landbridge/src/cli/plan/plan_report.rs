@@ -107,12 +107,13 @@ impl PlanReport {
         let carried = if operation.has_data() { size.get() } else { 0 };
         let owner_trees =
             if operation.uses_owner_trees() { plan.owner_trees(fabric) } else { Vec::new() };
-        let parts = plan.forecast_parts(fabric, &owner_trees, operation, carried);
+        let rerooted = plan.rerooted_for(fabric, operation);
+        let parts = rerooted.forecast_parts(fabric, &owner_trees, operation, carried);
         let name = |id: GatewayId| fabric.gateway(id).name.clone();
         let region = |id: RegionId| fabric.region(id).name.clone();
         let owned = match operation.uses_owner_trees() {
             true => plan_report_root_fractions(fabric, &parts),
-            false => plan.rerooted_for(operation).ownership_fractions(fabric, carried),
+            false => rerooted.ownership_fractions(fabric, carried),
         };
         let gateways = fabric.gateway_ids().zip(&forecast.gateways);
         let (predicted, bound) = (forecast.predicted.as_secs_f64(), forecast.bound.as_secs_f64());
