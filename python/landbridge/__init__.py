@@ -13,6 +13,7 @@ from ._group.store import Store
 from ._group.subgroup import Subgroup
 from ._operations.commit import Commit
 from ._operations.operation import Operation, Timing
+from ._state_transfer.resume_state import resume_state
 from .errors import (
     ArenaFull,
     AttachError,
@@ -93,4 +94,5 @@ __all__ = [
     "UntrustedSocket",
     "WaitTimeout",
     "connect",
+    "resume_state",
 ]
