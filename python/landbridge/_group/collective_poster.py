@@ -57,6 +57,10 @@ class AgreedArray(NamedTuple):
 class CollectivePoster:
     """The base of ``Group``: a rank that posts collectives from its arena."""
 
+    # What lets this rank take part in steps while its state is on its way, or `None`. The averages
+    # then leave its arrays out.
+    _follower: Any = None
+
     def __init__(
         self, rank: int, world_size: int, arena: Arena, state: GroupState, posting: threading.RLock
     ) -> None:
@@ -103,7 +107,9 @@ class CollectivePoster:
         """Returns the arguments of a collective as ``check_collective_arguments``. Its root is a
         rank of this group. Raises as ``_check_may_wait`` too, before any array is looked at."""
         self._check_may_wait()
-        return check_collective_arguments(kind, ranks=self._world_size, **given)
+        options = check_collective_arguments(kind, ranks=self._world_size, **given)
+        is_left_out = self._follower is not None and options.op == Op.AVG
+        return options._replace(weight=0.0) if is_left_out else options
 
     def _start_and_wait(self, begin: Callable[[], Operation]) -> Any:
         """Starts a collective by calling ``begin``, and waits in this thread until its result is

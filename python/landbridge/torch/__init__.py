@@ -19,12 +19,14 @@ from ._hook_state import State, all_reduce_hook
 from ._module_sync import check_module, module_digest, sync_module
 from ._resume import resume
 from ._sampler import UnevenSampler
+from ._transferred_state.state_follower import catch_up
 
 __all__ = [
     "FlatGrads",
     "State",
     "UnevenSampler",
     "all_reduce_hook",
+    "catch_up",
     "check_module",
     "fsdp_hook",
     "init_process_group",

@@ -245,6 +245,9 @@ class State:
         except (errors.ForkedProcess, errors.UnsupportedArray) as failure:
             return done(failure)
         if self._site is not None:
+            if self.group._follower is not None:
+                text = "a site with a process group cannot `follow` others: `resume` without it"
+                return done(errors.ConfigError(text))
             # After a failure too, because other trainers of the site may have begun this bucket.
             return self._site.start_bucket(gradients, layout, self.timeout, done, uses)
         if self.failure is not None:

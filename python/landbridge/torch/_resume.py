@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +15,13 @@ from .._arguments import check_integer_argument, check_timeout_argument
 from .._exchange_integers import exchange_integers
 from .._group import Group, check_group_argument
 from .._operations.operation import DEFAULT_TIMEOUT_S
-from .._rounding import round_bytes
+from .._state_transfer.pieces import ReceivedPieces
+from .._state_transfer.resume_state import (
+    RefusedSenders,
+    list_refused_ranks,
+    refused_senders_error,
+)
+from .._state_transfer.transfer_round import TransferRanks, TransferRound
 from ..errors import (
     CollectiveFailed,
     RanksDisagree,
@@ -41,6 +46,12 @@ from ._training_state import (
     encode_training_state,
     list_state_values,
 )
+from ._transferred_state.state_follower import (
+    StateFollower,
+    can_follow_with,
+    light_state_of_parts,
+    load_light_state,
+)
 
 _log = logging.getLogger("landbridge")
 
@@ -50,6 +61,8 @@ _STATE_METHODS = ("state_dict", "load_state_dict")
 #: The attributes by which optimizers and schedulers are known, also those of other libraries.
 #: ``resume`` compares the states of what has one of them.
 _COMPARED_ATTRIBUTES = ("param_groups", "get_last_lr")
+#: The parts whose states are long, and still on their way while a rank follows the others.
+_HEAVY_PARTS = (torch.nn.Module, torch.optim.Optimizer)
 #: 0: the number by which a rank tells all others in ``resume`` that its state can be sent.
 _IS_SENDABLE = 0
 #: 1: the number by which a rank tells all others in ``resume`` that its state cannot be sent, so
@@ -65,6 +78,7 @@ def resume(
     step: int,
     module: torch.nn.Module,
     *others: Any,
+    follow: int = 0,
     timeout: float = DEFAULT_TIMEOUT_S,
 ) -> int:
     """Brings all ranks to the same step and the same weights, and returns that step.
@@ -73,8 +87,15 @@ def resume(
     rank before the end of a step and another rank after it, and a rank that was started again has
     an old checkpoint or none. Ranks that are behind get the state of the first rank that is ahead,
     which is right because every rank contributed to it: of modules all parameters and buffers, also
-    non-persistent ones, and of others what ``state_dict`` returns. If no rank has finished a step,
-    all get the parameters and buffers of rank 0.
+    non-persistent ones, and of others what ``state_dict`` returns. Up to four ranks that are ahead
+    send it, each a part; if one is lost, others send the rest. Each part is compared with a digest.
+    If no rank has finished a step, all get the parameters and buffers of rank 0.
+
+    With ``follow`` the others go on meanwhile. A rank that is behind takes part in their steps, but
+    averages leave its gradients out. Its optimizers repeat these steps once the state has come. Its
+    weights are not the others' before that: call ``catch_up`` before they are read, as for a
+    checkpoint. Weights then change in the steps of optimizers alone, and no ``State`` has a process
+    group.
 
     Ranks at the same step must have equal states of optimizers and schedulers too, and equal
     parameters of other modules, which at step 0 all get from rank 0. Anything else in ``others``
@@ -82,9 +103,10 @@ def resume(
 
     It recovers from failures that happen meanwhile. States may hold tensors, numbers, texts,
     containers, and numbers and arrays of NumPy. Other objects must be declared on every rank with
-    ``torch.serialization.add_safe_globals``. Ranks that are behind need memory for the
-    state twice more, and other ranks once. With a process group in each site (see ``State``), all
-    trainers of a site pass the same step.
+    ``torch.serialization.add_safe_globals``. Ranks that are behind need memory for the state twice
+    more, and ranks that send once; with ``follow`` also for the averages of each step that they
+    follow. With a process group in each site (see ``State``), all trainers of a site pass the same
+    step.
 
     Args:
         group: The ranks.
@@ -92,6 +114,9 @@ def resume(
             stepped. At the start, the step of the loaded checkpoint, or 0.
         module: The model, with or without DDP around it.
         others: The optimizer, and anything else with ``state_dict`` and ``load_state_dict``.
+        follow: How many steps ranks take while those behind receive the state; the least of all
+            ranks counts. With 0, and where ``others`` have no optimizer, a module or averages of
+            weights, all wait for the state.
         timeout: How long all of it may take, in seconds.
 
     Returns:
@@ -119,6 +144,7 @@ def resume(
         if isinstance(other, type) or not has_methods:
             accepted = "an optimizer, or anything else with `state_dict` and `load_state_dict`"
             raise argument_error("others", other, accepted)
+    follow = check_integer_argument("follow", follow, 1 << 32)
     parts = [module, *others]
     kinds = [type(part).__qualname__ for part in others]
     layout = module_names_digest(module, *kinds)
@@ -128,19 +154,21 @@ def resume(
         """Returns the seconds until the deadline, at least 1 ms."""
         return max(deadline - time.monotonic(), 0.001)
 
-    trouble: Exception | None = None
+    if group._follower is not None and not group._follower.catch_up_to_step(step):
+        step = 0
+    transfer = _ResumeTransfer(group, parts, follow, remaining_s)
     while True:
         try:
             room = BroadcastRoom(group)
             digest = module_parameters_digest(module) if step else 0
             sendable, unsendable = _sendability_for_resume(parts, step)
             lines = _list_resumed_values(others, step)
-            told = [step, digest, sendable if trouble is None else _HAS_FAILED, room.chunk_bytes]
-            told.append(_digest_resumed_values(lines))
+            told = [step, digest, transfer.tell_outcome(sendable), room.chunk_bytes]
+            told += [_digest_resumed_values(lines), *transfer.tell_choices()]
             with error_on_disagreement_with(lambda: _describe_resumed_parts(module, kinds)):
                 rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
             ranks = _ResumeRanks(*rows)
-            ranks.raise_failed_transfer(group.rank, trouble)
+            ranks.raise_failed_transfer(group.rank, transfer.trouble)
             _check_equal_resumed_parameters(ranks.most, ranks.steps, ranks.digests)
             _check_equal_resumed_others(ranks, lines, group, room, remaining_s)
             if ranks.most == 0:
@@ -151,14 +179,15 @@ def resume(
                 return 0
             if min(ranks.steps) == ranks.most:
                 return step
-            root = ranks.choose_root(group.rank, unsendable)
             room.agree_on_chunk(ranks.chunks)
-            state, trouble = _broadcast_state_to_resume(parts, group, root, room, remaining_s())
-            if step < ranks.most and state is not None:
-                trouble = _load_state_to_resume(parts, state)
-                step = step if trouble else ranks.most
+            if transfer.move_state(ranks, unsendable, room):
+                step = ranks.most
+                if transfer.has_begun_to_follow:
+                    return step
         except CollectiveFailed as failure:
             room.release_memory()
+            if time.monotonic() >= deadline:
+                raise
             group.recover(failure, remaining_s())
 
 
@@ -178,6 +207,10 @@ class _ResumeRanks(NamedTuple):
     chunks: list[int]
     #: The digests of what ranks at one step have in common in ``others``; 0 where it is unknown.
     others: list[int]
+    #: The ranks whose pieces had other digests, as bits.
+    refused: list[int]
+    #: How many steps each rank takes while others receive the state.
+    follows: list[int]
 
     @property
     def most(self) -> int:
@@ -197,17 +230,21 @@ class _ResumeRanks(NamedTuple):
             text = f"rank {ranks} cannot send or load {step}; the reason is in its own error"
             raise StateNotTransferred(text)
 
-    def choose_root(self, me: int, unsendable: str) -> int:
-        """Returns the first rank that is ahead and can send its state. ``unsendable`` is why this
-        rank cannot.
+    def plan_transfer(self, me: int, unsendable: str) -> TransferRanks:
+        """Returns the ranks that are ahead and can send their state, and those that are behind.
+        ``unsendable`` is why this rank cannot.
 
         Raises:
             StateNotTransferred: No rank can. Every rank raises it.
         """
         ahead = [rank for rank, step in enumerate(self.steps) if step == self.most]
-        for rank in ahead:
-            if self.states[rank] == _IS_SENDABLE:
-                return rank
+        senders = [rank for rank in ahead if self.states[rank] == _IS_SENDABLE]
+        refused = list_refused_ranks(self.refused)
+        if senders and refused.issuperset(senders):
+            raise refused_senders_error(senders)
+        if senders:
+            behind = [rank for rank, step in enumerate(self.steps) if step < self.most]
+            return TransferRanks([rank for rank in senders if rank not in refused], behind)
         where = f"it is in the error of rank {ahead[0]}"
         if me in ahead:
             where = f"{unsendable}; leave it out of `state_dict`, make it a number, a tensor or a "
@@ -217,6 +254,104 @@ class _ResumeRanks(NamedTuple):
             f"rank {ranks} has finished step {self.most}, which others have not, but its state "
             f"holds something that cannot be sent: {where}"
         )
+
+
+class _ResumeTransfer:
+    """The state on its way from ranks ahead to ranks behind, over all attempts of one ``resume``.
+
+    Attributes:
+        trouble: Why this rank could not send or load the state at the last attempt.
+        has_begun_to_follow: Whether the state is still on its way while the others go on.
+    """
+
+    def __init__(
+        self, group: Group, parts: list[Any], follow: int, remaining_s: Callable[[], float]
+    ) -> None:
+        """Prepares transfers of the state of ``parts``, during which ranks take ``follow``
+        steps."""
+        self.trouble: Exception | None = None
+        self.has_begun_to_follow = False
+        self._group, self._parts, self._remaining_s = group, parts, remaining_s
+        self._others = tuple(parts[1:])
+        self._follow = follow
+        self._received = ReceivedPieces()
+        self._refused = RefusedSenders(group)
+
+    def tell_outcome(self, sendable: int) -> int:
+        """Returns the number by which this rank tells how its last attempt ended, and whether its
+        state can be sent."""
+        return sendable if self.trouble is None else _HAS_FAILED
+
+    def tell_choices(self) -> list[int]:
+        """Returns the ranks that this one refuses, and how many steps it follows."""
+        is_able = self._follow > 0 and can_follow_with(self._others)
+        return [self._refused.encode_refused_ranks(), self._follow if is_able else 0]
+
+    def move_state(self, ranks: _ResumeRanks, unsendable: str, room: BroadcastRoom) -> bool:
+        """Makes one attempt. Returns whether this rank is at the step of the ranks ahead then, or
+        follows them."""
+        plan = ranks.plan_transfer(self._group.rank, unsendable)
+        follow = min(ranks.follows)
+        if follow and not self._move_light_state(plan, room):
+            return False
+        room.release_memory()
+        attempt = TransferRound(
+            self._group, plan, self._received, self._remaining_s, beside_steps=follow > 0
+        )
+        is_behind = self._group.rank in plan.receivers
+        has_begun = attempt.begin_round(self._encode_state)
+        if not (follow and has_begun):
+            attempt.finish_round()
+        self.trouble = attempt.trouble or self._refused.add_senders(attempt.damaged)
+        if follow and has_begun:
+            self.has_begun_to_follow = True
+            if is_behind:
+                self._begin_to_follow(attempt, (ranks.most, follow))
+            return True
+        if attempt.has_received_all:
+            self.trouble = _load_state_to_resume(self._parts, self._received.content)
+        return not is_behind or (attempt.has_received_all and self.trouble is None)
+
+    def _encode_state(self) -> bytearray:
+        """Returns a copy of the state of this rank."""
+        return encode_training_state(_resume_state_of_parts(self._parts))
+
+    def _begin_to_follow(self, attempt: TransferRound, steps: tuple[int, int]) -> None:
+        """Lets this rank follow the others. ``steps`` are the finished ones, and how many it
+        follows."""
+        optimizers = [part for part in self._others if isinstance(part, torch.optim.Optimizer)]
+        heavy = [part for part in self._parts if isinstance(part, _HEAVY_PARTS)]
+
+        def load() -> Exception | None:
+            """Loads the weights and the optimizers; the states of other parts have gone on."""
+            return _load_state_to_resume(self._parts, self._received.content, heavy)
+
+        StateFollower(self._group, optimizers, attempt, load, steps)
+
+    def _move_light_state(self, plan: TransferRanks, room: BroadcastRoom) -> bool:
+        """Gives ranks that are behind what they need before they follow, while all wait. Returns
+        whether all could load it."""
+        group, root = self._group, plan.senders[0]
+        content = bytearray()
+        if group.rank == root:
+            try:
+                content = encode_training_state(light_state_of_parts(self._others))
+            except Exception as error:  # The others are told first.
+                self.trouble = error
+        told_length = torch.tensor([len(content)])
+        length = int(group.broadcast(told_length, root, timeout=self._remaining_s()))
+        if length:
+            content = content or bytearray(length)
+            told = torch.frombuffer(content, dtype=torch.uint8)
+            broadcast_tensors([told], group, root, room=room, timeout=self._remaining_s())
+            if group.rank in plan.receivers:
+                try:
+                    load_light_state(self._others, decode_training_state(memoryview(content)))
+                except Exception as error:
+                    self.trouble = error
+        told_trouble = [int(self.trouble is not None)]
+        (failed,) = exchange_integers(group, told_trouble, timeout=self._remaining_s())
+        return not any(failed)
 
 
 def _sendability_for_resume(parts: list[Any], step: int) -> tuple[int, str]:
@@ -335,50 +470,16 @@ def _find_unlike_resumed_value(one: dict[str, str], other: dict[str, str]) -> tu
     return "the order of values in `others`", "one", "another"
 
 
-def _broadcast_state_to_resume(
-    parts: list[Any], group: Group, root: int, room: BroadcastRoom, timeout: float
-) -> tuple[io.BytesIO | None, Exception | None]:
-    """Returns the state of module, optimizer and others of rank ``root``. Nothing is overwritten
-    before it is complete. Without a state, the second value is this rank's error, if it has one."""
-    deadline = time.monotonic() + timeout
-    state = io.BytesIO()
-    trouble: Exception | None = None
-    if group.rank == root:
-        try:
-            state = encode_training_state(_resume_state_of_parts(parts))
-        except Exception as error:  # The others are told first.
-            trouble = error
-    length = group.broadcast(torch.tensor([state.getbuffer().nbytes]), root, timeout=timeout)
-    if not int(length):
-        return None, trouble
-    if group.rank != root:
-        trouble = _reserve_state_to_resume(state, int(length))
-    told, left = [int(trouble is not None)], max(deadline - time.monotonic(), 0.001)
-    (failed,) = exchange_integers(group, told, timeout=left)
-    if any(failed):
-        return None, trouble
-    content = torch.frombuffer(state.getbuffer(), dtype=torch.uint8)
-    left = max(deadline - time.monotonic(), 0.001)
-    broadcast_tensors([content], group, root, room=room, timeout=left)
-    return state, None
-
-
-def _reserve_state_to_resume(state: io.BytesIO, nbytes: int) -> Exception | None:
-    """Allocates the memory for a state of another rank. Returns the error of a rank without
-    memory, so that the others are told before they send."""
+def _load_state_to_resume(
+    parts: list[Any], content: memoryview, only: list[Any] | None = None
+) -> Exception | None:
+    """Loads the state of another rank into module, optimizer and others, or into some of them
+    ``only``. Returns the error of a state that this rank cannot load, so that the others are told
+    first."""
     try:
-        state.write(bytes(nbytes))
-    except MemoryError:
-        return MemoryError(f"no memory for {round_bytes(nbytes)} of state")
-    return None
-
-
-def _load_state_to_resume(parts: list[Any], state: io.BytesIO) -> Exception | None:
-    """Loads the state of another rank into module, optimizer and others. Returns the error of a
-    state that this rank cannot load, so that the others are told first."""
-    try:
-        loaded = decode_training_state(state)
-        for part, part_state in zip(parts, loaded):
+        for part, part_state in zip(parts, decode_training_state(content)):
+            if only is not None and not any(part is heavy for heavy in only):
+                continue
             if isinstance(part, torch.nn.Module):
                 load_module_state(part, part_state)
             else:

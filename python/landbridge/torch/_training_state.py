@@ -23,10 +23,13 @@ import torch
 from .._memory.plain_memory import check_plain_memory, copyable_plain_memory
 from ..errors import UnsupportedArray
 from ._tensor_broadcast import cpu_tensor_to_broadcast
+from ._transferred_state.state_body import StateBody
 
 #: The first item of each tuple that stands for a value that cannot be sent as it is.
 #: ``_pack_state`` writes such tuples, and ``_unpack_state`` knows them by this text.
 _PACKED_MARK = "\0landbridge"
+#: 8 bytes: the number at the end of a state's bytes that tells where its long tensors end.
+_BODY_LENGTH_BYTES = 8
 #: The types whose values are sent as they are, since ``torch.load`` takes them; subclasses of them
 #: do not count.
 _PLAIN_TYPES = frozenset(
@@ -52,26 +55,33 @@ class UnpackableValue(Exception):
     """A value that cannot be packed. Its text has the way to it and its type."""
 
 
-def encode_training_state(state: Any) -> io.BytesIO:
-    """Returns a state as bytes. Raises ``UnpackableValue`` as ``check_training_state``."""
-    out = io.BytesIO()
-    torch.save(_pack_state(state, ""), out)
-    return out
+def encode_training_state(state: Any) -> bytearray:
+    """Returns a state as bytes: its long tensors, then what else it holds, then the length of the
+    first part. Raises ``UnpackableValue`` as ``check_training_state``."""
+    body, rest = StateBody(_PACKED_MARK), io.BytesIO()
+    torch.save(body.take_tensors(_pack_state(state, "")), rest)
+    begin, end = body.nbytes, body.nbytes + rest.getbuffer().nbytes
+    content = bytearray(end + _BODY_LENGTH_BYTES)
+    body.copy_tensors(memoryview(content))
+    memoryview(content)[begin:end] = rest.getbuffer()
+    content[end:] = begin.to_bytes(_BODY_LENGTH_BYTES, "little")
+    return content
 
 
-def decode_training_state(data: io.BytesIO) -> Any:
+def decode_training_state(content: memoryview) -> Any:
     """Returns the state that the bytes hold, with every value of its old type, on the CPU. Raises
     ``UnpackableValue`` for a class that this process does not take."""
-    data.seek(0)
+    begin = int.from_bytes(content[-_BODY_LENGTH_BYTES:], "little")
+    rest = io.BytesIO(content[begin:-_BODY_LENGTH_BYTES])
     try:
-        packed = torch.load(data, map_location="cpu", weights_only=True)
+        packed = torch.load(rest, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         # Its own text is about files, and has escape codes of a terminal.
         found = _REFUSED_CLASS.search(str(error))
         what = f"an object of {found.group(1)}" if found else "an object"
         text = f"it holds {what} that this rank does not take: declare its class on every rank"
         raise UnpackableValue(f"{text} with `torch.serialization.add_safe_globals`") from error
-    return _unpack_state(packed)
+    return _unpack_state(StateBody(_PACKED_MARK).put_tensors(packed, content))
 
 
 def check_training_state(state: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import landbridge
 from conftest import call_for_all
+from landbridge._state_transfer import piece_stream
 
 torch = pytest.importorskip("torch")
 
@@ -19,7 +20,6 @@ import torch.distributed as dist  # noqa: E402
 from landbridge.torch import (  # noqa: E402
     FlatGrads,
     State,
-    _resume,
     all_reduce_hook,
     module_digest,
     resume,
@@ -143,14 +143,14 @@ def test_a_rank_keeps_its_state_until_the_new_is_complete(groups, one_trainer, m
     pair[1].finish()
     before = module_digest(pair[0].module)
 
-    def cut(tensors, group, root, **options):
-        if group.rank == 0 and not cuts:
+    def cut(self, piece):
+        if self._received is not None and not cuts:
             cuts.append(module_digest(pair[0].module))
-            group._state.end_connection(group._state.connection, "for this test")
-        broadcast(tensors, group, root, **options)
+            groups[0]._state.end_connection(groups[0]._state.connection, "for this test")
+        move(self, piece)
 
-    broadcast = _resume.broadcast_tensors
-    monkeypatch.setattr(_resume, "broadcast_tensors", cut)
+    move = piece_stream.PieceStream._move_piece
+    monkeypatch.setattr(piece_stream.PieceStream, "_move_piece", cut)
     call_for_all(pair, lambda trainer: trainer.resume(trainer.step))
     assert cuts == [before] and [trainer.step for trainer in pair] == [3, 3]
     train_all(pair, 4)

@@ -13,10 +13,11 @@ import landbridge
 import stand_in_gateway
 from conftest import call_for_all
 from landbridge._local_regions import LocalRegions
+from landbridge._state_transfer import pieces
 
 torch = pytest.importorskip("torch")
 
-from landbridge.torch import _resume, module_digest, resume, sync_module  # noqa: E402
+from landbridge.torch import module_digest, resume, sync_module  # noqa: E402
 from landbridge.torch._training_state import (  # noqa: E402
     UnpackableValue,
     check_training_state,
@@ -72,6 +73,7 @@ def values_of_all_kinds():
         "recent": deque([1, 2, 3], 3),
         "sets": [{1, 2}, frozenset([3])],
         "texts": ["ä", b"bytes", bytearray(b"more")],
+        "long arrays": [torch.rand(40, 50), torch.rand(60, 70).t(), numpy.arange(3000)],
         "counts": Counter({numpy.int64(3): numpy.float32(2), "a": 1}),
         "long": [1 << 200, -(1 << 5000)],
         "no text keys": {frozenset([1]): 1, ("\0landbridge", "tuple", 1): 2, (1, numpy.int8(2)): 3},
@@ -104,7 +106,7 @@ def assert_same(one, other):
 def test_states_arrive_with_all_their_types():
     values = values_of_all_kinds()
     check_training_state(values)
-    arrived = decode_training_state(encode_training_state(values))
+    arrived = decode_training_state(memoryview(encode_training_state(values)))
     assert_same(values, arrived)
     assert arrived["recent"].maxlen == 3
 
@@ -134,7 +136,7 @@ def test_a_class_that_this_rank_does_not_take_is_named():
     with torch.serialization.safe_globals([Unknown]):
         data = encode_training_state({"f": Unknown()})
     with pytest.raises(UnpackableValue) as caught:
-        decode_training_state(data)
+        decode_training_state(memoryview(data))
     text = str(caught.value)
     assert "an object of test_torch_resume.Unknown that this rank does not take" in text
     assert "\x1b" not in text and "\n" not in text
@@ -397,10 +399,12 @@ def test_a_full_arena_of_one_rank_stops_all_ranks(left, others, uneven_arenas):
 
 
 def test_a_rank_without_memory_tells_all_others(two_groups, monkeypatch):
-    def fail(nbytes):
-        raise MemoryError
+    def fail(nbytes=0):
+        if nbytes > 100:
+            raise MemoryError
+        return bytearray(nbytes)
 
-    monkeypatch.setattr(_resume, "bytes", fail, raising=False)
+    monkeypatch.setattr(pieces, "bytearray", fail, raising=False)
     outcomes = resume_each(two_groups, [Part(1), Part(2)], [3, 1])
     assert all(isinstance(error, landbridge.StateNotTransferred) for error in outcomes)
     assert "rank 1 cannot send or load" in str(outcomes[0])
