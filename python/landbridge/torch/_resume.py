@@ -126,8 +126,8 @@ def resume(
         UnsupportedArray: A parameter or buffer cannot be sent or overwritten, as for
             ``sync_module``. Nothing was sent.
         StateNotTransferred: The state of every rank that is ahead holds an object that cannot be
-            sent, or a rank that is behind has no memory for the state or cannot load it. Every
-            rank raises it at once.
+            sent, or its parts come with other digests than were told; or a rank that is behind has
+            no memory for the state or cannot load it. Every rank raises it at once.
         ArenaFull: The arena of some rank has too little room. Every rank raises an error at once.
         RanksDisagree: Modules differ in names, shapes or dtypes, ``others`` in type, or the
             parameters, optimizers or schedulers of ranks after the same step. It names the value.
