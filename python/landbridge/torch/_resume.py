@@ -105,8 +105,8 @@ def resume(
     containers, and numbers and arrays of NumPy. Other objects must be declared on every rank with
     ``torch.serialization.add_safe_globals``. Ranks that are behind need memory for the state twice
     more, and ranks that send once; with ``follow`` also for the averages of each step that they
-    follow. With a process group in each site (see ``State``), all trainers of a site pass the same
-    step.
+    follow, and all ranks for a quarter of the arena. With a process group in each site (see
+    ``State``), all trainers of a site pass the same step.
 
     Args:
         group: The ranks.
