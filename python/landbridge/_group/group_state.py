@@ -121,6 +121,9 @@ class GroupState:
         self._next_store_call = 0
         #: The last step known to be complete in every region.
         self.committed: int | None = None
+        #: The epoch in which a commit of this rank was confirmed last, or 0. A rank that takes the
+        #: state of another takes this number with it.
+        self.confirming_epoch = 0
         #: The reason why there is no connection, or `None`.
         self.ended: str | None = "not attached"
         self.closed = False
@@ -324,7 +327,7 @@ class GroupState:
         elif isinstance(response, EpochAwaited):
             self.awaited = response.why
         elif isinstance(response, Committed):
-            self.committed = response.step
+            self.committed, self.confirming_epoch = response.step, self.epoch
             self._finish_commit(response.step, None)
         elif isinstance(response, CommitFailed):
             failure = errors.FAILURES[response.code](response.text)

@@ -165,11 +165,12 @@ def resume(
             lines = _list_resumed_values(others, step)
             told = [step, digest, transfer.tell_outcome(sendable), room.chunk_bytes]
             told += [_digest_resumed_values(lines), *transfer.tell_choices()]
+            told.append(group._state.confirming_epoch)
             with error_on_disagreement_with(lambda: _describe_resumed_parts(module, kinds)):
                 rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
             ranks = _ResumeRanks(*rows)
             ranks.raise_failed_transfer(group.rank, transfer.trouble)
-            _check_equal_resumed_parameters(ranks.most, ranks.steps, ranks.digests)
+            _check_equal_resumed_parameters(ranks)
             _check_equal_resumed_others(ranks, lines, group, room, remaining_s)
             if ranks.most == 0:
                 room.release_memory()  # `sync_module` reserves its own.
@@ -177,11 +178,12 @@ def resume(
                     if isinstance(part, torch.nn.Module):
                         sync_module(part, group, timeout=remaining_s())
                 return 0
-            if min(ranks.steps) == ranks.most:
+            if len(ranks.ahead) == len(ranks.steps):
                 return step
             room.agree_on_chunk(ranks.chunks)
             if transfer.move_state(ranks, unsendable, room):
                 step = ranks.most
+                group._state.confirming_epoch = max(ranks.epochs[rank] for rank in ranks.ahead)
                 if transfer.has_begun_to_follow:
                     return step
         except CollectiveFailed as failure:
@@ -211,11 +213,28 @@ class _ResumeRanks(NamedTuple):
     refused: list[int]
     #: How many steps each rank takes while others receive the state.
     follows: list[int]
+    #: The epochs in which a commit of each rank was confirmed last; 0 where none was.
+    epochs: list[int]
 
     @property
     def most(self) -> int:
         """The step of the ranks that are ahead."""
         return max(self.steps)
+
+    @property
+    def ahead(self) -> list[int]:
+        """The ranks whose state all others get: those that have finished the most steps.
+
+        A region may be lost just as it hears that its last step is complete, and the others, which
+        did not hear it, do that step again without it. Then it has another state after the same
+        step, confirmed in an earlier epoch, and is behind.
+        """
+        ahead = [rank for rank, step in enumerate(self.steps) if step == self.most]
+        others = {self.others[rank] for rank in ahead} - {0}
+        if len({self.digests[rank] for rank in ahead}) == 1 and len(others) <= 1:
+            return ahead
+        latest = max(self.epochs[rank] for rank in ahead)
+        return [rank for rank in ahead if self.epochs[rank] in (0, latest)]
 
     def raise_failed_transfer(self, me: int, trouble: Exception | None) -> None:
         """Raises ``StateNotTransferred`` if this or another rank could not send or load the state
@@ -237,13 +256,13 @@ class _ResumeRanks(NamedTuple):
         Raises:
             StateNotTransferred: No rank can. Every rank raises it.
         """
-        ahead = [rank for rank, step in enumerate(self.steps) if step == self.most]
+        ahead = self.ahead
         senders = [rank for rank in ahead if self.states[rank] == _IS_SENDABLE]
         refused = list_refused_ranks(self.refused)
         if senders and refused.issuperset(senders):
             raise refused_senders_error(senders)
         if senders:
-            behind = [rank for rank, step in enumerate(self.steps) if step < self.most]
+            behind = [rank for rank in range(len(self.steps)) if rank not in ahead]
             return TransferRanks([rank for rank in senders if rank not in refused], behind)
         where = f"it is in the error of rank {ahead[0]}"
         if me in ahead:
@@ -376,16 +395,16 @@ def _resume_state_of_parts(parts: list[Any]) -> list[Any]:
     ]
 
 
-def _check_equal_resumed_parameters(most: int, steps: list[int], digests: list[int]) -> None:
-    """Raises ``RanksDisagree`` unless the ranks that are ahead, at step ``most``, have the same
-    parameters."""
-    ahead = [rank for rank, step in enumerate(steps) if step == most]
-    unlike = [rank for rank in ahead if digests[rank] != digests[ahead[0]]]
+def _check_equal_resumed_parameters(ranks: _ResumeRanks) -> None:
+    """Raises ``RanksDisagree`` unless the ranks that are ahead have the same parameters."""
+    first, *rest = ranks.ahead
+    unlike = [rank for rank in rest if ranks.digests[rank] != ranks.digests[first]]
     if unlike:
-        ranks = ", ".join(map(str, unlike))
+        named = ", ".join(map(str, unlike))
         raise RanksDisagree(
-            f"after step {most} the parameters of rank {ahead[0]} are not those of rank {ranks}: "
-            "load the same checkpoint everywhere, or call `sync_module` with the rank that is right"
+            f"after step {ranks.most} the parameters of rank {first} are not those of rank "
+            f"{named}: load the same checkpoint everywhere, or call `sync_module` with the rank "
+            "that is right"
         )
 
 
@@ -424,8 +443,7 @@ def _check_equal_resumed_others(
 ) -> None:
     """Raises ``RanksDisagree``, with the first value that differs, unless the ranks that are ahead
     have equal optimizers and schedulers. ``lines`` are the values of this rank."""
-    ahead = [rank for rank, step in enumerate(ranks.steps) if step == ranks.most]
-    known = [rank for rank in ahead if ranks.others[rank]]
+    known = [rank for rank in ranks.ahead if ranks.others[rank]]
     unlike = [rank for rank in known if ranks.others[rank] != ranks.others[known[0]]]
     if not unlike:
         return

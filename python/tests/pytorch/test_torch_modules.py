@@ -137,6 +137,30 @@ def test_different_weights_after_the_same_step_raise(groups):
         assert "layout" in kinds
 
 
+def test_a_step_that_others_did_again_gives_way(groups):
+    def step(group):
+        module = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(module.parameters(), lr=group.rank + 1.0)
+        assert resume(group, 0, module) == 0
+        group.commit(3)
+        group.recover()
+        if group.rank == 1:
+            # It does the step again, in a later epoch.
+            group.commit(3)
+        with torch.no_grad():
+            module.weight.fill_(group.rank)
+        assert resume(group, 3, module, optimizer) == 3
+        # In one epoch nobody gives way.
+        group.commit(4)
+        with torch.no_grad():
+            module.weight.fill_(group.rank)
+        with pytest.raises(landbridge.RanksDisagree, match="parameters of rank 0 are not those"):
+            resume(group, 4, module, optimizer)
+        return optimizer.param_groups[0]["lr"]
+
+    assert call_for_all(groups, step) == [2, 2]
+
+
 def test_a_module_is_the_same_with_ddp_around_it(one_trainer):
     module = torch.nn.Linear(2, 2)
     wrapped = torch.nn.parallel.DistributedDataParallel(module)
