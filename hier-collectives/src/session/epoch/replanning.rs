@@ -137,9 +137,12 @@ impl EpochState {
 /// Links.
 impl EpochState {
     /// Records this gateway's measurement of the link to another region, and sends it to the first
-    /// gateway when it changed.
+    /// gateway when it changed. Does nothing if the session has no such link, as to a witness.
     pub fn replan_by_link(&mut self, to: RegionId, state: LinkState, actions: &mut ActionQueue) {
-        let me = self.me();
+        let (me, fabric) = (self.me(), self.local.fabric());
+        if fabric.link(fabric.gateway(me).region, to).is_none() {
+            return;
+        }
         if !self.links.record_report(me, to, state) || me == FIRST_GATEWAY {
             return;
         }

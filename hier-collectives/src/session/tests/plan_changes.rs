@@ -43,6 +43,17 @@ fn collective(world: &mut World, sequence: u64) -> (usize, u64) {
     (distinct.len(), hashes[0])
 }
 
+/// Sessions know nothing of a witness, to which gateways measure a link as to any region.
+#[test]
+fn a_measured_link_to_a_witness_is_not_reported() {
+    let mut world = world(&[1, 1, 1]);
+    let before = collective(&mut world, 0);
+    for at in 0..3 {
+        find(&mut world, at, 3, state(300));
+    }
+    assert_eq!(collective(&mut world, 1), before);
+}
+
 #[test]
 fn a_link_that_stays_changed_is_planned_for_once() {
     let mut world = world(&[1, 1, 1]);
