@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask simulate --mutant NAME` runs one. They are built under the feature `mutants` only.
 
-/// A variant of the session, of its groups or of the store with one defect.
+/// A variant of the session, of its groups, of the store or of the agreement on terms with one defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mutant {
@@ -18,35 +18,51 @@ pub enum Mutant {
     EndRefused = 12,
     /// Messages of another epoch are accepted.
     IgnoreEpochs = 3,
+    /// A region joins while a step is under way.
+    JoinEarly = 13,
     /// Trees of blocks keep the branches that lead to nobody who needs the blocks.
     KeepBranches = 8,
+    /// A gateway goes on with the committed step that it knew, not with the latest that any member knows:
+    /// a region that was away goes on with the state of another step.
+    KeepOwnStep = 14,
+    /// A gateway that was started again counts as one that remembers, so that a stale one may lead.
+    LeadStale = 15,
     /// Groups of the same ranks have one number, whatever their tags.
     MixGroups = 9,
     /// Sends with two neighbouring tags are one series.
     MixTags = 10,
+    /// A quorum by number or votes is one less than the fabric says.
+    NeedOneLess = 16,
     /// Slots return to the rank before all receipts have arrived.
     ReuseSlot = 4,
     /// Arriving segments of equal length share one buffer.
     ShareLanding = 5,
+    /// The witness votes for two parts, each of which counts it.
+    VoteForBoth = 17,
     /// The end of a failed collective's streams does not wake the sessions that wait for it.
     WakeNobody = 6,
 }
 
 impl Mutant {
-    /// All mutants: variants of session, groups and store that are broken on purpose, which the
-    /// simulations must find.
-    pub const ALL: [Self; 12] = [
+    /// All mutants: variants of session, groups, store and agreement that are broken on purpose, which
+    /// the simulations must find.
+    pub const ALL: [Self; 17] = [
         Self::Accumulate,
         Self::AnswerEarly,
         Self::ChangeEarly,
         Self::ConfirmAlone,
         Self::EndRefused,
         Self::IgnoreEpochs,
+        Self::JoinEarly,
         Self::KeepBranches,
+        Self::KeepOwnStep,
+        Self::LeadStale,
         Self::MixGroups,
         Self::MixTags,
+        Self::NeedOneLess,
         Self::ReuseSlot,
         Self::ShareLanding,
+        Self::VoteForBoth,
         Self::WakeNobody,
     ];
 
@@ -59,11 +75,16 @@ impl Mutant {
             Self::ConfirmAlone => "confirm_alone",
             Self::EndRefused => "end_refused",
             Self::IgnoreEpochs => "ignore_epochs",
+            Self::JoinEarly => "join_early",
             Self::KeepBranches => "keep_branches",
+            Self::KeepOwnStep => "keep_own_step",
+            Self::LeadStale => "lead_stale",
             Self::MixGroups => "mix_groups",
             Self::MixTags => "mix_tags",
+            Self::NeedOneLess => "need_one_less",
             Self::ReuseSlot => "reuse_slot",
             Self::ShareLanding => "share_landing",
+            Self::VoteForBoth => "vote_for_both",
             Self::WakeNobody => "wake_nobody",
         }
     }

@@ -69,7 +69,7 @@ fn main() -> ExitCode {
             let faults: Vec<String> = known.faults.iter().map(ToString::to_string).collect();
             println!("{:34}{}", known.name, faults.join("; "));
         }
-        println!("{MEMBERS:34}regions leave, join and are cut off, drawn from the seed");
+        println!("{MEMBERS:34}regions leave, join and are lost in every way, drawn from the seed");
         return ExitCode::SUCCESS;
     }
     #[cfg(feature = "mutants")]

@@ -14,25 +14,30 @@ pub struct SimulatedMutant {
 
 /// All mutants (variants of the session that are broken on purpose), each with the scenario that
 /// finds it.
-pub const MUTANTS: [SimulatedMutant; 12] = [
+pub const MUTANTS: [SimulatedMutant; 17] = [
     SimulatedMutant { name: "accumulate", scenario: "lane-lost" },
     SimulatedMutant { name: "answer_early", scenario: "quiet" },
     SimulatedMutant { name: "change_early", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "confirm_alone", scenario: "quiet" },
     SimulatedMutant { name: "end_refused", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "ignore_epochs", scenario: RANDOM_SCENARIO },
+    SimulatedMutant { name: "join_early", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "keep_branches", scenario: "quiet" },
+    SimulatedMutant { name: "keep_own_step", scenario: MEMBERS_SCENARIO },
+    SimulatedMutant { name: "lead_stale", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "mix_groups", scenario: "quiet" },
     SimulatedMutant { name: "mix_tags", scenario: "quiet" },
+    SimulatedMutant { name: "need_one_less", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "reuse_slot", scenario: "quiet" },
     SimulatedMutant { name: "share_landing", scenario: "quiet" },
+    SimulatedMutant { name: "vote_for_both", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "wake_nobody", scenario: "link-cut" },
 ];
 
 /// The name of the simulated scenario whose faults are drawn from the seed.
 const RANDOM_SCENARIO: &str = "random";
 
-/// The name of the simulated scenario in which regions leave and join.
+/// The name of the simulated scenario in which regions leave, join and are lost.
 const MEMBERS_SCENARIO: &str = "members";
 
 /// 1,000 seeds of random faults, at least one of which must find a mutant (a session broken on

@@ -227,7 +227,8 @@ impl TermAgreement {
         if !leaves && self.pause.is_none() && !self.have_newcomers_stayed(target, now) {
             return false;
         }
-        let joins = !(target - &term.regions).is_disjoint(&self.intents.joining(now));
+        let joins = !(target - &term.regions).is_disjoint(&self.intents.joining(now))
+            && !mutant::is_mutant_active(Mutant::JoinEarly);
         if leaves || joins || self.pause.is_some() {
             return self.pause_jobs(&term, target, now);
         }

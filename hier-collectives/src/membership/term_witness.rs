@@ -15,6 +15,7 @@ use super::term_message::{TermMessage, TermStanding};
 use super::term_proposal::{is_quorum_with_witness, proposal_gateways};
 use crate::ids::{BootId, GatewayId, RegionId};
 use crate::mesh::{MeshGraph, Routes};
+use crate::mutant::{self, Mutant};
 use crate::session::PeerError;
 use crate::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,7 +110,8 @@ impl TermWitness {
         }
         let is_later = term.id.number > self.latest;
         self.latest = self.latest.max(term.id.number);
-        let knows_all = self.possible.keys().all(|regions| !regions.is_disjoint(remembering));
+        let knows_all = self.possible.keys().all(|regions| !regions.is_disjoint(remembering))
+            || mutant::is_mutant_active(Mutant::VoteForBoth);
         let is_carried = self.remembers() && is_quorum_with_witness(&self.fabric, remembering);
         let has_room =
             self.possible.len() < POSSIBLE_TERMS_MAX || self.possible.contains_key(&term.regions);

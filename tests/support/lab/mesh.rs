@@ -34,6 +34,8 @@ pub struct Mesh {
     pub inward: BTreeMap<usize, BitRate>,
     /// The regions that go on when others are lost.
     pub quorum: QuorumSpec,
+    /// The votes of the first regions in the quorum; others have one.
+    pub votes: Vec<u16>,
     /// The silence after which a gateway counts as lost, where it is not the usual one.
     pub silence: Option<Span>,
 }
@@ -97,8 +99,9 @@ impl Mesh {
         let memory = ByteCount::new(64 << 20);
         let inward = BTreeMap::new();
         let (loss, mtu, lanes) = (Fraction::default(), 1500, 1);
-        let (quorum, silence) = (QuorumSpec::All, None);
-        Self { regions, links, loss, segment: None, memory, mtu, lanes, inward, quorum, silence }
+        let (quorum, votes, silence) = (QuorumSpec::All, vec![], None);
+        let segment = None;
+        Self { regions, links, loss, segment, memory, mtu, lanes, inward, quorum, votes, silence }
     }
 
     /// Removes the link between two regions.
@@ -146,7 +149,8 @@ impl Mesh {
         };
         let fabric = fabric.expect("a valid fabric");
         let fabric = fabric.with_lanes_min(self.lanes).with_silence(self.silence);
-        Arc::new(fabric.with_quorum(&self.quorum).expect("a valid quorum"))
+        let votes = (0..).map(name).zip(self.votes.iter().copied()).collect();
+        Arc::new(fabric.with_weighted_quorum(&self.quorum, &votes).expect("a valid quorum"))
     }
 
     /// Returns the plan that the gateways follow.
@@ -170,6 +174,12 @@ impl Mesh {
 
     /// Makes the lab of the mesh, in which no gateway runs yet. All random numbers come from `seed`.
     pub fn without_gateways(&self, seed: u64) -> Lab {
+        let (setup, net) = (self.setup(), self.network(seed));
+        Lab(gateway::simulate::VirtualDeployment::new(setup, net, seed))
+    }
+
+    /// Makes the network of the mesh. All random numbers come from `seed`.
+    pub fn network(&self, seed: u64) -> VirtualNet {
         let net = VirtualNet::new();
         let fabric = self.fabric();
         let near = Span::from_ns(50_000);
@@ -202,7 +212,13 @@ impl Mesh {
                 }
             }
         }
-        let setup = FabricSetup {
+        net
+    }
+
+    /// Makes the settings of all gateways of the mesh.
+    pub fn setup(&self) -> FabricSetup {
+        let fabric = self.fabric();
+        FabricSetup {
             plan: self.plan(),
             addresses: fabric.gateway_ids().map(|id| simulated_address(id).into()).collect(),
             jobs: jobs_of(&[(JOB, 1)], JOB_MEMORY),
@@ -212,7 +228,6 @@ impl Mesh {
             host_names: BTreeMap::new(),
             dials_only: BTreeSet::new(),
             fabric,
-        };
-        Lab(gateway::simulate::VirtualDeployment::new(setup, net, seed))
+        }
     }
 }

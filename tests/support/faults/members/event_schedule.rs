@@ -1,22 +1,24 @@
 //! The deployment and the events of a run, drawn from its seed.
 
+use super::members_shape::draw_members_shape;
 use crate::collectives::data::SplitMix64;
 use crate::lab::mesh::Mesh;
-use hier_collectives::topology::QuorumSpec;
 use std::collections::BTreeSet;
 use units::Span;
 
 /// 8 events: the most in a run.
 const EVENTS_MAX: u64 = 8;
+/// 10 ms to 20 s: the times for which a killed gateway is away. The shorter ones are below the silence
+/// after which it counts as lost, the longer ones above.
+const AWAY_MS: [u64; 5] = [10, 400, 2_000, 8_000, 20_000];
 
 /// A drawn run.
 #[derive(Debug)]
 pub(super) struct EventSchedule {
     pub mesh: Mesh,
-    /// The number of regions with ranks.
+    /// The number of gateways with ranks.
     pub ranked: u64,
-    /// Whether gateways are cut off.
-    pub cuts: bool,
+    pub weather: Weather,
     /// Whether a rank now and then posts another length than the others, so that a step fails and is
     /// begun again in the same epoch.
     pub slips: bool,
@@ -24,16 +26,47 @@ pub(super) struct EventSchedule {
     pub events: Vec<(Span, MembersEvent)>,
 }
 
-/// Something that happens in a run.
+/// The faults of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weather {
+    /// None.
+    Calm,
+    /// Gateways and links are cut, and operators ask where nothing is.
+    Cuts,
+    /// All that a network does, and gateways are killed; operators ask anywhere.
+    Storm,
+}
+
+/// Something that happens in a run. Gateways have numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum MembersEvent {
-    /// An operator asks at a gateway, among those that are not cut off, for a change.
+    /// An operator asks at a gateway for a change.
     Ask { at: u64, region: u64, leaves: bool, within: Span },
     /// A gateway is cut off from all others; one that was is not any more.
     CutOff(u64),
     /// A link is cut.
     CutLink(u64, u64),
-    /// Everything is whole again.
+    /// Nothing passes from one gateway to another; all passes the other way.
+    CutOneWay(u64, u64),
+    /// Nothing that a gateway sends arrives anywhere.
+    Mute(u64),
+    /// Nothing arrives at a gateway.
+    Deafen(u64),
+    /// Gateways are parted, into as many as four parts; each two bits are the part of one.
+    Part(u64),
+    /// Gateways are parted in two, but for the last one, which reaches all: the witness, if there is one.
+    /// Each bit is the part of a gateway.
+    PartButLast(u64),
+    /// A link goes and comes several times, each time for so long.
+    Flap { one: u64, other: u64, times: u64, pause: Span },
+    /// A gateway is killed, and starts again later.
+    Kill { gateway: u64, away: Span },
+    /// The first gateway that runs is killed, which leads the others.
+    KillLeader { away: Span },
+    /// A gateway is killed, and so long after the others have heard of it, as they agree on who goes on,
+    /// the one that leads them.
+    KillAsTermForms { gateway: u64, after: Span, away: Span },
+    /// Everything is whole again, but gateways that are killed stay away.
     Mend,
 }
 
@@ -42,40 +75,109 @@ impl EventSchedule {
     pub fn draw(seed: u64) -> Self {
         let mut dice = SplitMix64(seed);
         let mut pick = |choices: u64| dice.roll() % choices;
-        let (ranks, quorum): (&[u32], QuorumSpec) = match pick(5) {
-            0 | 1 => (&[2, 1, 1], QuorumSpec::Majority),
-            2 => (&[1, 2, 1, 1], QuorumSpec::Majority),
-            3 => (&[1, 1, 1], QuorumSpec::Named(vec!["b".to_owned()])),
-            _ => (&[2, 1, 0], QuorumSpec::Majority),
-        };
-        let ranked = ranks.iter().filter(|ranks| **ranks > 0).count() as u64;
-        let gateways = ranks.len() as u64;
-        let cuts = pick(2) == 0;
+        let mesh = draw_members_shape(&mut pick);
+        let weather = [Weather::Calm, Weather::Cuts, Weather::Storm, Weather::Storm];
+        let weather = weather[pick(4) as usize];
         let slips = pick(2) == 0;
         let count = 2 + pick(EVENTS_MAX - 1);
-        let mut left = BTreeSet::new();
-        let events = (0..count).map(|_| {
-            let within = Span::from_secs(if cuts { 2 + pick(30) } else { 600 });
-            let (at, region) = (pick(gateways), pick(ranked));
-            // Mostly the opposite of the last request for the region.
-            let leaves = left.contains(&region) == (pick(5) == 0);
-            let ask = MembersEvent::Ask { at, region, leaves, within };
-            let event = match pick(6) {
-                0 | 1 if cuts => MembersEvent::CutOff(pick(gateways)),
-                2 if cuts => MembersEvent::CutLink(pick(gateways), pick(gateways)),
-                3 if cuts => MembersEvent::Mend,
-                _ => {
-                    let _ = if leaves { left.insert(region) } else { left.remove(&region) };
-                    ask
-                }
-            };
+        let fabric = mesh.fabric();
+        let (gateways, regions) = (fabric.gateway_ids().count(), fabric.ranked_region_count());
+        let ranked = gateways as u64 - u64::from(fabric.witness().is_some());
+        let mut drawn = DrawnEvents {
+            pick,
+            gateways: gateways as u64,
+            regions: regions as u64,
+            left: [].into(),
+        };
+        let events = (0..count).map(|_| drawn.next_event(weather)).collect();
+        Self { mesh, ranked, weather, slips, events }
+    }
+}
+
+/// Events that are being drawn.
+struct DrawnEvents<P> {
+    /// Draws below a number.
+    pick: P,
+    gateways: u64,
+    /// The regions with ranks.
+    regions: u64,
+    /// The regions that are to leave, if all requests are granted.
+    left: BTreeSet<u64>,
+}
+
+impl<P: FnMut(u64) -> u64> DrawnEvents<P> {
+    /// Draws an event, and the time before it.
+    fn next_event(&mut self, weather: Weather) -> (Span, MembersEvent) {
+        let (gap, event) = match weather {
             // A change is known everywhere, and a step has been committed since, before the next one.
-            let gap = if cuts { 2_000 + pick(20_000) } else { 6_000 + pick(4_000) };
-            (Span::from_ms(gap), event)
-        });
-        let events = events.collect();
-        let mesh = Mesh { quorum, ..Mesh::of_ranks(ranks) };
-        Self { mesh, ranked, cuts, slips, events }
+            Weather::Calm => (6_000 + (self.pick)(4_000), self.request(600)),
+            Weather::Cuts => (2_000 + (self.pick)(20_000), self.cut()),
+            Weather::Storm => {
+                let gap = [200, 2_000, 10_000][(self.pick)(3) as usize];
+                (gap / 2 + (self.pick)(gap), self.storm())
+            }
+        };
+        (Span::from_ms(gap), event)
+    }
+
+    /// Draws a request, mostly the opposite of the last one for the region.
+    fn request(&mut self, within_s: u64) -> MembersEvent {
+        let (at, region) = (self.gateway(), (self.pick)(self.regions));
+        let leaves = self.left.contains(&region) == ((self.pick)(5) == 0);
+        let _ = if leaves { self.left.insert(region) } else { self.left.remove(&region) };
+        MembersEvent::Ask { at, region, leaves, within: Span::from_secs(within_s) }
+    }
+
+    /// Draws a request or a cut.
+    fn cut(&mut self) -> MembersEvent {
+        match (self.pick)(6) {
+            0 | 1 => MembersEvent::CutOff(self.gateway()),
+            2 => MembersEvent::CutLink(self.gateway(), self.gateway()),
+            3 => MembersEvent::Mend,
+            _ => {
+                let within_s = 2 + (self.pick)(30);
+                self.request(within_s)
+            }
+        }
+    }
+
+    /// Draws anything that may happen.
+    fn storm(&mut self) -> MembersEvent {
+        match (self.pick)(18) {
+            0 | 1 => self.cut(),
+            2 | 3 => MembersEvent::Kill { gateway: self.gateway(), away: self.away() },
+            4 => MembersEvent::KillLeader { away: self.away() },
+            5 | 6 => {
+                let after = Span::from_ms((self.pick)(400));
+                MembersEvent::KillAsTermForms { gateway: self.gateway(), after, away: self.away() }
+            }
+            7 => MembersEvent::CutOneWay(self.gateway(), self.gateway()),
+            8 => MembersEvent::Mute(self.gateway()),
+            9 => MembersEvent::Deafen(self.gateway()),
+            10 | 11 => MembersEvent::Part((self.pick)(1 << 24)),
+            12 => MembersEvent::Flap {
+                one: self.gateway(),
+                other: self.gateway(),
+                times: 2 + (self.pick)(4),
+                pause: Span::from_ms([300, 1_500, 6_000][(self.pick)(3) as usize]),
+            },
+            13 => MembersEvent::Mend,
+            14 | 15 => MembersEvent::PartButLast((self.pick)(1 << 12)),
+            _ => {
+                let within_s = 2 + (self.pick)(30);
+                self.request(within_s)
+            }
+        }
+    }
+
+    fn gateway(&mut self) -> u64 {
+        (self.pick)(self.gateways)
+    }
+
+    /// Draws a time for which a killed gateway is away.
+    fn away(&mut self) -> Span {
+        let away = AWAY_MS[(self.pick)(AWAY_MS.len() as u64) as usize];
+        Span::from_ms(away + (self.pick)(away))
     }
 }
 
@@ -93,10 +195,19 @@ mod tests {
                     MembersEvent::Ask { leaves: false, .. } => "join",
                     MembersEvent::CutOff(_) => "cut off",
                     MembersEvent::CutLink(..) => "cut link",
+                    MembersEvent::CutOneWay(..) => "cut one way",
+                    MembersEvent::Mute(_) => "mute",
+                    MembersEvent::Deafen(_) => "deafen",
+                    MembersEvent::Part(_) => "part",
+                    MembersEvent::PartButLast(_) => "part but last",
+                    MembersEvent::Flap { .. } => "flap",
+                    MembersEvent::Kill { .. } => "kill",
+                    MembersEvent::KillLeader { .. } => "kill leader",
+                    MembersEvent::KillAsTermForms { .. } => "kill as a term forms",
                     MembersEvent::Mend => "mend",
                 });
             }
         }
-        assert_eq!(kinds.len(), 5, "{kinds:?}");
+        assert_eq!(kinds.len(), 14, "{kinds:?}");
     }
 }

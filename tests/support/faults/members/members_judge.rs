@@ -1,11 +1,12 @@
 //! The promises about members, checked against what every rank sees.
 
+use super::step_history::{Confirmation, EpochId, RankState, StepHistory, StepPlace};
 use crate::faults::judge::outcomes::RunSummary;
-use hier_collectives::ids::Epoch;
+use hier_collectives::ids::{Epoch, GatewayId, Step};
 use hier_collectives::post::{Failure, FailureCode};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use units::TimeNs;
 
 /// The judge of a run.
 #[derive(Debug)]
@@ -18,29 +19,26 @@ pub(super) struct MembersJudge {
 #[derive(Debug, Default)]
 struct JudgeState {
     told: RunSummary,
-    /// The ranks of each epoch, by their numbers in the fabric.
-    members: BTreeMap<Epoch, BTreeSet<u32>>,
-    /// The step that each rank of an epoch begins with.
-    first: BTreeMap<Epoch, u64>,
+    history: StepHistory,
     /// The number of steps that each rank has done.
     done: BTreeMap<u32, u64>,
+    /// The last epoch, and that which each gateway has been in since it was started.
+    last: EpochId,
+    remembered: BTreeMap<GatewayId, EpochId>,
+    /// How often no gateway has been left that remembers the last epoch.
+    generation: u64,
+    /// How often ranks have heard that others were lost or are back.
+    changes: u64,
 }
 
-/// The place of a rank in its steps.
+/// The averages of a bucket.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct StepPlace {
-    pub rank: u32,
-    pub epoch: Epoch,
-    pub step: u64,
-    /// Whether the step was begun: a bucket of it is done, or it is begun again.
-    pub is_begun: bool,
-}
-
-impl fmt::Display for StepPlace {
-    /// Prints rank, epoch and step.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rank {}, epoch {}, step {}", self.rank, self.epoch, self.step)
-    }
+pub(super) struct BucketAverages {
+    /// The average of 2 to the power of each rank's number.
+    pub of_ranks: f32,
+    /// The average of a number that follows from each rank's step and state, and the rank's own.
+    pub of_states: f32,
+    pub own_state: f32,
 }
 
 impl MembersJudge {
@@ -49,53 +47,84 @@ impl MembersJudge {
         Self { calm, state: Mutex::default() }
     }
 
-    /// Checks the world of a rank as an epoch begins: it is the same on all ranks of the epoch.
-    pub fn entered(&self, rank: u32, epoch: Epoch, members: &BTreeSet<u32>) {
-        let mut state = self.lock();
-        let known = state.members.entry(epoch).or_insert_with(|| members.clone()).clone();
-        if known != *members || !members.contains(&rank) {
-            let text = format!("epoch {epoch}: rank {rank} is told {members:?}, others {known:?}");
-            state.told.wrong.push(text);
-        }
+    /// Returns the epoch that has this number now.
+    pub fn epoch_now(&self, number: Epoch) -> EpochId {
+        EpochId { generation: self.lock().generation, number }
     }
 
-    /// Checks the step that a rank goes on with: it is the same on all ranks of the epoch.
-    pub fn goes_on(&self, rank: u32, epoch: Epoch, step: u64) {
+    /// Checks the world of a rank, at a gateway, as an epoch begins.
+    pub fn entered(
+        &self,
+        at: StepPlace,
+        gateway: GatewayId,
+        members: &BTreeSet<u32>,
+        committed: Option<Step>,
+    ) {
         let mut state = self.lock();
-        let known = *state.first.entry(epoch).or_insert(step);
-        if known != step {
-            let text =
-                format!("epoch {epoch}: rank {rank} goes on with step {step}, others {known}");
-            state.told.wrong.push(text);
-        }
+        state.last = state.last.max(at.epoch);
+        state.remembered.insert(gateway, at.epoch);
+        let wrong = state.history.enter(at, members, committed);
+        state.told.wrong.extend(wrong);
     }
 
-    /// Checks an average: over the ranks of the epoch, of their numbers and the step.
-    pub fn averaged(&self, at: StepPlace, members: &BTreeSet<u32>, mean: f32) {
+    /// Notes that a gateway is killed, which forgets all epochs. If no other remembers the last one, its
+    /// number may come again.
+    pub fn killed(&self, gateway: GatewayId) {
         let mut state = self.lock();
-        let sum: f32 = members.iter().map(|rank| *rank as f32).sum();
-        let expected = sum / members.len() as f32 + at.step as f32;
-        if (mean - expected).abs() > AVERAGE_ERROR_MAX {
-            state.told.wrong.push(format!("{at}: {mean} instead of {expected}"));
+        state.remembered.remove(&gateway);
+        let last = state.last;
+        let is_known = state.remembered.values().any(|epoch| *epoch == last);
+        state.generation += u64::from(!is_known && last.generation == state.generation);
+    }
+
+    /// Checks the state that a rank goes on with.
+    pub fn goes_on(&self, at: StepPlace, with: RankState) {
+        let mut state = self.lock();
+        let wrong = state.history.begin(at, with);
+        state.told.wrong.extend(wrong);
+    }
+
+    /// Checks that a rank may have a result of an epoch now.
+    pub fn has_result(&self, rank: u32, epoch: EpochId, now: TimeNs) {
+        let mut state = self.lock();
+        let wrong = state.history.note_result(rank, epoch, now);
+        state.told.wrong.extend(wrong);
+    }
+
+    /// Checks the averages of a bucket: over the ranks of the epoch, of equal states.
+    pub fn averaged(&self, at: StepPlace, members: &BTreeSet<u32>, averages: BucketAverages) {
+        let mut state = self.lock();
+        let sum: u32 = members.iter().map(|rank| 1u32 << rank).sum();
+        let expected = sum as f32 / members.len() as f32;
+        let differs = |one: f32, other: f32| (one - other).abs() > AVERAGE_ERROR_MAX;
+        if differs(averages.of_ranks, expected) || differs(averages.of_states, averages.own_state) {
+            let text = format!("{at}: {averages:?}, where the ranks average {expected}");
+            state.told.wrong.push(text);
         }
         state.told.count("completed");
     }
 
-    /// Records a step that a rank has done.
-    pub fn stepped(&self, at: StepPlace) {
+    /// Records a step that a rank has done, and is in the state `after` then.
+    pub fn stepped(&self, at: StepPlace, after: RankState) {
         let mut state = self.lock();
         state.told.count("commit confirmed");
         *state.done.entry(at.rank).or_default() += 1;
+        match state.history.confirm(at, after) {
+            Confirmation::Once => {}
+            Confirmation::Apart => state.told.count("step confirmed to lost ranks alone"),
+            Confirmation::Wrong(text) => state.told.wrong.push(text),
+        }
     }
 
     /// Checks a failure: while only operators change members, no step that was begun fails but for the
     /// rank that slips, and nothing fails otherwise.
     pub fn failed(&self, at: StepPlace, failure: &Failure) {
+        use FailureCode::{Disagreement, EpochEnded, MembershipChanged, RegionLost};
         let mut state = self.lock();
         state.told.count(&format!("{:?}", failure.code));
-        let is_change =
-            matches!(failure.code, FailureCode::MembershipChanged | FailureCode::EpochEnded);
-        let is_slip = failure.code == FailureCode::Disagreement;
+        let is_change = matches!(failure.code, MembershipChanged | EpochEnded);
+        state.changes += u64::from(is_change || failure.code == RegionLost);
+        let is_slip = failure.code == Disagreement;
         if self.calm && !is_slip && (at.is_begun || !is_change) {
             state.told.wrong.push(format!("{at} was interrupted: {failure}"));
         }
@@ -116,6 +145,11 @@ impl MembersJudge {
         self.lock().done.get(&rank).copied().unwrap_or(0)
     }
 
+    /// Returns how often ranks have heard that others were lost or are back.
+    pub fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
     /// Returns the summary.
     pub fn summary(&self) -> RunSummary {
         self.lock().told.clone()
@@ -126,5 +160,6 @@ impl MembersJudge {
     }
 }
 
-/// 0.001: the largest error of an average. Numbers are below 10,000, and their sums exact.
-const AVERAGE_ERROR_MAX: f32 = 0.001;
+/// 0.05: the largest error of an average. Sums are exact, below 2^20, and averages of other ranks or
+/// states are further apart.
+const AVERAGE_ERROR_MAX: f32 = 0.05;

@@ -1,16 +1,27 @@
-//! Regions that leave, join and are cut off while ranks train, drawn from a seed.
+//! Regions that leave, join and are lost while ranks train, drawn from a seed.
 //!
 //! The scenario is called [`MEMBERS`]. Ranks run steps of two averages and a commit, in whatever world
-//! they are told. Operators take regions out and in; in half of the seeds a gateway is also cut off now
-//! and then. Everybody's sums must be right, changes that operators ask for must fall between two steps
-//! where nothing is cut, and in the end the regions that the last requests say must make headway.
+//! they are told, and go on with the state of those that have done most. Operators take regions out and
+//! in. In a quarter of the seeds nothing else happens; in another one gateways and links are cut; in the
+//! others the network parts in every way, links flap or pass one way alone, and gateways are killed, also
+//! as the others agree on who goes on.
+//!
+//! Everybody's sums must be right: over the ranks of their epoch, of equal states. No result may come
+//! after one of a later epoch, and no step may be done twice by one rank. Changes that operators ask for
+//! must fall between two steps where nothing else happens. In the end all regions that have not left must
+//! make headway.
 
 mod event_schedule;
+mod final_world;
+mod members_deployment;
 mod members_judge;
+mod members_play;
 mod members_run;
+mod members_shape;
+mod step_history;
 mod stepping_rank;
 
-pub use members_run::play_members;
+pub use members_play::play_members;
 
 /// The name of the scenario whose members change.
 pub const MEMBERS: &str = "members";
