@@ -14,6 +14,7 @@
 //! forgotten. Regions that remember and are a quorum have a gateway in common with every later term, so
 //! that their intents are the last ones.
 
+use super::region_intents::RegionIntentError;
 use super::term_agreement::TermAgreement;
 use crate::ids::RegionId;
 use std::collections::BTreeSet;
@@ -31,11 +32,15 @@ impl TermAgreement {
     }
 
     /// Returns the regions of a term without these, as far as they are reached. At a gateway of one of
-    /// these they are the others of its term.
+    /// these they are the others of its term, or none if those are parted.
     pub(super) fn regions_without(&self, left: &BTreeSet<RegionId>) -> BTreeSet<RegionId> {
         if left.contains(&self.fabric.gateway(self.me).region) {
             let members = self.term.as_ref().map(|term| term.regions.clone());
-            return &members.unwrap_or_default() - left;
+            let staying = &members.unwrap_or_default() - left;
+            return match self.check_staying_regions(&staying) {
+                Err(RegionIntentError::Unlinked(_)) => BTreeSet::new(),
+                _ => staying,
+            };
         }
         let count = u16::try_from(self.fabric.ranked_region_count()).unwrap_or(u16::MAX);
         self.reached_among((0..count).map(RegionId).filter(|id| !left.contains(id)).collect())

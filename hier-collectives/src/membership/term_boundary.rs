@@ -218,18 +218,20 @@ impl TermAgreement {
     pub(super) fn may_replace_term(&mut self, target: &BTreeSet<RegionId>, now: TimeNs) -> bool {
         let Some(term) = self.term.clone() else { return true };
         let staying = &term.regions - &(&self.intents.left() - target);
-        let is_change = *target != term.regions || self.pause.is_some();
+        // The gateway that asked jobs to wait leads no more once the leave of a first region is called off.
+        let is_paused = self.pause.is_some() || self.asked.is_some();
+        let is_change = *target != term.regions || is_paused;
         if !is_change || !target.is_superset(&staying) {
             (self.newcomers, self.due) = (None, None);
             return false;
         }
         let leaves = staying != term.regions;
-        if !leaves && self.pause.is_none() && !self.have_newcomers_stayed(target, now) {
+        if !leaves && !is_paused && !self.have_newcomers_stayed(target, now) {
             return false;
         }
         let joins = !(target - &term.regions).is_disjoint(&self.intents.joining(now))
             && !mutant::is_mutant_active(Mutant::JoinEarly);
-        if leaves || joins || self.pause.is_some() {
+        if leaves || joins || is_paused {
             return self.pause_jobs(&term, target, now);
         }
         true

@@ -228,6 +228,22 @@ fn a_leave_is_called_off_when_others_part_meanwhile() {
     }
 }
 
+/// East leads again once its leave is called off, and mid has asked jobs to wait.
+#[test]
+fn jobs_go_on_when_the_first_region_stays() {
+    let mut trio = Trio::started();
+    let before = trio.terms[0].clone().expect("a term").id;
+    let within = Span::from_secs(60);
+    trio.members[0].request_change(RegionId(0), true, within, trio.now).expect("accepted");
+    trio.settle();
+    (0..2).for_each(|index| trio.reach_boundary(index));
+    trio.connect_but(&[(1, 2)]);
+    trio.pass(Span::from_secs(3));
+    assert_eq!(trio.sizes(), [3, 3, 3]);
+    assert!(trio.terms[0].clone().expect("a term").id > before, "ranks wait for it");
+    assert_eq!(trio.members[0].called_off_leaves().len(), 1);
+}
+
 #[test]
 fn a_leave_goes_on_when_others_part_for_a_moment() {
     let mut trio = Trio::started();
