@@ -47,10 +47,27 @@ impl Fabric {
     pub fn new(
         name: &str,
         mtu: u16,
-        mut regions: Vec<FabricRegionSpec>,
+        regions: Vec<FabricRegionSpec>,
         links: Vec<FabricLinkSpec>,
     ) -> Result<Self, Vec<FabricError>> {
-        let mut faults = Vec::new();
+        let is_without_rank = |region: &&FabricRegionSpec| region.speeds.is_empty();
+        let without_rank = regions.iter().filter(is_without_rank);
+        let faults = without_rank.map(|region| FabricError::NoRank(region.name.clone())).collect();
+        Self::of_regions(name, mtu, regions, links, faults)
+    }
+
+    /// Builds a fabric like [`Fabric::new`], except that regions may have no rank: they only pass
+    /// data on. `faults` are those that were found before.
+    ///
+    /// # Errors
+    /// These faults and all others, as from [`Fabric::new`].
+    pub(super) fn of_regions(
+        name: &str,
+        mtu: u16,
+        mut regions: Vec<FabricRegionSpec>,
+        links: Vec<FabricLinkSpec>,
+        mut faults: Vec<FabricError>,
+    ) -> Result<Self, Vec<FabricError>> {
         regions.sort_by(|left, right| left.name.cmp(&right.name));
         if regions.is_empty() {
             faults.push(FabricError::NoRegion);
@@ -371,9 +388,6 @@ fn check_region_of_new_fabric(
     let name = || region.name.clone();
     let ranks = u32::try_from(region.speeds.len()).unwrap_or(u32::MAX);
     let served = region.gateways.iter().map(|gateway| gateway.ranks).sum();
-    if ranks == 0 {
-        faults.push(FabricError::NoRank(name()));
-    }
     if ranks != served {
         faults.push(FabricError::RanksUnserved { region: name(), ranks, served });
     }

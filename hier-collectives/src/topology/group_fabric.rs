@@ -6,12 +6,15 @@
 use super::error::FabricError;
 use super::fabric::Fabric;
 use super::fabric_spec::{FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec};
+use super::send_relays::send_relays;
 use crate::ids::{GatewayId, RankId};
+use std::collections::BTreeSet;
 
 /// The fabric of a group, and the numbers of its ranks and gateways in the whole fabric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupFabric {
-    /// The gateways with ranks of the group, their regions, and the links between these.
+    /// The gateways with ranks of the group, those that only pass its data on, their regions, and the
+    /// links between these.
     pub fabric: Fabric,
     /// The number of each gateway in the whole fabric, ascending.
     pub gateways: Vec<GatewayId>,
@@ -51,6 +54,30 @@ impl GroupFabric {
         if let Some(rank) = ranks.iter().find(|rank| rank.0 >= whole.world_size()) {
             return Err(GroupFabricError::UnknownRank(*rank));
         }
+        Self::with_relays(whole, ranks, &BTreeSet::new())
+    }
+
+    /// Makes the fabric of two ranks that send to each other. Where their gateways have no way to
+    /// each other but through others, it also has one gateway of each region on the way.
+    ///
+    /// # Errors
+    /// [`GroupFabricError`]: the caller named ranks that make no group.
+    pub fn of_send(whole: &Fabric, ranks: &[RankId]) -> Result<Self, GroupFabricError> {
+        match Self::of_ranks(whole, ranks) {
+            Err(GroupFabricError::Divided(_)) => {
+                Self::with_relays(whole, ranks, &send_relays(whole, ranks))
+            }
+            made => made,
+        }
+    }
+
+    /// Makes the fabric of a group from its `ranks` and from `relays`, gateways that pass its data
+    /// on whether or not they have ranks of it.
+    fn with_relays(
+        whole: &Fabric,
+        ranks: &[RankId],
+        relays: &BTreeSet<GatewayId>,
+    ) -> Result<Self, GroupFabricError> {
         let (mut regions, mut gateways) = (Vec::new(), Vec::new());
         for region in whole.regions() {
             let mut spec =
@@ -58,10 +85,10 @@ impl GroupFabric {
             for id in region.gateways.clone().map(GatewayId) {
                 let gateway = whole.gateway(id);
                 let served = group_fabric_ranks(ranks, &gateway.ranks);
-                let Some(count) = u32::try_from(served.len()).ok().filter(|count| *count > 0)
-                else {
+                if served.is_empty() && !relays.contains(&id) {
                     continue;
-                };
+                }
+                let count = u32::try_from(served.len()).unwrap_or(u32::MAX);
                 let speed = |rank: &RankId| region.speeds[(rank.0 - region.ranks.start) as usize];
                 spec.speeds.extend(served.iter().map(speed));
                 spec.gateways.push(FabricGatewaySpec::new(&gateway.name, count, gateway.wan));
@@ -70,7 +97,7 @@ impl GroupFabric {
             regions.extend((!spec.gateways.is_empty()).then_some(spec));
         }
         let links = group_fabric_links(whole, &regions);
-        let fabric = Fabric::new(whole.name(), whole.mtu(), regions, links);
+        let fabric = Fabric::of_regions(whole.name(), whole.mtu(), regions, links, vec![]);
         let fabric = fabric.map_err(|faults| divided_group_fabric_error(&faults))?;
         let fabric = fabric.with_lanes_min(whole.lanes_min()).with_rank_numbers(ranks.to_vec());
         Ok(Self { fabric, gateways, ranks: ranks.to_vec() })
@@ -149,5 +176,28 @@ mod tests {
         assert!(apart.starts_with("region `c` cannot be reached from region `a`"), "{apart}");
         let portless = group(&[0, 3]).expect_err("its gateway has no port").to_string();
         assert!(portless.contains("region `b` has no gateway with a WAN port"), "{portless}");
+    }
+
+    #[test]
+    fn a_send_has_gateways_on_the_way() {
+        let send = |ranks: [u32; 2]| GroupFabric::of_send(&chain(), &ranks.map(RankId));
+        for (ranks, gateways, served) in [
+            ([0, 2], &[0, 1][..], &[0..1, 1..2][..]),
+            ([0, 5], &[0, 1, 3], &[0..1, 1..1, 1..2]),
+            // A gateway without a port goes by one of its region.
+            ([0, 3], &[0, 1, 2], &[0..1, 1..1, 1..2]),
+            ([3, 5], &[1, 2, 3], &[0..0, 0..1, 1..2]),
+            ([2, 4], &[1, 2], &[0..1, 1..2]),
+        ] {
+            let part = send(ranks).expect("a connected fabric");
+            let ids: Vec<u16> = part.gateways.iter().map(|id| id.0).collect();
+            assert_eq!(ids, gateways, "{ranks:?}");
+            let ranges: Vec<_> = part.fabric.gateways().iter().map(|at| at.ranks.clone()).collect();
+            assert_eq!(ranges, served, "{ranks:?}");
+            assert_eq!(part.fabric.world_size(), 2);
+            assert!(part.fabric.is_connected());
+        }
+        assert_eq!(send([0, 6]), Err(GroupFabricError::UnknownRank(RankId(6))));
+        assert_eq!(send([1, 1]), Err(GroupFabricError::Unsorted(RankId(1))));
     }
 }

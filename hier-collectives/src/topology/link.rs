@@ -33,4 +33,12 @@ impl Link {
             u128::from(self.rate.bits_per_second()) * u128::from(self.rtt.ns()) / 1_000_000_000;
         ByteCount::new(u64::try_from(bits / 8).unwrap_or(u64::MAX))
     }
+
+    /// Returns the region at the other end of a link from `one`; `None` if that is at neither end.
+    pub fn other_end(&self, one: RegionId) -> Option<RegionId> {
+        if self.a == one {
+            return Some(self.b);
+        }
+        (self.b == one).then_some(self.a)
+    }
 }

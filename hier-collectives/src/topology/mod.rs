@@ -8,6 +8,7 @@ mod link;
 mod link_state;
 mod quorum;
 mod region;
+mod send_relays;
 mod witness;
 
 pub use error::FabricError;
