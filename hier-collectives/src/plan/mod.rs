@@ -32,6 +32,7 @@ pub use segment_size::segment_size_of_fabric;
 pub use tree::{Tree, TreeDirection, TreeRole, TreeUpstream};
 pub use trees::baseline;
 pub use trees::express::EXPRESS_MAX;
+pub use window_size::relayed_window_size;
 pub use window_size::result_window_size;
 pub use window_size::unsolicited_window_size;
 pub use window_size::unsolicited_window_size_of_link;

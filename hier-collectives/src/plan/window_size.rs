@@ -3,6 +3,7 @@
 //! Every gateway computes them from the fabric and the plan, so that all agree without a message.
 
 use super::plan_data::Plan;
+use super::tree::Tree;
 use crate::ids::GatewayId;
 use crate::topology::{Fabric, Link};
 use units::ByteCount;
@@ -16,6 +17,12 @@ const WINDOW_SEGMENTS_MIN: u64 = 4;
 /// its results. Later segments wait at the peer. One window waits for other peers' partials, and
 /// one window is in flight.
 const RESULT_UNSOLICITED_WINDOWS: u64 = 2;
+
+/// 3 unsolicited windows, about 3 BDP: a gateway that passes on what it has no rank for grants so
+/// many bytes beyond those that the next gateway holds. One window is in flight on the way in, and
+/// one on the way out; the last is for whole segments, which leave once they have arrived.
+/// Tested by `a_send_over_unequal_links_fills_the_narrowest`.
+const RELAYED_UNSOLICITED_WINDOWS: u64 = 3;
 
 /// Returns the unsolicited window between two gateways: bytes that one may send beyond the other's
 /// grants.
@@ -54,4 +61,17 @@ pub fn result_window_size(
     ByteCount::new(
         RESULT_UNSOLICITED_WINDOWS * unsolicited_window_size(fabric, one, other, plan).get(),
     )
+}
+
+/// Returns the relayed window of gateway `one`: bytes that it grants a gateway ahead of those that the
+/// next one holds, where it passes on what is for no rank of its own.
+///
+/// The longest of its ways decides: what it has granted is free once the next gateway has it.
+pub fn relayed_window_size(fabric: &Fabric, one: GatewayId, plan: &Plan) -> ByteCount {
+    let near = |(a, b): (GatewayId, GatewayId)| {
+        if a == one { Some(b) } else { (b == one).then_some(a) }
+    };
+    let near = plan.trees.iter().flat_map(Tree::edges).filter_map(near);
+    let widest = near.map(|other| unsolicited_window_size(fabric, one, other, plan).get()).max();
+    ByteCount::new(RELAYED_UNSOLICITED_WINDOWS * widest.unwrap_or(0))
 }

@@ -200,7 +200,7 @@ impl Session {
     /// Forgets a failed collective once every local rank has posted it or its epoch is over.
     pub(super) fn forget_collective_if_notified(&mut self, sequence: Sequence) {
         if self.collectives.can_forget_failure(sequence, &self.epoch) {
-            self.collectives.forget_collective(sequence);
+            self.collectives.forget_collective(sequence, &self.epoch);
             self.transfer.forget_collective(sequence);
         }
     }

@@ -149,7 +149,7 @@ impl Session {
         let Some(failure) = self.epoch.close_from_drain(gateway, from) else { return };
         for sequence in self.collectives.sequences_from(from..) {
             let is_posted = sequence.series().is_some()
-                && self.collectives.is_posted_by(gateway, sequence, self.epoch.local());
+                && self.collectives.is_posted_by(gateway, sequence, &self.epoch);
             if !is_posted && !self.collectives.has_undecided_proposal(sequence) {
                 self.fail_collective(sequence, failure.clone(), None, now);
             }

@@ -297,6 +297,10 @@ impl Session {
             return Err(PeerError::NoSuchSegment { key, bytes: header.bytes });
         }
         let admitted = self.collectives.admits_message(header.epoch, key.sequence, &self.epoch)?;
+        if !admitted && self.collectives.failures().contains_key(&key.sequence) {
+            // A receipt could tell the sender that all has arrived before it hears of the failure.
+            return Ok(ArrivalPlace::Discard(Discard::Failed));
+        }
         if !admitted {
             send_receipt(from, key, &self.epoch, &mut self.actions);
             return Ok(ArrivalPlace::Discard(Discard::Duplicate));

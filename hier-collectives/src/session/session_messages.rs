@@ -1,6 +1,7 @@
 //! Control messages from peers, each handled by the part of the session that it concerns.
 
 use super::action::PeerError;
+use super::collective::check_post::check_relayed_post;
 use super::collective::commits::RankCommit;
 use super::epoch::epoch_boundary::EpochBoundary;
 use super::epoch::epoch_membership::{EpochStart, FIRST_GATEWAY, JoinRequest};
@@ -265,7 +266,8 @@ impl Session {
     }
 
     /// Handles a peer's announcement of a post: compares the descriptor and counts, and fails the
-    /// collective if it awaits a lost rank. Counts may be what the collective waits for.
+    /// collective if it awaits a lost rank. Counts may be what the collective waits for, or on a
+    /// gateway without ranks the post itself.
     fn handle_announce_message(
         &mut self,
         sequence: Sequence,
@@ -277,14 +279,19 @@ impl Session {
         if !self.agree_on_collective_descriptor(sequence, rank, descriptor, now) {
             return;
         }
+        if self.collectives.is_relay()
+            && let Err(failure) = check_relayed_post(sequence, &descriptor, &self.epoch)
+        {
+            return self.refuse_collective_posts(sequence, failure, now);
+        }
         if let Some(sent) = sent {
             let ranks = self.epoch.local().fabric().world_size();
             self.collectives.record_announced_counts(sequence, rank, sent, ranks);
             if !self.agree_on_collective_counts(sequence, rank, now) {
                 return;
             }
-            self.start_collective_if_posted(sequence, now);
         }
+        self.start_collective_if_posted(sequence, now);
         self.fail_collective_if_rank_lost(sequence, now);
     }
 

@@ -3,10 +3,11 @@
 use super::collectives::Collectives;
 use super::local_rank::LocalRank;
 use crate::descriptor::{Descriptor, Pattern};
-use crate::ids::RankId;
+use crate::ids::{RankId, Sequence};
 use crate::post::{Failure, FailureCode, Post};
 use crate::session::epoch::epoch_state::EpochState;
 use crate::session::local_gateway::LocalGateway;
+use units::ByteCount;
 
 /// 1e290: the largest weight of a rank in an average; a post with a larger one is refused. The sum
 /// of 2^32 such weights stays finite in `f64`.
@@ -16,6 +17,11 @@ const RANK_WEIGHT_MAX: f64 = 1e290;
 /// 2^45 elements, at most 2^48 bytes: a post of a longer buffer is refused. Sums of the lengths of
 /// many such buffers still fit 64 bits.
 const BUFFER_ELEMENTS_MAX: u64 = 1 << 45;
+
+/// 1,048,576 segments, 128 GiB at least in plans of this version: a longer send is not passed on by a
+/// gateway without ranks, which keeps a state for each segment. The limit is chosen.
+/// Tested by `a_gateway_without_ranks_passes_on_sends_alone`.
+const RELAYED_SEGMENTS_MAX: u64 = 1 << 20;
 
 /// Checks a rank's post by itself: its root, number, operation, counts, weight and length.
 ///
@@ -68,6 +74,33 @@ fn check_post_fields(post: &Post, world_size: u32) -> Result<(), String> {
     }
     if elements > BUFFER_ELEMENTS_MAX {
         return Err(format!("{elements} elements are more than 2^45"));
+    }
+    Ok(())
+}
+
+/// Checks a post elsewhere of a collective that this gateway, which has no ranks, is to pass on.
+///
+/// # Errors
+/// The failure of which both ranks must be notified: it is no send, or too long.
+pub(in crate::session) fn check_relayed_post(
+    sequence: Sequence,
+    descriptor: &Descriptor,
+    epoch: &EpochState,
+) -> Result<(), Failure> {
+    let refuse = |text: String| {
+        let name = epoch.local().own_name();
+        let text = format!("collective {sequence}: gateway {name}, which passes it on, {text}");
+        Err(Failure::new(FailureCode::BadPost, text))
+    };
+    let from = sequence.series().map(|series| series.from);
+    if from.is_none_or(|from| descriptor.pattern != Pattern::Send { from }) {
+        return refuse(format!("takes sends alone, and this is {}", descriptor.pattern.name()));
+    }
+    let segment = epoch.plan().map_or(0, |plan| plan.segment.get());
+    let most = ByteCount::new(segment.saturating_mul(RELAYED_SEGMENTS_MAX));
+    if descriptor.bytes() > most.get() {
+        let bytes = ByteCount::new(descriptor.bytes());
+        return refuse(format!("takes sends of at most {most}, and this has {bytes}: send parts"));
     }
     Ok(())
 }

@@ -55,8 +55,11 @@ impl Collectives {
         cx.actions.broadcast(others, &message);
     }
 
-    /// Queues a note for the log that a collective failed.
+    /// Queues a note for the log that a collective failed, unless this gateway only passes it on.
     pub fn log_failure(&self, sequence: Sequence, failure: Failure, actions: &mut ActionQueue) {
+        if self.is_relay() {
+            return;
+        }
         let descriptor = self.live.get(&sequence).and_then(|collective| collective.descriptor);
         let op = descriptor.map(|(_, descriptor)| descriptor.name());
         actions.push(Action::Note(SessionNote::Failed { sequence, op, failure }));

@@ -3,6 +3,7 @@
 use super::live_collective::{LiveCollective, Phase};
 use super::local_rank::LocalRank;
 use super::recent_collectives::{COLLECTIVES_AHEAD_MAX, RecentCollectives};
+use super::sequence_ranges::SequenceRanges;
 use crate::descriptor::{Descriptor, KnownCounts};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, FailureCode, Post, RankEvent, Timing};
@@ -32,6 +33,8 @@ pub(in crate::session) struct Collectives {
     /// Failures that this gateway proposed to the first one, which has not decided yet.
     pub(super) proposals: BTreeMap<Sequence, Failure>,
     pub(super) ranks: BTreeMap<RankId, LocalRank>,
+    /// The sends of this epoch that are over, on a gateway without ranks, which passes them on.
+    relayed: SequenceRanges,
     /// One past the highest place known, of sends too.
     pub(super) next: Sequence,
 }
@@ -46,6 +49,7 @@ impl Collectives {
             finished: RecentCollectives::default(),
             proposals: BTreeMap::new(),
             ranks: ranks.map(|rank| (RankId(rank), LocalRank::default())).collect(),
+            relayed: SequenceRanges::default(),
             next: Sequence(0),
         }
     }
@@ -148,15 +152,20 @@ impl Collectives {
             && !self.live.contains_key(&sequence)
     }
 
-    /// Whether all ranks of a gateway are known to have posted a collective.
-    pub fn is_posted_by(
-        &self,
-        gateway: GatewayId,
-        sequence: Sequence,
-        local: &LocalGateway,
-    ) -> bool {
+    /// Whether this gateway has no ranks, so that it only passes on the sends of others.
+    pub fn is_relay(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    /// Whether all ranks of a gateway are known to have posted a collective; of a gateway without
+    /// ranks whether all ranks of all gateways have.
+    pub fn is_posted_by(&self, gateway: GatewayId, sequence: Sequence, epoch: &EpochState) -> bool {
         let Some(collective) = self.live.get(&sequence) else { return false };
-        if gateway == local.id() {
+        if epoch.local().fabric().gateway(gateway).ranks.is_empty() {
+            return self.awaited_local_ranks(collective).is_empty()
+                && self.awaited_gateways(collective, epoch).is_empty();
+        }
+        if gateway == epoch.me() {
             return collective.posts.len() == self.ranks.len();
         }
         collective.posted.contains(&gateway)
@@ -181,15 +190,20 @@ impl Collectives {
         current: &EpochState,
     ) -> Result<bool, PeerError> {
         let of_another = |c: &LiveCollective| !current.is_current(c.epoch);
-        let oldest = self.oldest_unposted_like(sequence);
-        let is_finished = sequence < oldest && !self.live.contains_key(&sequence);
+        let (is_over, is_far) = if self.is_relay() && sequence.series().is_some() {
+            // The gateways of the two ranks watch how far these are apart.
+            (self.relayed.contains(&(sequence..sequence.following())), false)
+        } else {
+            let oldest = self.oldest_unposted_like(sequence);
+            (sequence < oldest, sequence.0 >= oldest.0 + COLLECTIVES_AHEAD_MAX)
+        };
+        let is_finished = is_over && !self.live.contains_key(&sequence);
         if !current.is_current(epoch)
             || is_finished
             || self.live.get(&sequence).is_some_and(of_another)
         {
             return Ok(false);
         }
-        let is_far = sequence.0 >= oldest.0 + COLLECTIVES_AHEAD_MAX;
         if is_far || self.is_one_send_too_many(sequence) {
             return Err(PeerError::TooFarAhead { sequence, limit: COLLECTIVES_AHEAD_MAX });
         }
@@ -364,17 +378,20 @@ impl Collectives {
     }
 
     /// Marks a collective as running once every local rank has posted, unless it failed or waits
-    /// for a plan or for counts. Returns the descriptor, the counts and the ranks' weights then,
-    /// else `None`.
+    /// for a plan or for counts. On a gateway without ranks all ranks elsewhere must have announced
+    /// their posts, so that nothing takes memory here before it can go on. Returns the descriptor,
+    /// the counts and the ranks' weights then, else `None`.
     pub fn begin_collective(
         &mut self,
         sequence: Sequence,
         cx: &Context<'_>,
     ) -> Option<(Descriptor, KnownCounts, BTreeMap<RankId, f64>)> {
-        let ranks = self.ranks.len();
+        let (ranks, is_relay) = (self.ranks.len(), self.is_relay());
         let collective = self.live.get_mut(&sequence)?;
         let waiting = collective.phase == Phase::Waiting && collective.failure.is_none();
-        let ready = waiting && collective.posts.len() >= ranks;
+        let world_size = cx.epoch.local().fabric().world_size() as usize;
+        let announced = !is_relay || collective.announced.len() >= world_size;
+        let ready = waiting && collective.posts.len() >= ranks && announced;
         if !cx.epoch.is_active() || !ready || cx.epoch.is_held(sequence) {
             return None;
         }
@@ -443,6 +460,7 @@ impl Collectives {
         wan: Range<TimeNs>,
         cx: &mut Context<'_>,
     ) {
+        let is_relay = self.is_relay();
         let Some(collective) = self.live.get_mut(&sequence) else { return };
         collective.phase = Phase::Ready;
         if all_posted {
@@ -457,7 +475,8 @@ impl Collectives {
         for rank in collective.posts.keys() {
             cx.actions.notify(*rank, RankEvent::ResultReady { sequence, timing });
         }
-        if let Some((_, descriptor)) = collective.descriptor {
+        // The gateways of the ranks count a collective.
+        if let Some((_, descriptor)) = collective.descriptor.filter(|_| !is_relay) {
             let (op, bytes) = (descriptor.name(), descriptor.bytes());
             let (took, pattern) = (timing.ready.since(timing.posted), descriptor.pattern);
             let note = SessionNote::Completed { sequence, op, pattern, bytes, took };
@@ -483,6 +502,7 @@ impl Collectives {
         cx: &mut Context<'_>,
     ) {
         let Some(collective) = self.live.remove(&sequence) else { return };
+        self.note_relayed(sequence, &collective, cx.epoch);
         if collective.descriptor.is_some() && cx.epoch.is_current(collective.epoch) {
             self.finished.insert(sequence, received);
         }
@@ -492,8 +512,18 @@ impl Collectives {
     }
 
     /// Removes a collective without notifying ranks.
-    pub fn forget_collective(&mut self, sequence: Sequence) {
-        self.live.remove(&sequence);
+    pub fn forget_collective(&mut self, sequence: Sequence, epoch: &EpochState) {
+        if let Some(collective) = self.live.remove(&sequence) {
+            self.note_relayed(sequence, &collective, epoch);
+        }
+    }
+
+    /// Notes, on a gateway without ranks, that a collective of the current epoch is over: no post of
+    /// a rank here will tell that messages about it are late.
+    fn note_relayed(&mut self, sequence: Sequence, ended: &LiveCollective, epoch: &EpochState) {
+        if self.is_relay() && epoch.is_current(ended.epoch) {
+            self.relayed.insert(sequence..sequence.following());
+        }
     }
 
     /// Begins an epoch whose first collective is `next`: forgets failures and completed
@@ -503,6 +533,7 @@ impl Collectives {
         self.failures.clear();
         self.finished.clear();
         self.proposals.clear();
+        self.relayed = SequenceRanges::default();
         for local in self.ranks.values_mut() {
             local.begin_epoch(next);
         }

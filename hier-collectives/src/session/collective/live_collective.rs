@@ -69,13 +69,19 @@ impl LiveCollective {
     }
 
     /// Builds the announcements of posts, or of the failure, that bring a peer up to date about
-    /// this collective. `ranks` is the number of local ranks.
+    /// this collective. `ranks` is the number of local ranks; without any, the announcement is of a
+    /// rank elsewhere.
     pub fn catch_up_messages(&self, sequence: Sequence, ranks: usize) -> Vec<Message> {
         let epoch = self.epoch;
         if let Some(failure) = &self.failure {
             return vec![Message::Fail { epoch, sequence, failure: failure.clone() }];
         }
-        let Some((_, descriptor)) = self.descriptor else { return vec![] };
+        let Some((first, descriptor)) = self.descriptor else { return vec![] };
+        if ranks == 0 {
+            // It asks for receipts that are lost, of a send that is over where it was received.
+            let (rank, all, sent) = (first, false, None);
+            return vec![Message::Announce { epoch, sequence, rank, descriptor, all, sent }];
+        }
         // Once all ranks have posted, one announcement is enough, unless each has its own counts.
         let all = self.posts.len() == ranks;
         let is_one_enough = all && descriptor.counts != AgreedCounts::ByPair;

@@ -27,6 +27,16 @@ pub(super) fn line_of_three() -> Arc<Fabric> {
     fabric_of(&[1; 3], vec![(0, 1), (1, 2)], rate, Fraction::default())
 }
 
+/// The fabric of two ranks that send to each other over so many links in a line, two or more.
+pub(super) fn relayed_pair(links: u16) -> Arc<Fabric> {
+    let rate = BitRate::from_bits_per_second(1_000_000);
+    let regions = usize::from(links) + 1;
+    let pairs = (1..regions).map(|at| (at - 1, at)).collect();
+    let whole = fabric_of(&vec![1; regions], pairs, rate, Fraction::default());
+    let ends = [RankId(0), RankId(u32::from(links))];
+    Arc::new(GroupFabric::of_send(&whole, &ends).expect("a line").fabric)
+}
+
 fn fabric_of(
     ranks: &[u32],
     pairs: Vec<(usize, usize)>,

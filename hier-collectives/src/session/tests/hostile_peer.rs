@@ -17,11 +17,13 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use units::*;
 
-/// One gateway of two, with the tasks, leases and posts that its engine would hold.
+/// One gateway of two, or one between two that have the ranks, with the tasks, leases and posts that its
+/// engine would hold.
 struct Victim {
     dice: Dice,
     me: GatewayId,
-    peer: GatewayId,
+    /// The other gateways, all of which are hostile.
+    peers: Vec<GatewayId>,
     session: Session,
     fabric: Arc<Fabric>,
     now: TimeNs,
@@ -38,14 +40,15 @@ struct Victim {
 impl Victim {
     fn new(seed: u64) -> Self {
         let mut dice = Dice(seed);
-        let fabric = fabric(&[2, 1]);
-        let me = GatewayId(u16::from(dice.roll(2) == 1));
+        let is_relay = dice.roll(3) == 0;
+        let fabric = if is_relay { relayed_pair(2) } else { fabric(&[2, 1]) };
+        let me = GatewayId(u16::from(is_relay || dice.roll(2) == 1));
         let config = SessionConfig {
             fabric: Arc::clone(&fabric),
             me,
             gateways: fabric.gateway_ids().collect(),
             boot: BootId(100 + u64::from(me.0)),
-            plan: plan_of(vec![tree(1, &[0, 1], &[])]),
+            plan: plan_for(&fabric),
             partials: PartialsPool::new(ByteCount::new(600)),
             one_in: NonZeroU64::MIN,
             last_epoch: Epoch(0),
@@ -55,7 +58,7 @@ impl Victim {
         let mut victim = Self {
             dice,
             me,
-            peer: GatewayId(1 - me.0),
+            peers: fabric.gateway_ids().filter(|id| *id != me).collect(),
             session: Session::new(config),
             fabric,
             now: TimeNs::from_ns(1),
@@ -77,6 +80,24 @@ impl Victim {
     fn connect(&mut self, state: MeshConnectionState, why: &str) {
         let graph = connections(&self.fabric, state);
         self.session.handle_connections(&graph, why, self.now);
+    }
+
+    /// Whether it only passes on what two ranks elsewhere send.
+    fn is_relay(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    fn peer(&mut self) -> GatewayId {
+        let index = self.dice.roll(self.peers.len());
+        self.peers[index]
+    }
+
+    fn boots(&self) -> Vec<BootId> {
+        self.fabric.gateway_ids().map(|id| BootId(100 + u64::from(id.0))).collect()
+    }
+
+    fn plan(&self) -> Plan {
+        plan_for(&self.fabric)
     }
 
     /// A number that the session may depend on.
@@ -106,6 +127,11 @@ impl Victim {
 
     fn sequence(&mut self) -> Sequence {
         let next = self.next.values().next().map_or(0, |next| next.0);
+        if self.is_relay() && self.dice.roll(4) > 0 {
+            let (from, tag) = (RankId(self.dice.roll(2) as u32), Tag(self.dice.roll(2) as u16));
+            let next = self.session.collectives.next_sequence().0;
+            return SendSeries { from, tag }.sequence_at(next + self.dice.roll(3) as u64);
+        }
         match self.dice.roll(8) {
             0 => Sequence(self.number()),
             1 => {
@@ -125,8 +151,9 @@ impl Victim {
             let pattern = Pattern::AllToAll;
             return Descriptor { op, dtype, elements: 0, layout_hash: 0, shape, pattern, counts };
         }
+        let sends = if self.is_relay() { 5 } else { 0 };
         let pattern = match self.dice.roll(6) {
-            0 => Pattern::Send { from: RankId(self.dice.roll(3) as u32) },
+            kind if kind <= sends => Pattern::Send { from: RankId(self.dice.roll(3) as u32) },
             _ => Pattern::AllReduce,
         };
         // Floats have no bitwise operation.
@@ -169,8 +196,7 @@ impl Victim {
             }
             1 => {
                 let next = Sequence(self.number());
-                let boots = vec![BootId(100), BootId(101)];
-                let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
+                let (boots, plan) = (self.boots(), self.plan());
                 Message::Begin { epoch: Epoch(self.number()), next, boots, plan, committed }
             }
             2 => {
@@ -182,7 +208,7 @@ impl Victim {
                 Message::Ready { epoch, link: (self.dice.roll(4) > 0).then_some(link) }
             }
             3 | 4 => {
-                let rank = RankId([0, 2, 7, u32::MAX][self.dice.roll(4)]);
+                let rank = RankId([0, 1, 2, 7, u32::MAX][self.dice.roll(5)]);
                 let (descriptor, all) = (self.descriptor(), self.dice.roll(2) == 0);
                 let by_pair = descriptor.counts == AgreedCounts::ByPair;
                 let sent = by_pair.then(|| self.list());
@@ -232,19 +258,20 @@ impl Victim {
             weight: 1.0,
             parity: [0, 0, 0, 4][self.dice.roll(4)],
         };
-        match self.session.handle_arrival(self.peer, &header) {
+        let peer = self.peer();
+        match self.session.handle_arrival(peer, &header) {
             Ok(ArrivalPlace::Combine { lease, .. } | ArrivalPlace::Land { lease, .. }) => {
                 self.leases.push(lease);
             }
             Ok(ArrivalPlace::Discard(_)) => {}
-            Err(error) => self.accuse(&error),
+            Err(error) => self.accuse(peer, &error),
         }
     }
 
     /// As the engine does.
-    fn accuse(&mut self, error: &PeerError) {
+    fn accuse(&mut self, peer: GatewayId, error: &PeerError) {
         if error.is_caused_by_ranks() {
-            self.session.handle_overreach(self.peer, error, self.now);
+            self.session.handle_overreach(peer, error, self.now);
         } else {
             self.connect(MeshConnectionState::Awaited, "accused");
             self.connect(MeshConnectionState::Up, "start");
@@ -252,6 +279,9 @@ impl Victim {
     }
 
     fn own_rank_acts(&mut self) {
+        if self.is_relay() {
+            return;
+        }
         let rank = RankId(self.ranks.start + self.dice.roll(self.ranks.len()) as u32);
         let Some(next) = self.next.get(&rank).copied() else { return };
         let timeout = Span::from_secs(1 + self.dice.roll(60) as u64);
@@ -328,6 +358,9 @@ impl Victim {
             }
         }
         let status = self.session.status();
+        if self.is_relay() {
+            self.epoch = status.epoch;
+        }
         assert!(status.collectives.len() as u64 <= 2 * recent_collectives::COLLECTIVES_AHEAD_MAX);
     }
 
@@ -379,9 +412,9 @@ proptest! {
         for _ in 0..400 {
             match victim.dice.roll(6) {
                 0 | 1 => {
-                    let (peer, message, now) = (victim.peer, victim.message(), victim.now);
+                    let (peer, message, now) = (victim.peer(), victim.message(), victim.now);
                     if let Err(error) = victim.session.handle_message(peer, message, now) {
-                        victim.accuse(&error);
+                        victim.accuse(peer, &error);
                     }
                 }
                 2 | 3 => victim.arrival(),
@@ -396,14 +429,17 @@ proptest! {
         }
         victim.end();
         prop_assert!(victim.waiting.is_empty(), "not answered: {:?}", victim.waiting);
+        if victim.is_relay() {
+            prop_assert!(victim.session.is_idle());
+            victim.session.transfer.inspect_at_rest();
+        }
     }
 }
 
 impl Victim {
     fn meet(&mut self) {
         let (last, next) = (self.session.status().epoch, self.session.collectives.next_sequence());
-        let boots = vec![BootId(100), BootId(101)];
-        let plan = plan_of(vec![tree(1, &[0, 1], &[])]);
+        let (boots, plan) = (self.boots(), self.plan());
         let epoch = Epoch(last.0 + 1);
         let message = if self.me == GatewayId(0) {
             Message::Join { boot: boots[1], last, next, committed: None }
@@ -411,11 +447,21 @@ impl Victim {
             Message::Begin { epoch, next, boots, plan, committed: None }
         };
         // Refused when what it said before led too far.
-        let _ = self.session.handle_message(self.peer, message, self.now);
+        let _ = self.session.handle_message(self.peers[0], message, self.now);
         self.drain();
-        let ready = Message::Ready { epoch: self.session.status().epoch, link: None };
-        let _ = self.session.handle_message(self.peer, ready, self.now);
-        self.drain();
+        for peer in self.peers.clone() {
+            let ready = Message::Ready { epoch: self.session.status().epoch, link: None };
+            let _ = self.session.handle_message(peer, ready, self.now);
+            self.drain();
+        }
+    }
+}
+
+/// The plan of two gateways, or of a line of three.
+fn plan_for(fabric: &Fabric) -> Plan {
+    match fabric.gateways().len() {
+        2 => plan_of(vec![tree(1, &[0, 1], &[])]),
+        _ => plan_of(vec![tree(1, &[0], &[(1, 0), (2, 1)])]),
     }
 }
 

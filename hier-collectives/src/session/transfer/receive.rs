@@ -172,6 +172,8 @@ impl Transfer {
         flow.busy -= 1;
         let mut end = StreamEnd { sequence: key.sequence, landed: None };
         let healthy = flow.stage != FlowStage::Failed;
+        let part = flow.parts.get(usize::from(key.tree.0));
+        let is_withheld = part.is_some_and(|part| flow.withholds_receipt(part, key.segment.0));
         let Some(incoming) = flow.incoming.get_mut(&(from, key.tree, key.segment)) else {
             return Some(end);
         };
@@ -186,7 +188,7 @@ impl Transfer {
         }
         // Segments without a grant keep their room until a reduction consumes them, and so does
         // the receipt that gives the room back.
-        let receipt = incoming.unsolicited_bytes == 0 && !incoming.receipted;
+        let receipt = incoming.unsolicited_bytes == 0 && !incoming.receipted && !is_withheld;
         incoming.receipted |= receipt;
         flow.wan_end = cx.now;
         self.moved = cx.now;

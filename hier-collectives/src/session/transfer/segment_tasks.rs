@@ -1,10 +1,11 @@
 //! The way of a segment from partials to result, as far as its inputs allow.
 
+use super::part::SegmentState;
 use super::send::send_receipt;
 use super::transfer_flow::{FlowStage, TransferFlow};
 use super::transfer_handles::ReduceTask;
 use super::transfer_state::Transfer;
-use crate::ids::{GatewayId, RankId, Sequence, TreeIndex};
+use crate::ids::{GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::plan::TreeUpstream;
 use crate::session::action::{Action, BufferView, ReduceInput, TaskId};
 use crate::session::context::Context;
@@ -254,11 +255,6 @@ impl Transfer {
         let (several, class) = (flow.has_partials(), flow.size_class());
         let part = &mut flow.parts[usize::from(key.tree.0)];
         let scratch = part.take_scratch_if_done(key.segment.0);
-        let above = match part.role.upstream {
-            TreeUpstream::Parent(parent) if part.passes_on => Some(parent),
-            _ => None,
-        };
-        let above = above.filter(|_| part.segment_mut(key.segment.0).is_done());
         for view in &scratch {
             cx.actions.release_scratch(view);
         }
@@ -266,6 +262,27 @@ impl Transfer {
             self.partials.give_back(class, local.range.end);
             self.start_local_reductions(cx);
         }
-        self.release_task_inputs(key, above.as_slice(), cx);
+        self.release_passed_on_after_task(key, cx);
+    }
+
+    /// Frees a segment that this gateway has passed on, and receipts it to the gateway above. A
+    /// withheld receipt goes out with the last of the other segments.
+    fn release_passed_on_after_task(&mut self, key: SegmentKey, cx: &mut Context<'_>) {
+        let Some(flow) = self.flows.get(&key.sequence) else { return };
+        let part = &flow.parts[usize::from(key.tree.0)];
+        let TreeUpstream::Parent(above) = part.role.upstream else { return };
+        let is_done = |index: u32| {
+            let state = part.segments.get(index as usize);
+            state.is_some_and(SegmentState::is_done) && !flow.withholds_receipt(part, index)
+        };
+        let last = part.segment_count().saturating_sub(1);
+        let withheld = flow.incoming.get(&(above, key.tree, SegmentIndex(last)));
+        let is_withheld = withheld.is_some_and(|last| !last.receipted) && last != key.segment.0;
+        let done = [key.segment.0].into_iter().chain(is_withheld.then_some(last));
+        let done: Vec<u32> = done.filter(|index| part.passes_on && is_done(*index)).collect();
+        for index in done {
+            let key = SegmentKey { segment: SegmentIndex(index), ..key };
+            self.release_task_inputs(key, &[above], cx);
+        }
     }
 }

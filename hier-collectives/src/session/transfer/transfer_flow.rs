@@ -4,6 +4,7 @@ use super::part::{IncomingSegmentState, TransferPart};
 use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts};
 use crate::ids::{Epoch, GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
 use crate::parts::{BlockRanks, OperationPartSource};
+use crate::plan::TreeUpstream;
 use crate::session::action::BufferView;
 use crate::session::epoch::epoch_state::EpochState;
 use crate::size_class::SizeClass;
@@ -126,7 +127,7 @@ impl TransferFlow {
     }
 
     /// Whether ranks that only contribute wait until the other ranks have their results.
-    fn ends_with_receipts(&self) -> bool {
+    pub fn ends_with_receipts(&self) -> bool {
         self.work.as_ref().is_some_and(|work| work.descriptor.pattern.ends_with_receipts())
     }
 
@@ -146,6 +147,28 @@ impl TransferFlow {
         let followed = parts().any(|part| part.follows);
         parts().next().is_some()
             && parts().all(|part| sums(part) || followed && part.only_sends_partial())
+    }
+
+    /// Whether the receipt of a segment that is passed on waits until all of its part are receipted
+    /// below: that of the last one, where ranks above wait until those below have their results.
+    pub fn withholds_receipt(&self, part: &TransferPart, index: u32) -> bool {
+        self.ends_with_receipts()
+            && part.passes_on
+            && index.saturating_add(1) == part.segment_count()
+            && part.done_prefix < part.segment_count()
+    }
+
+    /// Returns the bytes that this gateway has granted to the gateways above for what it passes on,
+    /// and that the gateways below do not all have yet.
+    pub fn passed_on_bytes(&self) -> u64 {
+        let granted = |(tree, part): (TreeIndex, &TransferPart)| match part.role.upstream {
+            TreeUpstream::Parent(above) if part.passes_on => {
+                let granted = self.grants_out.get(&(above, tree)).copied().unwrap_or(0);
+                (part.done_prefix..granted).map(|index| part.segment_bytes(index)).sum()
+            }
+            _ => 0,
+        };
+        (0..).map(TreeIndex).zip(&self.parts).map(granted).sum()
     }
 
     /// Whether some segment was sent that has no receipt yet.

@@ -7,6 +7,7 @@ use super::windows::unsolicited::UnsolicitedUse;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
 use crate::session::action::{Action, LeaseId};
 use crate::session::action_queue::ActionQueue;
+use crate::size_class::SizeClass;
 use crate::wire::Message;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,8 +18,11 @@ use units::TimeNs;
 pub(in crate::session) struct Transfer {
     pub(super) flows: BTreeMap<Sequence, TransferFlow>,
     pub(super) handles: TransferHandles,
-    /// Memory for partials of several local ranks, by size class of the operations.
+    /// Memory for partials of several local ranks, by size class of the operations. A gateway without
+    /// ranks takes what it passes on out of it.
     pub(super) partials: HeldPartials,
+    /// The bytes of it that were taken, on a gateway without ranks, for what it passes on, by class.
+    pub(super) relayed: [u64; SizeClass::ALL.len()],
     pub(super) unsolicited: UnsolicitedUse,
     /// The time when a segment, receipt or grant last moved something here, or bytes of a long
     /// segment arrived.
@@ -31,6 +35,7 @@ impl Transfer {
     pub fn new(partials: PartialsPool) -> Self {
         Self {
             partials: HeldPartials::new(partials),
+            relayed: Default::default(),
             flows: BTreeMap::new(),
             handles: TransferHandles::default(),
             unsolicited: UnsolicitedUse::default(),
@@ -168,6 +173,7 @@ impl Transfer {
             }
         }
         self.unsolicited.forget_collective(sequence);
+        self.give_back_relayed();
     }
 
     /// Forgets a collective, after [`Transfer::release_memory`].

@@ -1,5 +1,7 @@
 //! Sends between two ranks: each tag in an order of its own, and every failure told to both.
 
+mod relays;
+
 use super::fabrics::*;
 use super::results::all_post;
 use super::world::*;
@@ -15,10 +17,18 @@ fn send(from: u32, tag: u16, place: u64) -> Sequence {
     SendSeries { from: RankId(from), tag: Tag(tag) }.sequence_at(place)
 }
 
-/// Two ranks, on one gateway or on two.
-fn two_ranks(apart: bool, seed: u64) -> World {
-    let (ranks, roots): (&[u32], &[u16]) = if apart { (&[1, 1], &[0, 1]) } else { (&[2], &[0]) };
-    World::new(ranks, plan_of(vec![tree(1, roots, &[])]), seed, 600)
+/// Two ranks, on one gateway or on two with so many links between them.
+fn two_ranks(links: u16, seed: u64) -> World {
+    match links {
+        0 => World::new(&[2], plan_of(vec![tree(1, &[0], &[])]), seed, 600),
+        1 => World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), seed, 600),
+        _ => {
+            let fabric = relayed_pair(links);
+            let parents: Vec<(u16, u16)> = (1..=links).map(|at| (at, at - 1)).collect();
+            let plan = plan_of(vec![tree(1, &[0], &parents)]);
+            World::with_fabrics(vec![fabric; usize::from(links) + 1], plan, seed, 600)
+        }
+    }
 }
 
 /// Lets a rank post its end of a send of so many elements.
@@ -49,10 +59,10 @@ proptest! {
     #[test]
     fn sends_meet_by_tag_in_any_order(
         seed: u64,
-        apart: bool,
+        links in 0u16..4,
         sends in proptest::collection::vec((0u32..2, 0u16..3, 0u64..60), 1..12),
     ) {
-        let mut world = two_ranks(apart, seed);
+        let mut world = two_ranks(links, seed);
         let mut places = std::collections::BTreeMap::<(u32, u16), u64>::new();
         let mut ends: [Vec<(Sequence, u64)>; 2] = [vec![], vec![]];
         for (from, tag, elements) in sends {
@@ -87,8 +97,9 @@ proptest! {
 
     /// Ranks that disagree on the length both hear of it, and no rank has a result.
     #[test]
-    fn a_difference_of_lengths_names_both(seed: u64, apart: bool, sent in 0u64..40, more in 1u64..40) {
-        let mut world = two_ranks(apart, seed);
+    fn a_difference_of_lengths_names_both(seed: u64, links in 0u16..4, sent in 0u64..40, more in 1u64..40) {
+        let mut world = two_ranks(links, seed);
+        let other = world.fabric.rank_number(RankId(1));
         let sequence = send(0, 5, 0);
         post_end(&mut world, 0, sequence, sent);
         for _ in 0..world.dice.roll(20) {
@@ -101,7 +112,7 @@ proptest! {
                 return Err(TestCaseError::fail(format!("{:?}", failures_of(&world, rank))));
             };
             prop_assert_eq!(failure.code, FailureCode::Disagreement);
-            let lengths = format!("length: rank 0 (r0) posted {sent}, rank 1");
+            let lengths = format!("length: rank 0 (r0) posted {sent}, rank {other}");
             prop_assert!(failure.text.contains(&lengths), "{}", failure);
             prop_assert!(failure.text.contains(&format!("posted {};", sent + more)), "{}", failure);
             prop_assert_eq!(count_ready(&world, rank), 0);
@@ -117,7 +128,7 @@ proptest! {
 
 #[test]
 fn a_send_ends_once_its_receiver_has_it() {
-    let mut world = two_ranks(true, 3);
+    let mut world = two_ranks(1, 3);
     post_end(&mut world, 0, send(0, 1, 0), 5);
     world.run();
     assert_eq!(count_ready(&world, 0), 0, "nobody has received it");
@@ -154,7 +165,7 @@ fn sends_are_of_two_ranks_and_have_their_numbers() {
 
 #[test]
 fn ranks_with_too_many_tags_end_the_epoch() {
-    let mut world = two_ranks(true, 2);
+    let mut world = two_ranks(1, 2);
     for tag in 0..1024 {
         for rank in 0..2 {
             post_end(&mut world, rank, send(0, tag, 0), 0);
@@ -178,7 +189,7 @@ fn ranks_with_too_many_tags_end_the_epoch() {
 
 #[test]
 fn collectives_and_sends_of_two_ranks_wait_for_no_other() {
-    let mut world = two_ranks(true, 9);
+    let mut world = two_ranks(1, 9);
     post_end(&mut world, 0, send(0, 0, 0), 40);
     all_post(&mut world, &[30], |_| ());
     world.run();
@@ -196,7 +207,7 @@ proptest! {
     /// fail at once.
     #[test]
     fn a_drain_finishes_sends_that_both_posted(seed: u64, drained in 0u16..2, steps in 0usize..20) {
-        let mut world = two_ranks(true, seed);
+        let mut world = two_ranks(1, seed);
         let (met, alone) = (send(0, 9, 0), send(0, 2, 0));
         [0, 1].into_iter().for_each(|rank| post_end(&mut world, rank, met, 300));
         let lonely = u32::from(1 - drained);

@@ -16,7 +16,7 @@ pub(super) struct WindowLimits {
 
 /// The bounds of one plan, at one gateway.
 struct PlanLimits {
-    /// The window of results with each other gateway, in bytes.
+    /// The window of results with each other gateway, or of what is passed on, in bytes.
     result_windows: BTreeMap<GatewayId, u64>,
     memory: MemoryBound,
 }
@@ -68,7 +68,11 @@ impl WindowLimits {
         let index = known.unwrap_or_else(|| {
             let (me, fabric) = (session.epoch.me(), session.epoch.local().fabric());
             let peers = fabric.gateway_ids().filter(|peer| *peer != me);
-            let window = |peer| (peer, result_window_size(fabric, me, peer, plan).get());
+            let is_relay = fabric.gateway(me).ranks.is_empty();
+            let window = |peer| match is_relay {
+                true => (peer, relayed_window_size(fabric, me, plan).get()),
+                false => (peer, result_window_size(fabric, me, peer, plan).get()),
+            };
             let limits = PlanLimits {
                 result_windows: peers.map(window).collect(),
                 memory: plan.memory_bound(fabric, me, partials),

@@ -46,15 +46,25 @@ impl Transfer {
     ) {
         let (me, epoch) = (cx.epoch.me(), cx.epoch.number());
         let Some(plans) = cx.epoch.plans() else { return };
-        let plan = plans.plan();
+        let (plan, fabric) = (plans.plan(), cx.epoch.local().fabric());
+        let is_relay = fabric.gateway(me).ranks.is_empty();
         let window = if to == me {
             plans.relay_window()
+        } else if is_relay {
+            plan::relayed_window_size(fabric, me, plan)
         } else {
-            plan::result_window_size(cx.epoch.local().fabric(), me, to, plan)
+            plan::result_window_size(fabric, me, to, plan)
         };
         let window = GrantWindow::new(to, me, window.get() / plan.segment.get());
+        self.give_back_relayed();
+        let (partials, relayed) = (&mut self.partials, &mut self.relayed);
+        let take = |class: SizeClass, bytes: u64| {
+            let is_taken = !is_relay || partials.try_take(class, bytes);
+            relayed[class as usize] += if is_relay && is_taken { bytes } else { 0 };
+            is_taken
+        };
         let mut opened = Vec::new();
-        for RaisedLimit { sequence, tree, segments } in window.raise_limits(&mut self.flows) {
+        for RaisedLimit { sequence, tree, segments } in window.raise_limits(&mut self.flows, take) {
             if to != me {
                 let message = Message::Grant { epoch, sequence, tree, limit: segments.end };
                 cx.actions.push_message(to, message);
@@ -64,6 +74,23 @@ impl Transfer {
             opened.extend(segments.map(key));
         }
         opened.into_iter().for_each(|key| self.advance_segment_tasks(key, cx));
+    }
+
+    /// Gives back the memory for partials of what this gateway, which has no ranks, has passed on, or
+    /// does not pass on any more.
+    pub(in crate::session::transfer) fn give_back_relayed(&mut self) {
+        if self.relayed.iter().all(|bytes| *bytes == 0) {
+            return;
+        }
+        let mut left = [0; SizeClass::ALL.len()];
+        for flow in self.flows.values().filter(|flow| flow.is_moving()) {
+            left[flow.size_class() as usize] += flow.passed_on_bytes();
+        }
+        for class in SizeClass::ALL {
+            let (held, left) = (&mut self.relayed[class as usize], left[class as usize]);
+            self.partials.give_back(class, held.saturating_sub(left));
+            *held = left.min(*held);
+        }
     }
 
     /// Records that a peer accepts the first `limit` segments of a tree, and sends those that are
@@ -93,20 +120,48 @@ impl GrantWindow {
         Self { to, me, segments, left: segments, free: segments, reserves }
     }
 
-    /// Raises the limits of collectives as far as the window allows. Returns the segments that are
-    /// granted now.
-    fn raise_limits(mut self, flows: &mut BTreeMap<Sequence, TransferFlow>) -> Vec<RaisedLimit> {
+    /// Raises the limits of collectives as far as the window allows, and for what is passed on as far
+    /// as `take` gives memory. Returns the segments that are granted now.
+    fn raise_limits(
+        mut self,
+        flows: &mut BTreeMap<Sequence, TransferFlow>,
+        mut take: impl FnMut(SizeClass, u64) -> bool,
+    ) -> Vec<RaisedLimit> {
         // Partials that were passed on are held until their receipts are in, also when the result
         // is ready here.
         flows.values().filter(|flow| flow.is_moving()).for_each(|flow| self.take_granted(flow));
         let mut raised = Vec::new();
         for (sequence, flow) in flows.iter_mut().filter(|(_, flow)| flow.is_moving()) {
             for (tree, limit) in self.raised_limits(flow) {
-                let granted = flow.grants_out.insert((self.to, tree), limit).unwrap_or(0);
-                raised.push(RaisedLimit { sequence: *sequence, tree, segments: granted..limit });
+                let limit = self.limit_within_memory(flow, tree, limit, &mut take);
+                let granted = flow.grants_out.entry((self.to, tree)).or_default();
+                let segments = std::mem::replace(granted, limit.max(*granted))..limit;
+                if !segments.is_empty() {
+                    raised.push(RaisedLimit { sequence: *sequence, tree, segments });
+                }
             }
         }
         raised
+    }
+
+    /// Lowers the new limit of a tree to the segments for which `take` gives memory. Those that do not
+    /// wait here for other peers need none.
+    fn limit_within_memory(
+        &self,
+        flow: &TransferFlow,
+        tree: TreeIndex,
+        limit: u32,
+        take: &mut impl FnMut(SizeClass, u64) -> bool,
+    ) -> u32 {
+        let part = &flow.parts[usize::from(tree.0)];
+        if !part.passes_on {
+            return limit;
+        }
+        let granted = flow.grants_out.get(&(self.to, tree)).copied().unwrap_or(0);
+        let first = granted.max(part.first_unreleased_segment(self.to, self.me)).min(limit);
+        let class = flow.size_class();
+        let refused = (first..limit).find(|index| !take(class, part.segment_bytes(*index)));
+        refused.unwrap_or(limit)
     }
 
     /// Takes out of the window, or of the reserve, what a collective was granted before.
@@ -291,7 +346,7 @@ mod tests {
                 flows.insert(Sequence(posted), relayed_collective(&counts));
                 posted += 1;
             }
-            GrantWindow::new(to, ME, segments).raise_limits(&mut flows);
+            GrantWindow::new(to, ME, segments).raise_limits(&mut flows, |_, _| true);
             let granted_of = |flow: &TransferFlow| -> u32 {
                 (0..flow.parts.len()).map(|tree| granted_segments(flow, to, tree)).sum()
             };
