@@ -100,6 +100,46 @@ fn a_plan_has_a_reason_loads_and_a_picture() {
 }
 
 #[test]
+fn a_send_without_a_link_is_planned_over_gateways_between() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("fabric.toml").display().to_string();
+    let example = std::fs::read_to_string(configs().join("three-regions/fabric.toml"));
+    let example = example.expect("an example");
+    let (two_links, _) = example.split_once("[link.oslo-west]").expect("the last link");
+    std::fs::write(&path, two_links).expect("written");
+    let arguments = ["plan", "--fabric", &path, "--op", "send", "--size", "64MiB", "--json"];
+    for (ends, ways, gateways) in [
+        (
+            ["west-0", "oslo-0"],
+            &["west east", "east oslo"][..],
+            &["east-0", "oslo-0", "west-0"][..],
+        ),
+        (["oslo-0", "east-2"], &["oslo east"], &["east-0", "east-2", "oslo-0"]),
+        (["east-2", "west-0"], &["east west"], &["east-0", "east-2", "west-0"]),
+    ] {
+        let output = landbridge(&[&arguments[..], &["--root", ends[0], "--to", ends[1]]].concat());
+        assert_eq!(code(&output), 0, "{output:?}");
+        let plan = json(&output);
+        let links = plan["link_bytes"].as_array().expect("a list").iter();
+        let loaded: Vec<String> = links
+            .filter(|link| link["bytes"].as_u64() > Some(0))
+            .map(|link| {
+                assert_eq!(link["bytes"].as_u64(), Some(64 << 20), "{link}");
+                let end = |key: &str| link[key].as_str().expect("a region").to_owned();
+                format!("{} {}", end("from"), end("to"))
+            })
+            .collect();
+        assert_eq!(loaded.len(), ways.len(), "{loaded:?}");
+        assert!(ways.iter().all(|way| loaded.iter().any(|link| link == way)), "{loaded:?}");
+        let shares = plan["shares"].as_object().expect("by gateway");
+        assert_eq!(shares.keys().collect::<Vec<_>>(), gateways);
+        let (predicted, bound) = (&plan["predicted_seconds"], &plan["bound_seconds"]);
+        let eta = bound.as_f64().expect("a number") / predicted.as_f64().expect("a number");
+        assert!((0.5..=1.0).contains(&eta), "{ends:?}: {eta}");
+    }
+}
+
+#[test]
 fn a_picture_has_the_trees_of_its_operation() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let svg = directory.path().join("plan.svg").display().to_string();

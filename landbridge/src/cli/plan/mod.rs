@@ -96,7 +96,7 @@ enum OperationName {
     Gather,
     Scatter,
     AllToAll,
-    /// From one rank to one other; the plan is that of the two alone
+    /// From one rank to one other; the plan is that of the two alone, and of gateways on the way
     Send,
 }
 
@@ -146,8 +146,8 @@ impl ShowPlanArgs {
         Ok(Exit::Good)
     }
 
-    /// Returns the part of the fabric that carries a send from the gateway `from`, and the send in
-    /// it. Refuses `--simulate`, and a receiver at the same gateway.
+    /// Returns the part of the fabric that carries a send from the gateway `from`, gateways on the way
+    /// included, and the send in it. Refuses `--simulate`, and a receiver at the same gateway.
     fn send_from(
         &self,
         from: GatewayId,
@@ -163,9 +163,11 @@ impl ShowPlanArgs {
         }
         let mut ranks = [from, to].map(|id| RankId(fabric.gateway(id).ranks.start));
         ranks.sort_unstable();
-        let apart = |error| CommandError::Usage(format!("{error}: choose gateways with a link"));
-        let pair = GroupFabric::of_ranks(fabric, &ranks).map_err(apart)?;
-        let [from, to] = if from < to { [0, 1] } else { [1, 0] }.map(GatewayId);
+        let pair = GroupFabric::of_send(fabric, &ranks)
+            .map_err(|error| CommandError::Usage(error.to_string()))?;
+        // Gateways that pass data on have numbers of the part, too.
+        let number = |id| pair.gateways.binary_search(&id).ok().and_then(|at| at.try_into().ok());
+        let [from, to] = [from, to].map(|id| GatewayId(number(id).unwrap_or_default()));
         Ok((pair.fabric, Operation::Send { from, to }))
     }
 
