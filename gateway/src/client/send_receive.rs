@@ -54,11 +54,11 @@ impl Client {
     /// fails.
     ///
     /// The first send or receive of two ranks takes a round trip more. It makes a group of these
-    /// two, which counts among the groups of both.
+    /// two, which counts among the groups of both. Where their gateways have no connection, gateways
+    /// on the way pass the data on.
     ///
     /// # Errors
-    /// [`PostError`] when there is no such rank, the two have no way to each other, or the connection
-    /// ended. Every other error is the result of [`Operation::ready`].
+    /// [`PostError`] when there is no such rank, or the connection ended. Every other error is the result of [`Operation::ready`].
     pub async fn send(&self, tensor: Tensor, spec: SendSpec) -> Result<Operation, PostError> {
         self.post_send_end(tensor, spec, SendEnd::Sender).await
     }

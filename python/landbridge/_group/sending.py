@@ -86,7 +86,7 @@ class SendingGroup(WholeArrayCollectives):
         Raises:
             ConfigError: An argument cannot be used, or ``dst`` is this rank.
             RanksDisagree: The other rank receives another dtype or shape; it raises the same.
-            BadRequest: The gateways of both ranks have no way to each other but through others.
+            BadRequest: There are too many groups; two ranks that send to each other have one.
             LandbridgeError: As ``all_reduce``.
         """
         self._start_and_wait(

@@ -5,6 +5,8 @@ mod disagreements;
 mod failures;
 mod members;
 mod missing_links;
+mod relayed_failures;
+mod relayed_sends;
 mod restarts;
 mod results;
 mod sends;

@@ -1,7 +1,8 @@
 //! Which gateways know of a group made at run time, and which take part in it.
 //!
 //! A gateway takes part while one of its ranks has made the group and not left it. It knows of a
-//! group as soon as another gateway takes part, so that nobody waits for ranks that make it later.
+//! group as soon as another gateway takes part, so that nobody waits for ranks that make it later. A
+//! gateway that passes on the sends of two ranks knows of their group so, and never takes part.
 //! The group is freed once nobody takes part.
 
 use crate::events::{GroupNumber, GroupPlace};

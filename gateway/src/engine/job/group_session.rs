@@ -98,7 +98,7 @@ impl GroupSession {
     }
 
     /// Returns the number in the session of a gateway, given by its number in the fabric; `None` if
-    /// it has no rank of the group.
+    /// it has no rank of the group and passes nothing of it on.
     pub fn member(&self, gateway: GatewayId) -> Option<GatewayId> {
         let index = self.gateways.binary_search(&gateway).ok()?;
         u16::try_from(index).ok().map(GatewayId)

@@ -2,7 +2,8 @@
 //!
 //! The event loop hands a job what its ranks and other gateways say about groups. A group is a
 //! session over the part of the fabric that has its ranks (`group_session`). It begins its epoch
-//! once all gateways of it know of it, whether or not their ranks have made it: one round trip.
+//! once all gateways of it know of it, whether or not their ranks have made it: one round trip. Where
+//! two ranks send to each other, gateways on the way pass data on, and take no part themselves.
 
 use super::Job;
 use super::engine_shared::EngineShared;
@@ -154,7 +155,8 @@ impl Job {
     /// if that is possible.
     ///
     /// # Errors
-    /// [`PeerError::NotYours`]: the group has no rank of that gateway.
+    /// [`PeerError::NotYours`]: the group has no rank of that gateway, and is not of two ranks whose
+    /// sends it may pass on.
     pub fn handle_group_member(
         &mut self,
         from: GatewayId,
@@ -164,7 +166,8 @@ impl Job {
         now: TimeNs,
     ) -> Result<(), PeerError> {
         let theirs = &self.world.session.fabric().gateway(from).ranks;
-        if !facts.ranks.iter().any(|rank| theirs.contains(&rank.0)) {
+        let may_pass_on = GroupPlace(facts.place).is_pair() && !said.takes_part;
+        if !may_pass_on && !facts.ranks.iter().any(|rank| theirs.contains(&rank.0)) {
             return Err(PeerError::NotYours("the facts of a group"));
         }
         let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
@@ -323,12 +326,16 @@ impl Job {
             let text = format!("job {} has {GROUPS_MAX} groups already; leave some", self.name);
             return Err(bad(text));
         }
-        if GroupPlace(facts.place).is_pair() && facts.ranks.len() != 2 {
+        let is_pair = GroupPlace(facts.place).is_pair();
+        if is_pair && facts.ranks.len() != 2 {
             return Err(bad(format!("{} is not one of two ranks", group_text(&facts))));
         }
         let whole = self.world.session.fabric();
-        let part = GroupFabric::of_ranks(whole, &facts.ranks)
-            .map_err(|error| bad(impossible_group_text(&facts, &error)))?;
+        let part = match is_pair {
+            true => GroupFabric::of_send(whole, &facts.ranks),
+            false => GroupFabric::of_ranks(whole, &facts.ranks),
+        };
+        let part = part.map_err(|error| bad(impossible_group_text(&facts, &error)))?;
         let Ok(index) = part.gateways.binary_search(&self.settings.me) else {
             return Err(bad(format!("{} has no rank of this gateway", group_text(&facts))));
         };
@@ -514,18 +521,11 @@ fn group_contradiction_failure(one: &GroupFacts, other: &GroupFacts) -> Failure 
 /// Returns the text of the failure of ranks that make no group, with advice where they have no way to
 /// each other.
 fn impossible_group_text(facts: &GroupFacts, error: &GroupFabricError) -> String {
-    match (error, &facts.ranks[..]) {
-        (GroupFabricError::Divided(_), [one, other]) if GroupPlace(facts.place).is_pair() => {
-            format!(
-                "ranks {one} and {other} cannot send to each other: {error}; send to a rank of a \
-                 gateway on the way, which passes it on, or give the fabric a link"
-            )
-        }
-        (GroupFabricError::Divided(_), _) => {
-            format!("{}: {error}; add a rank of a gateway on the way", group_text(facts))
-        }
-        _ => format!("{}: {error}", group_text(facts)),
-    }
+    let advice = match error {
+        GroupFabricError::Divided(_) => "; add a rank of a gateway on the way",
+        _ => "",
+    };
+    format!("{}: {error}{advice}", group_text(facts))
 }
 
 /// Returns a group in words for errors and logs, by its ranks in the job.
