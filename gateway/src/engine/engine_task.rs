@@ -178,7 +178,7 @@ impl Engine {
                 biased;
                 event = self.inbox.recv() => event,
                 Some(request) = self.status_requests.recv() => {
-                    let _ = request.send(self.gateway_status_report());
+                    self.answer_status_request(request);
                     continue;
                 }
                 () = host.sleep_until(due) => {
@@ -206,7 +206,7 @@ impl Engine {
             if burst == EVENT_BURST_MAX {
                 burst = 0;
                 if let Ok(request) = self.status_requests.try_recv() {
-                    let _ = request.send(self.gateway_status_report());
+                    self.answer_status_request(request);
                 }
                 self.run_due_timers(&mut timers);
             }

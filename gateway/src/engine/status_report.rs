@@ -3,20 +3,51 @@
 use super::engine_task::Engine;
 use super::job::Job;
 use super::job::report::awaited_ranks_in_job_report;
+use crate::observe::engine_status_request::StatusRequest;
 use crate::observe::membership_report::MembershipReport;
 use crate::observe::readiness::judge_readiness;
 use crate::observe::status::{
-    CollectiveReport, CollectiveState, CommitReport, DrainReport, EpochPlanReport, GatewayReport,
-    JobReport, LinkReport, PeerReport, PeerState, RankReport,
+    CollectiveReport, CollectiveState, CommitReport, DrainReport, DumpReport, EpochPlanReport,
+    GatewayReport, JobFlightsReport, JobReport, LinkReport, MissingBytesReport, PeerReport,
+    PeerState, RankReport,
 };
 use crate::wan::link::capacity::LinkCapacity;
-use hier_collectives::ids::{GatewayId, RankId, RegionId};
+use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
 use hier_collectives::session::{self, SessionStatus};
 use hier_collectives::topology::Link;
 use std::collections::{BTreeMap, BTreeSet};
 use units::{BitRate, Span, TimeNs};
 
 impl Engine {
+    /// Answers a request of the status server. Whoever asked may have given up.
+    pub(super) fn answer_status_request(&self, request: StatusRequest) {
+        match request {
+            StatusRequest::Status(reply) => drop(reply.send(self.gateway_status_report())),
+            StatusRequest::Dump(reply) => {
+                let mut flights: Vec<JobFlightsReport> =
+                    self.jobs.values().map(|job| self.job_flights_report(job)).collect();
+                flights.sort_by(|a, b| a.job.cmp(&b.job));
+                let status = self.gateway_status_report();
+                drop(reply.send(DumpReport { status, flights }));
+            }
+        }
+    }
+
+    /// Returns the last collectives of a job, with the bytes that those under way miss.
+    fn job_flights_report(&self, job: &Job) -> JobFlightsReport {
+        let mut collectives = job.flights.report(self.shared.host.now());
+        for flight in collectives.iter_mut().filter(|flight| flight.end.is_none()) {
+            let missing = job.current_world().missing_bytes(Sequence(flight.sequence));
+            let of_peer = missing.into_iter().map(|missing| MissingBytesReport {
+                gateway: self.fabric.gateway(missing.gateway).name.clone(),
+                awaited_bytes: missing.awaited,
+                unreceipted_bytes: missing.unreceipted,
+            });
+            flight.missing = of_peer.collect();
+        }
+        JobFlightsReport { job: job.name.clone(), collectives }
+    }
+
     /// Returns the status of the gateway at this moment, with all peers, links and jobs.
     pub(super) fn gateway_status_report(&self) -> GatewayReport {
         let me = self.fabric.gateway(self.me);
@@ -106,6 +137,7 @@ impl Engine {
             loss: view.loss,
             loss_alarm: view.loss_alarm,
             long_rtt_seconds: view.long_rtt.map(Span::as_secs_f64),
+            silent_seconds: view.silence.as_secs_f64(),
             problem: view.problem,
             remedy: view.remedy,
             silent_ports: view.silent_ports,

@@ -95,6 +95,7 @@ impl Answers {
             "/" => (StatusCode::OK, "text/html; charset=utf-8", status_page().html.clone()),
             "/metrics" => (StatusCode::OK, OPEN_METRICS_CONTENT_TYPE, self.render_metrics()),
             "/status" => self.get_status(answer_max_age(request.headers())).await,
+            "/dump" => self.get_dump().await,
             "/history" => {
                 let report = lock_ignoring_poison(&self.history).report();
                 (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(report).to_json().into())
@@ -127,11 +128,27 @@ impl Answers {
     /// Requests the status from the engine, adds what the local plane knows, and judges both.
     async fn request_status(&self) -> Result<GatewayReport, StatusError> {
         let mut status = self.observed.status.request().await?;
+        self.complete_status(&mut status);
+        Ok(status)
+    }
+
+    /// Adds what the local plane knows to a status of the engine, and judges both.
+    fn complete_status(&self, status: &mut GatewayReport) {
         status.socket_problem = self.observed.socket_problem.borrow().clone();
         status.processor_problem = self.observed.processor_problem.borrow().clone();
         status.attach.clone_from(&self.observed.attach);
-        status.problems = judge_readiness(&status);
-        Ok(status)
+        status.problems = judge_readiness(status);
+    }
+
+    /// Returns status and flight recorders as JSON, or 503 when the engine does not answer.
+    async fn get_dump(&self) -> Answer {
+        match self.observed.status.request_dump().await {
+            Ok(mut dump) => {
+                self.complete_status(&mut dump.status);
+                (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(&dump).to_json().into())
+            }
+            Err(error) => unavailable_answer(&error),
+        }
     }
 
     /// Returns the status of engine and socket as JSON, or 503 when the engine does not answer.
@@ -203,8 +220,8 @@ fn answer_max_age(headers: &HeaderMap) -> Duration {
 
 /// The paths that the status server answers; another path gets 404. A request by another method
 /// than GET and HEAD to one of these paths gets 405.
-const ANSWERED_PATHS: [&str; 7] =
-    ["/", "/metrics", "/status", "/history", "/fabric", "/healthz", "/readyz"];
+const ANSWERED_PATHS: [&str; 8] =
+    ["/", "/metrics", "/status", "/dump", "/history", "/fabric", "/healthz", "/readyz"];
 
 /// Headers of all answers of the status server. Answers stay in no cache, and no page of another
 /// origin gets them. Links in them do not tell where the reader came from, and browsers guess no
@@ -220,7 +237,7 @@ const COMMON_HEADERS: [(&str, &str); 4] = [
 const OPEN_METRICS_CONTENT_TYPE: &str =
     "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The media type of JSON, which the answers to `/status`, `/history` and `/fabric` have.
+/// The media type of JSON, which the answers to `/status`, `/dump`, `/history` and `/fabric` have.
 const JSON_CONTENT_TYPE: &str = "application/json";
 
 /// The media type of plain text, which answers to `/healthz` and `/readyz` and those of errors

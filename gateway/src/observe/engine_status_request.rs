@@ -1,11 +1,17 @@
 //! Requests for the status, from the HTTP server's tasks to the engine's task.
 
-use super::status::GatewayReport;
+use super::status::{DumpReport, GatewayReport};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 /// A request to the engine, which answers it between two of its events.
-pub type StatusRequest = oneshot::Sender<GatewayReport>;
+#[derive(Debug)]
+pub enum StatusRequest {
+    /// A request for the status.
+    Status(oneshot::Sender<GatewayReport>),
+    /// A request for the status, and for what the flight recorders hold at the same moment.
+    Dump(oneshot::Sender<DumpReport>),
+}
 
 /// Asks the engine for its status, without ever blocking it.
 ///
@@ -42,8 +48,24 @@ impl EngineStatusHandle {
     /// # Errors
     /// The engine is busy, late or gone.
     pub async fn request(&self) -> Result<GatewayReport, StatusError> {
+        self.request_as(StatusRequest::Status).await
+    }
+
+    /// Requests the gateway's status with its flight recorders, as [`Self::request`] does.
+    ///
+    /// # Errors
+    /// The engine is busy, late or gone.
+    pub async fn request_dump(&self) -> Result<DumpReport, StatusError> {
+        self.request_as(StatusRequest::Dump).await
+    }
+
+    /// Makes a request of the engine, and awaits its answer.
+    async fn request_as<T>(
+        &self,
+        make: impl FnOnce(oneshot::Sender<T>) -> StatusRequest,
+    ) -> Result<T, StatusError> {
         let (answer, status) = oneshot::channel();
-        self.requests.try_send(answer).map_err(|error| match error {
+        self.requests.try_send(make(answer)).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => StatusError::Busy,
             mpsc::error::TrySendError::Closed(_) => StatusError::Gone,
         })?;

@@ -1,9 +1,10 @@
-//! The client of `/status`, for the commands.
+//! The client of `/status` and `/dump`, for the commands.
 
-use super::status::GatewayReport;
+use super::status::{DumpReport, GatewayReport};
+use serde::de::DeserializeOwned;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -36,9 +37,29 @@ pub enum FetchError {
 /// # Errors
 /// Nothing answers there, or not with a status.
 pub fn fetch_status(address: SocketAddr) -> Result<GatewayReport, FetchError> {
+    let (status, _) = fetch_status_at(address, "/status")?;
+    Ok(status)
+}
+
+/// Fetches status and flight recorders of a gateway, as [`fetch_status`] does. Also returns the time
+/// of the gateway's clock, in whole seconds, if the answer has one.
+///
+/// # Errors
+/// Nothing answers there, or not with a dump.
+pub fn fetch_status_with_flights(
+    address: SocketAddr,
+) -> Result<(DumpReport, Option<SystemTime>), FetchError> {
+    fetch_status_at(address, "/dump")
+}
+
+/// Fetches the report at a path of the HTTP server at `address`, and the time in its `Date` header.
+fn fetch_status_at<T: DeserializeOwned>(
+    address: SocketAddr,
+    path: &str,
+) -> Result<(T, Option<SystemTime>), FetchError> {
     let stream = TcpStream::connect_timeout(&fetchable_status_address(address), FETCH_TIMEOUT)
         .map_err(|source| FetchError::Unreachable { address, source })?;
-    let answer = fetch_status_text(&stream, address, FETCH_TIMEOUT);
+    let answer = fetch_status_text(&stream, (address, path), FETCH_TIMEOUT);
     parse_fetched_status(address, answer.map_err(|error| unfinished_status_fetch(address, &error))?)
 }
 
@@ -53,7 +74,9 @@ pub async fn fetch_status_async(address: SocketAddr) -> Result<GatewayReport, Fe
     let stream = stream.map_err(|source| FetchError::Unreachable { address, source })?;
     let answer = timeout(FETCH_TIMEOUT, fetch_status_text_async(stream, address)).await;
     let answer = answer.unwrap_or_else(|_| Err(timed_out()));
-    parse_fetched_status(address, answer.map_err(|error| unfinished_status_fetch(address, &error))?)
+    let answer = answer.map_err(|error| unfinished_status_fetch(address, &error))?;
+    let (status, _) = parse_fetched_status(address, answer)?;
+    Ok(status)
 }
 
 /// Makes the error of a server that accepted the connection and gave no whole answer.
@@ -73,8 +96,12 @@ fn unfinished_status_fetch(address: SocketAddr, error: &io::Error) -> FetchError
 const BAD_STATUS_HINT: &str =
     "another program may listen there, or a gateway of another version than this command";
 
-/// Parses the HTTP answer of the server at `address` to the gateway's status.
-fn parse_fetched_status(address: SocketAddr, answer: Vec<u8>) -> Result<GatewayReport, FetchError> {
+/// Parses the HTTP answer of the server at `address` to a report, and the time in its `Date` header,
+/// if that is one.
+fn parse_fetched_status<T: DeserializeOwned>(
+    address: SocketAddr,
+    answer: Vec<u8>,
+) -> Result<(T, Option<SystemTime>), FetchError> {
     let bad_answer = |problem: &str| FetchError::BadAnswer {
         address,
         problem: format!("{problem}; {BAD_STATUS_HINT}"),
@@ -86,19 +113,24 @@ fn parse_fetched_status(address: SocketAddr, answer: Vec<u8>) -> Result<GatewayR
     if first.split(' ').nth(1) != Some("200") {
         return Err(bad_answer(&format!("{first}: {}", body.trim_end())));
     }
-    serde_json::from_str(body).map_err(|_| bad_answer("its answer has other fields"))
+    let report = serde_json::from_str(body);
+    let report = report.map_err(|_| bad_answer("its answer has other fields"))?;
+    let date = head.lines().filter_map(|line| line.split_once(':'));
+    let mut date = date.filter(|(name, _)| name.eq_ignore_ascii_case("date"));
+    let date = date.find_map(|(_, value)| httpdate::parse_http_date(value.trim()).ok());
+    Ok((report, date))
 }
 
-/// Sends one HTTP/1.0 request for `/status`; returns the answer with its header, if it is there whole
+/// Sends one HTTP/1.0 request for a path; returns the answer with its header, if it is there whole
 /// within `limit`.
 fn fetch_status_text(
     mut stream: &TcpStream,
-    address: SocketAddr,
+    (address, path): (SocketAddr, &str),
     limit: Duration,
 ) -> io::Result<Vec<u8>> {
     let until = Instant::now() + limit;
     stream.set_write_timeout(Some(limit))?;
-    stream.write_all(status_fetch_request(address).as_bytes())?;
+    stream.write_all(status_fetch_request(address, path).as_bytes())?;
     let (mut answer, mut piece) = (Vec::new(), vec![0; FETCH_PIECE_BYTES]);
     while answer.len() < STATUS_MAX_BYTES {
         let left = until.saturating_duration_since(Instant::now());
@@ -124,15 +156,15 @@ async fn fetch_status_text_async(
     mut stream: tokio::net::TcpStream,
     address: SocketAddr,
 ) -> io::Result<Vec<u8>> {
-    stream.write_all(status_fetch_request(address).as_bytes()).await?;
+    stream.write_all(status_fetch_request(address, "/status").as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(STATUS_MAX_BYTES as u64).read_to_end(&mut answer).await?;
     Ok(answer)
 }
 
-/// Returns the HTTP request for the status.
-fn status_fetch_request(address: SocketAddr) -> String {
-    format!("GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n")
+/// Returns the HTTP request for a path.
+fn status_fetch_request(address: SocketAddr, path: &str) -> String {
+    format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")
 }
 
 /// Returns the address to connect to: loopback in place of the unspecified address.
@@ -184,7 +216,7 @@ mod tests {
     fn a_server_that_never_ends_its_answer_is_left() {
         let (address, server) = start_server(b"x", usize::MAX);
         let stream = TcpStream::connect(address).expect("listens");
-        let error = fetch_status_text(&stream, address, Duration::from_millis(50));
+        let error = fetch_status_text(&stream, (address, "/status"), Duration::from_millis(50));
         let error = error.expect_err("no end came");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(

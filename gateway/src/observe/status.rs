@@ -266,6 +266,10 @@ pub struct PeerReport {
     /// says.
     #[serde(default)]
     pub long_rtt_seconds: Option<f64>,
+    /// Seconds for which bytes in flight have had no acknowledgement on any lane; 0 while one lane is
+    /// heard, and while none is connected.
+    #[serde(default)]
+    pub silent_seconds: f64,
     /// The reason why lanes to it are missing, while they are: what the last check of the path
     /// found, or else the last error of a lane.
     pub problem: Option<String>,
@@ -404,4 +408,68 @@ pub struct CollectiveReport {
     pub awaited: Vec<u32>,
     /// Seconds since its first post.
     pub seconds: f64,
+}
+
+/// A gateway's state for `landbridge dump`: its status, and what its flight recorders hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DumpReport {
+    /// The status.
+    pub status: GatewayReport,
+    /// The flight recorders of its jobs, in name order.
+    pub flights: Vec<JobFlightsReport>,
+}
+
+/// The flight recorder of a job on a gateway.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobFlightsReport {
+    /// The job's name.
+    pub job: String,
+    /// Its last collectives that local ranks posted, in the order of their numbers.
+    pub collectives: Vec<FlightReport>,
+}
+
+/// One collective of a flight recorder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlightReport {
+    /// Its number in its job.
+    pub sequence: u64,
+    /// Its operation.
+    pub op: String,
+    /// Size of its buffer in bytes.
+    pub bytes: u64,
+    /// The posts of local ranks.
+    pub posts: Vec<FlightPostReport>,
+    /// How it ended here; `None` while it is under way.
+    pub end: Option<FlightEndReport>,
+    /// The peers of which bytes are missing while it is under way.
+    pub missing: Vec<MissingBytesReport>,
+}
+
+/// The post of a local rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlightPostReport {
+    /// The rank.
+    pub rank: u32,
+    /// Seconds since it posted.
+    pub seconds_ago: f64,
+}
+
+/// The end of a collective on a gateway.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlightEndReport {
+    /// The failure's code in docs/failures.md; `None` where all local ranks have the result.
+    pub code: Option<u8>,
+    /// Seconds since then.
+    pub seconds_ago: f64,
+}
+
+/// The bytes of a collective for which a gateway waits at a peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingBytesReport {
+    /// The peer's gateway name.
+    pub gateway: String,
+    /// Bytes that are due from it and have not arrived.
+    pub awaited_bytes: u64,
+    /// Bytes that were sent to it and have no receipt.
+    pub unreceipted_bytes: u64,
 }

@@ -9,7 +9,7 @@ use crate::local::job_spec::JobSpec;
 use crate::local::trainer_listener::{self, TrainerListenerConnector};
 use crate::observe::engine_status_request::{EngineStatusHandle, StatusError};
 use crate::observe::metrics::MetricsRegistry;
-use crate::observe::status::GatewayReport;
+use crate::observe::status::{DumpReport, GatewayReport};
 use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::peer_addresses::PeerAddresses;
 use crate::wan::link::controller_policy::LinkPolicies;
@@ -232,6 +232,17 @@ impl VirtualDeployment {
     /// The gateway does not run.
     pub async fn status(&self, gateway: GatewayId) -> Result<GatewayReport, StatusError> {
         self.handles_of(gateway).expect("a running gateway").status.request().await
+    }
+
+    /// Requests the status of a gateway with its flight recorders from its engine.
+    ///
+    /// # Errors
+    /// The gateway is busy or gone.
+    ///
+    /// # Panics
+    /// The gateway does not run.
+    pub async fn dump(&self, gateway: GatewayId) -> Result<DumpReport, StatusError> {
+        self.handles_of(gateway).expect("a running gateway").status.request_dump().await
     }
 
     /// Returns the metrics of a gateway.

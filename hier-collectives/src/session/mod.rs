@@ -40,6 +40,7 @@ pub use session_config::SessionConfig;
 pub use session_events::Session;
 pub use session_progress::SessionProgress;
 pub use session_status::{CollectiveStatus, CommitStatus, DrainStatus, PeerStatus, SessionStatus};
+pub use transfer::missing::MissingBytes;
 pub use transfer::partials_pool::PartialsPool;
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::collective::live_collective::{LiveCollective, Phase};
 use super::collective::local_rank::LocalRank;
 use super::session_events::Session;
 use super::session_progress::SessionProgress;
+use super::transfer::missing::MissingBytes;
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
 use crate::plan::Plan;
@@ -158,6 +159,13 @@ impl Session {
             collectives: self.collectives.unfinished().collect(),
             uncommitted: owing.map(|(rank, _)| rank).collect(),
         })
+    }
+
+    /// Returns the bytes of a collective under way for which this gateway waits, by peer; none for a
+    /// collective that has not started. It looks at every segment.
+    pub fn missing_bytes(&self, sequence: Sequence) -> Vec<MissingBytes> {
+        let peers = self.epoch.members().peer_ids();
+        self.transfer.missing_bytes(peers, sequence, self.epoch.local().id())
     }
 
     /// Returns the fabric of the session's job or group.

@@ -34,7 +34,7 @@ async fn say(address: SocketAddr, request: &[u8]) -> String {
 /// Requests what a page requests.
 async fn poll_as_page(address: SocketAddr) {
     for _ in 0..POLLS {
-        for path in ["/", "/status", "/fabric", "/history"] {
+        for path in ["/", "/status", "/dump", "/fabric", "/history"] {
             let head =
                 format!("GET {path} HTTP/1.1\r\nHost: east\r\nCache-Control: max-age=1\r\n\r\n");
             let first = say(address, head.as_bytes()).await;

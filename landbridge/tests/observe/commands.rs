@@ -90,7 +90,7 @@ fn commands_at_gateways_print_what_their_schemas_say() {
     let served: Value = serde_json::from_str(&body).expect("JSON");
     schema.assert_valid(&served);
     assert_eq!(served["gateway"], status["gateway"]);
-    for name in ["history", "fabric"] {
+    for name in ["history", "fabric", "dump"] {
         let (_, body) = get(east_status(&deployment), &format!("/{name}"), "");
         let served: Value = serde_json::from_str(&body).expect("JSON");
         Schema::load(&format!("gateway/{name}.json")).assert_valid(&served);
@@ -120,6 +120,14 @@ fn a_status_of_jobs_at_work_fits_its_schema() {
         assert_eq!((&totals["completed"], &totals["bytes"]), (&1.into(), &(1 << 20).into()));
         let seconds = |key: &str| totals[key].as_f64().expect("a number");
         assert!(seconds("seconds") > 0.0 && seconds("bound_seconds") > 0.0, "{totals}");
+        let (_, body) = get(east_status(&deployment), "/dump", "");
+        let dump: Value = serde_json::from_str(&body).expect("JSON");
+        Schema::load("gateway/dump.json").assert_valid(&dump);
+        let flight = &dump["flights"][0]["collectives"][0];
+        assert_eq!((&flight["bytes"], &flight["end"]["code"]), (&(1 << 20).into(), &Value::Null));
+        let posts = flight["posts"].as_array().expect("posts");
+        let ranks: Vec<_> = posts.iter().map(|post| &post["rank"]).collect();
+        assert_eq!(ranks, [0, 1], "{flight}");
     });
 }
 

@@ -121,9 +121,9 @@ pub(super) const GATEWAY_STATUS: Key<BindAddress> = Key::new(
     "status",
     Required,
     "\"127.0.0.1:9400\"",
-    "TCP address of the HTTP server for the status page at `/`, and for `/status`, `/history`, \
-     `/fabric`, `/metrics`, `/healthz` and `/readyz`. It asks for no password: choose loopback or a \
-     private address.",
+    "TCP address of the HTTP server for the status page at `/`, and for `/status`, `/dump`, \
+     `/history`, `/fabric`, `/metrics`, `/healthz` and `/readyz`. It asks for no password: choose \
+     loopback or a private address.",
 );
 
 /// Key `certificate` of a gateway: path of its certificate chain, PEM.

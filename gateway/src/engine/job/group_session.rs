@@ -15,8 +15,8 @@ use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::plan;
 use hier_collectives::post::RankEvent;
 use hier_collectives::session::{
-    Action, ArrivalPlace, LeaseId, PeerError, Session, SessionConfig, SessionNote, SessionStatus,
-    TaskId,
+    Action, ArrivalPlace, LeaseId, MissingBytes, PeerError, Session, SessionConfig, SessionNote,
+    SessionStatus, TaskId,
 };
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
@@ -140,6 +140,14 @@ impl GroupSession {
             drain.uncommitted.iter_mut().for_each(rank);
         }
         status
+    }
+
+    /// Returns the bytes of a collective for which this gateway waits, by peer, with the numbers of the
+    /// fabric.
+    pub fn missing_bytes(&self, sequence: Sequence) -> Vec<MissingBytes> {
+        let mut missing = self.session.missing_bytes(sequence);
+        missing.iter_mut().for_each(|of_peer| of_peer.gateway = self.gateway(of_peer.gateway));
+        missing
     }
 
     /// Decides where the payload of an arriving segment goes, and leases that memory.

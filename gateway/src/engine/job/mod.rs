@@ -37,6 +37,7 @@ use hier_collectives::post::{Failure, RankEvent};
 use hier_collectives::session::{PartialsPool, PeerError};
 use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::wire::{JobFacts, Message};
+use report::flight_recorder::FlightRecorder;
 use report::incidents::Incidents;
 use report::work_totals::WorkTotals;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -81,6 +82,8 @@ pub(super) struct Job {
     pub totals: WorkTotals,
     /// The last failures of its collectives and ends of its epochs, groups included.
     pub incidents: Incidents,
+    /// The last collectives of the job itself, with the posts of local ranks.
+    pub flights: FlightRecorder,
     /// Whether the region file has the job no more: its trainers are disconnected, and its session
     /// stays until the gateway ends, since segments of it may still arrive.
     pub removed: bool,
@@ -156,6 +159,7 @@ impl Job {
             stragglers: StragglerMonitor::new(fabric, me, warnings.clone()),
             totals: WorkTotals::default(),
             incidents: Incidents::default(),
+            flights: FlightRecorder::default(),
             removed: false,
             ranks: AttachedRanks::default(),
             awaited_epoch: AwaitedEpoch::default(),
@@ -269,6 +273,9 @@ impl Job {
             }
             LocalEvent::Post { rank, attachment, number, post, contribution, result, .. } => {
                 let Some(id) = self.group_of_request(rank, attachment, number) else { return };
+                if self.is_world(id) {
+                    self.flights.record_post(post.sequence, rank, &post.descriptor, now);
+                }
                 if id == self.world.id {
                     let (sequence, weight) = (post.sequence, post.weight);
                     self.stragglers.detection.handle_post(rank, sequence, weight, now);

@@ -253,6 +253,11 @@ impl Peer {
         self.lane_silence(handle) < self.lane_dead_path_time(handle)
     }
 
+    /// Returns how long no lane has been heard by now; zero without a lane.
+    pub(super) fn silence_of_all_lanes(&self) -> Span {
+        self.lanes.values().map(|handle| self.lane_silence(handle)).min().unwrap_or_default()
+    }
+
     /// Returns how long a lane has been silent by now, zero if it is heard.
     fn lane_silence(&self, handle: &LaneHandle) -> Span {
         self.tallies.get(&handle.id).map_or(Span::ZERO, |tally| tally.silence)

@@ -74,6 +74,8 @@ pub(super) struct PeerView {
     pub loss_alarm: bool,
     /// The RTT, where it is longer than the fabric says.
     pub long_rtt: Option<Span>,
+    /// How long no lane has had an acknowledgement of bytes in flight.
+    pub silence: Span,
     pub shared: Option<SharedLanesReport>,
 }
 
@@ -287,6 +289,7 @@ impl Peers {
             loss: peer.loss_alarm.loss_ratio(),
             loss_alarm: peer.loss_alarm.is_active(),
             long_rtt: peer.rtt_alarm.as_ref().and_then(RttAlarm::long_rtt),
+            silence: peer.silence_of_all_lanes(),
             shared: peer.shared_traffic_report(),
         }
     }

@@ -1,4 +1,4 @@
-use super::server::{example, server};
+use super::server::{answer_request, example, server};
 use crate::observe::engine_status_request::StatusRequest;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn answer_all(mut requests: Receiver<StatusRequest>) -> Arc<AtomicUsize> {
     tokio::spawn(async move {
         while let Some(request) = requests.recv().await {
             counted.fetch_add(1, Ordering::Relaxed);
-            let _ = request.send(example());
+            answer_request(request, example());
         }
     });
     count
@@ -58,6 +58,7 @@ async fn every_path_has_its_type_and_its_headers() {
         ("/", "text/html; charset=utf-8"),
         ("/?theme=dark", "text/html; charset=utf-8"),
         ("/status", "application/json"),
+        ("/dump", "application/json"),
         ("/history", "application/json"),
         ("/fabric", "application/json"),
         ("/metrics", "application/openmetrics-text; version=1.0.0; charset=utf-8"),
@@ -96,7 +97,8 @@ async fn other_paths_and_methods_are_refused() {
         let refused = [" 404 ", " 400 "].iter().any(|code| got.first.contains(code));
         assert!(refused && got.body.is_empty(), "{path}: {}", got.first);
     }
-    for path in ["/", "/status", "/history", "/fabric", "/metrics", "/healthz", "/readyz"] {
+    for path in ["/", "/status", "/dump", "/history", "/fabric", "/metrics", "/healthz", "/readyz"]
+    {
         let got = ask(address, "POST", path, "Content-Length: 0\r\n").await;
         assert!(got.first.contains(" 405 ") && got.headers.contains("allow: get,head"), "{path}");
     }

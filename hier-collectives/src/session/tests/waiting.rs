@@ -99,6 +99,11 @@ fn nothing_moving_after_the_last_post_is_a_stall() {
         world.streams.clear();
     }
     assert_eq!(world.session(GatewayId(0)).poll_timeout(), Some(at));
+    let missing = world.session(GatewayId(0)).missing_bytes(Sequence(0));
+    let missing: Vec<_> =
+        missing.iter().map(|of| (of.gateway, of.awaited, of.unreceipted)).collect();
+    assert_eq!(missing, [(GatewayId(1), 800, 800)]);
+    assert_eq!(world.session(GatewayId(0)).missing_bytes(Sequence(1)), []);
     world.now = at;
     world.session(GatewayId(0)).handle_timeout(at);
     world.run();

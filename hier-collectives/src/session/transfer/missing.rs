@@ -1,4 +1,4 @@
-//! Missing segments and receipts, in words.
+//! Missing segments and receipts, in words and in bytes.
 
 use super::part::TransferPart;
 use super::transfer_flow::TransferFlow;
@@ -6,6 +6,17 @@ use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
 use crate::session::local_gateway::LocalGateway;
 use units::ByteCount;
+
+/// The bytes of a collective for which a gateway waits at a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MissingBytes {
+    /// The peer.
+    pub gateway: GatewayId,
+    /// Bytes of segments that are due from it and have not arrived.
+    pub awaited: u64,
+    /// Bytes of segments that were sent to it and have no receipt.
+    pub unreceipted: u64,
+}
 
 /// A segment that is missing.
 struct MissingSegment {
@@ -37,6 +48,23 @@ impl Transfer {
             [segments, receipts].into_iter().flatten()
         };
         peers.flat_map(of_peer).collect()
+    }
+
+    /// Counts the bytes of a collective that did not come from some peers, or have no receipt of
+    /// them. Peers of which nothing is missing are left out.
+    pub fn missing_bytes(
+        &self,
+        peers: impl Iterator<Item = GatewayId>,
+        sequence: Sequence,
+        me: GatewayId,
+    ) -> Vec<MissingBytes> {
+        let Some(flow) = self.flows.get(&sequence) else { return vec![] };
+        let of_peer = |gateway| MissingBytes {
+            gateway,
+            awaited: missing_segments(flow, gateway, me).map(|missing| missing.bytes).sum(),
+            unreceipted: missing_receipts(flow, gateway).map(|missing| missing.bytes).sum(),
+        };
+        peers.map(of_peer).filter(|it| it.awaited > 0 || it.unreceipted > 0).collect()
     }
 }
 

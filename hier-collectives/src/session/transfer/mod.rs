@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod inspect;
 mod local_reduce;
-mod missing;
+pub(super) mod missing;
 mod part;
 pub(super) mod partials_pool;
 mod receive;

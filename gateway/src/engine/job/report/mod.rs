@@ -1,5 +1,6 @@
 //! Logs and counts what happens in a job.
 
+pub(super) mod flight_recorder;
 pub(super) mod incidents;
 pub(super) mod work_totals;
 
@@ -37,6 +38,7 @@ impl Job {
         now: TimeNs,
     ) {
         self.report_noted_incident(&note, None, now);
+        self.record_flight_end(&note, now);
         let mut rated = None;
         match &note {
             SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
@@ -140,6 +142,19 @@ impl Job {
                     );
                 }
             }
+        }
+    }
+
+    /// Records the end of a collective of the job that its session noted.
+    fn record_flight_end(&mut self, note: &SessionNote, now: TimeNs) {
+        match note {
+            SessionNote::Completed { sequence, .. } => {
+                self.flights.record_end(*sequence, None, now)
+            }
+            SessionNote::Failed { sequence, failure, .. } => {
+                self.flights.record_end(*sequence, Some(failure.code), now);
+            }
+            _ => {}
         }
     }
 
