@@ -1,9 +1,10 @@
-//! The dump of a region's gateways: what each answers to `/status`, at one moment.
+//! The dump of a region's gateways: what each answers to `/dump`, at one moment.
 
-use gateway::config::RegionFile;
-use gateway::observe::fetch_status::{FetchError, fetch_status};
-use gateway::observe::status::GatewayReport;
+use gateway::config::{GatewayConfig, RegionFile};
+use gateway::observe::fetch_status::{FetchError, fetch_status_with_flights};
+use gateway::observe::status::{GatewayReport, JobFlightsReport};
 use serde::{Deserialize, Serialize};
+use std::thread;
 use std::time::SystemTime;
 
 /// The states of all gateways of one or more region files.
@@ -45,10 +46,21 @@ pub(crate) struct DumpedGateway {
     pub error: Option<String>,
     /// Whether nothing listens at its address. Otherwise something does, and does not answer.
     pub is_absent: bool,
+    /// Seconds from the start of 1970 to the answer, or to the end of the wait for it, by the clock of
+    /// whoever asked.
+    #[serde(default)]
+    pub asked_unix_seconds: f64,
+    /// Seconds by which the gateway's clock is ahead of that of whoever asked, to within the 10 s of
+    /// the request; `None` without an answer.
+    #[serde(default)]
+    pub clock_ahead_seconds: Option<f64>,
+    /// The flight recorders of its jobs: the last collectives that its ranks posted.
+    #[serde(default)]
+    pub flights: Vec<JobFlightsReport>,
 }
 
 impl Dump {
-    /// Asks all gateways of a region file for their status, 10 s each at most.
+    /// Asks all gateways of a region file at once, which takes 10 s at most.
     pub fn collect(file: &RegionFile) -> Self {
         let fabric = file.fabric().fabric();
         let place = |id| {
@@ -61,25 +73,61 @@ impl Dump {
             }
         };
         let places: Vec<DumpedPlace> = fabric.gateway_ids().map(place).collect();
-        let answer = |gateway: &gateway::config::GatewayConfig| {
-            let region = places.iter().find(|place| place.gateway == gateway.name);
-            let (status, error, is_absent) = match fetch_status(gateway.status) {
-                Ok(status) => (Some(status), None, false),
-                Err(error) => {
-                    let is_absent = matches!(error, FetchError::Unreachable { .. });
-                    (None, Some(error.to_string()), is_absent)
-                }
-            };
-            let region = region.map_or_else(String::new, |place| place.region.clone());
-            DumpedGateway { gateway: gateway.name.clone(), region, status, error, is_absent }
+        let region_of = |gateway: &GatewayConfig| {
+            let place = places.iter().find(|place| place.gateway == gateway.name);
+            place.map_or_else(String::new, |place| place.region.clone())
         };
-        let gateways = file.gateways().map(answer).collect();
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        // One that does not answer delays none of the others, whose answers are of one moment.
+        let gateways = thread::scope(|scope| {
+            let ask = |gateway| {
+                let region = region_of(gateway);
+                scope.spawn(move || DumpedGateway::ask(gateway, region))
+            };
+            let asked: Vec<_> = file.gateways().map(ask).collect();
+            let answers = asked.into_iter().map(|asked| asked.join().expect("no panic"));
+            answers.collect::<Vec<DumpedGateway>>()
+        });
         Self {
-            taken_unix_seconds: now.as_secs_f64(),
+            taken_unix_seconds: unix_seconds(SystemTime::now()),
             fabric: fabric.name().to_owned(),
             places,
             gateways,
         }
     }
+}
+
+impl DumpedGateway {
+    /// Asks a gateway of a region for its status and its flight recorders.
+    fn ask(gateway: &GatewayConfig, region: String) -> Self {
+        let answer = fetch_status_with_flights(gateway.status);
+        let asked_unix_seconds = unix_seconds(SystemTime::now());
+        let mut asked = Self {
+            gateway: gateway.name.clone(),
+            region,
+            status: None,
+            error: None,
+            is_absent: false,
+            asked_unix_seconds,
+            clock_ahead_seconds: None,
+            flights: Vec::new(),
+        };
+        match answer {
+            Ok((dump, clock)) => {
+                asked.status = Some(dump.status);
+                asked.flights = dump.flights;
+                asked.clock_ahead_seconds =
+                    clock.map(|clock| unix_seconds(clock) - asked_unix_seconds);
+            }
+            Err(error) => {
+                asked.is_absent = matches!(error, FetchError::Unreachable { .. });
+                asked.error = Some(error.to_string());
+            }
+        }
+        asked
+    }
+}
+
+/// Returns the seconds from the start of 1970 to a time; 0 for an earlier one.
+fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

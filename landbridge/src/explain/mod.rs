@@ -1,11 +1,18 @@
 //! Dumps of gateways' states, and the cause of a job's trouble by them.
 //!
 //! `landbridge dump` collects a [`dump::Dump`] in each region. `landbridge explain` reads those of all
-//! regions and names the party at fault by [`causes::find_causes`], which asks nobody.
+//! regions and names the party at fault by [`causes::find_causes`], which asks nobody. [`party`] says
+//! which fault explains which.
 
 pub(crate) mod causes;
 pub(crate) mod dump;
 pub(crate) mod dump_view;
+mod files;
+mod party;
+mod past;
+mod problems;
+mod slowness;
+mod waits;
 
 #[cfg(test)]
 mod tests;

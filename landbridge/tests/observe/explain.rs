@@ -1,11 +1,14 @@
 //! `landbridge dump` and `landbridge explain` at gateways with a fault each.
 
-use super::deployment::{BINARY, Deployment, Team};
+use super::deployment::{BINARY, Deployment, RunningGateway, Team};
 use super::schema::Schema;
-use super::{LAYOUT, json, running};
+use super::{LAYOUT, east_status, json, running};
+use gateway::observe::fetch_status::fetch_status;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::fs::File;
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -103,6 +106,30 @@ fn a_stopped_and_a_killed_gateway_are_told_apart() {
     }
     let found = cause["found"].as_str().expect("a text");
     assert!(found.starts_with("it does not run"), "{cause}");
+}
+
+/// The gateway of east logs to a disk that is full.
+#[test]
+fn a_full_disk_is_named_by_its_gateway() {
+    let mut deployment = Deployment::new(&LAYOUT);
+    let full = File::options().write(true).open("/dev/full").expect("a device");
+    let mut east = Command::new(BINARY);
+    east.args(["run", "--config"]).arg(deployment.path("east.toml")).stderr(full);
+    let process = east.spawn().expect("starts");
+    deployment.gateways.push(RunningGateway { process, log: Arc::default() });
+    deployment.run_gateway("west");
+    // The socket of east has to be there before anybody attaches.
+    while fetch_status(east_status(&deployment)).is_err() {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let _team = runtime.block_on(Team::attach(&deployment, &LAYOUT, "train"));
+    let explanation = json(&explain(&deployment, "--json"));
+    let causes = explanation["causes"].as_array().expect("causes");
+    assert_eq!(causes.len(), 1, "{explanation}");
+    assert_eq!(causes[0]["culprit"], "gateway east-0 (east)", "{explanation}");
+    let found = causes[0]["found"].as_str().expect("a text");
+    assert!(found.contains("lines of its log were lost"), "{found}");
 }
 
 #[test]

@@ -11,7 +11,8 @@ use std::path::PathBuf;
 
 /// Write the state of all gateways of region files into a file, for `landbridge explain`.
 ///
-/// The file holds what `landbridge status --json` prints, and no token and no tensor. Where several
+/// The file holds what `landbridge status --json` prints, and the last collectives of each job: when each
+/// rank posted, how they ended, and the bytes that are missing. It has no token and no tensor. Where several
 /// operators run the regions, each dumps their own, and one of them explains all files together.
 #[derive(Debug, Args)]
 #[command(

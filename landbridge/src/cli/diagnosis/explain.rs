@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 /// Name the party at fault, by dumps of one or more regions.
 ///
-/// That is a rank for which others wait, a gateway that is gone, a path between two, a file, or a
-/// script whose ranks contradict each other.
+/// That is a rank for which others wait, a gateway that is gone, a path between two, a clock, a file, or
+/// a script whose ranks contradict each other. docs/operations/explain.md lists all verdicts.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge explain east.json west.json
 

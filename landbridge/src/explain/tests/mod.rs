@@ -1,0 +1,8 @@
+//! Dumps that were written by hand, and dumps of gateways that a fault has struck.
+
+mod dumps;
+mod of_gateways;
+mod of_links;
+mod of_ranks;
+mod scene;
+mod seeded_faults;
