@@ -32,8 +32,7 @@ impl FromConfigValue for ReachedAddress {
         let known = problem_of_address_config_values(value, |address| {
             unreachable_address_value_kind(address.ip())
         });
-        let is_name =
-            |value: &DeValue<'_>| value.as_str().is_some_and(is_reached_address_host_name);
+        let is_name = |value: &DeValue<'_>| value.as_str().is_some_and(is_valid_host_name_value);
         let names = value
             .as_array()
             .map_or(is_name(value), |array| array.iter().any(|entry| is_name(entry.get_ref())));
@@ -62,7 +61,7 @@ fn parse_reached_address_value(value: &DeValue<'_>) -> Option<PeerAddresses> {
         None => {
             let (host, port) = value.as_str()?.rsplit_once(':')?;
             let port = port.parse().ok().filter(|port| *port != 0)?;
-            let host = is_reached_address_host_name(host).then(|| host.to_ascii_lowercase())?;
+            let host = is_valid_host_name_value(host).then(|| host.to_ascii_lowercase())?;
             Some(PeerAddress::Name { host, port })
         }
     };
@@ -78,7 +77,7 @@ fn parse_reached_address_value(value: &DeValue<'_>) -> Option<PeerAddresses> {
 
 /// Returns whether a text is a host name (RFC 1123): at most 253 letters, digits, hyphens and dots, in
 /// labels of 1 to 63, the last of which is no number, as in an IP address.
-fn is_reached_address_host_name(text: &str) -> bool {
+pub fn is_valid_host_name_value(text: &str) -> bool {
     let is_label = |label: &str| {
         let inner = label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         inner && (1..=63).contains(&label.len()) && !label.starts_with('-') && !label.ends_with('-')

@@ -31,8 +31,8 @@ pub(super) struct InitCommand {
     /// The folder to make
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// A region, and for each gateway the address at which other regions reach it, with the UDP
-    /// port of its lanes (default 7400); repeat it for each region
+    /// A region, and for each gateway the IP address or host name at which other regions reach it,
+    /// with the UDP port of its lanes (default 7400); repeat it for each region
     #[arg(long = "region", value_name = "NAME=ADDRESS[,ADDRESS]")]
     regions: Vec<InitRegionOption>,
     /// Ranks that each gateway serves, such as the GPUs of its host; for every region, or for one:

@@ -2,9 +2,9 @@
 
 use super::error::InitError;
 use super::init_options::{InitLinkOption, InitPerRegionOption, InitRegionOption};
+use gateway::wan::connect::peer_addresses::PeerAddress;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use units::{BitRate, ByteCount};
 
@@ -56,13 +56,13 @@ pub(crate) struct DeployedGateway {
     /// Name of the gateway: that of its region, and its number in it.
     pub name: String,
     /// Address of its lanes.
-    pub wan: SocketAddr,
+    pub wan: PeerAddress,
     /// TCP port of its status, on loopback.
     pub status_port: u16,
 }
 
-/// TCP port 9400: the status port that `landbridge init` gives the first gateway at an IP address.
-/// Further gateways there run on the same host and have the next ports. The number is chosen.
+/// TCP port 9400: the status port that `landbridge init` gives the first gateway at an IP address
+/// or host name. Further gateways there run on the same host and have the next ports. The number is chosen.
 const STATUS_PORT_FIRST: u16 = 9400;
 
 impl DeploymentSpec {
@@ -151,19 +151,23 @@ fn write_deployment_spec_tables(text: &mut String, region: &DeployedRegion) {
 }
 
 /// Names the gateways of a region, with as many digits for each, so that name order is the order of
-/// their addresses. `hosts` counts the gateways at each IP address.
+/// their addresses. `hosts` counts the gateways at each IP address or host name.
 fn name_deployment_spec_gateways(
     region: &str,
-    addresses: &[SocketAddr],
-    hosts: &mut BTreeMap<IpAddr, u16>,
+    addresses: &[PeerAddress],
+    hosts: &mut BTreeMap<String, u16>,
 ) -> Vec<DeployedGateway> {
     let digits = addresses.len().saturating_sub(1).to_string().len();
-    let gateway = |(number, wan): (usize, &SocketAddr)| {
-        let on_host = hosts.entry(wan.ip()).or_default();
+    let gateway = |(number, wan): (usize, &PeerAddress)| {
+        let host = match wan {
+            PeerAddress::Ip(address) => address.ip().to_string(),
+            PeerAddress::Name { host, .. } => host.clone(),
+        };
+        let on_host = hosts.entry(host).or_default();
         let status_port = STATUS_PORT_FIRST + *on_host;
         *on_host += 1;
         let name = format!("{region}-{number:0digits$}");
-        DeployedGateway { name, wan: *wan, status_port }
+        DeployedGateway { name, wan: wan.clone(), status_port }
     };
     addresses.iter().enumerate().map(gateway).collect()
 }

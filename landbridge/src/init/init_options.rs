@@ -1,5 +1,7 @@
 //! Options of `landbridge init` with several parts, such as `east=203.0.113.10`.
 
+use gateway::config::is_valid_host_name_value;
+use gateway::wan::connect::peer_addresses::PeerAddress;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use units::{BitRate, Fraction, Span};
@@ -13,8 +15,8 @@ const FIRST_PORT_DEFAULT: u16 = 7400;
 pub(crate) struct InitRegionOption {
     /// Name of the region.
     pub region: String,
-    /// The address of each gateway, with the UDP port of its first lane.
-    pub addresses: Vec<SocketAddr>,
+    /// The IP address or host name of each gateway, with the UDP port of its lanes.
+    pub addresses: Vec<PeerAddress>,
 }
 
 impl FromStr for InitRegionOption {
@@ -43,7 +45,7 @@ pub(crate) fn parse_init_name_option(text: &str) -> Result<String, String> {
 }
 
 /// Parses the addresses of gateways, between commas or spaces.
-pub(crate) fn parse_init_addresses_option(text: &str) -> Result<Vec<SocketAddr>, String> {
+pub(crate) fn parse_init_addresses_option(text: &str) -> Result<Vec<PeerAddress>, String> {
     let words = text.split([',', ' ']).filter(|word| !word.is_empty());
     let addresses = words.map(parse_init_address_option).collect::<Result<Vec<_>, _>>()?;
     match addresses.is_empty() {
@@ -52,18 +54,27 @@ pub(crate) fn parse_init_addresses_option(text: &str) -> Result<Vec<SocketAddr>,
     }
 }
 
-/// Parses an IP address with or without a UDP port.
-fn parse_init_address_option(text: &str) -> Result<SocketAddr, String> {
-    let with_port = text.parse::<SocketAddr>().ok();
-    let alone = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
-    with_port
-        .or_else(|| alone.map(|address| SocketAddr::new(address, FIRST_PORT_DEFAULT)))
-        .ok_or_else(|| {
-            format!(
-                "`{text}` is no IP address; write 203.0.113.10, 203.0.113.10:7400, 2001:db8::1 or \
-                 [2001:db8::1]:7400"
-            )
-        })
+/// Parses an IP address or a host name, with or without a UDP port.
+fn parse_init_address_option(text: &str) -> Result<PeerAddress, String> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Ok(PeerAddress::Ip(address));
+    }
+    if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        return Ok(PeerAddress::Ip(SocketAddr::new(address, FIRST_PORT_DEFAULT)));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse().ok().filter(|port| *port != 0)),
+        None => (text, Some(FIRST_PORT_DEFAULT)),
+    };
+    match port {
+        Some(port) if is_valid_host_name_value(host) => {
+            Ok(PeerAddress::Name { host: host.to_ascii_lowercase(), port })
+        }
+        _ => Err(format!(
+            "`{text}` is no IP address and no host name; write 203.0.113.10, 203.0.113.10:7400, \
+             2001:db8::1, [2001:db8::1]:7400, gw.example.net or gw.example.net:7400"
+        )),
+    }
 }
 
 /// A value for every region, `8`, or for the one that it names, `east=8`.

@@ -47,8 +47,8 @@ impl<R: BufRead, W: Write> Questioner<R, W> {
         for name in &names {
             let region = Some(name.clone());
             let question = format!(
-                "{name}: IP addresses of its gateways, at which other regions reach them; one for \
-                 each host with trainers"
+                "{name}: IP addresses or host names of its gateways, at which other regions reach \
+                 them; one for each host with trainers"
             );
             let addresses = self.ask(&question, None, parse_init_addresses_option)?;
             answers.regions.push(InitRegionOption { region: name.clone(), addresses });

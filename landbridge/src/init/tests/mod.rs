@@ -1,9 +1,12 @@
 //! Answers and options, and the files that follow from them.
 
-use super::init_options::{InitLinkOption, InitPerRegionOption, InitRegionOption};
+use super::init_options::{
+    InitLinkOption, InitPerRegionOption, InitRegionOption, parse_init_addresses_option,
+};
 use super::questions::{Answers, Questioner};
 use super::*;
 use gateway::config::RegionFile;
+use gateway::wan::connect::peer_addresses::PeerAddress;
 use std::num::NonZeroU32;
 use units::{BitRate, ByteCount, Fraction, Span};
 
@@ -107,12 +110,34 @@ fn answers_that_make_no_fabric_leave_nothing() {
 
 #[test]
 fn a_wrong_answer_is_explained_and_asked_again() {
-    let lines = TWO_REGIONS.replacen("192.0.2.10\n", "gateway-0.example\n\n192.0.2.10\n", 1);
+    let lines = TWO_REGIONS.replacen("192.0.2.10\n", "gateway_0\n\n192.0.2.10\n", 1);
     let (answers, asked) = ask(&lines);
-    assert!(asked.contains("`gateway-0.example` is no IP address; write"), "{asked}");
+    assert!(asked.contains("`gateway_0` is no IP address and no host name; write"), "{asked}");
     assert!(asked.contains("no address; write that"), "{asked}");
     let regions = answers.expect("complete in the end").regions;
-    assert_eq!(regions[0].addresses, ["192.0.2.10:7400".parse().expect("an address")]);
+    let address = PeerAddress::Ip("192.0.2.10:7400".parse().expect("an address"));
+    assert_eq!(regions[0].addresses, [address]);
+}
+
+#[test]
+fn host_names_make_files_that_gateways_read() {
+    let lines = TWO_REGIONS.replacen("192.0.2.10\n", "GW.Example.net gw.example.net:7500\n", 1);
+    let (answers, _) = ask(&lines);
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let out = folder.path().join("new");
+    let spec = spec_of(&answers.expect("complete"), SocketPlace::BesideRegionFile);
+    make_init_deployment(&spec.expect("valid"), &out, 30).expect("made");
+    let text = std::fs::read_to_string(out.join("fabric.toml")).expect("readable");
+    for wan in ["gw.example.net:7400", "gw.example.net:7500", "198.51.100.7:7400"] {
+        assert!(text.contains(&format!("wan = \"{wan}\"")), "{wan}: {text}");
+    }
+    let file = RegionFile::load(&out.join("east/east.toml")).expect("readable");
+    let ports: Vec<u16> = file.gateways().map(|gateway| gateway.status.port()).collect();
+    assert_eq!(ports, [9400, 9401], "both are on one host");
+    let wrong = ["gw.example.net:0", "gw.example.net:x", "-gw", "10.0.0.256", ":7400"];
+    for address in wrong {
+        parse_init_addresses_option(address).expect_err(address);
+    }
 }
 
 #[test]
