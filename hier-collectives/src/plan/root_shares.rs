@@ -2,7 +2,8 @@
 //!
 //! An all-reduce loads each pair of gateways both ways, and the plan's shares fit that. A reduction
 //! or a broadcast loads each edge one way, so other shares fit it. Every gateway computes them from
-//! the plan and the fabric, so that all agree without a message. [`Plan::rerooted_for`] calls this.
+//! the plan, and from the gateways of each region. Rates do not count: files of gateways may differ
+//! in them, and all must divide a buffer alike. [`Plan::rerooted_for`] calls this.
 
 use super::plan_data::Plan;
 use super::tree::{Tree, TreeDirection};
@@ -15,6 +16,10 @@ use std::collections::BTreeMap;
 /// Tested by `reductions_and_broadcasts_are_planned_near_the_bound`.
 const SHARE_ROUNDS: usize = 8;
 
+/// 4: a pair that an all-reduce loads less than a quarter as much as the way back counts as a
+/// quarter of that. Pair shares have the same rule for rerooted trees.
+const REVERSED_DIVISOR: u64 = 4;
+
 /// 2^32: the sum of the shares, so that a share is exact to a quarter of a billionth of the buffer.
 const SHARES_TOTAL: f64 = (1u64 << 32) as f64;
 
@@ -24,7 +29,8 @@ const SHARES_GAIN: f64 = 0.995;
 
 /// The pairs of gateways that the trees of an operation load.
 struct LoadedPairs {
-    /// Bytes per second of each pair.
+    /// Bytes that an all-reduce of a nominal buffer sends over each pair. They stand for its rate:
+    /// all pairs of a full port end together.
     limits: Vec<f64>,
     /// The pairs of each tree that divides the buffer, by place in `limits`.
     of_tree: Vec<Vec<usize>>,
@@ -81,7 +87,7 @@ impl Plan {
 }
 
 impl LoadedPairs {
-    /// Finds the pairs that each tree loads, with the rate of each.
+    /// Finds the pairs of gateways in unlike regions that each tree loads, with the bytes of each.
     fn new(
         plan: &Plan,
         rerooted: &[Tree],
@@ -89,7 +95,7 @@ impl LoadedPairs {
         operation: Operation,
         dividing: &[usize],
     ) -> Self {
-        let rates = plan.pair_shares(fabric);
+        let flows = plan.nominal_flows();
         let (mut limits, mut places) = (Vec::new(), BTreeMap::new());
         let mut of_tree = Vec::new();
         for at in dividing {
@@ -99,14 +105,14 @@ impl LoadedPairs {
             let mut pairs = Vec::new();
             for (child, parent) in &tree.parents {
                 let pair = if results { (*parent, *child) } else { (*child, *parent) };
-                let ends = [pair.0, pair.1].map(|id| fabric.gateway(id).region);
-                let (Some(link), Some(rate)) = (fabric.link(ends[0], ends[1]), rates.get(&pair))
-                else {
+                if fabric.gateway(pair.0).region == fabric.gateway(pair.1).region {
                     continue;
-                };
+                }
                 let place = *places.entry(pair).or_insert_with(|| {
-                    let arrives = 1.0 - link.loss.as_f64();
-                    limits.push(rate.rate_over(link.rate).bytes_per_second() * arrives);
+                    // The way back has the flow of an edge whose direction the new root changed.
+                    let flow = |one, other| flows.get(&(one, other)).copied().unwrap_or(0);
+                    let planned = flow(pair.0, pair.1).max(flow(pair.1, pair.0) / REVERSED_DIVISOR);
+                    limits.push(planned.max(1) as f64);
                     limits.len() - 1
                 });
                 pairs.push(place);

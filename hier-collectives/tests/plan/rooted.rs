@@ -3,7 +3,7 @@
 use crate::fabrics::{simple, unlike, wild};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, Operation};
-use hier_collectives::testing::SplitMix64;
+use hier_collectives::testing::{SplitMix64, mbit};
 use hier_collectives::topology::Fabric;
 use units::ByteCount;
 
@@ -65,8 +65,24 @@ fn reductions_and_broadcasts_are_planned_near_the_bound() {
         unlike(&(0..regions).map(|_| (some(), some())).collect::<Vec<_>>(), 20_000)
     });
     let (mean, worst) = mean_and_worst("asymmetric ports", apart.into_iter());
-    assert!(mean < 1.15 && worst < 5.0, "{mean} {worst}");
+    assert!(mean < 1.25 && worst < 5.0, "{mean} {worst}");
     let wild = random(500, |dice, regions| wild(dice, regions, 40));
     let (mean, worst) = mean_and_worst("any ports and links", wild.into_iter());
-    assert!(mean < 1.2 && worst < 5.0, "{mean} {worst}");
+    assert!(mean < 1.25 && worst < 5.0, "{mean} {worst}");
+}
+
+/// Files of gateways may differ in rates, and all gateways must divide a buffer alike.
+#[test]
+fn the_parts_of_a_reduction_do_not_depend_on_rates() {
+    for fabric in random(50, |dice, regions| wild(dice, regions, 40)) {
+        let plan = plan::make_plan(&fabric).expect("small enough");
+        let mut links = fabric.links().to_vec();
+        links.iter_mut().for_each(|link| link.rate = mbit(7));
+        let other = fabric.with_links(links);
+        for operation in
+            [Operation::Reduce { to: GatewayId(0) }, Operation::Broadcast { from: GatewayId(0) }]
+        {
+            assert_eq!(plan.rerooted_for(&fabric, operation), plan.rerooted_for(&other, operation));
+        }
+    }
 }

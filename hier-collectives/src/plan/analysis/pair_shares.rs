@@ -111,6 +111,18 @@ impl Plan {
     pub fn pair_shares(&self, fabric: &Fabric) -> PairShares {
         pair_shares(std::iter::once(self), fabric)
     }
+
+    /// Returns the bytes that an all-reduce of a nominal buffer of 1 TiB sends between gateways.
+    pub(in crate::plan) fn nominal_flows(&self) -> PayloadFlows {
+        let parts = operation_parts_of_buffer(
+            self,
+            Operation::AllReduce,
+            NOMINAL_BUFFER_BYTES,
+            BlockRanks::All,
+            BlockRanks::All,
+        );
+        payload_flows(&parts)
+    }
 }
 
 /// Returns the shares of all pairs of gateways while several plans are followed at once; every plan
@@ -123,15 +135,7 @@ pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -
     let mut separate = false;
     for plan in plans {
         separate |= plan.has_separate_trees();
-        let operation = Operation::AllReduce;
-        let parts = operation_parts_of_buffer(
-            plan,
-            operation,
-            NOMINAL_BUFFER_BYTES,
-            BlockRanks::All,
-            BlockRanks::All,
-        );
-        for (pair, flow) in payload_flows(&parts) {
+        for (pair, flow) in plan.nominal_flows() {
             *flows.entry(pair).or_insert(0) += flow;
         }
     }
