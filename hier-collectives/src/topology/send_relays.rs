@@ -7,8 +7,9 @@ use super::fabric::Fabric;
 use crate::ids::{GatewayId, RankId, RegionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Returns a gateway with a port of each region on a way over the fewest links between the gateways
-/// of two ranks, which ascend. A region at an end has none if its rank's gateway has a port.
+/// Returns the gateways that pass on what two ranks, in ascending order, send to each other.
+/// They are one gateway with a port of each region on a way over the fewest links. The region of
+/// a rank adds none if that rank's own gateway has a port.
 ///
 /// Pairs of ranks take turns at ways of equal length, and at the gateways of a region.
 pub(super) fn send_relays(whole: &Fabric, ranks: &[RankId]) -> BTreeSet<GatewayId> {
@@ -29,8 +30,8 @@ pub(super) fn send_relays(whole: &Fabric, ranks: &[RankId]) -> BTreeSet<GatewayI
     way.into_iter().filter_map(relay).collect()
 }
 
-/// Returns the regions on a way over the fewest links from one region to another, both included;
-/// those that a search has passed if there is no way. `turn` chooses among ways of equal length.
+/// Returns the regions on a way over the fewest links from one region to another, both included.
+/// If there is no way, returns the last region alone. `turn` chooses among ways of equal length.
 fn send_relay_regions(whole: &Fabric, from: RegionId, to: RegionId, turn: usize) -> Vec<RegionId> {
     let mut before = BTreeMap::from([(from, from)]);
     let mut open = VecDeque::from([from]);

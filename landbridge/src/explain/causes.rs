@@ -27,9 +27,10 @@ pub(crate) struct Cause {
     pub remedy: Option<String>,
 }
 
-/// Returns the causes that dumps show, the one that explains the others first, and one for each
-/// party at fault. What an earlier one explains is left out. Commits that wait, and the past, are causes
-/// only where there is no other.
+/// Returns the causes that dumps show, one for each party at fault. The cause that explains the
+/// others comes first, and what an earlier one explains is left out. Commits that wait, past
+/// failures that are no fault of posts, and lost lines of logs are causes only where there is no
+/// other.
 pub(crate) fn find_causes(dumps: &[Dump]) -> Vec<Cause> {
     let view = DumpView::of_dumps(dumps);
     let mut findings = find_contradicting_posts(&view);

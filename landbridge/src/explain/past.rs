@@ -59,7 +59,8 @@ fn parties_of_incident(view: &DumpView<'_>, job: &str, incident: &IncidentReport
     if matches!(code, Some(FailureCode::RankLost | FailureCode::TimedOut)) {
         let named = text.match_indices("rank ").filter_map(|(at, word)| {
             let rest = &text[at + word.len()..];
-            rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok()
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..end].parse().ok()
         });
         let ranks: BTreeSet<u32> =
             named.filter(|rank| view.place_of_rank(*rank).is_some()).collect();

@@ -101,8 +101,9 @@ struct LongExchange<'a> {
     missing: Option<&'a [MissingBytesReport]>,
 }
 
-/// Finds who keeps back the oldest exchange of each job that all ranks have posted and that has run
-/// for too long: the path to a gateway that misses nothing of others itself.
+/// Finds what delays the oldest exchange of each job that all ranks have posted and that has run
+/// for too long. It is the path to a gateway that waits for no third one, or a gateway that has all
+/// bytes and no result.
 pub(super) fn find_long_exchanges(view: &DumpView<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for job in view.job_names() {
@@ -131,7 +132,8 @@ pub(super) fn find_long_exchanges(view: &DumpView<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Returns the peers for whose bytes a gateway waits: all peers where nobody tells of which.
+/// Returns the peers for which a gateway waits: those whose bytes are due, or else those whose
+/// receipts are missing. Returns all peers where no flight recorder tells.
 fn awaited_gateways<'a>(exchange: &LongExchange<'a>) -> Vec<&'a str> {
     let Some(missing) = exchange.missing else {
         return exchange.status.peers.iter().map(|peer| &*peer.gateway).collect();
@@ -164,7 +166,8 @@ fn long_exchange<'a>(
     Some(LongExchange { status, collective, seconds, missing })
 }
 
-/// Describes a long exchange for which a gateway waits at a peer, or which only itself keeps back.
+/// Describes a long exchange for which a gateway waits for `peer`. Without a `peer` the gateway has
+/// all bytes, and delays the exchange itself.
 fn describe_long_exchange(job: &str, exchange: &LongExchange<'_>, peer: Option<&str>) -> Finding {
     let own = &*exchange.status.gateway;
     let head = format!(

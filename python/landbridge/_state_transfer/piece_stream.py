@@ -18,8 +18,8 @@ from .transfer_room import SlotPair
 #: 16 announcements: how far they run ahead of the pieces. The number is chosen, so that 16 MiB are
 #: under way in a round trip.
 _ANNOUNCED_AHEAD = 16
-#: 60 s: how long a rank of a stream waits for another one to post, a chosen time. All post as soon
-#: as bytes have come, so that one which does not is stopped, and another sender takes its pieces.
+#: 60 s: how long a rank of a stream waits for another rank to post. The time is chosen. Ranks post
+#: as soon as bytes have come, so a rank that does not is stopped. Other senders take its pieces.
 STREAM_TIMEOUT_S = 60.0
 #: 8 bytes: the length of an announcement, which is the number of a piece.
 _ANNOUNCEMENT_BYTES = 8
@@ -92,7 +92,7 @@ class _Chunk(NamedTuple):
 
 
 class PieceStream:
-    """This rank's part in a stream of pieces: sender, receiver, or a rank between the two."""
+    """This rank's part in a stream. It sends, it receives, or it takes part for others alone."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class PieceStream:
             schedule: The pieces to be sent, on the first receiver.
         """
         self.plan = plan
-        #: Whether a piece came whose digest is another one.
+        #: Whether a piece came whose digest is not the one that was told before.
         self.has_damaged = False
         self._content, self._received, self._schedule = content, received, schedule
         self._in_flight: deque[_Chunk] = deque()

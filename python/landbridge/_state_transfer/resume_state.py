@@ -51,8 +51,8 @@ def refused_senders_error(ranks: list[int]) -> StateNotTransferred:
     """Returns the error of a state that nobody is left to send."""
     named = ", ".join(map(str, ranks))
     return StateNotTransferred(
-        f"the state that rank {named} sent has not the digests that were told before, again and "
-        "again: check the memory of that host and of its gateway, and start that rank again"
+        f"the state that rank {named} sent does not have the digests that were told before: check "
+        "the memory of that host and of its gateway, and start that rank again"
     )
 
 
@@ -90,9 +90,9 @@ def resume_state(
     """Brings all ranks to the same step and the same state, and returns that step.
 
     It is ``landbridge.torch.resume`` for state of any library, such as NumPy or JAX. Every rank
-    calls it before its first step and after each ``recover``. Where ranks have finished fewer steps
-    than others, these receive what ``save`` returns on a rank that is ahead. Ranks at one step need
-    no transfer, and must have equal states: so begin with equal ones.
+    calls it before its first step and after each ``recover``. A rank that has finished fewer steps
+    than another receives what ``save`` returns on a rank that is ahead. Ranks at one step need no
+    transfer, and must have equal states. So give all ranks equal states before the first step.
 
     Up to four ranks that are ahead send at a time, each a part, over their own links. If one is
     lost, others send the rest, and what has come is kept. Every part is compared with a digest.
@@ -112,7 +112,7 @@ def resume_state(
 
     Raises:
         StateNotTransferred: ``save`` or ``load`` has failed on some rank, or a rank has no memory
-            for the state, or all ranks that are ahead send parts with other digests than theirs.
+            for the state, or parts of every rank that is ahead have other digests than were told.
             Every rank raises it.
         ArenaFull: The arena of some rank has too little room. Every rank raises an error at once.
         ConfigError: ``step`` is no whole number from 0 to 2^63 - 1, or another argument cannot be

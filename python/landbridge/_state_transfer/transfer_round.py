@@ -47,8 +47,8 @@ class TransferRanks(NamedTuple):
     receivers: list[int]
 
     def choose_senders(self) -> list[int]:
-        """Returns the ranks that send: the first one, and others evenly spaced, which are in other
-        regions where there are any."""
+        """Returns the ranks that send: the first one, and others evenly spaced among those ahead.
+        Ranks so far apart are mostly in different regions."""
         count = min(len(self.senders), _SENDERS_MAX)
         return [self.senders[at * len(self.senders) // count] for at in range(count)]
 
@@ -197,8 +197,8 @@ class TransferRound:
         return dict(zip(chosen, sets)), missing
 
     def _share_bytes(self, own: bytes, nbytes: int, room: TransferRoom) -> bytes:
-        """Returns the bytes that some ranks have each at places of their own, and zeros elsewhere,
-        on every rank."""
+        """Returns the bytes of all ranks joined, on every rank. Each rank gives bytes at places of
+        its own, and zeros elsewhere."""
         given, result = room.split_room()[0][0]
         padded = own + bytes(nbytes - len(own))
         shared = b""

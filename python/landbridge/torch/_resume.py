@@ -115,8 +115,8 @@ def resume(
         module: The model, with or without DDP around it.
         others: The optimizer, and anything else with ``state_dict`` and ``load_state_dict``.
         follow: How many steps ranks take while those behind receive the state; the least of all
-            ranks counts. With 0, and where ``others`` have no optimizer, a module or averages of
-            weights, all wait for the state.
+            ranks counts. With 0 all ranks wait for the state. They also wait where ``others`` have
+            no optimizer, or where one of ``others`` is a module or holds averages of weights.
         timeout: How long all of it may take, in seconds.
 
     Returns:

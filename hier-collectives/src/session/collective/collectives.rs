@@ -7,6 +7,7 @@ use super::sequence_ranges::SequenceRanges;
 use crate::descriptor::{Descriptor, KnownCounts};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::post::{Failure, FailureCode, Post, RankEvent, Timing};
+use crate::sequence::SendSeries;
 use crate::session::action::{Action, PeerError, SessionNote};
 use crate::session::context::Context;
 use crate::session::epoch::epoch_state::EpochState;
@@ -33,8 +34,9 @@ pub(in crate::session) struct Collectives {
     /// Failures that this gateway proposed to the first one, which has not decided yet.
     pub(super) proposals: BTreeMap<Sequence, Failure>,
     pub(super) ranks: BTreeMap<RankId, LocalRank>,
-    /// The sends of this epoch that are over, on a gateway without ranks, which passes them on.
-    relayed: SequenceRanges,
+    /// The sends of this epoch that are over, by series, on a gateway without ranks, which passes
+    /// them on. The other collectives there are refused, and stand under `None`.
+    relayed: BTreeMap<Option<SendSeries>, SequenceRanges>,
     /// One past the highest place known, of sends too.
     pub(super) next: Sequence,
 }
@@ -49,7 +51,7 @@ impl Collectives {
             finished: RecentCollectives::default(),
             proposals: BTreeMap::new(),
             ranks: ranks.map(|rank| (RankId(rank), LocalRank::default())).collect(),
-            relayed: SequenceRanges::default(),
+            relayed: BTreeMap::new(),
             next: Sequence(0),
         }
     }
@@ -192,7 +194,8 @@ impl Collectives {
         let of_another = |c: &LiveCollective| !current.is_current(c.epoch);
         let (is_over, is_far) = if self.is_relay() && sequence.series().is_some() {
             // The gateways of the two ranks watch how far these are apart.
-            (self.relayed.contains(&(sequence..sequence.following())), false)
+            let over = self.relayed.get(&sequence.series());
+            (over.is_some_and(|over| over.contains(&(sequence..sequence.following()))), false)
         } else {
             let oldest = self.oldest_unposted_like(sequence);
             (sequence < oldest, sequence.0 >= oldest.0 + COLLECTIVES_AHEAD_MAX)
@@ -522,7 +525,8 @@ impl Collectives {
     /// a rank here will tell that messages about it are late.
     fn note_relayed(&mut self, sequence: Sequence, ended: &LiveCollective, epoch: &EpochState) {
         if self.is_relay() && epoch.is_current(ended.epoch) {
-            self.relayed.insert(sequence..sequence.following());
+            let over = self.relayed.entry(sequence.series()).or_default();
+            over.insert(sequence..sequence.following());
         }
     }
 
@@ -533,7 +537,7 @@ impl Collectives {
         self.failures.clear();
         self.finished.clear();
         self.proposals.clear();
-        self.relayed = SequenceRanges::default();
+        self.relayed.clear();
         for local in self.ranks.values_mut() {
             local.begin_epoch(next);
         }

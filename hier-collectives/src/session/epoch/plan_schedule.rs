@@ -13,6 +13,7 @@ use crate::session::action::PeerError;
 use crate::session::local_gateway::LocalGateway;
 use crate::topology::Fabric;
 use crate::wire::Message;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use units::ByteCount;
@@ -53,25 +54,25 @@ pub(in crate::session) struct FollowedPlan {
     pub plan: Plan,
     /// The tree of each gateway, for blocks that its ranks have or get.
     pub owner_trees: Vec<Tree>,
-    /// The plan rerooted for the reductions to, and for the broadcasts from, each gateway, once it
-    /// was needed.
-    rerooted: Vec<[OnceLock<Plan>; 2]>,
+    /// The shares of the trees for the reductions to, and for the broadcasts from, each gateway, once
+    /// they were needed.
+    shares: Vec<[OnceLock<Vec<u64>>; 2]>,
 }
 
 impl FollowedPlan {
     /// Adds to a plan what follows from it.
     fn new(plan: Plan, local: &LocalGateway) -> Self {
         let fabric = local.fabric();
-        let rerooted = fabric.gateway_ids().map(|_| Default::default()).collect();
-        Self { owner_trees: plan.owner_trees(fabric), plan, rerooted }
+        let shares = fabric.gateway_ids().map(|_| Default::default()).collect();
+        Self { owner_trees: plan.owner_trees(fabric), plan, shares }
     }
 
     /// Returns the plan rerooted for an operation of this fabric.
-    pub fn rerooted_for(&self, fabric: &Fabric, operation: Operation) -> &Plan {
-        let Some(GatewayId(root)) = operation.root() else { return &self.plan };
-        let of_root = &self.rerooted[usize::from(root)];
-        of_root[usize::from(operation.has_down_phase())]
-            .get_or_init(|| self.plan.rerooted_for(fabric, operation).into_owned())
+    pub fn rerooted_for(&self, fabric: &Fabric, operation: Operation) -> Cow<'_, Plan> {
+        let Some(root) = operation.root() else { return Cow::Borrowed(&self.plan) };
+        let of_root = &self.shares[usize::from(root.0)][usize::from(operation.has_down_phase())];
+        let shares = of_root.get_or_init(|| self.plan.rerooted_shares(fabric, operation));
+        Cow::Owned(self.plan.rerooted_at(root, shares))
     }
 }
 

@@ -9,6 +9,7 @@ use crate::session::action::BufferView;
 use crate::session::epoch::epoch_state::EpochState;
 use crate::size_class::SizeClass;
 use crate::wire::Message;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use units::TimeNs;
@@ -274,9 +275,11 @@ pub(super) fn flow_parts_of_collective(
     let followed = plans.plan_of(sequence);
     // A peer may announce a root that is no rank; no rank posts such a collective.
     let operation = descriptor.pattern.over_gateways(fabric);
+    let plan = operation.map_or(Cow::Borrowed(&followed.plan), |operation| {
+        followed.rerooted_for(fabric, operation)
+    });
     let source = OperationPartSource {
-        plan: operation
-            .map_or(&followed.plan, |operation| followed.rerooted_for(fabric, operation)),
+        plan: &plan,
         owner_trees: &followed.owner_trees,
         fabric,
         descriptor,

@@ -96,8 +96,8 @@ class StateFollower:
         self.end()
 
     def catch_up_to_step(self, step: int) -> bool:
-        """Returns whether this rank has the state after ``step`` now. If not, it follows no longer
-        all the same."""
+        """Stops following the others. Returns whether this rank has the state after ``step`` then,
+        for which it catches up."""
         if len(self._steps) == (step - self._begun) * len(self._optimizers):
             with contextlib.suppress(CollectiveFailed):
                 self.catch_up()
@@ -157,8 +157,8 @@ def catch_up(group: Group) -> None:
 
 
 def can_follow_with(others: tuple[Any, ...]) -> bool:
-    """Returns whether a rank can follow with these parts beside its model: optimizers, and parts
-    whose states do not follow from the weights."""
+    """Returns whether a rank can follow with these parts beside its model. At least one must be an
+    optimizer. No other part may be a module, or hold weights in its state."""
     rest = [other for other in others if not isinstance(other, torch.optim.Optimizer)]
     if len(rest) == len(others) or any(isinstance(other, torch.nn.Module) for other in rest):
         return False

@@ -8,8 +8,9 @@ use units::Span;
 
 /// 8 events: the most in a run.
 const EVENTS_MAX: u64 = 8;
-/// 10 ms to 20 s: the times for which a killed gateway is away. The shorter ones are below the silence
-/// after which it counts as lost, the longer ones above.
+/// 10 ms to 20 s: the least times for which a killed gateway is away. The drawn time is up to
+/// twice as long. Short ones are below the silence after which a gateway counts as lost, long ones
+/// above.
 const AWAY_MS: [u64; 5] = [10, 400, 2_000, 8_000, 20_000];
 
 /// A drawn run.
@@ -42,7 +43,7 @@ pub(super) enum Weather {
 pub(super) enum MembersEvent {
     /// An operator asks at a gateway for a change.
     Ask { at: u64, region: u64, leaves: bool, within: Span },
-    /// A gateway is cut off from all others; one that was is not any more.
+    /// All earlier cuts are mended, and a gateway is cut off from all others.
     CutOff(u64),
     /// A link is cut.
     CutLink(u64, u64),

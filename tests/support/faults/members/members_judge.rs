@@ -116,8 +116,8 @@ impl MembersJudge {
         }
     }
 
-    /// Checks a failure: while only operators change members, no step that was begun fails but for the
-    /// rank that slips, and nothing fails otherwise.
+    /// Checks a failure. While only operators change members, a step that was begun fails only
+    /// where a rank slips. A step that was not begun may also fail by a change of the members.
     pub fn failed(&self, at: StepPlace, failure: &Failure) {
         use FailureCode::{Disagreement, EpochEnded, MembershipChanged, RegionLost};
         let mut state = self.lock();

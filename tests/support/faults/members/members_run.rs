@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
-/// 10 s: ranks that take part in the end have done a step within this time, which takes 1.2 s, and a change
-/// that was asked for at last is made.
+/// 10 s: within it each rank that takes part in the end does a step, and the last change that was
+/// asked for is made. A step takes 1.2 s.
 pub(super) const HEADWAY: Span = Span::from_secs(10);
 /// 20 s: gateways that were just started meet, and their ranks do a step, within this time.
 const BEGUN_WITHIN: Span = Span::from_secs(20);

@@ -70,7 +70,7 @@ struct ConfirmedStep {
 /// How a step was confirmed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Confirmation {
-    /// In one epoch alone.
+    /// In one epoch alone, or in an epoch in which it was confirmed to another rank already.
     Once,
     /// In another epoch before, by ranks that are not in this one: they heard of it as they were lost, and
     /// no rank of this epoch did.
@@ -147,7 +147,7 @@ impl StepHistory {
         is_late.then(|| format!("rank {rank}, epoch {epoch}: a result after one of epoch {last}"))
     }
 
-    /// Records that a step of a rank is confirmed, which is in the state `after` then.
+    /// Records that a step of a rank is confirmed. The rank is in the state `after` then.
     pub fn confirm(&mut self, at: StepPlace, after: RankState) -> Confirmation {
         let of_step = self.steps.entry(at.step).or_default();
         let is_new = !of_step.contains_key(&at.epoch);

@@ -47,7 +47,7 @@ impl Transfer {
         let (me, epoch) = (cx.epoch.me(), cx.epoch.number());
         let Some(plans) = cx.epoch.plans() else { return };
         let (plan, fabric) = (plans.plan(), cx.epoch.local().fabric());
-        let is_relay = fabric.gateway(me).ranks.is_empty();
+        let is_relay = self.is_relay(cx);
         let window = if to == me {
             plans.relay_window()
         } else if is_relay {
@@ -74,6 +74,11 @@ impl Transfer {
             opened.extend(segments.map(key));
         }
         opened.into_iter().for_each(|key| self.advance_segment_tasks(key, cx));
+    }
+
+    /// Whether this gateway has no ranks, so that it only passes on what others send.
+    pub(in crate::session::transfer) fn is_relay(&self, cx: &Context<'_>) -> bool {
+        cx.epoch.local().fabric().gateway(cx.epoch.me()).ranks.is_empty()
     }
 
     /// Gives back the memory for partials of what this gateway, which has no ranks, has passed on, or

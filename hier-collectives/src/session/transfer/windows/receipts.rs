@@ -29,6 +29,12 @@ impl Transfer {
         let due: Vec<SegmentKey> = due.copied().map(key).collect();
         let freed: BTreeSet<GatewayId> =
             due.into_iter().filter_map(|key| self.handle_receipt(from, key, cx)).collect();
+        if !freed.is_empty() && self.is_relay(cx) {
+            // What one peer's segments held may be what another waits for, so others go first.
+            for peer in cx.epoch.ready_peers().into_iter().filter(|peer| !freed.contains(peer)) {
+                self.grant_credit(peer, cx);
+            }
+        }
         freed.into_iter().for_each(|to| self.grant_credit(to, cx));
         self.send_ready_segments(from, cx);
     }
