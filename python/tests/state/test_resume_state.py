@@ -150,7 +150,7 @@ def test_pieces_that_all_ranks_damage_raise_everywhere(three_groups, monkeypatch
     keepers = keepers_of(three_groups, [3, 0, 3])
 
     def resume_one(keeper):
-        with pytest.raises(landbridge.StateNotTransferred, match="rank .* has not the digests"):
+        with pytest.raises(landbridge.StateNotTransferred, match="rank .* does not have the digests"):
             keeper.resume()
 
     call_for_all(keepers, resume_one)
