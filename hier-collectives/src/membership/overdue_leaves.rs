@@ -31,8 +31,8 @@ impl TermAgreement {
         self.intents.called_off()
     }
 
-    /// Returns the regions of a term without these, as far as they are reached. At a gateway of one of
-    /// these they are the others of its term, or none if those are parted.
+    /// Returns the regions that are reached and are not in `left`. A gateway of a region in `left`
+    /// gets the other regions of its term, or none if these are parted.
     pub(super) fn regions_without(&self, left: &BTreeSet<RegionId>) -> BTreeSet<RegionId> {
         if left.contains(&self.fabric.gateway(self.me).region) {
             let members = self.term.as_ref().map(|term| term.regions.clone());

@@ -5,6 +5,7 @@
 //! the plan, and from the gateways of each region. Rates do not count: files of gateways may differ
 //! in them, and all must divide a buffer alike. [`Plan::rerooted_for`] calls this.
 
+use super::analysis::pair_shares::SMALL_PAIR_SHARE_DIVISOR;
 use super::plan_data::Plan;
 use super::tree::{Tree, TreeDirection};
 use crate::ids::GatewayId;
@@ -16,23 +17,19 @@ use std::collections::BTreeMap;
 /// Tested by `reductions_and_broadcasts_are_planned_near_the_bound`.
 const SHARE_ROUNDS: usize = 8;
 
-/// 4: a pair that an all-reduce loads less than a quarter as much as the way back counts as a
-/// quarter of that. Pair shares have the same rule for rerooted trees.
-const REVERSED_DIVISOR: u64 = 4;
-
 /// 2^32: the sum of the shares, so that a share is exact to a quarter of a billionth of the buffer.
 const SHARES_TOTAL: f64 = (1u64 << 32) as f64;
 
-/// 0.995: new shares take the place of the plan's only where the fullest pair ends half a percent
-/// sooner. So rounding alone changes no shares.
+/// 0.995: new shares take the place of the plan's only where the fullest pair has half a percent
+/// less to carry. So rounding alone changes no shares.
 const SHARES_GAIN: f64 = 0.995;
 
 /// The pairs of gateways that the trees of an operation load.
 struct LoadedPairs {
     /// Bytes that an all-reduce of a nominal buffer sends over each pair. They stand for its rate:
     /// all pairs of a full port end together.
-    limits: Vec<f64>,
-    /// The pairs of each tree that divides the buffer, by place in `limits`.
+    planned: Vec<f64>,
+    /// The pairs of each tree that divides the buffer, by place in `planned`.
     of_tree: Vec<Vec<usize>>,
 }
 
@@ -96,7 +93,7 @@ impl LoadedPairs {
         dividing: &[usize],
     ) -> Self {
         let flows = plan.nominal_flows();
-        let (mut limits, mut places) = (Vec::new(), BTreeMap::new());
+        let (mut planned, mut places) = (Vec::new(), BTreeMap::new());
         let mut of_tree = Vec::new();
         for at in dividing {
             let has_results_apart = plan.trees[*at].direction == TreeDirection::Partials;
@@ -109,17 +106,18 @@ impl LoadedPairs {
                     continue;
                 }
                 let place = *places.entry(pair).or_insert_with(|| {
-                    // The way back has the flow of an edge whose direction the new root changed.
+                    // The root may have changed the direction of an edge. A pair with little flow
+                    // then counts by the way back, as its share of the ports does.
                     let flow = |one, other| flows.get(&(one, other)).copied().unwrap_or(0);
-                    let planned = flow(pair.0, pair.1).max(flow(pair.1, pair.0) / REVERSED_DIVISOR);
-                    limits.push(planned.max(1) as f64);
-                    limits.len() - 1
+                    let back = flow(pair.1, pair.0) / SMALL_PAIR_SHARE_DIVISOR;
+                    planned.push(flow(pair.0, pair.1).max(back).max(1) as f64);
+                    planned.len() - 1
                 });
                 pairs.push(place);
             }
             of_tree.push(pairs);
         }
-        Self { limits, of_tree }
+        Self { planned, of_tree }
     }
 
     /// Returns shares with which the fullest pair ends sooner than with the `planned` ones; `None`
@@ -129,13 +127,13 @@ impl LoadedPairs {
         let apart = planned.iter().zip(others).map(|(share, other)| share * other).collect();
         let starts = [planned.to_vec(), apart].into_iter();
         let starts = starts.filter(|shares| shares.iter().sum::<f64>() > 0.0);
-        let (mut best, mut least) = (None, self.fullest_seconds(planned) * SHARES_GAIN);
+        let (mut best, mut least) = (None, self.fullest_load(planned) * SHARES_GAIN);
         for mut shares in starts {
             for _ in 0..SHARE_ROUNDS {
                 normalize_shares(&mut shares);
-                let seconds = self.fullest_seconds(&shares);
-                if seconds < least {
-                    (best, least) = (Some(shares.clone()), seconds);
+                let load = self.fullest_load(&shares);
+                if load < least {
+                    (best, least) = (Some(shares.clone()), load);
                 }
                 self.adjust_to_narrowest_pair(&mut shares);
             }
@@ -143,25 +141,25 @@ impl LoadedPairs {
         best
     }
 
-    /// Returns the load of each pair in seconds for each byte of the buffer.
-    fn pair_seconds(&self, shares: &[f64]) -> Vec<f64> {
-        let mut seconds = vec![0.0; self.limits.len()];
+    /// Returns the load of each pair, as a multiple of its load in an all-reduce.
+    fn pair_loads(&self, shares: &[f64]) -> Vec<f64> {
+        let mut loads = vec![0.0; self.planned.len()];
         for (pairs, share) in self.of_tree.iter().zip(shares) {
-            pairs.iter().for_each(|pair| seconds[*pair] += share / self.limits[*pair]);
+            pairs.iter().for_each(|pair| loads[*pair] += share / self.planned[*pair]);
         }
-        seconds
+        loads
     }
 
-    /// Returns the seconds of the fullest pair for each byte of the buffer.
-    fn fullest_seconds(&self, shares: &[f64]) -> f64 {
-        self.pair_seconds(shares).into_iter().fold(0.0, f64::max)
+    /// Returns the load of the fullest pair, as a multiple of its load in an all-reduce.
+    fn fullest_load(&self, shares: &[f64]) -> f64 {
+        self.pair_loads(shares).into_iter().fold(0.0, f64::max)
     }
 
     /// Multiplies each share by the inverse load of the fullest pair of its tree.
     fn adjust_to_narrowest_pair(&self, shares: &mut [f64]) {
-        let seconds = self.pair_seconds(shares);
+        let loads = self.pair_loads(shares);
         for (share, pairs) in shares.iter_mut().zip(&self.of_tree) {
-            let fullest = pairs.iter().map(|pair| seconds[*pair]).fold(0.0, f64::max);
+            let fullest = pairs.iter().map(|pair| loads[*pair]).fold(0.0, f64::max);
             if *share > 0.0 && fullest > 0.0 {
                 *share /= fullest;
             }

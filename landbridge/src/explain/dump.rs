@@ -3,6 +3,7 @@
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::observe::fetch_status::{FetchError, fetch_status_with_flights};
 use gateway::observe::status::{GatewayReport, JobFlightsReport};
+use hier_collectives::topology::Fabric;
 use serde::{Deserialize, Serialize};
 use std::thread;
 use std::time::SystemTime;
@@ -59,20 +60,27 @@ pub(crate) struct DumpedGateway {
     pub flights: Vec<JobFlightsReport>,
 }
 
-impl Dump {
-    /// Asks all gateways of a region file at once, which takes 10 s at most.
-    pub fn collect(file: &RegionFile) -> Self {
-        let fabric = file.fabric().fabric();
+impl DumpedPlace {
+    /// Returns the places of all gateways of a fabric, in the order of their numbers.
+    pub(super) fn all_of_fabric(fabric: &Fabric) -> Vec<Self> {
         let place = |id| {
             let gateway = fabric.gateway(id);
-            DumpedPlace {
+            Self {
                 gateway: gateway.name.clone(),
                 region: fabric.region(gateway.region).name.clone(),
                 first_rank: gateway.ranks.start,
                 ranks: gateway.ranks.end - gateway.ranks.start,
             }
         };
-        let places: Vec<DumpedPlace> = fabric.gateway_ids().map(place).collect();
+        fabric.gateway_ids().map(place).collect()
+    }
+}
+
+impl Dump {
+    /// Asks all gateways of a region file at once, which takes 10 s at most.
+    pub fn collect(file: &RegionFile) -> Self {
+        let fabric = file.fabric().fabric();
+        let places = DumpedPlace::all_of_fabric(fabric);
         let region_of = |gateway: &GatewayConfig| {
             let place = places.iter().find(|place| place.gateway == gateway.name);
             place.map_or_else(String::new, |place| place.region.clone())

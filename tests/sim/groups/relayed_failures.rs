@@ -2,10 +2,9 @@
 
 use super::members::failure_of;
 use super::relayed_sends::line;
-use super::sends::{ARENA_BYTES, OneSend, simulate_ranks};
-use gateway::client::{Client, SendSpec};
-use hier_collectives::descriptor::Dtype;
-use hier_collectives::ids::{GatewayId, RankId, Tag};
+use super::sends::{ARENA_BYTES, OneSend, check_late_send, simulate_ranks};
+use gateway::client::Client;
+use hier_collectives::ids::GatewayId;
 use hier_collectives::post::FailureCode;
 use scenarios::lab::mesh::{Mesh, MeshGateway};
 use scenarios::{Lab, mbit, simulate};
@@ -166,20 +165,9 @@ fn ends_apart_that_differ_are_both_told() {
 #[test]
 fn a_relayed_send_without_an_end_fails_in_time() {
     simulate_ranks(&mesh(), |_lab, mut clients| async move {
-        let one = OneSend::of_bytes(0, 4, 5, 300_000);
-        let tensor = clients[4].allocate(Dtype::U8, 300_000).expect("room");
-        let spec = SendSpec::new(RankId(0), Tag(5));
-        let short = SendSpec { timeout: Span::from_secs(2), ..spec };
-        let received = clients[4].receive(tensor, short).await.expect("posted");
-        let failure = failure_of(received).await;
-        assert_eq!(failure.code, FailureCode::TimedOut, "{failure}");
-        assert!(failure.text.contains("waiting for rank 0 (a)"), "{failure}");
-        // Its send comes later, and meets no other receive.
-        let late = failure_of(one.send(&clients).await).await;
-        assert_eq!(late, failure);
-        OneSend { seed: 1, ..one }.run(&clients).await;
+        check_late_send(&clients, 4, 300_000).await;
         // A rank that is killed is told to the other one alone.
-        let waits = one.receive(&clients).await;
+        let waits = OneSend::of_bytes(0, 4, 5, 300_000).receive(&clients).await;
         let near = OneSend::of_bytes(1, 4, 1, 9);
         let received = near.receive(&clients).await;
         drop(clients.remove(0));

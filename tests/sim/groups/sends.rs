@@ -398,21 +398,28 @@ fn a_send_fails_if_its_gateway_is_lost_first() {
     });
 }
 
+/// Lets a rank receive so many bytes from rank 0, which sends them only after the receive has timed
+/// out. Both ends fail alike, and the next send of the tag arrives.
+pub(super) async fn check_late_send(clients: &[Client], to: u32, bytes: u64) {
+    let one = OneSend::of_bytes(0, to, 5, bytes);
+    let receiver = &clients[to as usize];
+    let tensor = receiver.allocate(Dtype::U8, bytes).expect("room");
+    let spec = SendSpec::new(RankId(0), Tag(5));
+    let short = SendSpec { timeout: Span::from_secs(2), ..spec };
+    let received = receiver.receive(tensor, short).await.expect("posted");
+    let failure = failure_of(received).await;
+    assert_eq!(failure.code, FailureCode::TimedOut, "{failure}");
+    assert!(failure.text.contains("waiting for rank 0 (a)"), "{failure}");
+    // Its send comes later, and meets no other receive.
+    let late = failure_of(one.send(clients).await).await;
+    assert_eq!(late, failure);
+    OneSend { seed: 1, ..one }.run(clients).await;
+}
+
 #[test]
 fn a_timeout_ends_both_ends_and_the_next_meet() {
     simulate_ranks(&Mesh::of_ranks(&[1, 1]), |_lab, clients| async move {
-        let one = OneSend::of_bytes(0, 1, 5, 40);
-        let tensor = clients[1].allocate(Dtype::U8, 40).expect("room");
-        let spec = SendSpec::new(RankId(0), Tag(5));
-        let short = SendSpec { timeout: Span::from_secs(2), ..spec };
-        let received = clients[1].receive(tensor, short).await.expect("posted");
-        let failure = failure_of(received).await;
-        assert_eq!(failure.code, FailureCode::TimedOut, "{failure}");
-        assert!(failure.text.contains("waiting for rank 0 (a)"), "{failure}");
-        // Its send comes later, and meets no other receive.
-        let late = failure_of(one.send(&clients).await).await;
-        assert_eq!(late, failure);
-        OneSend { seed: 1, ..one }.run(&clients).await;
+        check_late_send(&clients, 1, 40).await;
     });
 }
 

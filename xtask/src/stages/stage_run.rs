@@ -138,16 +138,15 @@ impl RunningStage {
 
 /// Prints `title` and the stages that will run, each with the time that it is expected to take.
 fn print_stage_run_plan(title: &str, stages: &[Stage]) {
-    let (mut before, mut after, mut beside) = (0, 0, 0);
+    // Stages beside others share the cores, and were measured so.
+    let (mut begins, mut whole) = (0, 0);
     for stage in stages {
-        match stage.work {
-            StageWork::Beside { .. } => beside = beside.max(stage.usual_seconds),
-            StageWork::InTurn(_) if beside == 0 => before += stage.usual_seconds,
-            StageWork::InTurn(_) => after += stage.usual_seconds,
+        let ends = begins + stage.usual_seconds;
+        whole = whole.max(ends);
+        if matches!(stage.work, StageWork::InTurn(_)) {
+            begins = ends;
         }
     }
-    // Stages beside others share the cores, and were measured so.
-    let whole = before + beside.max(after);
     println!("{title}: about {} on two quiet cores.", format_stage_run_duration(whole));
     for stage in stages {
         println!(

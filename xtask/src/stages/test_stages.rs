@@ -83,7 +83,7 @@ const UNIT_TESTS_STAGE: Stage = Stage {
 const BUILD_STAGE: Stage = Stage {
     name: "build",
     purpose: "all tests of all crates; tests in documentation",
-    usual_seconds: 260,
+    usual_seconds: 293,
     work: StageWork::InTurn(|workspace, tally| {
         run_cargo_in_test_stage(workspace, &[&TEST_ARGUMENTS[..], &["--no-run"]].concat())?;
         run_tests_of_stage(workspace, &[&TEST_ARGUMENTS[..], &["--doc"]].concat(), tally)
@@ -190,7 +190,7 @@ const FAULTS_STAGE: Stage = Stage {
 const PACKAGES_STAGE_BESIDE: Stage = Stage {
     name: "packages",
     purpose: "packages of the Python tests, PyTorch 2.15: 1.5 GB below target",
-    usual_seconds: 90,
+    usual_seconds: 45,
     work: StageWork::Beside { command: |_| python_command(&["python", "--packages"]), tests: None },
 };
 /// The stage that installs the packages of the Python tests alone.
@@ -232,7 +232,7 @@ const LONG_PYTHON_STAGE: Stage = Stage {
 /// The stage that runs the Python tests, with the newest PyTorch, in a process beside other stages,
 /// since they mostly wait.
 const PYTHON_STAGE_BESIDE: Stage = Stage {
-    usual_seconds: 455,
+    usual_seconds: 630,
     work: StageWork::Beside {
         command: |_| python_command(&["python", "--built", "--newest"]),
         tests: Some(Tally::add_summary_line),
@@ -254,7 +254,8 @@ const LONG_PYTHON_STAGE_BESIDE: Stage = Stage {
 fn all_stages(is_long: bool) -> Vec<Stage> {
     let mut stages = vec![TOOLS_STAGE, FORMAT_STAGE, TIDY_STAGE, CORE_PURITY_STAGE];
     // The wheel is made of what the build has compiled.
-    stages.extend([PACKAGES_STAGE_BESIDE, BUILD_STAGE, WHEEL_STAGE]);
+    let wheel = Stage { usual_seconds: 10, ..WHEEL_STAGE };
+    stages.extend([PACKAGES_STAGE_BESIDE, BUILD_STAGE, wheel]);
     // Tests mostly wait, so what needs the cores runs beside them.
     let [python, simulation, tests] = match is_long {
         true => [LONG_PYTHON_STAGE_BESIDE, LONG_SIMULATION_STAGE, LONG_TESTS_STAGE],

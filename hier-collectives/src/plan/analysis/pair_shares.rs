@@ -21,7 +21,7 @@ pub const RATE_RESERVE_FRACTION: f64 = 0.02;
 /// 4: a pair of gateways whose share of its ports is below a quarter of its share in the rerooted
 /// trees gets the share in these. Reductions and broadcasts use the rerooted trees: the plan's with
 /// another root. The factor is chosen.
-const SMALL_PAIR_SHARE_DIVISOR: u64 = 4;
+pub(in crate::plan) const SMALL_PAIR_SHARE_DIVISOR: u64 = 4;
 
 /// 1 TiB: the length of an imaginary buffer; its flows along a plan's trees give each pair of
 /// gateways its share of ports and links. No part of so large a buffer is rounded to nothing.

@@ -35,8 +35,8 @@ pub(in crate::session) struct Collectives {
     pub(super) proposals: BTreeMap<Sequence, Failure>,
     pub(super) ranks: BTreeMap<RankId, LocalRank>,
     /// The sends of this epoch that are over, by series, on a gateway without ranks, which passes
-    /// them on. The other collectives there are refused, and stand under `None`.
-    relayed: BTreeMap<Option<SendSeries>, SequenceRanges>,
+    /// them on.
+    relayed: BTreeMap<SendSeries, SequenceRanges>,
     /// One past the highest place known, of sends too.
     pub(super) next: Sequence,
 }
@@ -192,9 +192,10 @@ impl Collectives {
         current: &EpochState,
     ) -> Result<bool, PeerError> {
         let of_another = |c: &LiveCollective| !current.is_current(c.epoch);
-        let (is_over, is_far) = if self.is_relay() && sequence.series().is_some() {
+        let relayed = sequence.series().filter(|_| self.is_relay());
+        let (is_over, is_far) = if let Some(series) = relayed {
             // The gateways of the two ranks watch how far these are apart.
-            let over = self.relayed.get(&sequence.series());
+            let over = self.relayed.get(&series);
             (over.is_some_and(|over| over.contains(&(sequence..sequence.following()))), false)
         } else {
             let oldest = self.oldest_unposted_like(sequence);
@@ -524,9 +525,9 @@ impl Collectives {
     /// Notes, on a gateway without ranks, that a collective of the current epoch is over: no post of
     /// a rank here will tell that messages about it are late.
     fn note_relayed(&mut self, sequence: Sequence, ended: &LiveCollective, epoch: &EpochState) {
-        if self.is_relay() && epoch.is_current(ended.epoch) {
-            let over = self.relayed.entry(sequence.series()).or_default();
-            over.insert(sequence..sequence.following());
+        let relayed = sequence.series().filter(|_| self.is_relay());
+        if let Some(series) = relayed.filter(|_| epoch.is_current(ended.epoch)) {
+            self.relayed.entry(series).or_default().insert(sequence..sequence.following());
         }
     }
 

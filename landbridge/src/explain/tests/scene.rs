@@ -172,16 +172,7 @@ impl Scene {
     pub async fn dump(&self) -> Dump {
         let fabric = &self.lab.fabric;
         let now = self.lab.host.now().ns() as f64 / 1e9;
-        let place = |id| {
-            let gateway = fabric.gateway(id);
-            DumpedPlace {
-                gateway: gateway.name.clone(),
-                region: fabric.region(gateway.region).name.clone(),
-                first_rank: gateway.ranks.start,
-                ranks: gateway.ranks.end - gateway.ranks.start,
-            }
-        };
-        let places: Vec<DumpedPlace> = fabric.gateway_ids().map(place).collect();
+        let places = DumpedPlace::all_of_fabric(fabric);
         let mut gateways = Vec::new();
         for (id, place) in fabric.gateway_ids().zip(&places) {
             let mut dumped = DumpedGateway {
