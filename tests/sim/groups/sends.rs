@@ -7,6 +7,7 @@ use hier_collectives::bound::{operation_lower_bound, payload_rate_fraction};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp, SlotElements};
 use hier_collectives::ids::{GatewayId, RankId, Tag};
 use hier_collectives::post::FailureCode;
+use scenarios::collectives::data;
 use scenarios::lab::mesh::{Mesh, MeshGateway};
 use scenarios::{Lab, mbit, simulate};
 use units::{ByteCount, Span};
@@ -36,8 +37,7 @@ impl OneSend {
     fn data(&self) -> Vec<u8> {
         let Self { from, to, tag, dtype, elements, seed } = *self;
         let salt = u64::from(from) * 131 + u64::from(to) * 17 + u64::from(tag) * 7 + seed * 1009;
-        let byte = |at: u64| (at.wrapping_mul(0x9e37_79b9).wrapping_add(salt * 0x85eb) >> 7) as u8;
-        (0..elements * dtype.size()).map(byte).collect()
+        data::patterned(elements * dtype.size(), salt)
     }
 
     /// Posts the sender's end.

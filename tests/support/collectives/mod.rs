@@ -2,6 +2,7 @@
 
 pub mod baselines;
 pub mod batch;
-pub mod data;
 pub mod quinn_only;
 pub mod series;
+
+pub use reference as data;

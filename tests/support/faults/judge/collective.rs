@@ -1,10 +1,9 @@
 //! The contributions of ranks to each collective, and the expected results. All are computed here,
 //! independently of the gateways' code.
 
-use crate::collectives::data::SplitMix64;
+use crate::collectives::data::{ExactValues, SplitMix64};
 use crate::faults::judge::side_load::{GROUP_COLLECTIVES_MAX, SideLoad};
 use crate::faults::spec::scenario::{Load, Scenario};
-use half::{bf16, f16};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp, SlotElements};
 use hier_collectives::ids::RankId;
 use std::fmt;
@@ -192,7 +191,7 @@ impl Collectives {
 
     /// The contribution of a rank, or its buffer where it contributes nothing.
     pub fn contribution(&self, tag: CollectiveId, rank: u32) -> Vec<u8> {
-        encode(self.shape(tag).dtype, self.values(tag, rank))
+        self.shape(tag).exact().encode(&self.values(tag, rank))
     }
 
     /// Whether a rank gets a result.
@@ -247,29 +246,10 @@ impl Collectives {
         if **expected == result { Ok(()) } else { Err(difference(expected, result)) }
     }
 
-    /// The values of a rank, so small that any order of additions or multiplications is exact in
-    /// the dtype.
-    fn values(&self, tag: CollectiveId, rank: u32) -> impl Iterator<Item = i64> {
-        let shape = self.shape(tag);
-        let mut dice =
-            SplitMix64(self.seed ^ number(tag) ^ (u64::from(rank) + 1).wrapping_mul(ODD));
-        let four = std::iter::repeat_with(move || dice.roll().to_le_bytes());
-        let pair = |bytes: [u8; 2]| i64::from(i16::from_le_bytes(bytes));
-        four.flat_map(move |b| [[b[0], b[1]], [b[2], b[3]], [b[4], b[5]], [b[6], b[7]]].map(pair))
-            .map(move |value| match (shape.op, shape.dtype) {
-                (_, Dtype::Bool) => value & 1,
-                (ReduceOp::Prod, Dtype::U8 | Dtype::U16 | Dtype::U32 | Dtype::U64) => {
-                    1 + (value & 1)
-                }
-                (ReduceOp::Prod, _) => [1, -1, 2, 1][(value & 3) as usize],
-                (_, Dtype::U8) => value & 0xff,
-                (_, Dtype::I8) => i64::from(value as i8),
-                (_, Dtype::U16 | Dtype::U32 | Dtype::U64) => value & 0xffff,
-                (_, Dtype::Bf16) => value % 16,
-                (_, Dtype::F16) => value % 128,
-                _ => value,
-            })
-            .take(self.slots(tag, rank).contribution as usize)
+    /// The values of a rank.
+    fn values(&self, tag: CollectiveId, rank: u32) -> Vec<i64> {
+        let seed = self.seed ^ number(tag) ^ (u64::from(rank) + 1).wrapping_mul(ODD);
+        self.shape(tag).exact().draw(seed, self.slots(tag, rank).contribution)
     }
 
     /// The result of a rank that gets one.
@@ -278,44 +258,27 @@ impl Collectives {
         let all = |of: &u32| self.values(tag, *of);
         let own = ranks.iter().position(|of| *of == rank).unwrap_or_default();
         let block = shape.elements as usize / ranks.len();
+        let own_block = |values: Vec<i64>| values[own * block..][..block].to_vec();
         let values: Vec<i64> = match shape.pattern {
-            Pattern::Broadcast { from } | Pattern::Send { from } => {
-                all(&ranks[from.0 as usize]).collect()
+            Pattern::Broadcast { from } | Pattern::Send { from } => all(&ranks[from.0 as usize]),
+            Pattern::AllGather | Pattern::Gather { .. } => {
+                ranks.iter().map(all).collect::<Vec<_>>().concat()
             }
-            Pattern::AllGather | Pattern::Gather { .. } => ranks.iter().flat_map(all).collect(),
             Pattern::AllToAll => {
-                let to_own = |of: &u32| all(of).skip(own * block).take(block);
-                ranks.iter().flat_map(to_own).collect()
+                ranks.iter().map(|of| own_block(all(of))).collect::<Vec<_>>().concat()
             }
-            Pattern::Scatter { from } => {
-                all(&ranks[from.0 as usize]).skip(own * block).take(block).collect()
-            }
-            Pattern::ReduceScatter => {
-                self.reduced(tag, &ranks).into_iter().skip(own * block).take(block).collect()
-            }
+            Pattern::Scatter { from } => own_block(all(&ranks[from.0 as usize])),
+            Pattern::ReduceScatter => own_block(self.reduced(tag, &ranks)),
             _ => self.reduced(tag, &ranks),
         };
-        encode(shape.dtype, values.into_iter())
+        shape.exact().encode(&values)
     }
 
     /// The reduction of the contributions of some ranks.
     fn reduced(&self, tag: CollectiveId, ranks: &[u32]) -> Vec<i64> {
-        let shape = self.shape(tag);
-        let mut total: Vec<i64> = self.values(tag, ranks[0]).collect();
+        let mut total = self.values(tag, ranks[0]);
         for rank in &ranks[1..] {
-            for (total, value) in total.iter_mut().zip(self.values(tag, *rank)) {
-                *total = match shape.op {
-                    ReduceOp::Max => value.max(*total),
-                    ReduceOp::Min => value.min(*total),
-                    ReduceOp::Prod => value.wrapping_mul(*total),
-                    ReduceOp::Band => value & *total,
-                    ReduceOp::Bor => value | *total,
-                    ReduceOp::Bxor => value ^ *total,
-                    // The sum of truth values is their logical or.
-                    ReduceOp::Sum if shape.dtype == Dtype::Bool => value | *total,
-                    ReduceOp::Sum | ReduceOp::Avg => *total + value,
-                };
-            }
+            self.shape(tag).exact().reduce(&mut total, &self.values(tag, *rank));
         }
         total
     }
@@ -323,15 +286,9 @@ impl Collectives {
     /// A weighted mean may be rounded twice: once in each region, once over all.
     fn judge_average(&self, tag: CollectiveId, result: &[u8]) -> Result<(), String> {
         let shape = self.shape(tag);
-        let ranks = self.participants(tag);
-        let weights: Vec<f64> = ranks.iter().map(|rank| self.weight(tag, *rank)).collect();
-        let total: f64 = weights.iter().sum();
-        let mut mean = vec![0.0; shape.elements as usize];
-        for (rank, weight) in ranks.into_iter().zip(weights) {
-            for (mean, value) in mean.iter_mut().zip(self.values(tag, rank)) {
-                *mean += value as f64 * (weight / total);
-            }
-        }
+        let ranks = self.participants(tag).into_iter();
+        let values = ranks.map(|rank| (self.values(tag, rank), self.weight(tag, rank)));
+        let mean = ExactValues::mean(&values.collect::<Vec<_>>());
         let (largest, precision) = match shape.dtype {
             Dtype::Bf16 => (16.0, 2f64.powi(-8)),
             Dtype::F16 => (128.0, 2f64.powi(-11)),
@@ -353,6 +310,11 @@ impl Collectives {
 }
 
 impl CollectiveShape {
+    /// The kind of its values.
+    fn exact(self) -> ExactValues {
+        ExactValues { op: self.op, dtype: self.dtype }
+    }
+
     /// The kind, for counts: `reduce max f16`.
     pub fn kind(&self) -> String {
         match self.pattern {
@@ -396,20 +358,6 @@ fn has_blocks(pattern: Pattern) -> bool {
             | Pattern::ReduceScatter
             | Pattern::AllToAll
     )
-}
-
-fn encode(dtype: Dtype, values: impl Iterator<Item = i64>) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(values.size_hint().0 * dtype.size() as usize);
-    for value in values {
-        match dtype {
-            Dtype::F32 => bytes.extend((value as f32).to_le_bytes()),
-            Dtype::F64 => bytes.extend((value as f64).to_le_bytes()),
-            Dtype::F16 => bytes.extend(f16::from_f64(value as f64).to_le_bytes()),
-            Dtype::Bf16 => bytes.extend(bf16::from_f64(value as f64).to_le_bytes()),
-            _ => bytes.extend_from_slice(&value.to_le_bytes()[..dtype.size() as usize]),
-        }
-    }
-    bytes
 }
 
 fn number(tag: CollectiveId) -> u64 {

@@ -1,24 +1,9 @@
 //! Seeded contributions and the result they must give.
 
+use crate::SplitMix64;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::reduce::dispatch_slices;
 use std::sync::Arc;
-
-/// A random stream by splitmix64.
-#[derive(Debug, Clone)]
-pub struct SplitMix64(pub u64);
-
-impl SplitMix64 {
-    /// The next number.
-    #[inline]
-    pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
 
 /// A rank's contribution: any bits at all, so that NaN with payloads, infinities, zeros of
 /// both signs and subnormals are among them; every eighth element is one of these on purpose.
@@ -44,6 +29,12 @@ pub fn ordinary(dtype: Dtype, elements: u64, rank: u32, seed: u64) -> Vec<u8> {
         Dtype::Bf16 => fill::<2>(elements, random, |_, random| plain_bf16(random)),
         _ => integers(dtype, elements, random),
     }
+}
+
+/// Bytes that differ between places and between salts, so that none can stand in for another.
+pub fn patterned(bytes: u64, salt: u64) -> Vec<u8> {
+    let byte = |at: u64| (at.wrapping_mul(0x9e37_79b9).wrapping_add(salt * 0x85eb) >> 7) as u8;
+    (0..bytes).map(byte).collect()
 }
 
 /// Integers of any bits.
