@@ -87,10 +87,10 @@ impl ExactValues {
 /// Draws values of 16 bits and maps each of them. Each random number has four.
 fn draw_each(seed: u64, count: u64, map: impl Fn(i64) -> i64) -> Vec<i64> {
     let mut dice = SplitMix64(seed);
-    let mut values = Vec::with_capacity(count.next_multiple_of(4) as usize);
-    while (values.len() as u64) < count {
+    let mut values = vec![0; count.next_multiple_of(4) as usize];
+    for values in values.as_chunks_mut::<4>().0 {
         let four = dice.roll();
-        values.extend([0, 16, 32, 48].map(|at| map(i64::from((four >> at) as i16))));
+        *values = [0, 16, 32, 48].map(|at| map(i64::from((four >> at) as i16)));
     }
     values.truncate(count as usize);
     values

@@ -47,7 +47,8 @@ impl Transfer {
                 continue;
             }
             let Some(work) = flow.work.as_ref() else { continue };
-            let digest = work.descriptor.digest();
+            // Most flows have nothing to send now.
+            let mut digest = None;
             // Blocks may be many and short; the receiver counts each as a page.
             let charge = charge.as_ref().filter(|_| work.descriptor.pattern.has_blocks());
             for (tree, part) in flow.parts.iter_mut().enumerate() {
@@ -76,7 +77,7 @@ impl Transfer {
                         epoch: cx.epoch.number(),
                         key,
                         bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
-                        digest,
+                        digest: *digest.get_or_insert_with(|| work.descriptor.digest()),
                         weight: source.weight,
                         // The sender on the lane decides, since it sees what follows.
                         parity: 0,
