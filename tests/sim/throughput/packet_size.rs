@@ -6,7 +6,7 @@ use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
 use scenarios::collectives::batch::{Case, Values, outcomes, post_all, succeeds};
 use scenarios::collectives::series;
-use scenarios::{Lab, Shape, ppm, simulate, simulated_address};
+use scenarios::{Lab, Shape, mbit, ppm, simulate, simulated_address};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use units::{ByteCount, Span};
@@ -16,10 +16,10 @@ use wan_sim::FateCounters;
 #[test]
 fn pinned_packets_stay_large_through_bursts_of_loss() {
     let values = Values::Ordinary;
-    let case = Case { values, ..Case::new(ReduceOp::Sum, Dtype::F32, 32 << 20, 13) };
+    let case = Case { values, ..Case::new(ReduceOp::Sum, Dtype::F32, 16 << 20, 13) };
     simulate(async {
-        let lab = Lab::start(&Shape { mtu: 9000, ..Shape::new(1, 1) }, 1).await;
-        let clients = lab.clients(600 << 20).await;
+        let lab = Lab::start(&Shape { mtu: 9000, rate: mbit(500), ..Shape::new(1, 1) }, 1).await;
+        let clients = lab.clients(300 << 20).await;
         let mut operations = post_all(&clients, &case).await;
         operations.extend(post_all(&clients, &case).await);
         for _ in 0..4 {
@@ -135,10 +135,10 @@ fn the_longest_packets_are_found_within_five_seconds() {
 #[test]
 fn packets_that_were_found_stay_large_through_bursts_of_loss() {
     let values = Values::Ordinary;
-    let case = Case { values, ..Case::new(ReduceOp::Sum, Dtype::F32, 32 << 20, 13) };
+    let case = Case { values, ..Case::new(ReduceOp::Sum, Dtype::F32, 16 << 20, 13) };
     simulate(async {
-        let lab = Lab::start(&looking(9000, 9000), 1).await;
-        let clients = lab.clients(600 << 20).await;
+        let lab = Lab::start(&Shape { rate: mbit(500), ..looking(9000, 9000) }, 1).await;
+        let clients = lab.clients(300 << 20).await;
         lab.sleep(Span::from_secs(5)).await;
         let mut operations = post_all(&clients, &case).await;
         for _ in 0..8 {

@@ -100,7 +100,7 @@ fn a_link_of_unknown_rate_is_filled() {
 #[test]
 fn a_rate_said_too_high_costs_little() {
     for factor in [2, 10] {
-        let shape = Shape { said_rate: Some(mbit(200 * factor)), ..shape(200, 40) };
+        let shape = Shape { said_rate: Some(mbit(100 * factor)), ..shape(100, 40) };
         let etas = efficiencies(&shape, 2);
         println!("{factor} times: {etas:.3?}");
         assert!(mean(&etas) >= 0.9, "{factor} times: {etas:.3?}");
@@ -159,7 +159,7 @@ fn respec(lab: &Lab, rate: BitRate, shape: &Shape) {
 #[test]
 fn a_halved_shared_capacity_is_answered_soon() {
     const ROUNDS: u64 = 10;
-    let shape = shape(200, 80);
+    let shape = shape(100, 80);
     simulate(async {
         let lab = Lab::start(&shape, 3).await;
         let flow = Flow::of(&lab.net);
@@ -170,15 +170,15 @@ fn a_halved_shared_capacity_is_answered_soon() {
             operations.extend(post(&clients, bytes).await);
         }
         lab.sleep(Span::from_secs(4)).await;
-        respec(&lab, mbit(100), &shape);
+        respec(&lab, mbit(50), &shape);
         let met = lab.net.now() + Span::from_ns(6 * shape.rtt.ns());
         ready(&mut operations).await;
         for way in [(EAST, WEST), (WEST, EAST)] {
             let delivered = flow.delivered(way, met, shape.rtt, ROUNDS);
             let offered = flow.offered(way, met, shape.rtt, ROUNDS);
             println!("{way:?}: offered {offered:.0?}, delivered {delivered:.0?} Mbit/s");
-            assert!(mean(&delivered) >= 80.0, "{way:?}: delivered {delivered:.0?}");
-            assert!(mean(&offered) <= 110.0, "{way:?}: offered {offered:.0?}");
+            assert!(mean(&delivered) >= 40.0, "{way:?}: delivered {delivered:.0?}");
+            assert!(mean(&offered) <= 55.0, "{way:?}: offered {offered:.0?}");
         }
     });
 }

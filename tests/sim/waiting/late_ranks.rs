@@ -7,7 +7,7 @@ use hier_collectives::ids::RankId;
 use hier_collectives::post::{Failure, FailureCode};
 use scenarios::collectives::batch::{Case, outcomes, post, post_all, post_with, succeeds};
 use scenarios::lab::mesh::Mesh;
-use scenarios::{Lab, Shape, simulate};
+use scenarios::{Lab, Shape, mbit, simulate};
 use units::{BitRate, Span};
 
 const CASE: Case = Case {
@@ -238,13 +238,14 @@ fn progress_behind_a_relay_is_no_stall() {
     });
 }
 
-/// Cuts the link `after` the posts of a collective of 64 MiB for `cut`. Every rank gets an outcome
+/// Cuts the link `after` the posts of a collective of half a second for `cut`. Every rank gets an outcome
 /// in time, and the next collective works. Returns whether this one succeeded.
 fn cut_in_the_middle(seed: u64, after: Span, cut: Span) -> bool {
     simulate(async {
-        let lab = Lab::start(&Shape::new(2, 1), seed).await;
-        let clients = lab.clients(160 << 20).await;
-        let case = Case { elements: 16 << 20, ..CASE };
+        let shape = Shape { rate: mbit(250), ..Shape::new(2, 1) };
+        let lab = Lab::start(&shape, seed).await;
+        let clients = lab.clients(48 << 20).await;
+        let case = Case { elements: 4 << 20, ..CASE };
         let expected = case.expected(3, 2);
         let mut operations = post_all(&clients, &case).await;
         lab.sleep(after).await;
