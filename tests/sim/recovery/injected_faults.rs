@@ -13,6 +13,8 @@ const SHORT_SEEDS: u64 = 12;
 const MEMBERS_SEEDS: u64 = 400;
 /// 16 seeds of them in the short tests, which take some seconds.
 const SHORT_MEMBERS_SEEDS: u64 = 16;
+/// Seeds that long runs have found something wrong with, in gateways or in what was expected of them.
+const FOUND_SEEDS: [u64; 1] = [21_134];
 /// 3 seeds of each named scenario.
 const SEEDS_EACH: u64 = 3;
 
@@ -95,6 +97,11 @@ fn a_few_seeds_do_no_more_harm_than_they_may() {
         let has = |kind: &String| kind.split(' ').next() == Some(operation);
         assert!(total.completed.keys().any(has), "{operation}: {total:?}");
     }
+}
+
+#[test]
+fn seeds_of_long_runs_that_went_wrong_go_right() {
+    all_right(FOUND_SEEDS.into_iter().map(Scenario::random));
 }
 
 #[test]

@@ -257,9 +257,14 @@ impl Harm {
             // Others carry what it carried, if there are any.
             (_, FaultPlace::Lane(_)) => strike.cuts_off && broken,
             (what, FaultPlace::Link(_)) => {
-                // What takes several round trips may take longer than callers wait.
-                let outwaits = matches!(what, FaultKind::Delay(_))
-                    && strike.fault.lasting + self.limits.harmless >= timeout;
+                let lasting = strike.fault.lasting;
+                let outwaits = match what {
+                    // What takes several round trips may take longer than callers wait.
+                    FaultKind::Delay(_) => lasting + self.limits.harmless >= timeout,
+                    // So may what a slow link carries once it is over.
+                    FaultKind::Disorder => lasting + self.link_time >= timeout,
+                    _ => false,
+                };
                 let long = broken && is_quiet(strike) && self.is_long(strike);
                 long || outwaits && given_up
             }
