@@ -47,7 +47,7 @@ impl Client {
     }
 
     /// Starts a reduction to rank `to`, which alone gets the result. On other ranks the operation
-    /// is ready once their contributions will reach it.
+    /// is ready once their contributions are on their way, whether or not `to` has posted.
     ///
     /// # Errors
     /// The errors of [`Client::post`].

@@ -160,6 +160,11 @@ impl Pattern {
     pub const fn ends_with_receipts(self) -> bool {
         matches!(self, Self::Send { .. })
     }
+    /// Whether a rank is done with what goes up once it is reduced here. Where it only contributes, it
+    /// hears of a later failure at its next post or commit.
+    pub const fn ends_with_partials(self) -> bool {
+        self.has_blocks() || matches!(self, Self::Reduce { .. })
+    }
     /// Whether contributions are reduced, so that the reduce operation has a meaning.
     pub const fn is_reduced(self) -> bool {
         matches!(self, Self::AllReduce | Self::Reduce { .. } | Self::ReduceScatter)

@@ -132,11 +132,11 @@ impl TransferFlow {
         self.work.as_ref().is_some_and(|work| work.descriptor.pattern.ends_with_receipts())
     }
 
-    /// Whether a part of an operation on blocks only goes up from here and has been reduced. Ranks
-    /// here get their own blocks along other parts, and need not wait for its receipts.
+    /// Whether ranks here have done all that is theirs in a part: it only goes up from here, has been
+    /// reduced, and what they get comes along other parts, if they get anything.
     fn is_on_its_way(&self, part: &TransferPart) -> bool {
-        let has_blocks = self.work.as_ref().is_some_and(|w| w.descriptor.pattern.has_blocks());
-        has_blocks && part.only_sends_partial() && part.next_local == part.segment_count()
+        let ends = self.work.as_ref().is_some_and(|w| w.descriptor.pattern.ends_with_partials());
+        ends && part.only_sends_partial() && part.next_local == part.segment_count()
     }
 
     /// Whether the result contains contributions of all ranks, so that all must have posted. A part

@@ -198,6 +198,39 @@ fn the_root_hears_why_its_broadcast_failed_elsewhere() {
     }
 }
 
+/// They are done before the root has posted. That it never does ends the epoch.
+#[test]
+fn contributors_hear_why_their_reduce_failed_at_its_root() {
+    let mut world = pair(2);
+    world.patterns.insert(1, Pattern::Reduce { to: RankId(2) });
+    (0..RANKS).for_each(|rank| world.post(RankId(rank), 0, 10));
+    run_tasks(&mut world);
+    world.run();
+    (0..2).for_each(|rank| world.post(RankId(rank), 1, 10));
+    run_tasks(&mut world);
+    world.run();
+    for rank in 0..2 {
+        let done = |event: &RankEvent| matches!(event, RankEvent::ResultReady { .. });
+        assert_eq!(world.count(rank, done), 2, "rank {rank}");
+        let freed = |event: &RankEvent| matches!(event, RankEvent::ContributionFree { .. });
+        assert_eq!(world.count(rank, freed), 1, "the slots of rank {rank}");
+    }
+    let now = world.now;
+    world.session(WEST).handle_detach(RankId(2), now);
+    world.run();
+    for rank in 0..2 {
+        assert!(failures(&world, rank).is_empty(), "rank {rank} was done");
+        let reason = end_of_first_epoch(&world, rank).expect("the epoch ended");
+        assert_eq!(reason.code, FailureCode::RankLost);
+        let words = "collective 1: rank 2 (r1) went away";
+        assert!(reason.text.contains(words), "{words:?} is not in {}", reason.text);
+        world.post_descriptor(Epoch(1), RankId(rank), 2, next_collective());
+        let late = failures(&world, rank);
+        assert_eq!(late.len(), 1, "rank {rank}: {late:?}");
+        assert!(late[0].text.contains(words), "{words:?} is not in {}", late[0].text);
+    }
+}
+
 /// A gateway's proposal is lost with its lane, and so is the decision of the first one.
 #[test]
 fn a_proposal_lost_with_its_lane_is_repeated() {
