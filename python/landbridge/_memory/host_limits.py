@@ -114,7 +114,10 @@ def named_host_limits() -> Iterator[None]:
         yield
     except ArenaFull:
         raise
-    except MemoryError as error:
+    except (MemoryError, SystemError) as error:
+        # CPython raises the latter, with this text, where memory ends within an import.
+        if isinstance(error, SystemError) and "without exception set" not in str(error):
+            raise
         text = "this process has no memory left; raise the limit that is met"
         raise LimitReached(f"{text}: {name_host_limits_on_threads()}") from error
 

@@ -297,6 +297,20 @@ def test_connect_names_every_limit_that_it_meets():
             connect_under(regions, "RLIMIT_AS", f"vm + ({mib} << 20)", "ulimit -v")
 
 
+@pytest.mark.parametrize(
+    ("failure", "named"),
+    [
+        (MemoryError(), True),
+        (SystemError("error return without exception set"), True),
+        (SystemError("bad argument to internal function"), False),
+    ],
+)
+def test_memory_that_ends_within_python_is_named(failure, named):
+    with pytest.raises(errors.LimitReached if named else SystemError):
+        with host_limits.named_host_limits():
+            raise failure
+
+
 def test_a_limit_of_no_descriptors_ends_every_wait():
     """The socket cannot be polled. The thread that reads would end, and the call would wait on."""
     script = """
