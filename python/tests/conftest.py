@@ -25,6 +25,18 @@ from landbridge._local_regions import LocalRegions
 DEADLINE_S = 40
 
 
+def pytest_addoption(parser):
+    parser.addoption("--long", action="store_true", help="run the tests that take long as well")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Skips the tests with the mark `long`, unless pytest has the option `--long`."""
+    if not config.getoption("--long"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="long: cargo xtask test --long"))
+
+
 @pytest.fixture(scope="module")
 def regions():
     """Running gateways of east with two ranks and west with one."""

@@ -119,7 +119,7 @@ pub fn check_python(
         tests
     })?;
     if let Some(torch) = &newest {
-        check_python_with_torch(&plain, torch, tally)?;
+        check_python_with_torch(&plain, torch, is_long, tally)?;
     }
     for version in &TORCH_VERSIONS[1..] {
         if !is_long {
@@ -127,7 +127,7 @@ pub fn check_python(
         } else if let Some(torch) =
             install_torch_and_wheel(&plain, (&wheel, version), is_long, tally)?
         {
-            check_python_with_torch(&plain, &torch, tally)?;
+            check_python_with_torch(&plain, &torch, is_long, tally)?;
         }
     }
     Ok(())
@@ -227,10 +227,12 @@ fn install_torch_and_wheel<'a>(
     Ok(Some(torch))
 }
 
-/// Runs the tests that need PyTorch, in the environment `torch`, after mypy.
+/// Runs the tests that need PyTorch, in the environment `torch`, after mypy; with those that take
+/// long where `is_long`.
 fn check_python_with_torch(
     tools: &PythonEnvironment<'_>,
     torch: &PythonEnvironment<'_>,
+    is_long: bool,
     tally: &mut Tally,
 ) -> Result<(), CommandFailure> {
     let python = torch.program_path("python").display().to_string();
@@ -253,7 +255,8 @@ fn check_python_with_torch(
         "python/tests/memory/test_arrays.py",
         "python/tests/test_quickstart.py",
     ];
-    torch.run_pytest(&tests, tally)
+    let long = if is_long { &["--long"][..] } else { &[] };
+    torch.run_pytest(&[long, &tests].concat(), tally)
 }
 
 /// Runs the examples that need PyTorch, and counts them. Leaves the one out that needs a model where

@@ -46,7 +46,7 @@ def train_by_variables(regions, folder, local):
             trainer.wait()
 
 
-@pytest.mark.parametrize(("local", "is_torchrun"), [(2, True), (3, False)])
+@pytest.mark.parametrize(("local", "is_torchrun"), [(2, True), pytest.param(3, False, marks=pytest.mark.long)])
 def test_the_hsdp_example_trains_as_one_process(reference, tmp_path, local, is_torchrun):
     with LocalRegions(ranks=(local, local)) as regions:
         if is_torchrun:
@@ -57,6 +57,7 @@ def test_the_hsdp_example_trains_as_one_process(reference, tmp_path, local, is_t
         assert_shards_cross_once(regions, reference, local)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not FINDS_BACKENDS, reason="this PyTorch finds no backend by its entry point")
 def test_the_fsdp_example_trains_as_one_process(reference, tmp_path):
     """Each site has a torchrun of its own, and each of its trainers a job."""
