@@ -8,11 +8,12 @@
 //! one copy is complete, and passes on the payload that came before it (`wan/stream/segment_receiver.rs`). All
 //! streams of a connection share a bound on bytes without a preamble.
 
+use super::chunk_reader::ChunkReader;
 use bytes::Bytes;
 use hier_collectives::codec::DecodeError;
 use hier_collectives::ids::GroupId;
 use hier_collectives::wire::SegmentHeader;
-use quinn::{Chunk, RecvStream};
+use quinn::Chunk;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// 52 bytes: the length of a preamble, the job's group id and the segment header with which the
@@ -103,11 +104,11 @@ impl BytesWithoutPreamble {
 /// # Errors
 /// The peer's fault: its streams hold more bytes without a preamble than they may.
 pub(super) async fn read_preamble(
-    stream: &mut RecvStream,
+    reader: &mut ChunkReader,
     without_preamble: &BytesWithoutPreamble,
 ) -> Result<Option<(Preamble, Vec<PayloadChunk>)>, String> {
     let mut gathered = GatheredPreamble::new(without_preamble);
-    while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
+    while let Ok(Some(chunk)) = reader.read_one_chunk().await {
         if let Some(preamble) = gathered.add_chunk(chunk) {
             return Ok(Some((preamble, std::mem::take(&mut gathered.early))));
         }
@@ -183,11 +184,17 @@ impl<'h> GatheredPreamble<'h> {
 
 /// Returns the parts of a stream's chunk that belong to neither copy of the preamble.
 pub(super) fn chunks_without_preamble(chunk: Chunk) -> impl Iterator<Item = PayloadChunk> {
-    let ends = [SECOND_PREAMBLE_OFFSET, u64::MAX];
-    PREAMBLE_OFFSETS.into_iter().zip(ends).zip(1..).filter_map(move |((begin, end), copies)| {
-        let (first, bytes) = preamble_chunk_part_within(&chunk, begin + PREAMBLE_BYTES as u64, end);
-        let offset = first - copies * PREAMBLE_BYTES as u64;
-        (!bytes.is_empty()).then_some(PayloadChunk { offset, bytes })
+    let copy = PREAMBLE_BYTES as u64;
+    let parts = if chunk.offset >= SECOND_PREAMBLE_OFFSET + copy {
+        // Most chunks are whole behind both copies, and need no second reference to their datagram.
+        [None, Some((chunk.offset, chunk.bytes))]
+    } else {
+        let part = |begin, end| Some(preamble_chunk_part_within(&chunk, begin + copy, end));
+        [part(0, SECOND_PREAMBLE_OFFSET), part(SECOND_PREAMBLE_OFFSET, u64::MAX)]
+    };
+    parts.into_iter().zip(1..).filter_map(move |(part, copies)| {
+        let (first, bytes) = part?;
+        (!bytes.is_empty()).then(|| PayloadChunk { offset: first - copies * copy, bytes })
     })
 }
 

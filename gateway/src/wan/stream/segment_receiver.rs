@@ -5,6 +5,7 @@
 //! there as it arrives. It restores lost packets from parity if it can, and reports the end
 //! (`Event::ArrivalEnd`). The number of open streams is bounded by the stream window of the lane.
 
+use super::chunk_reader::ChunkReader;
 use super::fec_shards::FecShards;
 use super::packet_train::train_message::TrainMessage;
 use super::packet_train::train_receiver::receive_train_message;
@@ -21,8 +22,6 @@ use hier_collectives::plan::SEGMENT_BYTES_MAX;
 use hier_collectives::session::{LeaseId, PROGRESS_REPORT_INTERVAL};
 use hier_collectives::wire::SegmentHeader;
 use quinn::{Connection, RecvStream};
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -96,17 +95,18 @@ pub(crate) async fn receive_segments(
 async fn receive_segment(
     spec: &LaneSpec,
     (source, connection): (SegmentSource, &Connection),
-    mut stream: RecvStream,
+    stream: RecvStream,
     without_preamble: &BytesWithoutPreamble,
 ) -> Result<(), String> {
     // Without a preamble the stream was reset or the lane was lost: the segment is requeued.
-    let Some((preamble, early)) = preamble::read_preamble(&mut stream, without_preamble).await?
+    let mut reader = ChunkReader::new(stream);
+    let Some((preamble, early)) = preamble::read_preamble(&mut reader, without_preamble).await?
     else {
         return Ok(());
     };
     if let Some(message) = TrainMessage::decode(&preamble).map_err(|error| error.to_string())? {
         let from = (source.peer, connection);
-        receive_train_message(spec, from, stream, (message, early)).await;
+        receive_train_message(spec, from, reader.into_stream(), (message, early)).await;
         return Ok(());
     }
     let (group, header) =
@@ -122,7 +122,7 @@ async fn receive_segment(
         SegmentPlacement::Combine { lease, cancel, .. }
         | SegmentPlacement::Land { lease, cancel, .. } => (*lease, cancel.clone()),
         SegmentPlacement::Discard(_) => {
-            let _ = stream.stop(SEGMENT_DISCARDED_CODE.into());
+            reader.stop(SEGMENT_DISCARDED_CODE.into());
             return Ok(());
         }
     };
@@ -131,11 +131,11 @@ async fn receive_segment(
     let received = tokio::select! {
         biased;
         () = cancel.cancelled() => {
-            let _ = stream.stop(SEGMENT_CANCELLED_CODE.into());
+            reader.stop(SEGMENT_CANCELLED_CODE.into());
             Ok(ReceivedPayload::CutOff)
         }
         received = receive_segment_payload(
-            spec, &mut stream, early, &mut reassembly, &admitted,
+            spec, &mut reader, early, &mut reassembly, &admitted,
         ) => received,
     };
     let received = match received {
@@ -155,7 +155,7 @@ async fn receive_segment(
     let whole = matches!(received, Ok(ReceivedPayload::Complete { .. }));
     if header.parity > 0 && whole {
         // The rest of the stream is parity that is not needed, or bytes that were restored.
-        let _ = stream.stop(SEGMENT_DISCARDED_CODE.into());
+        reader.stop(SEGMENT_DISCARDED_CODE.into());
     }
     if whole && let Some(peer) = spec.peers.get(&from) {
         peer.metrics.received_bytes.inc_by(u64::from(header.bytes));
@@ -167,11 +167,11 @@ async fn receive_segment(
     received.map(|_| ())
 }
 
-/// Reads the payload of a segment in any order, after the pieces that came before the preamble.
+/// Reads the payload of a segment, after the pieces that came before the preamble.
 async fn receive_segment_payload(
     spec: &LaneSpec,
-    stream: &mut RecvStream,
-    mut pieces: Vec<PayloadChunk>,
+    reader: &mut ChunkReader,
+    mut early: Vec<PayloadChunk>,
     reassembly: &mut Reassembly,
     segment: &AdmittedSegment<'_>,
 ) -> Result<ReceivedPayload, String> {
@@ -179,9 +179,15 @@ async fn receive_segment_payload(
     let bytes = u64::from(header.bytes);
     let mut report_at = spec.host.now() + PROGRESS_REPORT_INTERVAL;
     let mut shards = (header.parity > 0).then(|| FecShards::new(bytes, header.parity));
+    if shards.is_some() {
+        // No packet waits for a missing one, which the others may restore.
+        reader.leave_chunk_order();
+    }
     let mut received = 0;
     loop {
-        for piece in pieces.drain(..) {
+        let read = std::iter::from_fn(|| reader.take_chunk());
+        let pieces = early.drain(..).chain(read.flat_map(preamble::chunks_without_preamble));
+        for piece in pieces {
             if !place_received_segment_chunk(reassembly, shards.as_mut(), bytes, &piece) {
                 return Err(format!("a segment has more than the {bytes} bytes of its header"));
             }
@@ -194,21 +200,19 @@ async fn receive_segment_payload(
             Some(now) if now.can_restore() => return Ok(ReceivedPayload::Restorable(now)),
             now => shards = now,
         }
-        let (next, waited) =
-            receive_segment_noting_wait(stream.read_chunk(usize::MAX, false)).await;
-        match next {
-            Ok(Some(chunk)) => pieces.extend(preamble::chunks_without_preamble(chunk)),
-            Ok(None) if received == bytes => {
+        match reader.read_chunks().await {
+            Ok(true) => {}
+            Ok(false) if received == bytes => {
                 return Ok(ReceivedPayload::Complete { restored: false });
             }
-            Ok(None) => {
+            Ok(false) => {
                 return Err(format!("a segment ends after {received} of {bytes} bytes"));
             }
             // The stream was reset, or the lane was lost.
             Err(_) => return Ok(ReceivedPayload::CutOff),
         }
         // Bytes that are here come without a wait, so the clock is not read for each packet.
-        if waited && spec.host.now() >= report_at {
+        if reader.has_waited() && spec.host.now() >= report_at {
             report_at = spec.host.now() + PROGRESS_REPORT_INTERVAL;
             let _ = spec.events.send(Event::ArrivalProgress { group, lease }).await;
         }
@@ -228,18 +232,6 @@ fn place_received_segment_chunk(
     let payload = &here[..bytes.saturating_sub(*offset).min(here.len() as u64) as usize];
     (payload.is_empty() || reassembly.place_bytes(*offset, payload))
         && shards.add_bytes(*offset, here)
-}
-
-/// Awaits a read of a stream; returns its output, and whether it had to wait.
-async fn receive_segment_noting_wait<T>(future: impl Future<Output = T>) -> (T, bool) {
-    let (mut future, mut waited) = (pin!(future), false);
-    let output = poll_fn(|context| {
-        let polled = future.as_mut().poll(context);
-        waited |= polled.is_pending();
-        polled
-    });
-    let output = output.await;
-    (output, waited)
 }
 
 /// Restores the missing part of a segment whose rest has landed; returns whether that worked.
