@@ -28,7 +28,10 @@ pub struct ReassemblyReducer {
     net_weight: f64,
     net_first: bool,
     out: MemSlice,
-    /// Incomplete elements by their index. A peer may split every one.
+    /// The incomplete element that got bytes last, with its index: the next packet mostly has the
+    /// rest of it.
+    last_split: Option<(u64, SplitElement)>,
+    /// The other incomplete elements by their index. A peer may split every one.
     split: BTreeMap<u64, SplitElement>,
 }
 
@@ -47,10 +50,16 @@ impl Reassembly {
         match placement {
             SegmentPlacement::Land { into, .. } => Some(Self::Land(into)),
             SegmentPlacement::Combine { op, dtype, local, net_weight, net_first, out, .. } => {
-                let split = BTreeMap::new();
-                let reducer =
-                    ReassemblyReducer { op, dtype, local, net_weight, net_first, out, split };
-                Some(Self::Combine(reducer))
+                Some(Self::Combine(ReassemblyReducer {
+                    op,
+                    dtype,
+                    local,
+                    net_weight,
+                    net_first,
+                    out,
+                    last_split: None,
+                    split: BTreeMap::new(),
+                }))
             }
             SegmentPlacement::Discard(_) => None,
         }
@@ -96,15 +105,24 @@ impl ReassemblyReducer {
         }
         let size = self.dtype.size();
         let (index, within) = (offset / size, (offset % size) as usize);
-        let split = self.split.entry(index).or_default();
+        let mut split = self.take_split_element(index);
         for (position, byte) in (within..).zip(bytes) {
             split.bytes[position] = *byte;
             split.arrived |= 1 << position;
         }
         if u64::from(split.arrived.count_ones()) == size {
-            let whole = split.bytes;
-            self.split.remove(&index);
-            self.reduce_elements(index * size, &whole[..size as usize]);
+            self.reduce_elements(index * size, &split.bytes[..size as usize]);
+        } else if let Some((before, other)) = self.last_split.replace((index, split)) {
+            self.split.insert(before, other);
+        }
+    }
+
+    /// Takes the bytes of an incomplete element that have arrived so far.
+    fn take_split_element(&mut self, index: u64) -> SplitElement {
+        match self.last_split.take_if(|(last, _)| *last == index) {
+            Some((_, split)) => split,
+            None if self.split.is_empty() => SplitElement::default(),
+            None => self.split.remove(&index).unwrap_or_default(),
         }
     }
 
