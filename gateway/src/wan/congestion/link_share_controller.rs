@@ -107,13 +107,18 @@ impl Controller for LinkShareController {
     /// retransmission window. Else it is unlimited with an open gate or below the lane's congestion
     /// window, and equals the bytes in flight above that.
     fn window(&self) -> u64 {
+        // quinn asks for each packet, and mostly nothing is lost.
+        let lost_bytes = self.in_flight.lost_bytes();
+        if lost_bytes > 0 {
+            let least = RETRANSMISSION_PACKETS_MIN * self.mtu;
+            let retransmission_window =
+                self.in_flight.retransmission_window(self.smoothed_rtt).max(least);
+            if lost_bytes > retransmission_window / RETRANSMISSION_BURST_DIVISOR {
+                return retransmission_window;
+            }
+        }
         let in_flight = self.in_flight.bytes();
-        let least = RETRANSMISSION_PACKETS_MIN * self.mtu;
-        let retransmission_window =
-            self.in_flight.retransmission_window(self.smoothed_rtt).max(least);
-        if self.in_flight.lost_bytes() > retransmission_window / RETRANSMISSION_BURST_DIVISOR {
-            retransmission_window
-        } else if self.gate == WindowGate::Open || in_flight < self.in_flight.congestion_window() {
+        if self.gate == WindowGate::Open || in_flight < self.in_flight.congestion_window() {
             u64::MAX
         } else {
             in_flight
