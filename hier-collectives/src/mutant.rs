@@ -16,6 +16,8 @@ pub enum Mutant {
     ConfirmAlone = 2,
     /// A step that failed ends at a boundary, as if its refused commit had been accepted.
     EndRefused = 12,
+    /// Steps that all members have prepared are begun again, though a lost gateway may have confirmed them.
+    ForgetPrepared = 18,
     /// Messages of another epoch are accepted.
     IgnoreEpochs = 3,
     /// A region joins while a step is under way.
@@ -46,12 +48,13 @@ pub enum Mutant {
 impl Mutant {
     /// All mutants: variants of session, groups, store and agreement that are broken on purpose, which
     /// the simulations must find.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Accumulate,
         Self::AnswerEarly,
         Self::ChangeEarly,
         Self::ConfirmAlone,
         Self::EndRefused,
+        Self::ForgetPrepared,
         Self::IgnoreEpochs,
         Self::JoinEarly,
         Self::KeepBranches,
@@ -74,6 +77,7 @@ impl Mutant {
             Self::ChangeEarly => "change_early",
             Self::ConfirmAlone => "confirm_alone",
             Self::EndRefused => "end_refused",
+            Self::ForgetPrepared => "forget_prepared",
             Self::IgnoreEpochs => "ignore_epochs",
             Self::JoinEarly => "join_early",
             Self::KeepBranches => "keep_branches",

@@ -20,6 +20,7 @@ pub const MUTANTS: [SimulatedMutant; 17] = [
     SimulatedMutant { name: "change_early", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "confirm_alone", scenario: "quiet" },
     SimulatedMutant { name: "end_refused", scenario: MEMBERS_SCENARIO },
+    SimulatedMutant { name: "forget_prepared", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "ignore_epochs", scenario: RANDOM_SCENARIO },
     SimulatedMutant { name: "join_early", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "keep_branches", scenario: "quiet" },

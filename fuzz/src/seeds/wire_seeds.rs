@@ -11,7 +11,7 @@ use hier_collectives::ids::{
 use hier_collectives::membership::{RegionIntent, Term, TermId, TermMessage, TermStanding};
 use hier_collectives::mesh::MeshReport;
 use hier_collectives::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
-use hier_collectives::post::{Committed, Failure, FailureCode};
+use hier_collectives::post::{Committed, Failure, FailureCode, PreparedSteps};
 use hier_collectives::sequence::SendSeries;
 use hier_collectives::store::StoreMessage;
 use hier_collectives::tail_fec::tail_fec_parity_max;
@@ -100,7 +100,7 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
         next: sequence,
         boots: vec![BootId(0x1111_2222), BootId(u64::MAX), BootId(7)],
         plan,
-        committed: Some(Committed { below: sequence, step: Step(12) }),
+        committed: Some(Committed { below: sequence, step: Step(12), epoch }),
     };
     let (rate, rtt) = (BitRate::from_bits_per_second(50_000_000), Span::from_ms(60));
     let state = LinkState { rate, rtt, loss: Fraction::default() };
@@ -111,8 +111,16 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
     };
     let (elements, pattern) = (0, Pattern::AllToAll);
     let by_pair = Descriptor { elements, pattern, counts: AgreedCounts::ByPair, ..DESCRIPTOR };
+    let join = |prepared| Message::Join {
+        boot: BootId(9),
+        last: epoch,
+        next: sequence,
+        committed: None,
+        prepared,
+    };
     let mut messages = vec![
-        Message::Join { boot: BootId(9), last: epoch, next: sequence, committed: None },
+        join(PreparedSteps::default()),
+        join(PreparedSteps { epoch, steps: vec![(from, Step(12)), (sequence, Step(13))] }),
         begin(three_roots_plan()),
         begin(four_trees_plan()),
         Message::Ready { epoch, link: None },

@@ -147,6 +147,7 @@ impl Client {
                 }
                 if let Some(failure) = state.take_untold_failure().or_else(|| state.epoch_failure())
                 {
+                    state.forget_uncommitted();
                     return Err(PostError { failure, tensor: Box::new(tensor) });
                 }
                 // The gateway closes the connection of a rank that posts more than its maximum.

@@ -69,7 +69,8 @@ impl Client {
         if let Some(failure) = state.over.clone() {
             return Err(failure);
         }
-        if let Some(failure) = state.epoch_failure() {
+        // The gateway knows whether the results of an epoch that is over make a complete step.
+        if let Some(failure) = state.epoch_failure().filter(|_| state.uncommitted.is_none()) {
             return Err(failure);
         }
         // Answers name the step, so that two commits of one step could not be distinguished.
@@ -79,8 +80,7 @@ impl Client {
         }
         let (answer, answered) = oneshot::channel();
         state.commits.push_back(PendingCommit { step, answer });
-        // Collectives of an epoch that ended have failed, and the current epoch has none of them to
-        // confirm.
+        // The current epoch has no collective of an earlier one to confirm.
         let epoch = state.uncommitted.take().unwrap_or(state.epoch);
         permit.send(ProtocolRequest::Commit(Commit { epoch, step, timeout }).in_group(number));
         Ok(StartedCommit { answered })

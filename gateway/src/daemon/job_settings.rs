@@ -7,7 +7,7 @@ use crate::local::job_spec::JobSpec;
 use hier_collectives::ids::{BootId, Epoch, GatewayId};
 use hier_collectives::plan::Plan;
 use hier_collectives::session::{PartialsPool, SessionConfig};
-use hier_collectives::topology::Fabric;
+use hier_collectives::topology::{Fabric, Quorum};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::sync::Arc;
 use units::ByteCount;
@@ -16,6 +16,8 @@ use units::ByteCount;
 pub(super) struct JobSettings {
     /// The fabric of all jobs: without a witness.
     fabric: Arc<Fabric>,
+    /// Whether some regions go on without the others.
+    leaves_doubt: bool,
     me: GatewayId,
     boot: BootId,
     plan: Plan,
@@ -31,6 +33,7 @@ impl JobSettings {
     pub(super) fn new(spec: &GatewaySpec, boot: BootId, networks: usize) -> Self {
         Self {
             fabric: Arc::new(spec.fabric.without_witness()),
+            leaves_doubt: *spec.fabric.quorum() != Quorum::All,
             me: spec.me,
             boot,
             plan: spec.plan.clone(),
@@ -48,6 +51,7 @@ impl JobSettings {
             name: job.name.clone(),
             facts: job.facts(),
             config: SessionConfig {
+                leaves_doubt: self.leaves_doubt,
                 fabric: Arc::clone(&self.fabric),
                 me: self.me,
                 gateways: self.fabric.gateway_ids().collect(),

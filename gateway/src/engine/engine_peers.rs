@@ -304,6 +304,7 @@ mod tests {
         };
         let fabric = Arc::new(Fabric::new("three", 1500, vec![region], vec![]).expect("valid"));
         let config = SessionConfig {
+            leaves_doubt: false,
             fabric: Arc::clone(&fabric),
             me: GatewayId(0),
             gateways: fabric.gateway_ids().collect(),

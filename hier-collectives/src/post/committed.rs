@@ -1,7 +1,7 @@
 //! Committed steps, and their encoding in messages between gateways.
 
 use crate::codec::{DecodeError, FieldReader, write_u64};
-use crate::ids::{Sequence, Step};
+use crate::ids::{Epoch, Sequence, Step};
 
 /// A step whose collectives are complete in every region.
 ///
@@ -13,27 +13,32 @@ pub struct Committed {
     pub below: Sequence,
     /// The step.
     pub step: Step,
+    /// The epoch of these collectives.
+    pub epoch: Epoch,
 }
 
 impl Committed {
-    /// Appends an optional committed step to the message `out`: a flag, then the step and the
-    /// collective behind it.
+    /// Appends an optional committed step to the message `out`: a flag, then the step, the
+    /// collective behind it and the epoch.
     pub(crate) fn write_optional(committed: Option<Self>, out: &mut Vec<u8>) {
         match committed {
             None => out.push(0),
-            Some(Self { step, below }) => {
+            Some(Self { step, below, epoch }) => {
                 out.push(1);
                 write_u64(out, step.0);
                 write_u64(out, below.0);
+                write_u64(out, epoch.0);
             }
         }
     }
 
-    /// Reads an optional committed step: a flag, then the step and the collective behind it.
+    /// Reads an optional committed step: a flag, then the step, the collective behind it and the
+    /// epoch.
     pub(crate) fn read_optional(reader: &mut FieldReader<'_>) -> Result<Option<Self>, DecodeError> {
         if !reader.read_flag()? {
             return Ok(None);
         }
-        Ok(Some(Self { step: Step(reader.read_u64()?), below: Sequence(reader.read_u64()?) }))
+        let (step, below) = (Step(reader.read_u64()?), Sequence(reader.read_u64()?));
+        Ok(Some(Self { step, below, epoch: Epoch(reader.read_u64()?) }))
     }
 }

@@ -2,11 +2,13 @@
 
 mod committed;
 mod failure;
+mod prepared_steps;
 mod rank_event;
 mod timing;
 
 pub use committed::Committed;
 pub use failure::{Failure, FailureCode};
+pub use prepared_steps::PreparedSteps;
 pub use rank_event::RankEvent;
 pub use timing::Timing;
 

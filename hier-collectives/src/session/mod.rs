@@ -19,6 +19,7 @@ mod action_queue;
 mod collective;
 mod context;
 mod epoch;
+mod in_doubt;
 mod local_gateway;
 mod session_collectives;
 mod session_config;
@@ -36,6 +37,7 @@ pub use action::{
 };
 pub use collective::commits::COMMITS_MAX;
 pub use collective::deadlines::PROGRESS_REPORT_INTERVAL;
+pub use in_doubt::InDoubtCommits;
 pub use session_config::SessionConfig;
 pub use session_events::Session;
 pub use session_progress::SessionProgress;

@@ -29,6 +29,9 @@ pub struct SessionConfig {
     pub one_in: NonZeroU64,
     /// A number that no epoch of earlier sessions of the same group exceeds; 0 for a job.
     pub last_epoch: Epoch,
+    /// Whether a commit that lost gateways may know to be complete waits for the next epoch, since others
+    /// may go on without them.
+    pub leaves_doubt: bool,
     /// The most bytes that a peer may send beyond its grants, equal on all gateways.
     pub unsolicited_max: ByteCount,
 }

@@ -3,12 +3,13 @@
 
 use super::action::{Action, SessionNote};
 use super::collective::live_collective::Phase;
+use super::context::Context;
 use super::epoch::epoch_boundary::EpochBoundary;
 use super::epoch::epoch_membership::{EpochStart, FIRST_GATEWAY, RouteChange};
 use super::epoch::plan_schedule::PlanSwitch;
 use super::session_events::Session;
 use crate::ids::{GatewayId, RankId, Sequence};
-use crate::post::Failure;
+use crate::post::{Failure, RankEvent};
 use crate::wire::Message;
 use units::TimeNs;
 
@@ -17,14 +18,16 @@ impl Session {
     /// Asks the first gateway for the next epoch (Join) if all peers can be reached now.
     pub(super) fn request_epoch_entry(&mut self) {
         let (next, committed) = (self.collectives.next_sequence(), self.commits.committed());
-        self.epoch.request_entry(next, committed, &mut self.actions);
+        self.epoch.request_entry(next, committed, self.commits.prepared(), &mut self.actions);
     }
 
     /// Begins the next epoch, on the first gateway, once all peers have asked for it and there is a
     /// plan for the links that are up.
     pub(super) fn open_epoch_if_all_joined(&mut self, now: TimeNs) {
         let (next, committed) = (self.collectives.next_sequence(), self.commits.committed());
-        if let Some(start) = self.epoch.next_epoch_start(next, committed, &mut self.actions) {
+        let prepared = self.commits.prepared();
+        let start = self.epoch.next_epoch_start(next, committed, prepared, &mut self.actions);
+        if let Some(start) = start {
             self.enter_epoch(start, now);
         }
     }
@@ -33,7 +36,7 @@ impl Session {
     /// ranks.
     pub(super) fn enter_epoch(&mut self, start: EpochStart, now: TimeNs) {
         let (epoch, next) = (start.epoch, start.next);
-        self.commits.begin_epoch(next, start.committed);
+        self.commits.begin_epoch(&start);
         self.collectives.begin_epoch(next);
         self.transfer.begin_epoch(now);
         let committed = self.commits.committed();
@@ -43,6 +46,7 @@ impl Session {
         self.collectives.notify_epoch(epoch, step, ended, &mut self.actions);
         // A connection may have been lost since the first gateway made the plan.
         self.end_epoch_if_connections_cut(&RouteChange::default(), "the new plan needs it", now);
+        self.decide_commits_in_doubt();
     }
 
     /// Leaves the epoch under way: its collectives without a result fail, contributions intact.
@@ -54,8 +58,7 @@ impl Session {
         }
         let epoch = self.epoch.number();
         self.epoch.announce_end(&failure, except, &mut self.actions);
-        let (commits, mut cx) = self.commits_and_context(now);
-        commits.fail_all(&failure, &mut cx);
+        self.doubt_commits_at_end(&failure, now);
         self.epoch.leave_epoch();
         self.commits.end_epoch();
         self.transfer.end_epoch();
@@ -67,6 +70,46 @@ impl Session {
         self.actions.push(Action::Note(SessionNote::EpochEnded { epoch, failure }));
         self.request_epoch_entry();
         self.open_epoch_if_all_joined(now);
+    }
+
+    /// Fails the commits that wait, since the epoch ends, or leaves them in doubt. An epoch without
+    /// results leaves those in doubt that were so before.
+    fn doubt_commits_at_end(&mut self, failure: &Failure, now: TimeNs) {
+        let is_draining = self.epoch.drain_end().is_some();
+        let leaves_doubt = self.leaves_doubt && !is_draining && !failure.code.is_fault_of_posts();
+        let has_results = self.commits.has_results();
+        let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
+        let in_doubt = self.commits.end_all(failure, leaves_doubt, &self.collectives, cx);
+        if has_results || is_draining {
+            self.fail_commits_in_doubt();
+            self.in_doubt = in_doubt;
+        }
+    }
+
+    /// Answers the commits in doubt once all gateways are in the epoch that has begun: from then on
+    /// every quorum knows with which step it began.
+    pub(super) fn decide_commits_in_doubt(&mut self) {
+        let (number, members) = (self.epoch.number(), self.epoch.members());
+        let is_ready = |peer| members.sent_ready(peer, number);
+        if self.epoch.is_active() && members.peer_ids().all(is_ready) {
+            let answers = self.in_doubt.decide(self.commits.begun_with());
+            self.notify_of_commits_in_doubt(answers);
+        }
+    }
+
+    /// Fails all commits in doubt: no next epoch answers them here.
+    pub(super) fn fail_commits_in_doubt(&mut self) {
+        let answers = self.in_doubt.fail_all();
+        self.notify_of_commits_in_doubt(answers);
+    }
+
+    /// Answers commits of ranks, by their numbers in the job.
+    pub(super) fn notify_of_commits_in_doubt(&mut self, answers: Vec<(RankId, RankEvent)>) {
+        for (number, answer) in answers {
+            if let Some(rank) = self.epoch.local().fabric().rank_numbered(number) {
+                self.actions.notify(rank, answer);
+            }
+        }
     }
 
     /// Ends one collective because its epoch ends. A ready result stays valid: only its receipts

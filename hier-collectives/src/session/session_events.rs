@@ -4,13 +4,14 @@ use super::action::{Action, ArrivalPlace, Discard, LeaseId, PeerError, TaskId};
 use super::action_queue::ActionQueue;
 use super::collective::check_post::check_post;
 use super::collective::collectives::Collectives;
-use super::collective::commits::{Commits, HandledCommit};
+use super::collective::commits::{Commits, HandledCommit, late_commit_failure};
 use super::collective::deadlines::{Deadlines, PROGRESS_REPORT_INTERVAL};
 use super::collective::live_collective::LiveCollective;
 use super::collective::overreach;
 use super::context::Context;
 use super::epoch::drain;
 use super::epoch::epoch_state::EpochState;
+use super::in_doubt::InDoubtCommits;
 use super::session_config::SessionConfig;
 use super::session_progress::SessionProgress;
 use super::transfer::transfer_state::Transfer;
@@ -51,6 +52,9 @@ pub struct Session {
     pub(super) collectives: Collectives,
     /// Steps that ranks commit.
     pub(super) commits: Commits,
+    /// Commits of an epoch that ended, which the next one answers.
+    pub(super) in_doubt: InDoubtCommits,
+    pub(super) leaves_doubt: bool,
     /// Segments, grants, receipts, and the memory and windows that they use.
     pub(super) transfer: Transfer,
     /// Progress elsewhere, and the deadlines of collectives.
@@ -63,10 +67,13 @@ impl Session {
     /// Creates a session outside any epoch, with no peer up and no rank attached.
     pub fn new(config: SessionConfig) -> Self {
         let (partials, one_in) = (config.partials.clone(), config.one_in);
+        let leaves_doubt = config.leaves_doubt;
         let epoch = EpochState::new(config);
         Self {
             collectives: Collectives::new(epoch.local()),
             commits: Commits::new(epoch.local()),
+            in_doubt: InDoubtCommits::default(),
+            leaves_doubt,
             transfer: Transfer::new(partials),
             deadlines: Deadlines::new(one_in),
             actions: ActionQueue::default(),
@@ -85,7 +92,8 @@ impl Session {
         let moved = self.transfer.last_progress();
         let deadline = |(_, c)| self.deadlines.deadline_of(c, moved, &self.epoch);
         let live = self.collectives.iter().filter_map(deadline);
-        live.chain(self.commits.next_expiry()).chain(self.drain_deadline()).min()
+        let of_commits = self.commits.next_expiry().into_iter().chain(self.in_doubt.next_expiry());
+        live.chain(of_commits).chain(self.drain_deadline()).min()
     }
 
     /// Starts the session when the gateway is up. A gateway without peers begins its first epoch
@@ -103,6 +111,7 @@ impl Session {
     pub fn handle_shutdown(&mut self, now: TimeNs) {
         let text = format!("gateway {} is shutting down", self.epoch.local().own_name());
         self.end_epoch(Failure::new(FailureCode::ShuttingDown, text), None, now);
+        self.fail_commits_in_doubt();
     }
 
     /// Ends the group for good, since its ranks do not agree on it or it cannot be made. Attached
@@ -128,8 +137,11 @@ impl Session {
     /// posts fail at once. Collectives that some local rank has not posted fail everywhere. The
     /// drain is over when [`Session::is_drained`]. A further call can only shorten the time.
     pub fn handle_drain(&mut self, bound: Span, now: TimeNs) {
-        if !self.epoch.begin_drain(now + bound) || !self.epoch.is_active() {
+        if !self.epoch.begin_drain(now + bound) {
             return;
+        }
+        if !self.epoch.is_active() {
+            return self.fail_commits_in_doubt();
         }
         let from = self.collectives.oldest_unposted();
         self.epoch.announce_drain(from, &mut self.actions);
@@ -179,6 +191,7 @@ impl Session {
         if self.collectives.local_rank(rank).is_none() {
             return;
         }
+        self.in_doubt.forget_rank(self.epoch.local().fabric().rank_number(rank));
         if self.collectives.attach_rank(rank) {
             self.end_epoch_of_rank(rank, now);
         } else if self.epoch.is_active() {
@@ -192,6 +205,7 @@ impl Session {
     /// go on. Those that wait for its post fail if it posted anything in this epoch.
     pub fn handle_detach(&mut self, rank: RankId, now: TimeNs) {
         self.commits.drop_commits_of_rank(rank);
+        self.in_doubt.forget_rank(self.epoch.local().fabric().rank_number(rank));
         for sequence in self.collectives.detach_rank(rank) {
             self.fail_collective_if_rank_lost(sequence, now);
         }
@@ -225,6 +239,8 @@ impl Session {
         let Some(local) = self.collectives.local_rank(rank) else { return };
         let sequence = post.sequence;
         if let Err(failure) = self.collectives.check_post_order(local, &post, &self.epoch) {
+            let number = self.epoch.local().fabric().rank_number(rank);
+            self.in_doubt.forget_results(number, post.epoch);
             return self.actions.notify(rank, RankEvent::Failed { sequence, failure });
         }
         if let Some(overreach) = self.collectives.rank_overreach(rank, sequence) {
@@ -262,15 +278,30 @@ impl Session {
     /// the epoch if another rank commits the same collectives as another step.
     pub fn handle_commit(&mut self, rank: RankId, commit: Commit, now: TimeNs) {
         let is_current = self.epoch.is_current(commit.epoch);
+        if !is_current {
+            return self.handle_late_commit(rank, commit, now);
+        }
         let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
         match self.commits.handle_commit(rank, commit, &self.collectives, cx) {
             HandledCommit::Disagrees(failure) => self.end_epoch(failure, None, now),
-            HandledCommit::Accepted if is_current => self.decide_boundary_after_commit(rank, now),
+            HandledCommit::Accepted => self.decide_boundary_after_commit(rank, now),
             HandledCommit::Refused if mutant::is_mutant_active(Mutant::EndRefused) => {
                 self.decide_boundary_after_commit(rank, now);
             }
             // The step is begun again, and its next commit may be the boundary.
-            HandledCommit::Accepted | HandledCommit::Refused => {}
+            HandledCommit::Refused => {}
+        }
+    }
+
+    /// Answers a commit in an epoch that is over, unless it is in doubt whether the step is complete.
+    fn handle_late_commit(&mut self, rank: RankId, commit: Commit, now: TimeNs) {
+        if self.collectives.local_rank(rank).is_none() {
+            return;
+        }
+        let failure = late_commit_failure(commit.step, commit.epoch, &self.epoch);
+        let number = self.epoch.local().fabric().rank_number(rank);
+        if let Some(answer) = self.in_doubt.answer_late_commit(number, commit, failure, now) {
+            self.actions.notify(rank, answer);
         }
     }
 
@@ -369,6 +400,8 @@ impl Session {
         }
         let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
         self.commits.fail_expired(cx);
+        let expired = self.in_doubt.fail_expired(now);
+        self.notify_of_commits_in_doubt(expired);
         let moved = self.transfer.last_progress();
         let late = |(_, c): &(Sequence, &LiveCollective)| {
             self.deadlines.deadline_of(c, moved, &self.epoch).is_some_and(|at| now >= at)
@@ -429,18 +462,25 @@ impl Session {
         self.epoch.suspend();
     }
 
+    /// Removes and returns the commits of an epoch that ended, which the next one answers.
+    pub fn take_commits_in_doubt(&mut self) -> InDoubtCommits {
+        std::mem::take(&mut self.in_doubt)
+    }
+
     /// Takes over from the session that has come so far, over the connections that are up. All gateways
     /// of the session repeat their messages, since earlier ones may have met nobody.
     pub fn handle_resume(
         &mut self,
         progress: SessionProgress,
+        in_doubt: InDoubtCommits,
         graph: &Arc<MeshGraph>,
         now: TimeNs,
     ) {
-        let SessionProgress { epoch, next, committed, ended } = progress;
+        let SessionProgress { epoch, next, committed, prepared, ended } = progress;
         self.epoch.resume(epoch, ended);
         self.collectives.raise_next_sequence(next);
-        self.commits.raise_committed(committed);
+        self.commits.raise_progress(committed, prepared);
+        self.in_doubt = in_doubt;
         self.handle_connections_before_start(graph, now);
     }
 }

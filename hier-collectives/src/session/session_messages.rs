@@ -2,11 +2,11 @@
 
 use super::action::PeerError;
 use super::collective::check_post::check_relayed_post;
-use super::collective::commits::RankCommit;
 use super::epoch::epoch_boundary::EpochBoundary;
 use super::epoch::epoch_membership::{EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::epoch::epoch_state::JoinReply;
 use super::epoch::plan_schedule::PlanSwitch;
+use super::in_doubt::commit_steps::RankCommit;
 use super::session_events::Session;
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, TreeIndex};
@@ -44,8 +44,9 @@ impl Session {
         now: TimeNs,
     ) -> Result<(), PeerError> {
         match message {
-            Message::Join { boot, last, next, committed } => {
-                self.handle_join_message(from, JoinRequest { boot, last, next, committed }, now)
+            Message::Join { boot, last, next, committed, prepared } => {
+                let join = JoinRequest { boot, last, next, committed, prepared };
+                self.handle_join_message(from, join, now)
             }
             Message::Begin { epoch, next, boots, plan, committed } => self.handle_begin_message(
                 from,
@@ -260,6 +261,7 @@ impl Session {
             self.actions.push_messages(from, self.epoch.end_message());
             return;
         }
+        self.decide_commits_in_doubt();
         self.send_epoch_catch_up(from);
         let (transfer, mut cx) = self.transfer_and_context(now);
         transfer.send_to_all_peers(&mut cx);

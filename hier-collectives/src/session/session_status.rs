@@ -111,6 +111,7 @@ impl Session {
                 .commits
                 .pending()
                 .map(|(rank, commit)| self.commit_status(rank, commit))
+                .chain(self.in_doubt_statuses())
                 .collect(),
             draining: self.drain_status(),
         }
@@ -146,6 +147,20 @@ impl Session {
             awaited_gateways: self.commits.unreported_gateways(&commit.range, self.epoch.local()),
             begun: commit.begun,
         }
+    }
+
+    /// Builds the statuses of commits in doubt, which wait for all gateways in the next epoch.
+    fn in_doubt_statuses(&self) -> impl Iterator<Item = CommitStatus> {
+        let peers = self.epoch.members().peer_ids();
+        let awaited: Vec<GatewayId> = peers.filter(|id| !self.epoch.has_member(*id)).collect();
+        self.in_doubt.pending().filter_map(move |(number, commit)| {
+            Some(CommitStatus {
+                rank: self.fabric().rank_numbered(number)?,
+                step: commit.step,
+                awaited_gateways: awaited.clone(),
+                begun: commit.begun,
+            })
+        })
     }
 
     /// Builds the status of a drain and of the work that it waits for; none without a drain.
@@ -232,6 +247,7 @@ impl Session {
             epoch: self.epoch.number(),
             next: self.collectives.next_sequence(),
             committed: self.commits.committed(),
+            prepared: self.commits.prepared().clone(),
             ended: self.epoch.last_end().cloned(),
         }
     }

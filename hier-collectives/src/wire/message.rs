@@ -6,7 +6,7 @@ use crate::descriptor::Descriptor;
 use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, Step, TreeIndex};
 use crate::membership::TermMessage;
 use crate::plan::Plan;
-use crate::post::{Committed, Failure};
+use crate::post::{Committed, Failure, PreparedSteps};
 use crate::store::StoreMessage;
 use crate::topology::LinkState;
 use std::ops::Range;
@@ -25,6 +25,8 @@ pub enum Message {
         next: Sequence,
         /// The last step that the sender knows to be complete in every region.
         committed: Option<Committed>,
+        /// The later steps that a lost gateway may know to be complete.
+        prepared: PreparedSteps,
     },
     /// From the first gateway: an epoch begins.
     Begin {
@@ -36,7 +38,8 @@ pub enum Message {
         boots: Vec<BootId>,
         /// The plan.
         plan: Plan,
-        /// The last step that some gateway knows to be complete in every region.
+        /// The last step that some gateway knows to be complete in every region, or that all members have
+        /// prepared.
         committed: Option<Committed>,
     },
     /// The sender is in this epoch and accepts its messages and data.

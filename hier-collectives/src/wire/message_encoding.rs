@@ -8,7 +8,7 @@ use crate::descriptor::{AgreedCounts, Descriptor, read_counts, write_counts};
 use crate::ids::{BootId, Epoch, RankId, RegionId, Sequence, Step, TreeIndex};
 use crate::membership::TermMessage;
 use crate::plan::Plan;
-use crate::post::{Committed, Failure};
+use crate::post::{Committed, Failure, PreparedSteps};
 use crate::store::StoreMessage;
 use crate::topology::LinkState;
 use std::ops::Range;
@@ -20,9 +20,10 @@ impl Message {
         let mut out = Vec::with_capacity(48);
         out.push(self.encoding_code());
         match self {
-            Self::Join { boot, last, next, committed } => {
+            Self::Join { boot, last, next, committed, prepared } => {
                 [boot.0, last.0, next.0].into_iter().for_each(|n| write_u64(&mut out, n));
                 Committed::write_optional(*committed, &mut out);
+                prepared.write_to(&mut out);
             }
             Self::Begin { epoch, next, boots, plan, committed } => {
                 write_u64(&mut out, epoch.0);
@@ -175,6 +176,7 @@ impl Message {
                 last: Epoch(reader.read_u64()?),
                 next: Sequence(reader.read_u64()?),
                 committed: Committed::read_optional(&mut reader)?,
+                prepared: PreparedSteps::read_from(&mut reader)?,
             },
             2 => Self::Begin {
                 epoch: Epoch(reader.read_u64()?),

@@ -222,7 +222,11 @@ class GroupState:
                 lambda: self._next_number(series) not in self.entries or bool(self._post_refusal()),
                 None,
             )
-            self.check_usable()
+            refusal = self._post_refusal()
+            if refusal is not None:
+                # The step goes on, so that its results of the epoch before are no whole step.
+                self._uncommitted = None
+                raise refusal
             sequence = self._next_number(series)
             if series is None:
                 self._next = sequence + 1
@@ -240,18 +244,22 @@ class GroupState:
         ``BadRequest`` for a step under way or while ``COMMITS_MAX`` are, and otherwise as
         ``register_collective``."""
         with self._lock:
-            self.check_usable()
+            # The gateway knows whether the results of an epoch that is over make a complete step.
+            covered = self._uncommitted
+            refusal = self._post_refusal() if covered is None else self._connection_refusal()
+            if refusal is not None:
+                raise refusal
             if commit.step in self.commits:
                 raise errors.BadRequest(f"step {commit.step} is being committed already")
             if len(self.commits) == COMMITS_MAX:
                 text = f"{COMMITS_MAX} steps are being committed; wait for one of them"
                 raise errors.BadRequest(f"step {commit.step} cannot be committed yet: {text}")
             self.commits[commit.step] = commit
-            # Posts of an epoch that is over have failed. Committing in the current epoch would
-            # confirm nothing.
-            covered, self._uncommitted = self._uncommitted, None
+            # Committing posts of an epoch that is over in the current one would confirm nothing.
+            self._uncommitted = None
+            commit._epoch = self.epoch if covered is None else covered
             assert self.connection is not None
-            return self.connection, self.epoch if covered is None else covered
+            return self.connection, commit._epoch
 
     def register_store_call(self, call: StoreOperation) -> tuple[Connection, int]:
         """Adds a request to the store, and returns the connection and the number for it. Waits
@@ -327,7 +335,9 @@ class GroupState:
         elif isinstance(response, EpochAwaited):
             self.awaited = response.why
         elif isinstance(response, Committed):
-            self.committed, self.confirming_epoch = response.step, self.epoch
+            commit = self.commits.get(response.step)
+            epoch = self.epoch if commit is None else commit._epoch
+            self.committed, self.confirming_epoch = response.step, epoch
             self._finish_commit(response.step, None)
         elif isinstance(response, CommitFailed):
             failure = errors.FAILURES[response.code](response.text)

@@ -21,6 +21,8 @@ class Commit(PendingOperation):
         """Begins the commit of a step, which has not been sent."""
         super().__init__(group)
         self.step = step
+        # The epoch whose collectives it covers.
+        self._epoch = 0
         self._failure: errors.CollectiveFailed | None = None
         self._done = Latch()
 

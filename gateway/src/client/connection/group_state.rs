@@ -153,6 +153,11 @@ impl GroupState {
         self.epoch
     }
 
+    /// Forgets the results of an epoch that has ended, since its step goes on: they are no whole step.
+    pub fn forget_uncommitted(&mut self) {
+        self.uncommitted = None;
+    }
+
     /// Returns whether the connection stands and the epoch that the caller agreed to goes on.
     pub fn is_epoch_agreed(&self) -> bool {
         self.over.is_none() && matches!(self.allowed, AllowedEpochs::Current)

@@ -343,6 +343,7 @@ impl Job {
         let random = shared.host.random_bytes();
         let boot = BootId(u64::from_le_bytes(random[..8].try_into().expect("8 of 32 bytes")));
         let config = SessionConfig {
+            leaves_doubt: false,
             fabric: Arc::new(part.fabric),
             me: GatewayId(u16::try_from(index).unwrap_or(u16::MAX)),
             gateways: part.gateways,

@@ -11,7 +11,7 @@ use hier_collectives::ids::{GatewayId, GroupId, RankId};
 use hier_collectives::membership::Term;
 use hier_collectives::mesh::MeshGraph;
 use hier_collectives::post::{Failure, FailureCode};
-use hier_collectives::session::SessionConfig;
+use hier_collectives::session::{InDoubtCommits, SessionConfig};
 use hier_collectives::topology::GroupFabric;
 use ring::digest;
 use std::sync::Arc;
@@ -35,8 +35,9 @@ impl Job {
 
     /// Enters epochs of all ranks again, after the job was out of the region file.
     pub fn go_on_with_all_ranks(&mut self, graph: &Arc<MeshGraph>, now: TimeNs) {
-        let progress = self.world.session.progress();
-        self.world.session.handle_resume(progress, graph, now);
+        let session = &mut self.world.session;
+        let (progress, in_doubt) = (session.progress(), session.take_commits_in_doubt());
+        session.handle_resume(progress, in_doubt, graph, now);
     }
 
     /// Puts the world of a term in force, which goes on where those before have ended. Attached
@@ -81,13 +82,16 @@ impl Job {
         let attached: Vec<RankId> = self.ranks.ids().collect();
         self.touched.insert(id);
         let is_part = id != self.world.id;
+        let worlds = self.terms.parts.values_mut().chain([&mut self.world]);
+        let in_doubt = worlds.map(|world| world.session.take_commits_in_doubt());
+        let in_doubt = in_doubt.fold(InDoubtCommits::default(), InDoubtCommits::later_of);
         let Some(world) = self.untouched_group(id) else { return };
         for rank in attached.into_iter().filter(|_| is_part) {
             if let Some(rank) = world.rank_in_session(rank) {
                 world.session.handle_attach(rank, now);
             }
         }
-        world.session.handle_resume(progress, graph, now);
+        world.session.handle_resume(progress, in_doubt, graph, now);
     }
 
     /// Removes a world of some ranks that is not in force and has finished its collectives under
@@ -138,6 +142,7 @@ impl Job {
             partials: self.settings.partials.clone(),
             one_in: self.settings.one_in,
             last_epoch: self.last_epoch,
+            leaves_doubt: true,
             unsolicited_max: ByteCount::new(u64::MAX),
         };
         let id = term_world_id(self.world.id, term);

@@ -4,15 +4,17 @@
 use super::collectives::Collectives;
 use super::local_rank::LocalRank;
 use super::overreach;
-use super::recent_collectives::COLLECTIVES_AHEAD_MAX;
 use super::sequence_ranges::SequenceRanges;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
 use crate::mutant::{self, Mutant};
-use crate::post::{Commit, Committed, Failure, FailureCode, RankEvent};
+use crate::post::{Commit, Committed, Failure, FailureCode, PreparedSteps, RankEvent};
 use crate::session::action::PeerError;
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
+use crate::session::epoch::epoch_membership::EpochStart;
 use crate::session::epoch::epoch_state::EpochState;
+use crate::session::in_doubt::commit_steps::{CommitStepsByEnd, RankCommit};
+use crate::session::in_doubt::in_doubt_commits::{InDoubtCommit, InDoubtCommits, RankInDoubt};
 use crate::session::local_gateway::LocalGateway;
 use crate::wire::Message;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -28,11 +30,6 @@ pub const COMMITS_MAX: usize = 64;
 /// Tested by `too_many_commit_questions_end_the_epoch_alone`.
 const COMMIT_QUESTIONS_MAX: usize = 1024;
 
-/// 1,024 collectives with which some rank's commit ends: for each, a gateway compares the steps
-/// that ranks name. With one more, the lowest is forgotten. No rank is further ahead of another
-/// than 1,024 collectives.
-const COMPARED_ENDS_MAX: usize = COLLECTIVES_AHEAD_MAX as usize;
-
 /// The commits of all local ranks, and the reports of all gateways.
 #[derive(Debug)]
 pub(in crate::session) struct Commits {
@@ -42,16 +39,11 @@ pub(in crate::session) struct Commits {
     done: SequenceRanges,
     /// The last step known to be complete in every region, in this epoch or before.
     committed: Option<Committed>,
+    /// The last such step as the epoch began.
+    begun_with: Option<Committed>,
     steps: CommitStepsByEnd,
-}
-
-/// A rank's commit of a step, as the rank's gateway tells all others.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::session) struct RankCommit {
-    pub rank: RankId,
-    pub step: Step,
-    /// The collectives that the rank posted since its last commit.
-    pub range: Range<Sequence>,
+    /// The steps of the last epoch here that all local ranks have the results of.
+    prepared: PreparedSteps,
 }
 
 /// The answer to a rank's commit.
@@ -63,42 +55,6 @@ pub(in crate::session) enum HandledCommit {
     Refused,
     /// Another rank commits the same collectives as another step, which ends the epoch.
     Disagrees(Failure),
-}
-
-/// The first known commit, of any rank of this epoch, for each last collective of a commit.
-#[derive(Debug, Default)]
-struct CommitStepsByEnd(BTreeMap<Sequence, (RankId, Step)>);
-
-impl CommitStepsByEnd {
-    /// Compares a commit with the first one that ends with the same collective. Returns the failure
-    /// of both if they name different steps, else `None`. A commit without collectives is not
-    /// compared.
-    fn compare(&mut self, commit: &RankCommit, local: &LocalGateway) -> Option<Failure> {
-        let RankCommit { rank, step, range } = commit;
-        if range.is_empty() {
-            return None;
-        }
-        let first = *self.0.entry(range.end).or_insert((*rank, *step));
-        if self.0.len() > COMPARED_ENDS_MAX {
-            self.0.pop_first();
-        }
-        if first.1 == *step {
-            return None;
-        }
-        // The order of ranks makes one text, whoever compares.
-        let (one, other) = (first.min((*rank, *step)), first.max((*rank, *step)));
-        let [one, other] = [one, other].map(|(rank, step)| (local.rank_name(rank), step));
-        let text = format!(
-            "ranks disagree on the step that ends with collective {}: {} commits step {}, {} \
-             commits step {}; compare steps by `agree` or `resume`",
-            range.end.0 - 1,
-            one.0,
-            one.1,
-            other.0,
-            other.1
-        );
-        Some(Failure::new(FailureCode::Disagreement, text))
-    }
 }
 
 /// The commits of one local rank.
@@ -145,6 +101,8 @@ impl Commits {
             peers: others.map(|id| (id, PeerReports::default())).collect(),
             done: SequenceRanges::default(),
             committed: None,
+            begun_with: None,
+            prepared: PreparedSteps::default(),
             steps: CommitStepsByEnd::default(),
         }
     }
@@ -155,15 +113,34 @@ impl Commits {
         self.committed
     }
 
-    /// Records a step that is known to be complete in every region, unless a later one is.
-    pub fn raise_committed(&mut self, committed: Option<Committed>) {
+    /// Returns the last step that was known to be complete in every region as the epoch began.
+    pub fn begun_with(&self) -> Option<Committed> {
+        self.begun_with
+    }
+
+    /// Returns the steps of the last epoch here that all local ranks have the results of.
+    pub fn prepared(&self) -> &PreparedSteps {
+        &self.prepared
+    }
+
+    /// Records how far another session of the job has come, in an epoch of its own: the last step that
+    /// is known to be complete in every region, and the steps prepared since. Later ones stay.
+    pub fn raise_progress(&mut self, committed: Option<Committed>, prepared: PreparedSteps) {
         self.committed = self.committed.max(committed);
+        if prepared.epoch > self.prepared.epoch {
+            self.prepared = prepared;
+        }
+    }
+
+    /// Whether local ranks have results of this epoch.
+    pub fn has_results(&self) -> bool {
+        self.done.iter().next().is_some()
     }
 
     /// Begins a rank's commit of all collectives that the rank posted since its previous commit.
     /// The answer reaches the rank as [`RankEvent::Committed`] or [`RankEvent::CommitFailed`]. A
-    /// commit fails here if its epoch is over, its step is being committed, [`COMMITS_MAX`] wait,
-    /// or a collective failed. The epoch must end if two ranks commit the same collectives as
+    /// commit fails here if its step is being committed, [`COMMITS_MAX`] wait, or a collective
+    /// failed. Its epoch is under way. The epoch must end if two ranks commit the same collectives as
     /// different steps.
     pub fn handle_commit(
         &mut self,
@@ -172,16 +149,11 @@ impl Commits {
         collectives: &Collectives,
         cx: &mut Context<'_>,
     ) -> HandledCommit {
-        let Commit { epoch, step, timeout } = commit;
+        let Commit { step, timeout, .. } = commit;
         let (Some(posts), Some(local)) = (collectives.local_rank(rank), self.ranks.get_mut(&rank))
         else {
             return HandledCommit::Refused;
         };
-        if !cx.epoch.is_active() || epoch != cx.epoch.number() {
-            let failure = late_commit_failure(step, epoch, cx.epoch);
-            refuse_commit(rank, step, failure, cx.actions);
-            return HandledCommit::Refused;
-        }
         let twice = local.pending.iter().any(|pending| pending.step == step);
         if twice || local.pending.len() >= COMMITS_MAX {
             let text = if twice {
@@ -336,9 +308,56 @@ impl Commits {
         }
     }
 
-    /// Fails all waiting commits, since the epoch ends.
-    pub fn fail_all(&mut self, cause: &Failure, cx: &mut Context<'_>) {
+    /// Fails all waiting commits, since the epoch ends. If it `leaves_doubt`, commits of steps whose
+    /// results all local ranks have are returned instead, in doubt, as are such results that a rank has
+    /// not committed.
+    pub fn end_all(
+        &mut self,
+        cause: &Failure,
+        leaves_doubt: bool,
+        collectives: &Collectives,
+        cx: &mut Context<'_>,
+    ) -> InDoubtCommits {
+        let (epoch, local) = (cx.epoch.number(), cx.epoch.local());
+        self.prepared =
+            PreparedSteps { epoch, steps: self.steps.prepared(&self.done, self.committed) };
+        let mut in_doubt = InDoubtCommits::of_epoch(epoch);
+        let ranks: Vec<RankId> = self.ranks.keys().copied().filter(|_| leaves_doubt).collect();
+        for rank in ranks {
+            let number = local.fabric().rank_number(rank);
+            in_doubt.add_rank(number, self.take_rank_in_doubt(rank, cause, collectives, local));
+        }
         self.fail_commits(|_| true, cause, cx);
+        in_doubt
+    }
+
+    /// Removes and returns the first commits of a rank whose results all local ranks have.
+    fn take_rank_in_doubt(
+        &mut self,
+        rank: RankId,
+        cause: &Failure,
+        collectives: &Collectives,
+        local: &LocalGateway,
+    ) -> RankInDoubt {
+        let mut in_doubt = RankInDoubt::default();
+        while let Some(commit) = self
+            .ranks
+            .get_mut(&rank)
+            .and_then(|of| of.pending.pop_front_if(|commit| self.done.contains(&commit.range)))
+        {
+            let PendingCommit { step, range, begun, expiry } = commit;
+            let failure = self.commit_failure(step, &range, cause, local);
+            let below = range.end;
+            in_doubt.pending.push_back(InDoubtCommit { step, below, begun, expiry, failure });
+        }
+        let (Some(of), Some(posts)) = (self.ranks.get(&rank), collectives.local_rank(rank)) else {
+            return in_doubt;
+        };
+        let range = of.covered..posts.next;
+        let has_results = !range.is_empty() && self.done.contains(&range);
+        in_doubt.uncommitted =
+            (posts.attached && of.pending.is_empty() && has_results).then_some(range.end);
+        in_doubt
     }
 
     /// Fails the waiting commits whose timeout has passed.
@@ -376,10 +395,12 @@ impl Commits {
         self.confirm_complete(cx);
     }
 
-    /// Forgets each rank's commits, for an epoch whose first collective is `next`. The job's last
-    /// committed step becomes the later of its own and `committed`, which some gateway knows to be
-    /// complete.
-    pub fn begin_epoch(&mut self, next: Sequence, committed: Option<Committed>) {
+    /// Forgets each rank's commits, for an epoch that begins. The job's last committed step becomes the
+    /// later of its own and that of the epoch's start.
+    pub fn begin_epoch(&mut self, start: &EpochStart) {
+        let (next, committed) = (start.next, start.committed);
+        self.begun_with = committed;
+        self.prepared = PreparedSteps { epoch: start.epoch, steps: vec![] };
         if !mutant::is_mutant_active(Mutant::KeepOwnStep) {
             self.committed = self.committed.max(committed);
         }
@@ -459,7 +480,8 @@ impl Commits {
                 if !everywhere {
                     break;
                 }
-                let committed = Committed { step: *step, below: range.end };
+                let epoch = cx.epoch.number();
+                let committed = Committed { step: *step, below: range.end, epoch };
                 self.committed = self.committed.max(Some(committed));
                 cx.actions.notify(*rank, RankEvent::Committed { step: *step });
                 local.pending.pop_front();
@@ -544,7 +566,11 @@ impl Commits {
 }
 
 /// Builds the failure of a commit in an epoch that is over, with the reason of the epoch's end.
-fn late_commit_failure(step: Step, epoch: Epoch, state: &EpochState) -> Failure {
+pub(in crate::session) fn late_commit_failure(
+    step: Step,
+    epoch: Epoch,
+    state: &EpochState,
+) -> Failure {
     let text = format!(
         "step {step}: epoch {epoch} is over; the next one says whether the step is complete in \
          every region"

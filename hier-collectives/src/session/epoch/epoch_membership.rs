@@ -3,7 +3,7 @@
 use crate::ids::{BootId, Epoch, GatewayId, Sequence};
 use crate::mesh::{GatewayPair, MeshConnectionState, MeshGraph, Routes};
 use crate::plan::Plan;
-use crate::post::Committed;
+use crate::post::{Committed, PreparedSteps};
 use crate::topology::{Fabric, LinkState};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(in crate::session) const FIRST_GATEWAY: GatewayId = GatewayId(0);
 
 /// A member's request to enter the next epoch.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(in crate::session) struct JoinRequest {
     pub boot: BootId,
     /// The last epoch that the member was in.
@@ -20,6 +20,7 @@ pub(in crate::session) struct JoinRequest {
     /// One past the highest sequence that the member knows of.
     pub next: Sequence,
     pub committed: Option<Committed>,
+    pub prepared: PreparedSteps,
 }
 
 /// The first gateway's message that an epoch begins.
@@ -186,7 +187,8 @@ impl EpochMembership {
     /// Returns the requests of all peers to enter, by gateway number; none unless all are reachable
     /// and have asked.
     pub fn all_joined(&self) -> Option<Vec<JoinRequest>> {
-        let joined = |(id, peer): (&GatewayId, &Peer)| peer.joined.filter(|_| self.is_up(*id));
+        let joined =
+            |(id, peer): (&GatewayId, &Peer)| peer.joined.clone().filter(|_| self.is_up(*id));
         self.peers.iter().map(joined).collect()
     }
 

@@ -9,7 +9,7 @@ use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::mutant::{self, Mutant};
 use crate::plan::{Plan, Tree};
-use crate::post::{Committed, Failure, FailureCode};
+use crate::post::{Committed, Failure, FailureCode, PreparedSteps};
 use crate::session::action::{Action, PeerError, SessionNote};
 use crate::session::action_queue::ActionQueue;
 use crate::session::local_gateway::LocalGateway;
@@ -212,6 +212,7 @@ impl EpochState {
         &self,
         next: Sequence,
         committed: Option<Committed>,
+        prepared: &PreparedSteps,
         actions: &mut ActionQueue,
     ) {
         if self.is_active() || !self.may_enter() || self.me() == FIRST_GATEWAY {
@@ -219,17 +220,21 @@ impl EpochState {
         }
         if self.members.all_up() {
             let (boot, last) = (self.boot, self.number);
-            actions.push_message(FIRST_GATEWAY, Message::Join { boot, last, next, committed });
+            let prepared = prepared.clone();
+            let join = Message::Join { boot, last, next, committed, prepared };
+            actions.push_message(FIRST_GATEWAY, join);
         }
     }
 
     /// Returns the start of the next epoch, on the first gateway. All peers must have asked for it,
     /// and a plan must exist for the links that are up. `None` before, and in an epoch, a drain or
-    /// while suspended.
+    /// while suspended. A step that all members of the last epoch have prepared counts as complete:
+    /// a lost gateway may have confirmed it.
     pub fn next_epoch_start(
         &mut self,
         next: Sequence,
         committed: Option<Committed>,
+        prepared: &PreparedSteps,
         actions: &mut ActionQueue,
     ) -> Option<EpochStart> {
         if self.me() != FIRST_GATEWAY || self.is_active() || !self.may_enter() {
@@ -240,13 +245,17 @@ impl EpochState {
             return None;
         }
         let last = joins.iter().map(|join| join.last).max().unwrap_or_default();
+        let all_prepared = joins.iter().map(|join| &join.prepared).chain([prepared]);
+        let in_doubt = PreparedSteps::last_common(all_prepared)
+            .filter(|_| !mutant::is_mutant_active(Mutant::ForgetPrepared));
+        let known = joins.iter().map(|join| join.committed).chain([in_doubt]);
         let boots = [self.boot].into_iter().chain(joins.iter().map(|join| join.boot));
         Some(EpochStart {
             epoch: Epoch(self.number.max(last).0 + 1),
             next: joins.iter().map(|join| join.next).fold(next, Ord::max),
             boots: boots.collect(),
             plan: self.next_plan.clone(),
-            committed: joins.iter().map(|join| join.committed).fold(committed, Ord::max),
+            committed: known.fold(committed, Ord::max),
         })
     }
 
@@ -410,7 +419,7 @@ impl EpochState {
         if self.me() != FIRST_GATEWAY {
             return Err(PeerError::NotYours("join to a gateway that is not the first"));
         }
-        check_epoch_numbers(join.last, join.next)?;
+        check_epoch_numbers(join.last.max(join.prepared.epoch), join.next)?;
         let Some(active) = &self.active else { return Ok(JoinReply::Keep) };
         let known = active.boots.get(usize::from(from.0)) == Some(&join.boot);
         if known && join.last < self.number {

@@ -44,6 +44,7 @@ impl Victim {
         let fabric = if is_relay { relayed_pair(2) } else { fabric(&[2, 1]) };
         let me = GatewayId(u16::from(is_relay || dice.roll(2) == 1));
         let config = SessionConfig {
+            leaves_doubt: true,
             fabric: Arc::clone(&fabric),
             me,
             gateways: fabric.gateway_ids().collect(),
@@ -188,11 +189,14 @@ impl Victim {
         let code = [FailureCode::Stalled, FailureCode::Disagreement][self.dice.roll(2)];
         let failure = Failure::new(code, "so they say");
         let step = Step(self.number());
-        let committed = (self.dice.roll(2) == 0).then_some(Committed { step, below: sequence });
+        let committed =
+            (self.dice.roll(2) == 0).then_some(Committed { step, below: sequence, epoch });
         match self.dice.roll(13) {
             0 => {
                 let (last, next) = (Epoch(self.number()), Sequence(self.number()));
-                Message::Join { boot: BootId(self.number()), last, next, committed }
+                let steps = vec![(sequence, step); self.dice.roll(3)];
+                let prepared = PreparedSteps { epoch: Epoch(self.number()), steps };
+                Message::Join { boot: BootId(self.number()), last, next, committed, prepared }
             }
             1 => {
                 let next = Sequence(self.number());
@@ -442,7 +446,8 @@ impl Victim {
         let (boots, plan) = (self.boots(), self.plan());
         let epoch = Epoch(last.0 + 1);
         let message = if self.me == GatewayId(0) {
-            Message::Join { boot: boots[1], last, next, committed: None }
+            let prepared = PreparedSteps::default();
+            Message::Join { boot: boots[1], last, next, committed: None, prepared }
         } else {
             Message::Begin { epoch, next, boots, plan, committed: None }
         };
@@ -475,6 +480,7 @@ fn a_plan_of_absurd_segments_or_trees_is_refused() {
     };
     let session = || {
         let mut session = Session::new(SessionConfig {
+            leaves_doubt: false,
             fabric: fabric(&[2, 1]),
             me: GatewayId(1),
             gateways: fabric(&[2, 1]).gateway_ids().collect(),

@@ -268,6 +268,7 @@ fn a_session_that_begins_late_meets_its_peers() {
     let fabric = fabric(&[1, 1]);
     let session = |me: GatewayId| {
         Session::new(SessionConfig {
+            leaves_doubt: false,
             fabric: Arc::clone(&fabric),
             me,
             gateways: fabric.gateway_ids().collect(),

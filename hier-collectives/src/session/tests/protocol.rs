@@ -65,7 +65,8 @@ fn messages_against_the_protocol_are_refused() {
         Err(PeerError::TooFarAhead { .. })
     ));
     let (boot, last, next) = (BootId(1), Epoch(0), Sequence(0));
-    let join = Message::Join { boot, last, next, committed: None };
+    let prepared = PreparedSteps::default();
+    let join = Message::Join { boot, last, next, committed: None, prepared };
     assert!(matches!(
         session.handle_message(GatewayId(0), join.clone(), now),
         Err(PeerError::NotYours(_))
@@ -160,7 +161,8 @@ fn numbers_that_nobody_reaches_are_refused() {
     let (few, most) = (3, u64::MAX);
     for (epoch, next) in [(most, few), (few, most)] {
         let (last, next, boot) = (Epoch(epoch), Sequence(next), BootId(101));
-        let join = Message::Join { boot, last, next, committed: None };
+        let prepared = PreparedSteps::default();
+        let join = Message::Join { boot, last, next, committed: None, prepared };
         let result = world.session(GatewayId(0)).handle_message(GatewayId(1), join, now);
         assert!(matches!(result, Err(PeerError::Uncountable { .. })), "{result:?}");
         let plan = plan_of(shapes().swap_remove(1).1);

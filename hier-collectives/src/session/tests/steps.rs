@@ -11,6 +11,15 @@ pub(super) fn pair(seed: u64) -> World {
     World::new(&[2, 1], plan_of(vec![tree(1, &[0, 1], &[])]), seed, 600)
 }
 
+/// The same, where a commit that a lost region may have confirmed waits for the next epoch.
+pub(super) fn pair_in_doubt(seed: u64) -> World {
+    let mut world = pair(seed);
+    for id in [EAST, WEST] {
+        world.session(id).leaves_doubt = true;
+    }
+    world
+}
+
 pub(super) const EAST: GatewayId = GatewayId(0);
 pub(super) const WEST: GatewayId = GatewayId(1);
 pub(super) const RANKS: u32 = 3;

@@ -108,6 +108,7 @@ impl World {
         plan.prove(u16::try_from(gateways).expect("small")).expect("sound plan");
         let session = |me: GatewayId| {
             Session::new(SessionConfig {
+                leaves_doubt: false,
                 fabric: Arc::clone(&fabrics[usize::from(me.0)]),
                 me,
                 gateways: fabrics[usize::from(me.0)].gateway_ids().collect(),

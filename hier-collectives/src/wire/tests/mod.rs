@@ -10,7 +10,7 @@ use crate::ids::{
 };
 use crate::membership::{RegionIntent, TermId, TermMessage};
 use crate::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
-use crate::post::{Committed, Failure, FailureCode};
+use crate::post::{Committed, Failure, FailureCode, PreparedSteps};
 use crate::tail_fec::tail_fec_parity_max;
 use crate::topology::LinkState;
 use proptest::prelude::*;
@@ -52,10 +52,19 @@ fn keys() -> impl Strategy<Value = SegmentKey> {
 }
 
 fn committed() -> impl Strategy<Value = Option<Committed>> {
-    proptest::option::of(
-        (any::<u64>(), any::<u64>())
-            .prop_map(|(step, below)| Committed { step: Step(step), below: Sequence(below) }),
-    )
+    proptest::option::of((any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
+        |(step, below, epoch)| Committed {
+            step: Step(step),
+            below: Sequence(below),
+            epoch: Epoch(epoch),
+        },
+    ))
+}
+
+fn prepared_steps() -> impl Strategy<Value = PreparedSteps> {
+    let step = (any::<u64>(), any::<u64>()).prop_map(|(below, step)| (Sequence(below), Step(step)));
+    let steps = proptest::collection::vec(step, 0..5);
+    (any::<u64>(), steps).prop_map(|(epoch, steps)| PreparedSteps { epoch: Epoch(epoch), steps })
 }
 
 fn link_states() -> impl Strategy<Value = LinkState> {
@@ -145,9 +154,15 @@ fn messages() -> impl Strategy<Value = Message> {
     let pair = (epoch, sequence);
     let descriptor = descriptors();
     prop_oneof![
-        (any::<u64>(), pair.clone(), committed()).prop_map(|(boot, (last, next), committed)| {
-            Message::Join { boot: BootId(boot), last, next, committed }
-        }),
+        (any::<u64>(), pair.clone(), committed(), prepared_steps()).prop_map(
+            |(boot, (last, next), committed, prepared)| Message::Join {
+                boot: BootId(boot),
+                last,
+                next,
+                committed,
+                prepared,
+            }
+        ),
         (pair.clone(), proptest::collection::vec(any::<u64>(), 0..9), plans(), committed())
             .prop_map(|((epoch, next), boots, plan, committed)| Message::Begin {
                 epoch,

@@ -1,6 +1,6 @@
 //! The promises about members, checked against what every rank sees.
 
-use super::step_history::{Confirmation, EpochId, RankState, StepHistory, StepPlace};
+use super::step_history::{EpochId, RankState, StepHistory, StepPlace};
 use crate::faults::judge::outcomes::RunSummary;
 use hier_collectives::ids::{Epoch, GatewayId, Step};
 use hier_collectives::post::{Failure, FailureCode};
@@ -109,11 +109,8 @@ impl MembersJudge {
         let mut state = self.lock();
         state.told.count("commit confirmed");
         *state.done.entry(at.rank).or_default() += 1;
-        match state.history.confirm(at, after) {
-            Confirmation::Once => {}
-            Confirmation::Apart => state.told.count("step confirmed to lost ranks alone"),
-            Confirmation::Wrong(text) => state.told.wrong.push(text),
-        }
+        let wrong = state.history.confirm(at, after);
+        state.told.wrong.extend(wrong);
     }
 
     /// Checks a failure. While only operators change members, a step that was begun fails only

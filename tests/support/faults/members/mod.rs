@@ -7,7 +7,7 @@
 //! as the others agree on who goes on.
 //!
 //! Everybody's sums must be right: over the ranks of their epoch, of equal states. No result may come
-//! after one of a later epoch, and no step may be done twice by one rank. Changes that operators ask for
+//! after one of a later epoch, and no step may be confirmed in two epochs. Changes that operators ask for
 //! must fall between two steps where nothing else happens. In the end all regions that have not left must
 //! make headway.
 

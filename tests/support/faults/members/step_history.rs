@@ -40,8 +40,8 @@ pub(super) struct StepHistory {
     epochs: BTreeMap<EpochId, EpochRecord>,
     /// The last epoch that had a result, and when the first one was there.
     last: (EpochId, TimeNs),
-    /// The epochs in which each step was confirmed.
-    steps: BTreeMap<u64, BTreeMap<EpochId, ConfirmedStep>>,
+    /// The epoch in which each step was confirmed, and the state after it.
+    steps: BTreeMap<u64, (EpochId, RankState)>,
 }
 
 /// An epoch, as the first rank that spoke of it saw it.
@@ -58,26 +58,6 @@ struct EpochRecord {
 /// 1 s: messages of an epoch that were under way when others went on arrive within it. Links have RTTs of
 /// 160 ms at most.
 const UNDER_WAY_MAX: Span = Span::from_secs(1);
-
-/// A step that was confirmed in an epoch.
-#[derive(Debug)]
-struct ConfirmedStep {
-    after: RankState,
-    /// The ranks that heard so.
-    ranks: BTreeSet<u32>,
-}
-
-/// How a step was confirmed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Confirmation {
-    /// In one epoch alone, or in an epoch in which it was confirmed to another rank already.
-    Once,
-    /// In another epoch before, by ranks that are not in this one: they heard of it as they were lost, and
-    /// no rank of this epoch did.
-    Apart,
-    /// Against a promise, which the text names.
-    Wrong(String),
-}
 
 impl fmt::Display for EpochId {
     /// Prints the number, and the generation from the second one on.
@@ -147,34 +127,14 @@ impl StepHistory {
         is_late.then(|| format!("rank {rank}, epoch {epoch}: a result after one of epoch {last}"))
     }
 
-    /// Records that a step of a rank is confirmed. The rank is in the state `after` then.
-    pub fn confirm(&mut self, at: StepPlace, after: RankState) -> Confirmation {
-        let of_step = self.steps.entry(at.step).or_default();
-        let is_new = !of_step.contains_key(&at.epoch);
-        let new = || ConfirmedStep { after, ranks: BTreeSet::new() };
-        let here = of_step.entry(at.epoch).or_insert_with(new);
-        here.ranks.insert(at.rank);
-        if here.after != after {
-            let theirs = here.after;
-            return Confirmation::Wrong(format!("{at} ends with {after:?}, others {theirs:?}"));
+    /// Records that a step of a rank is confirmed, after which the rank is in the state `after`: in one
+    /// epoch alone, with the same state on all ranks. Returns a violated promise.
+    pub fn confirm(&mut self, at: StepPlace, after: RankState) -> Option<String> {
+        let (epoch, known) = *self.steps.entry(at.step).or_insert((at.epoch, after));
+        if epoch != at.epoch {
+            return Some(format!("{at} was confirmed in epoch {epoch} before"));
         }
-        let mut confirmation = Confirmation::Once;
-        let epochs: Vec<(EpochId, &ConfirmedStep)> =
-            of_step.iter().map(|(epoch, step)| (*epoch, step)).collect();
-        for (index, (one, earlier)) in epochs.iter().enumerate() {
-            for (other, _) in &epochs[index + 1..] {
-                let members = self.epochs.get(other).map(|epoch| &epoch.members);
-                if members.is_some_and(|members| !members.is_disjoint(&earlier.ranks)) {
-                    return Confirmation::Wrong(format!(
-                        "{at} was confirmed in epoch {one}, to a rank that did it again in {other}"
-                    ));
-                }
-                if is_new {
-                    confirmation = Confirmation::Apart;
-                }
-            }
-        }
-        confirmation
+        (known != after).then(|| format!("{at} ends with {after:?}, others {known:?}"))
     }
 }
 
@@ -188,22 +148,19 @@ mod tests {
         StepPlace { rank, epoch, step, is_begun: true }
     }
 
-    /// Confirms step 7 to a rank, in an epoch of these ranks.
-    fn confirm(history: &mut StepHistory, rank: u32, epoch: u64, members: &[u32]) -> Confirmation {
-        let (at, members) = (place(rank, epoch, 7), members.iter().copied().collect());
-        assert_eq!(history.enter(at, &members, None), None);
-        let before = RankState { step: 7, ..RankState::default() };
-        history.confirm(at, before.after_step(at.epoch, &members))
-    }
-
     #[test]
-    fn a_step_done_twice_by_one_rank_is_found() {
+    fn a_step_confirmed_in_two_epochs_is_found() {
         let mut history = StepHistory::default();
-        assert_eq!(confirm(&mut history, 0, 1, &[0, 1, 2]), Confirmation::Once);
-        assert_eq!(confirm(&mut history, 1, 2, &[1, 2]), Confirmation::Apart);
-        assert_eq!(confirm(&mut history, 2, 2, &[1, 2]), Confirmation::Once);
-        let again = confirm(&mut history, 0, 3, &[0, 1, 2]);
-        assert!(matches!(again, Confirmation::Wrong(_)), "{again:?}");
+        let mut confirm = |rank, epoch, step, members: &[u32]| {
+            let before = RankState { step, ..RankState::default() };
+            let (at, members) = (place(rank, epoch, step), members.iter().copied().collect());
+            history.confirm(at, before.after_step(at.epoch, &members))
+        };
+        assert_eq!(confirm(0, 1, 7, &[0, 1, 2]), None);
+        assert_eq!(confirm(1, 1, 7, &[0, 1, 2]), None);
+        assert_eq!(confirm(1, 2, 8, &[1, 2]), None);
+        assert!(confirm(2, 2, 8, &[1]).is_some(), "another state");
+        assert!(confirm(2, 2, 7, &[1, 2]).is_some(), "the first rank alone heard of it before");
     }
 
     #[test]

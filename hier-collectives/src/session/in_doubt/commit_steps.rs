@@ -1,0 +1,83 @@
+//! The steps that ranks of an epoch commit, by their last collectives.
+
+use crate::ids::{RankId, Sequence, Step};
+use crate::post::{Committed, Failure, FailureCode};
+use crate::session::collective::recent_collectives::COLLECTIVES_AHEAD_MAX;
+use crate::session::collective::sequence_ranges::SequenceRanges;
+use crate::session::local_gateway::LocalGateway;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// 1,024 collectives with which some rank's commit ends: for each, a gateway compares the steps
+/// that ranks name. With one more, the lowest is forgotten. No rank is further ahead of another
+/// than 1,024 collectives.
+const COMPARED_ENDS_MAX: usize = COLLECTIVES_AHEAD_MAX as usize;
+
+/// A rank's commit of a step, as the rank's gateway tells all others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::session) struct RankCommit {
+    pub rank: RankId,
+    pub step: Step,
+    /// The collectives that the rank posted since its last commit.
+    pub range: Range<Sequence>,
+}
+
+/// The first known commit, of any rank of this epoch, for each last collective of a commit.
+#[derive(Debug, Default)]
+pub(in crate::session) struct CommitStepsByEnd(BTreeMap<Sequence, FirstCommit>);
+
+#[derive(Debug, Clone, Copy)]
+struct FirstCommit {
+    rank: RankId,
+    step: Step,
+    /// The latest first collective of the commits that end here.
+    start: Sequence,
+}
+
+impl CommitStepsByEnd {
+    /// Compares a commit with the first one that ends with the same collective. Returns the failure
+    /// of both if they name different steps, else `None`. A commit without collectives is not
+    /// compared.
+    pub fn compare(&mut self, commit: &RankCommit, local: &LocalGateway) -> Option<Failure> {
+        let RankCommit { rank, step, range } = commit;
+        if range.is_empty() {
+            return None;
+        }
+        let new = FirstCommit { rank: *rank, step: *step, start: range.start };
+        let first = self.0.entry(range.end).or_insert(new);
+        first.start = first.start.max(range.start);
+        let first = (first.rank, first.step);
+        if self.0.len() > COMPARED_ENDS_MAX {
+            self.0.pop_first();
+        }
+        if first.1 == *step {
+            return None;
+        }
+        // The order of ranks makes one text, whoever compares.
+        let (one, other) = (first.min((*rank, *step)), first.max((*rank, *step)));
+        let [one, other] = [one, other].map(|(rank, step)| (local.rank_name(rank), step));
+        let text = format!(
+            "ranks disagree on the step that ends with collective {}: {} commits step {}, {} \
+             commits step {}; compare steps by `agree` or `resume`",
+            range.end.0 - 1,
+            one.0,
+            one.1,
+            other.0,
+            other.1
+        );
+        Some(Failure::new(FailureCode::Disagreement, text))
+    }
+
+    /// Returns the steps whose collectives are all in `done`, each after one past its last collective.
+    /// Steps up to the last `committed` one are left out, since others know them as well.
+    pub fn prepared(
+        &self,
+        done: &SequenceRanges,
+        committed: Option<Committed>,
+    ) -> Vec<(Sequence, Step)> {
+        let after = committed.map_or(Sequence::default(), |committed| committed.below);
+        let later = self.0.range(after..).filter(|(below, _)| **below > after);
+        let prepared = later.filter(|(below, first)| done.contains(&(first.start..**below)));
+        prepared.map(|(below, first)| (*below, first.step)).collect()
+    }
+}
