@@ -14,7 +14,7 @@ pub struct SimulatedMutant {
 
 /// All mutants (variants of the session that are broken on purpose), each with the scenario that
 /// finds it.
-pub const MUTANTS: [SimulatedMutant; 17] = [
+pub const MUTANTS: [SimulatedMutant; 18] = [
     SimulatedMutant { name: "accumulate", scenario: "lane-lost" },
     SimulatedMutant { name: "answer_early", scenario: "quiet" },
     SimulatedMutant { name: "change_early", scenario: MEMBERS_SCENARIO },

@@ -340,23 +340,22 @@ impl Commits {
         local: &LocalGateway,
     ) -> RankInDoubt {
         let mut in_doubt = RankInDoubt::default();
-        while let Some(commit) = self
-            .ranks
-            .get_mut(&rank)
-            .and_then(|of| of.pending.pop_front_if(|commit| self.done.contains(&commit.range)))
-        {
-            let PendingCommit { step, range, begun, expiry } = commit;
-            let failure = self.commit_failure(step, &range, cause, local);
-            let below = range.end;
-            in_doubt.pending.push_back(InDoubtCommit { step, below, begun, expiry, failure });
-        }
-        let (Some(of), Some(posts)) = (self.ranks.get(&rank), collectives.local_rank(rank)) else {
+        let (Some(of), Some(posts)) = (self.ranks.get_mut(&rank), collectives.local_rank(rank))
+        else {
             return in_doubt;
         };
+        let is_prepared = |commit: &&PendingCommit| self.done.contains(&commit.range);
+        let prepared = of.pending.iter().take_while(is_prepared).count();
+        let prepared: Vec<PendingCommit> = of.pending.drain(..prepared).collect();
         let range = of.covered..posts.next;
         let has_results = !range.is_empty() && self.done.contains(&range);
         in_doubt.uncommitted =
             (posts.attached && of.pending.is_empty() && has_results).then_some(range.end);
+        for PendingCommit { step, range, begun, expiry } in prepared {
+            let failure = self.commit_failure(step, &range, cause, local);
+            let below = range.end;
+            in_doubt.pending.push_back(InDoubtCommit { step, below, begun, expiry, failure });
+        }
         in_doubt
     }
 
