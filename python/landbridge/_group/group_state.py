@@ -183,6 +183,8 @@ class GroupState:
         """Raises ``GatewayLost``, ``EpochEnded`` or ``Closed`` when nothing can be posted."""
         failure = self._post_refusal()
         if failure is not None:
+            # The step goes on, so that its results of an epoch that is over are no whole step.
+            self._uncommitted = None
             raise failure
 
     def count_making(self) -> tuple[int, int]:
@@ -222,11 +224,7 @@ class GroupState:
                 lambda: self._next_number(series) not in self.entries or bool(self._post_refusal()),
                 None,
             )
-            refusal = self._post_refusal()
-            if refusal is not None:
-                # The step goes on, so that its results of the epoch before are no whole step.
-                self._uncommitted = None
-                raise refusal
+            self.check_usable()
             sequence = self._next_number(series)
             if series is None:
                 self._next = sequence + 1
@@ -246,7 +244,7 @@ class GroupState:
         with self._lock:
             # The gateway knows whether the results of an epoch that is over make a complete step.
             covered = self._uncommitted
-            refusal = self._post_refusal() if covered is None else self._connection_refusal()
+            refusal = self._post_refusal() if covered is None else self._group_refusal()
             if refusal is not None:
                 raise refusal
             if commit.step in self.commits:
@@ -490,8 +488,12 @@ class GroupState:
     def _post_refusal(self) -> errors.LandbridgeError | None:
         """Returns the error of a post that is not possible now, or ``None`` where posts are
         possible."""
-        refusal = self._connection_refusal()
+        refusal = self._group_refusal()
         return refusal or (None if self.is_epoch_agreed else self._epoch_end_error())
+
+    def _group_refusal(self) -> errors.LandbridgeError | None:
+        """Returns the error of a request to a group that is over, or ``None`` while it is not."""
+        return self._connection_refusal()
 
     def _epoch_end_error(self) -> errors.CollectiveFailed:
         """Returns the error of a post in the epoch that the trainer agreed to and that ended."""

@@ -222,13 +222,12 @@ class JobSubgroupState(GroupState):
         """Uses the locks of the job, because all groups of a rank share them."""
         self._lock, self._changed, self._ending = self.job.locks
 
-    def _post_refusal(self) -> errors.LandbridgeError | None:
-        """Returns the error of a post that is not possible now, or ``None`` where posts are
-        possible."""
+    def _group_refusal(self) -> errors.LandbridgeError | None:
+        """Returns the error of a request to a group that is over, or ``None`` while it is not."""
         if not self.closed and self.disbanded is not None:
             failure = self.disbanded
             return type(failure)(failure.text)
-        return super()._post_refusal()
+        return super()._group_refusal()
 
     def _epoch_end_error(self) -> errors.CollectiveFailed:
         """Returns the error of a post after the end of the group's epoch."""

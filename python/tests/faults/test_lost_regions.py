@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from stand_in_gateway import attach_again, free, ready
+from stand_in_gateway import attach_again, free, lone_group, ready
 
 import landbridge
 from landbridge import errors
@@ -12,6 +12,8 @@ from landbridge._config.region_file import RegionFileGateway
 from landbridge._group import Group
 from landbridge._memory.arena import Arena
 from landbridge._protocol.wire import (
+    Commit,
+    Committed,
     EpochBegan,
     Failed,
     FailureCode,
@@ -57,3 +59,33 @@ def test_recover_numbers_the_ranks_that_go_on():
     finally:
         gateway.shut_down()
         group.close()
+
+
+def test_results_of_an_epoch_that_is_over_are_committed_in_it():
+    with lone_group() as (group, gateway):
+        operation = group.all_reduce_async(group.empty(4, "f32"))
+        post = gateway.receive()
+        gateway.send(ready(post), free(post), EpochBegan(2, 10, 0, 0))
+        operation.wait(timeout=10)
+        assert group._state.wait_until(lambda: group._state.epoch == 2, None)
+        commit = group.commit_async(7)
+        request = gateway.receive()
+        assert isinstance(request, Commit)
+        assert (request.epoch, request.step) == (1, 7)
+        gateway.send(Committed(7))
+        commit.wait(timeout=10)
+        assert (group.committed_step, group._state.confirming_epoch) == (7, 1)
+
+
+def test_a_step_that_goes_on_in_another_epoch_is_not_committed():
+    with lone_group() as (group, gateway):
+        operation = group.all_reduce_async(group.empty(4, "f32"))
+        post = gateway.receive()
+        gateway.send(ready(post), free(post), EpochBegan(2, 10, 0, 0))
+        operation.wait(timeout=10)
+        assert group._state.wait_until(lambda: group._state.epoch == 2, None)
+        with pytest.raises(landbridge.EpochEnded):
+            group.all_reduce_async(group.empty(4, "f32"))
+        with pytest.raises(landbridge.EpochEnded):
+            group.commit_async(7)
+        assert not gateway.has_request()
