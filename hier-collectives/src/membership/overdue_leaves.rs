@@ -46,6 +46,13 @@ impl TermAgreement {
         self.reached_among((0..count).map(RegionId).filter(|id| !left.contains(id)).collect())
     }
 
+    /// Whether this gateway is in no term and in a region that leaves, and the others can go on. It proposes
+    /// nothing then: its proposals would be refused, and hold those of the others up.
+    pub(super) fn is_left_by_others(&self, left: &BTreeSet<RegionId>) -> bool {
+        let is_out = self.term.is_none() && left.contains(&self.fabric.gateway(self.me).region);
+        is_out && self.check_staying_regions(&(&self.reached_regions() - left)).is_ok()
+    }
+
     /// Whether regions can go on without those that leave: they may, and have all others of the term.
     pub(super) fn may_be_next(&self, staying: &BTreeSet<RegionId>) -> bool {
         let left = self.intents.left();

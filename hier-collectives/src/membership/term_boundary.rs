@@ -175,7 +175,7 @@ impl TermAgreement {
         let left = self.intents.left();
         let staying = self.regions_without(&left);
         let overdue = self.intents.overdue();
-        if overdue.is_empty() || self.may_be_next(&staying) {
+        if overdue.is_empty() || self.may_be_next(&staying) || self.is_left_by_others(&left) {
             return staying;
         }
         self.regions_without(&(&left - &overdue))

@@ -52,17 +52,18 @@ impl MembersJudge {
         EpochId { generation: self.lock().generation, number }
     }
 
-    /// Checks the world of a rank, at a gateway, as an epoch begins.
+    /// Checks the world of a rank, at a gateway that remembers the epoch unless it is gone by now, as an
+    /// epoch begins.
     pub fn entered(
         &self,
         at: StepPlace,
-        gateway: GatewayId,
+        gateway: Option<GatewayId>,
         members: &BTreeSet<u32>,
         committed: Option<Step>,
     ) {
         let mut state = self.lock();
         state.last = state.last.max(at.epoch);
-        state.remembered.insert(gateway, at.epoch);
+        state.remembered.extend(gateway.map(|gateway| (gateway, at.epoch)));
         let wrong = state.history.enter(at, members, committed);
         state.told.wrong.extend(wrong);
     }

@@ -105,7 +105,8 @@ impl SteppingRank {
         let key = own.step << 32 | own.epoch.generation << 16 | own.epoch.number.0;
         let most = here.greatest(&[key]).await?[0];
         let at = self.place(here.epoch, false);
-        self.judge.entered(at, self.gateway, &here.members, committed);
+        let gateway = here.client.disconnect_reason().is_none().then_some(self.gateway);
+        self.judge.entered(at, gateway, &here.members, committed);
         let (is_ahead, has_most) = (own.step == most >> 32, key == most);
         let told = |is_told: bool, value: u64| if is_told { value } else { 0 };
         let [digest, inverse, inverse_key] = here
