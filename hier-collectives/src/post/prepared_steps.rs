@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_counts_once_all_of_the_latest_epoch_prepared_it() {
+    fn a_step_counts_once_all_of_the_epoch_prepared_it() {
         let none = PreparedSteps::default();
         assert_eq!(last_common(&[]), None);
         assert_eq!(last_common(&[none.clone(), none.clone()]), None);

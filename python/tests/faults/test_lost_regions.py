@@ -61,7 +61,7 @@ def test_recover_numbers_the_ranks_that_go_on():
         group.close()
 
 
-def test_results_of_an_epoch_that_is_over_are_committed_in_it():
+def test_results_of_an_ended_epoch_are_committed_in_it():
     with lone_group() as (group, gateway):
         operation = group.all_reduce_async(group.empty(4, "f32"))
         post = gateway.receive()
@@ -77,7 +77,7 @@ def test_results_of_an_epoch_that_is_over_are_committed_in_it():
         assert (group.committed_step, group._state.confirming_epoch) == (7, 1)
 
 
-def test_a_step_that_goes_on_in_another_epoch_is_not_committed():
+def test_a_step_that_goes_on_is_not_committed():
     with lone_group() as (group, gateway):
         operation = group.all_reduce_async(group.empty(4, "f32"))
         post = gateway.receive()

@@ -105,7 +105,7 @@ proptest! {
 /// West alone hears that the step is complete. Ranks in the east have its results, and commit it before
 /// the end of the epoch, after it, and in the next epoch.
 #[test]
-fn a_step_that_one_region_heard_of_is_confirmed_to_all() {
+fn a_step_known_to_one_region_is_confirmed_to_all() {
     let mut world = pair_in_doubt(11);
     for rank in 0..RANKS {
         world.post(RankId(rank), 0, 10);
