@@ -7,6 +7,7 @@
 mod cores;
 mod lane_thread;
 mod port_share;
+mod port_watch;
 mod real_host;
 mod runtime;
 mod thread_pool;
@@ -14,6 +15,7 @@ mod virtual_host;
 
 pub use lane_thread::LaneThread;
 pub use port_share::PortShare;
+pub use port_watch::PortWatch;
 pub use real_host::RealHost;
 pub use runtime::current_thread_runtime;
 pub use virtual_host::VirtualHost;
@@ -97,6 +99,11 @@ pub trait Host: Send + Sync + 'static {
         buffer_bytes: usize,
         warnings: &Warnings,
     ) -> io::Result<Arc<dyn quinn::AsyncUdpSocket>>;
+
+    /// Returns what the system hears of closed ports of peers; `None` where it hears nothing.
+    fn port_watch(&self) -> Option<&PortWatch> {
+        None
+    }
 
     /// Returns the MTU in bytes of this host's interface from `from` towards `to`; `None` if
     /// unknown. The path's MTU may be less.

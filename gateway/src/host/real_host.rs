@@ -3,7 +3,7 @@
 use super::cores::{AllowedCores, CorePin};
 use super::runtime::HandedOverRuntime;
 use super::thread_pool::ThreadPool;
-use super::{BoxFuture, Host, LaneThread, PortShare, Task, TaskPanicked, ThreadStart};
+use super::{BoxFuture, Host, LaneThread, PortShare, PortWatch, Task, TaskPanicked, ThreadStart};
 use crate::limits::thread_limits::spawn_thread_within_limits;
 use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
@@ -132,7 +132,14 @@ impl Host for RealHost {
                 "socket {address}: {shortfall}"
             );
         }
-        quinn::TokioRuntime.wrap_udp_socket(socket.into())
+        let copy = socket.try_clone()?;
+        let wrapped = quinn::TokioRuntime.wrap_udp_socket(socket.into())?;
+        Ok(PORT_WATCH.watch(&copy, wrapped))
+    }
+
+    /// Reads the error queues of the process's sockets.
+    fn port_watch(&self) -> Option<&PortWatch> {
+        Some(&PORT_WATCH)
     }
 
     /// Asks the system for the MTU of the route of a connected UDP socket.
@@ -182,6 +189,9 @@ fn real_host_clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
+
+/// The error queues of all sockets of the process, which all its gateways share.
+static PORT_WATCH: LazyLock<PortWatch> = LazyLock::new(PortWatch::default);
 
 /// Threads for reductions and other compute tasks, with one for each core, since more would only
 /// compete. All gateways of the process share them; a task waits while all are busy.

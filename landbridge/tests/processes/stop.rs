@@ -1,4 +1,4 @@
-//! Gateways that stop on SIGTERM.
+//! Gateways that stop: on SIGTERM, at once, or for a while.
 
 use super::deployment::{BINARY, Deployment};
 use gateway::client::{AttachOptions, Client, GatewayAddress};
@@ -12,7 +12,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command};
-use std::time::Duration;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Sends SIGTERM to a process.
 fn terminate(process: &Child) {
@@ -163,4 +165,46 @@ fn a_stuck_gateway_ends_after_sigterm() {
     let code = gateway.process.wait().expect("ends").code();
     assert_eq!(code, Some(1), "{}", gateway.log.text());
     gateway.log.line_with("did not stop in time");
+}
+
+/// Sends a signal to the gateway with this number, and returns how long the other one takes to lose it, and
+/// the line that says so. Nothing is under way.
+fn lost_after(deployment: &Deployment, number: usize, signal: Signal) -> (Duration, String) {
+    let log = Arc::clone(&deployment.gateways[1 - number].log);
+    sleep(Duration::from_millis(1500));
+    let process = Pid::from_child(&deployment.gateways[number].process);
+    let began = Instant::now();
+    kill_process(process, signal).expect("it runs");
+    let line = log.line_with(&format!("lane 0 to gateway {} lost:", ["east-0", "west-0"][number]));
+    (began.elapsed(), line)
+}
+
+/// The first gateway dials, the other one is dialled. A busy machine gets three attempts.
+#[test]
+fn a_killed_gateway_is_lost_within_a_second() {
+    for number in [0, 1] {
+        let mut took = Vec::new();
+        while took.iter().all(|took| *took > Duration::from_secs(1)) {
+            assert!(took.len() < 3, "{took:?}");
+            let mut deployment = super::deployment(1, 1);
+            deployment.run_gateways();
+            let (after, line) = lost_after(&deployment, number, Signal::KILL);
+            assert!(line.contains("is closed: its process has ended"), "{line}");
+            took.push(after);
+        }
+    }
+}
+
+#[test]
+fn a_stopped_gateway_is_lost_after_the_silence_alone() {
+    let mut deployment = super::deployment(1, 1);
+    let fabric = deployment.path("fabric.toml");
+    let text = std::fs::read_to_string(&fabric).expect("a file");
+    std::fs::write(&fabric, format!("silence = \"3 s\"\n{text}")).expect("written");
+    deployment.run_gateways();
+    let (after, line) = lost_after(&deployment, 1, Signal::STOP);
+    kill_process(Pid::from_child(&deployment.gateways[1].process), Signal::CONT).expect("it runs");
+    assert!(line.contains("silent for 3"), "{line}");
+    // The last word of the peer came up to a keep-alive before.
+    assert!(after >= Duration::from_millis(1900), "{after:?}");
 }

@@ -27,6 +27,10 @@
 //!   a PTO is half a minute. Here a peer is lost when no datagram came from it for `idle_timeout`.
 //!   Where other links join all regions, the silent one is gone round after `detour_timeout`.
 //!
+//! - **Dead processes.** The system of a peer whose process has ended says that its ports are closed
+//!   (`host::PortWatch`). If nothing else comes from the peer for 400 ms or two round trips, its lanes end
+//!   (`dead_process.rs`).
+//!
 //! While this process is stopped, no silence counts: between two looks at most the time counts that
 //! was to pass between them.
 //!
@@ -38,6 +42,7 @@
 //!             for > max(DEAD_PATH_ROUNDS x round, DEAD_PATH_SILENCE_MIN)
 //! ```
 
+mod dead_process;
 mod narrow_path;
 
 use crate::host::Host;
@@ -45,6 +50,7 @@ use crate::wan::congestion::lane_controller::lane_controller_telemetry;
 use crate::wan::congestion::lane_telemetry::LaneTelemetry;
 use crate::wan::congestion::lane_telemetry::telemetry_smoothed_rtt;
 use bytes::Bytes;
+use dead_process::{PeerProcess, ProcessView, ProcessWatch};
 use narrow_path::{FullPackets, NarrowPath};
 use quinn::{Connection, FrameStats};
 use std::future::Future;
@@ -167,6 +173,8 @@ pub struct PeerLiveness {
     can_go_round: AtomicBool,
     /// When a lane last ended because nothing came from the peer; 0 if none has.
     ended_silent_ns: AtomicU64,
+    /// Whether the peer's process has ended.
+    process: PeerProcess,
     /// The silence after which the peer is lost by the fabric, if that says so.
     silence: Option<Span>,
 }
@@ -194,6 +202,12 @@ impl PeerLiveness {
     /// Returns whether a lane was silent with bytes in flight less than `span` before `now`.
     fn is_silent_within(&self, span: Span, now: TimeNs) -> bool {
         now.since(TimeNs::from_ns(self.silent_ns.load(Ordering::Relaxed))) < span
+    }
+
+    /// Stores the time `now` at which a lane is silent, and has idle lanes ask the peer.
+    fn note_silence(&self, now: TimeNs) {
+        self.silent_ns.fetch_max(now.ns(), Ordering::Relaxed);
+        self.silenced.notify_waiters();
     }
 
     /// Stores the time `now` at which a lane ended because nothing came from the peer.
@@ -256,20 +270,20 @@ struct LivenessFrames {
 
 /// Monitors the liveness of a connection until it ends, its path is dead or the peer is lost;
 /// returns the reason.
-/// `rtt` is the round trip of the link by the fabric; `keeps_alive` says whether this side sends
-/// keep-alives.
+/// `rtt` is the round trip of the link by the fabric. `own_port` is the port that the peer has dialled;
+/// without one this side has dialled, and sends keep-alives.
 pub(super) async fn monitor_liveness(
     host: &dyn Host,
     connection: &Connection,
     peer: &PeerLiveness,
     rtt: Span,
-    keeps_alive: bool,
+    own_port: Option<u16>,
 ) -> String {
     let mut keep_alive_at = next_liveness_tick(host.now());
     let mut silence = LaneLiveness::new(host.now(), peer);
-    let (mut sent, mut path) = (LivenessFrames::default(), None);
-    let mut narrow_path = NarrowPath::default();
-    let mut is_asked = false;
+    let (mut sent, mut narrow_path) = (LivenessFrames::default(), NarrowPath::default());
+    let mut process = ProcessWatch::new(&peer.process, own_port, host.now());
+    let (mut path, mut is_asked) = (None, false);
     loop {
         // Made before the look, so that no silence of another lane in between is missed.
         let other_silenced = peer.silenced.notified();
@@ -295,24 +309,26 @@ pub(super) async fn monitor_liveness(
         let passed = silence.look(&view, peer);
         narrow_path.look(passed, FullPackets::new(telemetry.acked_full_packets(), &stats.path));
         telemetry.note_silence(silence.length());
-        if silence.is_path_dead(round) {
-            let alone = silence.alone;
-            let alone = alone.rounded();
-            return format!("silent for {alone} while other lanes to the same gateway are heard");
+        let process_view = silence.process_view(passed, peer);
+        let ended = (silence.end_reason(peer, rtt))
+            .or_else(|| narrow_path.problem_after(peer.lost_after(rtt)))
+            .or_else(|| {
+                process.look(host.port_watch(), connection.remote_address(), &process_view)
+            });
+        if process.is_suspected() {
+            peer.note_silence(view.at);
         }
-        if silence.mute.duration() >= peer.lost_after(rtt) {
-            peer.note_silent_end(view.at);
-            return format!("silent for {}", silence.mute.rounded());
-        }
-        if let Some(problem) = narrow_path.problem_after(peer.lost_after(rtt)) {
-            return problem;
+        if let Some(why) = ended {
+            return why;
         }
         let other_silent = peer.is_silent_within(round + round, view.at);
         let is_tick = view.at >= keep_alive_at;
         if is_tick {
             keep_alive_at = next_liveness_tick(view.at);
         }
-        let probes = silence.silent || !view.in_flight && (other_silent || is_tick && keeps_alive);
+        let probes = silence.silent
+            || process.is_suspected()
+            || !view.in_flight && (other_silent || is_tick && own_port.is_none());
         if probes || is_asked {
             telemetry.allow_liveness_probe();
             let kind = if probes { PROBE_DATAGRAM } else { ANSWER_DATAGRAM };
@@ -322,6 +338,7 @@ pub(super) async fn monitor_liveness(
         }
         is_asked = false;
         let next = silence.plan_look(other_silent);
+        let next = silence.note_plan(process.plan_look(&process_view, next));
         let is_quiet = !silence.silent && !view.in_flight && !other_silent;
         tokio::select! {
             biased;
@@ -435,8 +452,7 @@ impl LaneLiveness {
             peer.heard_ns.fetch_max(view.at.ns(), Ordering::Relaxed);
         }
         if self.silent {
-            peer.silent_ns.fetch_max(view.at.ns(), Ordering::Relaxed);
-            peer.silenced.notify_waiters();
+            peer.note_silence(view.at);
         }
     }
 
@@ -460,6 +476,32 @@ impl LaneLiveness {
         let more = datagrams.saturating_sub(self.last.datagrams);
         self.mute = if more == 0 { self.mute + passed } else { Span::ZERO };
         self.is_receiving = more > KEEP_ALIVE_DATAGRAMS_MAX;
+    }
+
+    /// Returns the reason to end the lane for its silence, if it has lasted long enough.
+    fn end_reason(&self, peer: &PeerLiveness, rtt: Span) -> Option<String> {
+        if self.is_path_dead(self.last.round) {
+            let alone = self.alone.rounded();
+            return Some(format!(
+                "silent for {alone} while other lanes to the same gateway are heard"
+            ));
+        }
+        (self.mute.duration() >= peer.lost_after(rtt)).then(|| {
+            peer.note_silent_end(self.last.at);
+            format!("silent for {}", self.mute.rounded())
+        })
+    }
+
+    /// Returns the last look, `passed` after the one before, as the watch over the peer's process sees it.
+    fn process_view(&self, passed: Span, peer: &PeerLiveness) -> ProcessView {
+        ProcessView {
+            at: self.last.at,
+            passed,
+            round: self.last.round,
+            datagrams: self.last.datagrams,
+            is_silent: self.silent,
+            heard: TimeNs::from_ns(peer.heard_ns.load(Ordering::Relaxed)),
+        }
     }
 
     /// Returns how long the lane is silent: zero unless bytes in flight had no acknowledgement for a
@@ -495,7 +537,12 @@ impl LaneLiveness {
         } else {
             next_liveness_tick(at)
         };
-        self.planned = next.since(at);
+        self.note_plan(next)
+    }
+
+    /// Notes and returns the time of the next look.
+    fn note_plan(&mut self, next: TimeNs) -> TimeNs {
+        self.planned = next.since(self.last.at);
         next
     }
 }
