@@ -91,6 +91,11 @@ pub fn train_message_seeds() -> Vec<Vec<u8>> {
     messages.iter().map(|message| message.encode().to_vec()).collect()
 }
 
+/// Returns a Join after an epoch and a collective.
+fn join(last: Epoch, next: Sequence, prepared: PreparedSteps) -> Message {
+    Message::Join { boot: BootId(9), last, next, committed: None, prepared }
+}
+
 /// Returns seeds of control messages of every kind.
 pub fn control_message_seeds() -> Vec<Vec<u8>> {
     let (epoch, sequence) = (Epoch(3), Sequence(41));
@@ -111,16 +116,13 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
     };
     let (elements, pattern) = (0, Pattern::AllToAll);
     let by_pair = Descriptor { elements, pattern, counts: AgreedCounts::ByPair, ..DESCRIPTOR };
-    let join = |prepared| Message::Join {
-        boot: BootId(9),
-        last: epoch,
-        next: sequence,
-        committed: None,
-        prepared,
-    };
     let mut messages = vec![
-        join(PreparedSteps::default()),
-        join(PreparedSteps { epoch, steps: vec![(from, Step(12)), (sequence, Step(13))] }),
+        join(epoch, sequence, PreparedSteps::default()),
+        join(
+            epoch,
+            sequence,
+            PreparedSteps { epoch, steps: vec![(from, Step(12)), (sequence, Step(13))] },
+        ),
         begin(three_roots_plan()),
         begin(four_trees_plan()),
         Message::Ready { epoch, link: None },

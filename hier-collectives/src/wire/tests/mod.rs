@@ -149,20 +149,23 @@ fn boundary_messages() -> impl Strategy<Value = Message> {
     ]
 }
 
+fn joins() -> impl Strategy<Value = Message> {
+    let fields = (any::<[u64; 3]>(), committed(), prepared_steps());
+    fields.prop_map(|([boot, last, next], committed, prepared)| Message::Join {
+        boot: BootId(boot),
+        last: Epoch(last),
+        next: Sequence(next),
+        committed,
+        prepared,
+    })
+}
+
 fn messages() -> impl Strategy<Value = Message> {
     let (epoch, sequence) = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
     let pair = (epoch, sequence);
     let descriptor = descriptors();
     prop_oneof![
-        (any::<u64>(), pair.clone(), committed(), prepared_steps()).prop_map(
-            |(boot, (last, next), committed, prepared)| Message::Join {
-                boot: BootId(boot),
-                last,
-                next,
-                committed,
-                prepared,
-            }
-        ),
+        joins(),
         (pair.clone(), proptest::collection::vec(any::<u64>(), 0..9), plans(), committed())
             .prop_map(|((epoch, next), boots, plan, committed)| Message::Begin {
                 epoch,

@@ -323,9 +323,7 @@ pub(super) async fn monitor_liveness(
         }
         let other_silent = peer.is_silent_within(round + round, view.at);
         let is_tick = view.at >= keep_alive_at;
-        if is_tick {
-            keep_alive_at = next_liveness_tick(view.at);
-        }
+        keep_alive_at = if is_tick { next_liveness_tick(view.at) } else { keep_alive_at };
         let probes = silence.silent
             || process.is_suspected()
             || !view.in_flight && (other_silent || is_tick && own_port.is_none());
