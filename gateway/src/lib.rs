@@ -24,6 +24,7 @@
 //! | trainer's task, lanes, reductions, planner, operator | engine | [`events::Event`] | [`events::ENGINE_QUEUE_MAX`] (4,096) | the sender waits |
 //! | one trainer's requests within that queue | engine | [`events::LocalEvent`] | `QUEUED_REQUESTS_MAX` (8 a rank) | the trainer's task stops reading its socket |
 //! | engine | trainer's task | `RankEvent` by [`events::LocalRankEvents`] | `RANK_EVENTS_MAX` (17,408 a rank) | the trainer is disconnected |
+//! | engine | trainer's task, of another host | parts of results in [`events::PlacedResults`] | segments of its collectives under way | cannot be: each is added once |
 //! | status server | engine | [`observe::engine_status_request::StatusRequest`] | `STATUS_REQUESTS_MAX` (8) | the request fails as busy |
 //! | engine | lane's control writer | control messages by [`wan::LaneHandle`] | `CONTROL_QUEUE_MAX` (262,144 a lane) and 256 MiB | the connection is closed |
 //! | engine | lanes' senders | segments in [`wan::stream::segment_queue`] | the sessions' grants | cannot be: a session queues no more than was granted |

@@ -124,6 +124,7 @@ fn requests() -> Vec<ProtocolRequest> {
                 },
                 contribution_offset: 64 * index,
                 result_offset: 1 << 40,
+                streamed_bytes: 4 * index,
             });
         }
     }
@@ -251,7 +252,7 @@ fn request_fields(request: &ProtocolRequest) -> (&'static str, Value) {
             });
             ("Attach", fields)
         }
-        ProtocolRequest::Post { post, contribution_offset, result_offset } => {
+        ProtocolRequest::Post { post, contribution_offset, result_offset, streamed_bytes } => {
             let Descriptor { op, dtype, elements, layout_hash, shape, pattern, counts: _ } =
                 post.descriptor;
             let (operation, root) = pattern.wire_code();
@@ -261,7 +262,7 @@ fn request_fields(request: &ProtocolRequest) -> (&'static str, Value) {
                 "operation": operation, "root": root.0, "shape": shape.sizes(elements),
                 "weight": post.weight, "timeout_ns": post.timeout.ns(),
                 "contribution_offset": contribution_offset, "result_offset": result_offset,
-                "counts": count_lists(&post.counts),
+                "streamed_bytes": streamed_bytes, "counts": count_lists(&post.counts),
             });
             ("Post", fields)
         }

@@ -28,10 +28,11 @@ const PLACES: [&str; 12] = [
     "python/landbridge",
 ];
 /// Files with exact numbers behind which a unit may stand, each with the reason.
-const EXACT: [(&str, &str); 23] = [
+const EXACT: [(&str, &str); 24] = [
     ("capi/src/raw/foreign_memory.rs", "a length that the caller gave"),
     ("gateway/src/config/region/region_tables.rs", "the length of a path beside the most"),
     ("gateway/src/local/protocol/mod.rs", "a message's length beside the most"),
+    ("gateway/src/local/remote/streamed_post.rs", "an offset of a piece beside what has come"),
     ("gateway/src/local/slots_in_use.rs", "an offset in the arena, and its length"),
     ("gateway/src/memory/arena.rs", "a length that a trainer claimed, beside the true one"),
     ("gateway/src/observe/engine_status_request.rs", "a constant of whole seconds"),

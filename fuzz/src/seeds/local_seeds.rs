@@ -39,6 +39,7 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
         },
         contribution_offset: 0,
         result_offset: 64 << 20,
+        streamed_bytes: 25_000_000,
     };
     let mut requests = vec![attach("train"), attach(""), ProtocolRequest::Detach];
     let ops = ReduceOp::ALL.into_iter().cycle();
@@ -46,14 +47,12 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
     requests.push(post(ReduceOp::Avg, Dtype::F32, f64::NAN));
     let [to, from]: [Arc<[u64]>; 2] = [[0, 25_000_000, 7].into(), [1, 2, 3].into()];
     for counts in [Counts::ByRank(Arc::clone(&to)), Counts::ByPair { to, from }] {
-        let ProtocolRequest::Post { post, contribution_offset, result_offset } =
-            post(ReduceOp::Sum, Dtype::U8, 1.0)
-        else {
-            continue;
-        };
-        let descriptor = Descriptor { counts: counts.agreed(), ..post.descriptor };
-        let post = Post { descriptor, counts, ..post };
-        requests.push(ProtocolRequest::Post { post, contribution_offset, result_offset });
+        let mut request = post(ReduceOp::Sum, Dtype::U8, 1.0);
+        if let ProtocolRequest::Post { post, .. } = &mut request {
+            post.descriptor.counts = counts.agreed();
+            post.counts = counts;
+        }
+        requests.push(request);
     }
     let (epoch, step, timeout) = (Epoch(3), Step(12), Span::from_secs(1800));
     requests.push(ProtocolRequest::Commit(Commit { epoch, step, timeout }));
@@ -72,14 +71,12 @@ pub fn local_request_seeds() -> Vec<Vec<u8>> {
         place: GroupPlace::of_pair().0,
         ranks: vec![RankId(1), RankId(7)],
     }));
-    if let ProtocolRequest::Post { mut post, contribution_offset, result_offset } =
-        post(ReduceOp::Sum, Dtype::U8, 1.0)
-    {
+    let mut send = post(ReduceOp::Sum, Dtype::U8, 1.0);
+    if let ProtocolRequest::Post { post, .. } = &mut send {
         post.sequence = SendSeries { from: RankId(0), tag: Tag(9) }.sequence_at(41);
         post.descriptor.pattern = Pattern::Send { from: RankId(0) };
-        let post = Box::new(ProtocolRequest::Post { post, contribution_offset, result_offset });
-        requests.push(ProtocolRequest::InGroup(GroupNumber(5), post));
     }
+    requests.push(send.in_group(GroupNumber(5)));
     requests.push(ProtocolRequest::ContributionPiece { offset: 64, bytes: PIECE_BYTES_MAX });
     let request = StoreRequest::Query(StoreQuery::Wait(vec![b"key".to_vec()]));
     requests.push(ProtocolRequest::Store { number: 7, timeout, request });

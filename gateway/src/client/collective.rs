@@ -10,9 +10,12 @@ use super::client_handle::Client;
 use super::collective_spec::{CollectiveSpec, PostError, collective_spec_of_blocks};
 use super::connection::group_state::OperationReceivers;
 use super::connection::lost_client_connection_failure;
+use super::connection::request_queue::QueuedContribution;
 use super::operation::Operation;
 use super::tensor::Tensor;
 use crate::local::protocol::{POSTS_MAX, ProtocolRequest};
+use crate::local::remote::pieces::is_contribution_sent_in_pieces;
+use crate::local::trainer_listener::Transport;
 use bytemuck::Pod;
 use hier_collectives::descriptor::{
     ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp, SlotElements,
@@ -125,12 +128,14 @@ impl Client {
             Descriptor { op, dtype, elements, layout_hash: 0, shape, pattern, counts: agreed };
         let offsets = [&tensor.contribution, &tensor.result].map(|slot| slot.range().start);
         let number = self.group.number;
-        let request = |epoch, sequence| {
+        let request = |epoch, sequence, streamed_bytes| {
             let counts = counts.clone();
             let post = Post { epoch, sequence, descriptor, counts, weight, timeout };
             let [contribution_offset, result_offset] = offsets;
-            ProtocolRequest::Post { post, contribution_offset, result_offset }.in_group(number)
+            ProtocolRequest::Post { post, contribution_offset, result_offset, streamed_bytes }
+                .in_group(number)
         };
+        let is_streamed = self.connection.handover.transport() == Transport::Streamed;
         let result = tensor.result.memory().clone();
         let Ok(permit) = self.connection.requests.reserve().await else {
             let failure = self.connection.lock_state().disconnect_failure();
@@ -155,9 +160,17 @@ impl Client {
                 // until its failure arrives.
                 let (sequence, epoch) = (state.next_in(series), state.epoch);
                 if is_room && !state.operations.contains_key(&sequence) {
+                    let rank = state.rank_in_world();
+                    let is_sent = is_streamed && is_contribution_sent_in_pieces(pattern, rank);
+                    let contribution = is_sent.then(|| QueuedContribution {
+                        collective: (number, sequence),
+                        bytes: tensor.contribution.memory().clone(),
+                    });
+                    let streamed_bytes = contribution.as_ref().map_or(0, |it| it.bytes.len());
                     let OperationReceivers { ready, done } =
                         state.begin_operation(sequence, tensor);
-                    permit.send(request(epoch, sequence));
+                    let request = request(epoch, sequence, streamed_bytes);
+                    permit.send_with_contribution(request, contribution);
                     return Ok(Operation { sequence, result, ready, outcome: None, done });
                 }
             }

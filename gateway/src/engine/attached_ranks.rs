@@ -1,9 +1,10 @@
 //! The attached ranks of one job, and the groups that each has made.
 
-use crate::events::{AttachmentId, GroupNumber, LocalRankEvents};
-use hier_collectives::ids::{GroupId, RankId};
+use crate::events::{AttachmentId, GroupNumber, LocalRankEvents, PlacedResult};
+use hier_collectives::ids::{GroupId, RankId, Sequence};
 use hier_collectives::post::RankEvent;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The attachment of each rank that has one, the queue of its events, and its groups.
 #[derive(Debug, Default)]
@@ -123,6 +124,21 @@ impl AttachedRanks {
             && let Some(number) = rank.numbers.get(&group)
         {
             rank.events.send(*number, event);
+        }
+    }
+
+    /// Tells a rank's trainer of bytes of a result that are in place, as [`AttachedRanks::notify`] does.
+    pub fn place_result(
+        &self,
+        rank: RankId,
+        group: GroupId,
+        sequence: Sequence,
+        range: Range<u64>,
+    ) {
+        if let Some(rank) = self.attached.get(&rank)
+            && let Some(number) = rank.numbers.get(&group)
+        {
+            rank.events.place_result(PlacedResult { number: *number, sequence, range });
         }
     }
 

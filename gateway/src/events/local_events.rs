@@ -1,10 +1,13 @@
 //! Events between a trainer's task and the engine.
 
 use super::ids::{AttachmentId, GroupNumber};
+use super::placed_results::{PlacedResult, PlacedResults};
 use crate::memory::mem_slice::MemSlice;
-use hier_collectives::ids::{GroupId, RankId};
+use hier_collectives::ids::{GroupId, RankId, Sequence};
 use hier_collectives::post::{Commit, Post, RankEvent};
+use hier_collectives::session::PostTransport;
 use hier_collectives::store::StoreRequest;
+use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 use units::Span;
@@ -39,6 +42,25 @@ pub enum LocalEvent {
         contribution: MemSlice,
         /// The slot for the result.
         result: MemSlice,
+        /// The way of its bytes.
+        transport: PostTransport,
+        /// Bounds the rank's requests in the engine's queue; dropped once the engine took this one.
+        permit: OwnedSemaphorePermit,
+    },
+    /// More bytes of a posted contribution have come.
+    Contribution {
+        /// The job's group.
+        group: GroupId,
+        /// The rank.
+        rank: RankId,
+        /// The connection.
+        attachment: AttachmentId,
+        /// The group in which it was posted.
+        number: GroupNumber,
+        /// The collective.
+        sequence: Sequence,
+        /// The first byte of the contribution that has not come; `None` once all have.
+        missing_from: Option<u64>,
         /// Bounds the rank's requests in the engine's queue; dropped once the engine took this one.
         permit: OwnedSemaphorePermit,
     },
@@ -123,6 +145,7 @@ impl LocalEvent {
         match self {
             Self::Attach { group, .. }
             | Self::Post { group, .. }
+            | Self::Contribution { group, .. }
             | Self::Commit { group, .. }
             | Self::MakeGroup { group, .. }
             | Self::LeaveGroup { group, .. }
@@ -137,16 +160,23 @@ impl LocalEvent {
 #[derive(Debug, Clone)]
 pub struct LocalRankEvents {
     queue: mpsc::Sender<(GroupNumber, RankEvent)>,
+    placed: Arc<PlacedResults>,
     overflowed: CancellationToken,
 }
 
 impl LocalRankEvents {
-    /// Makes the sender of `queue`; a full queue cancels `overflowed`.
+    /// Makes the sender of `queue`; a full queue cancels `overflowed`. Parts of results go to `placed`.
     pub fn new(
         queue: mpsc::Sender<(GroupNumber, RankEvent)>,
+        placed: Arc<PlacedResults>,
         overflowed: CancellationToken,
     ) -> Self {
-        Self { queue, overflowed }
+        Self { queue, placed, overflowed }
+    }
+
+    /// Tells the trainer's task that bytes of a result are in place.
+    pub fn place_result(&self, placed: PlacedResult) {
+        self.placed.add_placed_result(placed);
     }
 
     /// Queues an event of a group, or cancels the trainer's task if the queue is full.

@@ -10,6 +10,7 @@ mod ids;
 mod jobs;
 mod local_events;
 mod operator;
+mod placed_results;
 
 pub use engine_event::{ENGINE_QUEUE_MAX, Event, EventSender, SegmentPlacement};
 pub use group_place::GroupPlace;
@@ -17,3 +18,4 @@ pub use ids::{AttachmentId, ConnectionId, GROUPS_MAX, GroupNumber};
 pub use jobs::{JobSession, JobsUpdate, ReloadedFiles};
 pub use local_events::{LocalEvent, LocalRankEvents};
 pub use operator::{MembershipChange, MembershipChangeError, RateChange, RateError};
+pub use placed_results::{PlacedResult, PlacedResults};

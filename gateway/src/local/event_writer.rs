@@ -5,11 +5,12 @@
 //! another.
 
 use super::protocol::{ProtocolResponse, frame_protocol_message};
-use super::remote::pieces::{append_result_piece, piece_ranges};
+use super::remote::pieces::append_result_piece;
 use super::slots_in_use::GroupCollective;
 use super::trainer_listener::TrainerStream;
 use crate::memory::mem_slice::MemSlice;
 use std::io;
+use std::ops::Range;
 use tokio::io::{AsyncWriteExt, WriteHalf};
 
 /// The gateway's end of a trainer's connection, for writing.
@@ -31,20 +32,14 @@ impl EventWriter {
         self.pending.extend(frame_protocol_message(&response.encode()));
     }
 
-    /// Writes the bytes of a result in pieces, of which one at a time is held beside the arena.
-    ///
-    /// # Errors
-    /// The connection is gone.
-    pub async fn send_result(
+    /// Adds a piece of a result to what [`EventWriter::flush`] writes: the bytes `range` of the slot.
+    pub fn queue_result_piece(
         &mut self,
         collective: GroupCollective,
         result: &MemSlice,
-    ) -> io::Result<()> {
-        for range in piece_ranges(result.len()) {
-            append_result_piece(&mut self.pending, collective, result, range);
-            self.flush().await?;
-        }
-        Ok(())
+        range: Range<u64>,
+    ) {
+        append_result_piece(&mut self.pending, collective, result, range);
     }
 
     /// Writes all messages that were added. A call that is dropped can be repeated.
@@ -91,9 +86,9 @@ mod tests {
         let (_reader, writer) = tokio::io::split(Box::new(ours) as Box<dyn TrainerStream>);
         let mut writer = EventWriter::new(writer);
         let arena = Arena::anonymous(2 * u64::from(PIECE_BYTES_MAX)).expect("memory");
-        let result = MemSlice::whole(&arena);
-        let sending = writer.send_result((GroupNumber::JOB, Sequence(7)), &result);
-        let unread = tokio::time::timeout(Duration::from_secs(1), sending).await;
+        let (result, piece) = (MemSlice::whole(&arena), 0..u64::from(PIECE_BYTES_MAX));
+        writer.queue_result_piece((GroupNumber::JOB, Sequence(7)), &result, piece);
+        let unread = tokio::time::timeout(Duration::from_secs(1), writer.flush()).await;
         assert!(unread.is_err(), "the trainer does not read");
         writer.queue(&ProtocolResponse::Refused(Refusal::new(RefusalReason::ShuttingDown, "bye")));
         let reading = async {

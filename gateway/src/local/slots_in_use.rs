@@ -131,29 +131,9 @@ impl SlotsInUse {
         Some(post.slots.result.clone())
     }
 
-    /// Finds the place of `bytes` bytes that a trainer sends for the arena, at `offset` in bytes.
-    ///
-    /// # Errors
-    /// The text for the trainer: the bytes are for a place outside the arena or in a result slot in
-    /// use.
-    pub fn locate_piece(
-        &self,
-        arena: &Arc<Arena>,
-        offset: u64,
-        bytes: u32,
-    ) -> Result<MemSlice, String> {
-        let whole = MemSlice::whole(arena);
-        let end = offset.checked_add(bytes.into()).filter(|end| *end <= whole.len());
-        let Some(end) = end else {
-            let length = whole.len();
-            return Err(format!("a piece at {offset} reaches beyond the arena of {length} bytes"));
-        };
-        let place = whole.slice(offset..end);
-        let overlaps = |post: &SlotsOfPost| post.slots.result.overlaps(&place);
-        if lock_ignoring_poison(&self.posts).values().any(overlaps) {
-            return Err(format!("the piece at {offset} lies in a result slot that is in use"));
-        }
-        Ok(place)
+    /// Returns whether the gateway still uses the slots of a collective.
+    pub fn has_slots_of_collective(&self, collective: GroupCollective) -> bool {
+        lock_ignoring_poison(&self.posts).contains_key(&collective)
     }
 
     /// Frees the slots of a collective that the gateway no longer touches.
@@ -173,27 +153,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_reach_neither_beyond_the_arena_nor_into_results() {
+    fn slots_are_in_use_until_they_are_freed() {
         let arena = Arena::anonymous(4096).expect("a page");
         let (whole, in_use) = (MemSlice::whole(&arena), SlotsInUse::default());
         let slots = PostSlots { contribution: whole.slice(0..64), result: whole.slice(64..128) };
         in_use.reserve_slots((GroupNumber::JOB, Sequence(3)), &slots, true).expect("free");
-        let locate = |offset: u64, bytes: u32| in_use.locate_piece(&arena, offset, bytes);
-        assert_eq!(locate(0, 64).expect("a contribution").len(), 64);
-        assert_eq!(locate(4095, 1).expect("the last byte").len(), 1);
-        for (offset, bytes) in [(4096, 1), (4000, 97), (u64::MAX, 1), (u64::MAX - 1, u32::MAX)] {
-            let why = locate(offset, bytes).expect_err("beyond the arena");
-            assert!(why.contains("beyond the arena of 4096 bytes"), "{why}");
+        assert!(in_use.has_slots_of_collective((GroupNumber::JOB, Sequence(3))));
+        // A contribution that still comes may lie in no result, and a result in none.
+        for (contribution, result) in [(64..128, 128..192), (128..192, 0..64)] {
+            let slots =
+                PostSlots { contribution: whole.slice(contribution), result: whole.slice(result) };
+            let why = in_use.reserve_slots((GroupNumber::JOB, Sequence(4)), &slots, true);
+            assert!(why.expect_err("overlaps").contains("still in use"));
         }
-        assert!(locate(60, 5).expect_err("one byte of the result").contains("in use"));
         assert_eq!(
             in_use.streamed_result((GroupNumber::JOB, Sequence(3))).expect("streamed").len(),
             64
         );
         in_use.free_slots((GroupNumber::JOB, Sequence(3)));
-        assert!(
-            locate(60, 5).is_ok()
-                && in_use.streamed_result((GroupNumber::JOB, Sequence(3))).is_none()
-        );
+        assert!(!in_use.has_slots_of_collective((GroupNumber::JOB, Sequence(3))));
+        assert!(in_use.streamed_result((GroupNumber::JOB, Sequence(3))).is_none());
     }
 }

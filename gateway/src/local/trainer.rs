@@ -8,20 +8,25 @@ use super::attachments::Attachment;
 use super::event_writer::EventWriter;
 use super::job_spec::{JobSpec, LocalSpec};
 use super::protocol::{
-    LOCAL_VERSION, MakeGroup, POSTS_MAX, ProtocolRequest, ProtocolResponse, STORE_REQUESTS_MAX,
-    read_protocol_message,
+    LOCAL_VERSION, MakeGroup, PIECE_BYTES_MAX, POSTS_MAX, ProtocolRequest, ProtocolResponse,
+    STORE_REQUESTS_MAX, read_protocol_message,
 };
 use super::refusal::{Refusal, RefusalReason};
-use super::remote::pieces::{PieceReceiver, is_result_sent_in_pieces};
-use super::slots_in_use::{PostSlots, RankPlace, SlotsInUse};
+use super::remote::pieces::{
+    PieceReceiver, is_contribution_sent_in_pieces, is_result_sent_in_pieces,
+};
+use super::remote::streamed_post::{PieceNews, StreamedPost};
+use super::slots_in_use::{GroupCollective, PostSlots, RankPlace, SlotsInUse};
 use super::trainer_groups::TrainerGroups;
 use super::trainer_listener::{TrainerStream, Transport};
-use crate::events::{Event, EventSender, GROUPS_MAX, GroupNumber, LocalEvent, LocalRankEvents};
+use crate::events::{
+    Event, EventSender, GROUPS_MAX, GroupNumber, LocalEvent, LocalRankEvents, PlacedResults,
+};
 use crate::host::Host;
 use crate::lock::lock_ignoring_poison;
-use crate::memory::mem_slice::MemSlice;
 use hier_collectives::ids::{GroupId, RankId};
 use hier_collectives::post::{Post, RankEvent};
+use hier_collectives::session::PostTransport;
 use std::io;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, BufReader, ReadHalf};
@@ -94,6 +99,20 @@ impl TrainerRequests {
     }
 }
 
+/// The groups of a trainer and the post whose contribution comes, as its requests have said.
+struct TrainerReading {
+    groups: TrainerGroups,
+    /// The last post behind which bytes come.
+    streamed: Option<StreamedPost>,
+    pieces: PieceReceiver,
+}
+
+/// The trainer's ends of its two queues from the engine: events, and parts of results.
+struct TrainerEventsOut {
+    rank_events: mpsc::Receiver<(GroupNumber, RankEvent)>,
+    placed: Arc<PlacedResults>,
+}
+
 /// The parts of the gateway that a trainer's task uses.
 pub(super) struct TrainerContext<'g> {
     pub host: &'g dyn Host,
@@ -112,7 +131,7 @@ pub(super) async fn serve_trainer(
     let mut writer = EventWriter::new(writer);
     let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
     let id = attachment.id;
-    let (queue, mut rank_events) = mpsc::channel(RANK_EVENTS_MAX);
+    let (queue, rank_events) = mpsc::channel(RANK_EVENTS_MAX);
     let overflowed = CancellationToken::new();
     let under_way = TrainerRequests::default();
     let welcome = ProtocolResponse::Attached {
@@ -124,7 +143,9 @@ pub(super) async fn serve_trainer(
     if writer.flush().await.is_err() {
         return;
     }
-    let events = LocalRankEvents::new(queue, overflowed.clone());
+    let placed = Arc::new(PlacedResults::default());
+    let events = LocalRankEvents::new(queue, Arc::clone(&placed), overflowed.clone());
+    let mut events_out = TrainerEventsOut { rank_events, placed };
     let attach = LocalEvent::Attach { group, rank, attachment: id, events };
     let _ = context.events.send(Event::Local(attach)).await;
     let refusal = tokio::select! {
@@ -132,15 +153,15 @@ pub(super) async fn serve_trainer(
         () = context.shutdown.cancelled() => refuse_trainer_at_shutdown(),
         () = overflowed.cancelled() => refuse_detached_trainer("it does not read its events"),
         () = wait_until_trainer_job_removed(context.spec, group) => refuse_trainer_without_job(),
-        refusal = write_trainer_events(&mut rank_events, &mut writer, &under_way) => refusal,
+        refusal = write_trainer_events(&mut events_out, &mut writer, &under_way) => refusal,
         refusal = read_trainer_requests(&context, &attachment, reader, &under_way) => refusal,
     };
     debug!("rank {rank}: {refusal}");
     let refusal = ProtocolResponse::Refused(refusal);
     // Best effort, for a trainer that still reads.
     let farewell = async {
-        while let Ok(event) = rank_events.try_recv() {
-            queue_trainer_event(event, &mut writer, &under_way).await?;
+        while let Ok(event) = events_out.rank_events.try_recv() {
+            queue_trainer_event(event, &events_out.placed, &mut writer, &under_way).await?;
         }
         writer.queue(&refusal);
         writer.flush().await?;
@@ -192,57 +213,53 @@ async fn read_trainer_requests(
 ) -> Refusal {
     // The buffer takes a message and its length with one read.
     let mut reader = BufReader::new(reader);
-    let mut pieces = match attachment.transport {
-        Transport::Shared => None,
-        Transport::Streamed => Some(PieceReceiver::new()),
-    };
     let permits = Arc::new(Semaphore::new(QUEUED_REQUESTS_MAX));
     let rank = attachment.reservation.rank;
-    let mut groups =
-        TrainerGroups::of_rank(RankPlace { rank, world_size: context.spec.world_size });
+    let groups = TrainerGroups::of_rank(RankPlace { rank, world_size: context.spec.world_size });
+    let mut reading = TrainerReading { groups, streamed: None, pieces: PieceReceiver::new() };
     loop {
         let request = match read_trainer_request(&mut reader).await {
             Ok(request) => request,
             Err(refusal) => return refusal,
         };
-        if let ProtocolRequest::ContributionPiece { offset, bytes } = request {
-            let received = match &mut pieces {
-                None => Err(Refusal::bad_request("a piece, though the arena is shared")),
-                Some(pieces) => {
-                    let place = under_way.slots.locate_piece(&attachment.arena, offset, bytes);
-                    receive_trainer_piece(pieces, &mut reader, bytes, place).await
-                }
-            };
-            match received {
-                Ok(()) => continue,
-                Err(refusal) => return refusal,
-            }
-        }
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else {
             return refuse_trainer_at_shutdown();
         };
-        let event = match trainer_event(attachment, &mut groups, under_way, request, permit) {
-            Ok(event) => event,
-            Err(refusal) => return refusal,
+        let event = match request {
+            ProtocolRequest::ContributionPiece { offset, bytes } => {
+                let (piece, reading) = ((offset, bytes), &mut reading);
+                receive_trainer_piece(attachment, reading, under_way, &mut reader, piece, permit)
+                    .await
+            }
+            request => trainer_event(attachment, &mut reading, under_way, request, permit),
         };
-        if context.events.send(Event::Local(event)).await.is_err() {
-            return refuse_trainer_at_shutdown();
+        match event {
+            Ok(None) => {}
+            Ok(Some(event)) => {
+                if context.events.send(Event::Local(event)).await.is_err() {
+                    return refuse_trainer_at_shutdown();
+                }
+            }
+            Err(refusal) => return refusal,
         }
     }
 }
 
-/// Converts a request of an attached trainer into an event for the engine. Notes groups that the
-/// trainer makes or leaves, and the requests that are under way.
+/// Converts a request of an attached trainer into an event for the engine; `None` for a post that
+/// waits for its first bytes. Notes groups that the trainer makes or leaves, and the requests that
+/// are under way.
 ///
 /// # Errors
 /// The last message to the trainer: it leaves, or broke a rule.
 fn trainer_event(
     attachment: &Attachment,
-    groups: &mut TrainerGroups,
+    reading: &mut TrainerReading,
     under_way: &TrainerRequests,
     request: ProtocolRequest,
     permit: OwnedSemaphorePermit,
-) -> Result<LocalEvent, Refusal> {
+) -> Result<Option<LocalEvent>, Refusal> {
+    check_trainer_bytes_came(reading, under_way, &request)?;
+    let groups = &mut reading.groups;
     let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
     let id = attachment.id;
     let (number, request) = match request {
@@ -254,7 +271,7 @@ fn trainer_event(
     };
     let in_world = under_way.place_in_world(rank).filter(|_| number == GroupNumber::JOB);
     let place = in_world.unwrap_or(place);
-    Ok(match request {
+    Ok(Some(match request {
         ProtocolRequest::InGroup(..) => return Err(Refusal::bad_request("a group in a group")),
         ProtocolRequest::MakeGroup(making) => {
             groups.add_group(&making).map_err(Refusal::bad_request)?;
@@ -288,23 +305,88 @@ fn trainer_event(
                  punched in the memfd",
             ));
         }
-        ProtocolRequest::Post { post, contribution_offset, result_offset } => {
-            let offsets = [contribution_offset, result_offset];
-            let located =
-                locate_trainer_post(attachment, under_way, (number, place), &post, offsets);
-            let PostSlots { contribution, result } = located.map_err(Refusal::bad_request)?;
-            LocalEvent::Post {
-                group,
-                rank,
-                attachment: id,
-                number,
-                post: Box::new(post),
-                contribution,
-                result,
-                permit,
-            }
+        request @ ProtocolRequest::Post { .. } => {
+            let in_group = (number, place);
+            return trainer_post_event(attachment, reading, under_way, in_group, request, permit);
         }
-    })
+    }))
+}
+
+/// Converts a post into an event for the engine; `None` while it waits for its first bytes. Returns
+/// none for another request, too.
+///
+/// # Errors
+/// The last message to the trainer: the post breaks a rule.
+fn trainer_post_event(
+    attachment: &Attachment,
+    reading: &mut TrainerReading,
+    under_way: &TrainerRequests,
+    (number, place): (GroupNumber, RankPlace),
+    request: ProtocolRequest,
+    permit: OwnedSemaphorePermit,
+) -> Result<Option<LocalEvent>, Refusal> {
+    let ProtocolRequest::Post { post, contribution_offset, result_offset, streamed_bytes } =
+        request
+    else {
+        return Ok(None);
+    };
+    let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
+    let id = attachment.id;
+    let offsets = [contribution_offset, result_offset];
+    let located = locate_trainer_post(attachment, under_way, (number, place), &post, offsets);
+    let slots = located.map_err(Refusal::bad_request)?;
+    let pattern = post.descriptor.pattern;
+    let is_awaited = attachment.transport == Transport::Streamed
+        && is_contribution_sent_in_pieces(pattern, place.rank)
+        && !slots.contribution.is_empty();
+    let (slot, collective) = (slots.contribution.clone(), (number, post.sequence));
+    let event = LocalEvent::Post {
+        group,
+        rank,
+        attachment: id,
+        number,
+        post: Box::new(post),
+        contribution: slots.contribution,
+        result: slots.result,
+        transport: PostTransport {
+            missing_from: is_awaited.then_some(0),
+            reports_result: attachment.transport == Transport::Streamed
+                && is_result_sent_in_pieces(pattern, place.rank),
+        },
+        permit,
+    };
+    if streamed_bytes == 0 {
+        return Ok(Some(event));
+    }
+    if attachment.transport == Transport::Shared {
+        let why = "a post with bytes behind it, though the arena is shared";
+        return Err(Refusal::bad_request(why));
+    }
+    let slot = Some(slot).filter(|slot| is_awaited && slot.len() == streamed_bytes);
+    let (streamed, event) = StreamedPost::new(collective, slot, streamed_bytes, event);
+    reading.streamed = Some(streamed);
+    Ok(event)
+}
+
+/// Checks that a request does not come in place of bytes that an earlier post announced. Those of a
+/// collective that has ended may be left out.
+///
+/// # Errors
+/// The last message to the trainer: bytes are missing.
+fn check_trainer_bytes_came(
+    reading: &TrainerReading,
+    under_way: &TrainerRequests,
+    request: &ProtocolRequest,
+) -> Result<(), Refusal> {
+    let awaited = reading.streamed.as_ref().filter(|post| {
+        post.missing_from().is_some() && under_way.slots.has_slots_of_collective(post.collective())
+    });
+    match awaited {
+        Some(post) if *request != ProtocolRequest::Detach => {
+            Err(Refusal::bad_request(post.interruption_text()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Locates the slots of a post in the arena, and reserves them.
@@ -325,19 +407,52 @@ fn locate_trainer_post(
     Ok(located)
 }
 
-/// Receives a piece of a contribution into its `place` in the arena.
+/// Receives a piece, by its offset and length, of the contribution that was posted last. Returns the
+/// event that tells the engine of it; `None` for bytes that nobody reads.
 ///
 /// # Errors
 /// The last message to the trainer: the connection ended, or the piece belongs nowhere.
 async fn receive_trainer_piece(
-    pieces: &mut PieceReceiver,
+    attachment: &Attachment,
+    reading: &mut TrainerReading,
+    under_way: &TrainerRequests,
     reader: &mut (impl AsyncRead + Unpin),
-    bytes: u32,
-    place: Result<MemSlice, String>,
-) -> Result<(), Refusal> {
-    let place = place.map_err(Refusal::bad_request)?;
-    let put = |at, part: &[u8]| place.copy_from_bytes(at, part);
-    pieces.receive(reader, bytes, put).await.map_err(trainer_gone)
+    (offset, bytes): (u64, u32),
+    permit: OwnedSemaphorePermit,
+) -> Result<Option<LocalEvent>, Refusal> {
+    let TrainerReading { streamed, pieces, .. } = reading;
+    if attachment.transport == Transport::Shared {
+        return Err(Refusal::bad_request("a piece, though the arena is shared"));
+    }
+    let Some(streamed) = streamed else {
+        return Err(Refusal::bad_request("a piece, though nothing was posted"));
+    };
+    let (number, sequence) = streamed.collective();
+    if !under_way.slots.has_slots_of_collective((number, sequence)) {
+        streamed.stop_reading_post();
+    }
+    let place = streamed.place_of_piece(offset, bytes).map_err(Refusal::bad_request)?;
+    let put = |at, part: &[u8]| {
+        if let Some(place) = &place {
+            place.copy_from_bytes(at, part);
+        }
+    };
+    pieces.receive(reader, bytes, put).await.map_err(trainer_gone)?;
+    let (group, rank) = (attachment.reservation.group, attachment.reservation.rank);
+    let attachment = attachment.id;
+    Ok(match streamed.note_piece(bytes) {
+        PieceNews::Post(event) => Some(event),
+        PieceNews::MissingFrom(missing_from) => Some(LocalEvent::Contribution {
+            group,
+            rank,
+            attachment,
+            number,
+            sequence,
+            missing_from,
+            permit,
+        }),
+        PieceNews::None => None,
+    })
 }
 
 /// Reads the next request of a trainer from its connection.
@@ -360,14 +475,27 @@ fn trainer_gone(error: io::Error) -> Refusal {
 /// Writes events to the trainer until the connection ends or the engine is gone; returns the last
 /// message to the trainer.
 async fn write_trainer_events(
-    rank_events: &mut mpsc::Receiver<(GroupNumber, RankEvent)>,
+    events_out: &mut TrainerEventsOut,
     writer: &mut EventWriter,
     under_way: &TrainerRequests,
 ) -> Refusal {
+    let TrainerEventsOut { rank_events, placed } = events_out;
     let mut batch = Vec::with_capacity(WRITE_BATCH_EVENTS_MAX);
-    while rank_events.recv_many(&mut batch, WRITE_BATCH_EVENTS_MAX).await > 0 {
+    loop {
+        let received = tokio::select! {
+            biased;
+            received = rank_events.recv_many(&mut batch, WRITE_BATCH_EVENTS_MAX) => received,
+            () = placed.wait_for_placed_result() => {
+                queue_placed_trainer_piece(placed, None, writer, under_way);
+                // Not none: the batch is empty, and the queue is open.
+                1
+            }
+        };
+        if received == 0 {
+            return refuse_trainer_at_shutdown();
+        }
         for event in batch.drain(..) {
-            if let Err(error) = queue_trainer_event(event, writer, under_way).await {
+            if let Err(error) = queue_trainer_event(event, placed, writer, under_way).await {
                 return trainer_gone(error);
             }
         }
@@ -375,24 +503,40 @@ async fn write_trainer_events(
             return trainer_gone(error);
         }
     }
-    refuse_trainer_at_shutdown()
 }
 
-/// Adds an event to what is written to the trainer, behind the bytes of a result that it announces.
-/// Frees the slots of a collective that has ended.
+/// Adds a piece of a result that is in place to what is written to the trainer, of one collective or of
+/// any. Returns false if there is none. A piece of a collective that has failed is left out.
+fn queue_placed_trainer_piece(
+    placed: &PlacedResults,
+    of: Option<GroupCollective>,
+    writer: &mut EventWriter,
+    under_way: &TrainerRequests,
+) -> bool {
+    let Some(piece) = placed.take_placed_result(of, PIECE_BYTES_MAX.into()) else { return false };
+    let collective = (piece.number, piece.sequence);
+    if let Some(result) = under_way.slots.streamed_result(collective) {
+        writer.queue_result_piece(collective, &result, piece.range);
+    }
+    true
+}
+
+/// Adds an event to what is written to the trainer, behind those bytes of a result that it announces
+/// which have not left before. Frees the slots of a collective that has ended.
 ///
 /// # Errors
 /// The connection is gone.
 async fn queue_trainer_event(
     (number, event): (GroupNumber, RankEvent),
+    placed: &PlacedResults,
     writer: &mut EventWriter,
     under_way: &TrainerRequests,
 ) -> io::Result<()> {
     match &event {
         RankEvent::ResultReady { sequence, .. } => {
-            let collective = (number, *sequence);
-            if let Some(result) = under_way.slots.streamed_result(collective) {
-                writer.send_result(collective, &result).await?;
+            let collective = Some((number, *sequence));
+            while queue_placed_trainer_piece(placed, collective, writer, under_way) {
+                writer.flush().await?;
             }
         }
         RankEvent::ContributionFree { sequence } | RankEvent::Failed { sequence, .. } => {

@@ -1,5 +1,6 @@
 //! Collectives start, complete and fail: changes of the session that concern several of its parts.
 
+use super::collective::collective_failures::cut_contribution_failure;
 use super::collective::deadlines;
 use super::collective::live_collective::Phase;
 use super::epoch::epoch_membership::FIRST_GATEWAY;
@@ -51,6 +52,20 @@ impl Session {
     /// Fails a collective that awaits a rank which is lost, or posted in this epoch and detached.
     pub(super) fn fail_collective_if_rank_lost(&mut self, sequence: Sequence, now: TimeNs) {
         if let Some(failure) = self.collectives.lost_rank_failure(sequence, self.epoch.local()) {
+            self.fail_collective(sequence, failure, None, now);
+        }
+    }
+
+    /// Fails a collective whose rank detached before all bytes of its contribution had come.
+    pub(super) fn fail_collective_of_cut_contribution(
+        &mut self,
+        sequence: Sequence,
+        rank: RankId,
+        now: TimeNs,
+    ) {
+        let phase = self.collectives.get(sequence).map(|collective| collective.phase);
+        if matches!(phase, Some(Phase::Waiting | Phase::Running)) {
+            let failure = cut_contribution_failure(sequence, rank, self.epoch.local());
             self.fail_collective(sequence, failure, None, now);
         }
     }

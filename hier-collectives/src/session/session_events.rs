@@ -1,6 +1,6 @@
 //! The session itself: its parts, and the events of ranks, peers and the gateway's engine.
 
-use super::action::{Action, ArrivalPlace, Discard, LeaseId, PeerError, TaskId};
+use super::action::{Action, ArrivalPlace, Discard, LeaseId, PeerError, PostTransport, TaskId};
 use super::action_queue::ActionQueue;
 use super::collective::check_post::check_post;
 use super::collective::collectives::Collectives;
@@ -89,8 +89,10 @@ impl Session {
     /// Returns the time at which the engine must call [`Session::handle_timeout`] next; `None`
     /// without a deadline.
     pub fn poll_timeout(&self) -> Option<TimeNs> {
-        let moved = self.transfer.last_progress();
-        let deadline = |(_, c)| self.deadlines.deadline_of(c, moved, &self.epoch);
+        let deadline = |(sequence, c)| {
+            let moved = self.last_move_for(sequence);
+            self.deadlines.deadline_of(c, moved, &self.epoch)
+        };
         let live = self.collectives.iter().filter_map(deadline);
         let of_commits = self.commits.next_expiry().into_iter().chain(self.in_doubt.next_expiry());
         live.chain(of_commits).chain(self.drain_deadline()).min()
@@ -202,12 +204,16 @@ impl Session {
     }
 
     /// Detaches a rank whose socket closed, and drops its commits. Collectives that the rank posted
-    /// go on. Those that wait for its post fail if it posted anything in this epoch.
+    /// go on, unless bytes of its contribution are still to come. Those that wait for its post fail
+    /// if it posted anything in this epoch.
     pub fn handle_detach(&mut self, rank: RankId, now: TimeNs) {
         self.commits.drop_commits_of_rank(rank);
         self.in_doubt.forget_rank(self.epoch.local().fabric().rank_number(rank));
         for sequence in self.collectives.detach_rank(rank) {
             self.fail_collective_if_rank_lost(sequence, now);
+        }
+        for sequence in self.transfer.awaited_contributions_of(rank) {
+            self.fail_collective_of_cut_contribution(sequence, rank, now);
         }
     }
 
@@ -233,9 +239,21 @@ impl Session {
         self.end_epoch(Failure::new(FailureCode::EpochEnded, text), None, now);
     }
 
-    /// Begins a collective of a rank, or refuses it. Every outcome reaches the rank as a
-    /// [`RankEvent`].
+    /// Begins a collective of a rank whose contribution is here, or refuses it. Every outcome reaches
+    /// the rank as a [`RankEvent`].
     pub fn handle_post(&mut self, rank: RankId, post: Post, now: TimeNs) {
+        self.handle_streamed_post(rank, post, PostTransport::default(), now);
+    }
+
+    /// Begins a collective as [`Session::handle_post`] does, of a rank that may share no memory. Bytes
+    /// of its contribution may still come: [`Session::handle_contribution_bytes`].
+    pub fn handle_streamed_post(
+        &mut self,
+        rank: RankId,
+        post: Post,
+        transport: PostTransport,
+        now: TimeNs,
+    ) {
         let Some(local) = self.collectives.local_rank(rank) else { return };
         let sequence = post.sequence;
         if let Err(failure) = self.collectives.check_post_order(local, &post, &self.epoch) {
@@ -262,6 +280,9 @@ impl Session {
         if let Err(failure) = check_post(rank, &post, self.epoch.local()) {
             return self.refuse_collective_posts(sequence, failure, now);
         }
+        if transport != PostTransport::default() {
+            self.transfer.note_post_transport(sequence, rank, transport, now);
+        }
         let all = self.collectives.record_post_timeout(sequence, now + post.timeout);
         if self.agree_on_collective_descriptor(sequence, rank, post.descriptor, now)
             && self.agree_on_collective_counts(sequence, rank, now)
@@ -270,6 +291,22 @@ impl Session {
             collectives.announce_post(sequence, rank, post.descriptor, all, &mut cx);
             self.fail_collective_if_rank_lost(sequence, now);
             self.start_collective_if_posted(sequence, now);
+        }
+    }
+
+    /// Notes that the bytes of a rank's contribution before `missing_from` have come, or all if it is
+    /// `None`. They are read from now on. A collective that has failed ignores them.
+    pub fn handle_contribution_bytes(
+        &mut self,
+        rank: RankId,
+        sequence: Sequence,
+        missing_from: Option<u64>,
+        now: TimeNs,
+    ) {
+        let (transfer, mut cx) = self.transfer_and_context(now);
+        if transfer.handle_contribution_bytes(sequence, rank, missing_from, &mut cx) {
+            self.report_progress_if_slow(now);
+            self.settle_collective(sequence, now);
         }
     }
 
@@ -402,14 +439,21 @@ impl Session {
         self.commits.fail_expired(cx);
         let expired = self.in_doubt.fail_expired(now);
         self.notify_of_commits_in_doubt(expired);
-        let moved = self.transfer.last_progress();
-        let late = |(_, c): &(Sequence, &LiveCollective)| {
+        let late = |(sequence, c): &(Sequence, &LiveCollective)| {
+            let moved = self.last_move_for(*sequence);
             self.deadlines.deadline_of(c, moved, &self.epoch).is_some_and(|at| now >= at)
         };
         let late: Vec<Sequence> = self.collectives.iter().filter(late).map(|(s, _)| s).collect();
         for sequence in late {
             self.handle_late_collective(sequence, now);
         }
+    }
+
+    /// Returns the time from which a collective counts as stalled: that of the last progress anywhere,
+    /// or while it awaits bytes of a local contribution, that of the last of these bytes.
+    fn last_move_for(&self, sequence: Sequence) -> TimeNs {
+        let awaited = self.transfer.contribution_awaited_since(sequence);
+        awaited.unwrap_or_else(|| self.deadlines.last_progress(self.transfer.last_progress()))
     }
 
     /// Reports progress to all peers if something moved just now and the oldest collective is

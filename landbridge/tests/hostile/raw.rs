@@ -8,6 +8,7 @@ use gateway::local::protocol::{
     Attach, LOCAL_VERSION, ProtocolRequest, ProtocolResponse, read_protocol_message,
     write_protocol_message,
 };
+use gateway::local::remote::pieces::piece_ranges;
 use gateway::local::trainer_listener::{TrainerStream, connect_to_trainer_listener};
 use gateway::memory::arena::Arena;
 use hier_collectives::descriptor::{
@@ -17,7 +18,7 @@ use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Commit, Post, RankEvent};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use units::Span;
 
 /// 1 MiB, the bytes of an arena.
@@ -66,6 +67,7 @@ pub fn tls_way(deployment: &Deployment, region: &str) -> AttachTlsGateway {
 
 /// A connection of a rank of `other`, without the checks of the client library.
 pub struct RawClient {
+    way: Way,
     pub stream: Box<dyn TrainerStream>,
     pub arena: Arc<Arena>,
     pub memory: OwnedFd,
@@ -151,7 +153,7 @@ impl RawClient {
         let mut stream = way.connect(deployment, region, &memory).await;
         let request = request(deployment, "other", "other", rank);
         write_protocol_message(&mut stream, &request).await.expect("sent");
-        let mut raw = Self { stream, arena, memory, epoch: Epoch(0), next: Sequence(0) };
+        let mut raw = Self { way, stream, arena, memory, epoch: Epoch(0), next: Sequence(0) };
         match raw.receive().await {
             Some(ProtocolResponse::Attached { .. }) => raw,
             other => panic!("not attached: {other:?}"),
@@ -207,8 +209,19 @@ impl RawClient {
         last
     }
 
-    /// Posts without reading the response. Errors mean that the gateway closed the connection.
+    /// Posts without reading the response, and sends zeros where no memory is shared. Errors mean that
+    /// the gateway closed the connection.
     pub async fn post(&mut self, claim: PostFields) -> std::io::Result<()> {
+        let streamed = self.announce(claim).await?;
+        if claim.contribution.saturating_add(streamed) <= ARENA {
+            // The gateway may have refused the post.
+            let _ = self.send_zeros(streamed).await;
+        }
+        Ok(())
+    }
+
+    /// Sends a post alone. Returns the bytes that it announces.
+    pub async fn announce(&mut self, claim: PostFields) -> std::io::Result<u64> {
         let descriptor = Descriptor {
             op: ReduceOp::Sum,
             dtype: Dtype::I64,
@@ -218,6 +231,10 @@ impl RawClient {
             pattern: Pattern::AllReduce,
             counts: AgreedCounts::Even,
         };
+        let streamed = match self.way {
+            Way::Socket => 0,
+            Way::Tls => claim.elements.saturating_mul(8),
+        };
         let (epoch, sequence) = (self.epoch, self.next);
         self.next = Sequence(sequence.0 + 1);
         let (counts, timeout) = (Counts::Even, claim.timeout);
@@ -226,8 +243,21 @@ impl RawClient {
             post,
             contribution_offset: claim.contribution,
             result_offset: claim.result,
+            streamed_bytes: streamed,
         };
-        write_protocol_message(&mut self.stream, &request.encode()).await
+        write_protocol_message(&mut self.stream, &request.encode()).await?;
+        Ok(streamed)
+    }
+
+    /// Sends a contribution of zeros, in pieces.
+    async fn send_zeros(&mut self, bytes: u64) -> std::io::Result<()> {
+        for range in piece_ranges(bytes) {
+            let (offset, bytes) = (range.start, (range.end - range.start) as u32);
+            let piece = ProtocolRequest::ContributionPiece { offset, bytes };
+            write_protocol_message(&mut self.stream, &piece.encode()).await?;
+            self.stream.write_all(&vec![0; bytes as usize]).await?;
+        }
+        self.stream.flush().await
     }
 
     /// Sends a commit of an old epoch, which the gateway answers at once.

@@ -1,7 +1,8 @@
 """The connection to a gateway on another host, which shares no memory with the trainer.
 
-The bytes of a contribution are sent before its post, and those of a result come back before the
-message that it is ready. Both lie at the same offsets of the arenas of trainer and gateway.
+The bytes of a contribution are sent behind its post, so that the gateway exchanges the first while
+the others are still to come. Those of a result come back before the message that it is ready. Both
+lie at the same offsets of the arenas of trainer and gateway.
 """
 
 from __future__ import annotations
@@ -50,18 +51,18 @@ class RemoteConnection(Connection):
         self._arena = arena
 
     def send(self, request: Request, place: GroupPlace | None = None) -> None:
-        """Sends one request, behind the bytes that the gateway reads for it. Raises ``OSError``
-        when the connection is gone."""
-        if isinstance(request, Post):
-            begin = request.contribution_offset
-            elements = _remote_contribution_elements(request, place or self._place)
-            end = begin + elements * request.dtype.element_bytes
-            for at in range(begin, end, PIECE_MAX_BYTES):
-                piece = self._arena[at : min(at + PIECE_MAX_BYTES, end)]
-                frame = REQUESTS.encode_frame(ContributionPiece(at, len(piece)))
-                self._socket.sendall(frame)
-                self._socket.sendall(piece)
-        super().send(request, place)
+        """Sends one request, and behind a post the bytes that the gateway reads for it. Raises
+        ``OSError`` when the connection is gone."""
+        if not isinstance(request, Post):
+            return super().send(request, place)
+        elements = _remote_contribution_elements(request, place or self._place)
+        nbytes = elements * request.dtype.element_bytes
+        super().send(request._replace(streamed_bytes=nbytes), place)
+        contribution = self._arena[request.contribution_offset :][:nbytes]
+        for at in range(0, nbytes, PIECE_MAX_BYTES):
+            piece = contribution[at : at + PIECE_MAX_BYTES]
+            self._socket.sendall(REQUESTS.encode_frame(ContributionPiece(at, len(piece))))
+            self._socket.sendall(piece)
 
     def write_to_arena(self, offset: int, part: memoryview) -> None:
         """Writes bytes of a result to the arena."""

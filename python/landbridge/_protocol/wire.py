@@ -27,9 +27,9 @@ from .fields import (
     encode_text_field,
 )
 
-#: 5: the version of the protocol between trainer and gateway, which both must speak;
+#: 6: the version of the protocol between trainer and gateway, which both must speak;
 #: docs/protocol.md. Another version raises ``Refused``.
-LOCAL_PROTOCOL_VERSION = 5
+LOCAL_PROTOCOL_VERSION = 6
 #: 64 KiB: the longest message between trainer and gateway, without its length field. A longer one
 #: is not sent, and a received one ends the connection.
 MESSAGE_MAX_BYTES = 64 << 10
@@ -152,6 +152,8 @@ class Post(NamedTuple):
     timeout_ns: U64
     contribution_offset: U64
     result_offset: U64
+    # The bytes of the contribution that follow in pieces; 0 where the gateway shares the arena.
+    streamed_bytes: U64 = 0
     counts: CountLists = ()
 
     def is_valid(self) -> bool:
@@ -172,8 +174,9 @@ class Commit(NamedTuple):
 
 
 class ContributionPiece(NamedTuple):
-    """Writes bytes to the arena, where the gateway has it. They follow behind the message."""
+    """The next bytes of the contribution that was posted last. They follow behind the message."""
 
+    # Counted from the first byte of the contribution.
     offset: U64
     nbytes: U32
 

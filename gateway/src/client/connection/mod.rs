@@ -12,21 +12,20 @@ use super::arena_buffer::ArenaBufferAllocator;
 use super::attach::arena_handover::ArenaHandover;
 use crate::events::GroupNumber;
 use crate::local::protocol::{
-    ProtocolRequest, ProtocolResponse, read_protocol_message, write_protocol_message,
+    ProtocolRequest, ProtocolResponse, frame_protocol_message, read_protocol_message,
+    write_protocol_message,
 };
-use crate::local::remote::pieces::{
-    PieceReceiver, append_contribution_piece, is_contribution_sent_in_pieces, piece_ranges,
-};
+use crate::local::remote::pieces::{PieceReceiver, append_contribution_piece, piece_ranges};
 use crate::local::trainer_listener::{TrainerStream, Transport};
 use crate::lock::lock_ignoring_poison;
-use crate::memory::mem_slice::MemSlice;
 use group_state::GroupState;
 use hier_collectives::ids::{RankId, Sequence};
 use hier_collectives::post::{Failure, FailureCode, RankEvent};
 use hier_collectives::store::StoreAnswer;
-use request_queue::{RequestQueue, RequestQueueReader};
+use request_queue::{QueuedContribution, RequestQueue, RequestQueueReader};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -134,25 +133,22 @@ impl ClientConnection {
         lock_ignoring_poison(&self.state)
     }
 
-    /// Returns the bytes that have to be sent before a request, and their offset in the arena.
-    /// `None` where the gateway has them or reads none, and for a collective that has failed
-    /// meanwhile.
-    fn contribution_to_send(&self, request: &ProtocolRequest) -> Option<(MemSlice, u64)> {
-        let (number, request) = match request {
-            ProtocolRequest::InGroup(number, request) => (*number, &**request),
-            request => (GroupNumber::JOB, request),
-        };
-        let ProtocolRequest::Post { post, contribution_offset, .. } = request else { return None };
+    /// Appends a piece of a contribution to `out`. Returns false once the collective has ended: the
+    /// slot is the caller's again, and the gateway expects nothing more.
+    fn append_piece_if_under_way(
+        &self,
+        contribution: &QueuedContribution,
+        range: Range<u64>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let (number, sequence) = contribution.collective;
         let state = self.lock_state();
-        let group = state.groups.get(&number)?;
-        if self.handover.transport() == Transport::Shared
-            || !is_contribution_sent_in_pieces(post.descriptor.pattern, group.rank_in_world())
-        {
-            return None;
+        let group = state.groups.get(&number);
+        let is_under_way = group.is_some_and(|group| group.operations.contains_key(&sequence));
+        if is_under_way {
+            append_contribution_piece(out, &contribution.bytes, range);
         }
-        // A collective that has failed meanwhile is of an old epoch, whose posts nobody reads.
-        let operation = group.operations.get(&post.sequence)?;
-        Some((operation.tensor.contribution.memory().clone(), *contribution_offset))
+        is_under_way
     }
 
     /// Returns whether `bytes` bytes at `offset` of a result slot lie within the slot of a
@@ -248,20 +244,22 @@ pub(super) fn lost_client_connection_failure(why: &str) -> Failure {
     Failure::new(FailureCode::GatewayLost, format!("{why}; contribution intact"))
 }
 
-/// Writes the queued requests to the gateway, as a task, until the connection ends. The bytes that
-/// a request needs are written before it.
+/// Writes the queued requests to the gateway, as a task, until the connection ends. The bytes of a
+/// contribution are written behind its post.
 pub(super) async fn write_client_connection_requests(
     connection: Weak<ClientConnection>,
     mut writer: WriteHalf<Box<dyn TrainerStream>>,
     mut requests: RequestQueueReader,
 ) {
-    while let Some(request) = requests.next().await {
-        let bytes = connection.upgrade().and_then(|of| of.contribution_to_send(&request));
+    while let Some((request, contribution)) = requests.next().await {
         let written = async {
-            if let Some((contribution, offset)) = bytes {
-                send_client_connection_contribution(&mut writer, &contribution, offset).await?;
+            match contribution {
+                Some(contribution) => {
+                    send_client_connection_post(&connection, &mut writer, &request, &contribution)
+                        .await
+                }
+                None => write_protocol_message(&mut writer, &request.encode()).await,
             }
-            write_protocol_message(&mut writer, &request.encode()).await
         };
         if let Err(error) = written.await
             && let Some(connection) = connection.upgrade()
@@ -271,19 +269,32 @@ pub(super) async fn write_client_connection_requests(
     }
 }
 
-/// Sends the bytes of a contribution in pieces; outside the arena there is one piece at a time.
-async fn send_client_connection_contribution(
+/// Sends a post, and the bytes of its contribution in pieces; outside the arena there is one piece at
+/// a time. Leaves out the rest once the collective has failed.
+async fn send_client_connection_post(
+    connection: &Weak<ClientConnection>,
     writer: &mut WriteHalf<Box<dyn TrainerStream>>,
-    contribution: &MemSlice,
-    slot_offset: u64,
+    request: &ProtocolRequest,
+    contribution: &QueuedContribution,
 ) -> io::Result<()> {
-    let mut piece = Vec::new();
-    for range in piece_ranges(contribution.len()) {
-        piece.clear();
-        append_contribution_piece(&mut piece, contribution, slot_offset, range);
-        writer.write_all(&piece).await?;
+    let mut out = frame_protocol_message(&request.encode());
+    for range in piece_ranges(contribution.bytes.len()) {
+        // Without a client nobody can have the slot, whose memory this task holds.
+        let is_under_way = match connection.upgrade() {
+            Some(connection) => connection.append_piece_if_under_way(contribution, range, &mut out),
+            None => {
+                append_contribution_piece(&mut out, &contribution.bytes, range);
+                true
+            }
+        };
+        if !is_under_way {
+            break;
+        }
+        writer.write_all(&out).await?;
+        out.clear();
     }
-    Ok(())
+    writer.write_all(&out).await?;
+    writer.flush().await
 }
 
 /// Reads the gateway's events and applies them, as a task, until the connection ends.

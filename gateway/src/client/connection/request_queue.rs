@@ -5,6 +5,8 @@
 
 use crate::events::GroupNumber;
 use crate::local::protocol::ProtocolRequest;
+use crate::memory::mem_slice::MemSlice;
+use hier_collectives::ids::Sequence;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -31,7 +33,16 @@ pub(in crate::client) struct RequestQueuePlace<'q> {
 /// A request that waits, with its place; departures have none.
 struct QueuedRequest {
     request: ProtocolRequest,
+    /// The contribution that follows a post in pieces.
+    contribution: Option<QueuedContribution>,
     _place: Option<OwnedSemaphorePermit>,
+}
+
+/// The contribution that follows a post.
+pub(in crate::client) struct QueuedContribution {
+    /// The group and the number of the collective.
+    pub collective: (GroupNumber, Sequence),
+    pub bytes: MemSlice,
 }
 
 /// Nothing takes requests any more: the connection ended.
@@ -62,21 +73,31 @@ impl RequestQueue {
     pub fn leave_group(&self, number: GroupNumber) {
         let request = ProtocolRequest::LeaveGroup(number);
         // The writer may be gone, and with it the attachment.
-        let _ = self.queue.send(QueuedRequest { request, _place: None });
+        let _ = self.queue.send(QueuedRequest { request, contribution: None, _place: None });
     }
 }
 
 impl RequestQueuePlace<'_> {
     /// Queues a request in the place that was reserved for it.
     pub fn send(self, request: ProtocolRequest) {
+        self.send_with_contribution(request, None);
+    }
+
+    /// Queues a post in the place that was reserved for it, with the bytes that follow it.
+    pub fn send_with_contribution(
+        self,
+        request: ProtocolRequest,
+        contribution: Option<QueuedContribution>,
+    ) {
         // As above.
-        let _ = self.queue.send(QueuedRequest { request, _place: Some(self.place) });
+        let _ = self.queue.send(QueuedRequest { request, contribution, _place: Some(self.place) });
     }
 }
 
 impl RequestQueueReader {
-    /// Takes the next request, whose place is free then; `None` once nobody can queue another.
-    pub async fn next(&mut self) -> Option<ProtocolRequest> {
-        self.0.recv().await.map(|queued| queued.request)
+    /// Takes the next request, whose place is free then, and the contribution that follows it; `None`
+    /// once nobody can queue another.
+    pub async fn next(&mut self) -> Option<(ProtocolRequest, Option<QueuedContribution>)> {
+        self.0.recv().await.map(|queued| (queued.request, queued.contribution))
     }
 }

@@ -21,6 +21,7 @@ use hier_collectives::session::{
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{Message, SegmentHeader, SegmentKey};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -63,6 +64,8 @@ pub(in crate::engine) enum JobAction {
     Introduce(GatewayId),
     /// Notify a rank, by its number in the job.
     Notify(RankId, RankEvent),
+    /// Tell a rank, by its number in the job, that bytes of its result are in place.
+    PlaceResult(RankId, Sequence, Range<u64>),
     /// Log and count a fact.
     Note(SessionNote),
 }
@@ -271,6 +274,9 @@ impl GroupSession {
                 if let Some(lease) = self.leases.get(&lease) {
                     lease.cancel.cancel();
                 }
+            }
+            Action::ResultPlaced { rank, sequence, range } => {
+                return Some(JobAction::PlaceResult(self.rank_number(rank), sequence, range));
             }
             Action::Notify { rank, event } => {
                 if let RankEvent::ContributionFree { sequence }

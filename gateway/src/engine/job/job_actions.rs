@@ -58,6 +58,9 @@ impl Job {
         match of_job {
             Some(JobAction::Introduce(to)) => self.introduce_group(id, to, shared),
             Some(JobAction::Notify(rank, event)) => self.ranks.notify(rank, id, event),
+            Some(JobAction::PlaceResult(rank, sequence, range)) => {
+                self.ranks.place_result(rank, id, sequence, range);
+            }
             Some(JobAction::Note(note)) => self.perform_session_note_action(id, note, shared),
             None => {}
         }

@@ -271,27 +271,9 @@ impl Job {
                     world.session.handle_attach(rank, now);
                 });
             }
-            LocalEvent::Post { rank, attachment, number, post, contribution, result, .. } => {
-                let Some(id) = self.group_of_request(rank, attachment, number) else { return };
-                if self.is_world(id) {
-                    self.flights.record_post(post.sequence, rank, &post.descriptor, now);
-                }
-                if id == self.world.id {
-                    let (sequence, weight) = (post.sequence, post.weight);
-                    self.stragglers.detection.handle_post(rank, sequence, weight, now);
-                }
-                let Some(group) = self.group_mut(id) else { return };
-                let Some(rank) = group.rank_in_session(rank) else { return };
-                group.buffers.add_slots(post.sequence, rank, contribution, result);
-                group.session.handle_post(rank, *post, now);
-            }
-            LocalEvent::Commit { rank, attachment, number, commit, .. } => {
-                let Some(id) = self.group_of_request(rank, attachment, number) else { return };
-                let Some(group) = self.group_mut(id) else { return };
-                if let Some(rank) = group.rank_in_session(rank) {
-                    group.session.handle_commit(rank, commit, now);
-                }
-            }
+            event @ (LocalEvent::Post { .. }
+            | LocalEvent::Contribution { .. }
+            | LocalEvent::Commit { .. }) => self.handle_collective_event(event, now),
             LocalEvent::MakeGroup { rank, attachment, number, parent, place, ranks, .. } => {
                 if self.ranks.is_current_attachment(rank, attachment) {
                     let making = GroupMaking { rank, number, parent, place, ranks };
@@ -320,6 +302,53 @@ impl Job {
                     self.remove_lost_rank(rank, shared, now);
                 }
             }
+        }
+    }
+
+    /// Handles a post, bytes of its contribution, or a commit of a rank in the world or one of its
+    /// groups; ignores other events.
+    fn handle_collective_event(&mut self, event: LocalEvent, now: TimeNs) {
+        match event {
+            LocalEvent::Post {
+                rank,
+                attachment,
+                number,
+                post,
+                contribution,
+                result,
+                transport,
+                ..
+            } => {
+                let Some(id) = self.group_of_request(rank, attachment, number) else { return };
+                if self.is_world(id) {
+                    self.flights.record_post(post.sequence, rank, &post.descriptor, now);
+                }
+                if id == self.world.id {
+                    let (sequence, weight) = (post.sequence, post.weight);
+                    self.stragglers.detection.handle_post(rank, sequence, weight, now);
+                }
+                let Some(group) = self.group_mut(id) else { return };
+                let Some(rank) = group.rank_in_session(rank) else { return };
+                group.buffers.add_slots(post.sequence, rank, contribution, result);
+                group.session.handle_streamed_post(rank, *post, transport, now);
+            }
+            LocalEvent::Contribution {
+                rank, attachment, number, sequence, missing_from, ..
+            } => {
+                let Some(id) = self.group_of_request(rank, attachment, number) else { return };
+                let Some(group) = self.group_mut(id) else { return };
+                if let Some(rank) = group.rank_in_session(rank) {
+                    group.session.handle_contribution_bytes(rank, sequence, missing_from, now);
+                }
+            }
+            LocalEvent::Commit { rank, attachment, number, commit, .. } => {
+                let Some(id) = self.group_of_request(rank, attachment, number) else { return };
+                let Some(group) = self.group_mut(id) else { return };
+                if let Some(rank) = group.rank_in_session(rank) {
+                    group.session.handle_commit(rank, commit, now);
+                }
+            }
+            _ => {}
         }
     }
 

@@ -21,9 +21,9 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use units::{Span, TimeNs};
 
-/// 5: version of the wire format between trainer and gateway, which both ends send when a trainer
+/// 6: version of the wire format between trainer and gateway, which both ends send when a trainer
 /// attaches. A gateway refuses a trainer of another version.
-pub const LOCAL_VERSION: u16 = 5;
+pub const LOCAL_VERSION: u16 = 6;
 /// 64 KiB: the longest message between trainer and gateway, without its length field; a receiver
 /// ends the connection at a longer one. Messages with the longest names, failure texts and counts
 /// of 4,000 ranks by pair fit.
@@ -54,14 +54,17 @@ pub enum ProtocolRequest {
         contribution_offset: u64,
         /// Offset of the result in the arena, in bytes.
         result_offset: u64,
+        /// Bytes of the contribution that follow in pieces: all that the gateway reads, or none
+        /// where it shares the arena.
+        streamed_bytes: u64,
     },
     /// No more posts will follow; posted collectives go on.
     Detach,
     /// Report when a step is complete in every region.
     Commit(Commit),
-    /// Write bytes to the arena, where the gateway has it. The bytes follow behind the frame.
+    /// The next bytes of the contribution that was posted last. They follow behind the frame.
     ContributionPiece {
-        /// Offset of the first byte in the arena.
+        /// Offset of the first byte in the contribution.
         offset: u64,
         /// Number of bytes, from 1 to [`PIECE_BYTES_MAX`].
         bytes: u32,
@@ -158,7 +161,7 @@ impl ProtocolRequest {
                 out.extend(attach.token.0);
                 write_text(&mut out, &attach.job);
             }
-            Self::Post { post, contribution_offset, result_offset } => {
+            Self::Post { post, contribution_offset, result_offset, streamed_bytes } => {
                 out.push(2);
                 write_u64(&mut out, post.epoch.0);
                 write_u64(&mut out, post.sequence.0);
@@ -167,6 +170,7 @@ impl ProtocolRequest {
                 write_u64(&mut out, post.timeout.ns());
                 write_u64(&mut out, *contribution_offset);
                 write_u64(&mut out, *result_offset);
+                write_u64(&mut out, *streamed_bytes);
                 post.counts.write_to(&mut out);
             }
             Self::Detach => out.push(3),
@@ -271,10 +275,11 @@ impl ProtocolRequest {
         let weight = f64::from_bits(reader.read_u64()?);
         let timeout = Span::from_ns(reader.read_u64()?);
         let (contribution_offset, result_offset) = (reader.read_u64()?, reader.read_u64()?);
+        let streamed_bytes = reader.read_u64()?;
         let counts = Counts::read_from(reader)?;
         let descriptor = Descriptor { counts: counts.agreed(), ..descriptor };
         let post = Post { epoch, sequence, descriptor, counts, weight, timeout };
-        Ok(Self::Post { post, contribution_offset, result_offset })
+        Ok(Self::Post { post, contribution_offset, result_offset, streamed_bytes })
     }
 }
 

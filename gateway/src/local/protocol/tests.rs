@@ -57,6 +57,7 @@ proptest! {
                 },
                 contribution_offset: n[7],
                 result_offset: n[0],
+                streamed_bytes: n[1],
             },
             2 => ProtocolRequest::Commit(Commit {
                 epoch: Epoch(n[0]),

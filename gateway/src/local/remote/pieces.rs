@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// little more than a read of one.
 const PIECE_READ_BYTES_MAX: usize = 1 << 16;
 
-/// Returns whether the gateway reads the contribution of `rank`, so that its bytes have to be sent:
+/// Returns whether the gateway reads the contribution of `rank`, so that its bytes follow its post:
 /// always, but for a broadcast from another rank.
 pub fn is_contribution_sent_in_pieces(pattern: Pattern, rank: RankId) -> bool {
     !matches!(pattern, Pattern::Broadcast { from } if from != rank)
@@ -37,15 +37,9 @@ pub fn piece_ranges(bytes: u64) -> impl Iterator<Item = Range<u64>> {
     (0..bytes.div_ceil(length)).map(move |at| at * length..((at + 1) * length).min(bytes))
 }
 
-/// Appends the piece `range` of a contribution to `out`. The slot begins at `slot_offset` in the
-/// arena.
-pub fn append_contribution_piece(
-    out: &mut Vec<u8>,
-    contribution: &MemSlice,
-    slot_offset: u64,
-    range: Range<u64>,
-) {
-    let (offset, bytes) = (slot_offset + range.start, piece_bytes(&range));
+/// Appends the piece `range` of a contribution to `out`.
+pub fn append_contribution_piece(out: &mut Vec<u8>, contribution: &MemSlice, range: Range<u64>) {
+    let (offset, bytes) = (range.start, piece_bytes(&range));
     let frame = ProtocolRequest::ContributionPiece { offset, bytes }.encode();
     append_piece(out, &frame, &contribution.slice(range));
 }
@@ -141,7 +135,7 @@ mod tests {
         let (from, to) = (arena_with(bytes), arena_with(&vec![0; bytes.len()]));
         let mut sent = Vec::new();
         for range in piece_ranges(from.len()) {
-            append_contribution_piece(&mut sent, &from, 64, range);
+            append_contribution_piece(&mut sent, &from, range);
         }
         let mut stream = &sent[..kept.min(sent.len())];
         let (mut receiver, mut arrived) = (PieceReceiver::new(), 0);
@@ -152,9 +146,8 @@ mod tests {
             else {
                 panic!("another request")
             };
-            let start = offset - 64;
-            assert_eq!(start, arrived);
-            let place = to.slice(start..start + u64::from(bytes));
+            assert_eq!(offset, arrived);
+            let place = to.slice(offset..offset + u64::from(bytes));
             let put = |at, part: &[u8]| place.copy_from_bytes(at, part);
             receiver.receive(&mut stream, bytes, put).await?;
             arrived += place.len();

@@ -4,12 +4,14 @@ mod arrival;
 mod buffer;
 mod handle;
 mod peer_error;
+mod post_transport;
 
 use crate::tail_fec::TailParity;
 pub use arrival::{ArrivalPlace, Discard};
 pub use buffer::{Buffer, BufferView, ReduceInput};
 pub use handle::{LeaseId, ScratchId, TaskId};
 pub use peer_error::PeerError;
+pub use post_transport::PostTransport;
 
 use crate::descriptor::{Dtype, Pattern, ReduceOp};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence};
@@ -17,6 +19,7 @@ use crate::post::{Failure, RankEvent};
 use crate::size_class::SizeClass;
 use crate::topology::Fabric;
 use crate::wire::{Message, SegmentHeader, SegmentKey};
+use std::ops::Range;
 use std::sync::Arc;
 use units::Span;
 
@@ -97,6 +100,17 @@ pub enum Action {
     Cancel(Sequence),
     /// Stop one stream in; it ends with `handle_arrival_end`.
     CancelLease(LeaseId),
+    /// Bytes of a result are in place, and nothing else is written there any more. Only ranks hear of
+    /// it that asked with [`PostTransport::reports_result`], once of each byte, before
+    /// [`RankEvent::ResultReady`].
+    ResultPlaced {
+        /// The rank.
+        rank: RankId,
+        /// The collective.
+        sequence: Sequence,
+        /// The bytes of the result.
+        range: Range<u64>,
+    },
     /// Notify a local rank. After `ContributionFree` or `Failed` its slots are not used any
     /// more.
     Notify {

@@ -158,11 +158,31 @@ impl Collectives {
             (local.posted || local.lost) && !local.attached && !collective.posts.contains_key(rank)
         });
         let (rank, _) = missing?;
-        let text = format!(
-            "collective {sequence}: {} went away before posting it; contributions intact, \
-             start it again; every rank then recovers its group and posts again",
-            local.rank_name(*rank)
-        );
-        Some(Failure::new(FailureCode::RankLost, text))
+        Some(gone_rank_failure(sequence, *rank, "posting it", local))
     }
+}
+
+/// Builds the failure of a collective whose rank detached while bytes of its contribution were
+/// still to come.
+pub(in crate::session) fn cut_contribution_failure(
+    sequence: Sequence,
+    rank: RankId,
+    local: &LocalGateway,
+) -> Failure {
+    gone_rank_failure(sequence, rank, "all of its contribution had come", local)
+}
+
+/// Builds the failure of a collective whose rank went away `before` something.
+fn gone_rank_failure(
+    sequence: Sequence,
+    rank: RankId,
+    before: &str,
+    local: &LocalGateway,
+) -> Failure {
+    let text = format!(
+        "collective {sequence}: {} went away before {before}; contributions intact, \
+         start it again; every rank then recovers its group and posts again",
+        local.rank_name(rank)
+    );
+    Failure::new(FailureCode::RankLost, text)
 }

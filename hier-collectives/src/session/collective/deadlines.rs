@@ -76,8 +76,13 @@ impl Deadlines {
         cx.actions.broadcast(cx.epoch.ready_peers(), &message);
     }
 
+    /// Returns the time of the last progress on any gateway; `here` is that on this one.
+    pub fn last_progress(&self, here: TimeNs) -> TimeNs {
+        here.max(self.elsewhere)
+    }
+
     /// Returns the time at which a collective fails: by stall once all ranks have posted, before
-    /// that by the posters' timeouts. `moved` is the time of the last progress on this gateway.
+    /// that by the posters' timeouts. `moved` is the time of the last progress for it.
     /// `None` for a collective that fails, has failed, or whose epoch is over.
     pub fn deadline_of(
         &self,
@@ -87,9 +92,7 @@ impl Deadlines {
     ) -> Option<TimeNs> {
         match (collective.phase, collective.all_posted_at) {
             (Phase::Leaving | Phase::Failing | Phase::Failed, _) => None,
-            (_, Some(all_posted_at)) => {
-                Some(moved.max(self.elsewhere).max(all_posted_at) + self.stall_span(epoch))
-            }
+            (_, Some(all_posted_at)) => Some(moved.max(all_posted_at) + self.stall_span(epoch)),
             (_, None) => collective.expiry,
         }
     }

@@ -5,7 +5,7 @@
 //! move.
 
 pub(super) mod check_post;
-mod collective_failures;
+pub(super) mod collective_failures;
 pub(super) mod collectives;
 pub(super) mod commits;
 pub(super) mod deadlines;

@@ -44,7 +44,8 @@ pub(super) fn all_post(world: &mut World, lengths: &[u64], mut between: impl FnM
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Any shape, any order of events, streams cut at random, several collectives at once.
+    /// Any shape, any order of events, streams cut at random, several collectives at once, and
+    /// contributions whose bytes come later than their posts.
     #[test]
     fn every_result_is_the_sum_and_nothing_is_left(
         seed: u64,
@@ -52,9 +53,11 @@ proptest! {
         ranks in proptest::collection::vec(1u32..4, 4),
         lengths in proptest::collection::vec(0u64..200, 1..5),
         partials in 0u64..600,
+        streamed in 0usize..3,
     ) {
         let (gateways, trees) = shapes().swap_remove(shape);
         let mut world = World::new(&ranks[..gateways], plan_of(trees), seed, partials);
+        world.streamed_of_three = streamed;
         all_post_and_end(&mut world, &lengths)?;
     }
 
@@ -66,9 +69,11 @@ proptest! {
         ranks in proptest::collection::vec(1u32..4, 4),
         posts in proptest::collection::vec((0u64..200, 1u8..5, 0u32..12), 1..6),
         partials in 0u64..600,
+        streamed in 0usize..3,
     ) {
         let (gateways, trees) = shapes().swap_remove(shape);
         let mut world = World::new(&ranks[..gateways], plan_of(trees), seed, partials);
+        world.streamed_of_three = streamed;
         let world_size = world.fabric.world_size();
         let of = |code, root| Pattern::from_code(code, RankId(root));
         for (sequence, (_, code, root)) in (0..).zip(&posts) {

@@ -1,4 +1,5 @@
-//! Ranks and peers that keep others waiting: timeouts, stalls, lost ranks.
+//! Ranks and peers that keep others waiting: timeouts, stalls, lost ranks, contributions that come
+//! after their posts.
 
 use super::fabrics::*;
 use super::world::*;
@@ -215,4 +216,91 @@ fn memory_of_a_failed_collective_starts_the_next() {
         assert_eq!(world.count(rank, ready), 1);
     }
     world.assert_clean();
+}
+
+/// A world of two ranks, each on its own gateway, that have posted sums of 100 elements. No byte of
+/// them has come.
+fn posted_without_bytes(seed: u64) -> World {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), seed, 1000);
+    world.streamed_of_three = 3;
+    world.post(RankId(0), 0, 100);
+    world.post(RankId(1), 0, 100);
+    world
+}
+
+/// The last failure of a rank.
+fn failure_text(world: &World, rank: u32) -> String {
+    let mut failures = world.events[&RankId(rank)].iter().rev().filter_map(|event| match event {
+        RankEvent::Failed { failure, .. } => Some(failure.to_string()),
+        _ => None,
+    });
+    failures.next().expect("failed")
+}
+
+#[test]
+fn segments_leave_before_the_whole_contribution_is_here() {
+    let mut world = posted_without_bytes(1);
+    let mut left_early = false;
+    while !world.arriving.is_empty() {
+        for key in world.arriving.keys().copied().collect::<Vec<_>>() {
+            world.arrive(key.0, key.1);
+        }
+        // One that was not here can neither be sent nor be added to what comes.
+        left_early |= !world.arriving.is_empty() && !world.streams.is_empty();
+        while !world.streams.is_empty() {
+            world.move_stream(0);
+        }
+    }
+    assert!(left_early, "nothing moved before the last byte");
+    world.run();
+    for rank in 0..2 {
+        assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
+    }
+}
+
+#[test]
+fn a_rank_that_goes_before_its_bytes_fails_its_collective() {
+    let mut world = posted_without_bytes(2);
+    world.arrive(RankId(0), Sequence(0));
+    world.withheld.extend([RankId(0), RankId(1)]);
+    world.run();
+    let now = world.now;
+    world.session(GatewayId(0)).handle_detach(RankId(0), now);
+    world.run();
+    for rank in 0..2 {
+        assert_eq!(failure_of(&world, rank), Some(FailureCode::RankLost));
+        let text = failure_text(&world, rank);
+        assert!(text.contains("rank 0 (r0) went away before all of its contribution"), "{text}");
+    }
+    // Bytes that were under way change nothing.
+    world.session(GatewayId(0)).handle_contribution_bytes(RankId(0), Sequence(0), None, now);
+    world.run();
+    assert_eq!(world.count(0, |e| matches!(e, RankEvent::ResultReady { .. })), 0);
+}
+
+#[test]
+fn bytes_that_never_come_are_a_stall_with_their_rank() {
+    let mut world = posted_without_bytes(3);
+    world.withheld.insert(RankId(0));
+    world.run();
+    let at = world.session(GatewayId(0)).poll_timeout().expect("a deadline");
+    // Bytes that come defer it.
+    world.now = TimeNs::from_ns(at.ns() - 1_000_000_000);
+    let now = world.now;
+    world.session(GatewayId(0)).handle_contribution_bytes(RankId(0), Sequence(0), Some(8), now);
+    let later = world.session(GatewayId(0)).poll_timeout().expect("a deadline");
+    assert!(later > at, "{later:?} {at:?}");
+    // Progress elsewhere does not.
+    world.now = now + Span::from_ms(1);
+    let (moving, now) = (Message::Moving { epoch: Epoch(1) }, world.now);
+    world.session(GatewayId(0)).handle_message(GatewayId(1), moving, now).expect("a report");
+    assert_eq!(world.session(GatewayId(0)).poll_timeout(), Some(later));
+    world.now = later;
+    world.session(GatewayId(0)).handle_timeout(later);
+    world.run();
+    for rank in 0..2 {
+        assert_eq!(failure_of(&world, rank), Some(FailureCode::Stalled));
+        let text = failure_text(&world, rank);
+        assert!(text.contains("the contribution of rank 0 (r0) behind its first 8 B"), "{text}");
+    }
 }

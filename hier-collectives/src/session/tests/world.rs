@@ -1,6 +1,7 @@
 //! A whole group of sessions in one process: messages in order for each pair, everything else in
 //! any order, streams cut at random, and memory that is checked.
 
+mod streamed;
 mod window_limits;
 
 use super::blocks::reference::{Posts, contribution, expected_result};
@@ -21,6 +22,9 @@ use window_limits::WindowLimits;
 
 /// The memory of one gateway in a world.
 pub(super) type Memory = BTreeMap<Buffer, Vec<i64>>;
+
+/// A part of a result, by its elements, and its values when it was reported.
+type ReportedPart = (std::ops::Range<usize>, Vec<i64>);
 
 /// The tests' only random numbers: splitmix64.
 pub(super) struct Dice(pub(super) u64);
@@ -78,6 +82,14 @@ pub(super) struct World {
     pub(super) steps: BTreeMap<(RankId, Step), std::ops::Range<u64>>,
     /// The limits of memory that were computed before, by gateway.
     window_limits: Vec<WindowLimits>,
+    /// Of three contributions, the number whose bytes come after their posts.
+    pub(super) streamed_of_three: usize,
+    /// The number of elements that have come, of contributions that come after their posts.
+    pub(super) arriving: BTreeMap<(RankId, Sequence), usize>,
+    /// The parts of results of which ranks have heard, with their bytes at that time.
+    reported: BTreeMap<(RankId, Sequence), Vec<ReportedPart>>,
+    /// Ranks whose contributions stop coming.
+    pub(super) withheld: BTreeSet<RankId>,
 }
 
 impl World {
@@ -142,6 +154,10 @@ impl World {
             unknown: BTreeMap::new(),
             steps: BTreeMap::new(),
             window_limits: (0..gateways).map(|_| WindowLimits::default()).collect(),
+            streamed_of_three: 0,
+            arriving: BTreeMap::new(),
+            reported: BTreeMap::new(),
+            withheld: BTreeSet::new(),
         };
         for rank in 0..world.fabric.world_size() {
             let gateway = world.gateway_of(RankId(rank));
@@ -202,7 +218,8 @@ impl World {
         let (weight, timeout) = (1.0, Span::from_secs(60));
         let post = Post { epoch, sequence: sequence_id, descriptor, counts, weight, timeout };
         let now = self.now;
-        self.session(gateway).handle_post(rank, post, now);
+        let transport = self.post_transport(rank, sequence_id, descriptor.pattern);
+        self.session(gateway).handle_streamed_post(rank, post, transport, now);
         self.collect(gateway);
     }
 
@@ -239,6 +256,12 @@ impl World {
                     let data = self.memory[usize::from(me.0)].remove(&buffer);
                     self.released.insert((me, buffer), data.unwrap_or_default());
                 }
+                Action::ResultPlaced { rank, sequence, range } => {
+                    let view = BufferView { buffer: Buffer::Result(sequence, rank), range };
+                    let (range, data) = (elements(&view), self.read(me, &view));
+                    let reported = self.reported.get_mut(&(rank, sequence)).expect("asked for");
+                    reported.push((range, data));
+                }
                 Action::Notify { rank, event } => self.notify(me, rank, event),
                 Action::Plan(as_found) => {
                     let (plan, now) = (make_plan(&as_found).ok(), self.now);
@@ -257,9 +280,11 @@ impl World {
                 let expected =
                     expected_result(&self.posted, self.fabric.world_size(), rank, sequence.0);
                 assert!(result == expected, "rank {rank} {sequence}: {result:?}, not {expected:?}");
+                self.assert_reported(rank, *sequence, &result);
             }
             // From here on both slots are the rank's, and it writes something else there.
             RankEvent::ContributionFree { sequence } => {
+                assert_eq!(self.arriving.get(&(rank, *sequence)), None, "not all of it was read");
                 let slot = Buffer::Contribution(*sequence, rank);
                 memory.get_mut(&slot).expect("posted").fill(-9);
                 memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted").fill(-7);
@@ -269,7 +294,8 @@ impl World {
                 if let Some(kept) = memory.get_mut(&slot) {
                     let elements = u64::try_from(kept.len()).expect("small");
                     let posted = contribution(rank, sequence.0, elements);
-                    assert_eq!(*kept, posted, "a failed contribution is intact");
+                    let here = self.arriving.remove(&(rank, *sequence)).unwrap_or(kept.len());
+                    assert_eq!(kept[..here], posted[..here], "a failed contribution is intact");
                     kept.fill(-9);
                     memory.get_mut(&Buffer::Result(*sequence, rank)).expect("posted").fill(-7);
                 }
@@ -357,11 +383,17 @@ impl World {
         self.unknown.retain(|_, graphs| !graphs.is_empty());
         let learners: Vec<GatewayId> = self.unknown.keys().copied().collect();
         let others = pairs.len() + self.tasks.len() + self.streams.len() + self.stopping.len();
-        if others + learners.len() == 0 {
+        let arriving = self.arriving.keys().filter(|(rank, _)| !self.withheld.contains(rank));
+        let arriving: Vec<(RankId, Sequence)> = arriving.copied().collect();
+        let all = others + learners.len() + arriving.len();
+        if all == 0 {
             return false;
         }
-        let choice = self.dice.roll(others + learners.len());
-        if let Some(me) = choice.checked_sub(others).map(|index| learners[index]) {
+        let choice = self.dice.roll(all);
+        if let Some(index) = choice.checked_sub(others + learners.len()) {
+            let (rank, sequence) = arriving[index];
+            self.arrive(rank, sequence);
+        } else if let Some(me) = choice.checked_sub(others).map(|index| learners[index]) {
             let graph = self.unknown.get_mut(&me).and_then(VecDeque::pop_front);
             self.learn(me, &graph.expect("there"));
         } else if let Some((from, to)) = pairs.get(choice).copied() {

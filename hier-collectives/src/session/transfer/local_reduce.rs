@@ -28,8 +28,7 @@ impl Transfer {
             moving.map(|(sequence, flow)| (*sequence, flow.size_class())).collect();
         for class in SizeClass::ALL {
             'class: for (sequence, _) in moving.iter().filter(|(_, of)| *of == class) {
-                while let Some(tree) =
-                    self.flows.get(sequence).and_then(|flow| next_local_reduction_tree(&flow.parts))
+                while let Some(tree) = self.flows.get(sequence).and_then(next_local_reduction_tree)
                 {
                     // Never a later one instead: each could hold memory that another waits for.
                     if !self.start_local_reduction(*sequence, tree, cx) {
@@ -41,7 +40,7 @@ impl Transfer {
     }
 
     /// Starts the next local reduction of a tree. Returns false when there is no memory for its
-    /// partial.
+    /// partial, or bytes of a contribution have not come.
     fn start_local_reduction(
         &mut self,
         sequence: Sequence,
@@ -50,6 +49,9 @@ impl Transfer {
     ) -> bool {
         let Some(flow) = self.flows.get_mut(&sequence) else { return false };
         let class = flow.size_class();
+        if !has_next_local_bytes(flow, &flow.parts[usize::from(tree.0)]) {
+            return false;
+        }
         let TransferFlow { work: Some(work), parts, busy, .. } = flow else { return false };
         let part = &mut parts[usize::from(tree.0)];
         let index = part.next_local;
@@ -82,12 +84,23 @@ impl Transfer {
 
 /// Returns the tree whose next local reduction starts: the one that is least far into its part, or
 /// `None` when all have started. So all owners' ports are in use at once, however little memory
-/// there is.
-fn next_local_reduction_tree(parts: &[TransferPart]) -> Option<TreeIndex> {
-    let under_way =
-        (0..).map(TreeIndex).zip(parts).filter(|(_, p)| p.next_local < p.segment_count());
+/// there is. A single contribution takes no memory, so that trees whose bytes have not come are
+/// passed over.
+fn next_local_reduction_tree(flow: &TransferFlow) -> Option<TreeIndex> {
+    let is_next = |part: &TransferPart| {
+        part.next_local < part.segment_count()
+            && (flow.has_partials() || has_next_local_bytes(flow, part))
+    };
+    let under_way = (0..).map(TreeIndex).zip(&flow.parts).filter(|(_, part)| is_next(part));
     let far = |p: &TransferPart, count: u32| u64::from(p.next_local) * u64::from(count);
     let least = under_way
         .min_by(|(_, a), (_, b)| far(a, b.segment_count()).cmp(&far(b, a.segment_count())));
     least.map(|(tree, _)| tree)
+}
+
+/// Whether the bytes of a part's next local reduction have come, of every local contribution.
+fn has_next_local_bytes(flow: &TransferFlow, part: &TransferPart) -> bool {
+    let range = part.contribution_range(part.next_local);
+    let mut ranks = flow.work.iter().flat_map(|work| work.weights.keys());
+    ranks.all(|rank| flow.arriving.has_contribution_bytes(*rank, &range))
 }

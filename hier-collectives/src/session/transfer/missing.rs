@@ -26,8 +26,8 @@ struct MissingSegment {
 }
 
 impl Transfer {
-    /// Describes the segments and receipts of a collective that did not come from some peers, one
-    /// text for each.
+    /// Describes the contributions of a collective that did not come from ranks here, and the
+    /// segments and receipts that did not come from some peers, one text for each.
     pub fn missing_text(
         &self,
         peers: impl Iterator<Item = GatewayId>,
@@ -47,7 +47,12 @@ impl Transfer {
                 receipts.map(|text| format!("receipts of {text} by gateway {}", name(peer)));
             [segments, receipts].into_iter().flatten()
         };
-        peers.flat_map(of_peer).collect()
+        let cut = |(rank, from): (_, u64)| {
+            let (name, from) = (local.rank_name(rank), ByteCount::new(from).rounded());
+            format!("the contribution of {name} behind its first {from}")
+        };
+        let contributions = flow.arriving.missing_contributions().map(cut);
+        contributions.chain(peers.flat_map(of_peer)).collect()
     }
 
     /// Counts the bytes of a collective that did not come from some peers, or have no receipt of

@@ -10,7 +10,7 @@ use crate::plan::TreeUpstream;
 use crate::session::action::{Action, BufferView, ReduceInput, TaskId};
 use crate::session::context::Context;
 use crate::wire::SegmentKey;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Transfer {
     /// Continues the segment whose reduction or copy has ended. Returns its collective; `None` if
@@ -43,7 +43,10 @@ impl Transfer {
                 self.release_task_inputs(key, &peers, cx);
                 self.handle_result_in_place(key, cx);
             }
-            ReduceTask::Deliver => part.delivered += 1,
+            ReduceTask::Deliver => {
+                part.delivered += 1;
+                report_copied_results(flow, key, cx);
+            }
         }
         Some(key.sequence)
     }
@@ -228,10 +231,15 @@ impl Transfer {
         // Results along a tree of their own are in place here as those of the tree before it are.
         let elsewhere = part.only_sends_partial() || part.follows && part.is_at_root();
         let slot = |rank: RankId| part.result_view(key.segment.0, key.sequence, rank);
-        let receivers = work.local_ranks_of(part.receivers(key.segment.0));
-        let mut views = receivers.filter(|_| !elsewhere).map(slot);
+        let mut receivers =
+            work.local_ranks_of(part.receivers(key.segment.0)).filter(|_| !elsewhere);
         let moved = part.segments[key.segment.0 as usize].moved.clone();
-        let (from, to) = (moved.or_else(|| views.next()), views.collect::<Vec<BufferView>>());
+        let made_for = if moved.is_none() { receivers.next() } else { None };
+        let (from, to) = (moved.or(made_for.map(slot)), receivers.map(slot));
+        let to = to.collect::<Vec<BufferView>>();
+        if let Some(rank) = made_for {
+            report_result_to(rank, slot(rank), &flow.reports_to, key, cx);
+        }
         match from {
             Some(from) if !to.is_empty() => {
                 flow.busy += 1;
@@ -284,5 +292,32 @@ impl Transfer {
             let key = SegmentKey { segment: SegmentIndex(index), ..key };
             self.release_task_inputs(key, &[above], cx);
         }
+    }
+}
+
+/// Reports a segment of a result to the local ranks to which it has been copied: all that get it,
+/// but the first where the result was made in its slot.
+fn report_copied_results(flow: &TransferFlow, key: SegmentKey, cx: &mut Context<'_>) {
+    let Some(work) = &flow.work else { return };
+    let (part, index) = (&flow.parts[usize::from(key.tree.0)], key.segment.0);
+    let made_for_first = part.segments[index as usize].moved.is_none();
+    let receivers = work.local_ranks_of(part.receivers(index));
+    for rank in receivers.skip(usize::from(made_for_first)) {
+        let view = part.result_view(index, key.sequence, rank);
+        report_result_to(rank, view, &flow.reports_to, key, cx);
+    }
+}
+
+/// Reports bytes of a result that are in place, if the rank is one of those that hear of them.
+fn report_result_to(
+    rank: RankId,
+    view: BufferView,
+    reports_to: &BTreeSet<RankId>,
+    key: SegmentKey,
+    cx: &mut Context<'_>,
+) {
+    if reports_to.contains(&rank) && !view.range.is_empty() {
+        let (sequence, range) = (key.sequence, view.range);
+        cx.actions.push(Action::ResultPlaced { rank, sequence, range });
     }
 }

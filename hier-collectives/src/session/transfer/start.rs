@@ -1,9 +1,12 @@
-//! The start of a collective's transfer, once every local rank has posted.
+//! The start of a collective's transfer, once every local rank has posted, and of its segments.
+//!
+//! The bytes of a trainer without shared memory come from the first to the last. A segment starts
+//! here once its bytes of every local contribution have come.
 
-use super::transfer_flow::{FlowStage, TransferFlowWork, flow_parts_of_collective};
+use super::transfer_flow::{FlowStage, TransferFlow, TransferFlowWork, flow_parts_of_collective};
 use super::transfer_state::Transfer;
-use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
-use crate::session::action::Action;
+use crate::ids::{GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
+use crate::session::action::{Action, PostTransport};
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
 use crate::wire::SegmentKey;
@@ -44,20 +47,25 @@ impl Transfer {
         Ok(())
     }
 
-    /// Begins the parts of a collective whose bytes are in a contribution here: they can leave, and
-    /// are copied to the local ranks that get them.
-    fn start_moves(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
+    /// Begins the parts of a collective whose bytes are in a contribution here, as far as these have
+    /// come: they can leave, and are copied to the local ranks that get them.
+    pub(super) fn start_moves(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
         let Some(flow) = self.flows.get_mut(&sequence) else { return };
-        let Some(work) = &flow.work else { return };
+        let TransferFlow { work: Some(work), parts, arriving, .. } = flow else { return };
         let mut begun = Vec::new();
-        for (tree, part) in (0..).map(TreeIndex).zip(&mut flow.parts) {
-            for index in 0..if part.is_source() { part.segment_count() } else { 0 } {
-                let Some(rank) = work.local_ranks_of(part.contributors(index)).next() else {
-                    continue;
-                };
-                let view = part.contribution_view(index, sequence, rank);
-                part.segment_mut(index).moved = Some(view);
-                begun.push(SegmentKey { sequence, tree, segment: SegmentIndex(index) });
+        let sources = (0..).map(TreeIndex).zip(parts).filter(|(_, part)| part.is_source());
+        for (tree, part) in sources {
+            for index in part.next_moved..part.segment_count() {
+                if let Some(rank) = work.local_ranks_of(part.contributors(index)).next() {
+                    let view = part.contribution_view(index, sequence, rank);
+                    // They leave in order.
+                    if !arriving.has_contribution_bytes(rank, &view.range) {
+                        break;
+                    }
+                    part.segment_mut(index).moved = Some(view);
+                    begun.push(SegmentKey { sequence, tree, segment: SegmentIndex(index) });
+                }
+                part.next_moved = index + 1;
             }
         }
         begun.into_iter().for_each(|key| self.place_task_result(key, cx));
@@ -84,5 +92,60 @@ impl Transfer {
             }
             self.unsolicited.refund_peer(from, incoming.unsolicited_bytes);
         }
+    }
+
+    /// Notes which bytes of a rank's contribution are still to come, and whether the rank hears of the
+    /// parts of its result.
+    pub fn note_post_transport(
+        &mut self,
+        sequence: Sequence,
+        rank: RankId,
+        transport: PostTransport,
+        now: TimeNs,
+    ) {
+        let flow = self.flow_or_new(sequence);
+        if let Some(missing_from) = transport.missing_from {
+            flow.arriving.0.insert(rank, (missing_from, now));
+        }
+        if transport.reports_result {
+            flow.reports_to.insert(rank);
+        }
+    }
+
+    /// Begins the segments whose bytes have come: those before `missing_from`, or all if it is `None`.
+    /// Returns false for a contribution that is not awaited, as after a failure.
+    pub fn handle_contribution_bytes(
+        &mut self,
+        sequence: Sequence,
+        rank: RankId,
+        missing_from: Option<u64>,
+        cx: &mut Context<'_>,
+    ) -> bool {
+        let Some(flow) = self.flows.get_mut(&sequence) else { return false };
+        let Some(awaited) = flow.arriving.0.get_mut(&rank) else { return false };
+        match missing_from {
+            Some(missing_from) => *awaited = (missing_from, cx.now),
+            None => drop(flow.arriving.0.remove(&rank)),
+        }
+        self.moved = cx.now;
+        if flow.stage == FlowStage::Moving {
+            self.start_moves(sequence, cx);
+            self.start_local_reductions(cx);
+            self.send_to_all_peers(cx);
+        }
+        true
+    }
+
+    /// Returns the time since when bytes of a local contribution have not come; `None` if all are
+    /// here.
+    pub fn contribution_awaited_since(&self, sequence: Sequence) -> Option<TimeNs> {
+        self.flows.get(&sequence)?.arriving.oldest_contribution_arrival()
+    }
+
+    /// Returns the collectives for which bytes of a rank's contribution are still to come.
+    pub fn awaited_contributions_of(&self, rank: RankId) -> Vec<Sequence> {
+        let is_awaited = |flow: &TransferFlow| flow.arriving.0.contains_key(&rank);
+        let awaited = self.flows.iter().filter(|(_, flow)| is_awaited(flow));
+        awaited.map(|(sequence, _)| *sequence).collect()
     }
 }

@@ -10,7 +10,7 @@ use crate::session::epoch::epoch_state::EpochState;
 use crate::size_class::SizeClass;
 use crate::wire::Message;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use units::TimeNs;
 
@@ -52,6 +52,29 @@ impl TransferFlowWork {
     }
 }
 
+/// The contributions that have not arrived whole: the first byte of each that is missing, and the time
+/// when the last bytes came. Contributions without an entry are here.
+#[derive(Debug, Default)]
+pub(super) struct ArrivingContributions(pub BTreeMap<RankId, (u64, TimeNs)>);
+
+impl ArrivingContributions {
+    /// Whether these bytes of a rank's contribution are here.
+    pub fn has_contribution_bytes(&self, rank: RankId, range: &Range<u64>) -> bool {
+        self.0.get(&rank).is_none_or(|(missing_from, _)| range.end <= *missing_from)
+    }
+
+    /// Iterates over the ranks whose contributions have not all arrived, with the first byte that is
+    /// missing.
+    pub fn missing_contributions(&self) -> impl Iterator<Item = (RankId, u64)> {
+        self.0.iter().map(|(rank, (missing_from, _))| (*rank, *missing_from))
+    }
+
+    /// Returns the time since when bytes of some contribution have not come; `None` if all are here.
+    pub fn oldest_contribution_arrival(&self) -> Option<TimeNs> {
+        self.0.values().map(|(_, came)| *came).min()
+    }
+}
+
 /// The stages of a collective's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum FlowStage {
@@ -76,6 +99,10 @@ pub(super) struct TransferFlow {
     pub work: Option<TransferFlowWork>,
     /// Its parts, once it has started.
     pub parts: Vec<TransferPart>,
+    /// Contributions of local ranks that have not all arrived.
+    pub arriving: ArrivingContributions,
+    /// Local ranks that hear of each part of their results.
+    pub reports_to: BTreeSet<RankId>,
     pub incoming: BTreeMap<(GatewayId, TreeIndex, SegmentIndex), IncomingSegmentState>,
     /// Segments that peers allow us to send.
     pub grants_in: BTreeMap<(GatewayId, TreeIndex), u32>,

@@ -1,6 +1,6 @@
 //! Hostile programs at the address for trainers of other hosts, beside an honest job.
 
-use super::raw::{ARENA, RawClient, Way, request, tls_way};
+use super::raw::{ARENA, RawClient, VALID_POST, Way, request, tls_way};
 use super::{Deployment, LAYOUT, Team, attack_beside};
 use gateway::config::RegionFile;
 use gateway::local::protocol::{
@@ -93,16 +93,23 @@ fn messages_before_and_instead_of_an_attach_are_refused() {
 #[test]
 fn pieces_that_stop_or_stray_end_their_connection_only() {
     attack_beside("bad pieces", async |deployment| {
-        for (offset, bytes) in [(ARENA, 1), (u64::MAX, 1), (ARENA - 1, 2), (0, PIECE_BYTES_MAX + 1)]
+        let cases = [(ARENA, 1), (u64::MAX, 1), (0, 2), (0, PIECE_BYTES_MAX + 1), (ARENA / 2, 1)];
+        for (posts, (offset, bytes)) in
+            [false, true].into_iter().flat_map(|posts| cases.map(|case| (posts, case)))
         {
             let mut raw = RawClient::attach_by(Way::Tls, deployment, 0).await;
+            if posts {
+                raw.wait_for_epoch().await;
+                raw.post(VALID_POST).await.expect("sent");
+            }
             let frame = frame_protocol_message(
                 &ProtocolRequest::ContributionPiece { offset, bytes }.encode(),
             );
             raw.stream.write_all(&frame).await.expect("sent");
             raw.stream.flush().await.expect("sent");
             let why = raw.refusal_at_end().await;
-            let reasons = ["beyond the arena", "malformed request"];
+            let of_order = if posts { "bytes have come" } else { "nothing was posted" };
+            let reasons = [of_order, "beyond the contribution", "malformed request"];
             assert!(reasons.iter().any(|reason| why.contains(reason)), "{offset} {bytes}: {why}");
         }
         // Shared memory is no place for pieces.
@@ -110,15 +117,28 @@ fn pieces_that_stop_or_stray_end_their_connection_only() {
         let piece = ProtocolRequest::ContributionPiece { offset: 0, bytes: 8 }.encode();
         local.stream.write_all(&frame_protocol_message(&piece)).await.expect("sent");
         assert!(local.refusal_at_end().await.contains("the arena is shared"));
-        // Pieces without end fill no more than the arena; one stops in its middle.
+        // Pieces without end fill no more than their contribution.
         let mut raw = RawClient::attach_by(Way::Tls, deployment, 0).await;
-        let piece =
-            ProtocolRequest::ContributionPiece { offset: 0, bytes: PIECE_BYTES_MAX }.encode();
-        let whole = [frame_protocol_message(&piece), vec![0xa5; PIECE_BYTES_MAX as usize]].concat();
-        for _ in 0..200 {
-            raw.stream.write_all(&whole).await.expect("taken");
+        raw.wait_for_epoch().await;
+        raw.post(VALID_POST).await.expect("sent");
+        for number in 2..200 {
+            let offset = number * u64::from(PIECE_BYTES_MAX);
+            let piece = ProtocolRequest::ContributionPiece { offset, bytes: PIECE_BYTES_MAX };
+            let whole = frame_protocol_message(&piece.encode());
+            let bytes = [whole, vec![0xa5; PIECE_BYTES_MAX as usize]].concat();
+            if raw.stream.write_all(&bytes).await.is_err() {
+                break;
+            }
         }
-        raw.stream.write_all(&whole[..1000]).await.expect("taken");
+        let why = raw.refusal_at_end().await;
+        assert!(why.is_empty() || why.contains("beyond the contribution"), "{why}");
+        // One that stops in its middle holds up nobody.
+        let mut raw = RawClient::attach_by(Way::Tls, deployment, 0).await;
+        raw.wait_for_epoch().await;
+        let piece = ProtocolRequest::ContributionPiece { offset: 0, bytes: PIECE_BYTES_MAX };
+        raw.announce(VALID_POST).await.expect("sent");
+        raw.stream.write_all(&frame_protocol_message(&piece.encode())).await.expect("taken");
+        raw.stream.write_all(&[0xa5; 1000]).await.expect("taken");
         raw.stream.flush().await.expect("sent");
         raw
     });

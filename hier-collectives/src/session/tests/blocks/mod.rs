@@ -53,9 +53,11 @@ proptest! {
         posts in proptest::collection::vec((CODES, 0u32..12, any::<bool>()), 1..5),
         sizes in proptest::collection::vec(prop_oneof![Just(0), 0u64..40], 1..30),
         partials in 0u64..600,
+        streamed in 0usize..3,
     ) {
         let (gateways, trees) = shapes().into_iter().chain([line()]).nth(shape).expect("a shape");
         let mut world = World::new(&ranks[..gateways], plan_of(trees), seed, partials);
+        world.streamed_of_three = streamed;
         let world_size = world.fabric.world_size();
         let mut lengths = Vec::new();
         for (sequence, (code, root, even)) in (0..).zip(&posts) {

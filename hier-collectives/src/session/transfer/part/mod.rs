@@ -29,6 +29,8 @@ pub(super) struct TransferPart {
     pub segments: Vec<SegmentState>,
     /// The first segment whose local reduction has not begun.
     pub next_local: u32,
+    /// Of a part that begins here: the first segment whose bytes have not come.
+    pub next_moved: u32,
     /// The first segment whose partial, of the whole subtree, is not there yet.
     pub local_prefix: u32,
     /// The first segment without a result.
@@ -85,6 +87,7 @@ impl TransferPart {
             passes_on,
             // Only what goes up is reduced here.
             next_local: if phases.up { 0 } else { part_segments },
+            next_moved: 0,
             segments,
             local_prefix: 0,
             result_prefix: 0,
@@ -213,9 +216,14 @@ impl TransferPart {
         self.comes_down_from(peer) && !self.passes_on
     }
 
+    /// Returns the bytes of a segment in the contributions.
+    pub fn contribution_range(&self, index: u32) -> Range<u64> {
+        self.blocks.contribution_range(index)
+    }
+
     /// Returns the number of bytes of a segment.
     pub fn segment_bytes(&self, index: u32) -> u64 {
-        let range = self.blocks.contribution_range(index);
+        let range = self.contribution_range(index);
         range.end - range.start
     }
 
@@ -237,7 +245,7 @@ impl TransferPart {
     /// Returns the view of a segment's bytes in a rank's contribution.
     pub fn contribution_view(&self, index: u32, sequence: Sequence, rank: RankId) -> BufferView {
         let buffer = Buffer::Contribution(sequence, rank);
-        BufferView { buffer, range: self.blocks.contribution_range(index) }
+        BufferView { buffer, range: self.contribution_range(index) }
     }
 
     /// Returns the view of a segment's bytes in a rank's result.
