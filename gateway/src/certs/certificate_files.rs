@@ -88,15 +88,24 @@ pub fn make_certificate_files(
     Ok(writer.outcomes)
 }
 
+/// The lock of a folder of certificates.
+struct CertificateFolderLock(File);
+
+impl Drop for CertificateFolderLock {
+    fn drop(&mut self) {
+        // A process that is just being started has the file too, and would hold the lock for a moment.
+        let _ = self.0.unlock();
+    }
+}
+
 /// Locks the folder, so that two commands at the same time do not sign with two CAs; fails if
-/// another process holds the lock. The kernel lets go of the lock with the file that is returned. A
-/// file system without locks has none.
-fn lock_certificate_files_folder(out: &Path) -> Result<File, CertsError> {
+/// another process holds the lock. A file system without locks has none.
+fn lock_certificate_files_folder(out: &Path) -> Result<CertificateFolderLock, CertsError> {
     let folder =
         File::open(out).map_err(|source| CertsError::Io { file: out.to_owned(), source })?;
     match folder.try_lock() {
         Err(TryLockError::WouldBlock) => Err(CertsError::Busy { folder: out.to_owned() }),
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(folder),
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(CertificateFolderLock(folder)),
     }
 }
 
