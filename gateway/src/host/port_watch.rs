@@ -5,22 +5,19 @@
 //! the option `IP_RECVERR` (ip(7)). Nobody reads the queues while peers are heard. A message counts
 //! only if it comes from the address of the peer itself, and never as proof: anybody may forge one.
 //!
-//! The option has a price: the next call on a socket with an error in its queue fails. quinn would give
-//! the socket up, so [`WatchedSocket`] receives again. A send call that fails loses its packets, as the network may.
+//! Port probes leave by sockets of their own. The option has a price: the next call on a socket with an error in
+//! its queue fails. On the socket of a lane that would cost packets to other peers, for each ICMP message that
+//! anybody sends.
 
 #![expect(unsafe_code, reason = "error queues, which no safe interface offers")]
 
 use crate::lock::lock_ignoring_poison;
-use quinn::udp::{RecvMeta, Transmit};
-use quinn::{AsyncUdpSocket, UdpPoller};
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use std::collections::BTreeMap;
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context, Poll};
+use std::sync::Mutex;
 use units::{Span, TimeNs};
 
 /// 256 addresses of closed ports are kept. With one more the oldest is forgotten. The limit of memory is
@@ -29,67 +26,33 @@ const REFUSALS_MAX: usize = 256;
 /// 10 ms between two looks at the error queues, whoever asks: a silent lane looks twice a round trip, and
 /// a gateway may have hundreds of lanes. The time is chosen.
 const QUEUES_READ_EVERY: Span = Span::from_ms(10);
-/// 64 failed calls in a row, after which a socket's error is reported: it is no ICMP message. The number is
-/// chosen; error queues are read every second at least.
-const FAILED_CALLS_MAX: usize = 64;
 /// The byte 0: a datagram that no gateway answers, as it is no QUIC packet. The system of a process that has
 /// ended does.
 const PORT_PROBE: &[u8] = &[0];
 
-/// The error queues of this process's sockets, and what they said.
+/// The sockets that send port probes, and what their error queues said.
 #[derive(Debug, Default)]
 pub struct PortWatch(Mutex<WatchState>);
 
 #[derive(Debug, Default)]
 struct WatchState {
-    queues: Vec<Weak<Socket>>,
+    /// The sockets that send port probes, of IPv4 and of IPv6.
+    probers: [Option<Socket>; 2],
     read_at: TimeNs,
     /// When each closed port was reported last.
     refusals: BTreeMap<SocketAddr, TimeNs>,
-    /// The sockets that send port probes, of IPv4 and of IPv6.
-    probers: [Option<Arc<Socket>>; 2],
 }
 
 impl PortWatch {
-    /// Has the system queue the errors of a socket, and returns the socket that hides them from quinn.
-    /// Without such queues in the system it returns `inner`.
-    pub(super) fn watch(
-        &self,
-        socket: &Socket,
-        inner: Arc<dyn AsyncUdpSocket>,
-    ) -> Arc<dyn AsyncUdpSocket> {
-        // Without this filter port probes wake the lane's thread.
-        let _ = drop_port_probes(socket);
-        let queue = enable_error_queue(socket).and_then(|()| socket.try_clone()).map(Arc::new);
-        let Ok(queue) = queue else { return inner };
+    /// Sends a port probe to a peer's address. A process that lives ignores it, and errors are those of any
+    /// network. A firewall or NAT may drop it, as it comes from no lane's port.
+    pub fn probe(&self, to: SocketAddr) {
         let mut state = lock_ignoring_poison(&self.0);
-        state.queues.retain(|queue| queue.strong_count() > 0);
-        state.queues.push(Arc::downgrade(&queue));
-        Arc::new(WatchedSocket { inner, _queue: queue })
-    }
-
-    /// Sends a port probe to a peer's address: from this port if a watched socket has it, so that firewalls
-    /// and NATs that know the lane let it pass. A process that lives ignores it, and errors are those of any network.
-    pub fn probe(&self, from: Option<u16>, to: SocketAddr) {
-        let mut state = lock_ignoring_poison(&self.0);
-        let has_port = |socket: &Arc<Socket>| {
-            let own = socket.local_addr().ok().and_then(|own| own.as_socket());
-            own.is_some_and(|own| Some(own.port()) == from && own.is_ipv6() == to.is_ipv6())
-        };
-        if from.is_some()
-            && let Some(socket) = state.queues.iter().filter_map(Weak::upgrade).find(has_port)
-        {
-            return send_port_probe(&socket, to);
+        let prober = &mut state.probers[usize::from(to.is_ipv6())];
+        if prober.is_none() {
+            *prober = make_port_prober(Domain::for_address(to)).ok();
         }
-        let place = usize::from(to.is_ipv6());
-        if state.probers[place].is_none() {
-            let Ok(socket) = make_port_prober(Domain::for_address(to)).map(Arc::new) else {
-                return;
-            };
-            state.queues.push(Arc::downgrade(&socket));
-            state.probers[place] = Some(socket);
-        }
-        if let Some(socket) = &state.probers[place] {
+        if let Some(socket) = prober {
             send_port_probe(socket, to);
         }
     }
@@ -115,9 +78,8 @@ impl PortWatch {
 impl WatchState {
     /// Empties all error queues.
     fn read_queues(&mut self, now: TimeNs) {
-        self.queues.retain(|queue| queue.strong_count() > 0);
-        for queue in self.queues.iter().filter_map(Weak::upgrade) {
-            while let Some(error) = read_queued_error(&queue) {
+        for queue in self.probers.iter().flatten() {
+            while let Some(error) = read_queued_error(queue) {
                 self.refusals.extend(error.closed_port().map(|port| (port, now)));
             }
         }
@@ -125,62 +87,6 @@ impl WatchState {
             let oldest = self.refusals.iter().min_by_key(|(_, at)| **at).map(|(port, _)| *port);
             oldest.map(|port| self.refusals.remove(&port));
         }
-    }
-}
-
-/// A socket of a lane whose receive calls do not fail for what its error queue has.
-#[derive(Debug)]
-struct WatchedSocket {
-    inner: Arc<dyn AsyncUdpSocket>,
-    /// The same socket. It is closed with this one, so that its port is free then.
-    _queue: Arc<Socket>,
-}
-
-impl AsyncUdpSocket for WatchedSocket {
-    /// Makes a poller of the inner socket.
-    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Arc::clone(&self.inner).create_io_poller()
-    }
-
-    /// Hands packets to the inner socket.
-    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.inner.try_send(transmit)
-    }
-
-    /// Receives datagrams from the inner socket, again after an error that came by ICMP.
-    fn poll_recv(
-        &self,
-        context: &mut Context<'_>,
-        buffers: &mut [IoSliceMut<'_>],
-        meta: &mut [RecvMeta],
-    ) -> Poll<io::Result<usize>> {
-        for _ in 0..FAILED_CALLS_MAX {
-            let received = self.inner.poll_recv(context, buffers, meta);
-            if !matches!(received, Poll::Ready(Err(_))) {
-                return received;
-            }
-        }
-        self.inner.poll_recv(context, buffers, meta)
-    }
-
-    /// Returns the address of the inner socket.
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.inner.local_addr()
-    }
-
-    /// Returns how many packets the inner socket takes in one call.
-    fn max_transmit_segments(&self) -> usize {
-        self.inner.max_transmit_segments()
-    }
-
-    /// Returns the limit of the inner socket.
-    fn max_receive_segments(&self) -> usize {
-        self.inner.max_receive_segments()
-    }
-
-    /// Returns whether the inner socket's packets may be fragmented.
-    fn may_fragment(&self) -> bool {
-        self.inner.may_fragment()
     }
 }
 
@@ -260,7 +166,7 @@ const PORT_PROBE_UDP_BYTES: u32 = 8 + PORT_PROBE.len() as u32;
 ///
 /// # Errors
 /// The system has no such choice.
-fn drop_port_probes(socket: &Socket) -> io::Result<()> {
+pub(super) fn drop_port_probes(socket: &Socket) -> io::Result<()> {
     let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = [
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0, 0, 0),
@@ -294,7 +200,7 @@ fn read_queued_error(socket: &Socket) -> Option<QueuedError> {
     message.msg_name = (&raw mut storage).cast();
     message.msg_namelen = storage.size_of();
     message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control);
+    message.msg_controllen = size_of_val(&control) as _;
     // SAFETY: the name and the control messages are written into the buffers above, up to their lengths.
     let received = unsafe {
         libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
@@ -313,8 +219,9 @@ fn read_queued_error(socket: &Socket) -> Option<QueuedError> {
             (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
         );
         // SAFETY: the header is one of `message`, so that its data lie behind it in `control`.
+        #[allow(clippy::unnecessary_cast, reason = "the length has another type with musl")]
         let data = unsafe {
-            let bytes = header.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+            let bytes = (header.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
             std::slice::from_raw_parts(libc::CMSG_DATA(header), bytes)
         };
         from = from.or(is_error.then(|| reporter_of_closed_port(data)).flatten());
@@ -363,7 +270,7 @@ mod tests {
         let began = Instant::now();
         let now = || TimeNs::from_ns(1) + Span::from_ns(began.elapsed().as_nanos() as u64);
         while began.elapsed() < within {
-            watch.probe(None, port);
+            watch.probe(port);
             std::thread::sleep(Duration::from_millis(20));
             if watch.refused_at(port, now()).is_some() {
                 return true;
@@ -403,30 +310,19 @@ mod tests {
         assert_eq!(reporter_of_closed_port(&data), None, "the host is unreachable");
     }
 
-    #[tokio::test]
-    async fn an_icmp_message_ends_no_receive_call() {
-        let closed = UdpSocket::bind("127.0.0.1:0").expect("free").local_addr().expect("bound");
-        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).expect("a socket");
-        socket.set_nonblocking(true).expect("possible");
-        let own: SocketAddr = "127.0.0.1:0".parse().expect("valid");
-        socket.bind(&own.into()).expect("free");
-        let (watch, copy) = (PortWatch::default(), socket.try_clone().expect("possible"));
-        let inner = quinn::Runtime::wrap_udp_socket(&quinn::TokioRuntime, socket.into());
-        let watched = watch.watch(&copy, inner.expect("a socket"));
-        copy.send_to(b"x", &closed.into()).expect("sent");
-        let other = UdpSocket::bind("127.0.0.1:0").expect("free");
-        let own = watched.local_addr().expect("bound");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        // The system drops the first one.
-        other.send_to(PORT_PROBE, own).expect("sent");
-        other.send_to(b"data", own).expect("sent");
-        let received = std::future::poll_fn(|context| {
-            let (mut bytes, mut meta) = ([0; 2048], [RecvMeta::default()]);
-            let received =
-                watched.poll_recv(context, &mut [IoSliceMut::new(&mut bytes)], &mut meta);
-            received.map(|count| (count.expect("no error"), meta[0].len))
-        });
-        assert_eq!(received.await, (1, 4));
-        assert!(watch.refused_at(closed, TimeNs::from_ns(1)).is_some());
+    #[test]
+    fn a_lanes_socket_gets_no_port_probe() {
+        let bound = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("free");
+            let address = socket.local_addr().expect("bound");
+            (socket, address)
+        };
+        let ((lane, to), (other, _)) = (bound(), bound());
+        let lane = Socket::from(lane);
+        drop_port_probes(&lane).expect("possible");
+        other.send_to(PORT_PROBE, to).expect("sent");
+        other.send_to(b"data", to).expect("sent");
+        let mut bytes = [0; 16];
+        assert_eq!(UdpSocket::from(lane).recv(&mut bytes).expect("received"), 4);
     }
 }

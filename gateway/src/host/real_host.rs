@@ -1,6 +1,7 @@
 //! The operating system as a host: its clock, threads and sockets.
 
 use super::cores::{AllowedCores, CorePin};
+use super::port_watch::drop_port_probes;
 use super::runtime::HandedOverRuntime;
 use super::thread_pool::ThreadPool;
 use super::{BoxFuture, Host, LaneThread, PortShare, PortWatch, Task, TaskPanicked, ThreadStart};
@@ -132,12 +133,12 @@ impl Host for RealHost {
                 "socket {address}: {shortfall}"
             );
         }
-        let copy = socket.try_clone()?;
-        let wrapped = quinn::TokioRuntime.wrap_udp_socket(socket.into())?;
-        Ok(PORT_WATCH.watch(&copy, wrapped))
+        // A system without filters wakes the lane's thread, which ignores them.
+        let _ = drop_port_probes(&socket);
+        quinn::TokioRuntime.wrap_udp_socket(socket.into())
     }
 
-    /// Reads the error queues of the process's sockets.
+    /// Has the sockets that send port probes.
     fn port_watch(&self) -> Option<&PortWatch> {
         Some(&PORT_WATCH)
     }
@@ -190,7 +191,7 @@ fn real_host_clock_nanoseconds(clock: rustix::time::ClockId) -> u64 {
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// The error queues of all sockets of the process, which all its gateways share.
+/// The sockets that send port probes, which all gateways of the process share.
 static PORT_WATCH: LazyLock<PortWatch> = LazyLock::new(PortWatch::default);
 
 /// Threads for reductions and other compute tasks, with one for each core, since more would only

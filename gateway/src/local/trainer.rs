@@ -515,7 +515,10 @@ fn queue_placed_trainer_piece(
 ) -> bool {
     let Some(piece) = placed.take_placed_result(of, PIECE_BYTES_MAX.into()) else { return false };
     let collective = (piece.number, piece.sequence);
-    if let Some(result) = under_way.slots.streamed_result(collective) {
+    // A part of a collective that has failed is dropped, also where a new one has its number.
+    if let Some(result) = under_way.slots.streamed_result(collective)
+        && piece.range.end <= result.len()
+    {
         writer.queue_result_piece(collective, &result, piece.range);
     }
     true

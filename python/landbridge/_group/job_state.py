@@ -53,6 +53,7 @@ class JobState(GroupState):
         """Handles a message of the gateway about the job."""
         if isinstance(response, WorldChanged) and connection is self.connection:
             self.world = decode_wire_group_ranks(response.ranks)
+            connection.enter_world(self.world)
         super().handle_response(connection, response)
 
     @property

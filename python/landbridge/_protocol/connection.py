@@ -138,6 +138,10 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
 
+    def enter_world(self, ranks: tuple[int, ...]) -> None:
+        """Notes the ranks with which the job goes on, by their numbers in the fabric. Only a
+        connection that sends contributions needs them."""
+
     def start_reader(self, listener: ConnectionListener) -> None:
         """Starts the reader thread, which ends when ``listener`` is collected. The thread holds it
         weakly. Messages that came right behind the first response are delivered before."""

@@ -47,8 +47,14 @@ class RemoteConnection(Connection):
         """Takes over a socket as ``Connection`` does, for a rank whose contributions and results
         are in ``arena``."""
         super().__init__(connected, attached, frames)
+        self._rank = rank
         self._place = GroupPlace(0, rank, attached.world_size)
         self._arena = arena
+
+    def enter_world(self, ranks: tuple[int, ...]) -> None:
+        """Notes this rank's place among those that go on, by which the gateway counts bytes."""
+        if self._rank in ranks:
+            self._place = GroupPlace(0, ranks.index(self._rank), len(ranks))
 
     def send(self, request: Request, place: GroupPlace | None = None) -> None:
         """Sends one request, and behind a post the bytes that the gateway reads for it. Raises

@@ -1,17 +1,23 @@
 """A job that goes on without a region: ranks get other numbers in ``recover``."""
 
+import socket
 import threading
 from pathlib import Path
 
 import pytest
-from stand_in_gateway import attach_again, free, lone_group, ready
+from stand_in_gateway import StandInGateway, attach_again, free, lone_group, ready
 
 import landbridge
 from landbridge import errors
 from landbridge._config.region_file import RegionFileGateway
 from landbridge._group import Group
 from landbridge._memory.arena import Arena
+from landbridge._protocol.frames import FrameDecoder
+from landbridge._protocol.remote import RemoteConnection
 from landbridge._protocol.wire import (
+    LOCAL_PROTOCOL_VERSION,
+    REQUESTS,
+    Attached,
     Commit,
     Committed,
     EpochBegan,
@@ -56,6 +62,28 @@ def test_recover_numbers_the_ranks_that_go_on():
             shares = group.batch_shares(80)
             assert shares == ([20, 60] if len(ranks) == 2 else [9, 18, 53])
             assert [group._rank_in_job(rank) for rank in range(len(ranks))] == ranks
+    finally:
+        gateway.shut_down()
+        group.close()
+
+
+def test_a_rank_on_another_host_sends_by_its_new_number():
+    location = RegionFileGateway(Path("none"), "train", b"", SPEEDS, REGIONS)
+    group = Group(location, 2, Arena(1 << 16))
+    ours, theirs = socket.socketpair()
+    attached = Attached(LOCAL_PROTOCOL_VERSION, 3, "one")
+    memory = memoryview(bytearray(1 << 16))
+    group._state.begin_connection(RemoteConnection(ours, attached, FrameDecoder(), 2, memory))
+    gateway = StandInGateway(theirs, group._arena)
+    try:
+        # Rank 2 is rank 0 of those that go on, and the root.
+        gateway.send(WorldChanged(encode_wire_group_ranks([2])), EpochBegan(1, 0, 0, 0))
+        assert group._state.wait_until(lambda: group._state.epoch == 1, None)
+        group._state.agree_to_epoch()
+        group.broadcast_async(group.empty(4, "f32"), root=0)
+        # The bytes come behind the post, in no frame.
+        first, *_ = FrameDecoder().decode_frames(theirs.recv(1 << 16))
+        assert REQUESTS.decode(first).streamed_bytes == 16
     finally:
         gateway.shut_down()
         group.close()

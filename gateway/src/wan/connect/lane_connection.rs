@@ -152,7 +152,6 @@ async fn run_lane_connection_tasks(
         return;
     }
     let (host, rtt) = (&*spec.host, peer.link.rtt);
-    let own_port = (!dials).then(|| spec.listen.of_lane(lane).port());
     let mut read = pin!(read_control_stream_messages(&spec.events, seen.peer, id, control_in));
     let mut is_read = false;
     let control = async {
@@ -184,7 +183,7 @@ async fn run_lane_connection_tasks(
             why.to_string()
         }
         why = control => why,
-        why = liveness::monitor_liveness(host, &connection, &peer.liveness, rtt, own_port) => why,
+        why = liveness::monitor_liveness(host, &connection, &peer.liveness, rtt, dials) => why,
         why = lane_tuner::tune_lane(spec, (&peer, lane), &connection) => why,
         why = segment_receiver::receive_segments(spec, seen.peer, id, &connection) => why,
         why = segment_sender::send_segments(spec, &peer, id, &connection, QueuedSegmentClass::Small) => why,

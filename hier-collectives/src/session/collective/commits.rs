@@ -280,7 +280,11 @@ impl Commits {
             return vec![];
         }
         let epoch = epoch.number();
-        let done = self.done.iter();
+        // A gateway that is told Done confirms the step, and a step that nobody has named here is not
+        // prepared. So such results are told to those that ask.
+        let named = self.steps.last_end();
+        let done = self.done.iter().map(|Range { start, end }| start..end.min(named));
+        let done = done.filter(|range| !range.is_empty());
         let done =
             done.map(|Range { start, end }| Message::Done { epoch, from: start, below: end });
         let pending = self.pending().filter(|(_, commit)| !commit.range.is_empty());

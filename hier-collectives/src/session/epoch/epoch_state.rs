@@ -419,7 +419,15 @@ impl EpochState {
         if self.me() != FIRST_GATEWAY {
             return Err(PeerError::NotYours("join to a gateway that is not the first"));
         }
-        check_epoch_numbers(join.last.max(join.prepared.epoch), join.next)?;
+        check_epoch_numbers(join.last, join.next)?;
+        let prepared = join.prepared.steps.iter().map(|(below, _)| *below);
+        let steps_end = prepared.chain(join.committed.map(|committed| committed.below)).max();
+        let committed_in = join.committed.map_or(Epoch(0), |committed| committed.epoch);
+        if steps_end.is_some_and(|end| end > join.next)
+            || join.prepared.epoch.max(committed_in) > join.last
+        {
+            return Err(PeerError::NotYours("steps of epochs that are to come"));
+        }
         let Some(active) = &self.active else { return Ok(JoinReply::Keep) };
         let known = active.boots.get(usize::from(from.0)) == Some(&join.boot);
         if known && join.last < self.number {

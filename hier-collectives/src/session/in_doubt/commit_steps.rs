@@ -68,6 +68,11 @@ impl CommitStepsByEnd {
         Some(Failure::new(FailureCode::Disagreement, text))
     }
 
+    /// Returns one past the last collective of the last step that is named here.
+    pub fn last_end(&self) -> Sequence {
+        self.0.last_key_value().map_or_else(Sequence::default, |(below, _)| *below)
+    }
+
     /// Returns the steps whose collectives are all in `done`, each after one past its last collective.
     /// Steps up to the last `committed` one are left out, since others know them as well.
     pub fn prepared(

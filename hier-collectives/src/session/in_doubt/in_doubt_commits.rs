@@ -126,8 +126,10 @@ impl InDoubtCommits {
         self.take_pending(|_| true, |commit| commit.answer(complete_below))
     }
 
-    /// Fails all commits that wait: nobody here will know whether their steps are complete.
+    /// Fails all commits that wait, and those that come late: nobody here will know whether their
+    /// steps are complete.
     pub(in crate::session) fn fail_all(&mut self) -> Vec<(RankId, RankEvent)> {
+        self.complete_below.get_or_insert_default();
         self.take_pending(|_| true, |commit| commit.answer(Sequence::default()))
     }
 

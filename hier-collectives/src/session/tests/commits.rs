@@ -274,6 +274,25 @@ fn commit_reports_lost_with_their_lane_are_repeated() {
     }
 }
 
+/// Results that a peer tells again are of no step for it, so they confirm none.
+#[test]
+fn results_told_again_confirm_no_step_that_nobody_named() {
+    let mut world = pair(4);
+    for rank in 0..RANKS {
+        world.post(RankId(rank), 0, 10);
+    }
+    world.run();
+    world.session(EAST).handle_connection_lane_lost(WEST);
+    world.collect(EAST);
+    world.run();
+    world.commit(RankId(2), 1, 0..1);
+    world.messages.clear();
+    assert!(committed(&world, 2).is_empty(), "east has not heard of the step");
+    world.session(WEST).handle_connection_lane_lost(EAST);
+    world.run();
+    assert_eq!(committed(&world, 2), [1]);
+}
+
 /// Only one rank of one region commits; the others are asked.
 #[test]
 fn a_commit_needs_no_other_rank_to_commit() {

@@ -122,6 +122,9 @@ impl Transfer {
         cx: &mut Context<'_>,
     ) -> bool {
         let Some(flow) = self.flows.get_mut(&sequence) else { return false };
+        if flow.stage == FlowStage::Failed {
+            return false;
+        }
         let Some(awaited) = flow.arriving.0.get_mut(&rank) else { return false };
         match missing_from {
             Some(missing_from) => *awaited = (missing_from, cx.now),

@@ -32,6 +32,14 @@ pub(super) struct PeerProcess {
     ended_ns: AtomicU64,
 }
 
+impl PeerProcess {
+    /// Returns since when the process has ended; `None` while it lives.
+    fn ended_at(&self) -> Option<TimeNs> {
+        let ended_ns = self.ended_ns.load(Ordering::Relaxed);
+        (ended_ns > 0).then_some(TimeNs::from_ns(ended_ns))
+    }
+}
+
 /// A look at a lane.
 #[derive(Debug)]
 pub(super) struct ProcessView {
@@ -48,6 +56,14 @@ pub(super) struct ProcessView {
     pub heard: TimeNs,
 }
 
+impl ProcessView {
+    /// Returns how long nothing comes from a peer whose port is closed until its process has ended.
+    fn confirmed_after(&self) -> Span {
+        let rounds = Span::from_ns(self.round.ns().saturating_mul(CONFIRMED_ROUNDS));
+        rounds.max(CONFIRMED_AFTER_MIN)
+    }
+}
+
 /// The part of a lane in finding out whether the peer's process has ended.
 #[derive(Debug)]
 pub(super) struct ProcessWatch<'p> {
@@ -55,8 +71,6 @@ pub(super) struct ProcessWatch<'p> {
     suspicion: Option<Suspicion>,
     /// Whether words about closed ports say nothing here: the process was heard after one of them.
     is_void: bool,
-    /// The port at which the peer has dialled this gateway; `None` at the side that dialled.
-    own_port: Option<u16>,
     /// When this lane sends the next port probe, if it is the one that does.
     probe_at: Option<TimeNs>,
     /// When the last datagram came, and how many had come by then.
@@ -77,15 +91,13 @@ struct Suspicion {
 }
 
 impl<'p> ProcessWatch<'p> {
-    /// Makes the part of a lane that is up since `now`: the process lives. `own_port` is the port that the
-    /// peer has dialled, if it has.
-    pub fn new(peer: &'p PeerProcess, own_port: Option<u16>, now: TimeNs) -> Self {
+    /// Makes the part of a lane that is up since `now`: the process lives.
+    pub fn new(peer: &'p PeerProcess, now: TimeNs) -> Self {
         peer.ended_ns.store(0, Ordering::Relaxed);
         Self {
             peer,
             suspicion: None,
             is_void: false,
-            own_port,
             probe_at: None,
             heard: (now, 0),
             has_begun: false,
@@ -126,7 +138,7 @@ impl<'p> ProcessWatch<'p> {
             self.probe_at = Some(next_port_probe_tick(view.at));
         }
         if self.probe_at.is_some_and(|at| view.at >= at) {
-            watch.probe(self.own_port, to);
+            watch.probe(to);
             self.probe_at = Some(next_port_probe_tick(view.at));
         }
         let asks = view.is_silent || self.probe_at.is_some();
@@ -142,8 +154,10 @@ impl<'p> ProcessWatch<'p> {
         if let Some(since) = self.confirmed_since(refused_at, view) {
             self.peer.ended_ns.store(since.ns(), Ordering::Relaxed);
         }
-        let ended_ns = self.peer.ended_ns.load(Ordering::Relaxed);
-        ended_ns > 0 && self.heard.0 <= TimeNs::from_ns(ended_ns) + LATE_PACKETS
+        // A lane of another path may still wait for its answer when the first one is sure.
+        self.peer.ended_at().is_some_and(|ended| {
+            self.heard.0 <= ended + LATE_PACKETS && view.at.since(ended) >= view.confirmed_after()
+        })
     }
 
     /// Returns since when the process has ended, once this lane is sure.
@@ -167,8 +181,7 @@ impl<'p> ProcessWatch<'p> {
             self.take_no_more_words();
             return None;
         }
-        let rounds = Span::from_ns(view.round.ns().saturating_mul(CONFIRMED_ROUNDS));
-        (suspicion.waited >= rounds.max(CONFIRMED_AFTER_MIN)).then_some(suspicion.since)
+        (suspicion.waited >= view.confirmed_after()).then_some(suspicion.since)
     }
 
     /// Leaves the decision to silence, since the peer lives though its system says that the port is closed.
@@ -182,7 +195,8 @@ impl<'p> ProcessWatch<'p> {
     /// Returns when the next look is due, if `next` was planned.
     pub fn plan_look(&self, view: &ProcessView, next: TimeNs) -> TimeNs {
         let suspected = || view.at + Span::from_ns(view.round.ns() / 2);
-        let next = if self.is_suspected() { next.min(suspected()) } else { next };
+        let is_due = self.is_suspected() || self.peer.ended_at().is_some();
+        let next = if is_due { next.min(suspected()) } else { next };
         self.probe_at.map_or(next, |at| next.min(at))
     }
 }
@@ -216,7 +230,7 @@ mod tests {
     /// at each look. Another lane is heard at `heard`. Returns the look at which the process has ended.
     fn ended_at(events: impl Fn(u64) -> (u64, bool), heard: u64) -> Option<u64> {
         let (peer, mut refused_at) = (PeerProcess::default(), None);
-        let mut watch = ProcessWatch::new(&peer, None, at(0));
+        let mut watch = ProcessWatch::new(&peer, at(0));
         (1..100).find(|look| {
             let (datagrams, is_refused) = events(*look);
             refused_at = if is_refused { Some(at(*look)) } else { refused_at };
@@ -250,17 +264,18 @@ mod tests {
     fn all_silent_lanes_end_with_the_one_that_is_sure() {
         let peer = PeerProcess::default();
         let (mut silent, mut heard) =
-            (ProcessWatch::new(&peer, None, at(0)), ProcessWatch::new(&peer, None, at(0)));
+            (ProcessWatch::new(&peer, at(0)), ProcessWatch::new(&peer, at(0)));
         peer.ended_ns.store(at(4).ns(), Ordering::Relaxed);
-        let view = |datagrams| ProcessView {
-            at: at(8),
+        let view = |look, datagrams| ProcessView {
+            at: at(look),
             passed: Span::from_ms(50),
             round: Span::from_ms(100),
             datagrams,
             is_silent: false,
             heard: at(0),
         };
-        assert!(silent.follow_refusal(None, &view(0)));
-        assert!(!heard.follow_refusal(None, &view(1)), "another process answers there");
+        assert!(!silent.follow_refusal(None, &view(8, 0)), "its answer may still come");
+        assert!(silent.follow_refusal(None, &view(12, 0)));
+        assert!(!heard.follow_refusal(None, &view(12, 1)), "another process answers there");
     }
 }

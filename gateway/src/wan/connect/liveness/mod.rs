@@ -270,19 +270,19 @@ struct LivenessFrames {
 
 /// Monitors the liveness of a connection until it ends, its path is dead or the peer is lost;
 /// returns the reason.
-/// `rtt` is the round trip of the link by the fabric. `own_port` is the port that the peer has dialled;
-/// without one this side has dialled, and sends keep-alives.
+/// `rtt` is the round trip of the link by the fabric. The side that dialled
+/// (`dials`) sends keep-alives.
 pub(super) async fn monitor_liveness(
     host: &dyn Host,
     connection: &Connection,
     peer: &PeerLiveness,
     rtt: Span,
-    own_port: Option<u16>,
+    dials: bool,
 ) -> String {
     let mut keep_alive_at = next_liveness_tick(host.now());
     let mut silence = LaneLiveness::new(host.now(), peer);
     let (mut sent, mut narrow_path) = (LivenessFrames::default(), NarrowPath::default());
-    let mut process = ProcessWatch::new(&peer.process, own_port, host.now());
+    let mut process = ProcessWatch::new(&peer.process, host.now());
     let (mut path, mut is_asked) = (None, false);
     loop {
         // Made before the look, so that no silence of another lane in between is missed.
@@ -326,7 +326,7 @@ pub(super) async fn monitor_liveness(
         keep_alive_at = if is_tick { next_liveness_tick(view.at) } else { keep_alive_at };
         let probes = silence.silent
             || process.is_suspected()
-            || !view.in_flight && (other_silent || is_tick && own_port.is_none());
+            || !view.in_flight && (other_silent || is_tick && dials);
         if probes || is_asked {
             telemetry.allow_liveness_probe();
             let kind = if probes { PROBE_DATAGRAM } else { ANSWER_DATAGRAM };
