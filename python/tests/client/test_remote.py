@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import landbridge
-from conftest import DEADLINE_S, call_for_all, exit_code_of_fork, resource_usage
+from conftest import DEADLINE_S, call_for_all, exit_code_of_fork, resource_usage, wait_until
 from landbridge._local_regions import LocalRegions
 from landbridge._protocol.trainer_tls import (
     TrainerTlsGateway,
@@ -149,7 +149,8 @@ def test_a_thousand_steps_over_tls_leak_nothing(serving, groups):
     grown = [now - before for now, before in zip(gateways_after, gateways_before)]
     # Two ranks of a gateway would leave 32 MB; its allocator may keep some of what was freed.
     assert max(grown) < 8 << 20
-    assert [group._arena.used_bytes for group in groups] == [0, 0, 0]
+    # The last contributions are free once other regions have what they need of them.
+    wait_until(lambda: [group._arena.used_bytes for group in groups] == [0, 0, 0])
 
 
 def test_speeds_are_known_with_a_config_only(groups):
