@@ -99,7 +99,8 @@ impl Drop for CertificateFolderLock {
 }
 
 /// Locks the folder, so that two commands at the same time do not sign with two CAs; fails if
-/// another process holds the lock. A file system without locks has none.
+/// another process holds the lock. On a file system without locks it
+/// locks nothing.
 fn lock_certificate_files_folder(out: &Path) -> Result<CertificateFolderLock, CertsError> {
     let folder =
         File::open(out).map_err(|source| CertsError::Io { file: out.to_owned(), source })?;

@@ -2,12 +2,11 @@
 //!
 //! A system answers a datagram to a closed port with an ICMP message *port unreachable* (RFC 1122, section
 //! 3.2.2.1; RFC 4443, section 3.1). Linux puts it into the error queue of the socket that sent the datagram, under
-//! the option `IP_RECVERR` (ip(7)). Nobody reads the queues while peers are heard. A message counts
-//! only if it comes from the address of the peer itself, and never as proof: anybody may forge one.
+//! the option `IP_RECVERR` (ip(7)). A message counts only if
+//! it comes from the address of the peer itself, and never as proof: anybody may forge one.
 //!
-//! Port probes leave by sockets of their own. The option has a price: the next call on a socket with an error in
-//! its queue fails. On the socket of a lane that would cost packets to other peers, for each ICMP message that
-//! anybody sends.
+//! Port probes leave by sockets of their own. With `IP_RECVERR` the next call on a socket fails for each
+//! error in its queue. On the socket of a lane each ICMP message would so cost packets to other peers.
 
 #![expect(unsafe_code, reason = "error queues, which no safe interface offers")]
 

@@ -82,7 +82,7 @@ impl Deadlines {
     }
 
     /// Returns the time at which a collective fails: by stall once all ranks have posted, before
-    /// that by the posters' timeouts. `moved` is the time of the last progress for it.
+    /// that by the posters' timeouts. `moved` is the time of the collective's last progress.
     /// `None` for a collective that fails, has failed, or whose epoch is over.
     pub fn deadline_of(
         &self,
