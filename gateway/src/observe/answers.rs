@@ -46,15 +46,36 @@ pub(super) struct Answers {
     history: Mutex<History>,
     /// The fabric as JSON.
     fabric: Bytes,
-    /// The last status that a request with a maximum age got.
-    kept: tokio::sync::Mutex<Option<KeptStatus>>,
+    /// The status that requests with a maximum age share.
+    shared_status: SharedReport,
+    /// The dump that requests with a maximum age share.
+    shared_dump: SharedReport,
 }
 
-/// A status that several requests share.
-#[derive(Debug)]
-struct KeptStatus {
-    made: Instant,
-    json: Bytes,
+/// The last report of one kind as JSON, and the time at which it was made. Requests that come at
+/// the same time then cost the engine one report.
+#[derive(Debug, Default)]
+struct SharedReport(tokio::sync::Mutex<Option<(Instant, Bytes)>>);
+
+impl SharedReport {
+    /// Returns the last report if it is younger than `max_age`, and otherwise a new one by `make`.
+    /// A `max_age` of zero always makes a new one.
+    async fn get(
+        &self,
+        max_age: Duration,
+        make: impl Future<Output = Result<Bytes, StatusError>>,
+    ) -> Result<Bytes, StatusError> {
+        if max_age == Duration::ZERO {
+            return make.await;
+        }
+        let mut last = self.0.lock().await;
+        if let Some((_, json)) = last.as_ref().filter(|(made, _)| made.elapsed() < max_age) {
+            return Ok(json.clone());
+        }
+        let json = make.await?;
+        *last = Some((Instant::now(), json.clone()));
+        Ok(json)
+    }
 }
 
 /// Status code, media type and body of an answer.
@@ -69,7 +90,13 @@ impl Answers {
     /// Makes the answers to HTTP requests of a gateway, from the sources of its state.
     pub fn new(observed: AnswerSources) -> Self {
         let fabric = Bytes::from(Versioned::new(&*observed.fabric).to_json());
-        Self { observed, history: Mutex::default(), fabric, kept: tokio::sync::Mutex::default() }
+        Self {
+            observed,
+            history: Mutex::default(),
+            fabric,
+            shared_status: SharedReport::default(),
+            shared_dump: SharedReport::default(),
+        }
     }
 
     /// Adds the status of this moment to the history. Adds nothing when the engine does not answer.
@@ -95,7 +122,7 @@ impl Answers {
             "/" => (StatusCode::OK, "text/html; charset=utf-8", status_page().html.clone()),
             "/metrics" => (StatusCode::OK, OPEN_METRICS_CONTENT_TYPE, self.render_metrics()),
             "/status" => self.get_status(answer_max_age(request.headers())).await,
-            "/dump" => self.get_dump().await,
+            "/dump" => self.get_dump(answer_max_age(request.headers())).await,
             "/history" => {
                 let report = lock_ignoring_poison(&self.history).report();
                 (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(report).to_json().into())
@@ -140,39 +167,22 @@ impl Answers {
         status.problems = judge_readiness(status);
     }
 
-    /// Returns status and flight recorders as JSON, or 503 when the engine does not answer.
-    async fn get_dump(&self) -> Answer {
-        match self.observed.status.request_dump().await {
-            Ok(mut dump) => {
-                self.complete_status(&mut dump.status);
-                (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(&dump).to_json().into())
-            }
-            Err(error) => unavailable_answer(&error),
-        }
+    /// Returns status and flight recorders as JSON, or 503 when the engine does not answer. With
+    /// `max_age`, the answer may be one that another request got within that time.
+    async fn get_dump(&self, max_age: Duration) -> Answer {
+        let make = async {
+            let mut dump = self.observed.status.request_dump().await?;
+            self.complete_status(&mut dump.status);
+            Ok(Versioned::new(&dump).to_json().into())
+        };
+        json_answer(self.shared_dump.get(max_age, make).await)
     }
 
     /// Returns the status of engine and socket as JSON, or 503 when the engine does not answer.
-    /// With `max_age`, the status may be one that another request got within that time. Requests
-    /// that come at the same time then cost the engine one report.
+    /// With `max_age`, the status may be one that another request got within that time.
     async fn get_status(&self, max_age: Duration) -> Answer {
-        if max_age == Duration::ZERO {
-            return match self.request_status().await {
-                Ok(status) => json_answer(&status),
-                Err(error) => unavailable_answer(&error),
-            };
-        }
-        let mut kept = self.kept.lock().await;
-        if let Some(status) = kept.as_ref().filter(|status| status.made.elapsed() < max_age) {
-            return (StatusCode::OK, JSON_CONTENT_TYPE, status.json.clone());
-        }
-        match self.request_status().await {
-            Ok(status) => {
-                let answer = json_answer(&status);
-                *kept = Some(KeptStatus { made: Instant::now(), json: answer.2.clone() });
-                answer
-            }
-            Err(error) => unavailable_answer(&error),
-        }
+        let make = async { Ok(Versioned::new(&self.request_status().await?).to_json().into()) };
+        json_answer(self.shared_status.get(max_age, make).await)
     }
 
     /// Returns 200 while the gateway is ready, as [`judge_readiness`] says; otherwise 503. A line for
@@ -194,9 +204,12 @@ impl Answers {
     }
 }
 
-/// Makes the answer with the gateway's status as JSON, with code 200.
-fn json_answer(status: &GatewayReport) -> Answer {
-    (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(status).to_json().into())
+/// Makes the answer with this report as JSON, or 503 when the engine does not answer.
+fn json_answer(report: Result<Bytes, StatusError>) -> Answer {
+    match report {
+        Ok(json) => (StatusCode::OK, JSON_CONTENT_TYPE, json),
+        Err(error) => unavailable_answer(&error),
+    }
 }
 
 /// Makes an answer of plain text with this HTTP status code.
@@ -209,7 +222,7 @@ fn unavailable_answer(error: &StatusError) -> Answer {
     text_answer(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
 }
 
-/// Returns the age of a status that a request accepts by `Cache-Control: max-age=SECONDS`; zero
+/// Returns the age of a report that a request accepts by `Cache-Control: max-age=SECONDS`; zero
 /// without that word, and at most [`STATUS_AGE_MAX`].
 fn answer_max_age(headers: &HeaderMap) -> Duration {
     let text = headers.get(CACHE_CONTROL).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -244,6 +257,6 @@ const JSON_CONTENT_TYPE: &str = "application/json";
 /// have.
 const TEXT_CONTENT_TYPE: &str = "text/plain; charset=utf-8";
 
-/// 10 s: the oldest status that an answer may show, as the time between two samples of the history.
+/// 10 s: the oldest report that an answer may show, as the time between two samples of the history.
 /// A request that accepts an older one by `max-age` gets one of at most this age.
 const STATUS_AGE_MAX: Duration = Duration::from_secs(10);

@@ -124,21 +124,23 @@ async fn the_policy_names_the_digests_of_the_page() {
 }
 
 #[tokio::test]
-async fn pages_that_ask_at_once_share_one_status() {
-    let (address, _, requests) = server().await;
-    let asked = answer_all(requests);
+async fn pages_that_ask_at_once_share_one_report() {
     let accepts = "Cache-Control: max-age=10\r\n";
-    let asking = (0..20).map(|_| tokio::spawn(ask(address, "GET", "/status", accepts)));
-    for answer in asking.collect::<Vec<_>>() {
-        assert!(answer.await.expect("no panic").first.contains(" 200 "));
+    for path in ["/status", "/dump"] {
+        let (address, _, requests) = server().await;
+        let asked = answer_all(requests);
+        let asking = (0..20).map(|_| tokio::spawn(ask(address, "GET", path, accepts)));
+        for answer in asking.collect::<Vec<_>>() {
+            assert!(answer.await.expect("no panic").first.contains(" 200 "), "{path}");
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1, "{path}");
+        // Who accepts no old report gets a new one.
+        for more in ["", "Cache-Control: no-cache\r\n", "Cache-Control: max-age=0\r\n"] {
+            ask(address, "GET", path, more).await;
+        }
+        ask(address, "GET", path, "Cache-Control: max-age=-1\r\n").await;
+        assert_eq!(asked.load(Ordering::Relaxed), 5, "{path}");
     }
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
-    // Who accepts no old status gets a new one.
-    for more in ["", "Cache-Control: no-cache\r\n", "Cache-Control: max-age=0\r\n"] {
-        ask(address, "GET", "/status", more).await;
-    }
-    ask(address, "GET", "/status", "Cache-Control: max-age=-1\r\n").await;
-    assert_eq!(asked.load(Ordering::Relaxed), 5);
 }
 
 #[tokio::test]
