@@ -104,7 +104,7 @@ impl Engine {
     /// changes to the sessions. Returns whether more than keep-alives passes or waits on any link,
     /// or its lanes change.
     pub(super) fn sample_links(&mut self, now: TimeNs) -> bool {
-        let is_busy = self.shared.peers.sample_all_traffic(now);
+        let is_busy = self.shared.peers.sample_all_traffic(now, self.shared.host.idle_time());
         self.apply_link_rate_limits();
         let moved = self.shared.peers.follow_lane_numbers(now);
         for peer in moved {

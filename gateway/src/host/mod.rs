@@ -79,6 +79,12 @@ pub trait Host: Send + Sync + 'static {
     /// Returns the processor time that the calling thread has used so far.
     fn thread_time(&self) -> Span;
 
+    /// Returns the time for which the cores of the machine have been idle so far, all added; `None`
+    /// where the system does not tell.
+    fn idle_time(&self) -> Option<Span> {
+        None
+    }
+
     /// Runs a task on a compute thread, so that no lane waits for it. A task that panicked has
     /// written only a part of its output.
     fn run_compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>>;

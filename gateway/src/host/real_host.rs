@@ -95,6 +95,11 @@ impl Host for RealHost {
         Span::from_ns(real_host_clock_nanoseconds(rustix::time::ClockId::ThreadCPUTime))
     }
 
+    /// Reads the idle time of all cores, which the kernel counts in hundredths of a second.
+    fn idle_time(&self) -> Option<Span> {
+        parse_idle_time(&std::fs::read_to_string("/proc/uptime").ok()?)
+    }
+
     /// Runs a task on one of the threads `COMPUTE_THREADS`.
     fn run_compute(&self, task: Task) -> BoxFuture<Result<(), TaskPanicked>> {
         COMPUTE_THREADS.run(task, *CORES)
@@ -226,6 +231,12 @@ fn use_allowed_real_host_cores() {
     ALLOWED_CORES.unpin_this_thread();
 }
 
+/// Returns the idle time of all cores by `/proc/uptime`: the second number, in seconds.
+fn parse_idle_time(uptime: &str) -> Option<Span> {
+    let seconds: f64 = uptime.split_whitespace().nth(1)?.parse().ok()?;
+    Some(Span::from_secs_f64(seconds))
+}
+
 /// Describes the socket buffers that the system silently made smaller than `wanted` bytes, and the
 /// remedy.
 fn real_host_socket_buffer_shortfalls(socket: &Socket, wanted: usize) -> io::Result<Vec<String>> {
@@ -273,6 +284,13 @@ mod tests {
         assert!(
             real_host_socket_buffer_shortfalls(&socket(65_536), 65_536).expect("sizes").is_empty()
         );
+    }
+
+    #[test]
+    fn idle_time_is_the_second_number_of_the_uptime() {
+        assert_eq!(parse_idle_time("80460.52 150111.07\n"), Some(Span::from_ms(150_111_070)));
+        assert_eq!(parse_idle_time("80460.52\n"), None);
+        assert!(RealHost.idle_time().is_some(), "Linux tells");
     }
 
     #[test]

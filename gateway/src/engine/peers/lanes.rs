@@ -269,8 +269,8 @@ impl Peer {
     }
 
     /// Hands the state of the lanes at `now` to the peer's lane number, which may change how many
-    /// are in use.
-    pub(super) fn judge_lanes(&mut self, now: TimeNs) {
+    /// are in use. `idle_time` is the idle time of the machine's cores so far.
+    pub(super) fn judge_lanes(&mut self, now: TimeNs, idle_time: Option<Span>) {
         let in_use = self.number.in_use();
         let least_silent = self.lanes.values().min_by_key(|handle| self.lane_silence(handle));
         let (silence, dead_path_time) = least_silent.map_or((Span::ZERO, Span::ZERO), |handle| {
@@ -287,6 +287,7 @@ impl Peer {
             delivered_bytes: self.total.delivered_bytes,
             promised_rate: self.link.promised_rate(self.promised),
             busiest: busy.map(|tally| tally.busy).fold(0.0, f64::max),
+            idle_time,
             is_connected: !self.lanes.is_empty(),
             up: self.lanes_up(),
             lower_heard: u16::try_from(lower_heard).unwrap_or(u16::MAX),

@@ -46,13 +46,13 @@ impl Peers {
     }
 
     /// Samples the counters of all lanes, and hands them to the capacity estimates and the lane
-    /// numbers. Returns whether more than keep-alives passes to or from any peer or waits, or a
+    /// numbers, with the time for which the machine's cores have been idle so far. Returns whether more than keep-alives passes to or from any peer or waits, or a
     /// lane is silent.
-    pub fn sample_all_traffic(&mut self, now: TimeNs) -> bool {
+    pub fn sample_all_traffic(&mut self, now: TimeNs, idle_time: Option<Span>) -> bool {
         let mut is_busy = false;
         for peer in self.peers.values_mut() {
             is_busy |= peer.sample_peer_traffic(now);
-            peer.judge_lanes(now);
+            peer.judge_lanes(now, idle_time);
         }
         is_busy
     }

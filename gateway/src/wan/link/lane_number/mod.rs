@@ -31,6 +31,7 @@
 //! ```
 //!
 //! The peer's side of a link can be the one whose core is full, so both ends judge by themselves.
+//! A full core is a reason only while the machine has another core free, which the lane could fill.
 
 use super::link_message::LinkLaneWishMessage;
 use std::collections::VecDeque;
@@ -56,6 +57,10 @@ const KEPT_GAIN: f64 = 1.05;
 /// 0.9 of the time: a lane's thread that is busy for as long or longer fills its core. After 10
 /// spans in demand with a full core, a lane more is tried. The fraction is chosen.
 const CORE_FULL_FRACTION: f64 = 0.9;
+/// Half a core: if less of the machine was idle during a span, a lane more would take its processor
+/// time from others, and a full core is no reason to try one. The value is chosen.
+/// Tested by `a_full_machine_has_no_lane_tried`.
+const IDLE_CORES_MIN: f64 = 0.5;
 /// 10 MB/s of the lanes to a peer, both ways: if less passes and no segment waits, a full core
 /// shows no demand for a lane more, since something else fills the core. The value is chosen.
 const CORE_DEMAND_BYTES_PER_SECOND_MIN: f64 = 10e6;
@@ -144,6 +149,9 @@ pub(crate) struct LaneSample {
     pub promised_rate: Option<f64>,
     /// The busy part of the busiest lane's thread, from 0 to 1.
     pub busiest: f64,
+    /// The time for which the machine's cores have been idle so far, all added; `None` where the
+    /// system does not tell.
+    pub idle_time: Option<Span>,
     /// Whether any lane is up, in use or not.
     pub is_connected: bool,
     /// Lanes in use that are up.
@@ -180,7 +188,7 @@ pub(crate) struct LaneNumber {
     demand: VecDeque<f64>,
     /// The end of the last span in demand.
     demand_at: TimeNs,
-    /// Consecutive spans in demand with a full core.
+    /// Consecutive spans in demand with a full core and another one idle.
     full_spans: u32,
     /// Consecutive spans in demand that left the link unfilled.
     unfilled_spans: u32,
@@ -219,6 +227,8 @@ struct SpanRates {
     delivered: f64,
     /// Whether segments waited all the time.
     waiting: bool,
+    /// Cores of the machine that were idle, on average; unlimited where the system does not tell.
+    idle_cores: f64,
 }
 
 impl LaneNumberReason {
@@ -459,10 +469,13 @@ impl LaneNumber {
             return None;
         }
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / took.as_secs_f64();
+        let idle = sample.idle_time.zip(begin.idle_time);
         let rates = SpanRates {
             carried: rate(sample.carried_bytes, begin.carried_bytes),
             delivered: rate(sample.delivered_bytes, begin.delivered_bytes),
             waiting: begin.waiting,
+            idle_cores: idle
+                .map_or(f64::INFINITY, |(now, before)| rate(now.ns(), before.ns()) / 1e9),
         };
         self.span = Some(*sample);
         Some(rates)
@@ -495,7 +508,8 @@ impl LaneNumber {
     }
 
     /// Adds a span in which segments waited, or a core was full with much traffic. Begins the trial
-    /// of one more lane after 10 spans with a full core, or 50 that left the link unfilled.
+    /// of one more lane after 10 spans with a full core and another one idle, or after 50 that left
+    /// the link unfilled.
     fn note_demand(&mut self, rates: SpanRates, sample: &LaneSample) {
         let is_full = sample.busiest >= CORE_FULL_FRACTION;
         let fills_core = is_full && rates.carried >= CORE_DEMAND_BYTES_PER_SECOND_MIN;
@@ -513,7 +527,8 @@ impl LaneNumber {
         self.demand.push_back(rates.carried);
         let filled = sample.promised_rate.map(|promised| FILLED_FRACTION * promised);
         let is_unfilled = rates.waiting && filled.is_some_and(|filled| rates.delivered < filled);
-        self.full_spans = if is_full { self.full_spans + 1 } else { 0 };
+        let may_fill_another = is_full && rates.idle_cores >= IDLE_CORES_MIN;
+        self.full_spans = if may_fill_another { self.full_spans + 1 } else { 0 };
         self.unfilled_spans = if is_unfilled { self.unfilled_spans + 1 } else { 0 };
         let reason = if self.full_spans as usize >= JUDGED_SPANS {
             LaneNumberReason::CoreFull

@@ -21,6 +21,8 @@ struct End {
     up_max: u16,
     /// The lanes whose path is dead, from the first on.
     dead: u16,
+    /// Idle time of the machine's cores in each 100 ms.
+    idle: Span,
 }
 
 impl End {
@@ -32,6 +34,7 @@ impl End {
             delivered_bytes: 0,
             promised_rate: Some(100.0 * MB),
             busiest: 0.5,
+            idle_time: Some(Span::ZERO),
             is_connected: true,
             up: terms.least,
             lower_heard: 0,
@@ -39,7 +42,8 @@ impl End {
             silence: Span::ZERO,
             dead_path_time: Span::from_ms(630),
         };
-        Self { number: LaneNumber::new(terms), sample, up_max: u16::MAX, dead: 0 }
+        let idle = Span::from_ms(100);
+        Self { number: LaneNumber::new(terms), sample, up_max: u16::MAX, dead: 0, idle }
     }
 
     /// Lets samples of 100 ms pass, with what the lanes in use deliver together, in bytes per second.
@@ -50,6 +54,7 @@ impl End {
             let (up, lower) = (up_to(in_use), up_to(in_use - 1));
             let bytes = (rate(up) / 10.0) as u64;
             self.sample.now = self.sample.now + Span::from_ms(100);
+            self.sample.idle_time = self.sample.idle_time.map(|time| time + self.idle);
             self.sample.carried_bytes += bytes;
             self.sample.delivered_bytes += bytes;
             let is_silent = self.sample.silence >= self.sample.dead_path_time;
@@ -96,6 +101,18 @@ fn a_lane_that_makes_more_pass_is_kept() {
     end.sample.busiest = 0.6;
     end.pass(1000, |lanes| 30.0 * MB * f64::from(lanes.min(3)));
     assert_eq!(end.state().0, 3, "each earns its place");
+}
+
+#[test]
+fn a_full_machine_has_no_lane_tried() {
+    let mut end = End::new(terms(1, 4));
+    end.demand(1.0);
+    end.idle = Span::from_ms(40);
+    end.pass(3000, |lanes| 95.0 * MB * f64::from(lanes));
+    assert_eq!(end.state(), (1, LaneNumberReason::Pinned), "0.4 of a core is idle");
+    end.idle = Span::from_ms(60);
+    end.pass(12, |lanes| 95.0 * MB * f64::from(lanes));
+    assert_eq!(end.state(), (2, LaneNumberReason::CoreFull), "0.6 of a core is idle");
 }
 
 #[test]
