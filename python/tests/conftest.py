@@ -89,9 +89,11 @@ def attached_groups(regions, arena="8 MiB"):
 
         def attach(rank):
             config = regions.region_file_of_rank(rank)
-            return landbridge.connect(config=config, rank=rank, arena=arena, timeout=60)
+            group = landbridge.connect(config=config, rank=rank, arena=arena, timeout=60)
+            # Where another rank fails, this one must not stay attached.
+            return stack.enter_context(group)
 
-        yield [stack.enter_context(group) for group in call_for_all(range(count), attach)]
+        yield call_for_all(range(count), attach)
 
 
 def call_for_all(items, function):
