@@ -218,10 +218,11 @@ def _process_limits(root: Path) -> Iterator[HostMemoryLimit]:
 
 
 def _read_limit_lines(path: Path) -> list[str]:
-    """Returns the lines of a file of the system that are not empty; none if it cannot be read."""
+    """Returns the lines of a file of the system that are not empty; none if it cannot be read, also
+    for want of memory, which may be what the limits are named for."""
     try:
         return [line for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
-    except OSError:
+    except (OSError, MemoryError):
         return []
 
 

@@ -297,6 +297,16 @@ def test_connect_names_every_limit_that_it_meets():
             connect_under(regions, "RLIMIT_AS", f"vm + ({mib} << 20)", "ulimit -v")
 
 
+def test_limits_without_memory_to_read_them_are_left_out(monkeypatch):
+    def read_nothing(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(Path, "read_text", read_nothing)
+    with pytest.raises(errors.LimitReached, match="no memory left"):
+        with host_limits.named_host_limits():
+            raise MemoryError
+
+
 @pytest.mark.parametrize(
     ("failure", "named"),
     [
