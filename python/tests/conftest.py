@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 import traceback
@@ -23,6 +24,8 @@ from landbridge._local_regions import LocalRegions
 #: Limit on a wait of the tests, in seconds: far above their usual time, and far below the limit of
 #: `call_for_all`.
 DEADLINE_S = 40
+#: Characters of a gateway's log that the report of a failed test ends with.
+LOG_END = 8000
 
 
 def pytest_addoption(parser):
@@ -35,6 +38,35 @@ def pytest_collection_modifyitems(config, items):
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="long: cargo xtask test --long"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Adds to the report of a failed test what its gateways have logged and hold."""
+    outcome = yield
+    if call.excinfo is not None and call.excinfo.errisinstance(landbridge.LandbridgeError):
+        for value in getattr(item, "funcargs", {}).values():
+            for regions in value if isinstance(value, tuple) else (value,):
+                if isinstance(regions, LocalRegions):
+                    outcome.get_result().sections += region_states(regions)
+
+
+def region_states(regions):
+    """Returns the ends of the logs of all gateways and their dumps, as sections of a report."""
+    files = [f"--config={regions.region_file(region)}" for region in regions.ranks]
+    logs = [(f"log of {region}", regions.read_log(region)[-LOG_END:]) for region in regions.ranks]
+    try:
+        done = subprocess.run(
+            [regions.program, "dump", *files],
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        dump = done.stdout + done.stderr
+    except subprocess.TimeoutExpired as error:
+        dump = str(error)
+    return [*logs, ("landbridge dump", dump)]
 
 
 @pytest.fixture(scope="module")
