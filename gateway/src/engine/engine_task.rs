@@ -10,6 +10,7 @@
 
 use super::health::link_outages::LinkOutages;
 use super::health::problem_log::ProblemLog;
+use super::health::scheduling_delay::{SCHEDULING_DELAY_WARNED_MIN, SchedulingDelay};
 use super::job::Job;
 use super::job::engine_shared::EngineShared;
 use super::peer_jobs::PeerJobs;
@@ -22,6 +23,8 @@ use crate::wan::PeerLink;
 use crate::wan::link::controller_policy::LinkPolicies;
 use crate::wan::link::link_limits::LinkLimits;
 use crate::wan::link::link_message::LinkMessage;
+use crate::warn_if_due;
+use crate::warnings::WarningCause;
 use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
 use hier_collectives::membership::{TermAgreement, TermWitness};
@@ -165,7 +168,7 @@ impl Engine {
             gauges: host.now() + GAUGE_INTERVAL,
             links: host.now() + LINK_SAMPLE_INTERVAL,
         };
-        let mut burst = 0;
+        let (mut burst, mut delay) = (0, SchedulingDelay::new(host.now()));
         loop {
             let deadlines = [
                 self.job_deadline(),
@@ -174,6 +177,7 @@ impl Engine {
             ];
             let due = deadlines.into_iter().flatten().fold(timers.links, TimeNs::min);
             let due = due.min(timers.gauges);
+            delay.note_sleep(due);
             let event = tokio::select! {
                 biased;
                 event = self.inbox.recv() => event,
@@ -182,6 +186,7 @@ impl Engine {
                     continue;
                 }
                 () = host.sleep_until(due) => {
+                    self.note_scheduling_delay(&mut delay, host.now());
                     self.run_due_timers(&mut timers);
                     continue;
                 }
@@ -194,6 +199,7 @@ impl Engine {
                 }
                 Some(event) => {
                     let now = host.now();
+                    self.note_scheduling_delay(&mut delay, now);
                     // Bytes may follow, or have come.
                     timers.links = timers.links.min(now + LINK_SAMPLE_INTERVAL);
                     self.handle_event(event, now);
@@ -211,6 +217,20 @@ impl Engine {
                 self.run_due_timers(&mut timers);
             }
         }
+    }
+
+    /// Tells the sessions, and warns, if this gateway goes on at `now` after it did not run.
+    fn note_scheduling_delay(&mut self, delay: &mut SchedulingDelay, now: TimeNs) {
+        let Some(late) = delay.note_run(now) else { return };
+        self.for_each_job_group(|group, now| group.session.handle_scheduling_delay(now));
+        let is_long = late >= SCHEDULING_DELAY_WARNED_MIN;
+        let late = late.rounded();
+        warn_if_due!(
+            is_long && self.metrics.warnings.is_due(WarningCause::Limit, "scheduling delay", now),
+            "this gateway did not run for {late}: it was stopped, or its machine was, or other \
+             programs had the processors; its peers fail collectives after 10 s of that, so give it \
+             processors of its own"
+        );
     }
 
     /// Starts to compute the lower bound of an all-reduce, which takes a while for many regions.
@@ -248,7 +268,9 @@ impl Engine {
         }
         self.follow_terms("", now);
         if self.job_deadline().is_some_and(|deadline| deadline <= now) {
+            let silences = self.shared.peers.silences();
             for job in self.jobs.values_mut() {
+                job.for_each_group(|group| group.note_peer_silences(&silences));
                 job.handle_timeout(now);
                 job.perform_actions(&self.shared);
             }

@@ -138,6 +138,16 @@ impl VirtualDeployment {
         self.process.set_thread_load(load);
     }
 
+    /// Stops all gateways, as a pause of their machine does; their sockets go on receiving.
+    pub fn stop_gateway_processes(&self) {
+        self.process.stop();
+    }
+
+    /// Resumes all gateways that were stopped.
+    pub fn resume_gateway_processes(&self) {
+        self.process.resume();
+    }
+
     /// Gives a host name these addresses, in place of those that it had.
     pub fn set_host_name(&self, name: &str, addresses: Vec<IpAddr>) {
         self.process.set_host_name(name, addresses);

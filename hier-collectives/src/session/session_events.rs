@@ -426,6 +426,18 @@ impl Session {
         }
     }
 
+    /// Notes that this gateway did not run until `now`: it was stopped, or other programs had its
+    /// processors. What peers sent meanwhile is still to be handled, so no stall is counted from before.
+    pub fn handle_scheduling_delay(&mut self, now: TimeNs) {
+        self.deadlines.note_scheduling_delay(now);
+    }
+
+    /// Notes how long a peer has acknowledged nothing, zero if it is heard. The error of a stall names a
+    /// peer that is silent. The engine calls this before [`Session::handle_timeout`].
+    pub fn note_peer_silence(&mut self, peer: GatewayId, silence: Span) {
+        self.deadlines.note_silence(peer, silence);
+    }
+
     /// Ends the epoch when a drain is finished or its time is over. Otherwise fails commits and
     /// collectives past their deadline. A late collective with a ready result ends the epoch
     /// instead.

@@ -22,32 +22,12 @@ use units::{BitRate, Span};
 /// Bytes of each arena.
 const ARENA: u64 = 16 << 20;
 
-/// Attaches all ranks: those with even numbers are sent bytes, the others share memory.
-async fn attach_mixed(lab: &Lab) -> Vec<Client> {
-    let mut attaching = Vec::new();
-    for rank in 0..lab.fabric.world_size() {
-        let connector = lab.connector(rank).expect("a rank").clone();
-        let way = match rank % 2 {
-            0 => GatewayAddress::InProcessStreamed(connector),
-            _ => GatewayAddress::InProcess(connector),
-        };
-        attaching.push(tokio::spawn(async move {
-            Client::attach(&way, AttachOptions::new(JOB, TOKEN, rank, ARENA)).await
-        }));
-    }
-    let mut clients = Vec::new();
-    for attached in attaching {
-        clients.push(attached.await.expect("no panic").expect("attaches"));
-    }
-    clients
-}
-
 #[test]
 fn streamed_and_shared_ranks_get_the_same_bits() {
     simulate(async {
         let shape = Shape::new(3, 2);
         let lab = Lab::start(&shape, 1).await;
-        let clients = attach_mixed(&lab).await;
+        let clients = lab.mixed_clients(ARENA).await;
         for op in ReduceOp::ALL {
             for dtype in Dtype::ALL {
                 if op.accepts(dtype) {
@@ -67,7 +47,7 @@ fn streamed_and_shared_ranks_get_the_same_bits() {
 fn streamed_ranks_broadcast_reduce_and_commit() {
     simulate(async {
         let lab = Lab::start(&Shape::new(3, 2), 2).await;
-        let clients = attach_mixed(&lab).await;
+        let clients = lab.mixed_clients(ARENA).await;
         for root in [0, 1, 4].map(RankId) {
             for pattern in [Pattern::Broadcast { from: root }, Pattern::Reduce { to: root }] {
                 let mut operations = Vec::new();

@@ -1,9 +1,9 @@
 //! Two gateways at work under virtual time, and the link between them.
 
 use super::credentials::CredentialKind;
-use super::jobs::{JOB, JOB_MEMORY, jobs_of};
+use super::jobs::{JOB, JOB_MEMORY, TOKEN, jobs_of};
 use super::shape::{Shape, carrier_address, mbit};
-use gateway::client::{AttachError, Client, DEFAULT_TIMEOUT};
+use gateway::client::{AttachError, AttachOptions, Client, DEFAULT_TIMEOUT, GatewayAddress};
 use gateway::observe::status::GatewayReport;
 use gateway::simulate::{FabricSetup, simulated_address};
 use gateway::wan::connect::lane_addresses::LaneAddresses;
@@ -177,6 +177,24 @@ impl Lab {
     /// Attaches a rank.
     pub async fn client(&self, rank: u32, arena_bytes: u64) -> Client {
         self.attach(rank, arena_bytes, DEFAULT_TIMEOUT).await.expect("attaches")
+    }
+
+    /// Attaches every rank: those with even numbers are sent bytes, the others share memory.
+    pub async fn mixed_clients(&self, arena_bytes: u64) -> Vec<Client> {
+        let attaching = (0..self.fabric.world_size()).map(|rank| {
+            let connector = self.connector(rank).expect("a rank").clone();
+            let way = match rank % 2 {
+                0 => GatewayAddress::InProcessStreamed(connector),
+                _ => GatewayAddress::InProcess(connector),
+            };
+            let options = AttachOptions::new(JOB, TOKEN, rank, arena_bytes);
+            tokio::spawn(async move { Client::attach(&way, options).await })
+        });
+        let mut clients = Vec::new();
+        for attached in attaching.collect::<Vec<_>>() {
+            clients.push(attached.await.expect("no panic").expect("attaches"));
+        }
+        clients
     }
 
     /// Attaches every rank.

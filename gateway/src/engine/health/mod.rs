@@ -7,3 +7,4 @@ mod engine_path_checks;
 mod engine_problems;
 pub(super) mod link_outages;
 pub(super) mod problem_log;
+pub(super) mod scheduling_delay;

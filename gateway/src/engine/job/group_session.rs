@@ -26,7 +26,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
-use units::TimeNs;
+use units::{Span, TimeNs};
 
 /// A group on this gateway.
 pub(in crate::engine) struct GroupSession {
@@ -151,6 +151,15 @@ impl GroupSession {
         let mut missing = self.session.missing_bytes(sequence);
         missing.iter_mut().for_each(|of_peer| of_peer.gateway = self.gateway(of_peer.gateway));
         missing
+    }
+
+    /// Tells the session how long gateways, by their numbers in the fabric, have acknowledged nothing.
+    pub fn note_peer_silences(&mut self, silences: &[(GatewayId, Span)]) {
+        for (gateway, silence) in silences {
+            if let Some(member) = self.member(*gateway) {
+                self.session.note_peer_silence(member, *silence);
+            }
+        }
     }
 
     /// Decides where the payload of an arriving segment goes, and leases that memory.

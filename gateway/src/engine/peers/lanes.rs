@@ -158,6 +158,11 @@ impl Peers {
         }
     }
 
+    /// Returns how long each peer has acknowledged nothing on any lane, zero for one that is heard.
+    pub fn silences(&self) -> Vec<(GatewayId, Span)> {
+        self.peers.iter().map(|(id, peer)| (*id, peer.silence_of_all_lanes())).collect()
+    }
+
     /// Closes a lane on request of a simulation; returns the number of other lanes that are up.
     pub fn close_lane(&self, peer: GatewayId, lane: u16) -> usize {
         let Some(peer) = self.peers.get(&peer) else { return 0 };

@@ -1,11 +1,12 @@
 //! Deadlines: for posts the posters' timeouts, for progress a multiple of the link's round trip.
 
 use super::live_collective::{LiveCollective, Phase};
-use crate::ids::Sequence;
+use crate::ids::{GatewayId, Sequence};
 use crate::post::{Failure, FailureCode};
 use crate::session::context::Context;
 use crate::session::epoch::epoch_state::EpochState;
 use crate::wire::Message;
+use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use units::{Span, TimeNs};
 
@@ -27,6 +28,10 @@ const STALL_SEGMENTS: u64 = 20;
 /// least stall deadline, 10 s.
 /// Tested by `arriving_bytes_defer_a_stall_everywhere`.
 pub const PROGRESS_REPORT_INTERVAL: Span = Span::from_secs(1);
+/// 1 s: the error of a stall names a peer that has acknowledged nothing for this time, since that peer
+/// or its link stands still. Acknowledgements come within round trips; the time is chosen.
+/// Tested by `the_error_of_a_stall_names_silent_peers`.
+const SILENCE_NAMED_MIN: Span = Span::from_secs(1);
 /// 16 peers: each 16 peers of a gateway add 1 s to the 1 s between two of its progress reports, up
 /// to 3 s. All gateways report to all.
 const PEERS_PER_INTERVAL_STEP: u64 = 16;
@@ -43,13 +48,18 @@ pub(in crate::session) struct Deadlines {
     elsewhere: TimeNs,
     /// The time when this gateway last reported progress.
     reported: Option<TimeNs>,
+    /// The time when this gateway last went on after it had not run.
+    resumed: TimeNs,
+    /// How long each peer that is silent has acknowledged nothing.
+    silences: BTreeMap<GatewayId, Span>,
 }
 
 impl Deadlines {
     /// Creates the deadlines of a job whose share of a link is 1 / `one_in` while all jobs use that
     /// link.
     pub fn new(one_in: NonZeroU64) -> Self {
-        Self { one_in, elsewhere: TimeNs::default(), reported: None }
+        let (elsewhere, resumed) = (TimeNs::default(), TimeNs::default());
+        Self { one_in, elsewhere, reported: None, resumed, silences: BTreeMap::new() }
     }
 
     /// Sets the job's share of a link to 1 / `one_in`.
@@ -60,6 +70,21 @@ impl Deadlines {
     /// Records that another gateway reported progress, which defers the stall deadline.
     pub fn note_remote_progress(&mut self, now: TimeNs) {
         self.elsewhere = now;
+    }
+
+    /// Records that this gateway goes on after it did not run. What came meanwhile is not handled yet,
+    /// so that no stall is counted from before.
+    pub fn note_scheduling_delay(&mut self, now: TimeNs) {
+        self.resumed = now;
+    }
+
+    /// Records how long a peer has acknowledged nothing, zero if it is heard.
+    pub fn note_silence(&mut self, peer: GatewayId, silence: Span) {
+        if silence < SILENCE_NAMED_MIN {
+            self.silences.remove(&peer);
+        } else {
+            self.silences.insert(peer, silence);
+        }
     }
 
     /// Sends a progress report (Moving) to all peers in the epoch, at most once in 1 to 3 s. The
@@ -92,7 +117,9 @@ impl Deadlines {
     ) -> Option<TimeNs> {
         match (collective.phase, collective.all_posted_at) {
             (Phase::Leaving | Phase::Failing | Phase::Failed, _) => None,
-            (_, Some(all_posted_at)) => Some(moved.max(all_posted_at) + self.stall_span(epoch)),
+            (_, Some(all_posted_at)) => {
+                Some(moved.max(all_posted_at).max(self.resumed) + self.stall_span(epoch))
+            }
             (_, None) => collective.expiry,
         }
     }
@@ -124,15 +151,20 @@ impl Deadlines {
         epoch: &EpochState,
     ) -> Failure {
         let span = self.stall_span(epoch);
-        let text = match missing {
+        let missing = match missing {
             [] => "work of this gateway itself".to_owned(),
             missing => missing.join("; "),
         };
+        let silences = self.silences.iter().map(|(peer, silence)| {
+            let name = epoch.local().gateway_name(*peer);
+            format!("; gateway {name} has acknowledged nothing for {}", silence.rounded())
+        });
+        let silences: String = silences.collect();
         let text = format!(
             "collective {sequence}: everybody posted, but nothing moved for {span}, the deadline \
              ({STALL_ROUND_TRIPS} round trips and {STALL_SEGMENTS} segments at the job's part of \
              the link, at least \
-             {STALL_MIN}); missing on gateway {}: {text}; {}, see the link",
+             {STALL_MIN}); missing on gateway {}: {missing}{silences}; {}, see the link",
             epoch.local().own_name(),
             collective.buffer_state_text()
         );

@@ -122,6 +122,36 @@ fn nothing_moving_after_the_last_post_is_a_stall() {
     }
 }
 
+/// Its own time without a processor says nothing about its peers.
+#[test]
+fn a_stall_counts_from_when_the_gateway_runs() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 3, 1000);
+    (0..2).for_each(|rank| world.post(RankId(rank), 0, 100));
+    while world.streams.is_empty() && world.step() {}
+    world.streams.clear();
+    while world.step() {
+        world.streams.clear();
+    }
+    let session = world.session(GatewayId(0));
+    let at = session.poll_timeout().expect("a deadline");
+    let resumed = at + Span::from_secs(2);
+    session.handle_scheduling_delay(resumed);
+    session.note_peer_silence(GatewayId(1), Span::from_ms(12_345));
+    let later = session.poll_timeout().expect("a deadline");
+    assert_eq!(later, resumed + Span::from_secs(10));
+    session.handle_timeout(at + Span::from_secs(3));
+    world.run();
+    assert_eq!(failure_of(&world, 0), None);
+    world.session(GatewayId(0)).handle_timeout(later);
+    world.run();
+    let failure = world.events[&RankId(0)].iter().find_map(|event| match event {
+        RankEvent::Failed { failure, .. } => Some(failure.to_string()),
+        _ => None,
+    });
+    let text = failure.expect("failed");
+    assert!(text.contains("; gateway g1 has acknowledged nothing for 12.3 s; "), "{text}");
+}
+
 /// One gateway receives for a minute what another sends slowly; the third waits for both.
 #[test]
 fn arriving_bytes_defer_a_stall_everywhere() {
