@@ -6,7 +6,7 @@ use crate::bounds::AllocationBound;
 use gateway::config::{ConfigFaults, FabricFile, RegionFile};
 use gateway::wan::connect::peer_addresses::PeerAddresses;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::topology::Link;
+use hier_collectives::topology::{Link, Patience};
 use std::fmt::Write;
 use std::path::Path;
 use units::BitRate;
@@ -67,6 +67,9 @@ fn fabric_config_text(file: &FabricFile) -> String {
     let mut line = |line: String| writeln!(text, "{line}").expect("a string takes all");
     if file.mtu_pinned() {
         line(format!("mtu = {}", fabric.mtu()));
+    }
+    if fabric.patience() != Patience::default() {
+        line(format!("patience = \"{}\"", fabric.patience().span()));
     }
     if fabric.lanes_min() > 1 {
         line(format!("lanes = {}", fabric.lanes_min()));

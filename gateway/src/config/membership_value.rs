@@ -1,7 +1,8 @@
-//! Values of config files about who goes on together: votes of regions, and the silence of a gateway that
-//! is lost.
+//! Values of config files about who goes on together: votes of regions, the patience with silences, and the
+//! silence of a gateway that is lost.
 
 use super::config_value::{FromConfigValue, ValueType, config_value_type, parse_u32_config_value};
+use hier_collectives::topology::Patience;
 use toml::de::DeValue;
 use units::Span;
 
@@ -33,5 +34,15 @@ impl FromConfigValue for PeerSilence {
     fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
         let silence: Span = value.as_str()?.parse().ok()?;
         (Span::from_secs(3)..=Span::from_secs(15)).contains(&silence).then_some(Self(silence))
+    }
+}
+
+impl FromConfigValue for Patience {
+    /// Name, TOML type and accepted form of a patience, as faults and docs show them.
+    const VALUE_TYPE: ValueType =
+        config_value_type("patience", "string", "a time from 6 s to 15 min, such as \"30 s\"");
+    /// Reads a patience: a time from 6 s to 15 min.
+    fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
+        Self::of_span(value.as_str()?.parse().ok()?).ok()
     }
 }

@@ -110,7 +110,7 @@ fn set_up_wan_links(
             lane_terms,
             lanes: watch::Sender::new(lane_terms.least),
             sharing: lane_terms.least.into(),
-            liveness: PeerLiveness::with_silence(fabric.silence()),
+            liveness: PeerLiveness::new(fabric.patience(), fabric.silence()),
             metrics: metrics.peer_metrics(PeerPlace {
                 gateway: &peer.name,
                 region: &fabric.region(peer.region).name,
@@ -164,7 +164,7 @@ fn set_up_region_links(
             lane_terms,
             lanes: watch::Sender::new(lane_terms.least),
             sharing: lane_terms.least.into(),
-            liveness: PeerLiveness::with_silence(fabric.silence()),
+            liveness: PeerLiveness::new(fabric.patience(), fabric.silence()),
             metrics: metrics.peer_metrics(PeerPlace {
                 gateway: &fabric.gateway(id).name,
                 region: &fabric.region(region).name,

@@ -14,16 +14,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
-/// 10 s: a missing connection to a peer that other routes reach is awaited for max(10 s, 10 round
-/// trips of its link). Then its link is gone round. A gateway that was just started is connected
-/// within 10 s, and its links are not left for a moment.
-/// Tested by `a_connection_is_awaited_before_it_is_gone_round`.
-pub const DOWN_AFTER_MIN: Span = Span::from_secs(10);
-
-/// 10 round trips of a link: the link is gone round when its connection is missing for so long, or
-/// for 10 s if longer. A lost handshake and its retry take less.
-const DOWN_AFTER_ROUND_TRIPS: u64 = 10;
-
 /// 100 ms: the least time between two reports of a gateway about its connections, unless a
 /// connection is lost. Sooner changes wait for the next report. The time is chosen, so that one
 /// report tells of several connections while gateways start.
@@ -208,7 +198,7 @@ impl MeshTable {
         let report = self.unreported.then_some(reported);
         let awaited = self.own.iter().filter(|(_, own)| own.state == MeshConnectionState::Awaited);
         let late =
-            awaited.filter_map(|(peer, own)| Some(own.awaited_since? + self.patience(*peer)));
+            awaited.filter_map(|(peer, own)| Some(own.awaited_since? + self.patience_with(*peer)));
         late.chain(report).min()
     }
 
@@ -217,7 +207,7 @@ impl MeshTable {
     pub fn handle_time(&mut self, now: TimeNs) {
         let is_late = |(peer, own): (&GatewayId, &MeshTableConnection)| {
             let since = own.awaited_since.filter(|_| own.state == MeshConnectionState::Awaited)?;
-            (now >= since + self.patience(*peer)).then_some(*peer)
+            (now >= since + self.patience_with(*peer)).then_some(*peer)
         };
         let late: Vec<GatewayId> = self.own.iter().filter_map(is_late).collect();
         for peer in &late {
@@ -233,11 +223,13 @@ impl MeshTable {
         }
     }
 
-    /// Returns the time for which the connection to a peer is awaited before it is gone round.
-    fn patience(&self, peer: GatewayId) -> Span {
+    /// Returns the time for which the connection to a peer is awaited before it is gone round, while other
+    /// routes reach the peer. A gateway that was just started is connected sooner, so that its links are
+    /// not left for a moment (`a_connection_is_awaited_before_it_is_gone_round`).
+    fn patience_with(&self, peer: GatewayId) -> Span {
         let [here, there] = [self.me, peer].map(|id| self.fabric.gateway(id).region);
         let rtt = self.fabric.link(here, there).map_or(Span::ZERO, |link| link.rtt);
-        Span::from_ns(DOWN_AFTER_ROUND_TRIPS * rtt.ns()).max(DOWN_AFTER_MIN)
+        self.fabric.patience().awaited_for(rtt)
     }
 
     /// Whether a report is about connections of the fabric.

@@ -15,5 +15,5 @@ mod tests;
 
 pub use mesh_graph::{GatewayPair, MeshConnectionState, MeshGraph};
 pub use mesh_report::MeshReport;
-pub use mesh_table::{DOWN_AFTER_MIN, InvalidReport, MeshTable};
+pub use mesh_table::{InvalidReport, MeshTable};
 pub use routes::{Routes, route_delays_to};

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::{GatewayId, RegionId};
 use crate::testing::{FabricBuilder, SplitMix64, lossless_link, mbit, symmetric_port};
-use crate::topology::Fabric;
+use crate::topology::{Fabric, Patience};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use units::{Span, TimeNs};
@@ -232,6 +232,18 @@ fn a_connection_is_awaited_before_it_is_gone_round() {
     tables.connect((GatewayId(0), GatewayId(2)));
     tables.pass(Span::from_secs(9));
     assert_eq!(tables.states(1, (1, 2)), MeshConnectionState::Awaited);
+}
+
+#[test]
+fn a_patience_sets_how_long_connections_are_awaited() {
+    let patience = Patience::of_span(Span::from_secs(60)).expect("valid");
+    let mut tables = Tables::new(Arc::new((*full_fabric(3)).clone().with_patience(patience)), 1);
+    tables.connect((GatewayId(0), GatewayId(1)));
+    tables.connect((GatewayId(0), GatewayId(2)));
+    tables.pass(Span::from_secs(39));
+    assert_eq!(tables.states(0, (1, 2)), MeshConnectionState::Awaited);
+    tables.pass(Span::from_secs(2));
+    assert_eq!(tables.states(0, (1, 2)), MeshConnectionState::Down);
 }
 
 #[test]

@@ -5,12 +5,13 @@
 use super::error::FabricError;
 use super::fabric_spec::{FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec};
 use super::link::{LOSS_BOUND_PPB, Link, RTT_MAX};
+use super::patience::{Patience, PatienceDeadline};
 use super::quorum::{Quorum, QuorumSpec};
 use super::region::{Gateway, RATE_MIN_BITS_PER_SECOND, Region};
 use crate::ids::{GatewayId, RankId, RegionId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
-use units::Span;
+use units::{ByteCount, Span};
 
 /// 1,280 to 65,507 bytes: accepted IP MTUs of paths between gateways; a fabric with another MTU is
 /// refused. The limits are the least MTU of IPv6 and the longest UDP payload.
@@ -27,6 +28,7 @@ pub struct Fabric {
     /// The fewest QUIC connections between two gateways.
     lanes_min: u16,
     silence: Option<Span>,
+    patience: Patience,
     regions: Vec<Region>,
     gateways: Vec<Gateway>,
     links: Vec<Link>,
@@ -82,6 +84,7 @@ impl Fabric {
             mtu,
             lanes_min: 1,
             silence: None,
+            patience: Patience::default(),
             regions: vec![],
             gateways: vec![],
             links: vec![],
@@ -126,6 +129,10 @@ impl Fabric {
     /// [`Fabric::with_silence`] has set one.
     pub fn silence(&self) -> Option<Span> {
         self.silence
+    }
+    /// Returns how long a silence is borne: 15 s unless [`Fabric::with_patience`] has set another time.
+    pub fn patience(&self) -> Patience {
+        self.patience
     }
     /// Returns all regions, in name order.
     pub fn regions(&self) -> &[Region] {
@@ -187,6 +194,22 @@ impl Fabric {
     /// Sets the silence after which a gateway counts as lost.
     pub fn with_silence(self, silence: Option<Span>) -> Self {
         Self { silence, ..self }
+    }
+    /// Sets how long a silence is borne.
+    pub fn with_patience(self, patience: Patience) -> Self {
+        Self { patience, ..self }
+    }
+    /// Returns all deadlines that follow from the patience where each is longest. A plan has segments of
+    /// this length, and the job has the links alone.
+    pub fn patience_deadlines(&self, segment: ByteCount) -> [PatienceDeadline; 4] {
+        self.patience.deadlines(self.silence, &self.links, segment)
+    }
+    /// Checks a patience that the fabric's author states.
+    ///
+    /// # Errors
+    /// All faults: a link too long for the patience, a `silence` above it.
+    pub fn check_patience(&self) -> Result<(), Vec<FabricError>> {
+        self.patience.check(self.silence, &self.links, |region| &*self.region(region).name)
     }
     /// Sets which regions go on without the others: all of them unless this has set another quorum.
     ///

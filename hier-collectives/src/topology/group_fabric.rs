@@ -99,7 +99,8 @@ impl GroupFabric {
         let links = group_fabric_links(whole, &regions);
         let fabric = Fabric::of_regions(whole.name(), whole.mtu(), regions, links, vec![]);
         let fabric = fabric.map_err(|faults| divided_group_fabric_error(&faults))?;
-        let fabric = fabric.with_lanes_min(whole.lanes_min()).with_rank_numbers(ranks.to_vec());
+        let fabric = fabric.with_lanes_min(whole.lanes_min()).with_patience(whole.patience());
+        let fabric = fabric.with_rank_numbers(ranks.to_vec());
         Ok(Self { fabric, gateways, ranks: ranks.to_vec() })
     }
 }

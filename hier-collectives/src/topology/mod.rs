@@ -6,6 +6,7 @@ mod fabric_spec;
 mod group_fabric;
 mod link;
 mod link_state;
+mod patience;
 mod quorum;
 mod region;
 mod send_relays;
@@ -17,5 +18,9 @@ pub use fabric_spec::{FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec};
 pub use group_fabric::{GroupFabric, GroupFabricError};
 pub use link::Link;
 pub use link_state::LinkState;
+pub use patience::{
+    KEEP_ALIVE_INTERVAL, PATIENCE_RULES, Patience, PatienceDeadline, PatienceError, PatienceRule,
+    PatienceSource,
+};
 pub use quorum::{Quorum, QuorumSpec};
 pub use region::{Gateway, Region, WanPort};

@@ -5,7 +5,7 @@ use super::running::Lab;
 use gateway::simulate::{FabricSetup, simulated_address, simulated_lan_address};
 use gateway::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::plan::{self, Plan};
-use hier_collectives::topology::{self, Fabric, FabricRegionSpec, QuorumSpec, WanPort};
+use hier_collectives::topology::{self, Fabric, FabricRegionSpec, Patience, QuorumSpec, WanPort};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use units::{BitRate, ByteCount, Fraction, Span};
@@ -36,6 +36,8 @@ pub struct Mesh {
     pub quorum: QuorumSpec,
     /// The votes of the first regions in the quorum; others have one.
     pub votes: Vec<u16>,
+    /// The patience of the fabric with silences.
+    pub patience: Patience,
     /// The silence after which a gateway counts as lost, where it is not the usual one.
     pub silence: Option<Span>,
 }
@@ -100,8 +102,21 @@ impl Mesh {
         let inward = BTreeMap::new();
         let (loss, mtu, lanes) = (Fraction::default(), 1500, 1);
         let (quorum, votes, silence) = (QuorumSpec::All, vec![], None);
-        let segment = None;
-        Self { regions, links, loss, segment, memory, mtu, lanes, inward, quorum, votes, silence }
+        let (segment, patience) = (None, Patience::default());
+        Self {
+            regions,
+            links,
+            loss,
+            segment,
+            memory,
+            mtu,
+            lanes,
+            inward,
+            quorum,
+            votes,
+            patience,
+            silence,
+        }
     }
 
     /// Removes the link between two regions.
@@ -148,7 +163,8 @@ impl Mesh {
             None => fabric,
         };
         let fabric = fabric.expect("a valid fabric");
-        let fabric = fabric.with_lanes_min(self.lanes).with_silence(self.silence);
+        let fabric = fabric.with_lanes_min(self.lanes).with_patience(self.patience);
+        let fabric = fabric.with_silence(self.silence);
         let votes = (0..).map(name).zip(self.votes.iter().copied()).collect();
         Arc::new(fabric.with_weighted_quorum(&self.quorum, &votes).expect("a valid quorum"))
     }

@@ -10,7 +10,7 @@ use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::peer_addresses::{PeerAddress, PeerAddresses};
 use crate::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::topology::{Fabric, Quorum};
+use hier_collectives::topology::{Fabric, Patience, Quorum};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -174,7 +174,8 @@ impl FabricFile {
 
     /// Returns the SHA-256 of the parts on which all gateways must agree. They are the fabric's
     /// name and MTU, names of regions and gateways, ranks, which gateways have a WAN port, which of
-    /// them can be dialled, which regions are linked, and the quorum. Addresses and rates may differ.
+    /// them can be dialled, which regions are linked, the quorum, and a patience other than the usual.
+    /// Addresses and rates may differ.
     /// docs/protocol.md section 1 has the text.
     pub fn identity(&self) -> [u8; 32] {
         let mut text =
@@ -213,6 +214,10 @@ impl FabricFile {
                     text.push_str(&format!("quorum {}\n", self.fabric.region(*id).name));
                 }
             }
+        }
+        let patience = self.fabric.patience();
+        if patience != Patience::default() {
+            text.push_str(&format!("patience {}\n", patience.span().ns()));
         }
         let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
         let mut bytes = [0; 32];

@@ -15,7 +15,7 @@ use crate::wan::link::controller_policy::{
 use crate::wan::link::rate_schedule::RateSchedule;
 use hier_collectives::ids::RegionId;
 use hier_collectives::topology::{
-    Fabric, FabricError, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+    Fabric, FabricError, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, Patience, WanPort,
 };
 use std::collections::BTreeMap;
 use units::{BitRate, Span};
@@ -42,6 +42,7 @@ pub(super) fn read_fabric_tables(
     let lanes = root.read_optional(&keys::FABRIC_LANES).map_or(1, |lanes| lanes.0);
     let quorum = root.read_optional(&keys::FABRIC_QUORUM).unwrap_or_default();
     let silence = root.read_optional(&keys::FABRIC_SILENCE).map(|silence| silence.0);
+    let patience = root.read_optional(&keys::FABRIC_PATIENCE);
     let (mut regions, mut witnesses, mut gateways) = (Vec::new(), Vec::new(), Vec::new());
     let mut votes = BTreeMap::new();
     for (name, section) in root.read_subtables(&keys::REGION_TABLE) {
@@ -66,9 +67,10 @@ pub(super) fn read_fabric_tables(
     let fabric = fabric_of_tables(&name, mtu_planned, regions, &witnesses, &links);
     let with_quorum =
         |fabric: Fabric| fabric.with_weighted_quorum(&quorum, &votes).map_err(|fault| vec![fault]);
-    match fabric.and_then(with_quorum) {
+    let with_patience = |fabric: Fabric| fabric_of_tables_with_patience(fabric, patience, silence);
+    match fabric.and_then(with_quorum).and_then(with_patience) {
         Ok(fabric) => {
-            let fabric = fabric.with_lanes_min(lanes).with_silence(silence);
+            let fabric = fabric.with_lanes_min(lanes);
             check_fabric_address_families(source, &fabric, &gateways);
             check_fabric_dialling_gateways(source, &fabric, &gateways);
             let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
@@ -108,6 +110,21 @@ fn fabric_of_tables(
         fabric = fabric.with_witness(witness, links)?;
     }
     Ok(fabric)
+}
+
+/// Sets the patience of a fabric, if the file states one, and its silence.
+///
+/// # Errors
+/// All faults of a patience that is stated.
+fn fabric_of_tables_with_patience(
+    fabric: Fabric,
+    patience: Option<Patience>,
+    silence: Option<Span>,
+) -> Result<Fabric, Vec<FabricError>> {
+    let fabric = fabric.with_silence(silence);
+    let Some(patience) = patience else { return Ok(fabric) };
+    let fabric = fabric.with_patience(patience);
+    fabric.check_patience().map(|()| fabric)
 }
 
 /// Reads a table `[region.NAME]` of a witness.

@@ -7,7 +7,7 @@ use crate::config::membership_value::{PeerSilence, VoteCount};
 use crate::config::reached_address_value::ReachedAddress;
 use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::rate_schedule::RateSchedule;
-use hier_collectives::topology::QuorumSpec;
+use hier_collectives::topology::{Patience, QuorumSpec};
 use units::{BitRate, Span};
 
 /// Keys and tables of a whole fabric file: the reader accepts these alone, and docs list them.
@@ -21,6 +21,7 @@ pub(in crate::config) static FABRIC_FILE_TABLE: TableKeys = TableKeys {
         FABRIC_MTU.description(),
         FABRIC_LANES.description(),
         FABRIC_QUORUM.description(),
+        FABRIC_PATIENCE.description(),
         FABRIC_SILENCE.description(),
     ],
     tables: &[&REGION_TABLE, &LINK_TABLE],
@@ -122,13 +123,23 @@ pub(super) const FABRIC_QUORUM: Key<QuorumSpec> = Key::new(
      Equal in all fabric files.",
 );
 
+/// Key `patience`: the time for which a silence is borne, from which deadlines follow.
+pub(super) const FABRIC_PATIENCE: Key<Patience> = Key::new(
+    "patience",
+    Optional("15 s"),
+    "\"30 s\"",
+    "Time for which a silence is borne, from 6 s to 15 min, and at least 15 round trips of each link. All \
+     [deadlines](#deadlines) that end a silence follow from it. A shorter one finds faults sooner, and \
+     outages of more than a third of it fail steps. Equal in all fabric files.",
+);
+
 /// Key `silence`: the time without a word after which a gateway counts as lost.
 pub(super) const FABRIC_SILENCE: Key<PeerSilence> = Key::new(
     "silence",
-    Optional("15 s, or 8 s where a link can be gone round"),
+    Optional("`patience`, or 8/15 of it where a link can be gone round"),
     "\"5 s\"",
-    "Time without a packet after which a gateway counts as lost, from 3 s to 15 s; on long links at least \
-     1 s and three round trips. A shorter time lets the others go on sooner, and makes an outage of that \
+    "Time without a packet after which a gateway counts as lost, from 3 s to 15 s and at most `patience`; \
+     on long links at least 1 s and three round trips. A shorter time lets the others go on sooner, and makes an outage of that \
      length fail a step. It may differ between regions.",
 );
 

@@ -7,7 +7,9 @@
 use super::config_value::ValueType;
 use super::key::{KeyDescription, KeyNeed, TableKeys};
 use super::{fabric, region};
+use hier_collectives::topology::{PATIENCE_RULES, Patience};
 use std::fmt::{self, Write};
+use units::Span;
 
 /// An example fabric file with every key, as `docs/configuration.md` shows it.
 pub const FABRIC_EXAMPLE: &str = include_str!("fabric.toml");
@@ -32,6 +34,7 @@ fn write_reference_page(page: &mut String) -> fmt::Result {
     write_reference_key_tables(page, &fabric::keys::FABRIC_FILE_TABLE, "")?;
     writeln!(page, "\n## Keys of a region file")?;
     write_reference_key_tables(page, &region::keys::REGION_FILE_TABLE, "")?;
+    write_reference_deadlines(page)?;
     write_reference_values(page)?;
     page.push_str(PAGE_OTHER_FILES);
     Ok(())
@@ -86,6 +89,30 @@ fn write_reference_key_row(page: &mut String, key: &KeyDescription) -> fmt::Resu
     writeln!(page, "| `{name}` | {} | {default} | {meaning} | `{example}` |", value.name)
 }
 
+/// Writes the section on deadlines: those that follow from the fabric's `patience`, and those that do not.
+fn write_reference_deadlines(page: &mut String) -> fmt::Result {
+    let usual = Patience::default();
+    let zero = Span::ZERO;
+    let times = [
+        usual.lost_after(None, zero),
+        usual.gone_round_after(None, zero),
+        usual.awaited_for(zero),
+        usual.stalled_after_least(),
+    ];
+    writeln!(
+        page,
+        "\n## Deadlines\n\n\
+         The fabric's `patience` is the time for which a silence is borne. `landbridge check` prints the \
+         deadlines of a fabric that follow from it:\n\n\
+         | deadline | usually | follows from | at its end |\n|---|---|---|---|"
+    )?;
+    for (rule, time) in PATIENCE_RULES.iter().zip(times) {
+        writeln!(page, "| `{}` | {time} | {} | {} |", rule.name, rule.formula, rule.meaning)?;
+    }
+    page.push_str(OTHER_DEADLINES);
+    Ok(())
+}
+
 /// Writes the section of the reference page on the forms that values can have.
 fn write_reference_values(page: &mut String) -> fmt::Result {
     writeln!(
@@ -132,7 +159,7 @@ A deployment has two kinds of file, both in TOML:
 accepted. The smallest pair of files that runs is
 [configs/two-region](../configs/two-region/fabric.toml).
 
-Gateways exchange only if their fabric files agree on the name, the MTU, the quorum, the names of
+Gateways exchange only if their fabric files agree on the name, the MTU, the quorum, the patience, the names of
 regions and gateways, the ranks, which gateways have a WAN port, and which regions are linked.
 `landbridge check` prints a short hash of these parts as `identity`. Other keys may differ for a while,
 as during a change, and nothing warns of it: addresses, `rate`, `rtt`, `loss`, `egress`, `ingress`,
@@ -141,6 +168,28 @@ as during a change, and nothing warns of it: addresses, `rate`, `rtt`, `loss`, `
 A gateway reads its files when it starts. On SIGHUP it reads the jobs again, and renewed certificates,
 which it also takes up within 30 s without a signal. Restart it after any other change: its log and
 `landbridge status` name the changed keys that need it.
+";
+
+/// The deadlines that do not follow from the patience, in Markdown.
+const OTHER_DEADLINES: &str = "
+An outage of up to a third of the patience fails no step. A patience that a link is too long for is refused, and so is a
+`silence` above it. On a slow or long link a deadline may be longer than its part of the patience; `check` says so.
+
+Slow is not silent, so these do not follow from it:
+
+| deadline | usually | set by |
+|---|---|---|
+| wait for the posts of ranks that are attached | 30 min | `timeout` of the call that posts, in all clients; `timeout` of `init_process_group` |
+| a commit | 30 min | `timeout` of the call |
+| attaching and meeting | 30 min in Python and C; in Rust 60 s for a gateway to answer, and 30 min to meet | `timeout` of `connect` and `recover`; `AttachOptions` |
+| a request to the job's store | 300 s | `timeout` of the store |
+| the end of training | 60 s | `timeout` of `finish` |
+| a step under way when a region leaves | 10 min | `--within` of `landbridge leave` |
+| a gateway that finishes posted collectives after SIGTERM | 25 s, and 4 s to stop | supervisors kill after 30 s |
+| a gateway whose process has ended, where its system says so | 1 s | an answer, not a silence |
+| a lane that is silent while others to its peer are heard | six round trips, at least 500 ms | the other lanes |
+| a trainer on another host that vanished without a word | 45 s | the system of its gateway's host (TCP keep-alive) |
+| log lines about waits, warnings of waits and problems | 10 s, 30 s, 30 s | they end nothing |
 ";
 
 /// The last section of `docs/configuration.md`, on files with other keys, in Markdown.

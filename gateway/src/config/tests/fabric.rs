@@ -228,6 +228,38 @@ fn a_silence_out_of_range_is_a_fault() {
 }
 
 #[test]
+fn a_patience_that_cannot_be_kept_is_a_fault() {
+    let with = |keys: &str| {
+        let name = "name = \"two-region\"";
+        fabric(&FABRIC.replacen(name, &format!("{name}\n{keys}"), 1))
+    };
+    let usual = fabric(FABRIC).expect("valid");
+    assert_eq!(usual.fabric().patience().span(), Span::from_secs(15));
+    let same = with("patience = \"15 s\"").expect("valid");
+    assert_eq!(same.identity(), usual.identity(), "old fabric files say the same");
+    let file = with("patience = \"30 s\"\nsilence = \"5 s\"").expect("valid");
+    assert_eq!(file.fabric().patience().span(), Span::from_secs(30));
+    assert_eq!(file.fabric().silence(), Some(Span::from_secs(5)), "the override wins");
+    assert_ne!(file.identity(), usual.identity(), "gateways agree on it");
+    for (bad, key, words) in [
+        ("patience = \"5.9 s\"", "patience", "a time from 6 s to 15 min"),
+        ("patience = \"901 s\"", "patience", "a time from 6 s to 15 min"),
+        ("patience = 15", "patience", "a time from 6 s to 15 min"),
+        ("patience = \"6 s\"\nsilence = \"7 s\"", "silence", "at most 6 s, or no `silence`"),
+    ] {
+        let faults: Vec<Fault> = with(bad).expect_err(bad).into_iter().collect();
+        assert_eq!(keys(&faults), [key], "{bad}");
+        assert!(faults[0].accepted.contains(words), "{bad}: {faults:?}");
+    }
+    let far = FABRIC.replacen("80 ms", "500 ms", 1);
+    let far = far.replacen("name =", "patience = \"7 s\"\nname =", 1);
+    let faults: Vec<Fault> = fabric(&far).expect_err("7.5 s are needed").into_iter().collect();
+    assert_eq!(keys(&faults), ["patience"]);
+    assert!(faults[0].problem.contains("link `east-west`, whose RTT is 500 ms"), "{faults:?}");
+    assert_eq!(faults[0].accepted, "at least 7.5 s");
+}
+
+#[test]
 fn votes_are_read_and_are_part_of_the_identity() {
     let with = |quorum: &str, votes: &str| {
         let name = "name = \"two-region\"";

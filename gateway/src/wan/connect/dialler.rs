@@ -181,7 +181,12 @@ impl Dialler {
         let credentials = Arc::clone(&spec.credentials.borrow());
         let crypto = credentials.client_config().map_err(|error| error.to_string())?;
         let mut config = quinn::ClientConfig::new(crypto);
-        let transport = quic_transport_config(&spec.lane_path(peer), peer.controller, self.packets);
+        let transport = quic_transport_config(
+            &spec.lane_path(peer),
+            peer.controller,
+            self.packets,
+            peer.liveness.idle_timeout(peer.link.rtt),
+        );
         config.transport_config(Arc::new(transport));
         let place = lane / location.count();
         let first_id = initial_lane_connection_id(place, spec.host.random_bytes());

@@ -243,7 +243,9 @@ fn lane_endpoint_transport_config(
     peer: &PeerLink,
     sizes: &PacketSizes,
 ) -> Arc<quinn::TransportConfig> {
-    Arc::new(quic_transport_config(&spec.lane_path(peer), peer.controller, sizes.for_peer(peer)))
+    let idle_timeout = peer.liveness.idle_timeout(peer.link.rtt);
+    let (path, packets) = (spec.lane_path(peer), sizes.for_peer(peer));
+    Arc::new(quic_transport_config(&path, peer.controller, packets, idle_timeout))
 }
 
 /// The connections that a lane has accepted and not identified yet.

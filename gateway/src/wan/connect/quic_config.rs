@@ -2,7 +2,7 @@
 //! and the keys by which a restarted gateway ends the connections of its predecessor.
 
 use super::lane_connection_ids::LaneConnectionIds;
-use super::liveness::{PROBE_BUFFER_BYTES, liveness_idle_timeout};
+use super::liveness::PROBE_BUFFER_BYTES;
 use super::packet_size::PacketSize;
 use super::tls::Credentials;
 use crate::wan::congestion::lane_controller::LaneControllerFactory;
@@ -52,11 +52,13 @@ pub(super) fn quic_endpoint_config(
     config
 }
 
-/// Makes the QUIC transport settings of one lane of a link.
+/// Makes the QUIC transport settings of one lane of a link. QUIC ends a connection without a datagram for
+/// `idle_timeout`.
 pub(super) fn quic_transport_config(
     path: &LanePath,
     controller: ControllerPolicy,
     packets: PacketSize,
+    idle_timeout: Duration,
 ) -> TransportConfig {
     let windows = path.initial_windows();
     let mut transport = TransportConfig::default();
@@ -74,9 +76,7 @@ pub(super) fn quic_transport_config(
         .initial_rtt(path.link.rtt.duration().max(Duration::from_millis(1)))
         // The liveness monitor keeps lanes alive, with one timer for all of a thread.
         .keep_alive_interval(None)
-        .max_idle_timeout(Some(
-            IdleTimeout::try_from(liveness_idle_timeout(path.link.rtt)).expect("minutes"),
-        ))
+        .max_idle_timeout(Some(IdleTimeout::try_from(idle_timeout).expect("minutes")))
         .packet_threshold(REORDERING_PACKETS)
         .ack_frequency_config(None::<AckFrequencyConfig>)
         .congestion_controller_factory(Arc::new(LaneControllerFactory::new(path, controller)));

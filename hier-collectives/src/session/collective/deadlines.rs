@@ -8,24 +8,11 @@ use crate::session::epoch::epoch_state::EpochState;
 use crate::wire::Message;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use units::{Span, TimeNs};
+use units::{ByteCount, Span, TimeNs};
 
-/// 10 s: the least time without progress after which a collective fails that all ranks have posted.
-/// 10 s is longer than an outage of 5 s with its detection and shorter than QUIC's idle timeout of
-/// 15 s. So the failure can name the segments that are missing.
-/// Tested by `nothing_moving_after_the_last_post_is_a_stall`.
-const STALL_MIN: Span = Span::from_secs(10);
-/// 10 round trips of a link: a collective fails after max(10 s, 10 round trips + time of 20
-/// segments) without progress. The link with the longest such time counts. The number is chosen,
-/// for several losses of one packet.
-const STALL_ROUND_TRIPS: u64 = 10;
-/// 20 segments: the time to send so many at the job's share of a link is added to 10 round trips of
-/// the link. A collective without progress for that sum, or for 10 s if longer, fails. The number
-/// is chosen, so that a slow link is not taken for a dead one.
-const STALL_SEGMENTS: u64 = 20;
 /// 1 s: while a collective lasts longer, a gateway where bytes move reports progress to its peers
 /// at most once a second. Each report defers the peers' stall deadlines. 1 s is a tenth of the
-/// least stall deadline, 10 s.
+/// least stall deadline of the usual patience, 10 s.
 /// Tested by `arriving_bytes_defer_a_stall_everywhere`.
 pub const PROGRESS_REPORT_INTERVAL: Span = Span::from_secs(1);
 /// 1 s: the error of a stall names a peer that has acknowledged nothing for this time, since that peer
@@ -36,8 +23,11 @@ const SILENCE_NAMED_MIN: Span = Span::from_secs(1);
 /// to 3 s. All gateways report to all.
 const PEERS_PER_INTERVAL_STEP: u64 = 16;
 /// 3: the time between two progress reports of a gateway is at most 3 times 1 s, however many peers
-/// it has. So three reports fit into the least stall deadline, 10 s.
+/// it has.
 const PROGRESS_INTERVAL_FACTOR_MAX: u64 = 3;
+/// 3 progress reports fit into the least stall deadline, at least, however short the patience is. So
+/// one that is late fails nothing.
+const PROGRESS_REPORTS_MIN: u64 = 3;
 
 /// The progress of other gateways, and the deadlines that follow from progress.
 #[derive(Debug)]
@@ -92,7 +82,9 @@ impl Deadlines {
     pub fn report_progress(&mut self, cx: &mut Context<'_>) {
         let peers = cx.epoch.members().peer_count() as u64;
         let factor = (1 + peers / PEERS_PER_INTERVAL_STEP).min(PROGRESS_INTERVAL_FACTOR_MAX);
-        let every = Span::from_ns(PROGRESS_REPORT_INTERVAL.ns() * factor);
+        let stall_ns = cx.epoch.local().fabric().patience().stalled_after_least().ns();
+        let every = Span::from_ns(PROGRESS_REPORT_INTERVAL.ns() * factor)
+            .min(Span::from_ns(stall_ns / PROGRESS_REPORTS_MIN));
         if self.reported.is_some_and(|reported| cx.now < reported + every) {
             return;
         }
@@ -125,20 +117,11 @@ impl Deadlines {
     }
 
     /// Returns the stall deadline: the time without progress, after the last post, that fails a
-    /// collective.
-    ///
-    /// deadline = max(`STALL_MIN`, over all links: `STALL_ROUND_TRIPS` + time of `STALL_SEGMENTS`
-    /// at the job's share of the link).
+    /// collective, by the patience of the fabric.
     fn stall_span(&self, epoch: &EpochState) -> Span {
-        let segment = epoch.plan().map_or(0, |plan| plan.segment.get());
-        let links = epoch.local().fabric().links().iter();
-        let spans = links.map(|link| {
-            let bits = u128::from(segment * STALL_SEGMENTS) * 8 * 1_000_000_000;
-            let bits = bits * u128::from(self.one_in.get());
-            let segments = bits / u128::from(link.rate.bits_per_second().max(1));
-            STALL_ROUND_TRIPS * link.rtt.ns() + u64::try_from(segments).unwrap_or(u64::MAX / 2)
-        });
-        Span::from_ns(spans.max().unwrap_or(0)).max(STALL_MIN)
+        let segment = epoch.plan().map_or_else(ByteCount::default, |plan| plan.segment);
+        let fabric = epoch.local().fabric();
+        fabric.patience().stalled_after(fabric.links(), segment, self.one_in)
     }
 
     /// Builds the failure of a collective that reached its stall deadline. `missing` names the
@@ -162,9 +145,9 @@ impl Deadlines {
         let silences: String = silences.collect();
         let text = format!(
             "collective {sequence}: everybody posted, but nothing moved for {span}, the deadline \
-             ({STALL_ROUND_TRIPS} round trips and {STALL_SEGMENTS} segments at the job's part of \
-             the link, at least \
-             {STALL_MIN}); missing on gateway {}: {missing}{silences}; {}, see the link",
+             (10 round trips and 20 segments at the job's part of the link, at least {}); \
+             missing on gateway {}: {missing}{silences}; {}, see the link",
+            epoch.local().fabric().patience().stalled_after_least(),
             epoch.local().own_name(),
             collective.buffer_state_text()
         );

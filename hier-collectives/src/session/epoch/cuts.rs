@@ -5,7 +5,7 @@ use super::epoch_membership::{FIRST_GATEWAY, RouteChange};
 use super::epoch_state::EpochState;
 use super::link_reports;
 use crate::ids::{GatewayId, Sequence};
-use crate::mesh::{DOWN_AFTER_MIN, GatewayPair};
+use crate::mesh::GatewayPair;
 use crate::plan::{Plan, Tree};
 use crate::post::{Failure, FailureCode};
 use crate::session::action::Action;
@@ -13,6 +13,7 @@ use crate::session::action_queue::ActionQueue;
 use crate::topology::Fabric;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use units::Span;
 
 /// 4 names: the text of a failure names at most 4 gateways that cannot be reached and 4 connections
 /// that are down. The others are left out, so that the text stays short.
@@ -152,9 +153,8 @@ impl EpochState {
         let when = if graph.is_settled() {
             "the next epoch goes round it".to_owned()
         } else {
-            format!(
-                "the next epoch begins when it is back, or after {DOWN_AFTER_MIN} goes round it"
-            )
+            let awaited = local.fabric().patience().awaited_for(Span::ZERO);
+            format!("the next epoch begins when it is back, or after {awaited} goes round it")
         };
         let relay = cut.first().and_then(|(one, other)| graph.relay_between(*one, *other));
         let by_way = relay.map(|id| {

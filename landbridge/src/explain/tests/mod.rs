@@ -4,5 +4,6 @@ mod dumps;
 mod of_gateways;
 mod of_links;
 mod of_ranks;
+mod patience;
 mod scene;
 mod seeded_faults;

@@ -24,8 +24,8 @@
 //! - **Narrow paths.** A path may come to carry short packets only, so that probes and acknowledgements
 //!   pass and data does not (`narrow_path.rs`). The lane is closed as after a silence of the peer.
 //! - **Lost peers.** QUIC waits for at least three PTOs, and after a pause of ten seconds on either side
-//!   a PTO is half a minute. Here a peer is lost when no datagram came from it for `idle_timeout`.
-//!   Where other links join all regions, the silent one is gone round after `detour_timeout`.
+//!   a PTO is half a minute. Here a peer is lost when no datagram came from it for as long as the fabric's
+//!   [`Patience`] says. Where other links join all regions, the silent one is gone round sooner.
 //!
 //! - **Dead processes.** The system of a peer whose process has ended says that its ports are closed
 //!   (`host::PortWatch`). If nothing else comes from the peer for 400 ms or two round trips, its lanes end
@@ -36,8 +36,6 @@
 //!
 //! ```text
 //! round     = min(smoothed RTT + ACK_DELAY_MAX, max(2 RTT of the fabric, LIVENESS_ROUND_MAX))
-//! lost peer = no datagram for max(KEEP_ALIVE_INTERVAL + 3 RTT of the fabric, `silence` of the fabric)
-//! detour    = no datagram for max(DETOUR_SILENCE_BASE + 3 RTT of the fabric, DETOUR_TIMEOUT_MIN)
 //! dead path = silent, while others are heard,
 //!             for > max(DEAD_PATH_ROUNDS x round, DEAD_PATH_SILENCE_MIN)
 //! ```
@@ -51,6 +49,7 @@ use crate::wan::congestion::lane_telemetry::LaneTelemetry;
 use crate::wan::congestion::lane_telemetry::telemetry_smoothed_rtt;
 use bytes::Bytes;
 use dead_process::{PeerProcess, ProcessView, ProcessWatch};
+use hier_collectives::topology::{KEEP_ALIVE_INTERVAL, Patience};
 use narrow_path::{FullPackets, NarrowPath};
 use quinn::{Connection, FrameStats};
 use std::future::Future;
@@ -62,31 +61,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use units::{Span, TimeNs};
 
-/// 15 s without a datagram from a peer, or 1 s and 3 round trips if longer: the peer is lost, and
-/// its lanes end, since outages of some seconds are common. The key `silence` of the fabric replaces the
-/// 15 s. QUIC's own timeout is as long, and counts from the last datagram, or from the first packet
-/// sent after that datagram.
-const IDLE_TIMEOUT_MIN: Duration = Duration::from_secs(15);
-/// 3 round trips, added to the keep-alive interval of 1 s: where the sum is over 15 s, a peer is
-/// lost after so long without a datagram. An idle peer is heard once a keep-alive and a round trip,
-/// because the last keep-alive is awaited before the next.
-const IDLE_ROUND_TRIPS: u32 = 3;
-/// 8 s without a datagram from a peer, or 6 s and 3 round trips if longer: its lanes end, and data
-/// goes round the link where other links join all regions. It is above [`DETOUR_SILENCE_BASE`] (6 s), and
-/// below the stall deadline of 10 s, so that the next step goes round the link.
-/// Tested by `a_link_cut_under_way_is_gone_round_in_time`.
-const DETOUR_TIMEOUT_MIN: Duration = Duration::from_secs(8);
-/// 6 s, to which [`IDLE_ROUND_TRIPS`] (3 round trips) are added: a silence of a peer up to that is
-/// no reason to go round a link. An outage of 5 s after a keep-alive interval of 1 s lasts so long.
-const DETOUR_SILENCE_BASE: Duration = Duration::from_secs(6);
+/// 15 s: QUIC ends a connection after no less without a datagram, however short the patience is: it
+/// counts the time in which this process was stopped, too. QUIC's timeout counts from the last datagram, or
+/// from the first packet sent after that datagram.
+const IDLE_TIMEOUT_MIN: Span = Span::from_secs(15);
 /// 3 s: if the last lane to a peer ends less than 3 s after one that ended for silence, data goes
 /// another way, if any. The last packets of a peer's lanes came at most a keep-alive interval (1 s)
 /// apart.
 const SILENT_ENDS_MAX: Duration = Duration::from_secs(3);
-/// 1 s: the interval between keep-alives of a lane that sends nothing else. A peer that was started
-/// again answers a keep-alive with a stateless reset, so an idle lane to the old process ends that
-/// soon.
-const KEEP_ALIVE_INTERVAL: Span = Span::from_secs(1);
 /// 2 datagrams since the last check of a lane: if more came, the lane receives data, and its
 /// liveness is checked each round trip, so that the begin of a silence is known. Keep-alives bring
 /// one a second.
@@ -122,26 +104,6 @@ const DEAD_PATH_ROUNDS: u64 = 6;
 /// than a busy host may take.
 const DEAD_PATH_SILENCE_MIN: Span = Span::from_ms(500);
 
-/// Returns how long no datagram comes from a peer until it is lost. `rtt` is the round trip of the
-/// link: a keep-alive interval and three of them, at least 15 s.
-pub(super) fn liveness_idle_timeout(rtt: Span) -> Duration {
-    liveness_lost_timeout(rtt, None)
-}
-
-/// Returns how long no datagram comes from a peer until it is lost, by the `silence` of the fabric, if
-/// it has one: as [`liveness_idle_timeout`], with that in place of 15 s.
-fn liveness_lost_timeout(rtt: Span, silence: Option<Span>) -> Duration {
-    let least = silence.map_or(IDLE_TIMEOUT_MIN, Span::duration);
-    (KEEP_ALIVE_INTERVAL.duration() + rtt.duration() * IDLE_ROUND_TRIPS).max(least)
-}
-
-/// Returns how long no datagram comes from a peer until the link to it is gone round, if others
-/// join all regions: 6 s and three round trips of the link (`rtt`), at least 8 s.
-fn liveness_detour_timeout(rtt: Span) -> Duration {
-    let outage = DETOUR_SILENCE_BASE + rtt.duration() * IDLE_ROUND_TRIPS;
-    outage.max(DETOUR_TIMEOUT_MIN)
-}
-
 /// Returns the round trip that the liveness monitor assumes of a lane. The arguments are its smoothed
 /// RTT and the round trip of the link by the fabric.
 fn liveness_round(smoothed: Span, rtt: Span) -> Span {
@@ -175,6 +137,8 @@ pub struct PeerLiveness {
     ended_silent_ns: AtomicU64,
     /// Whether the peer's process has ended.
     process: PeerProcess,
+    /// The patience of the fabric, from which follows when the peer is lost.
+    patience: Patience,
     /// The silence after which the peer is lost by the fabric, if that says so.
     silence: Option<Span>,
 }
@@ -182,8 +146,14 @@ pub struct PeerLiveness {
 impl PeerLiveness {
     /// Makes the state of lanes to a peer that is not heard yet. `silence` is that of the fabric, if it
     /// has one.
-    pub fn with_silence(silence: Option<Span>) -> Self {
-        Self { silence, ..Self::default() }
+    pub fn new(patience: Patience, silence: Option<Span>) -> Self {
+        Self { patience, silence, ..Self::default() }
+    }
+
+    /// Returns how long no datagram comes from the peer until QUIC ends a connection, by the round trip
+    /// of the link by the fabric: the patience with it, at least 15 s.
+    pub(super) fn idle_timeout(&self, rtt: Span) -> Duration {
+        self.patience.lost_after(None, rtt).max(IDLE_TIMEOUT_MIN).duration()
     }
 
     /// Sets whether data could go round the link to the peer, so that it is lost after a shorter
@@ -217,11 +187,11 @@ impl PeerLiveness {
 
     /// Returns the silence after which the peer is lost; `rtt` is the round trip by the fabric.
     fn lost_after(&self, rtt: Span) -> Duration {
-        let lost = liveness_lost_timeout(rtt, self.silence);
-        match self.can_go_round.load(Ordering::Relaxed) {
-            true => liveness_detour_timeout(rtt).min(lost),
-            false => lost,
-        }
+        let after = match self.can_go_round.load(Ordering::Relaxed) {
+            true => self.patience.gone_round_after(self.silence, rtt),
+            false => self.patience.lost_after(self.silence, rtt),
+        };
+        after.duration()
     }
 }
 

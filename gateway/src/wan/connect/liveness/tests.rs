@@ -23,12 +23,26 @@ fn a_link_with_a_way_round_is_lost_sooner() {
 fn a_silence_in_the_fabric_replaces_the_usual() {
     for (silence, rtt_ms, seconds) in [(5, 2, 5), (5, 80, 5), (3, 2000, 7), (12, 2, 8), (15, 2, 8)]
     {
-        let peer = PeerLiveness::with_silence(Some(Span::from_secs(silence)));
+        let peer = PeerLiveness::new(Patience::default(), Some(Span::from_secs(silence)));
         peer.set_can_go_round(true);
         assert_eq!(peer.lost_after(Span::from_ms(rtt_ms)).as_secs(), seconds, "{silence} s");
     }
-    let alone = PeerLiveness::with_silence(Some(Span::from_secs(12)));
+    let alone = PeerLiveness::new(Patience::default(), Some(Span::from_secs(12)));
     assert_eq!(alone.lost_after(Span::from_ms(2)).as_secs(), 12);
+}
+
+#[test]
+fn a_patience_in_the_fabric_sets_all_silences() {
+    for (patience, rtt_ms, alone_ms, round_ms, idle_ms) in
+        [(6, 2, 6000, 3200, 15_000), (6, 400, 6000, 3600, 15_000), (60, 80, 60_000, 32_000, 60_000)]
+    {
+        let patience = Patience::of_span(Span::from_secs(patience)).expect("valid");
+        let (peer, rtt) = (PeerLiveness::new(patience, None), Span::from_ms(rtt_ms));
+        assert_eq!(peer.lost_after(rtt).as_millis(), alone_ms, "{patience:?}");
+        peer.set_can_go_round(true);
+        assert_eq!(peer.lost_after(rtt).as_millis(), round_ms, "{patience:?}");
+        assert_eq!(peer.idle_timeout(rtt).as_millis(), idle_ms, "{patience:?}");
+    }
 }
 
 /// A lane with a round trip of 100 ms whose looks come as planned, or as the test says.

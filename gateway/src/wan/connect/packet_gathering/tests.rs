@@ -375,7 +375,12 @@ fn endpoints() -> (Endpoint, Endpoint, LaneMetrics, ClientConfig) {
         probe_seed: 0,
     };
     let pinned = PacketSize::Pinned { bytes: 1472 };
-    let transport = Arc::new(quic_transport_config(&path, ControllerPolicy::Dedicated, pinned));
+    let transport = Arc::new(quic_transport_config(
+        &path,
+        ControllerPolicy::Dedicated,
+        pinned,
+        Duration::from_secs(15),
+    ));
     let mut server = ServerConfig::with_crypto(west.server_config().expect("TLS"));
     server.transport_config(Arc::clone(&transport));
     let mut client = ClientConfig::new(east.client_config().expect("TLS"));
