@@ -149,6 +149,36 @@ fn check_reports_faults_of_all_files_once() {
     assert!(stderr.contains("\"1 gig\"") && stderr.contains("accepted: a size"), "{stderr}");
 }
 
+#[test]
+fn check_shows_every_deadline_of_a_patience() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("fabric.toml").display().to_string();
+    let with = |keys: &str| {
+        let text = std::fs::read_to_string(configs().join("two-region/fabric.toml"));
+        let text = text.expect("an example").replacen("name =", &format!("{keys}\nname ="), 1);
+        std::fs::write(&file, text).expect("a temporary file");
+        // The same fabric is listed once.
+        let report = json(&landbridge(&["check", &file, &file, "--json"]));
+        assert_eq!(report["fabrics"].as_array().map(Vec::len), Some(1), "{report}");
+        let deadlines = report["fabrics"][0]["deadlines"].as_array().expect("a list").iter();
+        let row = |one: &serde_json::Value| format!("{} {}", one["seconds"], one["source"]);
+        deadlines.map(row).collect::<Vec<_>>().join(", ").replace('"', "")
+    };
+    let usual = "15.0 patience, 8.0 patience, 10.0 patience, 10.0 patience";
+    assert_eq!(with(""), usual);
+    let overridden = "5.0 silence, 5.0 silence, 20.0 patience, 20.0 patience";
+    assert_eq!(with("patience = \"30 s\"\nsilence = \"5 s\""), overridden);
+    let text = String::from_utf8(landbridge(&["check", &file]).stdout).expect("text");
+    assert!(text.contains("Deadlines of fabric two-region by its patience of 30 s:"), "{text}");
+    assert!(text.contains("stalled") && text.contains("20 s"), "{text}");
+    let short = std::fs::read_to_string(&file).expect("a temporary file");
+    let short = short.replacen("patience = \"30 s\"", "patience = \"5 s\"", 1);
+    std::fs::write(&file, short).expect("a temporary file");
+    let output = landbridge(&["check", &file]);
+    let stderr = String::from_utf8(output.stderr.clone()).expect("text");
+    assert!(code(&output) == 64 && stderr.contains("a time from 6 s to 15 min"), "{stderr}");
+}
+
 /// Lanes alone take up to 32 MiB.
 #[test]
 fn too_little_memory_is_warned_of() {

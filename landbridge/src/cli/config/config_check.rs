@@ -1,5 +1,6 @@
 //! `landbridge check`: faults of config files.
 
+use super::fabric_deadlines::FabricDeadlines;
 use super::host_names::check_fabric_host_names;
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::exit::Exit;
@@ -18,7 +19,8 @@ use serde::Serialize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Check fabric and region files. Their content tells which is which.
+/// Check fabric and region files. Their content tells which is which. Prints the deadlines that follow from
+/// each fabric's `patience`.
 ///
 /// Reports every fault of every file with its line, key and value, and the values that would be
 /// accepted. The certificates, keys and tokens that a region file names are checked as `landbridge run`
@@ -48,6 +50,8 @@ pub(in crate::cli) struct ConfigCheckCommand {
 struct CheckReport {
     ok: bool,
     files: Vec<CheckedFile>,
+    /// The deadlines of each fabric, which several files may name.
+    fabrics: Vec<FabricDeadlines>,
     faults: Vec<Fault>,
 }
 
@@ -59,17 +63,23 @@ struct CheckedFile {
     summary: String,
 }
 
-/// The kind of a file and its summary, or its faults.
-type CheckOutcome = Result<(&'static str, String), ConfigFaults>;
+/// The kind of a file, its summary and the deadlines of its fabric, or its faults.
+type CheckOutcome = Result<(&'static str, String, FabricDeadlines), ConfigFaults>;
 
 impl ConfigCheckCommand {
     /// Runs `landbridge check`: lists the files with a summary each, and all their faults. Faults
     /// end it with [`Exit::Usage`].
     pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
         let (mut files, mut faults) = (Vec::new(), Vec::new());
+        let mut fabrics: Vec<FabricDeadlines> = Vec::new();
         for file in self.files.clone() {
             let (kind, summary) = match self.check_file(&file)? {
-                Ok(checked) => checked,
+                Ok((kind, summary, deadlines)) => {
+                    if !fabrics.contains(&deadlines) {
+                        fabrics.push(deadlines);
+                    }
+                    (kind, summary)
+                }
                 Err(found) => {
                     let count = found.iter().count();
                     faults.extend(found);
@@ -83,14 +93,16 @@ impl ConfigCheckCommand {
         let faults = ConfigFaults::collect(faults);
         if self.json {
             let listed = faults.iter().flat_map(ConfigFaults::iter).cloned().collect();
-            print_json(&CheckReport { ok: faults.is_none(), files, faults: listed })?;
+            print_json(&CheckReport { ok: faults.is_none(), files, fabrics, faults: listed })?;
         } else {
             let row = |checked: &CheckedFile| {
                 let file = checked.file.display().to_string();
                 [file, checked.kind.to_owned(), checked.summary.clone()]
             };
             let rows: Vec<_> = files.iter().map(row).collect();
-            print_text(&render_table(["file", "kind", "summary"], &rows))?;
+            let tables = fabrics.iter().map(FabricDeadlines::render);
+            let tables: String = tables.collect();
+            print_text(&(render_table(["file", "kind", "summary"], &rows) + &tables))?;
         }
         match faults {
             None => Ok(Exit::Good),
@@ -101,7 +113,8 @@ impl ConfigCheckCommand {
 }
 
 impl ConfigCheckCommand {
-    /// Checks one file. Returns its kind and its summary with all warnings, or its faults.
+    /// Checks one file. Returns its kind, its summary with all warnings and the deadlines of its fabric, or
+    /// its faults.
     fn check_file(&self, path: &Path) -> Result<CheckOutcome, CommandError> {
         let (file, plan) = match load_and_check_config_plan(path) {
             Ok(loaded) => loaded,
@@ -126,7 +139,10 @@ impl ConfigCheckCommand {
         };
         match ConfigFaults::collect(names.into_iter().chain(secrets)) {
             Some(faults) => Ok(Err(faults)),
-            None => Ok(Ok((kind, summary + &warnings))),
+            None => {
+                let deadlines = FabricDeadlines::of_file(fabric, &plan);
+                Ok(Ok((kind, summary + &warnings, deadlines)))
+            }
         }
     }
 
