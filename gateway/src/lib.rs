@@ -46,6 +46,7 @@ pub mod config;
 pub mod daemon;
 pub mod engine;
 pub mod events;
+pub mod failure_signal;
 pub mod host;
 pub mod limits;
 pub mod local;

@@ -7,7 +7,7 @@ use super::fabric_report::FabricReport;
 use super::history::History;
 use super::metrics::MetricsRegistry;
 use super::readiness::{is_ready, judge_readiness};
-use super::status::GatewayReport;
+use super::status::{DumpReport, GatewayReport};
 use super::status_page::status_page;
 use super::versioned::Versioned;
 use crate::lock::lock_ignoring_poison;
@@ -37,6 +37,27 @@ pub struct AnswerSources {
     pub attach: Option<String>,
     /// The fabric that the gateway runs with.
     pub fabric: Arc<FabricReport>,
+}
+
+impl AnswerSources {
+    /// Requests status and flight recorders from the engine, adds what the local plane knows, and judges
+    /// both.
+    ///
+    /// # Errors
+    /// The engine does not answer.
+    pub async fn request_dump(&self) -> Result<DumpReport, StatusError> {
+        let mut dump = self.status.request_dump().await?;
+        self.complete_status(&mut dump.status);
+        Ok(dump)
+    }
+
+    /// Adds what the local plane knows to a status of the engine, and judges both.
+    fn complete_status(&self, status: &mut GatewayReport) {
+        status.socket_problem = self.socket_problem.borrow().clone();
+        status.processor_problem = self.processor_problem.borrow().clone();
+        status.attach.clone_from(&self.attach);
+        status.problems = judge_readiness(status);
+    }
 }
 
 /// Answers requests. All connections share it.
@@ -155,26 +176,15 @@ impl Answers {
     /// Requests the status from the engine, adds what the local plane knows, and judges both.
     async fn request_status(&self) -> Result<GatewayReport, StatusError> {
         let mut status = self.observed.status.request().await?;
-        self.complete_status(&mut status);
+        self.observed.complete_status(&mut status);
         Ok(status)
-    }
-
-    /// Adds what the local plane knows to a status of the engine, and judges both.
-    fn complete_status(&self, status: &mut GatewayReport) {
-        status.socket_problem = self.observed.socket_problem.borrow().clone();
-        status.processor_problem = self.observed.processor_problem.borrow().clone();
-        status.attach.clone_from(&self.observed.attach);
-        status.problems = judge_readiness(status);
     }
 
     /// Returns status and flight recorders as JSON, or 503 when the engine does not answer. With
     /// `max_age`, the answer may be one that another request got within that time.
     async fn get_dump(&self, max_age: Duration) -> Answer {
-        let make = async {
-            let mut dump = self.observed.status.request_dump().await?;
-            self.complete_status(&mut dump.status);
-            Ok(Versioned::new(&dump).to_json().into())
-        };
+        let make =
+            async { Ok(Versioned::new(&self.observed.request_dump().await?).to_json().into()) };
         json_answer(self.shared_dump.get(max_age, make).await)
     }
 

@@ -2,7 +2,8 @@
 
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::observe::fetch_status::{FetchError, fetch_status_with_flights};
-use gateway::observe::status::{GatewayReport, JobFlightsReport};
+use gateway::observe::status::{DumpReport, GatewayReport, JobFlightsReport};
+use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
 use serde::{Deserialize, Serialize};
 use std::thread;
@@ -62,7 +63,7 @@ pub(crate) struct DumpedGateway {
 
 impl DumpedPlace {
     /// Returns the places of all gateways of a fabric, in the order of their numbers.
-    pub(super) fn all_of_fabric(fabric: &Fabric) -> Vec<Self> {
+    pub fn all_of_fabric(fabric: &Fabric) -> Vec<Self> {
         let place = |id| {
             let gateway = fabric.gateway(id);
             Self {
@@ -77,6 +78,28 @@ impl DumpedPlace {
 }
 
 impl Dump {
+    /// Makes the dump of a gateway that reports its own state at this moment.
+    pub fn of_gateway(fabric: &Fabric, id: GatewayId, report: DumpReport) -> Self {
+        let now = unix_seconds(SystemTime::now());
+        let gateway = fabric.gateway(id);
+        let dumped = DumpedGateway {
+            gateway: gateway.name.clone(),
+            region: fabric.region(gateway.region).name.clone(),
+            status: Some(report.status),
+            error: None,
+            is_absent: false,
+            asked_unix_seconds: now,
+            clock_ahead_seconds: Some(0.0),
+            flights: report.flights,
+        };
+        Self {
+            taken_unix_seconds: now,
+            fabric: fabric.name().to_owned(),
+            places: DumpedPlace::all_of_fabric(fabric),
+            gateways: vec![dumped],
+        }
+    }
+
     /// Asks all gateways of a region file at once, which takes 10 s at most.
     pub fn collect(file: &RegionFile) -> Self {
         let fabric = file.fabric().fabric();

@@ -3,10 +3,12 @@
 use super::deployment::{BINARY, Deployment, RunningGateway, Team};
 use super::schema::Schema;
 use super::{LAYOUT, east_status, json, running};
+use gateway::config::RegionFile;
 use gateway::observe::fetch_status::fetch_status;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread;
@@ -67,6 +69,13 @@ fn an_awaited_rank_and_contradicting_posts_are_named() {
         assert_eq!(cause["kind"], "rank", "{cause}");
         drop(team);
     });
+    post_different_sizes(&deployment);
+    let cause = first_cause(&deployment);
+    assert_eq!(cause["kind"], "script", "{cause}");
+}
+
+/// Lets all ranks post once, rank 2 another size than the others, which fails.
+fn post_different_sizes(deployment: &Deployment) {
     let rank = |rank: u32, size: &str| {
         let region = if rank < LAYOUT.east { "east" } else { "west" };
         let mut line = Command::new(BINARY);
@@ -78,8 +87,47 @@ fn an_awaited_rank_and_contradicting_posts_are_named() {
     for mut process in [rank(0, "8 KiB"), rank(1, "8 KiB"), rank(2, "16 KiB")] {
         assert!(!process.wait().expect("ends").success());
     }
-    let cause = first_cause(&deployment);
-    assert_eq!(cause["kind"], "script", "{cause}");
+}
+
+/// Returns the dumps in a folder, once there is one of each gateway.
+fn dumps_of_both_gateways(folder: &Path) -> Vec<PathBuf> {
+    let start = Instant::now();
+    loop {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        let is_dump = |file: &&PathBuf| file.extension().is_some_and(|kind| kind == "json");
+        if files.iter().filter(is_dump).count() == 2 {
+            return files;
+        }
+        assert!(start.elapsed() < LANES_END_WITHIN, "{files:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_failure_is_explained_by_the_gateways_own_dumps() {
+    let mut deployment = Deployment::new(&LAYOUT);
+    for region in ["east", "west"] {
+        let path = deployment.path(&format!("{region}.toml"));
+        let text = std::fs::read_to_string(&path).expect("a region file");
+        let text = text.replacen("status =", "dumps = \"dumps\"\nstatus =", 1);
+        std::fs::write(&path, text).expect("written");
+    }
+    deployment.run_gateways();
+    post_different_sizes(&deployment);
+    let files = dumps_of_both_gateways(&deployment.path("dumps"));
+    let region = RegionFile::load(&deployment.path("east.toml")).expect("valid");
+    let token = std::fs::read_to_string(&region.jobs().next().expect("a job").token);
+    let token = token.expect("a token").trim().to_owned();
+    for file in &files {
+        let text = std::fs::read_to_string(file).expect("a dump");
+        Schema::load("commands/dump.json")
+            .assert_valid(&serde_json::from_str(&text).expect("JSON"));
+        assert!(!text.contains(&token), "no secret is in a dump");
+    }
+    let output = Command::new(BINARY).arg("explain").args(&files).arg("--json").output();
+    let explanation = json(&output.expect("runs"));
+    assert_eq!(explanation["causes"][0]["kind"], "script", "{explanation}");
 }
 
 #[test]

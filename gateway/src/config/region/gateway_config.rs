@@ -36,6 +36,8 @@ pub struct GatewayConfig {
     pub segmentation_offload: bool,
     /// TCP address of the status page, `/status`, `/metrics`, `/healthz` and `/readyz`.
     pub status: SocketAddr,
+    /// Folder for dumps of failures; `None` to write none.
+    pub dumps: Option<PathBuf>,
     /// Its certificate chain, PEM.
     pub certificate: PathBuf,
     /// Its private key, PEM.

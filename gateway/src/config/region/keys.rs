@@ -33,6 +33,7 @@ pub(super) static GATEWAY_TABLE: TableKeys = TableKeys {
         GATEWAY_ATTACH.description(),
         TRAINERS_CA.description(),
         GATEWAY_STATUS.description(),
+        GATEWAY_DUMPS.description(),
         GATEWAY_CERTIFICATE.description(),
         GATEWAY_PRIVATE_KEY.description(),
         CA_CERTIFICATE.description(),
@@ -124,6 +125,17 @@ pub(super) const GATEWAY_STATUS: Key<BindAddress> = Key::new(
     "TCP address of the HTTP server for the status page at `/`, and for `/status`, `/dump`, \
      `/history`, `/fabric`, `/metrics`, `/healthz` and `/readyz`. It asks for no password: choose \
      loopback or a private address.",
+);
+
+/// Key `dumps` of a gateway: the folder into which it writes dumps of failures.
+pub(super) const GATEWAY_DUMPS: Key<PathBuf> = Key::new(
+    "dumps",
+    Optional("failures are not dumped"),
+    "\"/var/lib/landbridge/dumps\"",
+    "Folder into which the gateway writes its dump when a collective fails with code 1, 3, 4, 5 or 7, for \
+     `landbridge explain` afterwards: one a minute at most, 32 files and 64 MiB at most, of which the oldest go \
+     first. Only the gateway's user can read them. A folder that is missing is made. Without this key a \
+     gateway writes no file but its socket and lock.",
 );
 
 /// Key `certificate` of a gateway: path of its certificate chain, PEM.

@@ -223,8 +223,9 @@ fn read_region_gateway_table(
         (section.read_optional(&keys::GATEWAY_USER), section.read_optional(&keys::GATEWAY_GROUP));
     let mode = read_region_table_socket_mode(source, section, group.is_some());
     let attach = section.read_optional(&keys::GATEWAY_ATTACH).map(|bind| bind.0);
-    let trainers_ca = section.read_optional(&keys::TRAINERS_CA);
-    let trainers_ca = trainers_ca.map(|path| source.resolve_path(&path));
+    let resolved = |path: Option<PathBuf>| path.map(|path| source.resolve_path(&path));
+    let trainers_ca = resolved(section.read_optional(&keys::TRAINERS_CA));
+    let dumps = resolved(section.read_optional(&keys::GATEWAY_DUMPS));
     if trainers_ca.is_some() && !section.has_key(keys::GATEWAY_ATTACH.name) {
         let problem = format!("there is no `{}`, so nobody is asked", keys::GATEWAY_ATTACH.name);
         let accepted = format!("a file beside `{}`, or no such key", keys::GATEWAY_ATTACH.name);
@@ -270,6 +271,7 @@ fn read_region_gateway_table(
         listen,
         segmentation_offload,
         status: status?.0,
+        dumps,
         certificate: certificate?,
         key: key?,
         ca: ca?,

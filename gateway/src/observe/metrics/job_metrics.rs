@@ -4,6 +4,7 @@ use super::bounded_label::{BoundedLabel, NAMES_OF_JOB_MAX};
 use super::job_counters::JobCounters;
 use super::labels::StragglerLabel;
 use super::network::RealGauge;
+use crate::failure_signal::FailureSignal;
 use crate::lock::lock_ignoring_poison;
 use crate::memory::arena::ArenaGauges;
 use crate::observe::status::{JobReport, StragglerReport};
@@ -49,11 +50,17 @@ pub struct JobMetrics {
     /// The stragglers that have a label of their own.
     straggler_names: Arc<Mutex<BoundedLabel>>,
     counters: JobCounters,
+    failures: FailureSignal,
 }
 
 impl JobMetrics {
     /// Makes the metrics of a job, at zero. `label` is its name, or `other`.
-    pub(super) fn new(label: String, is_other: bool, counters: &JobCounters) -> Self {
+    pub(super) fn new(
+        label: String,
+        is_other: bool,
+        counters: &JobCounters,
+        failures: FailureSignal,
+    ) -> Self {
         let names_max = if is_other { 0 } else { NAMES_OF_JOB_MAX };
         counters.begin_job(&label);
         Self {
@@ -73,6 +80,7 @@ impl JobMetrics {
             straggler: Arc::default(),
             straggler_names: Arc::new(Mutex::new(BoundedLabel::new(names_max))),
             counters: counters.clone(),
+            failures,
         }
     }
 
@@ -97,8 +105,10 @@ impl JobMetrics {
         self.counters.count_completed((&self.label, op), bytes, took, efficiency);
     }
 
-    /// Counts a collective that failed; `op` is its operation, if some rank had posted it.
+    /// Counts a collective that failed, and raises the signal of failures; `op` is its operation, if some
+    /// rank had posted it.
     pub fn count_failed(&self, op: Option<&'static str>, code: FailureCode) {
+        self.failures.note_failure(code);
         self.counters.count_failed((&self.label, op.unwrap_or("unknown")), code);
     }
 

@@ -12,6 +12,7 @@ use super::network::{
     PeerPlace, RealGauge,
 };
 use super::process_metrics::ProcessCollector;
+use crate::failure_signal::FailureSignal;
 use crate::lock::lock_ignoring_poison;
 use crate::observe::problem_cause::ProblemCause;
 use crate::observe::readiness::is_ready;
@@ -36,6 +37,8 @@ pub struct MetricsRegistry {
     pub lost_log_lines: Counter,
     /// Decides which log lines are warnings, and counts them.
     pub warnings: Warnings,
+    /// Tells whoever writes dumps that a collective has failed.
+    pub failures: FailureSignal,
     ready: Gauge,
     job_differences: Gauge,
     problems: Family<CauseLabel, Gauge>,
@@ -64,6 +67,7 @@ impl MetricsRegistry {
             segments: Counter::default(),
             lost_log_lines: Counter::default(),
             warnings: Warnings::default(),
+            failures: FailureSignal::default(),
             ready: Gauge::default(),
             job_differences: Gauge::default(),
             problems: Family::default(),
@@ -88,7 +92,7 @@ impl MetricsRegistry {
         }
         let label = table.labels.label(job);
         let is_other = label != job;
-        let metrics = JobMetrics::new(label, is_other, &self.job_counters);
+        let metrics = JobMetrics::new(label, is_other, &self.job_counters, self.failures.clone());
         table.jobs.insert(job.to_owned(), metrics.clone());
         metrics
     }

@@ -5,6 +5,7 @@
 //! tells systemd that the gateway is ready, alive or stopping.
 
 mod engine_runtime;
+mod failure_dumps;
 mod processor_monitor;
 mod reload;
 pub(in crate::cli) mod run_secrets;
@@ -21,6 +22,7 @@ use crate::cli::output::logging::{LOG_TARGET, log_to_stderr};
 use crate::cli::output::parent::exit_with_parent;
 use clap::Args;
 use engine_runtime::block_on_with_engine_runtime;
+use failure_dumps::write_failure_dumps;
 use gateway::access::{own_user_account, user_account_label};
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, StartError};
@@ -149,16 +151,15 @@ async fn run_gateway(
     let monitored = monitor_processor_throttle(processor, metrics.warnings.clone());
     let observed =
         AnswerSources { metrics, status, socket_problem, processor_problem, attach, fabric };
-    let host = Arc::new(RealHost);
-    let gateway = Gateway::start(host, spec, Box::new(trainers), observability).await?;
-    let over_tls = config.attach.map(|address| format!(", from other hosts at tls://{address}"));
-    let (socket, over_tls) = (config.socket.display(), over_tls.unwrap_or_default());
-    info!(target: LOG_TARGET, "gateway {} is up; trainers attach at {socket}{over_tls}", config.name);
+    let dumped = write_failure_dumps(config, Arc::clone(&spec.fabric), observed.clone());
+    let gateway =
+        Gateway::start(Arc::new(RealHost), spec, Box::new(trainers), observability).await?;
+    log_running_gateway(config);
     manager.tell_ready(&config.name);
     let mut serving = pin!(async {
         tokio::select! {
             never = run_http_server(listener, observed) => never,
-            never = monitored => never,
+            (never, _) = async { tokio::join!(monitored, dumped) } => never,
             never = manager.ping_while_alive(async || engine.request().await.is_ok()) => never,
         }
     });
@@ -192,6 +193,13 @@ async fn run_gateway(
     info!(target: LOG_TARGET, "stopping");
     gateway.shut_down().await;
     Ok(exit)
+}
+
+/// Logs that a gateway is up, and where trainers attach.
+fn log_running_gateway(config: &GatewayConfig) {
+    let over_tls = config.attach.map(|address| format!(", from other hosts at tls://{address}"));
+    let (socket, over_tls) = (config.socket.display(), over_tls.unwrap_or_default());
+    info!(target: LOG_TARGET, "gateway {} is up; trainers attach at {socket}{over_tls}", config.name);
 }
 
 /// Returns the settings of the gateway's socket. Refuses to run as another user than the one that

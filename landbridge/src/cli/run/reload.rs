@@ -175,6 +175,7 @@ fn changes_not_reloaded(old: &RegionFile, config: &GatewayConfig, new: &RegionFi
         ("attach", now.attach != config.attach),
         ("trainers_ca", now.trainers_ca != config.trainers_ca),
         ("status", now.status != config.status),
+        ("dumps", now.dumps != config.dumps),
         ("certificate", now.certificate != config.certificate),
         ("key", now.key != config.key),
         ("ca", now.ca != config.ca),

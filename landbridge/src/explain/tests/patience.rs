@@ -35,6 +35,8 @@ async fn detect(
     let failure = operations[0].ready().await.expect_err("a fault");
     let took = scene.lab.host.now().since(struck);
     assert_eq!(failure.code, code, "{failure}");
+    let signal = &scene.lab.metrics(EAST).failures;
+    signal.wait_for_failure().await;
     assert!(within_ms.contains(&(took.ns() / 1_000_000)), "found after {took}, not {within_ms:?}");
     scene.lab.sleep(Span::from_secs(1)).await;
 }
