@@ -28,7 +28,7 @@ const PLACES: [&str; 12] = [
     "python/landbridge",
 ];
 /// Files with exact numbers behind which a unit may stand, each with the reason.
-const EXACT: [(&str, &str); 24] = [
+const EXACT: [(&str, &str); 25] = [
     ("capi/src/raw/foreign_memory.rs", "a length that the caller gave"),
     ("gateway/src/config/region/region_tables.rs", "the length of a path beside the most"),
     ("gateway/src/local/protocol/mod.rs", "a message's length beside the most"),
@@ -42,6 +42,7 @@ const EXACT: [(&str, &str); 24] = [
     ("hier-collectives/src/plan/analysis/proof.rs", "a constant of the protocol"),
     ("hier-collectives/src/plan/planner.rs", "a message's length beside the most"),
     ("hier-collectives/src/reduce/error.rs", "lengths that must be equal"),
+    ("hier-collectives/src/session/collective/check_post.rs", "lengths that must be equal"),
     (
         "hier-collectives/src/session/action/peer_error.rs",
         "lengths that a peer should not have sent",

@@ -26,7 +26,7 @@ use crate::host::Host;
 use crate::lock::lock_ignoring_poison;
 use hier_collectives::ids::{GroupId, RankId};
 use hier_collectives::post::{Post, RankEvent};
-use hier_collectives::session::PostTransport;
+use hier_collectives::session::{ContributionMisfit, PostTransport};
 use std::io;
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncRead, BufReader, ReadHalf};
@@ -340,6 +340,8 @@ fn trainer_post_event(
         && is_contribution_sent_in_pieces(pattern, place.rank)
         && !slots.contribution.is_empty();
     let (slot, collective) = (slots.contribution.clone(), (number, post.sequence));
+    let misfit = ContributionMisfit { announced: streamed_bytes, contribution: slot.len() };
+    let is_misfit = is_awaited && misfit.announced != misfit.contribution;
     let event = LocalEvent::Post {
         group,
         rank,
@@ -352,6 +354,7 @@ fn trainer_post_event(
             missing_from: is_awaited.then_some(0),
             reports_result: attachment.transport == Transport::Streamed
                 && is_result_sent_in_pieces(pattern, place.rank),
+            misfit: is_misfit.then_some(misfit),
         },
         permit,
     };
@@ -362,7 +365,7 @@ fn trainer_post_event(
         let why = "a post with bytes behind it, though the arena is shared";
         return Err(Refusal::bad_request(why));
     }
-    let slot = Some(slot).filter(|slot| is_awaited && slot.len() == streamed_bytes);
+    let slot = Some(slot).filter(|_| is_awaited && !is_misfit);
     let (streamed, event) = StreamedPost::new(collective, slot, streamed_bytes, event);
     reading.streamed = Some(streamed);
     Ok(event)

@@ -32,8 +32,8 @@ mod session_status;
 mod transfer;
 
 pub use action::{
-    Action, ArrivalPlace, Buffer, BufferView, Discard, LeaseId, PeerError, PostTransport,
-    ReduceInput, ScratchId, SegmentPriority, SessionNote, TaskId,
+    Action, ArrivalPlace, Buffer, BufferView, ContributionMisfit, Discard, LeaseId, PeerError,
+    PostTransport, ReduceInput, ScratchId, SegmentPriority, SessionNote, TaskId,
 };
 pub use collective::commits::COMMITS_MAX;
 pub use collective::deadlines::PROGRESS_REPORT_INTERVAL;

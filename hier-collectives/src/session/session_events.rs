@@ -277,7 +277,7 @@ impl Session {
         if let Some(failure) = self.boundary_failure(sequence) {
             return self.fail_collective(sequence, failure, None, now);
         }
-        if let Err(failure) = check_post(rank, &post, self.epoch.local()) {
+        if let Err(failure) = check_post(rank, &post, transport, self.epoch.local()) {
             return self.refuse_collective_posts(sequence, failure, now);
         }
         if transport != PostTransport::default() {

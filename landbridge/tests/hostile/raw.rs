@@ -222,6 +222,20 @@ impl RawClient {
 
     /// Sends a post alone. Returns the bytes that it announces.
     pub async fn announce(&mut self, claim: PostFields) -> std::io::Result<u64> {
+        let streamed = match self.way {
+            Way::Socket => 0,
+            Way::Tls => claim.elements.saturating_mul(8),
+        };
+        self.announce_bytes(claim, streamed).await?;
+        Ok(streamed)
+    }
+
+    /// Sends a post alone, which announces this many bytes.
+    pub async fn announce_bytes(
+        &mut self,
+        claim: PostFields,
+        streamed_bytes: u64,
+    ) -> std::io::Result<()> {
         let descriptor = Descriptor {
             op: ReduceOp::Sum,
             dtype: Dtype::I64,
@@ -231,10 +245,6 @@ impl RawClient {
             pattern: Pattern::AllReduce,
             counts: AgreedCounts::Even,
         };
-        let streamed = match self.way {
-            Way::Socket => 0,
-            Way::Tls => claim.elements.saturating_mul(8),
-        };
         let (epoch, sequence) = (self.epoch, self.next);
         self.next = Sequence(sequence.0 + 1);
         let (counts, timeout) = (Counts::Even, claim.timeout);
@@ -243,10 +253,9 @@ impl RawClient {
             post,
             contribution_offset: claim.contribution,
             result_offset: claim.result,
-            streamed_bytes: streamed,
+            streamed_bytes,
         };
-        write_protocol_message(&mut self.stream, &request.encode()).await?;
-        Ok(streamed)
+        write_protocol_message(&mut self.stream, &request.encode()).await
     }
 
     /// Sends a contribution of zeros, in pieces.

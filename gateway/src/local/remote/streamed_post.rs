@@ -24,8 +24,8 @@ pub(in crate::local) struct StreamedPost {
 
 impl StreamedPost {
     /// Makes a post behind which `bytes` bytes come for `slot`, and keeps `event` until the first of
-    /// them is here. Without a slot the bytes are of another length than the contribution, as from a
-    /// trainer that does not know yet which ranks go on. That post fails; the event is returned.
+    /// them is here. Without a slot nobody reads the bytes: the rank contributes none, or announced
+    /// others than it has, so that the post fails. The event is returned then.
     pub fn new(
         collective: GroupCollective,
         slot: Option<MemSlice>,

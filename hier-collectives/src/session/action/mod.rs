@@ -11,7 +11,7 @@ pub use arrival::{ArrivalPlace, Discard};
 pub use buffer::{Buffer, BufferView, ReduceInput};
 pub use handle::{LeaseId, ScratchId, TaskId};
 pub use peer_error::PeerError;
-pub use post_transport::PostTransport;
+pub use post_transport::{ContributionMisfit, PostTransport};
 
 use crate::descriptor::{Dtype, Pattern, ReduceOp};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence};

@@ -8,4 +8,16 @@ pub struct PostTransport {
     pub missing_from: Option<u64>,
     /// Whether [`Action::ResultPlaced`](super::Action::ResultPlaced) reports each part of the result.
     pub reports_result: bool,
+    /// How many bytes the rank announced, where its contribution has another number of them; such a
+    /// post is refused.
+    pub misfit: Option<ContributionMisfit>,
+}
+
+/// A contribution whose rank announced another number of bytes than it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContributionMisfit {
+    /// Bytes that follow the post, as the rank says.
+    pub announced: u64,
+    /// Bytes of the contribution, as the post and the place of the rank say.
+    pub contribution: u64,
 }

@@ -5,6 +5,7 @@ use super::local_rank::LocalRank;
 use crate::descriptor::{Descriptor, Pattern};
 use crate::ids::{RankId, Sequence};
 use crate::post::{Failure, FailureCode, Post};
+use crate::session::action::PostTransport;
 use crate::session::epoch::epoch_state::EpochState;
 use crate::session::local_gateway::LocalGateway;
 use units::ByteCount;
@@ -23,18 +24,33 @@ const BUFFER_ELEMENTS_MAX: u64 = 1 << 45;
 /// Tested by `a_gateway_without_ranks_passes_on_sends_alone`.
 const RELAYED_SEGMENTS_MAX: u64 = 1 << 20;
 
-/// Checks a rank's post by itself: its root, number, operation, counts, weight and length.
+/// Checks a rank's post by itself: its root, number, operation, counts, weight and length, and the
+/// number of bytes that follow it.
 ///
 /// # Errors
 /// The failure of which the rank must be notified.
 pub(in crate::session) fn check_post(
     rank: RankId,
     post: &Post,
+    transport: PostTransport,
     local: &LocalGateway,
 ) -> Result<(), Failure> {
-    check_post_fields(post, local.fabric().world_size()).map_err(|text| {
+    let checked = check_post_fields(post, local.fabric().world_size());
+    checked.and_then(|()| check_post_bytes(transport)).map_err(|text| {
         Failure::new(FailureCode::BadPost, format!("{}: {text}", local.rank_name(rank)))
     })
+}
+
+/// Checks that as many bytes follow a post as its contribution has. Others would never make it whole.
+///
+/// # Errors
+/// The reason why the post is refused, in words.
+fn check_post_bytes(transport: PostTransport) -> Result<(), String> {
+    let Some(misfit) = transport.misfit else { return Ok(()) };
+    Err(format!(
+        "{} bytes announced behind a post whose contribution has {}: send all of it",
+        misfit.announced, misfit.contribution
+    ))
 }
 
 /// Checks a post's root, number, operation, counts, weight and length for a fabric of `world_size`

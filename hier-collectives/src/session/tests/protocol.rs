@@ -39,6 +39,22 @@ fn integer_averages_and_bad_weights_fail_for_everybody() {
 }
 
 #[test]
+fn a_post_that_announces_other_bytes_fails_for_everybody() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 4, 1000);
+    let (epoch, sequence) = world.epoch_of(RankId(0));
+    let post = integer_post((epoch, sequence), ReduceOp::Sum, 1.0);
+    let contribution = post.descriptor.bytes();
+    let misfit = Some(ContributionMisfit { announced: contribution - 1, contribution });
+    let transport = PostTransport { missing_from: Some(0), misfit, ..PostTransport::default() };
+    let now = world.now;
+    world.session(GatewayId(0)).handle_streamed_post(RankId(0), post, transport, now);
+    world.run();
+    assert_eq!(failure_of(&world, 0), Some(FailureCode::BadPost));
+    world.post(RankId(1), 0, 4);
+    assert_eq!(failure_of(&world, 1), Some(FailureCode::BadPost));
+}
+
+#[test]
 fn an_undefined_reduction_of_a_peer_is_a_disagreement() {
     let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 4, 1000);
     let (epoch, sequence) = world.epoch_of(RankId(0));

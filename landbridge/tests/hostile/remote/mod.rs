@@ -8,6 +8,7 @@ use gateway::local::protocol::{
     read_protocol_message,
 };
 use gateway::memory::arena::Arena;
+use hier_collectives::post::{FailureCode, RankEvent};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -141,6 +142,28 @@ fn pieces_that_stop_or_stray_end_their_connection_only() {
         raw.stream.write_all(&[0xa5; 1000]).await.expect("taken");
         raw.stream.flush().await.expect("sent");
         raw
+    });
+}
+
+#[test]
+fn posts_that_announce_other_bytes_are_refused() {
+    attack_beside("announced bytes that do not fit", async |deployment| {
+        let whole = 8 * VALID_POST.elements;
+        for announced in [0, 8, whole - 1, whole + 1, u64::MAX] {
+            let mut raw = RawClient::attach_by(Way::Tls, deployment, 0).await;
+            raw.wait_for_epoch().await;
+            raw.announce_bytes(VALID_POST, announced).await.expect("sent");
+            let failure = loop {
+                match raw.receive().await.expect("the connection stands") {
+                    ProtocolResponse::Event(RankEvent::Failed { failure, .. }) => break failure,
+                    ProtocolResponse::Event(_) => {}
+                    other => panic!("{announced}: {other:?}"),
+                }
+            };
+            assert_eq!(failure.code, FailureCode::BadPost, "{announced}: {failure}");
+            let words = format!("{announced} bytes announced behind a post whose");
+            assert!(failure.text.contains(&words), "{failure}");
+        }
     });
 }
 

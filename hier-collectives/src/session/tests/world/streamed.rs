@@ -29,7 +29,8 @@ impl World {
         if reports_result {
             self.reported.insert((rank, sequence), vec![]);
         }
-        PostTransport { missing_from: comes_later.then_some(0), reports_result }
+        let missing_from = comes_later.then_some(0);
+        PostTransport { missing_from, reports_result, ..PostTransport::default() }
     }
 
     /// Lets some more elements of a contribution come.
