@@ -16,6 +16,7 @@ use super::tensor::Tensor;
 use crate::local::protocol::{POSTS_MAX, ProtocolRequest};
 use crate::local::remote::pieces::is_contribution_sent_in_pieces;
 use crate::local::trainer_listener::Transport;
+use crate::memory::mem_slice::MemSlice;
 use bytemuck::Pod;
 use hier_collectives::descriptor::{
     ArrayShape, Counts, Descriptor, Dtype, Pattern, ReduceOp, SlotElements,
@@ -162,13 +163,11 @@ impl Client {
                 if is_room && !state.operations.contains_key(&sequence) {
                     let rank = state.rank_in_world();
                     let is_sent = is_streamed && is_contribution_sent_in_pieces(pattern, rank);
-                    let contribution = is_sent.then(|| QueuedContribution {
-                        collective: (number, sequence),
-                        bytes: tensor.contribution.memory().clone(),
-                    });
-                    let streamed_bytes = contribution.as_ref().map_or(0, |it| it.bytes.len());
-                    let OperationReceivers { ready, done } =
+                    let bytes = is_sent.then(|| tensor.contribution.memory().clone());
+                    let streamed_bytes = bytes.as_ref().map_or(0, MemSlice::len);
+                    let OperationReceivers { ready, done, under_way } =
                         state.begin_operation(sequence, tensor);
+                    let contribution = bytes.map(|bytes| QueuedContribution { under_way, bytes });
                     let request = request(epoch, sequence, streamed_bytes);
                     permit.send_with_contribution(request, contribution);
                     return Ok(Operation { sequence, result, ready, outcome: None, done });

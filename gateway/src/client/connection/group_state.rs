@@ -9,6 +9,7 @@ use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
 use hier_collectives::post::{Failure, FailureCode, RankEvent, Timing};
 use hier_collectives::sequence::SendSeries;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Weak};
 use tokio::sync::oneshot;
 
 /// The result of a collective: its timestamps, or why it failed.
@@ -73,6 +74,20 @@ pub(in crate::client) struct PendingOperation {
     pub tensor: Tensor,
     pub ready: Option<oneshot::Sender<CollectiveResult>>,
     done: oneshot::Sender<Tensor>,
+    /// Dropped with the collective, before its tensor is the caller's again.
+    under_way: Arc<()>,
+}
+
+/// Tells whether one collective is under way, while the connection's lock is held. Its tensor is given
+/// back under that lock.
+#[derive(Debug)]
+pub(in crate::client) struct UnderWay(Weak<()>);
+
+impl UnderWay {
+    /// Returns whether the collective has not ended.
+    pub fn is_under_way(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 /// A commit without an answer.
@@ -86,6 +101,7 @@ pub(in crate::client) struct PendingCommit {
 pub(in crate::client) struct OperationReceivers {
     pub ready: oneshot::Receiver<CollectiveResult>,
     pub done: oneshot::Receiver<Tensor>,
+    pub under_way: UnderWay,
 }
 
 impl GroupState {
@@ -134,9 +150,16 @@ impl GroupState {
                 self.next_by_series.insert(series, sequence.following());
             }
         }
-        self.operations.insert(sequence, PendingOperation { tensor, ready: Some(ready), done });
+        let under_way = Arc::new(());
+        let receivers = OperationReceivers {
+            ready: ready_receiver,
+            done: done_receiver,
+            under_way: UnderWay(Arc::downgrade(&under_way)),
+        };
+        let operation = PendingOperation { tensor, ready: Some(ready), done, under_way };
+        self.operations.insert(sequence, operation);
         self.uncommitted = Some(self.epoch);
-        OperationReceivers { ready: ready_receiver, done: done_receiver }
+        receivers
     }
 
     /// Removes and returns the reason why posts of ranks ended the last epoch, if no collective of
@@ -199,11 +222,13 @@ impl GroupState {
     /// Removes a collective, gives its tensor back to the caller, and reports `failure` if no
     /// result was reported before.
     fn finish_operation(&mut self, sequence: Sequence, failure: Option<Failure>) {
-        let Some(mut pending) = self.operations.remove(&sequence) else { return };
-        if let (Some(ready), Some(failure)) = (pending.ready.take(), failure) {
+        let Some(pending) = self.operations.remove(&sequence) else { return };
+        let PendingOperation { tensor, ready, done, under_way } = pending;
+        drop(under_way);
+        if let (Some(ready), Some(failure)) = (ready, failure) {
             let _ = ready.send(Err(failure));
         }
-        let _ = pending.done.send(pending.tensor);
+        let _ = done.send(tensor);
     }
 
     /// Completes the caller's waiting `commit(step)` with the gateway's answer.

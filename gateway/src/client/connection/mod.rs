@@ -141,10 +141,9 @@ impl ClientConnection {
         range: Range<u64>,
         out: &mut Vec<u8>,
     ) -> bool {
-        let (number, sequence) = contribution.collective;
-        let state = self.lock_state();
-        let group = state.groups.get(&number);
-        let is_under_way = group.is_some_and(|group| group.operations.contains_key(&sequence));
+        // The slot cannot be given back meanwhile.
+        let _state = self.lock_state();
+        let is_under_way = contribution.under_way.is_under_way();
         if is_under_way {
             append_contribution_piece(out, &contribution.bytes, range);
         }
@@ -338,3 +337,6 @@ pub(super) async fn read_client_connection_events(
         connection.disconnect(&why);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,10 +3,10 @@
 //! Callers wait for room, so that a slow gateway slows them down. Leaving a group needs no room, since
 //! a handle that is dropped cannot wait.
 
+use super::group_state::UnderWay;
 use crate::events::GroupNumber;
 use crate::local::protocol::ProtocolRequest;
 use crate::memory::mem_slice::MemSlice;
-use hier_collectives::ids::Sequence;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -40,8 +40,8 @@ struct QueuedRequest {
 
 /// The contribution that follows a post.
 pub(in crate::client) struct QueuedContribution {
-    /// The group and the number of the collective.
-    pub collective: (GroupNumber, Sequence),
+    /// Whether the collective is under way. Its number says less: it comes again in the next epoch.
+    pub under_way: UnderWay,
     pub bytes: MemSlice,
 }
 

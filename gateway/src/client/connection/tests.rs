@@ -1,0 +1,76 @@
+use super::*;
+use crate::client::{AttachOptions, Client, GatewayAddress};
+use crate::local::protocol::{LOCAL_VERSION, PIECE_BYTES_MAX};
+use crate::local::trainer_listener::{TrainerListener as _, in_process_trainer_listener};
+use hier_collectives::descriptor::{Dtype, ReduceOp};
+use hier_collectives::ids::Epoch;
+use tokio::io::AsyncReadExt;
+
+/// Four pieces.
+const CONTRIBUTION: u64 = 4 * PIECE_BYTES_MAX as u64;
+
+/// Writes a message of the gateway.
+async fn respond(stream: &mut Box<dyn TrainerStream>, response: ProtocolResponse) {
+    write_protocol_message(stream, &response.encode()).await.expect("the client reads");
+}
+
+/// Begins an epoch, whose first collective is always 0.
+async fn begin_epoch(stream: &mut Box<dyn TrainerStream>, epoch: u64) {
+    let (epoch, next) = (Epoch(epoch), Sequence(0));
+    let begun = RankEvent::EpochBegan { epoch, next, committed: None, ended: None };
+    respond(stream, ProtocolResponse::Event(begun)).await;
+}
+
+/// Reads a request of the client, and the bytes of a piece.
+async fn request_with_bytes(stream: &mut Box<dyn TrainerStream>) -> (ProtocolRequest, Vec<u8>) {
+    let message = read_protocol_message(stream).await.expect("a request");
+    let request = ProtocolRequest::decode(&message).expect("valid");
+    let ProtocolRequest::ContributionPiece { bytes, .. } = request else {
+        return (request, vec![]);
+    };
+    let mut piece = vec![0; bytes as usize];
+    stream.read_exact(&mut piece).await.expect("whole");
+    (request, piece)
+}
+
+#[tokio::test]
+async fn a_slot_given_back_is_not_sent_from() {
+    let (listener, connector) = in_process_trainer_listener();
+    let options = AttachOptions::new("train", [0; 32], 0, 2 * CONTRIBUTION);
+    let way = GatewayAddress::InProcessStreamed(connector);
+    let attaching = tokio::spawn(async move { Client::attach(&way, options).await });
+    let mut stream = listener.accept().await.expect("one").handshake.await.expect("made").stream;
+    read_protocol_message(&mut stream).await.expect("an attach");
+    let (version, fabric) = (LOCAL_VERSION, "one".to_owned());
+    respond(&mut stream, ProtocolResponse::Attached { version, world_size: 2, fabric }).await;
+    begin_epoch(&mut stream, 1).await;
+    let client = attaching.await.expect("no panic").expect("attaches");
+    let mut tensor = client.allocate(Dtype::U8, CONTRIBUTION).expect("room");
+    tensor.write(&vec![1; CONTRIBUTION as usize]);
+    let mut operation = client.all_reduce(tensor, ReduceOp::Max).await.expect("posted");
+    let posted = request_with_bytes(&mut stream).await.0;
+    assert!(matches!(posted, ProtocolRequest::Post { .. }), "{posted:?}");
+    // The writer is in the first piece when the collective fails, and its number comes again.
+    let failure = Failure::new(FailureCode::EpochEnded, "for this test".to_owned());
+    let failed = RankEvent::Failed { sequence: Sequence(0), failure };
+    respond(&mut stream, ProtocolResponse::Event(failed)).await;
+    begin_epoch(&mut stream, 2).await;
+    operation.ready().await.expect_err("it failed");
+    let mut tensor = operation.reclaim().await.expect("given back");
+    tensor.write(&vec![2; CONTRIBUTION as usize]);
+    while client.epoch() != Epoch(2) {
+        tokio::task::yield_now().await;
+    }
+    let _operation = client.all_reduce(tensor, ReduceOp::Max).await.expect("posted");
+    let (piece, bytes) = request_with_bytes(&mut stream).await;
+    assert!(matches!(piece, ProtocolRequest::ContributionPiece { offset: 0, .. }), "{piece:?}");
+    assert!(bytes.iter().all(|byte| *byte == 1), "of the first collective");
+    let again = request_with_bytes(&mut stream).await.0;
+    assert!(matches!(again, ProtocolRequest::Post { .. }), "{again:?}");
+    for piece in piece_ranges(CONTRIBUTION) {
+        let (request, bytes) = request_with_bytes(&mut stream).await;
+        let offset = piece.start;
+        assert_eq!(request, ProtocolRequest::ContributionPiece { offset, bytes: PIECE_BYTES_MAX });
+        assert!(bytes.iter().all(|byte| *byte == 2), "of the second collective");
+    }
+}
