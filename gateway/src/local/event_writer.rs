@@ -5,41 +5,48 @@
 //! another.
 
 use super::protocol::{ProtocolResponse, frame_protocol_message};
-use super::remote::pieces::append_result_piece;
+use super::remote::pieces::frame_result_piece;
 use super::slots_in_use::GroupCollective;
 use super::trainer_listener::TrainerStream;
 use crate::memory::mem_slice::MemSlice;
-use std::io;
+use bytes::{Buf, Bytes};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use tokio::io::{AsyncWriteExt, WriteHalf};
+
+/// 8 messages and pieces: the most that one call hands to the connection. A piece is two of them; with
+/// the events of a batch there are seldom more.
+const WRITE_BUFFERS_MAX: usize = 8;
 
 /// The gateway's end of a trainer's connection, for writing.
 pub(super) struct EventWriter {
     stream: WriteHalf<Box<dyn TrainerStream>>,
-    /// Whole messages, of which the first `written` bytes are written.
-    pending: Vec<u8>,
-    written: usize,
+    /// Messages, and bytes of results where they lie, that are not written yet.
+    pending: VecDeque<Bytes>,
 }
 
 impl EventWriter {
     /// Makes the writer of a trainer's connection, with nothing queued.
     pub fn new(stream: WriteHalf<Box<dyn TrainerStream>>) -> Self {
-        Self { stream, pending: Vec::new(), written: 0 }
+        Self { stream, pending: VecDeque::new() }
     }
 
     /// Adds a message to what [`EventWriter::flush`] writes to the trainer.
     pub fn queue(&mut self, response: &ProtocolResponse) {
-        self.pending.extend(frame_protocol_message(&response.encode()));
+        self.pending.push_back(frame_protocol_message(&response.encode()).into());
     }
 
-    /// Adds a piece of a result to what [`EventWriter::flush`] writes: the bytes `range` of the slot.
+    /// Adds a piece of a result to what [`EventWriter::flush`] writes: the bytes `range` of the slot,
+    /// which are read when they are written.
     pub fn queue_result_piece(
         &mut self,
         collective: GroupCollective,
         result: &MemSlice,
         range: Range<u64>,
     ) {
-        append_result_piece(&mut self.pending, collective, result, range);
+        self.pending.push_back(frame_result_piece(collective, &range).into());
+        self.pending.push_back(result.slice(range).into_bytes());
     }
 
     /// Writes all messages that were added. A call that is dropped can be repeated.
@@ -47,15 +54,26 @@ impl EventWriter {
     /// # Errors
     /// The connection is gone.
     pub async fn flush(&mut self) -> io::Result<()> {
-        while self.written < self.pending.len() {
-            let written = self.stream.write(&self.pending[self.written..]).await?;
+        while !self.pending.is_empty() {
+            let mut buffers = [IoSlice::new(&[]); WRITE_BUFFERS_MAX];
+            let count = self.pending.len().min(WRITE_BUFFERS_MAX);
+            for (buffer, bytes) in buffers.iter_mut().zip(&self.pending) {
+                *buffer = IoSlice::new(bytes);
+            }
+            let mut written = self.stream.write_vectored(&buffers[..count]).await?;
             if written == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
-            self.written += written;
+            while let Some(first) = self.pending.front_mut() {
+                let part = first.len().min(written);
+                first.advance(part);
+                written -= part;
+                if !first.is_empty() {
+                    break;
+                }
+                self.pending.pop_front();
+            }
         }
-        self.pending.clear();
-        self.written = 0;
         self.stream.flush().await
     }
 

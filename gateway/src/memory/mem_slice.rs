@@ -1,8 +1,8 @@
 //! A range of an arena: copies, reductions, and bytes without a copy.
 //!
 //! The engine and the lanes read and write [`MemSlice`]s from their threads. All access goes
-//! through raw pointers. References are made only for the bytes that QUIC and the FEC coder take,
-//! and both copy each byte before they use it.
+//! through raw pointers. References are made only for the bytes that QUIC, TLS and the FEC coder
+//! take, which copy each byte before they use it.
 
 #![expect(unsafe_code, reason = "shared memory is touched by pointer")]
 
@@ -94,10 +94,23 @@ impl MemSlice {
         };
     }
 
+    /// Appends the whole slice to `bytes`.
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        let length = self.usize_len();
+        bytes.reserve(length);
+        let room = bytes.spare_capacity_mut().as_mut_ptr().cast();
+        // SAFETY: `room` has at least `length` bytes, which are the vector's alone; the slice's lie
+        // in its mapping. They are written before the vector has them.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.start_pointer(), room, length);
+            bytes.set_len(bytes.len() + length);
+        }
+    }
+
     /// Copies the whole slice into a new vector.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.usize_len()];
-        self.copy_to(&mut bytes);
+        let mut bytes = Vec::new();
+        self.append_to(&mut bytes);
         bytes
     }
 
@@ -164,7 +177,7 @@ impl MemSlice {
         reduce::Operand { bytes, weight }
     }
 
-    /// Returns the bytes of the slice without a copy, for QUIC and the FEC coder. The mapping stays
+    /// Returns the bytes of the slice without a copy, for QUIC, TLS and the FEC coder. The mapping stays
     /// until the bytes are dropped.
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(MemSliceBytes(self))

@@ -2,6 +2,7 @@
 
 use super::AttachError;
 use crate::local::remote::attach_listener::prepare_attach_listener_stream;
+use crate::local::remote::read_ahead::ReadAhead;
 use crate::local::trainer_listener::{ConnectError, TrainerStream};
 use crate::wan::connect::tls::{CredentialsError, gateway_verifier_client_config};
 use rustix::net::sockopt;
@@ -114,14 +115,15 @@ impl AttachTlsGateway {
     pub(super) async fn connect(
         &self,
         config: &Arc<ClientConfig>,
-    ) -> Result<TlsStream<TcpStream>, ConnectError> {
+    ) -> Result<TlsStream<ReadAhead<TcpStream>>, ConnectError> {
         let connecting = async {
             let TlsAddress { host, port } = &self.address;
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             prepare_attach_listener_stream(&stream)?;
             sockopt::set_tcp_user_timeout(stream.as_fd(), UNACKNOWLEDGED_MS_MAX)?;
             let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
-            TlsConnector::from(Arc::clone(config)).connect(name, stream).await
+            let connector = TlsConnector::from(Arc::clone(config));
+            connector.connect(name, ReadAhead::new(stream)).await
         };
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
         connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {

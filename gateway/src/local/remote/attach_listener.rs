@@ -4,6 +4,7 @@
 //! on. A handshake is part of the time in which a connection must attach, and holds an admission
 //! slot.
 
+use super::read_ahead::ReadAhead;
 use super::renewed_acceptor::RenewedAcceptor;
 use crate::host::BoxFuture;
 use crate::local::trainer_listener::{
@@ -111,7 +112,7 @@ impl TrainerListener for TlsAttachListener {
             let acceptor = acceptor.current_acceptor()?;
             let handshake = Box::pin(async move {
                 prepare_attach_listener_stream(&stream)?;
-                let stream = acceptor.accept(stream).await?;
+                let stream = acceptor.accept(ReadAhead::new(stream)).await?;
                 if stream.get_ref().1.alpn_protocol() != Some(ATTACH_ALPN) {
                     let text = "a client that does not ask for the protocol of trainers";
                     return Err(io::Error::new(io::ErrorKind::InvalidData, text));

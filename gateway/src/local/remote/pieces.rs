@@ -41,33 +41,24 @@ pub fn piece_ranges(bytes: u64) -> impl Iterator<Item = Range<u64>> {
 pub fn append_contribution_piece(out: &mut Vec<u8>, contribution: &MemSlice, range: Range<u64>) {
     let (offset, bytes) = (range.start, piece_bytes(&range));
     let frame = ProtocolRequest::ContributionPiece { offset, bytes }.encode();
-    append_piece(out, &frame, &contribution.slice(range));
+    out.extend(frame_protocol_message(&frame));
+    contribution.slice(range).append_to(out);
 }
 
-/// Appends one encoded piece of a result to `out`: the frame, then the bytes `range` of `result`.
-/// The result is that of collective `sequence` of the trainer's group `number`.
-pub fn append_result_piece(
-    out: &mut Vec<u8>,
+/// Returns the frame that announces a piece of a result, whose bytes `range` follow it. The result is
+/// that of collective `sequence` of the trainer's group `number`.
+pub fn frame_result_piece(
     (number, sequence): (GroupNumber, Sequence),
-    result: &MemSlice,
-    range: Range<u64>,
-) {
-    let (offset, bytes) = (range.start, piece_bytes(&range));
+    range: &Range<u64>,
+) -> Vec<u8> {
+    let (offset, bytes) = (range.start, piece_bytes(range));
     let piece = ProtocolResponse::ResultPiece { sequence, offset, bytes };
-    append_piece(out, &piece.of_group(number).encode(), &result.slice(range));
+    frame_protocol_message(&piece.of_group(number).encode())
 }
 
 /// Returns the number of bytes in a piece of this range.
 fn piece_bytes(range: &Range<u64>) -> u32 {
     u32::try_from(range.end - range.start).expect("a piece is short")
-}
-
-/// Appends the frame that announces a piece, and the piece's bytes, to `out`.
-fn append_piece(out: &mut Vec<u8>, frame: &[u8], bytes: &MemSlice) {
-    out.extend(frame_protocol_message(frame));
-    let start = out.len();
-    out.resize(start + bytes.len() as usize, 0);
-    bytes.copy_to(&mut out[start..]);
 }
 
 /// Receives the bytes of pieces from one connection.
