@@ -124,7 +124,7 @@ Commands:
                     with Gloo, Open MPI and iperf3 beside them; writes docs/results/wan/whole.md. With
                     --quick less of it, to quick.md; with other flags (`--help` lists them) it shows,
                     and writes nothing: --arm operations compares all-gathers and all-to-alls
-                    alone, --arm attach trainers that attach over TCP with TCP alone.
+                    alone, --arm attach trainers that attach over TCP with TCP and TLS alone.
   bench wan-sim     Emulated links against their formulas and against none, writes
                     docs/results/wan-sim.md. As root it also measures namespaces.
 

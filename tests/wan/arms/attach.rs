@@ -1,18 +1,20 @@
-//! Trainers on another host of a gateway's site, which attach over TCP and TLS, beside TCP alone.
+//! Trainers on another host of a gateway's site, which attach over TCP, beside TCP and TLS alone.
 //!
-//! The gateway of a site has two ranks. One attaches at its host, the other over the path that is
-//! measured. That one contributes its block of a gather to the first, or gets its block of a scatter.
+//! The program `attach-stream` moves the bytes: between a rank and its gateway, or over one connection
+//! between two of its own processes. Contenders take turns, so that all see the same machine.
 
 use crate::cell::CUT_AFTER;
-use crate::contenders::peer_runs::{RUNS, iperf_rate};
+use crate::contenders::peer_runs::RUNS;
 use crate::contenders::peers::Tools;
 use crate::lab::testbed::{Ground, Lab, SITES};
 use crate::row::Row;
 use scenarios::testbed::error::{LabError, check};
 use scenarios::testbed::processes::{Begins, Processes};
-use scenarios::testbed::programs::is_installed;
+use scenarios::testbed::run_times::RunTimes;
 use scenarios::testbed::site::{Testbed as _, status_address};
 use serde::Serialize;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use units::ByteCount;
 
@@ -39,12 +41,25 @@ pub struct Transfer {
 pub struct Attached {
     #[serde(skip)]
     pub transfer: Transfer,
-    /// Medians of the trainer's transfers, in Gbit/s.
+    /// Rate of the trainer's transfers, in Gbit/s.
     pub gbit: f64,
-    /// Medians of TCP alone, in Gbit/s.
+    /// Rate of TCP alone, in Gbit/s.
     pub tcp_gbit: f64,
+    /// Rate of TLS alone, in Gbit/s.
+    pub tls_gbit: f64,
     /// Why the emulator calls it void.
     pub void: Option<String>,
+}
+
+/// A contender that moves the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mover {
+    /// A trainer and its gateway.
+    Trainer,
+    /// TCP alone.
+    Tcp,
+    /// TLS over TCP alone.
+    Tls,
 }
 
 /// 64 and 256 MiB: the transfers that are measured.
@@ -52,6 +67,11 @@ const SIZES: [u64; 2] = [64 << 20, 256 << 20];
 
 /// Port at which the trainer attaches.
 const PORT: u16 = 7480;
+/// Port of TCP and TLS alone.
+const ALONE_PORT: u16 = 7481;
+
+/// 3 turns of each contender: medians are over the runs of all turns.
+const TURNS: u32 = 3;
 
 /// 5 s, within which a gateway makes its socket.
 const SOCKET_WITHIN: Duration = Duration::from_secs(5);
@@ -94,9 +114,6 @@ impl Attached {
 /// # Errors
 /// [`LabError`]; there are no figures then.
 pub fn measure(tools: &Tools, ground: Ground) -> Result<Vec<Attached>, LabError> {
-    if !is_installed("iperf3") {
-        return Err(LabError::Unavailable("install iperf3".to_owned()));
-    }
     let near = &Row::of_operations()[0];
     let lab = match ground {
         Ground::Loopback => Lab::loopback(&tools.landbridge, near, 1500)?,
@@ -108,42 +125,67 @@ pub fn measure(tools: &Tools, ground: Ground) -> Result<Vec<Attached>, LabError>
 }
 
 fn measure_transfer(lab: &Lab, transfer: Transfer) -> Result<Attached, LabError> {
-    let gbit = |seconds: f64| transfer.bytes as f64 * 8e-9 / seconds;
-    // The memory of both ranks is mapped by the first.
-    let times = collect(lab, transfer, 1 + RUNS)?;
-    let ours = median(times.into_iter().skip(1).map(gbit));
-    let bytes = transfer.bytes.to_string();
-    let reverse: &[&str] = if transfer.way == Way::Down { &["-R"] } else { &[] };
-    let mut alone = Vec::new();
-    for _ in 0..RUNS {
-        let (rate, _) = iperf_rate(lab, &[&["-n", &bytes][..], reverse].concat())?;
-        alone.extend(rate.map(|rate| rate / 1e9));
+    let movers = [Mover::Trainer, Mover::Tcp, Mover::Tls];
+    let mut seconds = movers.map(|_| Vec::new());
+    for _ in 0..TURNS {
+        for (mover, seconds) in movers.iter().zip(&mut seconds) {
+            // The first run of each meets windows and caches that are not warm.
+            seconds.extend(mover.move_bytes(lab, transfer)?.seconds.into_iter().skip(1));
+        }
     }
+    let gbit = |seconds: f64| transfer.bytes as f64 * 8e-9 / seconds;
     let missing = || LabError::Failed(format!("{}: took too long", transfer.label()));
-    let (gbit, tcp_gbit) = ours.zip(median(alone)).ok_or_else(missing)?;
-    Ok(Attached { transfer, gbit, tcp_gbit, void: lab.seen()?.void })
+    let rates = seconds.map(|seconds| median(seconds).map(gbit).ok_or_else(missing));
+    let [gbit, tcp_gbit, tls_gbit] = rates;
+    let (gbit, tcp_gbit, tls_gbit) = (gbit?, tcp_gbit?, tls_gbit?);
+    Ok(Attached { transfer, gbit, tcp_gbit, tls_gbit, void: lab.seen()?.void })
 }
 
-/// Runs the collective that transfers the bytes; returns the seconds of each run.
-fn collect(lab: &Lab, transfer: Transfer, iterations: u32) -> Result<Vec<f64>, LabError> {
-    let (operation, root) = match transfer.way {
-        Way::Up => ("gather", "1"),
-        Way::Down => ("scatter", "1"),
+/// Returns the program `attach-stream`, which is built with this one.
+fn program() -> PathBuf {
+    std::env::current_exe().unwrap_or_default().with_file_name("attach-stream")
+}
+
+impl Mover {
+    /// Moves the bytes once, and then as often as is measured; returns the times of all.
+    fn move_bytes(self, lab: &Lab, transfer: Transfer) -> Result<RunTimes, LabError> {
+        let [near, far] = SITES;
+        let commands = match self {
+            Self::Trainer => {
+                let mut trainer = with_runs(lab.at(near, &program()), "trainer", transfer);
+                trainer.arg("--attach").arg(format!("tls://{}:{PORT}", lab.addresses[1]));
+                trainer.arg("--socket").arg(lab.path("site.sock"));
+                trainer.arg("--keys").arg(lab.path("site-keys"));
+                vec![trainer]
+            }
+            Self::Tcp | Self::Tls => [near, far]
+                .map(|site| {
+                    let mut end = with_runs(lab.at(site, &program()), "alone", transfer);
+                    end.arg("--at").arg(format!("{}:{ALONE_PORT}", lab.addresses[1]));
+                    if site == near {
+                        end.arg("--dial");
+                    }
+                    if self == Self::Tls {
+                        end.arg("--keys").arg(lab.path("site-keys"));
+                    }
+                    end
+                })
+                .into(),
+        };
+        let processes = Processes::start(lab.folder(), commands, "attach")?;
+        processes.run_times(Begins::WithoutAWord, CUT_AFTER)
+    }
+}
+
+/// Returns the command with what is to be moved.
+fn with_runs(mut command: Command, what: &str, transfer: Transfer) -> Command {
+    let way = match transfer.way {
+        Way::Up => "up",
+        Way::Down => "down",
     };
-    let address = format!("tls://{}:{PORT}", lab.addresses[1]);
-    let of_rank = |(rank, site): (&str, &str)| {
-        let mut command = lab.landbridge_at(site);
-        command.args(["bench", operation, "--json", "--root", root, "--rank", rank, "--config"]);
-        command.arg(lab.path("site.toml"));
-        // Each rank has one block of two.
-        command.args(["--size", &ByteCount::new(2 * transfer.bytes).to_string()]);
-        command.args(["--iterations", &iterations.to_string()]);
-        command
-    };
-    let mut remote = of_rank(("0", SITES[0]));
-    remote.args(["--attach", &address]);
-    let ranks = Processes::start(lab.folder(), vec![remote, of_rank(("1", SITES[1]))], "attach")?;
-    Ok(ranks.run_times(Begins::WithoutAWord, CUT_AFTER)?.seconds)
+    command.args([what, "--way", way, "--size", &ByteCount::new(transfer.bytes).to_string()]);
+    command.args(["--iterations", &(1 + RUNS).to_string()]);
+    command
 }
 
 /// Starts the gateway of the site, and waits for its socket.

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Runs `iperf3` from the first site to the second with further arguments. Returns the bits per
 /// second that were received, and all that it tells of the end; no rate where it was cut.
-pub fn iperf_rate(lab: &Lab, arguments: &[&str]) -> Result<(Option<f64>, Value), LabError> {
+fn iperf_rate(lab: &Lab, arguments: &[&str]) -> Result<(Option<f64>, Value), LabError> {
     let iperf3 = Path::new("iperf3");
     let mut server = lab.at(SITES[1], iperf3);
     server.args(["-s", "-1", "--forceflush"]);

@@ -164,14 +164,18 @@ fn attached(measured: &Measured) -> String {
         if index == 0 {
             text.push_str(
                 "### A trainer that attaches over TCP\n\n| path, way, size | Gbit/s | TCP alone, Gbit/s | \
-                 ratio (wanted: at least 0.7) | |\n|---|---|---|---|---|\n",
+                 ratio (wanted: at least 0.7) | TLS alone, Gbit/s | its ratio | |\n|---|---|---|---|---|---|---|\n",
             );
         }
         let ratio = one.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
         let void = one.void.as_ref().map_or_else(String::new, |why| format!("VOID: {why}"));
-        let (name, ours, alone) = (one.transfer.label(), one.gbit, one.tcp_gbit);
-        writeln!(text, "| {name} | {ours:.3} | {alone:.3} | {ratio} | {void} |")
-            .expect("a string takes all");
+        let (name, ours, tcp, tls) = (one.transfer.label(), one.gbit, one.tcp_gbit, one.tls_gbit);
+        let of_tls = tls / tcp;
+        writeln!(
+            text,
+            "| {name} | {ours:.3} | {tcp:.3} | {ratio} | {tls:.3} | {of_tls:.3} | {void} |"
+        )
+        .expect("a string takes all");
     }
     if !text.is_empty() {
         text.push('\n');

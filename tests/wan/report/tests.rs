@@ -67,7 +67,14 @@ fn each_operation_is_held_to_the_best_peer() {
 #[test]
 fn a_slow_transfer_of_a_trainer_meets_no_bound() {
     let met = |slow: f64, void: Option<String>| {
-        let of = |transfer: Transfer| Attached { transfer, gbit: 0.9, tcp_gbit: 1.0, void: None };
+        let (gbit, tcp_gbit, tls_gbit, none) = (0.9, 1.0, 0.95, None);
+        let of = |transfer: Transfer| Attached {
+            transfer,
+            gbit,
+            tcp_gbit,
+            tls_gbit,
+            void: none.clone(),
+        };
         let mut attached: Vec<Attached> = Transfer::all().into_iter().map(of).collect();
         (attached[3].gbit, attached[3].void) = (slow, void);
         let asked = Asked { rows: vec![], arms: vec![Arm::Attach], long: false };

@@ -52,8 +52,9 @@ fn measure_wan_page(root: &Path, name: &str, flags: &[&str]) -> Result<BenchPage
          over all that the lab has seen until then: sizes are measured in ascending order. \
          iperf3 sends one way for three seconds, and its time is that of as many bytes at its rate. \
          An all-gather of 64 MiB has a result of that size, and in an all-to-all each rank has a buffer of it. \
-         A trainer that attaches over TCP gives its block to a rank at its gateway by a gather, or gets one by \
-         a scatter; TCP alone is one flow of iperf3 with as many bytes the same way. \
+         A trainer that attaches over TCP gives its block by a gather, from its post until the gateway has all bytes, \
+         or gets one by a scatter, from the post of a rank at its gateway until it has all. TCP alone and TLS alone are one connection between \
+         two processes that moves as many bytes the same way, between memory of that size; all three in turns. \
          What takes longer than 20 s is cut: of peers and bare quinn a cell's runs together, of \
          gateways each. Who did not do one run in time is not run with more loss on the same link, \
          and shown as cut. \
