@@ -18,6 +18,8 @@ pub enum Mutant {
     EndRefused = 12,
     /// Steps that all members have prepared are begun again, though a lost gateway may have confirmed them.
     ForgetPrepared = 18,
+    /// Epochs of two terms that have one number count as one, though their members differ.
+    ForgetTerms = 19,
     /// Messages of another epoch are accepted.
     IgnoreEpochs = 3,
     /// A region joins while a step is under way.
@@ -48,13 +50,14 @@ pub enum Mutant {
 impl Mutant {
     /// All mutants: variants of session, groups, store and agreement that are broken on purpose, which
     /// the simulations must find.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Accumulate,
         Self::AnswerEarly,
         Self::ChangeEarly,
         Self::ConfirmAlone,
         Self::EndRefused,
         Self::ForgetPrepared,
+        Self::ForgetTerms,
         Self::IgnoreEpochs,
         Self::JoinEarly,
         Self::KeepBranches,
@@ -78,6 +81,7 @@ impl Mutant {
             Self::ConfirmAlone => "confirm_alone",
             Self::EndRefused => "end_refused",
             Self::ForgetPrepared => "forget_prepared",
+            Self::ForgetTerms => "forget_terms",
             Self::IgnoreEpochs => "ignore_epochs",
             Self::JoinEarly => "join_early",
             Self::KeepBranches => "keep_branches",

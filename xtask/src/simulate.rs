@@ -14,13 +14,14 @@ pub struct SimulatedMutant {
 
 /// All mutants (variants of the session that are broken on purpose), each with the scenario that
 /// finds it.
-pub const MUTANTS: [SimulatedMutant; 18] = [
+pub const MUTANTS: [SimulatedMutant; 19] = [
     SimulatedMutant { name: "accumulate", scenario: "lane-lost" },
     SimulatedMutant { name: "answer_early", scenario: "quiet" },
     SimulatedMutant { name: "change_early", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "confirm_alone", scenario: "quiet" },
     SimulatedMutant { name: "end_refused", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "forget_prepared", scenario: MEMBERS_SCENARIO },
+    SimulatedMutant { name: "forget_terms", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "ignore_epochs", scenario: RANDOM_SCENARIO },
     SimulatedMutant { name: "join_early", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "keep_branches", scenario: "quiet" },

@@ -11,7 +11,7 @@ use hier_collectives::ids::{
 use hier_collectives::membership::{RegionIntent, Term, TermId, TermMessage, TermStanding};
 use hier_collectives::mesh::MeshReport;
 use hier_collectives::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
-use hier_collectives::post::{Committed, Failure, FailureCode, PreparedSteps};
+use hier_collectives::post::{Committed, EpochId, Failure, FailureCode, PreparedSteps};
 use hier_collectives::sequence::SendSeries;
 use hier_collectives::store::StoreMessage;
 use hier_collectives::tail_fec::tail_fec_parity_max;
@@ -99,13 +99,14 @@ fn join(last: Epoch, next: Sequence, prepared: PreparedSteps) -> Message {
 /// Returns seeds of control messages of every kind.
 pub fn control_message_seeds() -> Vec<Vec<u8>> {
     let (epoch, sequence) = (Epoch(3), Sequence(41));
+    let id = EpochId { term: 2, number: epoch };
     let failure = |code| Failure::new(code, "rank 2 posted f32, rank 0 bf16");
     let begin = |plan| Message::Begin {
         epoch,
         next: sequence,
         boots: vec![BootId(0x1111_2222), BootId(u64::MAX), BootId(7)],
         plan,
-        committed: Some(Committed { below: sequence, step: Step(12), epoch }),
+        committed: Some(Committed { below: sequence, step: Step(12), epoch: id }),
     };
     let (rate, rtt) = (BitRate::from_bits_per_second(50_000_000), Span::from_ms(60));
     let state = LinkState { rate, rtt, loss: Fraction::default() };
@@ -121,7 +122,7 @@ pub fn control_message_seeds() -> Vec<Vec<u8>> {
         join(
             epoch,
             sequence,
-            PreparedSteps { epoch, steps: vec![(from, Step(12)), (sequence, Step(13))] },
+            PreparedSteps { epoch: id, steps: vec![(from, Step(12)), (sequence, Step(13))] },
         ),
         begin(three_roots_plan()),
         begin(four_trees_plan()),

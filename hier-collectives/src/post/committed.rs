@@ -1,7 +1,8 @@
 //! Committed steps, and their encoding in messages between gateways.
 
+use super::EpochId;
 use crate::codec::{DecodeError, FieldReader, write_u64};
-use crate::ids::{Epoch, Sequence, Step};
+use crate::ids::{Sequence, Step};
 
 /// A step whose collectives are complete in every region.
 ///
@@ -14,7 +15,7 @@ pub struct Committed {
     /// The step.
     pub step: Step,
     /// The epoch of these collectives.
-    pub epoch: Epoch,
+    pub epoch: EpochId,
 }
 
 impl Committed {
@@ -27,7 +28,7 @@ impl Committed {
                 out.push(1);
                 write_u64(out, step.0);
                 write_u64(out, below.0);
-                write_u64(out, epoch.0);
+                epoch.write_to(out);
             }
         }
     }
@@ -39,6 +40,6 @@ impl Committed {
             return Ok(None);
         }
         let (step, below) = (Step(reader.read_u64()?), Sequence(reader.read_u64()?));
-        Ok(Some(Self { step, below, epoch: Epoch(reader.read_u64()?) }))
+        Ok(Some(Self { step, below, epoch: EpochId::read_from(reader)? }))
     }
 }

@@ -1,12 +1,14 @@
 //! Messages between a rank and the session: posts and commits one way, events the other.
 
 mod committed;
+mod epoch_id;
 mod failure;
 mod prepared_steps;
 mod rank_event;
 mod timing;
 
 pub use committed::Committed;
+pub use epoch_id::EpochId;
 pub use failure::{Failure, FailureCode};
 pub use prepared_steps::PreparedSteps;
 pub use rank_event::RankEvent;

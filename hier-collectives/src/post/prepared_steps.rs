@@ -1,8 +1,8 @@
 //! Prepared steps, which a lost gateway may have confirmed, and their encoding in messages.
 
-use super::Committed;
+use super::{Committed, EpochId};
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u64};
-use crate::ids::{Epoch, Sequence, Step};
+use crate::ids::{Sequence, Step};
 
 /// 1,024 prepared steps: the most in a Join. A rank has 64 commits under way, so only ranks that commit
 /// after different collectives have more. The limit of memory is chosen.
@@ -16,8 +16,8 @@ pub(crate) const PREPARED_STEPS_MAX: usize = 1024;
 /// lost one may have confirmed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PreparedSteps {
-    /// The epoch; 0 for a gateway that has been in none since its start.
-    pub epoch: Epoch,
+    /// The epoch; that of number 0 for a gateway that has been in none since its start.
+    pub epoch: EpochId,
     /// Each step after one past its last collective.
     pub steps: Vec<(Sequence, Step)>,
 }
@@ -36,7 +36,7 @@ impl PreparedSteps {
 
     /// Appends the epoch, the number of steps, and each step after the collective behind it.
     pub(crate) fn write_to(&self, out: &mut Vec<u8>) {
-        write_u64(out, self.epoch.0);
+        self.epoch.write_to(out);
         let last = &self.steps[self.steps.len().saturating_sub(PREPARED_STEPS_MAX)..];
         write_u16(out, u16::try_from(last.len()).unwrap_or(u16::MAX));
         for (below, step) in last {
@@ -47,7 +47,7 @@ impl PreparedSteps {
 
     /// Reads prepared steps, of which there may be [`PREPARED_STEPS_MAX`].
     pub(crate) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
-        let (epoch, count) = (Epoch(reader.read_u64()?), usize::from(reader.read_u16()?));
+        let (epoch, count) = (EpochId::read_from(reader)?, usize::from(reader.read_u16()?));
         if count > PREPARED_STEPS_MAX {
             return Err(DecodeError::Unknown("number of prepared steps"));
         }
@@ -63,10 +63,15 @@ impl PreparedSteps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Epoch;
 
-    fn prepared(epoch: u64, steps: &[u64]) -> PreparedSteps {
+    fn epoch(number: u64) -> EpochId {
+        EpochId { term: 7, number: Epoch(number) }
+    }
+
+    fn prepared(number: u64, steps: &[u64]) -> PreparedSteps {
         let steps = steps.iter().map(|step| (Sequence(10 * step), Step(*step))).collect();
-        PreparedSteps { epoch: Epoch(epoch), steps }
+        PreparedSteps { epoch: epoch(number), steps }
     }
 
     fn last_common(all: &[PreparedSteps]) -> Option<u64> {
@@ -82,8 +87,12 @@ mod tests {
         assert_eq!(last_common(&[prepared(3, &[7, 8]), prepared(3, &[])]), None);
         // One was started again, another one was away in that epoch.
         assert_eq!(last_common(&[prepared(3, &[7, 8]), none, prepared(2, &[4])]), Some(8));
-        // The same number of another attempt, which ended elsewhere.
-        let again = PreparedSteps { epoch: Epoch(3), steps: vec![(Sequence(99), Step(7))] };
+        // The same step, which ended elsewhere.
+        let again = PreparedSteps { epoch: epoch(3), steps: vec![(Sequence(99), Step(7))] };
         assert_eq!(last_common(&[prepared(3, &[7]), again]), None);
+        // An epoch of that number which a gateway alone entered, in a term before.
+        let alone = EpochId { term: 6, ..epoch(3) };
+        let alone = PreparedSteps { epoch: alone, steps: vec![] };
+        assert_eq!(last_common(&[alone, prepared(3, &[7])]), Some(7));
     }
 }

@@ -36,7 +36,7 @@ impl Session {
     /// ranks.
     pub(super) fn enter_epoch(&mut self, start: EpochStart, now: TimeNs) {
         let (epoch, next) = (start.epoch, start.next);
-        self.commits.begin_epoch(&start);
+        self.commits.begin_epoch(self.epoch.id_of(epoch), &start);
         self.collectives.begin_epoch(next);
         self.transfer.begin_epoch(now);
         let committed = self.commits.committed();

@@ -523,17 +523,18 @@ impl Session {
         std::mem::take(&mut self.in_doubt)
     }
 
-    /// Takes over from the session that has come so far, over the connections that are up. All gateways
-    /// of the session repeat their messages, since earlier ones may have met nobody.
+    /// Takes over in the term of this number, 0 where there are none, from the session that has come so
+    /// far, over the connections that are up. All gateways of the session repeat their messages, since earlier ones may have met nobody.
     pub fn handle_resume(
         &mut self,
+        term: u64,
         progress: SessionProgress,
         in_doubt: InDoubtCommits,
         graph: &Arc<MeshGraph>,
         now: TimeNs,
     ) {
         let SessionProgress { epoch, next, committed, prepared, ended } = progress;
-        self.epoch.resume(epoch, ended);
+        self.epoch.resume(term, epoch, ended);
         self.collectives.raise_next_sequence(next);
         self.commits.raise_progress(committed, prepared);
         self.in_doubt = in_doubt;

@@ -37,7 +37,7 @@ impl Job {
     pub fn go_on_with_all_ranks(&mut self, graph: &Arc<MeshGraph>, now: TimeNs) {
         let session = &mut self.world.session;
         let (progress, in_doubt) = (session.progress(), session.take_commits_in_doubt());
-        session.handle_resume(progress, in_doubt, graph, now);
+        session.handle_resume(0, progress, in_doubt, graph, now);
     }
 
     /// Puts the world of a term in force, which goes on where those before have ended. Attached
@@ -91,7 +91,7 @@ impl Job {
                 world.session.handle_attach(rank, now);
             }
         }
-        world.session.handle_resume(progress, in_doubt, graph, now);
+        world.session.handle_resume(term.id.number, progress, in_doubt, graph, now);
     }
 
     /// Removes a world of some ranks that is not in force and has finished its collectives under

@@ -7,7 +7,7 @@ use super::overreach;
 use super::sequence_ranges::SequenceRanges;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
 use crate::mutant::{self, Mutant};
-use crate::post::{Commit, Committed, Failure, FailureCode, PreparedSteps, RankEvent};
+use crate::post::{Commit, Committed, EpochId, Failure, FailureCode, PreparedSteps, RankEvent};
 use crate::session::action::PeerError;
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
@@ -322,7 +322,7 @@ impl Commits {
         collectives: &Collectives,
         cx: &mut Context<'_>,
     ) -> InDoubtCommits {
-        let (epoch, local) = (cx.epoch.number(), cx.epoch.local());
+        let (epoch, local) = (cx.epoch.id(), cx.epoch.local());
         self.prepared =
             PreparedSteps { epoch, steps: self.steps.prepared(&self.done, self.committed) };
         let mut in_doubt = InDoubtCommits::of_epoch(epoch);
@@ -400,10 +400,10 @@ impl Commits {
 
     /// Forgets each rank's commits, for an epoch that begins. The job's last committed step becomes the
     /// later of its own and that of the epoch's start.
-    pub fn begin_epoch(&mut self, start: &EpochStart) {
+    pub fn begin_epoch(&mut self, epoch: EpochId, start: &EpochStart) {
         let (next, committed) = (start.next, start.committed);
         self.begun_with = committed;
-        self.prepared = PreparedSteps { epoch: start.epoch, steps: vec![] };
+        self.prepared = PreparedSteps { epoch, steps: vec![] };
         if !mutant::is_mutant_active(Mutant::KeepOwnStep) {
             self.committed = self.committed.max(committed);
         }
@@ -483,7 +483,7 @@ impl Commits {
                 if !everywhere {
                     break;
                 }
-                let epoch = cx.epoch.number();
+                let epoch = cx.epoch.id();
                 let committed = Committed { step: *step, below: range.end, epoch };
                 self.committed = self.committed.max(Some(committed));
                 cx.actions.notify(*rank, RankEvent::Committed { step: *step });

@@ -9,7 +9,7 @@ use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::mutant::{self, Mutant};
 use crate::plan::{Plan, Tree};
-use crate::post::{Committed, Failure, FailureCode, PreparedSteps};
+use crate::post::{Committed, EpochId, Failure, FailureCode, PreparedSteps};
 use crate::session::action::{Action, PeerError, SessionNote};
 use crate::session::action_queue::ActionQueue;
 use crate::session::local_gateway::LocalGateway;
@@ -34,6 +34,8 @@ pub(in crate::session) struct EpochState {
     /// The plan of the epochs that this gateway opens, if it is the first by name.
     pub(super) next_plan: Plan,
     pub(super) members: EpochMembership,
+    /// The number of the term in which epochs begin; 0 where the quorum is all regions.
+    term: u64,
     /// The number of the last epoch this gateway was in.
     pub(super) number: Epoch,
     /// Present while the epoch lives.
@@ -88,6 +90,7 @@ impl EpochState {
             boot,
             next_plan: plan.clone(),
             own_plan: plan,
+            term: 0,
             number: last_epoch,
             active: None,
             ended: None,
@@ -126,6 +129,17 @@ impl EpochState {
     /// Returns the number of the last epoch that this gateway was in.
     pub fn number(&self) -> Epoch {
         self.number
+    }
+
+    /// Returns the last epoch that this gateway was in, told from those of other terms.
+    pub fn id(&self) -> EpochId {
+        self.id_of(self.number)
+    }
+
+    /// Returns the epoch of a number in the term, told from those of other terms.
+    pub fn id_of(&self, number: Epoch) -> EpochId {
+        let term = if mutant::is_mutant_active(Mutant::ForgetTerms) { 0 } else { self.term };
+        EpochId { term, number }
     }
 
     /// Whether this gateway is in an epoch now.
@@ -301,10 +315,10 @@ impl EpochState {
         self.suspended = true;
     }
 
-    /// Enters epochs again, all with numbers above `last`. `ended` is the last epoch of the job that
-    /// ended, and why, for ranks that post in it. Requests to enter that came before are void.
-    pub fn resume(&mut self, last: Epoch, ended: Option<(Epoch, Failure)>) {
-        (self.suspended, self.ended) = (false, None);
+    /// Enters epochs again, in a term and all with numbers above `last`. `ended` is the last epoch of the
+    /// job that ended, and why, for ranks that post in it. Requests to enter that came before are void.
+    pub fn resume(&mut self, term: u64, last: Epoch, ended: Option<(Epoch, Failure)>) {
+        (self.suspended, self.ended, self.term) = (false, None, term);
         self.number = self.number.max(last);
         self.last_end = ended.or(self.last_end.take());
         self.members.end_epoch();
@@ -422,9 +436,9 @@ impl EpochState {
         check_epoch_numbers(join.last, join.next)?;
         let prepared = join.prepared.steps.iter().map(|(below, _)| *below);
         let steps_end = prepared.chain(join.committed.map(|committed| committed.below)).max();
-        let committed_in = join.committed.map_or(Epoch(0), |committed| committed.epoch);
+        let committed_in = join.committed.map_or(Epoch(0), |committed| committed.epoch.number);
         if steps_end.is_some_and(|end| end > join.next)
-            || join.prepared.epoch.max(committed_in) > join.last
+            || join.prepared.epoch.number.max(committed_in) > join.last
         {
             return Err(PeerError::NotYours("steps of epochs that are to come"));
         }

@@ -14,14 +14,14 @@
 //! doubt as well.
 
 use crate::ids::{Epoch, RankId, Sequence, Step};
-use crate::post::{Commit, Committed, Failure, FailureCode, RankEvent};
+use crate::post::{Commit, Committed, EpochId, Failure, FailureCode, RankEvent};
 use std::collections::{BTreeMap, VecDeque};
 use units::TimeNs;
 
 /// The commits in doubt of the last epoch in which local ranks had results, by ranks' numbers in the job.
 #[derive(Debug, Default)]
 pub struct InDoubtCommits {
-    epoch: Epoch,
+    epoch: EpochId,
     ranks: BTreeMap<RankId, RankInDoubt>,
     /// Steps that end at or below this collective are complete, once that is known.
     complete_below: Option<Sequence>,
@@ -50,7 +50,7 @@ pub(in crate::session) struct InDoubtCommit {
 
 impl InDoubtCommits {
     /// Makes the table of an epoch that ends, in which nothing is in doubt.
-    pub(in crate::session) fn of_epoch(epoch: Epoch) -> Self {
+    pub(in crate::session) fn of_epoch(epoch: EpochId) -> Self {
         Self { epoch, ..Self::default() }
     }
 
@@ -80,7 +80,7 @@ impl InDoubtCommits {
         now: TimeNs,
     ) -> Option<RankEvent> {
         let Commit { epoch, step, timeout } = commit;
-        let of_rank = self.ranks.get_mut(&rank).filter(|_| epoch == self.epoch);
+        let of_rank = self.ranks.get_mut(&rank).filter(|_| epoch == self.epoch.number);
         let below = of_rank.as_ref().and_then(|rank| rank.uncommitted);
         let (Some(of_rank), Some(below)) = (of_rank, below) else {
             return Some(RankEvent::CommitFailed { step, failure });
@@ -100,7 +100,7 @@ impl InDoubtCommits {
     /// Forgets the results that a rank has not committed, since it has posted for the step again, in an
     /// epoch that is over: the step goes on.
     pub(in crate::session) fn forget_results(&mut self, rank: RankId, epoch: Epoch) {
-        if let Some(rank) = self.ranks.get_mut(&rank).filter(|_| epoch == self.epoch) {
+        if let Some(rank) = self.ranks.get_mut(&rank).filter(|_| epoch == self.epoch.number) {
             rank.uncommitted = None;
         }
     }

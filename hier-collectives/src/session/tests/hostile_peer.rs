@@ -189,13 +189,15 @@ impl Victim {
         let code = [FailureCode::Stalled, FailureCode::Disagreement][self.dice.roll(2)];
         let failure = Failure::new(code, "so they say");
         let step = Step(self.number());
+        let id = EpochId { term: self.number(), number: epoch };
         let committed =
-            (self.dice.roll(2) == 0).then_some(Committed { step, below: sequence, epoch });
+            (self.dice.roll(2) == 0).then_some(Committed { step, below: sequence, epoch: id });
         match self.dice.roll(13) {
             0 => {
                 let (last, next) = (Epoch(self.number()), Sequence(self.number()));
                 let steps = vec![(sequence, step); self.dice.roll(3)];
-                let prepared = PreparedSteps { epoch: Epoch(self.number()), steps };
+                let number = Epoch(self.number());
+                let prepared = PreparedSteps { epoch: EpochId { number, ..id }, steps };
                 Message::Join { boot: BootId(self.number()), last, next, committed, prepared }
             }
             1 => {

@@ -7,6 +7,7 @@ mod disagreements;
 mod ends;
 mod fabrics;
 mod hostile_peer;
+mod in_doubt;
 mod lost_lanes;
 mod plan_changes;
 mod protocol;

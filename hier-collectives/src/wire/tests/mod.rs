@@ -10,7 +10,7 @@ use crate::ids::{
 };
 use crate::membership::{RegionIntent, TermId, TermMessage};
 use crate::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
-use crate::post::{Committed, Failure, FailureCode, PreparedSteps};
+use crate::post::{Committed, EpochId, Failure, FailureCode, PreparedSteps};
 use crate::tail_fec::tail_fec_parity_max;
 use crate::topology::LinkState;
 use proptest::prelude::*;
@@ -51,20 +51,24 @@ fn keys() -> impl Strategy<Value = SegmentKey> {
     })
 }
 
+fn epoch_ids() -> impl Strategy<Value = EpochId> {
+    let id = (any::<u64>(), any::<u64>());
+    id.prop_map(|(term, number)| EpochId { term, number: Epoch(number) })
+}
+
 fn committed() -> impl Strategy<Value = Option<Committed>> {
-    proptest::option::of((any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
-        |(step, below, epoch)| Committed {
-            step: Step(step),
-            below: Sequence(below),
-            epoch: Epoch(epoch),
-        },
-    ))
+    let step = (any::<u64>(), any::<u64>(), epoch_ids());
+    proptest::option::of(step.prop_map(|(step, below, epoch)| Committed {
+        step: Step(step),
+        below: Sequence(below),
+        epoch,
+    }))
 }
 
 fn prepared_steps() -> impl Strategy<Value = PreparedSteps> {
     let step = (any::<u64>(), any::<u64>()).prop_map(|(below, step)| (Sequence(below), Step(step)));
     let steps = proptest::collection::vec(step, 0..5);
-    (any::<u64>(), steps).prop_map(|(epoch, steps)| PreparedSteps { epoch: Epoch(epoch), steps })
+    (epoch_ids(), steps).prop_map(|(epoch, steps)| PreparedSteps { epoch, steps })
 }
 
 fn link_states() -> impl Strategy<Value = LinkState> {

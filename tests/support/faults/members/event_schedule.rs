@@ -1,17 +1,23 @@
 //! The deployment and the events of a run, drawn from its seed.
 
 use super::members_shape::draw_members_shape;
+use super::stranded_leader::Stranding;
 use crate::collectives::data::SplitMix64;
 use crate::lab::mesh::Mesh;
+use hier_collectives::ids::GatewayId;
 use std::collections::BTreeSet;
 use units::Span;
 
-/// 8 events: the most in a run.
+/// 8 events: the most in a run, but for a last one in which the leader is stranded.
 const EVENTS_MAX: u64 = 8;
 /// 10 ms to 20 s: the least times for which a killed gateway is away. The drawn time is up to
 /// twice as long. Short ones are below the silence after which a gateway counts as lost, long ones
 /// above.
 const AWAY_MS: [u64; 5] = [10, 400, 2_000, 8_000, 20_000];
+
+/// 1.2 s, the time of a step: a gateway falls silent within it, once the others have gone on without the
+/// leader.
+const STRANDED_MS_MAX: u64 = 1_200;
 
 /// A drawn run.
 #[derive(Debug)]
@@ -67,6 +73,8 @@ pub(super) enum MembersEvent {
     /// A gateway is killed, and so long after the others have heard of it, as they agree on who goes on,
     /// the one that leads them.
     KillAsTermForms { gateway: u64, after: Span, away: Span },
+    /// The leader enters an epoch alone, and is back as another gateway falls silent.
+    StrandLeader(Stranding),
     /// Everything is whole again, but gateways that are killed stay away.
     Mend,
 }
@@ -90,7 +98,10 @@ impl EventSchedule {
             regions: regions as u64,
             left: [].into(),
         };
-        let events = (0..count).map(|_| drawn.next_event(weather)).collect();
+        let mut events: Vec<_> = (0..count).map(|_| drawn.next_event(weather)).collect();
+        if weather == Weather::Storm && (drawn.pick)(2) == 0 {
+            events.push((Span::ZERO, drawn.stranding(ranked)));
+        }
         Self { mesh, ranked, weather, slips, events }
     }
 }
@@ -171,6 +182,13 @@ impl<P: FnMut(u64) -> u64> DrawnEvents<P> {
         }
     }
 
+    /// Draws how the leader is stranded, and which of the gateways with ranks are away and silent.
+    fn stranding(&mut self, ranked: u64) -> MembersEvent {
+        let [away, silent] = [(); 2].map(|()| GatewayId(1 + (self.pick)(ranked - 1) as u16));
+        let after = Span::from_ms((self.pick)(STRANDED_MS_MAX));
+        MembersEvent::StrandLeader(Stranding { away, silent, after })
+    }
+
     fn gateway(&mut self) -> u64 {
         (self.pick)(self.gateways)
     }
@@ -205,10 +223,11 @@ mod tests {
                     MembersEvent::Kill { .. } => "kill",
                     MembersEvent::KillLeader { .. } => "kill leader",
                     MembersEvent::KillAsTermForms { .. } => "kill as a term forms",
+                    MembersEvent::StrandLeader(_) => "strand the leader",
                     MembersEvent::Mend => "mend",
                 });
             }
         }
-        assert_eq!(kinds.len(), 14, "{kinds:?}");
+        assert_eq!(kinds.len(), 15, "{kinds:?}");
     }
 }

@@ -148,6 +148,7 @@ impl MembersRun {
             MembersEvent::KillAsTermForms { gateway: number, after, away } => {
                 self.kill_as_term_forms(gateway(number), after, away).await;
             }
+            MembersEvent::StrandLeader(stranding) => self.strand_leader(stranding).await,
             MembersEvent::Mend => self.mend(),
         }
     }
@@ -162,13 +163,13 @@ impl MembersRun {
     }
 
     /// Ends all outages.
-    fn mend(&mut self) {
+    pub fn mend(&mut self) {
         self.cut = None;
         self.cut_or_mend_all(|_, _| true, false);
     }
 
     /// Cuts what the first of two gateways sends the second, for all that `is_cut` chooses.
-    fn cut_all(&self, is_cut: impl Fn(GatewayId, GatewayId) -> bool) {
+    pub fn cut_all(&self, is_cut: impl Fn(GatewayId, GatewayId) -> bool) {
         self.cut_or_mend_all(is_cut, true);
     }
 

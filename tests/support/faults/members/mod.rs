@@ -4,7 +4,8 @@
 //! they are told, and go on with the state of those that have done most. Operators take regions out and
 //! in. In a quarter of the seeds nothing else happens; in another one gateways and links are cut; in the
 //! others the network parts in every way, links flap or pass one way alone, and gateways are killed, also
-//! as the others agree on who goes on.
+//! as the others agree on who goes on. In half of those, at last, the leader begins an epoch alone, and is back
+//! as another gateway falls silent.
 //!
 //! Everybody's sums must be right: over the ranks of their epoch, of equal states. No result may come
 //! after one of a later epoch, and no step may be confirmed in two epochs. Changes that operators ask for
@@ -20,6 +21,7 @@ mod members_run;
 mod members_shape;
 mod step_history;
 mod stepping_rank;
+mod stranded_leader;
 
 pub use members_play::play_members;
 
