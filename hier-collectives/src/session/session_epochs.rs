@@ -7,6 +7,8 @@ use super::context::Context;
 use super::epoch::epoch_boundary::EpochBoundary;
 use super::epoch::epoch_membership::{EpochStart, FIRST_GATEWAY, RouteChange};
 use super::epoch::plan_schedule::PlanSwitch;
+use super::in_doubt::InDoubtCommits;
+use super::in_doubt::epoch_end::take_commits_in_doubt;
 use super::session_events::Session;
 use crate::ids::{GatewayId, RankId, Sequence};
 use crate::post::{Failure, RankEvent};
@@ -78,8 +80,14 @@ impl Session {
         let is_draining = self.epoch.drain_end().is_some();
         let leaves_doubt = self.leaves_doubt && !is_draining && !failure.code.is_fault_of_posts();
         let has_results = self.commits.has_results();
+        self.commits.record_prepared(self.epoch.id());
+        let (commits, collectives) = (&mut self.commits, &self.collectives);
+        let in_doubt = match leaves_doubt {
+            true => take_commits_in_doubt(commits, failure, collectives, &self.epoch),
+            false => InDoubtCommits::of_epoch(self.epoch.id()),
+        };
         let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
-        let in_doubt = self.commits.end_all(failure, leaves_doubt, &self.collectives, cx);
+        self.commits.fail_all(failure, cx);
         if has_results || is_draining {
             self.fail_commits_in_doubt();
             self.in_doubt = in_doubt;

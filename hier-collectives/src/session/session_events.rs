@@ -4,7 +4,7 @@ use super::action::{Action, ArrivalPlace, Discard, LeaseId, PeerError, PostTrans
 use super::action_queue::ActionQueue;
 use super::collective::check_post::check_post;
 use super::collective::collectives::Collectives;
-use super::collective::commits::{Commits, HandledCommit, late_commit_failure};
+use super::collective::commits::{Commits, HandledCommit};
 use super::collective::deadlines::{Deadlines, PROGRESS_REPORT_INTERVAL};
 use super::collective::live_collective::LiveCollective;
 use super::collective::overreach;
@@ -12,6 +12,8 @@ use super::context::Context;
 use super::epoch::drain;
 use super::epoch::epoch_state::EpochState;
 use super::in_doubt::InDoubtCommits;
+use super::in_doubt::commit_steps::NamedStep;
+use super::in_doubt::epoch_end::late_commit_failure;
 use super::session_config::SessionConfig;
 use super::session_progress::SessionProgress;
 use super::transfer::transfer_state::Transfer;
@@ -336,8 +338,10 @@ impl Session {
             return;
         }
         let failure = late_commit_failure(commit.step, commit.epoch, &self.epoch);
-        let number = self.epoch.local().fabric().rank_number(rank);
-        if let Some(answer) = self.in_doubt.answer_late_commit(number, commit, failure, now) {
+        let local = self.epoch.local();
+        let named =
+            (local.fabric().rank_number(rank), NamedStep::of_rank(rank, commit.step, local));
+        if let Some(answer) = self.in_doubt.answer_late_commit(named, commit, failure, now) {
             self.actions.notify(rank, answer);
         }
     }

@@ -5,7 +5,7 @@ use super::collectives::Collectives;
 use super::local_rank::LocalRank;
 use super::overreach;
 use super::sequence_ranges::SequenceRanges;
-use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
+use crate::ids::{GatewayId, RankId, Sequence, Step};
 use crate::mutant::{self, Mutant};
 use crate::post::{Commit, Committed, EpochId, Failure, FailureCode, PreparedSteps, RankEvent};
 use crate::session::action::PeerError;
@@ -13,8 +13,7 @@ use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
 use crate::session::epoch::epoch_membership::EpochStart;
 use crate::session::epoch::epoch_state::EpochState;
-use crate::session::in_doubt::commit_steps::{CommitStepsByEnd, RankCommit};
-use crate::session::in_doubt::in_doubt_commits::{InDoubtCommit, InDoubtCommits, RankInDoubt};
+use crate::session::in_doubt::commit_steps::{CommitStepsByEnd, NamedStep, RankCommit};
 use crate::session::local_gateway::LocalGateway;
 use crate::wire::Message;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -75,7 +74,7 @@ pub(in crate::session) struct PendingCommit {
     /// The collectives that the rank posted since its last commit.
     pub range: Range<Sequence>,
     pub begun: TimeNs,
-    expiry: TimeNs,
+    pub expiry: TimeNs,
 }
 
 /// Reports from and to one peer.
@@ -312,55 +311,37 @@ impl Commits {
         }
     }
 
-    /// Fails all waiting commits, since the epoch ends. If it `leaves_doubt`, commits of steps whose
-    /// results all local ranks have are returned instead, in doubt, as are such results that a rank has
-    /// not committed.
-    pub fn end_all(
-        &mut self,
-        cause: &Failure,
-        leaves_doubt: bool,
-        collectives: &Collectives,
-        cx: &mut Context<'_>,
-    ) -> InDoubtCommits {
-        let (epoch, local) = (cx.epoch.id(), cx.epoch.local());
+    /// Records which steps of an epoch that ends all local ranks have the results of.
+    pub fn record_prepared(&mut self, epoch: EpochId) {
         self.prepared =
             PreparedSteps { epoch, steps: self.steps.prepared(&self.done, self.committed) };
-        let mut in_doubt = InDoubtCommits::of_epoch(epoch);
-        let ranks: Vec<RankId> = self.ranks.keys().copied().filter(|_| leaves_doubt).collect();
-        for rank in ranks {
-            let number = local.fabric().rank_number(rank);
-            in_doubt.add_rank(number, self.take_rank_in_doubt(rank, cause, collectives, local));
-        }
-        self.fail_commits(|_| true, cause, cx);
-        in_doubt
     }
 
-    /// Removes and returns the first commits of a rank whose results all local ranks have.
-    fn take_rank_in_doubt(
-        &mut self,
-        rank: RankId,
-        cause: &Failure,
-        collectives: &Collectives,
-        local: &LocalGateway,
-    ) -> RankInDoubt {
-        let mut in_doubt = RankInDoubt::default();
-        let (Some(of), Some(posts)) = (self.ranks.get_mut(&rank), collectives.local_rank(rank))
-        else {
-            return in_doubt;
-        };
+    /// Removes and returns the first waiting commits of a rank: those of prepared steps.
+    pub fn take_prepared_commits(&mut self, rank: RankId) -> Vec<PendingCommit> {
+        let Some(local) = self.ranks.get_mut(&rank) else { return vec![] };
         let is_prepared = |commit: &&PendingCommit| self.done.contains(&commit.range);
-        let prepared = of.pending.iter().take_while(is_prepared).count();
-        let prepared: Vec<PendingCommit> = of.pending.drain(..prepared).collect();
-        let range = of.covered..posts.next;
+        let prepared = local.pending.iter().take_while(is_prepared).count();
+        local.pending.drain(..prepared).collect()
+    }
+
+    /// Returns one past the last collective that an attached rank has not committed. `None` if there is
+    /// none, a commit of the rank waits, or some local rank lacks a result of these.
+    pub fn uncommitted_results(&self, rank: RankId, posts: &LocalRank) -> Option<Sequence> {
+        let local = self.ranks.get(&rank)?;
+        let range = local.covered..posts.next;
         let has_results = !range.is_empty() && self.done.contains(&range);
-        in_doubt.uncommitted =
-            (posts.attached && of.pending.is_empty() && has_results).then_some(range.end);
-        for PendingCommit { step, range, begun, expiry } in prepared {
-            let failure = self.commit_failure(step, &range, cause, local);
-            let below = range.end;
-            in_doubt.pending.push_back(InDoubtCommit { step, below, begun, expiry, failure });
-        }
-        in_doubt
+        (posts.attached && local.pending.is_empty() && has_results).then_some(range.end)
+    }
+
+    /// Returns the first known commit that ends below a collective; `None` if there is none.
+    pub fn step_named_below(&self, below: Sequence, local: &LocalGateway) -> Option<NamedStep> {
+        self.steps.named_below(below, local)
+    }
+
+    /// Fails all waiting commits, since the epoch ends.
+    pub fn fail_all(&mut self, cause: &Failure, cx: &mut Context<'_>) {
+        self.fail_commits(|_| true, cause, cx);
     }
 
     /// Fails the waiting commits whose timeout has passed.
@@ -534,7 +515,7 @@ impl Commits {
 
     /// Builds the failure of a commit, whose text names the collectives that each region is known
     /// to have.
-    fn commit_failure(
+    pub fn commit_failure(
         &self,
         step: Step,
         range: &Range<Sequence>,
@@ -566,24 +547,6 @@ impl Commits {
         }
         Failure::new(cause.code, text)
     }
-}
-
-/// Builds the failure of a commit in an epoch that is over, with the reason of the epoch's end.
-pub(in crate::session) fn late_commit_failure(
-    step: Step,
-    epoch: Epoch,
-    state: &EpochState,
-) -> Failure {
-    let text = format!(
-        "step {step}: epoch {epoch} is over; the next one says whether the step is complete in \
-         every region"
-    );
-    let Some(end) = state.end_failure_of(epoch) else {
-        return Failure::new(FailureCode::EpochEnded, text);
-    };
-    let at_fault = end.code.is_fault_of_posts();
-    let code = if at_fault { end.code } else { FailureCode::EpochEnded };
-    Failure::new(code, format!("{text}; it ended: {}", end.text))
 }
 
 /// Notifies a rank that the commit of a step failed.

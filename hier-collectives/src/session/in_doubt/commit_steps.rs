@@ -34,6 +34,44 @@ struct FirstCommit {
     start: Sequence,
 }
 
+/// A step that a rank has named in its commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::session) struct NamedStep {
+    /// The rank's name in texts.
+    rank: String,
+    step: Step,
+}
+
+impl NamedStep {
+    /// Makes the step that a rank of the local gateway's fabric has named.
+    pub fn of_rank(rank: RankId, step: Step, local: &LocalGateway) -> Self {
+        Self { rank: local.rank_name(rank), step }
+    }
+
+    /// Returns the step.
+    pub fn step(&self) -> Step {
+        self.step
+    }
+}
+
+/// Builds the failure of two commits that end below the same collective, and name different steps.
+pub(super) fn step_disagreement_failure(
+    below: Sequence,
+    one: &NamedStep,
+    other: &NamedStep,
+) -> Failure {
+    let text = format!(
+        "ranks disagree on the step that ends with collective {}: {} commits step {}, {} commits step \
+         {}; compare steps by `agree` or `resume`",
+        below.0 - 1,
+        one.rank,
+        one.step,
+        other.rank,
+        other.step
+    );
+    Failure::new(FailureCode::Disagreement, text)
+}
+
 impl CommitStepsByEnd {
     /// Compares a commit with the first one that ends with the same collective. Returns the failure
     /// of both if they name different steps, else `None`. A commit without collectives is not
@@ -55,17 +93,14 @@ impl CommitStepsByEnd {
         }
         // The order of ranks makes one text, whoever compares.
         let (one, other) = (first.min((*rank, *step)), first.max((*rank, *step)));
-        let [one, other] = [one, other].map(|(rank, step)| (local.rank_name(rank), step));
-        let text = format!(
-            "ranks disagree on the step that ends with collective {}: {} commits step {}, {} \
-             commits step {}; compare steps by `agree` or `resume`",
-            range.end.0 - 1,
-            one.0,
-            one.1,
-            other.0,
-            other.1
-        );
-        Some(Failure::new(FailureCode::Disagreement, text))
+        let [one, other] = [one, other].map(|(rank, step)| NamedStep::of_rank(rank, step, local));
+        Some(step_disagreement_failure(range.end, &one, &other))
+    }
+
+    /// Returns the first known commit that ends below this collective; `None` if there is none.
+    pub fn named_below(&self, below: Sequence, local: &LocalGateway) -> Option<NamedStep> {
+        let first = self.0.get(&below)?;
+        Some(NamedStep::of_rank(first.rank, first.step, local))
     }
 
     /// Returns one past the last collective of the last step that is named here.

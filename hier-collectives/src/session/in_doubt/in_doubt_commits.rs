@@ -13,6 +13,7 @@
 //! A rank may have the results of a step and commit it only when the epoch has ended. That commit is in
 //! doubt as well.
 
+use super::commit_steps::{NamedStep, step_disagreement_failure};
 use crate::ids::{Epoch, RankId, Sequence, Step};
 use crate::post::{Commit, Committed, EpochId, Failure, FailureCode, RankEvent};
 use std::collections::{BTreeMap, VecDeque};
@@ -23,6 +24,9 @@ use units::TimeNs;
 pub struct InDoubtCommits {
     epoch: EpochId,
     ranks: BTreeMap<RankId, RankInDoubt>,
+    /// The first known commit of those that end where ranks have uncommitted results, by one past its
+    /// last collective.
+    named: BTreeMap<Sequence, NamedStep>,
     /// Steps that end at or below this collective are complete, once that is known.
     complete_below: Option<Sequence>,
 }
@@ -54,8 +58,17 @@ impl InDoubtCommits {
         Self { epoch, ..Self::default() }
     }
 
-    /// Adds a rank, by its number in the job.
-    pub(in crate::session) fn add_rank(&mut self, rank: RankId, in_doubt: RankInDoubt) {
+    /// Adds a rank, by its number in the job. `named` is the first known commit that ends with the
+    /// rank's last collective.
+    pub(in crate::session) fn add_rank(
+        &mut self,
+        rank: RankId,
+        in_doubt: RankInDoubt,
+        named: Option<NamedStep>,
+    ) {
+        if let (Some(below), Some(named)) = (in_doubt.uncommitted, named) {
+            self.named.insert(below, named);
+        }
         self.ranks.insert(rank, in_doubt);
     }
 
@@ -70,11 +83,12 @@ impl InDoubtCommits {
         self.ranks.iter().flat_map(|(rank, of)| of.pending.iter().map(|commit| (*rank, commit)))
     }
 
-    /// Takes a commit that a rank sends after the end of the epoch. Returns the answer if it is known:
-    /// the step is complete, or not known to be so. `None` if the commit waits.
+    /// Takes a commit that a rank, by its number in the job, sends after the end of the epoch. Returns the
+    /// answer if it is known: the step is complete, or not known to be so, or another rank has named
+    /// another one. `None` if the commit waits.
     pub(in crate::session) fn answer_late_commit(
         &mut self,
-        rank: RankId,
+        (rank, here): (RankId, NamedStep),
         commit: Commit,
         failure: Failure,
         now: TimeNs,
@@ -86,6 +100,11 @@ impl InDoubtCommits {
             return Some(RankEvent::CommitFailed { step, failure });
         };
         of_rank.uncommitted = None;
+        let first = self.named.entry(below).or_insert_with(|| here.clone());
+        if first.step() != step {
+            let failure = step_disagreement_failure(below, first, &here);
+            return Some(RankEvent::CommitFailed { step, failure });
+        }
         let expiry = now + timeout;
         let commit = InDoubtCommit { step, below, begun: now, expiry, failure };
         match self.complete_below {

@@ -68,7 +68,7 @@ fn epochs_of_one_number_in_two_terms_are_told_apart() {
     };
     let mut in_doubt = InDoubtCommits::of_epoch(alone);
     let uncommitted = Some(Sequence(1));
-    in_doubt.add_rank(RankId(0), RankInDoubt { uncommitted, ..RankInDoubt::default() });
+    in_doubt.add_rank(RankId(0), RankInDoubt { uncommitted, ..RankInDoubt::default() }, None);
     let mut world = enter_term(4, [(progress, in_doubt), prepare_step_in_term_3()]);
     for rank in 0..RANKS {
         assert_eq!(notified_committed(&world, rank), Some(4), "rank {rank}");
@@ -81,4 +81,61 @@ fn epochs_of_one_number_in_two_terms_are_told_apart() {
     }
     assert_eq!(committed(&world, 2), [4], "of term 3");
     assert_eq!((committed(&world, 0), commit_failures(&world, 0).len()), (vec![], 1), "of term 2");
+}
+
+/// Ranks 0 and 1 have the results of a step that rank 2 has named, and commit it as another one once its
+/// epoch is over. Where nobody has named it, the first of them does.
+#[test]
+fn a_late_commit_of_another_step_is_a_disagreement() {
+    for is_named in [true, false] {
+        let mut world = pair_in_doubt(13);
+        post_and_run_all(&mut world, 10);
+        if is_named {
+            world.commit(RankId(2), 4, 0..1);
+            world.run();
+        }
+        world.lose_connection(EAST, WEST);
+        world.run();
+        for (rank, step) in [(0, 5), (1, 4), (0, 4)] {
+            let commit = Commit { epoch: Epoch(1), step: Step(step), timeout: Span::from_secs(60) };
+            let now = world.now;
+            world.session(EAST).handle_commit(RankId(rank), commit, now);
+            world.collect(EAST);
+        }
+        let other = u32::from(!is_named);
+        let failure = &commit_failures(&world, other)[0];
+        assert_eq!(failure.code, FailureCode::Disagreement, "{failure}");
+        let parts = match is_named {
+            true => ["rank 2 (r1) commits step 4", "rank 0 (r0) commits step 5"],
+            false => ["rank 0 (r0) commits step 5", "rank 1 (r0) commits step 4"],
+        };
+        for part in parts {
+            assert!(failure.text.contains(part), "{part:?} is not in {failure}");
+        }
+        // Rank 0 has committed these results before, so that they make no further step.
+        let failures = commit_failures(&world, 0);
+        assert_eq!(failures.last().expect("one").code, FailureCode::EpochEnded);
+        assert_eq!(committed(&world, 1), if is_named { vec![4] } else { vec![] });
+    }
+}
+
+/// A drain began outside an epoch, so that no other one answers.
+#[test]
+fn a_late_commit_in_a_drain_fails_at_once() {
+    let mut world = pair_in_doubt(14);
+    post_and_run_all(&mut world, 10);
+    world.drop_connection(EAST, WEST);
+    world.run();
+    let commit = |world: &mut World, rank| {
+        let commit = Commit { epoch: Epoch(1), step: Step(4), timeout: Span::from_secs(60) };
+        let now = world.now;
+        world.session(EAST).handle_commit(RankId(rank), commit, now);
+        world.collect(EAST);
+        commit_failures(world, rank).len()
+    };
+    assert_eq!(commit(&mut world, 0), 0, "the next epoch answers");
+    let now = world.now;
+    world.session(EAST).handle_drain(Span::from_secs(10), now);
+    world.collect(EAST);
+    assert_eq!([commit_failures(&world, 0).len(), commit(&mut world, 1)], [1, 1]);
 }
