@@ -97,7 +97,8 @@ impl Session {
         };
         let live = self.collectives.iter().filter_map(deadline);
         let of_commits = self.commits.next_expiry().into_iter().chain(self.in_doubt.next_expiry());
-        live.chain(of_commits).chain(self.drain_deadline()).min()
+        let report = self.next_contribution_report();
+        live.chain(of_commits).chain(self.drain_deadline()).chain(report).min()
     }
 
     /// Starts the session when the gateway is up. A gateway without peers begins its first epoch
@@ -451,6 +452,9 @@ impl Session {
             let failure = drain::drain_end_failure(self.epoch.local().own_name(), unfinished);
             return self.end_epoch(failure, None, now);
         }
+        if self.next_contribution_report().is_some_and(|at| now >= at) {
+            self.report_progress(now);
+        }
         let cx = &mut Context { epoch: &self.epoch, now, actions: &mut self.actions };
         self.commits.fail_expired(cx);
         let expired = self.in_doubt.fail_expired(now);
@@ -463,6 +467,17 @@ impl Session {
         for sequence in late {
             self.handle_late_collective(sequence, now);
         }
+    }
+
+    /// Returns when peers are told again that bytes of a local contribution came, while others are missing.
+    fn next_contribution_report(&self) -> Option<TimeNs> {
+        let due = |(sequence, collective): (Sequence, &LiveCollective)| {
+            let (posted, deadlines) = (collective.all_posted_at?, &self.deadlines);
+            let awaited = self.transfer.contribution_awaited_since(sequence)?;
+            deadlines.deadline_of(collective, awaited, &self.epoch)?;
+            deadlines.repeated_report(posted.max(awaited), &self.epoch)
+        };
+        self.collectives.iter().filter_map(due).min()
     }
 
     /// Returns the time from which a collective counts as stalled: that of the last progress anywhere,

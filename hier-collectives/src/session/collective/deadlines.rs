@@ -80,17 +80,26 @@ impl Deadlines {
     /// Sends a progress report (Moving) to all peers in the epoch, at most once in 1 to 3 s. The
     /// interval grows with the number of peers.
     pub fn report_progress(&mut self, cx: &mut Context<'_>) {
-        let peers = cx.epoch.members().peer_count() as u64;
-        let factor = (1 + peers / PEERS_PER_INTERVAL_STEP).min(PROGRESS_INTERVAL_FACTOR_MAX);
-        let stall_ns = cx.epoch.local().fabric().patience().stalled_after_least().ns();
-        let every = Span::from_ns(PROGRESS_REPORT_INTERVAL.ns() * factor)
-            .min(Span::from_ns(stall_ns / PROGRESS_REPORTS_MIN));
+        let every = report_interval(cx.epoch);
         if self.reported.is_some_and(|reported| cx.now < reported + every) {
             return;
         }
         self.reported = Some(cx.now);
         let message = Message::Moving { epoch: cx.epoch.number() };
         cx.actions.broadcast(cx.epoch.ready_peers(), &message);
+    }
+
+    /// Returns when progress of a collective that awaits bytes of a local contribution `since` then is
+    /// reported once more, an interval later; `None` if that is done. So if no more bytes come, this
+    /// gateway's stall deadline is the first, and its failure names the rank.
+    pub fn repeated_report(&self, since: TimeNs, epoch: &EpochState) -> Option<TimeNs> {
+        let every = report_interval(epoch);
+        let due = since + every;
+        match self.reported {
+            Some(reported) if reported >= due => None,
+            Some(reported) => Some(due.max(reported + every)),
+            None => Some(due),
+        }
     }
 
     /// Returns the time of the last progress on any gateway; `here` is that on this one.
@@ -153,6 +162,15 @@ impl Deadlines {
         );
         Failure::new(FailureCode::Stalled, text)
     }
+}
+
+/// Returns the least time between two progress reports of a gateway.
+fn report_interval(epoch: &EpochState) -> Span {
+    let peers = epoch.members().peer_count() as u64;
+    let factor = (1 + peers / PEERS_PER_INTERVAL_STEP).min(PROGRESS_INTERVAL_FACTOR_MAX);
+    let stall_ns = epoch.local().fabric().patience().stalled_after_least().ns();
+    Span::from_ns(PROGRESS_REPORT_INTERVAL.ns() * factor)
+        .min(Span::from_ns(stall_ns / PROGRESS_REPORTS_MIN))
 }
 
 /// Builds the failure of a collective that some ranks, named in `awaited`, did not post within the

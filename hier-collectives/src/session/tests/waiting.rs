@@ -318,10 +318,12 @@ fn bytes_that_never_come_are_a_stall_with_their_rank() {
     world.now = TimeNs::from_ns(at.ns() - 1_000_000_000);
     let now = world.now;
     world.session(GatewayId(0)).handle_contribution_bytes(RankId(0), Sequence(0), Some(8), now);
+    world.now = at;
+    world.session(GatewayId(0)).handle_timeout(at);
     let later = world.session(GatewayId(0)).poll_timeout().expect("a deadline");
     assert!(later > at, "{later:?} {at:?}");
     // Progress elsewhere does not.
-    world.now = now + Span::from_ms(1);
+    world.now = at + Span::from_ms(1);
     let (moving, now) = (Message::Moving { epoch: Epoch(1) }, world.now);
     world.session(GatewayId(0)).handle_message(GatewayId(1), moving, now).expect("a report");
     assert_eq!(world.session(GatewayId(0)).poll_timeout(), Some(later));
@@ -332,5 +334,46 @@ fn bytes_that_never_come_are_a_stall_with_their_rank() {
         assert_eq!(failure_of(&world, rank), Some(FailureCode::Stalled));
         let text = failure_text(&world, rank);
         assert!(text.contains("the contribution of rank 0 (r0) behind its first 8 B"), "{text}");
+    }
+}
+
+/// The last bytes come just after a progress report, or long before the peer's rank posts, so that the
+/// peer waits for less time.
+#[test]
+fn the_gateway_that_awaits_bytes_is_the_first_to_fail() {
+    for posts_last in [false, true] {
+        let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 3, 1000);
+        world.streamed_of_three = 3;
+        world.withheld.insert(RankId(0));
+        let (sender, peer) = (GatewayId(0), GatewayId(1));
+        let begun = world.now;
+        world.post(RankId(0), 0, 100);
+        let posted_at = if posts_last { 9_000 } else { 0 };
+        let mut events = [(posted_at, None), (2_000, Some(8)), (2_900, Some(16))];
+        events.sort_unstable();
+        for (ms, missing_from) in events {
+            world.now = begun + Span::from_ms(ms);
+            let now = world.now;
+            if missing_from.is_none() {
+                world.post(RankId(1), 0, 100);
+            } else {
+                let session = world.session(sender);
+                session.handle_contribution_bytes(RankId(0), Sequence(0), missing_from, now);
+            }
+            world.run();
+        }
+        let reported = world.session(sender).poll_timeout().expect("a report");
+        world.now = reported;
+        world.session(sender).handle_timeout(reported);
+        world.run();
+        let [first, second] =
+            [sender, peer].map(|id| world.session(id).poll_timeout().expect("one"));
+        assert!(first > reported + Span::from_secs(5), "no further report is due");
+        assert!(second >= first + Span::from_ms(900), "{first:?} {second:?}");
+        world.now = first;
+        world.session(sender).handle_timeout(first);
+        world.run();
+        let text = failure_text(&world, 1);
+        assert!(text.contains("the contribution of rank 0 (r0) behind its first 16 B"), "{text}");
     }
 }
