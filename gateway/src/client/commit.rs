@@ -79,9 +79,9 @@ impl Client {
             return Err(Failure::new(FailureCode::BadPost, text));
         }
         let (answer, answered) = oneshot::channel();
-        state.commits.push_back(PendingCommit { step, answer });
         // The current epoch has no collective of an earlier one to confirm.
         let epoch = state.uncommitted.take().unwrap_or(state.epoch);
+        state.commits.push_back(PendingCommit { epoch, step, answer });
         permit.send(ProtocolRequest::Commit(Commit { epoch, step, timeout }).in_group(number));
         Ok(StartedCommit { answered })
     }

@@ -124,6 +124,8 @@ class GroupState:
         #: The epoch in which a commit of this rank was confirmed last, or 0. A rank that takes the
         #: state of another takes this number with it.
         self.confirming_epoch = 0
+        #: The step of that commit, or 0.
+        self.confirmed_step = 0
         #: The reason why there is no connection, or `None`.
         self.ended: str | None = "not attached"
         self.closed = False
@@ -335,7 +337,11 @@ class GroupState:
         elif isinstance(response, Committed):
             commit = self.commits.get(response.step)
             epoch = self.epoch if commit is None else commit._epoch
-            self.committed, self.confirming_epoch = response.step, epoch
+            self.confirming_epoch, self.confirmed_step = epoch, response.step
+            # A commit of an epoch that is over may be answered in the next one, which has named
+            # this step or a later one.
+            if epoch == self.epoch:
+                self.committed = response.step
             self._finish_commit(response.step, None)
         elif isinstance(response, CommitFailed):
             failure = errors.FAILURES[response.code](response.text)

@@ -93,7 +93,7 @@ def test_results_of_an_ended_epoch_are_committed_in_it():
     with lone_group() as (group, gateway):
         operation = group.all_reduce_async(group.empty(4, "f32"))
         post = gateway.receive()
-        gateway.send(ready(post), free(post), EpochBegan(2, 10, 0, 0))
+        gateway.send(ready(post), free(post), EpochBegan(2, 10, 1, 8))
         operation.wait(timeout=10)
         assert group._state.wait_until(lambda: group._state.epoch == 2, None)
         commit = group.commit_async(7)
@@ -102,7 +102,8 @@ def test_results_of_an_ended_epoch_are_committed_in_it():
         assert (request.epoch, request.step) == (1, 7)
         gateway.send(Committed(7))
         commit.wait(timeout=10)
-        assert (group.committed_step, group._state.confirming_epoch) == (7, 1)
+        # Others have done step 8 meanwhile, as the new epoch says.
+        assert (group.committed_step, group._state.confirming_epoch) == (8, 1)
 
 
 def test_a_step_that_goes_on_is_not_committed():

@@ -93,6 +93,8 @@ impl UnderWay {
 /// A commit without an answer.
 #[derive(Debug)]
 pub(in crate::client) struct PendingCommit {
+    /// The epoch of the collectives that it covers.
+    pub epoch: Epoch,
     pub step: Step,
     pub answer: oneshot::Sender<Result<(), Failure>>,
 }
@@ -263,7 +265,12 @@ impl GroupState {
                 self.finish_operation(sequence, Some(failure));
             }
             RankEvent::Committed { step } => {
-                self.committed = Some(step);
+                // A commit of an epoch that is over may be answered in the next one, which has named this
+                // step or a later one.
+                let is_late = |commit: &PendingCommit| commit.epoch != self.epoch;
+                if !self.commits.iter().any(|commit| commit.step == step && is_late(commit)) {
+                    self.committed = Some(step);
+                }
                 self.answer_commit(step, Ok(()));
             }
             RankEvent::CommitFailed { step, failure } => self.answer_commit(step, Err(failure)),
@@ -310,5 +317,28 @@ mod tests {
         assert!(state.is_epoch_agreed() && state.epoch_failure().is_none());
         state.over = Some(Failure::new(FailureCode::GatewayLost, "for this test".to_owned()));
         assert!(!state.is_epoch_agreed());
+    }
+
+    #[test]
+    fn a_late_answer_takes_no_committed_step_back() {
+        let mut state = GroupState::default();
+        let begin = |epoch, committed: Option<u64>| {
+            let (epoch, next) = (Epoch(epoch), Sequence(0));
+            RankEvent::EpochBegan { epoch, next, committed: committed.map(Step), ended: None }
+        };
+        state.handle_event(begin(1, None));
+        let mut answers = Vec::new();
+        for (epoch, step) in [(1, 4), (1, 5), (2, 7)] {
+            let (answer, answered) = oneshot::channel();
+            let (epoch, step) = (Epoch(epoch), Step(step));
+            state.commits.push_back(PendingCommit { epoch, step, answer });
+            answers.push(answered);
+        }
+        state.handle_event(begin(2, Some(6)));
+        for (step, committed) in [(4, 6), (5, 6), (7, 7)] {
+            state.handle_event(RankEvent::Committed { step: Step(step) });
+            assert_eq!(state.committed, Some(Step(committed)), "after the answer to step {step}");
+        }
+        assert!(answers.iter_mut().all(|answered| matches!(answered.try_recv(), Ok(Ok(())))));
     }
 }
