@@ -109,25 +109,32 @@ class NotSupported(LandbridgeError, NotImplementedError):
 class StepsDiffer(LandbridgeError):
     """Ranks have finished different numbers of steps, so their weights differ.
 
-    The weights of the ranks that are ahead are right: every rank contributed to them.
+    The weights of the ranks that are ahead are right: every rank contributed to them. A region
+    that was lost is not ahead where the others have done its last step again without it.
     ``Group.agree`` raises it.
 
     Attributes:
         steps: The number of finished steps of each rank, by rank.
-        furthest: The first of the ranks that have finished the most steps.
+        furthest: The first of the ranks that are ahead.
     """
 
-    def __init__(self, steps: Sequence[int], regions: Sequence[str]) -> None:
-        """Makes the error from the finished steps and the regions of all ranks, both by rank."""
+    def __init__(
+        self, steps: Sequence[int], regions: Sequence[str], overtaken: Sequence[int] = ()
+    ) -> None:
+        """Makes the error from the finished steps and the regions of all ranks, both by rank, and
+        the ranks whose last step others have done again without them."""
         self.steps = list(steps)
-        self.furthest = self.steps.index(max(steps))
+        ahead = [rank for rank in range(len(steps)) if rank not in overtaken]
+        self.furthest = max(ahead, key=lambda rank: steps[rank])
+        again = ", whose last step others have done again without it"
         listed = ", ".join(
-            f"rank {rank} ({region}) has finished {count}"
+            f"rank {rank} ({region}) has finished {count}{again if rank in overtaken else ''}"
             for rank, (region, count) in enumerate(zip(regions, steps))
         )
         super().__init__(
             f"ranks are at different steps: {listed}; give every rank the weights and the "
-            f"optimizer state of rank {self.furthest}, and continue after step {max(steps)}"
+            f"optimizer state of rank {self.furthest}, and continue after step "
+            f"{steps[self.furthest]}"
         )
 
 

@@ -130,14 +130,25 @@ class Group(ParentGroup):
             ``step``.
 
         Raises:
-            StepsDiffer: Ranks have finished different numbers of steps. Every rank raises it.
+            StepsDiffer: Ranks have finished different numbers of steps, or others have done the
+                last step of a rank again without it. Every rank raises it, once.
             LandbridgeError: As ``all_reduce``.
         """
         step = check_integer_argument("step", step, 1 << 63)
-        (steps,) = exchange_integers(self, [step], timeout=timeout)
-        if len(set(steps)) > 1:
+        state = self._state
+        told = [step, state.confirmed_step, state.confirming_epoch]
+        steps, confirmed, epochs = exchange_integers(self, told, timeout=timeout)
+        latest: dict[int, int] = {}
+        for done, epoch in zip(confirmed, epochs):
+            latest[done] = max(epoch, latest.get(done, 0))
+        # Others have confirmed the same step in a later epoch, of which this rank was not.
+        done_again = [0 < epoch < latest[done] for done, epoch in zip(confirmed, epochs)]
+        overtaken = [rank for rank, is_done_again in enumerate(done_again) if is_done_again]
+        if len(set(steps)) > 1 or overtaken:
+            # Whoever is told takes the state of the rank ahead.
+            state.confirming_epoch = max(state.confirming_epoch, latest[state.confirmed_step])
             regions = self._of_world(self._location.regions) or ["region unknown"] * len(steps)
-            raise errors.StepsDiffer(steps, regions)
+            raise errors.StepsDiffer(steps, regions, overtaken)
         return step
 
     def finish(self, timeout: float = _FINISH_TIMEOUT_S, *, layout: int = 0) -> bool:
