@@ -123,12 +123,13 @@ impl SlotsInUse {
         Ok(())
     }
 
-    /// Returns the result slot of a collective whose bytes are sent to the trainer; `None` where
-    /// the trainer shares the memory, or has no result.
-    pub fn streamed_result(&self, collective: GroupCollective) -> Option<MemSlice> {
+    /// Returns the result slot of a collective of which a part that ends at `end` is sent to the trainer.
+    /// `None` where the trainer shares the memory or has no result, and for a part of a collective that has
+    /// failed, also where a new one with a shorter result has its number.
+    pub fn streamed_result(&self, collective: GroupCollective, end: u64) -> Option<MemSlice> {
         let posts = lock_ignoring_poison(&self.posts);
         let post = posts.get(&collective).filter(|post| post.streams_result)?;
-        Some(post.slots.result.clone())
+        Some(post.slots.result.clone()).filter(|result| end <= result.len())
     }
 
     /// Returns whether the gateway still uses the slots of a collective.
@@ -166,12 +167,25 @@ mod tests {
             let why = in_use.reserve_slots((GroupNumber::JOB, Sequence(4)), &slots, true);
             assert!(why.expect_err("overlaps").contains("still in use"));
         }
-        assert_eq!(
-            in_use.streamed_result((GroupNumber::JOB, Sequence(3))).expect("streamed").len(),
-            64
-        );
-        in_use.free_slots((GroupNumber::JOB, Sequence(3)));
-        assert!(!in_use.has_slots_of_collective((GroupNumber::JOB, Sequence(3))));
-        assert!(in_use.streamed_result((GroupNumber::JOB, Sequence(3))).is_none());
+        let collective = (GroupNumber::JOB, Sequence(3));
+        assert_eq!(in_use.streamed_result(collective, 64).expect("streamed").len(), 64);
+        in_use.free_slots(collective);
+        assert!(!in_use.has_slots_of_collective(collective));
+        assert!(in_use.streamed_result(collective, 64).is_none());
+    }
+
+    #[test]
+    fn a_part_of_a_failed_result_fits_no_shorter_one() {
+        let arena = Arena::anonymous(4096).expect("a page");
+        let (whole, in_use) = (MemSlice::whole(&arena), SlotsInUse::default());
+        let collective = (GroupNumber::JOB, Sequence(3));
+        for end in [256, 128] {
+            let slots =
+                PostSlots { contribution: whole.slice(0..64), result: whole.slice(64..end) };
+            in_use.reserve_slots(collective, &slots, true).expect("free");
+            let is_part = in_use.streamed_result(collective, 192).is_some();
+            assert_eq!(is_part, end == 256, "of the first one alone");
+            in_use.free_slots(collective);
+        }
     }
 }

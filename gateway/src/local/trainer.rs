@@ -518,10 +518,7 @@ fn queue_placed_trainer_piece(
 ) -> bool {
     let Some(piece) = placed.take_placed_result(of, PIECE_BYTES_MAX.into()) else { return false };
     let collective = (piece.number, piece.sequence);
-    // A part of a collective that has failed is dropped, also where a new one has its number.
-    if let Some(result) = under_way.slots.streamed_result(collective)
-        && piece.range.end <= result.len()
-    {
+    if let Some(result) = under_way.slots.streamed_result(collective, piece.range.end) {
         writer.queue_result_piece(collective, &result, piece.range);
     }
     true

@@ -20,6 +20,8 @@ struct Trio {
     /// The terms that each gateway is in, and the number of those that it has left.
     terms: Vec<Option<Term>>,
     left: Vec<usize>,
+    /// The number of proposals that each gateway has sent.
+    proposed: Vec<usize>,
     /// The failures that each gateway's ranks are to hear at a boundary.
     paused: Vec<BTreeSet<String>>,
 }
@@ -38,7 +40,8 @@ impl Trio {
         };
         let members = (0..3).map(member).collect();
         let (terms, left, paused) = (vec![None; 3], vec![0; 3], vec![BTreeSet::new(); 3]);
-        let mut trio = Self { fabric, members, now: TimeNs::from_ns(1), terms, left, paused };
+        let (now, proposed) = (TimeNs::from_ns(1), vec![0; 3]);
+        let mut trio = Self { fabric, members, now, terms, left, proposed, paused };
         trio.connect();
         trio.pass(Span::from_secs(3));
         assert_eq!(trio.sizes(), [3, 3, 3]);
@@ -80,6 +83,8 @@ impl Trio {
                 while let Some(action) = self.members[index].poll_action() {
                     match action {
                         TermAction::Message { to, message } => {
+                            let is_proposal = matches!(message, TermMessage::Propose { .. });
+                            self.proposed[index] += usize::from(is_proposal);
                             messages.push_back((index, to, message))
                         }
                         TermAction::Leave(_) => {
@@ -269,6 +274,22 @@ fn a_leave_ends_in_time_when_nobody_goes_on() {
     trio.connect();
     trio.pass(Span::from_secs(6));
     assert_eq!((trio.sizes(), trio.members[1].left_regions()), ([3, 3, 3], BTreeSet::new()));
+}
+
+/// East is in no term, and proposes none with itself: the others would refuse it, and be held up.
+#[test]
+fn an_overdue_leave_without_a_term_holds_nobody_up() {
+    let mut trio = Trio::started();
+    let within = Span::from_secs(60);
+    trio.members[0].request_change(RegionId(0), true, within, trio.now).expect("accepted");
+    trio.settle();
+    trio.connect_but(&[(0, 1), (0, 2), (1, 2)]);
+    trio.pass(Span::from_secs(70));
+    assert_eq!(trio.sizes(), [0, 0, 0]);
+    let before = trio.proposed[0];
+    trio.connect();
+    trio.pass(Span::from_secs(6));
+    assert_eq!((trio.sizes(), trio.proposed[0] - before), ([0, 2, 2], 0));
 }
 
 /// Mid was away as west joined again, and all others have forgotten that.

@@ -189,6 +189,33 @@ fn numbers_that_nobody_reaches_are_refused() {
     }
 }
 
+/// A Join with steps behind its own last collective, or of epochs after its last one.
+#[test]
+fn steps_of_the_future_in_a_join_are_refused() {
+    let mut world = World::new(&[1, 1], plan_of(shapes().swap_remove(1).1), 6, 1000);
+    let now = world.now;
+    world.drop_connection(GatewayId(0), GatewayId(1));
+    world.run();
+    let mut is_refused = |epoch, below, is_prepared: bool| {
+        let (epoch, below) = (EpochId { term: 9, number: Epoch(epoch) }, Sequence(below));
+        let step = Step(4);
+        let committed = (!is_prepared).then_some(Committed { below, step, epoch });
+        let steps = vec![(below, step)];
+        let prepared =
+            if is_prepared { PreparedSteps { epoch, steps } } else { Default::default() };
+        let (boot, last, next) = (BootId(101), Epoch(1), Sequence(3));
+        let join = Message::Join { boot, last, next, committed, prepared };
+        let result = world.session(GatewayId(0)).handle_message(GatewayId(1), join, now);
+        assert!(matches!(result, Ok(()) | Err(PeerError::NotYours(_))), "{result:?}");
+        result.is_err()
+    };
+    for is_prepared in [true, false] {
+        assert!(!is_refused(1, 3, is_prepared), "its last epoch and collective");
+        assert!(is_refused(2, 3, is_prepared), "a later epoch");
+        assert!(is_refused(1, 4, is_prepared), "a later collective");
+    }
+}
+
 /// A stream of the old epoch still writes when the next one begins: its sequence is not reused
 /// while it lives.
 #[test]
