@@ -29,8 +29,9 @@ pub(super) struct MembersRun {
     pub timeline: Timeline,
     /// Whether the last request for each region that was accepted says that it leaves.
     pub wishes: BTreeMap<RegionId, bool>,
-    /// The gateway that is cut off.
-    cut: Option<GatewayId>,
+    /// The gateways that are cut off, or at the end of a link that is cut: others may not hear what an operator
+    /// asks there.
+    cut: BTreeSet<GatewayId>,
     /// The gateways that are killed, each with the time at which it starts again.
     away: BTreeSet<(TimeNs, GatewayId)>,
 }
@@ -43,7 +44,7 @@ impl MembersRun {
             judge: Arc::new(MembersJudge::new(schedule.weather == Weather::Calm)),
             timeline,
             wishes: BTreeMap::new(),
-            cut: None,
+            cut: BTreeSet::new(),
             away: BTreeSet::new(),
         }
     }
@@ -98,17 +99,18 @@ impl MembersRun {
         match event {
             MembersEvent::Ask { at, region, leaves, within } => {
                 let at = gateway(at);
-                if weather == Weather::Storm || self.cut != Some(at) {
+                if weather == Weather::Storm || !self.cut.contains(&at) {
                     self.ask(at, RegionId(region as u16), leaves, within).await;
                 }
             }
             MembersEvent::CutOff(number) => {
                 self.mend();
-                self.cut = Some(gateway(number));
+                self.cut.insert(gateway(number));
                 self.cut_all(|from, to| from == gateway(number) || to == gateway(number));
                 self.judge.happened("gateway cut off");
             }
             MembersEvent::CutLink(one, other) if one != other => {
+                self.cut.extend([gateway(one), gateway(other)]);
                 self.cut_pair(gateway(one), gateway(other), true);
                 self.judge.happened("link cut");
             }
@@ -164,7 +166,7 @@ impl MembersRun {
 
     /// Ends all outages.
     pub fn mend(&mut self) {
-        self.cut = None;
+        self.cut.clear();
         self.cut_or_mend_all(|_, _| true, false);
     }
 
