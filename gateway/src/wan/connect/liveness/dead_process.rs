@@ -1,9 +1,9 @@
 //! A peer whose process has ended, as its system says while nothing else comes from it.
 //!
 //! One lane of each peer sends port probes, datagrams that a living process ignores. Where the peer's system
-//! answers that the port is closed, the lanes ask the peer. If it stays silent, its process has ended. The word
-//! of the system alone proves nothing: anybody may forge it, and a firewall may say it of an open port. So once a peer is heard after
-//! such a word, its lane takes no more of them, and silence decides.
+//! answers by an ICMP message that the port is closed, the lanes ask the peer. If it stays silent, its process has
+//! ended. The ICMP message alone proves nothing: anybody may forge it, and a firewall may send it for an open port. So
+//! once a peer is heard after such a message, its lane takes no more of them, and silence decides.
 
 use crate::host::PortWatch;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ const PORT_PROBE_INTERVAL: Span = Span::from_ms(250);
 const CONFIRMED_AFTER_MIN: Span = Span::from_ms(400);
 /// 2 round trips, in which a process that lives answers a probe, and the probe after that.
 const CONFIRMED_ROUNDS: u64 = 2;
-/// 30 ms after the word that a port is closed: until then packets may come that the process has sent before
+/// 30 ms after the ICMP message that a port is closed: until then packets may come that the process has sent before
 /// it ended, over another way. The time is chosen.
 const LATE_PACKETS: Span = Span::from_ms(30);
 
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn a_forged_word_ends_no_peer_that_is_heard() {
-        // A datagram comes 300 ms after the word, and never again.
+        // A datagram comes 300 ms after the ICMP message, and never again.
         assert_eq!(ended_at(|look| (7 + u64::from(look >= 10), look >= 4), 0), None);
         // Another lane is heard.
         assert_eq!(ended_at(|look| (7, look >= 4), 6), None);
