@@ -257,7 +257,10 @@ impl TermAgreement {
         if self.pause.as_ref().is_none_or(|pause| pause.failure != failure) {
             let changed = (&term.regions ^ target).into_iter();
             let before = self.pause.as_ref().map(|pause| pause.until);
-            let until = self.intents.deadline(changed).or(before).unwrap_or(now);
+            let until = self.intents.deadline(changed).or(before).or(self.leave_deadline(term));
+            // A leave that is called off keeps its time, also where another gateway asked for it.
+            let asked = self.asked.as_ref().and_then(|asked| asked.until);
+            let until = until.or(asked).unwrap_or(now);
             let paused = BTreeSet::new();
             let failure = failure.clone();
             self.pause = Some(TermPause { failure, until, paused, is_over: false });
@@ -287,6 +290,11 @@ impl TermAgreement {
             }
         }
         false
+    }
+
+    /// Returns when the time of leaves from the term is over; `None` if no region is to leave it.
+    fn leave_deadline(&self, term: &Term) -> Option<TimeNs> {
+        self.intents.deadline((&term.regions & &self.intents.left()).into_iter())
     }
 
     /// Handles the word of a gateway that it is about to replace the term.
@@ -320,12 +328,15 @@ impl TermAgreement {
 
     /// Asks the jobs here to come to a boundary, unless they have done so.
     fn ask_pause(&mut self, from: GatewayId, failure: Failure) {
-        let before = self.asked.take().filter(|asked| asked.failure == failure);
+        let before = self.asked.take();
+        let until = before.as_ref().and_then(|asked| asked.until);
+        let until = until.or(self.term.as_ref().and_then(|term| self.leave_deadline(term)));
+        let before = before.filter(|asked| asked.failure == failure);
         let is_reached = before.is_some_and(|asked| asked.is_reached);
         if !is_reached {
             self.actions.push_back(TermAction::Pause(failure.clone()));
         }
-        self.asked = Some(AskedPause { failure, from, is_reached });
+        self.asked = Some(AskedPause { failure, from, until, is_reached });
     }
 
     /// Tells whoever asked that all jobs here are at a boundary, if they are.

@@ -25,6 +25,8 @@ pub(super) struct AskedPause {
     pub failure: Failure,
     /// The gateway that replaces the term.
     pub from: GatewayId,
+    /// When the time of the leave is over for which it asked first; `None` if it asked for no leave.
+    pub until: Option<TimeNs>,
     /// Whether all jobs here are at a boundary.
     pub is_reached: bool,
 }

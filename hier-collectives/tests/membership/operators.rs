@@ -249,6 +249,25 @@ fn jobs_go_on_when_the_first_region_stays() {
     assert_eq!(trio.members[0].called_off_leaves().len(), 1);
 }
 
+/// Mid has asked jobs to wait for a term without east, which leads again once it is to stay.
+#[test]
+fn a_leave_of_the_first_region_is_called_off_at_a_boundary() {
+    let mut trio = Trio::started();
+    let before = trio.terms[0].clone().expect("a term").id;
+    for leaves in [true, false] {
+        let within = Span::from_secs(60);
+        trio.members[0].request_change(RegionId(0), leaves, within, trio.now).expect("accepted");
+        trio.settle();
+        trio.pass(Span::from_secs(5));
+    }
+    for index in 0..3 {
+        assert_eq!((trio.sizes(), trio.left.as_slice()), ([3, 3, 3], &[0, 0, 0][..]));
+        trio.reach_boundary(index);
+    }
+    assert_eq!(trio.sizes(), [3, 3, 3]);
+    assert!(trio.terms[0].clone().expect("a term").id > before, "ranks wait for it");
+}
+
 #[test]
 fn a_leave_goes_on_when_others_part_for_a_moment() {
     let mut trio = Trio::started();
