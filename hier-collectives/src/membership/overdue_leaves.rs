@@ -87,16 +87,16 @@ impl TermAgreement {
         }
     }
 
-    /// Settles the intents that a term of these regions meets or calls off, and tells all others.
+    /// Settles the intents that a term of these regions meets or calls off. Tells all others the intents,
+    /// also without news: what was told on a link that broke may be lost, while others led to the gateway.
     pub(super) fn settle_intents(&mut self, regions: &BTreeSet<RegionId>, now: TimeNs) {
         let others = regions - &self.intents.overdue();
         let why = match self.check_staying_regions(&others) {
             Ok(()) => "the others formed no term without it in time".to_owned(),
             Err(why) => why.to_string(),
         };
-        if self.intents.note_term(regions) | self.intents.call_off(regions, &why) {
-            self.tell_all_intents(now);
-        }
+        let _ = self.intents.note_term(regions) | self.intents.call_off(regions, &why);
+        self.tell_all_intents(now);
     }
 
     /// Calls all leaves off if all regions are reached, so that they go on together; returns whether that
