@@ -251,7 +251,7 @@ fn jobs_go_on_when_the_first_region_stays() {
 
 /// Mid has asked jobs to wait for a term without east, which leads again once it is to stay.
 #[test]
-fn a_leave_of_the_first_region_is_called_off_at_a_boundary() {
+fn a_leave_called_off_by_a_join_waits_for_boundaries() {
     let mut trio = Trio::started();
     let before = trio.terms[0].clone().expect("a term").id;
     for leaves in [true, false] {

@@ -1,7 +1,6 @@
 //! The deployment and the events of a run, drawn from its seed.
 
 use super::members_shape::draw_members_shape;
-use super::stranded_leader::Stranding;
 use crate::collectives::data::SplitMix64;
 use crate::lab::mesh::Mesh;
 use hier_collectives::ids::GatewayId;
@@ -77,6 +76,17 @@ pub(super) enum MembersEvent {
     StrandLeader(Stranding),
     /// Everything is whole again, but gateways that are killed stay away.
     Mend,
+}
+
+/// The gateways of a stranding, and its time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stranding {
+    /// The gateway without which the leader begins its term.
+    pub away: GatewayId,
+    /// The gateway that falls silent as the leader is back.
+    pub silent: GatewayId,
+    /// How long the others have gone on then, beyond their steps.
+    pub after: Span,
 }
 
 impl EventSchedule {

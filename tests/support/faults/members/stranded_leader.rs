@@ -4,6 +4,7 @@
 //! the first one of the others. What the silent gateway has heard confirmed in the second one, the leader
 //! and the others must not do again.
 
+use super::event_schedule::Stranding;
 use super::members_run::MembersRun;
 use gateway::host::Host;
 use hier_collectives::ids::GatewayId;
@@ -18,17 +19,6 @@ const TERM_WITHIN: Span = Span::from_secs(3);
 const LOOK_EVERY: Span = Span::from_ms(2);
 /// 2 steps: so many are done before and after the leader is back.
 const STEPS: u64 = 2;
-
-/// The gateways of an event, and its time.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Stranding {
-    /// The gateway without which the leader begins its term.
-    pub away: GatewayId,
-    /// The gateway that falls silent as the leader is back.
-    pub silent: GatewayId,
-    /// How long the others have gone on then, beyond their steps.
-    pub after: Span,
-}
 
 impl MembersRun {
     /// Lets the first gateway enter an epoch alone: nothing that it sends arrives from the beginning of its
