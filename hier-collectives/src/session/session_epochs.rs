@@ -80,7 +80,7 @@ impl Session {
         let is_draining = self.epoch.drain_end().is_some();
         let leaves_doubt = self.leaves_doubt && !is_draining && !failure.code.is_fault_of_posts();
         let has_results = self.commits.has_results();
-        self.commits.record_prepared(self.epoch.id());
+        self.commits.record_prepared(&self.collectives, &self.epoch);
         let (commits, collectives) = (&mut self.commits, &self.collectives);
         let in_doubt = match leaves_doubt {
             true => take_commits_in_doubt(commits, failure, collectives, &self.epoch),

@@ -311,10 +311,22 @@ impl Commits {
         }
     }
 
-    /// Records which steps of an epoch that ends all local ranks have the results of.
-    pub fn record_prepared(&mut self, epoch: EpochId) {
-        self.prepared =
-            PreparedSteps { epoch, steps: self.steps.prepared(&self.done, self.committed) };
+    /// Records which steps of an epoch that ends all local ranks have the results of. A step whose
+    /// predecessor is not complete here is none of them: collectives may end out of order, and a step
+    /// that counts as complete takes all before it along.
+    pub fn record_prepared(&mut self, collectives: &Collectives, epoch: &EpochState) {
+        let first = epoch.first_collective().unwrap_or_default();
+        let mut below = self.committed.map_or(first, |committed| committed.below.max(first));
+        // The ranks have heard of those that have failed, and go on.
+        loop {
+            below = self.done.first_missing_from(below);
+            if !collectives.failures().contains_key(&below) {
+                break;
+            }
+            below = below.following();
+        }
+        let steps = self.steps.prepared(&self.done, self.committed, below);
+        self.prepared = PreparedSteps { epoch: epoch.id(), steps };
     }
 
     /// Removes and returns the first waiting commits of a rank: those of prepared steps.

@@ -147,6 +147,11 @@ impl EpochState {
         self.active.is_some()
     }
 
+    /// Returns the number of the first collective of the epoch under way; `None` outside an epoch.
+    pub fn first_collective(&self) -> Option<Sequence> {
+        self.active.as_ref().map(|active| active.first)
+    }
+
     /// Whether a number is that of the epoch under way.
     pub fn is_current(&self, epoch: Epoch) -> bool {
         self.is_active() && (epoch == self.number || mutant::is_mutant_active(Mutant::IgnoreEpochs))

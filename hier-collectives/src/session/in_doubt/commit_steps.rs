@@ -108,16 +108,17 @@ impl CommitStepsByEnd {
         self.0.last_key_value().map_or_else(Sequence::default, |(below, _)| *below)
     }
 
-    /// Returns the steps whose collectives are all in `done`, each after one past its last collective.
-    /// Steps up to the last `committed` one are left out, since others know them as well.
+    /// Returns the steps whose collectives are all in `done` and before `below`, each after one past its
+    /// last collective. Steps up to the last `committed` one are left out, since others know them as well.
     pub fn prepared(
         &self,
         done: &SequenceRanges,
         committed: Option<Committed>,
+        below: Sequence,
     ) -> Vec<(Sequence, Step)> {
         let after = committed.map_or(Sequence::default(), |committed| committed.below);
-        let later = self.0.range(after..).filter(|(below, _)| **below > after);
-        let prepared = later.filter(|(below, first)| done.contains(&(first.start..**below)));
-        prepared.map(|(below, first)| (*below, first.step)).collect()
+        let later = self.0.range(after..).filter(|(end, _)| **end > after && **end <= below);
+        let prepared = later.filter(|(end, first)| done.contains(&(first.start..**end)));
+        prepared.map(|(end, first)| (*end, first.step)).collect()
     }
 }
