@@ -20,6 +20,7 @@ import pytest
 
 import landbridge
 from landbridge._local_regions import LocalRegions
+from landbridge._operations.waiting import thread_state
 
 #: Limit on a wait of the tests, in seconds: far above their usual time, and far below the limit of
 #: `call_for_all`.
@@ -205,7 +206,7 @@ def post_unread(group, *begins):
                 return True
 
     wait_until(nobody_reads)
-    group._is_awaited = True
+    thread_state.is_awaited = True
     begun = [begin() for begin in begins]
-    group._is_awaited, connection._reading = False, None
+    thread_state.is_awaited, connection._reading = False, None
     return begun

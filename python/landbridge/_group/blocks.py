@@ -18,7 +18,6 @@ from .._arguments import (
     check_integer_argument,
     check_sequence_argument,
 )
-from .._memory.arena import ArenaSlot
 from .._memory.array_list import ArrayList, adapt_array_or_list
 from .._memory.arrays import ArrayAdapter
 from .._operations.operation import DEFAULT_TIMEOUT_S, Operation, OperationDelivery
@@ -26,6 +25,8 @@ from .._protocol.collective_types import CollectiveKind, Dtype, Op
 from .collective_poster import (
     AgreedArray,
     CollectivePoster,
+    PlacedPost,
+    WantedSlot,
     check_posted_reduction,
     check_posted_result_array,
     hash_posted_element,
@@ -379,20 +380,21 @@ class BlockCollectives(CollectivePoster):
         target = None if wanted is None else wanted[1]
         if target is not None and result is not None:
             check_posted_result_array(target, result)
-        with self._posting:
-            self._state.check_usable()
-            given, got = _EMPTY_SLOT, _EMPTY_SLOT
-            held: tuple[Any, ...] = ()
-            slot: ArenaSlot | None = None
-            if source is not None:
-                offset, held = self._place_contribution(source, True)
-                given = (offset, source.nbytes)
-            if result is not None:
-                offset, slot = self._place_result(result, target, given)
-                got = (offset, result.nbytes)
-            slots = (given, got)
-            self._await_post_room(slots)
-            in_arena = source if held and not isinstance(held[0], ArenaSlot) else None
+        given: WantedSlot = _EMPTY_SLOT
+        got: WantedSlot = _EMPTY_SLOT
+        if source is not None:
+            given = self._wanted_contribution(source)
+        if result is not None:
+            got = self._wanted_result(result, target, given)
+
+        def post(placed: PlacedPost) -> Operation:
+            """Posts the operation with its memory."""
+            slot = placed.result
+            held: tuple[Any, ...] = (source and source.array,)
+            if source is not None and placed.contribution is not None:
+                source.copy_to_slot(placed.contribution)
+                held = (placed.contribution,)
+            in_arena = source if placed.contribution is None else None
             delivery = None
             if result is not None:
                 delivery = OperationDelivery(result, wanted, slot, in_arena)
@@ -401,8 +403,11 @@ class BlockCollectives(CollectivePoster):
             operation.lies_in_arena = in_arena is not None or in_place
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
-            self._post_collective(operation, slots, held, moved.agreed, series)
-        return operation
+            self._post_collective(operation, placed.slots, held, moved.agreed, series)
+            return operation
+
+        options = moved.agreed.passed.options
+        return self._post_with_room((given, got), post, options.timeout_ns)
 
     def _listed_counts(
         self, counts: Sequence[int] | None, blocks: Any, dtype: str | None

@@ -1,7 +1,7 @@
 """Posting collectives: slots in the arena, numbers, and the order of posts.
 
-``Group`` calls it in the trainer's threads. One lock keeps posts in order; posts wait here while
-the arena has no room or the gateway has enough collectives under way.
+``Group`` calls it in the trainer's threads. One lock keeps posts in order. Posts wait here, without
+that lock, while the arena has no room or the gateway has enough collectives under way.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import hashlib
 import math
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from .. import errors
 from .._arguments import CollectiveOptions, PassedArguments, check_collective_arguments
@@ -25,6 +26,7 @@ from .._operations.waiting import (
     check_not_waiting_after_fork,
     check_not_waiting_at_end,
     check_not_waiting_in_callback,
+    thread_state,
 )
 from .._protocol.collective_types import CollectiveKind, Dtype, Op
 from .._protocol.connection import Connection
@@ -39,6 +41,37 @@ POSTS_MAX = 256
 
 #: Offset and length in bytes of the arena slots of a collective without data, such as a barrier.
 _EMPTY_SLOT = (0, 0)
+
+
+#: The memory that a post needs: its offset in the arena, or ``None`` for a slot to be allocated,
+#: and its length in bytes.
+WantedSlot = tuple[Optional[int], int]
+
+
+class PlacedPost(NamedTuple):
+    """The memory of a post."""
+
+    #: The slot of the contribution, unless the caller's array lies in the arena.
+    contribution: ArenaSlot | None
+    #: The slot of the result, unless the gateway writes into the caller's array.
+    result: ArenaSlot | None
+    #: Offset and length of both.
+    slots: tuple[SlotRange, SlotRange]
+
+
+class PostObstacle(NamedTuple):
+    """What a post must wait for."""
+
+    #: The length of a slot for which the arena has no room; ``None`` if posts under way are too
+    #: many, or one of them uses the memory.
+    lacking_bytes: int | None
+
+    def text(self) -> str:
+        """Returns the words for it in an error."""
+        if self.lacking_bytes is None:
+            return f"{POSTS_MAX} collectives, or one with the same memory, are under way"
+        size = round_bytes(self.lacking_bytes)
+        return f"collectives under way leave no room for {size} in the arena"
 
 
 class AgreedArray(NamedTuple):
@@ -79,9 +112,6 @@ class CollectivePoster:
         self._arena = arena
         self._owner = os.getpid()
         self._posting = posting
-        # Whether the posting thread will wait for the collective itself, so that no other thread
-        # need read for it.
-        self._is_awaited = False
         self._state = state
         # Each raises an error where this rank's last step is not the other ranks' step.
         self._step_checks: list[weakref.WeakMethod[Callable[[], None]]] = []
@@ -119,12 +149,11 @@ class CollectivePoster:
         """
         # In a forked process a thread that does not exist may hold the lock of a subgroup.
         check_not_waiting_after_fork(self._owner)
-        with self._posting:
-            self._is_awaited = True
-            try:
-                operation = begin()
-            finally:
-                self._is_awaited = False
+        before, thread_state.is_awaited = thread_state.is_awaited, True
+        try:
+            operation = begin()
+        finally:
+            thread_state.is_awaited = before
         result = operation.wait()
         if operation.lies_in_arena:
             operation.wait_free()
@@ -151,66 +180,61 @@ class CollectivePoster:
         # A post always names two slots. The gateway ignores one that the collective does not use.
         contributes = is_root or options.kind != CollectiveKind.BROADCAST
         gets_result = is_root or options.kind != CollectiveKind.REDUCE
-        with self._posting:
-            self._state.check_usable()
-            contribution, held = self._place_contribution(source, contributes)
-            given = (contribution, source.nbytes)
-            result, slot = self._place_result(source, target if gets_result else None, given)
-            slots = (given, (result, source.nbytes))
-            self._await_post_room(slots)
-            in_arena = None if isinstance(held[0], ArenaSlot) else source
-            wanted = None if target is None else (out, target)
+        wanted = None if target is None else (out, target)
+        given = self._wanted_contribution(source)
+        got = self._wanted_result(source, target if gets_result else None, given)
+
+        def post(placed: PlacedPost) -> Operation:
+            """Posts the collective with its memory."""
+            slot = placed.result
+            held: tuple[Any, ...] = (source.array,)
+            if placed.contribution is not None:
+                held = (placed.contribution,)
+                if contributes:
+                    source.copy_to_slot(placed.contribution)
+            in_arena = source if placed.contribution is None else None
             delivery = OperationDelivery(source, wanted, slot, in_arena) if gets_result else None
             operation = Operation(delivery, self)
             operation.lies_in_arena = in_arena is not None or slot is None
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
-            self._post_collective(operation, slots, held, posted_agreed_array(source, options))
-        return operation
+            agreed = posted_agreed_array(source, options)
+            self._post_collective(operation, placed.slots, held, agreed)
+            return operation
+
+        return self._post_with_room((given, got), post, options.timeout_ns)
 
     def _start_barrier(self, options: CollectiveOptions) -> Operation:
         """Posts a collective without data, and returns the operation to wait for."""
-        nothing = adapt_array(b"")
-        with self._posting:
+        agreed = posted_agreed_array(adapt_array(b""), options)
+
+        def post(placed: PlacedPost) -> Operation:
+            """Posts the collective."""
             operation = Operation(None, self)
-            slots = (_EMPTY_SLOT, _EMPTY_SLOT)
-            self._await_post_room(slots)
-            self._post_collective(operation, slots, (), posted_agreed_array(nothing, options))
-        return operation
+            self._post_collective(operation, placed.slots, (), agreed)
+            return operation
 
-    def _place_contribution(
-        self, source: ArrayAdapter, contributes: bool
-    ) -> tuple[int, tuple[Any, ...]]:
-        """Returns the arena's offset of a contribution, and the objects that keep its memory. An
-        array outside the arena gets a slot and waits for room in the arena. It is copied there if
-        it ``contributes``; the slot's content has no meaning otherwise."""
-        offset = self._arena_offset_of(source)
-        if offset is not None:
-            return offset, (source.array,)
-        slot = self._reserve_slot(source.nbytes)
-        if contributes:
-            # If the connection ended meanwhile, a gateway that still runs may be sending from this
-            # memory. No new connection begins before this thread has posted.
-            self._state.check_usable()
-            source.copy_to_slot(slot)
-        return slot.offset, (slot,)
+        return self._post_with_room((_EMPTY_SLOT, _EMPTY_SLOT), post, options.timeout_ns)
 
-    def _place_result(
-        self, like: ArrayAdapter, target: ArrayAdapter | None, given: SlotRange
-    ) -> tuple[int, ArenaSlot | None]:
-        """Returns the arena's offset of a result, and its slot unless the gateway writes into the
-        caller's array.
+    def _wanted_contribution(self, source: ArrayAdapter) -> WantedSlot:
+        """Returns the memory for a contribution: where its array lies in the arena, or a slot."""
+        return self._arena_offset_of(source), source.nbytes
+
+    def _wanted_result(
+        self, like: ArrayAdapter, target: ArrayAdapter | None, given: WantedSlot
+    ) -> WantedSlot:
+        """Returns the memory for a result: the caller's array in the arena, or a slot.
 
         Args:
             like: An array of the result's size.
             target: The caller's array for the result, if there is one.
-            given: The slot of the contribution.
+            given: The memory of the contribution.
         """
         offset = None if target is None else self._arena_offset_of(target)
-        if offset is not None and not arena_ranges_overlap((offset, like.nbytes), given):
-            return offset, None
-        slot = self._reserve_slot(like.nbytes)
-        return slot.offset, slot
+        if offset is not None and given[0] is not None:
+            if arena_ranges_overlap((offset, like.nbytes), (given[0], given[1])):
+                offset = None
+        return offset, like.nbytes
 
     def _arena_offset_of(self, adapter: ArrayAdapter) -> int | None:
         """Returns the offset of an array that lies in the arena and can serve as a slot, or
@@ -240,29 +264,84 @@ class CollectivePoster:
             gc.collect()
             self._state.wait_until(try_allocate, None)
         if not slot:
-            used, total = self._arena.used_bytes, self._arena.nbytes
-            raise errors.ArenaFull(
-                f"no room for {round_bytes(nbytes)} in the arena: {round_bytes(used)} of "
-                f"{round_bytes(total)} are in use by arrays and results not fetched; connect with "
-                "a larger `arena`"
-            )
+            raise self._arena_full_error(nbytes)
         return slot[0]
 
-    def _await_post_room(self, slots: tuple[SlotRange, SlotRange]) -> None:
-        """Waits until the gateway takes another post with these slots: fewer than ``POSTS_MAX`` are
-        under way and none uses the slots."""
+    def _arena_full_error(self, nbytes: int) -> errors.ArenaFull:
+        """Returns the error of a slot of ``nbytes`` bytes for which the arena has no room."""
+        used, total = self._arena.used_bytes, self._arena.nbytes
+        return errors.ArenaFull(
+            f"no room for {round_bytes(nbytes)} in the arena: {round_bytes(used)} of "
+            f"{round_bytes(total)} are in use by arrays and results not fetched; connect with "
+            "a larger `arena`"
+        )
+
+    def _post_with_room(
+        self,
+        wanted: tuple[WantedSlot, WantedSlot],
+        post: Callable[[PlacedPost], Operation],
+        timeout_ns: int,
+    ) -> Operation:
+        """Calls ``post``, with the lock of posts held, once the arena has room and the gateway
+        takes another post. Waits without that lock, so that other threads go on.
+
+        Args:
+            wanted: The memory of contribution and result.
+            post: Posts the collective, and returns its operation.
+            timeout_ns: The longest wait, in nanoseconds.
+
+        Raises:
+            RanksTimedOut: There was no room in time, and nothing was posted.
+            ArenaFull: The arena has no room, and no collective will free any.
+        """
         state = self._state
-        if state.is_idle:
-            return
+        deadline = time.monotonic() + timeout_ns / 1e9
+        while True:
+            with self._posting:
+                state.check_usable()
+                placed = state.look(lambda: self._place_post(wanted))
+                if isinstance(placed, PostObstacle) and state.is_idle:
+                    # A failure's traceback and its frames form a cycle that may hold arrays.
+                    gc.collect()
+                    placed = state.look(lambda: self._place_post(wanted))
+                    if isinstance(placed, PostObstacle) and placed.lacking_bytes is not None:
+                        raise self._arena_full_error(placed.lacking_bytes)
+                if isinstance(placed, PlacedPost):
+                    # If the connection ended meanwhile, a gateway that still runs may be sending
+                    # from this memory. No new connection begins before this thread has posted.
+                    state.check_usable()
+                    return post(placed)
+            if not state.wait_until(lambda: self._may_place_post(wanted), deadline):
+                text = f"timeout of {timeout_ns / 1e9:g} s: {placed.text()}; nothing was posted"
+                raise errors.RanksTimedOut(text)
 
-        def has_room() -> bool:
-            """Returns whether the gateway takes another post now."""
-            taken = [entry.slots for entry in state.posted_collectives()]
-            return len(taken) < POSTS_MAX and not any(
-                _posted_slots_conflict(other, slots) for other in taken
-            )
+    def _may_place_post(self, wanted: tuple[WantedSlot, WantedSlot]) -> bool:
+        """Returns whether another attempt to place a post makes sense: there is room, or waiting
+        for room is vain. The caller holds the lock of the state."""
+        if self._state.is_idle or not self._state.is_usable_now:
+            return True
+        return isinstance(self._place_post(wanted), PlacedPost)
 
-        state.wait_until(has_room, None)
+    def _place_post(self, wanted: tuple[WantedSlot, WantedSlot]) -> PlacedPost | PostObstacle:
+        """Returns the memory of a post, or what it must wait for: ``POSTS_MAX`` are under way, one
+        uses the memory, or the arena is full. The caller holds the lock of the state."""
+        taken = [entry.slots for entry in self._state.posted_collectives()]
+        known = tuple((offset or 0, 0 if offset is None else size) for offset, size in wanted)
+        if len(taken) >= POSTS_MAX or any(
+            _posted_slots_conflict(other, (known[0], known[1])) for other in taken
+        ):
+            return PostObstacle(None)
+        slots: list[ArenaSlot | None] = []
+        for offset, nbytes in wanted:
+            slot = None if offset is not None else self._arena.allocate_slot(nbytes)
+            if offset is None and slot is None:
+                return PostObstacle(nbytes)
+            slots.append(slot)
+        ranges = tuple(
+            (slot.offset if slot is not None else offset or 0, nbytes)
+            for slot, (offset, nbytes) in zip(slots, wanted)
+        )
+        return PlacedPost(slots[0], slots[1], (ranges[0], ranges[1]))
 
     def _post_collective(
         self,
@@ -309,7 +388,7 @@ class CollectivePoster:
             for number in state.take_departures():
                 connection.send(LeaveGroup(number))
             connection.send(request, state.place)
-            if not self._is_awaited:
+            if not thread_state.is_awaited:
                 connection.wake_reader()
         except errors.LandbridgeError:
             raise  # Nothing was registered. Some of these errors are an `OSError` as well.

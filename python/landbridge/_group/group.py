@@ -22,8 +22,10 @@ from .._memory.host_limits import named_host_limits
 from .._operations.operation import DEFAULT_TIMEOUT_S
 from .._operations.store_operation import StoreOperation
 from .._protocol.connection import Connection
+from .._protocol.store_encoding import store_request_may_wait
 from .._protocol.wire import Request, StoreRequest
 from .attachment import GatewayAttachment
+from .group_state import STORE_CALLS_MAX, STORE_WAITS_MAX
 from .job_state import JobState
 from .store import STORE_ANSWER_DELAY_MAX_S, Store
 from .subgroup import ParentGroup
@@ -210,15 +212,30 @@ class Group(ParentGroup):
         ``StoreOperation.wait``."""
         self._check_may_wait()
         call = StoreOperation(self)
+        state, may_wait = self._state, store_request_may_wait(request)
+        deadline = time.monotonic() + timeout_ns / 1e9
+        left_ns = timeout_ns
 
         def register_call() -> tuple[Connection, Request]:
             """Registers the call, and returns the connection and the request to send."""
             connection, number = self._state.register_store_call(call)
-            return connection, StoreRequest(number, timeout_ns, request)
+            return connection, StoreRequest(number, left_ns, request)
 
-        with self._posting:
-            self._register_and_send(register_call)
-        return call.wait(timeout_ns / 1e9 + STORE_ANSWER_DELAY_MAX_S)
+        while True:
+            # Without the lock of posts, so that other threads go on.
+            if not state.wait_until(lambda: state.has_store_room(may_wait), deadline):
+                text = (
+                    f"{STORE_CALLS_MAX} requests of this rank to the store are under way, "
+                    f"{STORE_WAITS_MAX} of them waiting for keys, and none ended; nothing was sent"
+                )
+                raise errors.StoreTimeout(text, is_unconfirmed=False)
+            with self._posting:
+                # Another thread may have taken the place meanwhile.
+                if state.has_store_room(may_wait):
+                    left_ns = max(round((deadline - time.monotonic()) * 1e9), 1)
+                    self._register_and_send(register_call)
+                    break
+        return call.wait(left_ns / 1e9 + STORE_ANSWER_DELAY_MAX_S)
 
     def batch_share(self, global_batch: int, limits: Sequence[int] | None = None) -> int:
         """Returns this rank's samples of a global batch; see ``batch_shares``."""

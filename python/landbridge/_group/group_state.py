@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from .. import errors
 from .._arguments import PassedArguments
@@ -43,6 +43,9 @@ _PASSED_KEPT = 256
 #: 128 requests of one rank to the store may be under way, a limit of gateways;
 #: docs/protocol.md section 7. A further request waits until one of them has ended.
 STORE_CALLS_MAX = 128
+#: 112 requests under way: from then on no request is sent that waits for a key or an item. So 16
+#: places are left for changes, which others may be waiting for.
+STORE_WAITS_MAX = 112
 #: The words with which errors after a lost connection begin. Fabrics have many gateways, and the
 #: rank's own is meant.
 _OWN_GATEWAY_LOST = "this rank is no longer attached to its own gateway"
@@ -57,6 +60,8 @@ _NAMED_COLLECTIVE = re.compile(r"collective (\d+): ")
 
 #: The offset and the length of a slot in the arena, in bytes.
 SlotRange = tuple[int, int]
+#: The type of what a look at the state finds.
+_T = TypeVar("_T")
 
 
 class PostedCollective(NamedTuple):
@@ -261,13 +266,16 @@ class GroupState:
             assert self.connection is not None
             return self.connection, commit._epoch
 
+    def has_store_room(self, may_wait: bool) -> bool:
+        """Returns whether the gateway takes another request to the store, or none any more.
+        ``may_wait`` says that its answer may wait for another request."""
+        limit = STORE_WAITS_MAX if may_wait else STORE_CALLS_MAX
+        return len(self.store_calls) < limit or self.ended is not None
+
     def register_store_call(self, call: StoreOperation) -> tuple[Connection, int]:
-        """Adds a request to the store, and returns the connection and the number for it. Waits
-        while ``STORE_CALLS_MAX`` are under way. Raises ``StoreDisconnected`` or ``Closed``."""
+        """Adds a request to the store, for which there is room, and returns the connection and the
+        number for it. Raises ``StoreDisconnected`` or ``Closed``."""
         with self._lock:
-            self._wait_for_change(
-                lambda: len(self.store_calls) < STORE_CALLS_MAX or self.ended is not None, None
-            )
             if self.has_closed:
                 raise errors.Closed("the group was closed")
             if self.ended is not None:
@@ -276,6 +284,16 @@ class GroupState:
             self.store_calls[number] = call
             assert self.connection is not None
             return self.connection, number
+
+    @property
+    def is_usable_now(self) -> bool:
+        """Whether something can be posted now."""
+        return self._post_refusal() is None
+
+    def look(self, predicate: Callable[[], _T]) -> _T:
+        """Returns what a function of this state finds, without a wait."""
+        with self._lock:
+            return predicate()
 
     def wait_until(self, predicate: Callable[[], bool], deadline: float | None) -> bool:
         """Waits until a predicate of this state is true. Returns whether it was by ``deadline``, in

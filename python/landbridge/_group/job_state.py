@@ -250,6 +250,11 @@ class JobPairState(JobSubgroupState):
         """Whether sends are possible, now or in an epoch to come."""
         return self.disbanded is None and self.ended is None
 
+    @property
+    def is_made(self) -> bool:
+        """Whether the two are in an epoch, or it is known that they never will be."""
+        return self.is_epoch_agreed or not self.is_usable
+
     def handle_response(self, connection: Connection, response: Response) -> None:
         """Handles a message of the gateway about the group."""
         super().handle_response(connection, response)

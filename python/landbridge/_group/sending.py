@@ -42,6 +42,11 @@ _SENDER_SHIFT = 60
 _TAG_SHIFT = 44
 
 
+#: 1 ms: the least timeout of a send whose ranks have met just before its time was over. Then the
+#: gateway tells both of them.
+_TIME_LEFT_MIN_S = 0.001
+
+
 class SendingGroup(WholeArrayCollectives):
     """A group whose ranks send to each other."""
 
@@ -109,8 +114,8 @@ class SendingGroup(WholeArrayCollectives):
         self._check_may_wait()
         source = adapt_array(array, None if dtype is None else Dtype.from_name(dtype))
         other, number = self.check_send_arguments("dst", dst, tag)
-        pair = self._pair_with(other, timeout)
-        return pair.start_end(pair.rank, source, None, number, layout, timeout)
+        pair, left = self._pair_with(other, timeout)
+        return pair.start_end(pair.rank, source, None, number, layout, left)
 
     def receive(
         self,
@@ -166,8 +171,8 @@ class SendingGroup(WholeArrayCollectives):
             # Before the group of the two ranks is made.
             check_posted_result_array(wanted[1], result)
         other, number = self.check_send_arguments("src", src, tag)
-        pair = self._pair_with(other, timeout)
-        return pair.start_end(1 - pair.rank, result, wanted, number, layout, timeout)
+        pair, left = self._pair_with(other, timeout)
+        return pair.start_end(1 - pair.rank, result, wanted, number, layout, left)
 
     def check_send_arguments(self, name: str, rank: Any, tag: Any) -> tuple[int, int]:
         """Returns the other rank and the tag of a send as integers. ``name`` is the argument that
@@ -196,9 +201,10 @@ class SendingGroup(WholeArrayCollectives):
         """Returns the job, which keeps the connection of all groups."""
         return self
 
-    def _pair_with(self, other: int, timeout: float) -> SendingPair:
-        """Returns the group of this rank and another one, in an epoch; makes it where there is
-        none. Raises ``NoEpoch`` where the gateways of both ranks do not meet in time."""
+    def _pair_with(self, other: int, timeout: float) -> tuple[SendingPair, float]:
+        """Returns the group of this rank and another one, in an epoch, and the time that is left,
+        in seconds. Makes the group where there is none, and waits for its next epoch where the last
+        one has ended. Raises ``NoEpoch`` where the gateways do not meet in time."""
         deadline = time.monotonic() + check_timeout_argument(timeout) / 1e9
         with self._posting:
             state = self._pairs.get(other)
@@ -208,7 +214,8 @@ class SendingGroup(WholeArrayCollectives):
         if not state.wait_until(lambda: state.is_made, deadline):
             text = "the gateways of both ranks did not meet in time; see `landbridge status`"
             raise errors.NoEpoch(text)
-        return SendingPair(self._parent_group(), state)
+        left = max(deadline - time.monotonic(), _TIME_LEFT_MIN_S)
+        return SendingPair(self._parent_group(), state), left
 
     def _make_pair(self, other: int) -> JobPairState:
         """Asks the gateway for the group of this rank and another one. The caller holds the lock of

@@ -23,6 +23,8 @@ class _ThreadState(threading.local):
 
     #: Whether the thread runs a callback of a collective.
     in_callback = False
+    #: Whether the thread will itself wait for what it posts, so that no other need read for it.
+    is_awaited = False
 
 
 thread_state = _ThreadState()

@@ -136,6 +136,12 @@ def encode_store_queue_length(key: bytes, least: int) -> bytes:
     return b"\x15" + _encode_store_key(key) + least.to_bytes(4, "big")
 
 
+def store_request_may_wait(request: bytes) -> bool:
+    """Returns whether the answer to a request may wait for another request: for keys, or for items
+    of a queue."""
+    return request[0] in (16, 17) or (request[0] == 21 and any(request[-4:]))
+
+
 def decode_store_answer(data: bytes) -> StoreAnswer:
     """Returns the answer that the bytes hold. Raises ``DecodeError``."""
     reader = _StoreAnswerReader(data)

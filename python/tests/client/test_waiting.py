@@ -13,6 +13,7 @@ from conftest import DEADLINE_S, attached_groups, call_for_all, post_unread
 from landbridge import _protocol
 from landbridge._local_regions import LocalRegions
 from landbridge._operations.operation import OperationDelivery
+from landbridge._operations.waiting import thread_state
 from stand_in_gateway import free, lone_group, ready
 
 ONES = numpy.ones(256, "float32")
@@ -154,7 +155,7 @@ def test_a_timeout_ends_a_wait_despite_other_messages(monkeypatch):
             time.sleep(0.001)
             assert time.monotonic() < until, "nothing ends it"
 
-        group._is_awaited = True  # The reader thread does not read then.
+        patch.setattr(thread_state, "is_awaited", True)  # The reader thread does not read then.
         operation = group.all_reduce_async(ONES)
         patch.setattr(connection, "_read_once", read_nothing)
         patch.setattr(connection, "_poll", SimpleNamespace(poll=lambda *_: True))
