@@ -7,9 +7,12 @@ gateway, the job and the rank, and reads the job's token.
 from __future__ import annotations
 
 import contextlib
+import logging
 import operator
+import os
 import pwd
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +25,10 @@ from .._protocol.wire import TOKEN_BYTES
 from ..errors import ConfigError
 from .program import read_config_by_program
 
+_log = logging.getLogger("landbridge")
+
+#: 0o004: the permission bit by which all users of a host may read a file.
+_OTHERS_READ_BIT = 0o004
 #: The number of bytes of each unit in which a config file, or the parameter ``arena``, may give a
 #: size.
 _BYTES_PER_UNIT = {
@@ -203,7 +210,8 @@ def _find_region_file_user(path: Path, gateway: str, user: str | None) -> int | 
 
 
 def read_region_file_token(path: Path, job: str | None = None) -> bytes:
-    """Returns the bytes of the token file of a job, which holds hexadecimal digits.
+    """Returns the bytes of the token file of a job, which holds hexadecimal digits. Logs a warning
+    where all users of the host may read it.
 
     Raises:
         ConfigError: The file is missing, cannot be read, or holds no token.
@@ -224,4 +232,9 @@ def read_region_file_token(path: Path, job: str | None = None) -> bytes:
             f"{path}: not a job token: {digits} hexadecimal digits; make one with "
             "`landbridge certs`"
         )
+    with contextlib.suppress(OSError):
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        if mode & _OTHERS_READ_BIT:
+            advice = "all users of this host may read the token; run `chmod 600"
+            _log.warning("%s: mode %03o: %s %s`", path, mode, advice, path)
     return bytes.fromhex(text.decode("ascii"))

@@ -110,11 +110,12 @@ def connect(
     _check_connecting_name("job", job)
     remote = _check_connecting_remote_arguments(address, ca, token, identity)
     config = None if config is None else check_path_argument("config", config)
+    deadline = time.monotonic() + timeout
     with named_host_limits():
         location, number = _locate_connecting_rank(remote, config, gateway, job, choice)
-        group = Group(location, number, Arena(nbytes))
+        group = Group(location, number, Arena(nbytes, deadline))
         try:
-            group._meet_all_ranks(time.monotonic() + timeout)
+            group._meet_all_ranks(deadline)
         except BaseException:
             group.close()
             raise

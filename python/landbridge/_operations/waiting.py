@@ -86,6 +86,11 @@ class Latch:
         if self.is_open:
             self._run_wakers()
 
+    def forget_waker(self, waker: Callable[[], object]) -> None:
+        """Calls ``waker`` no more, unless it is being called."""
+        with contextlib.suppress(ValueError):
+            self._wakers.remove(waker)
+
     def _run_wakers(self) -> None:
         """Calls each waker once."""
         while self._wakers:
@@ -136,4 +141,8 @@ def wait_in_event_loop(latch: Latch) -> Generator[Any, None, None]:
             loop.call_soon_threadsafe(set_opened)
 
     latch.call_when_open(wake_loop)
-    yield from opened
+    try:
+        yield from opened
+    finally:
+        # A coroutine that was cancelled leaves nothing behind.
+        latch.forget_waker(wake_loop)

@@ -1,6 +1,7 @@
 """Collectives and commits that coroutines wait for."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -77,3 +78,19 @@ def test_a_coroutine_hears_of_a_failure():
                 asyncio.run(disagree())
 
         call_for_all(groups, step)
+
+
+def test_cancelled_waits_leave_nothing_behind(groups):
+    async def wait_and_cancel(operation):
+        for _ in range(20):
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(awaited(operation), 0.001)
+        return len(operation._ready._wakers)
+
+    async def awaited(operation):
+        return await operation
+
+    operation = groups[0].barrier_async()
+    assert asyncio.run(wait_and_cancel(operation)) == 0
+    call_for_all(groups[1:], lambda group: group.barrier())
+    operation.wait()

@@ -5,6 +5,7 @@ import fcntl
 import gc
 import os
 import random
+import time
 
 import pytest
 
@@ -106,6 +107,14 @@ def test_slots_are_found_by_their_address():
 def test_an_arena_of_nothing_is_refused(nbytes):
     with pytest.raises(errors.ConfigError):
         Arena(nbytes)
+
+
+def test_an_arena_that_takes_longer_than_its_time_is_refused():
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(errors.ArenaFull, match="64 MiB of an arena of 192 MiB were allocated"):
+        Arena(192 << 20, time.monotonic())
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_more_memory_than_available_is_never_requested(monkeypatch):

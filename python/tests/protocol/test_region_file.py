@@ -187,6 +187,16 @@ def test_a_file_without_a_token_is_refused(region, text):
         read(region)
 
 
+def test_a_token_that_all_may_read_is_warned_of(region, caplog):
+    token = region.parent / "train.token"
+    for mode, warnings in [(0o600, 0), (0o640, 0), (0o644, 1)]:
+        token.chmod(mode)
+        caplog.clear()
+        region_file.read_region_file_token(token)
+        assert len(caplog.records) == warnings, oct(mode)
+    assert "mode 644" in caplog.text and "chmod 600" in caplog.text
+
+
 def test_a_missing_token_is_named_once_with_its_job(region):
     token = region.parent / "train.token"
     token.unlink()
