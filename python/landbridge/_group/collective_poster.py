@@ -60,7 +60,7 @@ class PlacedPost(NamedTuple):
 
 
 class PostObstacle(NamedTuple):
-    """What a post must wait for."""
+    """The reason why a post must wait."""
 
     #: The length of a slot for which the arena has no room; ``None`` if posts under way are too
     #: many, or one of them uses the memory.
@@ -312,8 +312,7 @@ class CollectivePoster:
                     state.check_usable()
                     return post(placed)
             if not state.wait_until(lambda: self._may_place_post(wanted), deadline):
-                text = f"timeout of {timeout_ns / 1e9:g} s: {placed.text()}; nothing was posted"
-                raise errors.RanksTimedOut(text)
+                raise errors.RanksTimedOut(f"{placed.text()} until the timeout; nothing was posted")
 
     def _may_place_post(self, wanted: tuple[WantedSlot, WantedSlot]) -> bool:
         """Returns whether another attempt to place a post makes sense: there is room, or waiting

@@ -43,7 +43,9 @@ class Group(ParentGroup):
     """The ranks of a job, returned by ``connect``.
 
     All ranks post the same collectives in the same order. Several threads may use a group; the
-    caller then keeps their posts in order.
+    caller then keeps their posts in order. At most 256 collectives of a rank are under way. A post
+    waits for room there and in the arena, at most for its timeout, and then raises
+    ``RanksTimedOut``; other threads go on.
 
     A collective that fails alone, for example with ``RanksTimedOut``, leaves the group usable.
     After the end of an epoch every post raises ``EpochEnded`` until ``recover`` is called, or

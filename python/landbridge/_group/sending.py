@@ -79,8 +79,8 @@ class SendingGroup(WholeArrayCollectives):
         no third rank is waited for. A rank may use at most 1,024 tags to another one, and as many
         from it.
 
-        A failure is nothing to other ranks, nor to collectives of this group. The next call for the
-        same rank begins anew. The first call for a rank takes a round trip more.
+        Other ranks and collectives of this group do not notice a failure. After it call again: the
+        call waits for the next epoch of the two. The first call for a rank takes a round trip more.
 
         Args:
             array: The array, of any dtype that ``broadcast`` takes.
@@ -91,7 +91,7 @@ class SendingGroup(WholeArrayCollectives):
         Raises:
             ConfigError: An argument cannot be used, or ``dst`` is this rank.
             RanksDisagree: The other rank receives another dtype or shape; it raises the same.
-            BadRequest: There are too many groups; two ranks that send to each other have one.
+            BadRequest: This rank is in 4,096 groups; two ranks that send to each other have one.
             LandbridgeError: As ``all_reduce``.
         """
         self._start_and_wait(
@@ -129,6 +129,9 @@ class SendingGroup(WholeArrayCollectives):
         timeout: float = DEFAULT_TIMEOUT_S,
     ) -> Any:
         """Receives the array that one other rank sends with the same tag, and waits for it.
+
+        To look for a message from time to time, post one ``receive_async`` and poll its
+        ``wait(0.2)``. A receive that expires, or that a signal leaves, still uses up one send.
 
         Args:
             like: An array of the kind, dtype and shape of the one that is sent. Its elements are

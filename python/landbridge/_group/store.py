@@ -50,6 +50,9 @@ class Store:
     that it knows are made. All ranks see one order of all requests. Methods that
     ``torch.distributed.Store`` has do the same here.
 
+    At most 128 requests of a rank are under way, and at most 112 that wait for a key or an item.
+    Further ones wait for room, at most for their timeout.
+
     A key has 1 to 1,024 bytes, a value at most 48 KiB, and all of a job 65,536 keys and 16 MiB.
 
     Every method raises ``StoreTimeout`` when its time is over, ``StoreRefused`` when the store

@@ -133,13 +133,12 @@ class Arena:
 def _allocate_arena_pages(fd: int, nbytes: int, deadline: float) -> None:
     """Allocates the pages of an arena, a step at a time. Raises ``ArenaFull`` once the deadline has
     passed, and ``OSError`` where there is no memory."""
-    begun = time.monotonic()
     for offset in range(0, nbytes, _ALLOCATION_STEP_BYTES):
         if offset and time.monotonic() >= deadline:
             done, total = round_both(offset, nbytes)
             raise ArenaFull(
-                f"{done} of an arena of {total} were allocated in {deadline - begun:.1f} s, and "
-                "the time is over; connect with a smaller `arena` or a longer `timeout`"
+                f"{done} of an arena of {total} were allocated when the time was over; connect with "
+                "a smaller `arena` or a longer `timeout`"
             )
         os.posix_fallocate(fd, offset, min(_ALLOCATION_STEP_BYTES, nbytes - offset))
 

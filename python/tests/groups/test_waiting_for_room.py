@@ -86,7 +86,7 @@ def test_a_wait_for_the_arena_ends_with_its_timeout():
         assert sum_of_ones(groups) == [2.0, 2.0]
 
 
-def test_a_send_after_the_end_of_an_epoch_waits_for_the_next(two_groups):
+def test_a_send_after_an_epoch_waits_for_the_next(two_groups):
     def use_too_many_tags(group):
         """Uses one tag more than the two may have in a direction, which ends their epoch."""
         for tag in range(1025):
