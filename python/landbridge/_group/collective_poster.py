@@ -231,10 +231,10 @@ class CollectivePoster:
             given: The memory of the contribution.
         """
         offset = None if target is None else self._arena_offset_of(target)
-        if offset is not None and given[0] is not None:
-            if arena_ranges_overlap((offset, like.nbytes), (given[0], given[1])):
-                offset = None
-        return offset, like.nbytes
+        if offset is None or given[0] is None:
+            return offset, like.nbytes
+        overlaps = arena_ranges_overlap((offset, like.nbytes), (given[0], given[1]))
+        return None if overlaps else offset, like.nbytes
 
     def _arena_offset_of(self, adapter: ArrayAdapter) -> int | None:
         """Returns the offset of an array that lies in the arena and can serve as a slot, or

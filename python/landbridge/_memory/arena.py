@@ -137,8 +137,8 @@ def _allocate_arena_pages(fd: int, nbytes: int, deadline: float) -> None:
         if offset and time.monotonic() >= deadline:
             done, total = round_both(offset, nbytes)
             raise ArenaFull(
-                f"{done} of an arena of {total} were allocated when the time was over; connect with "
-                "a smaller `arena` or a longer `timeout`"
+                f"{done} of an arena of {total} were allocated when the time was over; connect "
+                "with a smaller `arena` or a longer `timeout`"
             )
         os.posix_fallocate(fd, offset, min(_ALLOCATION_STEP_BYTES, nbytes - offset))
 

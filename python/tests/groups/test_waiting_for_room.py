@@ -57,7 +57,7 @@ def test_posts_that_wait_delay_no_other_request(two_groups):
     failures = []
 
     def post_another(_):
-        with pytest.raises(landbridge.RanksTimedOut, match="256 collectives.*nothing was") as raised:
+        with pytest.raises(landbridge.RanksTimedOut, match="256 .*nothing was") as raised:
             first.receive_async(numpy.zeros(1), 1, timeout=3)
         failures.append(raised.value)
 
