@@ -16,6 +16,7 @@ from .._arguments import check_integer_argument, check_timeout_argument
 from .._memory.arena import Arena
 from .._memory.arrays import ArrayAdapter, adapt_array
 from .._operations.operation import DEFAULT_TIMEOUT_S, Operation
+from .._operations.waiting import Latch
 from .._protocol.collective_types import CollectiveKind, Dtype
 from .._protocol.connection import Connection
 from .._protocol.wire import MakeGroup, Request, encode_wire_group_ranks
@@ -209,6 +210,8 @@ class SendingGroup(WholeArrayCollectives):
         in seconds. Makes the group where there is none, and waits for its next epoch where the last
         one has ended. Raises ``NoEpoch`` where the gateways do not meet in time."""
         deadline = time.monotonic() + check_timeout_argument(timeout) / 1e9
+        # The end of an epoch may be among the messages that nobody has read.
+        self._state.read_until(Latch(), 0.0)
         with self._posting:
             state = self._pairs.get(other)
             if state is None or not state.is_usable:
