@@ -124,9 +124,10 @@ typedef enum landbridge_status {
     LANDBRIDGE_INVALID_ARGUMENT = 32,
     /* A config or token file cannot be used. */
     LANDBRIDGE_CONFIG = 33,
-    /* No gateway answers at the socket. */
+    /* No gateway answers at the socket or address. */
     LANDBRIDGE_NO_GATEWAY = 34,
-    /* This user may not connect to the socket, or a third user may listen there. No token was sent. */
+    /* This user may not connect to the socket, a third user may listen there, or the gateway at the
+     * address does not prove its name. No token was sent. */
     LANDBRIDGE_ACCESS_DENIED = 35,
     /* The gateway refused the rank. */
     LANDBRIDGE_REFUSED = 36,
@@ -146,7 +147,7 @@ typedef enum landbridge_status {
     /* The time of a request to the store was over: a key was not there, or gateways cannot be reached.
      * Nothing was changed, and nothing will be. */
     LANDBRIDGE_STORE_TIMED_OUT = 43,
-    /* The time was over before the outcome of a change was known: it was made, or not, or may still be. */
+    /* The time was over before the outcome of a change was known: made, not made, or made later. */
     LANDBRIDGE_STORE_UNCONFIRMED = 44,
     /* Too many requests to the store wait at this gateway. Nothing was changed. */
     LANDBRIDGE_STORE_BUSY = 45,
@@ -211,22 +212,24 @@ typedef struct landbridge_operation landbridge_operation;
 /* Values or keys that the store returned. */
 typedef struct landbridge_store_values landbridge_store_values;
 
-/* What landbridge_connect needs. Either `config` names a region file, or `socket`, `job`, `rank` and a
- * token say what the file would. Texts and token are read during the call only. */
+/* What landbridge_connect needs. `config` names a region file; or `socket`, `job`, `rank` and a token say
+ * what the file would; or `address`, `ca`, `job`, `rank` and a token lead to a gateway on another host.
+ * Texts and token are read during the call only. */
 typedef struct landbridge_connect_options {
     /* sizeof(landbridge_connect_options), by the macro. */
     size_t struct_bytes;
     /* Path of the region file, as for `landbridge run`; or NULL. */
     const char *config;
-    /* With `config`: name of the gateway, where the file has several and none serves the rank. */
+    /* With `config`: name of the gateway, where the file has several and none serves the rank. With
+     * `address`: name of the one gateway that is accepted; by default any of the deployment. */
     const char *gateway;
     /* With `config`: name of the rank's region, instead of `rank` and with `local_rank`. */
     const char *region;
     /* Path of the gateway's socket, instead of `config`. */
     const char *socket;
-    /* With `socket`: path of the file with the job's token; or NULL. */
+    /* With `socket` or `address`: path of the file with the job's token; or NULL. */
     const char *token_file;
-    /* With `socket`: the LANDBRIDGE_TOKEN_BYTES bytes of the token; or NULL. */
+    /* With `socket` or `address`: the LANDBRIDGE_TOKEN_BYTES bytes of the token; or NULL. */
     const unsigned char *token;
     /* Name of the job; with `config` only where the file has several. */
     const char *job;
@@ -241,8 +244,18 @@ typedef struct landbridge_connect_options {
      * under way at the same time, also those in plain memory, and all memory of landbridge_alloc. The
      * call touches every page. */
     uint64_t arena_bytes;
-    /* How long to wait for the gateway and the other ranks, in seconds. */
+    /* How long to wait for the gateway and the other ranks, in seconds: 0 to 1e9. */
     double timeout_s;
+    /* The `attach` address of a gateway on another host of the site, as "tls://HOST:PORT", instead of
+     * `config` and `socket`. Contributions and results then cross the network between the two hosts. */
+    const char *address;
+    /* With `address`: path of the certificate of the deployment's CA, by which the gateway proves its name. No
+     * token goes to a gateway that does not. */
+    const char *ca;
+    /* With `address`: paths of this trainer's certificate and its key, for a gateway with `trainers_ca`; or
+     * both NULL. */
+    const char *certificate;
+    const char *key;
 } landbridge_connect_options;
 
 /* Initialises a landbridge_connect_options. */
@@ -250,7 +263,7 @@ typedef struct landbridge_connect_options {
     {                                                                                                   \
         sizeof(landbridge_connect_options), NULL, NULL, NULL, NULL, NULL, NULL, NULL,                   \
             LANDBRIDGE_NO_RANK, LANDBRIDGE_NO_RANK, LANDBRIDGE_NO_USER, LANDBRIDGE_DEFAULT_ARENA_BYTES, \
-            LANDBRIDGE_DEFAULT_TIMEOUT_S                                                                \
+            LANDBRIDGE_DEFAULT_TIMEOUT_S, NULL, NULL, NULL, NULL                                        \
     }
 
 /* What may be said of a collective, send, receive or commit. NULL in its place means the defaults of the
@@ -258,7 +271,7 @@ typedef struct landbridge_connect_options {
 typedef struct landbridge_call_options {
     /* sizeof(landbridge_call_options), by the macro. */
     size_t struct_bytes;
-    /* How long to wait for the other ranks to post, in seconds. */
+    /* How long to wait for the other ranks to post, in seconds: 0 to 1e9. INFINITY is refused here. */
     double timeout_s;
     /* Weight of this rank in an average, such as its number of samples: 0 or more. */
     double weight;
@@ -336,16 +349,16 @@ void landbridge_close(landbridge_group *group);
  * GROUPS of some ranks of another group, their parent. They need no configuration, and have all
  * operations of a job but landbridge_recover. In the new group ranks are numbered from 0 on, in the
  * order of their numbers in the parent. A rank may be in many groups at the same time, and a job has at
- * most 4,096. Every group that is open takes an equal part of the job's share of links: close those that
- * are not used.
+ * most 4,096. Each group that is open lengthens the time after which a collective that does not move
+ * fails with LANDBRIDGE_STALLED: close those that are not used. An idle group takes no bandwidth.
  *
  * These calls wait for the gateways of the new group, at most timeout_s seconds (0 to 1e9), which takes
  * a round trip between them; for its ranks only the first collective waits. After a failure *made is
  * NULL, and LANDBRIDGE_NO_EPOCH says that the gateways did not meet. *made is NULL also on a rank that
  * is not in the new group, where the call returns LANDBRIDGE_OK.
  *
- * A group lasts for one epoch of its own: a failure in it is nothing to other groups but those with the
- * failed rank. After the end of that epoch, and after landbridge_recover, posts fail with
+ * A group lasts for one epoch of its own. Other groups notice a failure only if they contain the failed
+ * rank. After the end of that epoch, and after landbridge_recover, posts fail with
  * LANDBRIDGE_EPOCH_ENDED or LANDBRIDGE_GATEWAY_LOST: close the group, and make it again. A rank that ends
  * before its first post in a group is waited for like a late one, for the timeout of each post.
  */
@@ -367,8 +380,8 @@ landbridge_status landbridge_new_group_with_tag(landbridge_group *group, const u
 
 /* Makes a group of all ranks that give the same color. All ranks of `group` call it, and wait for each
  * other, at most timeout_s seconds as well: then LANDBRIDGE_RANKS_TIMED_OUT leaves `group` usable. One
- * with LANDBRIDGE_NO_COLOR joins no group. Among the ranks of a color a higher number must not come with
- * a lower key: that is a LANDBRIDGE_INVALID_ARGUMENT. The call takes 16 bytes of the arena, and 16 for
+ * with LANDBRIDGE_NO_COLOR joins no group. Keys may not reorder the ranks of a color: that is a
+ * LANDBRIDGE_INVALID_ARGUMENT. The call takes 16 bytes of the arena, and 16 for
  * each rank. */
 landbridge_status landbridge_split(landbridge_group *group, uint32_t color, int32_t key,
                                    double timeout_s, landbridge_group **made, landbridge_error *error);
@@ -500,8 +513,13 @@ landbridge_status landbridge_barrier(landbridge_group *group, const landbridge_c
  * most 1,024 tags to another one, and as many from it; with one more, all that the two have under way
  * fails.
  *
- * Before the first send or receive of two ranks is posted, their gateways meet, which takes a round trip;
- * the two count as one more group. They send again after any failure, once both are attached. Without
+ * Before the first send or receive of two ranks is posted, their gateways meet, which takes a round trip.
+ * Pairs of ranks do not count among the 4,096 groups of a job; it has at most 32,768. After a failure call
+ * again: no landbridge_recover is needed once both are attached, and the call waits for their next epoch.
+ *
+ * To look for a message from time to time, post one receive with `operation`, and call landbridge_wait with
+ * a short timeout again and again. A receive that fails by its own timeout, or whose handle is freed,
+ * still has its place: it uses up one send. Without
  * `operation` two ranks that both send first wait for each other in vain: give it, or let one receive
  * first. Options have the timeout, for which the other rank is waited for; the weight is not used. No
  * commit covers sends.
@@ -582,7 +600,8 @@ landbridge_status landbridge_recover(landbridge_group *group, double timeout_s,
  *
  * `group` is any group of the rank. `timeout_s` is how long to wait, in seconds (0 to 1e9), such as
  * LANDBRIDGE_STORE_TIMEOUT_S. A call waits for its answer; other threads, groups and requests go on.
- * At most 128 requests of a rank are under way; further ones wait for room first.
+ * At most 128 requests of a rank are under way, and at most 112 that wait for a key or an item; further
+ * ones wait for room first, at most for their timeout.
  *
  * A key is a text in UTF-8 of 1 to LANDBRIDGE_STORE_KEY_BYTES_MAX bytes. A value is any bytes, at most
  * LANDBRIDGE_STORE_VALUE_BYTES_MAX, and may be NULL where it has none. A list has 1 to 1,024 keys, each
@@ -594,7 +613,7 @@ landbridge_status landbridge_recover(landbridge_group *group, double timeout_s,
  * group. Outputs of which it is said may be NULL.
  *
  * LANDBRIDGE_GATEWAY_LOST says that the connection ended, and that a change may have been made. Requests
- * are possible again after landbridge_recover; the end of an epoch is nothing to them.
+ * are possible again after landbridge_recover; they survive the end of an epoch.
  */
 
 /* Gives a key a value. */

@@ -9,7 +9,7 @@ use crate::connect_settings::ConnectSettings;
 use crate::rank_memory::{RankMemory, RankMemoryBuffers};
 use crate::rank_poster::{CollectiveCall, RankPoster};
 use crate::worker::Worker;
-use gateway::client::{AttachOptions, Client, CollectiveSpec, GatewayAddress};
+use gateway::client::{AttachOptions, Client, CollectiveSpec};
 use gateway::lock::lock_ignoring_poison;
 use hier_collectives::descriptor::{Counts, Dtype, Pattern, ReduceOp};
 use std::sync::{Mutex, MutexGuard};
@@ -42,12 +42,11 @@ impl AttachedRank {
     /// # Errors
     /// The rank is not attached.
     pub fn connect(settings: ConnectSettings) -> Result<Self, CallError> {
-        let ConnectSettings { socket, world_size, attach } = settings;
+        let ConnectSettings { address, world_size, attach } = settings;
         let deadline = Instant::now().checked_add(attach.gateway_timeout.duration());
         let worker = Worker::start()?;
         let options = attach.clone();
-        let attaching =
-            async move { Client::attach(&GatewayAddress::Socket(socket), options).await };
+        let attaching = async move { Client::attach(&address, options).await };
         let job = worker.run(attaching)??;
         let size = job.world_size();
         if let Some(wanted) = world_size.filter(|wanted| *wanted != size) {

@@ -4,7 +4,7 @@
 
 use crate::call_error::CallError;
 use crate::call_status::CallStatus;
-use gateway::client::AttachOptions;
+use gateway::client::{AttachOptions, AttachTlsGateway, GatewayAddress};
 use gateway::config::RegionFile;
 use gateway::local::protocol::Token;
 use gateway::local::token_file::load_token_file;
@@ -37,7 +37,7 @@ pub enum TokenSource<'a> {
 }
 
 /// How a program says where its gateway is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum GatewayChoice<'a> {
     /// By a region file.
     File {
@@ -54,22 +54,47 @@ pub enum GatewayChoice<'a> {
     Socket {
         /// Path of the socket.
         socket: &'a Path,
-        /// Name of the job.
-        job: &'a str,
-        /// The job's token.
-        token: TokenSource<'a>,
-        /// Number of the rank.
-        rank: u32,
         /// Number of the user as whom the gateway runs.
         gateway_user: Option<u32>,
+        /// The rank and its job.
+        of: RankOfJob<'a>,
     },
+    /// By its address on another host.
+    Tls {
+        /// Address and files for TLS.
+        gateway: AttachTlsGateway,
+        /// The rank and its job.
+        of: RankOfJob<'a>,
+    },
+}
+
+/// A rank of a job, where no file says which jobs there are.
+#[derive(Debug, Clone, Copy)]
+pub struct RankOfJob<'a> {
+    /// Name of the job.
+    pub job: &'a str,
+    /// The job's token.
+    pub token: TokenSource<'a>,
+    /// Number of the rank.
+    pub rank: u32,
+}
+
+impl RankOfJob<'_> {
+    /// Returns how the rank attaches, with an arena of `arena_bytes` bytes.
+    fn attach_options(self, arena_bytes: u64) -> Result<AttachOptions, CallError> {
+        let token = match self.token {
+            TokenSource::Given(token) => token,
+            TokenSource::File(path) => read_token_connect_setting(path)?,
+        };
+        Ok(AttachOptions::new(self.job, token, self.rank, arena_bytes))
+    }
 }
 
 /// Everything that attaching takes.
 #[derive(Debug)]
 pub struct ConnectSettings {
-    /// Path of the gateway's socket.
-    pub socket: PathBuf,
+    /// The gateway's socket or address.
+    pub address: GatewayAddress,
     /// Number of ranks of the fabric, where a file says it.
     pub world_size: Option<u32>,
     /// Job, rank, token, arena and timeout.
@@ -88,24 +113,26 @@ impl ConnectSettings {
         arena_bytes: u64,
         timeout: Span,
     ) -> Result<Self, CallError> {
-        let (socket, world_size, attach) = match choice {
-            GatewayChoice::Socket { socket, job, token, rank, gateway_user } => {
-                let token = match token {
-                    TokenSource::Given(token) => *token,
-                    TokenSource::File(path) => read_token_connect_setting(path)?,
-                };
-                let attach = AttachOptions::new(job, token, *rank, arena_bytes);
+        let (address, world_size, attach) = match choice {
+            GatewayChoice::Socket { socket, gateway_user, of } => {
+                let attach = of.attach_options(arena_bytes)?;
                 let attach = AttachOptions { gateway_user: *gateway_user, ..attach };
-                (socket.to_path_buf(), None, attach)
+                (GatewayAddress::Socket(socket.to_path_buf()), None, attach)
+            }
+            GatewayChoice::Tls { gateway, of } => {
+                let attach = of.attach_options(arena_bytes)?;
+                (GatewayAddress::Tls(gateway.clone()), None, attach)
             }
             GatewayChoice::File { config, gateway, job, rank } => {
                 let file = RegionFile::load(config)
                     .map_err(|faults| CallError::new(CallStatus::Config, faults.to_string()))?;
-                read_region_connect_settings(&file, *gateway, *job, *rank, arena_bytes)?
+                let found =
+                    read_region_connect_settings(&file, *gateway, *job, *rank, arena_bytes)?;
+                (GatewayAddress::Socket(found.0), found.1, found.2)
             }
         };
         let attach = AttachOptions { gateway_timeout: timeout, epoch_timeout: timeout, ..attach };
-        Ok(Self { socket, world_size, attach })
+        Ok(Self { address, world_size, attach })
     }
 }
 

@@ -8,6 +8,7 @@ use crate::operation_handle::OperationHandle;
 use gateway::client::DEFAULT_TIMEOUT;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use std::ffi::{CStr, OsStr, c_char, c_int};
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -143,29 +144,32 @@ fn check_handle_argument_owner(owner: u32) -> Result<(), CallError> {
     Err(CallError::new(CallStatus::Forked, text))
 }
 
-/// Returns a reference to a structure of options, whose first field is its size in bytes. So
-/// programs of another version of the header are refused.
+/// Returns a copy of a structure of options, whose first field is its size in bytes. Fields that an
+/// earlier version of the header lacks are 0. Programs of a later version are refused.
 ///
 /// # Errors
-/// The pointer is NULL or misaligned, or the structure has another size.
+/// The pointer is NULL or misaligned, or no version of the structure has its size.
 ///
 /// # Safety
 /// Any other pointer leads to at least the number of bytes that stands in its first field.
-pub unsafe fn sized_argument<'a, T: SizedOptions>(
+pub unsafe fn sized_argument<T: SizedOptions>(
     pointer: *const T,
     name: &str,
-) -> Result<&'a T, CallError> {
+) -> Result<T, CallError> {
     check_pointer_argument(pointer, name)?;
     // SAFETY: every version of the structure begins with its size.
     let found = unsafe { pointer.cast::<usize>().read() };
-    let wanted = size_of::<T>();
-    if found != wanted {
-        let text = format!("{name}: struct_bytes is {found}, and this library knows {wanted}");
+    if !T::SIZES.contains(&found) {
+        let known = T::SIZES.iter().map(usize::to_string).collect::<Vec<_>>().join(" and ");
+        let text = format!("{name}: struct_bytes is {found}, and this library knows {known}");
         let text = format!("{text}: initialise it by its macro, with the header of this library");
         return Err(CallError::invalid(text));
     }
-    // SAFETY: it has all bytes of the type, and every field takes any bits.
-    Ok(unsafe { &*pointer })
+    let mut copy = MaybeUninit::<T>::zeroed();
+    // SAFETY: the caller's structure has as many bytes, and the copy has those of the last version.
+    unsafe { pointer.cast::<u8>().copy_to_nonoverlapping(copy.as_mut_ptr().cast(), found) };
+    // SAFETY: every field takes any bits.
+    Ok(unsafe { copy.assume_init() })
 }
 
 /// Returns the timeout and the weight of a call; the defaults for NULL.

@@ -73,7 +73,11 @@ fn expectations() -> Vec<(String, u64)> {
         local_rank,
         gateway_user,
         arena_bytes,
-        timeout_s
+        timeout_s,
+        address,
+        ca,
+        certificate,
+        key
     );
     offsets!(wanted, "landbridge_call_options", CallOptions, struct_bytes, timeout_s, weight);
     offsets!(
@@ -203,6 +207,10 @@ fn fresh_options() -> ConnectOptions {
         gateway_user: NO_NUMBER,
         arena_bytes: 1 << 20,
         timeout_s: 0.0,
+        address: ptr::null(),
+        ca: ptr::null(),
+        certificate: ptr::null(),
+        key: ptr::null(),
     }
 }
 
@@ -306,14 +314,17 @@ fn options_of_another_size_or_meaning_are_refused() {
     };
     let invalid = CallStatus::InvalidArgument as c_int;
     for (options, words) in [
-        (fresh_options(), "accepted: either `config` or `socket`"),
-        (ConnectOptions { config: socket.as_ptr(), ..by_socket() }, "accepted: either `config`"),
+        (fresh_options(), "accepted: one of `config`, `socket` and `address`"),
+        (ConnectOptions { config: socket.as_ptr(), ..by_socket() }, "accepted: one of `config`"),
+        (ConnectOptions { address: job.as_ptr(), ..by_socket() }, "accepted: one of `config`"),
+        (ConnectOptions { ca: job.as_ptr(), ..by_socket() }, "ca, certificate and key: only with"),
         (ConnectOptions { struct_bytes: 8, ..by_socket() }, "options: struct_bytes is 8"),
         (ConnectOptions { rank: NO_NUMBER, ..by_socket() }, "with `socket`, `job` and `rank`"),
         (ConnectOptions { job: ptr::null(), ..by_socket() }, "with `socket`, `job` and `rank`"),
         (ConnectOptions { token: ptr::null(), ..by_socket() }, "with `socket`, accepted: either"),
         (ConnectOptions { token_file: job.as_ptr(), ..by_socket() }, "with `socket`, accepted"),
-        (ConnectOptions { region: job.as_ptr(), ..by_socket() }, "gateway, region and local_rank"),
+        (ConnectOptions { region: job.as_ptr(), ..by_socket() }, "region and local_rank: only"),
+        (ConnectOptions { gateway: job.as_ptr(), ..by_socket() }, "gateway: only with"),
         (ConnectOptions { job: wrong.as_ptr(), ..by_socket() }, "job: not UTF-8"),
         (ConnectOptions { timeout_s: -1.0, ..by_socket() }, "timeout_s -1"),
         (ConnectOptions { timeout_s: f64::NAN, ..by_socket() }, "timeout_s NaN"),
@@ -330,6 +341,44 @@ fn options_of_another_size_or_meaning_are_refused() {
     assert_eq!(status, CallStatus::Config as c_int, "{text}");
     let (status, text) = connect(&ConnectOptions { token: token.as_ptr(), ..by_file });
     assert_eq!(status, invalid, "{text}");
+}
+
+#[test]
+fn options_of_another_host_that_cannot_be_used_are_refused() {
+    let [tls, file, job] = ["tls://127.0.0.1:1", "/nowhere/ca.pem", "train"]
+        .map(|text| CString::new(text).expect("no 0"));
+    let token = [7u8; TOKEN_BYTES];
+    let by_address = || ConnectOptions {
+        address: tls.as_ptr(),
+        ca: file.as_ptr(),
+        job: job.as_ptr(),
+        token: token.as_ptr(),
+        rank: 0,
+        ..fresh_options()
+    };
+    let invalid = CallStatus::InvalidArgument as c_int;
+    for (options, words) in [
+        (
+            ConnectOptions { address: job.as_ptr(), ..by_address() },
+            "address `train`: accepted: tls",
+        ),
+        (ConnectOptions { ca: ptr::null(), ..by_address() }, "with `address`, `ca` must be set"),
+        (ConnectOptions { rank: NO_NUMBER, ..by_address() }, "with `address`, `job` and `rank`"),
+        (ConnectOptions { token: ptr::null(), ..by_address() }, "with `address`, accepted: either"),
+        (ConnectOptions { key: file.as_ptr(), ..by_address() }, "accepted: both `certificate`"),
+        (ConnectOptions { gateway_user: 0, ..by_address() }, "gateway_user: only with `socket`"),
+    ] {
+        let (status, text) = connect(&options);
+        assert_eq!(status, invalid, "{text}");
+        assert!(text.starts_with(words), "{text}");
+    }
+    let (status, text) = connect(&by_address());
+    assert_eq!(status, CallStatus::Config as c_int, "{text}");
+    // A program that was compiled with the first header has none of these fields.
+    let before = offset_of!(ConnectOptions, address);
+    let (status, text) = connect(&ConnectOptions { struct_bytes: before, ..by_address() });
+    assert_eq!(status, invalid, "{text}");
+    assert!(text.starts_with("accepted: one of"), "{text}");
 }
 
 #[test]

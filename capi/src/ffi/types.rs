@@ -1,6 +1,7 @@
 //! The structures of the header, field by field.
 
 use std::ffi::{c_char, c_double, c_int, c_uchar};
+use std::mem::offset_of;
 
 /// 2^32 - 1: stands for no rank, no user or no color where an argument takes the number of one. The
 /// number 0 cannot, since it names a rank, a user and a color.
@@ -35,6 +36,14 @@ pub struct ConnectOptions {
     pub arena_bytes: u64,
     /// Time to wait, in seconds.
     pub timeout_s: c_double,
+    /// Address of a gateway on another host, `tls://HOST:PORT`.
+    pub address: *const c_char,
+    /// Path of the CA's certificate.
+    pub ca: *const c_char,
+    /// Path of this trainer's certificate.
+    pub certificate: *const c_char,
+    /// Path of the key of that certificate.
+    pub key: *const c_char,
 }
 
 /// `landbridge_call_options`.
@@ -70,11 +79,18 @@ pub struct Info {
 /// A structure that begins with its own size, which tells one of another version.
 ///
 /// # Safety
-/// The first field is a `usize`, and all fields take any bits.
-pub unsafe trait SizedOptions {}
+/// The first field is a `usize`, and all fields take any bits. No bits of a later field than those of
+/// the first version mean anything but its default.
+pub unsafe trait SizedOptions: Sized {
+    /// The sizes of all versions within this soname, in bytes.
+    const SIZES: &[usize] = &[size_of::<Self>()];
+}
 
-// SAFETY: these are numbers and raw pointers, after `struct_bytes`.
-unsafe impl SizedOptions for ConnectOptions {}
+// SAFETY: these are numbers and raw pointers, after `struct_bytes`. Later fields are pointers, and NULL
+// stands for none.
+unsafe impl SizedOptions for ConnectOptions {
+    const SIZES: &[usize] = &[offset_of!(Self, address), size_of::<Self>()];
+}
 // SAFETY: as above.
 unsafe impl SizedOptions for CallOptions {}
 // SAFETY: as above.

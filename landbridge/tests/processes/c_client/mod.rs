@@ -119,6 +119,23 @@ fn threads_use_groups_of_two_jobs_in_one_process() {
 }
 
 #[test]
+fn ranks_on_other_hosts_attach_by_address_and_ca() {
+    let mut deployment = super::deployment(1, 1);
+    let ways = ["east", "west"].map(|region| deployment.serve_hosts(region, ""));
+    deployment.certs("other", &["train"]);
+    deployment.run_gateways();
+    let program = Program::of_test("remote", Linkage::Sanitized);
+    let ranks = [(&ways[0], "0"), (&ways[1], "1")].map(|(way, rank)| {
+        let mut command = program.command();
+        command.arg(way.address.to_string()).arg(&way.ca).arg(deployment.path("other/ca.pem"));
+        command.arg(deployment.path("keys/train.token")).arg(rank);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")
+    });
+    let text: String = ranks.map(|rank| printed(&rank.wait_with_output().expect("ends"))).concat();
+    assert!(text.contains("rank 0 is done\n") && text.contains("rank 1 is done\n"), "{text}");
+}
+
+#[test]
 fn ranks_recover_when_a_gateway_is_killed() {
     let mut deployment = running(1, 1);
     let program = Program::of_test("recover", Linkage::Sanitized);
@@ -153,7 +170,7 @@ fn ranks_recover_when_a_gateway_is_killed() {
 
 #[test]
 fn a_store_that_is_busy_refuses_and_goes_on() {
-    let deployment = running(5, 1);
+    let deployment = running(6, 1);
     let program = Program::of_test("busy", Linkage::Sanitized);
     let mut command = program.command();
     command.args([deployment.path("east.sock"), deployment.path("west.sock")]);

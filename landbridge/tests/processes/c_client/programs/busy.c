@@ -8,9 +8,9 @@
 #include <time.h>
 
 /* Ranks of the first gateway; the second has one more. */
-#define RANKS 5
-/* Requests of each rank, as many as may be under way. */
-#define REQUESTS 128
+#define RANKS 6
+/* Requests of each rank, as many of those that wait as may be under way. */
+#define REQUESTS 112
 /* Keys of each request: all requests together have more than 32 MiB of them. */
 #define KEYS 55
 /* How long to wait for anything, in seconds. */
