@@ -65,11 +65,15 @@ impl Sequence {
 }
 
 impl fmt::Display for Sequence {
-    /// Prints the place, and the tag of a send: `3`, `3 with tag 7`.
+    /// Prints the place: `3`. Of a send it prints tag and sender, too: `3 of the sends with tag 7 from the
+    /// lower rank`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.series() {
             None => self.0.fmt(f),
-            Some(series) => write!(f, "{} with tag {}", self.place(), series.tag),
+            Some(SendSeries { from, tag }) => {
+                let sender = if from.0 == 0 { "lower" } else { "higher" };
+                write!(f, "{} of the sends with tag {tag} from the {sender} rank", self.place())
+            }
         }
     }
 }
@@ -86,7 +90,9 @@ mod tests {
             let number = series.sequence_at(place);
             prop_assert_eq!((number.series(), number.place()), (Some(series), place));
             prop_assert!(number.0 < 1 << 62);
-            prop_assert_eq!(number.to_string(), format!("{place} with tag {tag}"));
+            let sender = ["lower", "higher"][from as usize];
+            let text = format!("{place} of the sends with tag {tag} from the {sender} rank");
+            prop_assert_eq!(number.to_string(), text);
             let other = Sequence(place);
             prop_assert_eq!((other.series(), other.place()), (None, place));
         }

@@ -257,7 +257,7 @@ impl PendingStoreRequests {
     }
 
     /// Fails the requests whose time is over. With `has_state`, when this gateway holds a state, a
-    /// query hears that the key was not there. All others hear that the store waited for `awaited`.
+    /// query hears which key was not there. All others hear that the store waited for `awaited`.
     pub fn expire(&mut self, awaited: &str, has_state: bool, now: TimeNs) -> Vec<AnsweredRequest> {
         let mut answers = Vec::new();
         while let Some((deadline, number)) =
@@ -270,17 +270,22 @@ impl PendingStoreRequests {
                     } else {
                         StoreFailureCode::TimedOut
                     };
-                    (waiting.caller, code, waiting.timeout, awaited)
+                    let cause = ExpiredRequestCause::Gateways(awaited);
+                    (waiting.caller, code, waiting.timeout, cause)
                 }),
                 WaitingNumber::Query(number) => self.queries.get(&number).map(|waiting| {
                     let is_untrue = has_state && waiting.found.is_none();
-                    let awaited = if is_untrue { "" } else { awaited };
-                    (waiting.caller, StoreFailureCode::TimedOut, waiting.timeout, awaited)
+                    let missing = || waiting.query.key_text(waiting.missing.unwrap_or_default());
+                    let cause = match is_untrue {
+                        true => ExpiredRequestCause::Key(missing()),
+                        false => ExpiredRequestCause::Gateways(awaited),
+                    };
+                    (waiting.caller, StoreFailureCode::TimedOut, waiting.timeout, cause)
                 }),
             };
-            if let Some((caller, code, timeout, awaited)) = expired {
+            if let Some((caller, code, timeout, cause)) = expired {
                 answers
-                    .push((caller, Err(expired_pending_requests_failure(code, timeout, awaited))));
+                    .push((caller, Err(expired_pending_requests_failure(code, timeout, &cause))));
             }
             self.remove(deadline, number);
         }
@@ -322,20 +327,29 @@ fn answer_of_pending_requests(outcome: StoreOutcome) -> StoreAnswer {
     }
 }
 
-/// Makes the failure of a request whose time is over. `awaited` names the gateways for which the
-/// store waited; it is empty where a key was not there.
+/// Why the time of a request was over before its answer.
+enum ExpiredRequestCause<'a> {
+    /// A key was not there, or its queue had too few items.
+    Key(String),
+    /// The store waited for these gateways.
+    Gateways(&'a str),
+}
+
+/// Makes the failure of a request whose time is over.
 fn expired_pending_requests_failure(
     code: StoreFailureCode,
     timeout: Span,
-    awaited: &str,
+    cause: &ExpiredRequestCause<'_>,
 ) -> StoreFailure {
     let consequence = match code {
         StoreFailureCode::Unconfirmed => "the change may have been made, or may still be",
         _ => "nothing was changed",
     };
-    let text = match awaited {
-        "" => format!("the key was not there within {timeout}; {consequence}"),
-        awaited => format!(
+    let text = match cause {
+        ExpiredRequestCause::Key(key) => {
+            format!("key `{key}` was not there within {timeout}; {consequence}")
+        }
+        ExpiredRequestCause::Gateways(awaited) => format!(
             "the store waited {timeout} for {awaited}, and goes on once all gateways of the job \
              can be reached; {consequence}"
         ),

@@ -4,6 +4,10 @@
 
 use super::limits::{KEY_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_KEYS_MAX, VALUE_BYTES_MAX};
 
+/// 64 characters of a key: the most that an error names, so that its text stays readable. A longer key
+/// is cut there.
+const NAMED_KEY_LETTERS_MAX: usize = 64;
+
 /// A key of the store: 1 to [`KEY_BYTES_MAX`] bytes.
 pub type StoreKey = Vec<u8>;
 
@@ -241,6 +245,20 @@ impl StoreQuery {
         }
     }
 
+    /// Returns the key at a place of the query, as a text of at most 64 characters.
+    pub fn key_text(&self, at: usize) -> String {
+        let key = match self {
+            Self::Get(keys) | Self::Wait(keys) | Self::Check(keys) => keys.get(at),
+            Self::QueueLength { key, .. } => Some(key),
+            Self::Count | Self::List { .. } => None,
+        };
+        let text = String::from_utf8_lossy(key.map_or(&[], Vec::as_slice)).into_owned();
+        match text.char_indices().nth(NAMED_KEY_LETTERS_MAX) {
+            Some((end, _)) => format!("{}...", text[..end].escape_debug()),
+            None => text.escape_debug().to_string(),
+        }
+    }
+
     /// Returns the bytes of the keys, or of the prefix and the last key of a list.
     pub fn bytes(&self) -> usize {
         match self {
@@ -255,6 +273,15 @@ impl StoreQuery {
 }
 
 impl StoreRequest {
+    /// Returns whether the answer may wait for a change by another request.
+    pub fn may_wait(&self) -> bool {
+        match self {
+            Self::Query(StoreQuery::Get(_) | StoreQuery::Wait(_)) => true,
+            Self::Query(StoreQuery::QueueLength { least, .. }) => *least > 0,
+            _ => false,
+        }
+    }
+
     /// Checks the request against the limits.
     ///
     /// # Errors

@@ -179,9 +179,14 @@ fn gone_rank_failure(
     before: &str,
     local: &LocalGateway,
 ) -> Failure {
+    // The session does not know whether it is that of a job or of a group.
+    let advice = match sequence.series() {
+        Some(_) => "then send again",
+        None => "every rank then recovers the job, makes its groups again, and posts again",
+    };
     let text = format!(
         "collective {sequence}: {} went away before {before}; contributions intact, \
-         start it again; every rank then recovers its group and posts again",
+         start it again; {advice}",
         local.rank_name(rank)
     );
     Failure::new(FailureCode::RankLost, text)

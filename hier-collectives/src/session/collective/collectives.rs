@@ -1,5 +1,6 @@
 //! All collectives of a job that are under way, and the local ranks that post them.
 
+use super::deadlines::late_send_failure;
 use super::live_collective::{LiveCollective, Phase};
 use super::local_rank::LocalRank;
 use super::recent_collectives::{COLLECTIVES_AHEAD_MAX, RecentCollectives};
@@ -269,7 +270,8 @@ impl Collectives {
         collective.counts.add_post(rank, &post.counts);
         let failure = collective.failure.clone()?;
         if collective.phase == Phase::Failed {
-            let (sequence, failure) = (post.sequence, failure.clone());
+            let sequence = post.sequence;
+            let failure = late_send_failure(sequence, rank, &failure, cx.epoch.local());
             cx.actions.notify(rank, RankEvent::Failed { sequence, failure });
         }
         Some(failure)

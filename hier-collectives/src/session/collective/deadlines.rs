@@ -1,10 +1,11 @@
 //! Deadlines: for posts the posters' timeouts, for progress a multiple of the link's round trip.
 
 use super::live_collective::{LiveCollective, Phase};
-use crate::ids::{GatewayId, Sequence};
+use crate::ids::{GatewayId, RankId, Sequence};
 use crate::post::{Failure, FailureCode};
 use crate::session::context::Context;
 use crate::session::epoch::epoch_state::EpochState;
+use crate::session::local_gateway::LocalGateway;
 use crate::wire::Message;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -184,6 +185,26 @@ pub(in crate::session) fn deadline_failure(
         "collective {sequence}: the timeout passed waiting for {}; {}",
         awaited.join(", "),
         collective.buffer_state_text()
+    );
+    Failure::new(FailureCode::TimedOut, text)
+}
+
+/// Returns the failure that a rank hears whose end of a send comes when the other end has expired; for
+/// all others the failure that all ranks hear.
+pub(super) fn late_send_failure(
+    sequence: Sequence,
+    rank: RankId,
+    failure: &Failure,
+    local: &LocalGateway,
+) -> Failure {
+    let Some(series) = sequence.series().filter(|_| failure.code == FailureCode::TimedOut) else {
+        return failure.clone();
+    };
+    let (own, other) = if series.from == rank { ("send", "receive") } else { ("receive", "send") };
+    let text = format!(
+        "collective {sequence}: the {other} that matches this {own} expired on {} before this rank \
+         posted the {own}; contribution intact, the next send with this tag meets the next receive",
+        local.rank_name(RankId(1 - rank.0.min(1)))
     );
     Failure::new(FailureCode::TimedOut, text)
 }
