@@ -147,8 +147,8 @@ impl Client {
         self.rank_number(rank.0)
     }
 
-    /// Waits until the first epoch of the group has begun, as its posts need one. Fails if the
-    /// group is over for this rank before that.
+    /// Waits until an epoch of the group has begun that is not known to be over, as its posts need
+    /// one. Fails if the group is over for this rank before that.
     pub(super) async fn wait_for_epoch(&self) -> Result<(), Failure> {
         loop {
             let changed = self.connection.changed.notified();
@@ -158,7 +158,7 @@ impl Client {
                 if let Some(failure) = group.over.clone() {
                     return Err(failure);
                 }
-                if group.epoch > Epoch::default() {
+                if group.epoch > Epoch::default() && !group.is_epoch_over {
                     return Ok(());
                 }
             }

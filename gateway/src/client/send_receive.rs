@@ -53,8 +53,13 @@ impl Client {
     /// 1,024 tags to another one, and as many from it; with one more, all that the two have under way
     /// fails.
     ///
+    /// After a failure call again; where the epoch of the two ended, the call waits for their next one.
+    ///
+    /// To look for a message from time to time, post one receive and wait for it again and again. A
+    /// receive that fails by its timeout, or is dropped, still has its place: it uses up one send.
+    ///
     /// The first send or receive of two ranks takes a round trip more. It makes a group of these
-    /// two, which counts among the groups of both. Where their gateways have no connection, gateways
+    /// two, which counts among the 4,096 groups of both. Where their gateways have no connection, gateways
     /// on the way pass the data on.
     ///
     /// # Errors
@@ -92,8 +97,8 @@ impl Client {
             .await
     }
 
-    /// Returns the group of this rank and rank `peer`, once its epoch has begun. The first call
-    /// makes the group.
+    /// Returns the group of this rank and rank `peer`, in an epoch that is not known to be over. The
+    /// first call makes the group.
     async fn send_pair_with(&self, peer: RankId, timeout: Span) -> Result<Self, Failure> {
         let bad = |text: String| Failure::new(FailureCode::BadPost, text);
         let (own, size) = (self.rank(), self.world_size());

@@ -2,14 +2,14 @@
 
 use super::client_handle::Client;
 use super::connection::{ClientConnection, PendingStoreRequest};
-use crate::local::protocol::ProtocolRequest;
+use crate::local::protocol::{ProtocolRequest, STORE_REQUESTS_MAX};
 use hier_collectives::store::{
     StoreCommand, StoreFailure, StoreFailureCode, StoreKey, StoreOutcome, StoreQuery, StoreRequest,
     StoreRequestError,
 };
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::oneshot;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 use units::Span;
 
@@ -20,6 +20,11 @@ pub const STORE_TIMEOUT: Span = Span::from_secs(300);
 /// gateway's answer. Then the request fails, since the gateway does not answer; a change may have
 /// been made.
 const ANSWER_DELAY_MAX: Span = Span::from_secs(2);
+
+/// 112 requests to the store that wait for a key or an item: the most that a client has under way.
+/// Further ones wait here. A gateway takes 128 of a rank, so 16 places are left for changes, which
+/// others may be waiting for.
+pub(super) const STORE_WAITS_MAX: usize = 112;
 
 /// The store of the job that a client is attached to. Clones share the client's connection.
 ///
@@ -248,6 +253,20 @@ impl Store {
         self.request(StoreRequest::Query(query), self.timeout.duration()).await
     }
 
+    /// Waits for the place of a request, and for another one among the requests that wait for keys.
+    async fn take_store_places(
+        &self,
+        may_wait: bool,
+    ) -> Result<Vec<OwnedSemaphorePermit>, AcquireError> {
+        let connection: &ClientConnection = &self.client.connection;
+        let mut places = Vec::new();
+        if may_wait {
+            places.push(Arc::clone(&connection.store_waits).acquire_owned().await?);
+        }
+        places.push(Arc::clone(&connection.store_places).acquire_owned().await?);
+        Ok(places)
+    }
+
     /// Sends a command or query once there is room for it. Then waits for its answer, at most
     /// [`ANSWER_DELAY_MAX`] longer than `timeout`.
     async fn request(
@@ -261,8 +280,16 @@ impl Store {
             let why = connection.lock_state().ended.clone();
             StoreError::Disconnected(why.unwrap_or_else(|| "the connection ended".to_owned()))
         };
-        let place = Arc::clone(&connection.store_places).acquire_owned().await;
-        let place = place.map_err(|_| ended())?;
+        let begun = Instant::now();
+        let places = self.take_store_places(request.may_wait());
+        let places = tokio::time::timeout(timeout, places).await.map_err(|_| {
+            let text = format!(
+                "{STORE_REQUESTS_MAX} requests of this rank to the store are under way,                  {STORE_WAITS_MAX} of them waiting for keys, and none ended; nothing was sent"
+            );
+            StoreFailure { code: StoreFailureCode::TimedOut, text }
+        })?;
+        let places = places.map_err(|_| ended())?;
+        let timeout = timeout.saturating_sub(begun.elapsed());
         let permit = connection.requests.reserve().await.map_err(|_| ended())?;
         let (answer, answered) = oneshot::channel();
         {
@@ -270,7 +297,7 @@ impl Store {
             if let Some(why) = &state.ended {
                 return Err(StoreError::Disconnected(why.clone()));
             }
-            let pending = PendingStoreRequest { answer, _place: place };
+            let pending = PendingStoreRequest { answer, _places: places };
             let number = state.add_store_request(pending);
             let timeout_ns = Span::from_ns(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
             permit.send(ProtocolRequest::Store { number, timeout: timeout_ns, request });

@@ -120,6 +120,42 @@ fn every_dtype_arrives_bit_for_bit() {
 }
 
 #[test]
+fn a_send_after_an_epoch_waits_for_the_next() {
+    simulate_ranks(&Mesh::of_ranks(&[1, 1]), |_lab, clients| async move {
+        for tag in 0..1024 {
+            OneSend::of_bytes(0, 1, tag, 10).run(&clients).await;
+        }
+        let mut sent = OneSend::of_bytes(0, 1, 1024, 10).send(&clients).await;
+        let failure = sent.ready().await.expect_err("one tag too many");
+        assert_eq!(failure.code, FailureCode::EpochEnded, "{failure}");
+        for seed in 0..3 {
+            OneSend { seed, ..OneSend::of_bytes(0, 1, 5, 1000) }.run(&clients).await;
+        }
+    });
+}
+
+#[test]
+fn a_late_sender_hears_that_the_receive_has_expired() {
+    simulate_ranks(&Mesh::of_ranks(&[1, 1]), |lab, clients| async move {
+        let tensor = clients[1].allocate(Dtype::U8, 10).expect("room");
+        let timeout = Span::from_ms(200);
+        let spec = SendSpec { timeout, ..SendSpec::new(RankId(0), Tag(7)) };
+        let mut received = clients[1].receive(tensor, spec).await.expect("posted");
+        let failure = received.ready().await.expect_err("nobody sends");
+        assert!(failure.text.contains("of the sends with tag 7 from the lower rank"), "{failure}");
+        lab.sleep(Span::from_secs(1)).await;
+        let one = OneSend::of_bytes(0, 1, 7, 10);
+        let failure = one.send(&clients).await.ready().await.expect_err("the receive is gone");
+        assert_eq!(failure.code, FailureCode::TimedOut);
+        assert!(
+            failure.text.contains("the receive that matches this send expired on rank 1"),
+            "{failure}"
+        );
+        one.run(&clients).await;
+    });
+}
+
+#[test]
 fn tags_meet_in_any_order() {
     simulate_ranks(&Mesh::of_ranks(&[2, 3, 1]), |_lab, clients| async move {
         for (from, to) in [(0, 1), (0, 2), (5, 3)] {

@@ -17,6 +17,7 @@ use super::connection::{
     ClientConnection, ClientConnectionState, read_client_connection_events,
     write_client_connection_requests,
 };
+use super::store::STORE_WAITS_MAX;
 use crate::access::TrustedSocketUsers;
 use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupNumber;
@@ -213,6 +214,7 @@ fn start_attached_connection(
         requests,
         state: Mutex::new(ClientConnectionState::of_rank(options.rank)),
         store_places: Arc::new(Semaphore::new(STORE_REQUESTS_MAX)),
+        store_waits: Arc::new(Semaphore::new(STORE_WAITS_MAX)),
         pair_making: tokio::sync::Mutex::default(),
         changed: Notify::new(),
         settled: watch::Sender::new(false),

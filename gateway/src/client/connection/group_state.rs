@@ -15,6 +15,10 @@ use tokio::sync::oneshot;
 /// The result of a collective: its timestamps, or why it failed.
 pub(in crate::client) type CollectiveResult = Result<Timing, Failure>;
 
+/// The codes of failures after which the epoch of the collective is over.
+const EPOCH_ENDING_CODES: [FailureCode; 3] =
+    [FailureCode::EpochEnded, FailureCode::RegionLost, FailureCode::ShuttingDown];
+
 /// Collectives and commits of one group under way.
 #[derive(Debug, Default)]
 pub(in crate::client) struct GroupState {
@@ -25,6 +29,8 @@ pub(in crate::client) struct GroupState {
     pub world: Option<Vec<RankId>>,
     /// The current epoch.
     pub epoch: Epoch,
+    /// Whether that epoch is known to be over, from a failure of a collective in it.
+    pub is_epoch_over: bool,
     /// Number of the next collective, apart from sends.
     next: Sequence,
     /// Number of the first collective of the epoch, whose place is also the first of each series.
@@ -72,6 +78,8 @@ enum AllowedEpochs {
 #[derive(Debug)]
 pub(in crate::client) struct PendingOperation {
     pub tensor: Tensor,
+    /// The epoch in which it was posted.
+    epoch: Epoch,
     pub ready: Option<oneshot::Sender<CollectiveResult>>,
     done: oneshot::Sender<Tensor>,
     /// Dropped with the collective, before its tensor is the caller's again.
@@ -158,7 +166,8 @@ impl GroupState {
             done: done_receiver,
             under_way: UnderWay(Arc::downgrade(&under_way)),
         };
-        let operation = PendingOperation { tensor, ready: Some(ready), done, under_way };
+        let (epoch, ready) = (self.epoch, Some(ready));
+        let operation = PendingOperation { tensor, epoch, ready, done, under_way };
         self.operations.insert(sequence, operation);
         self.uncommitted = Some(self.epoch);
         receivers
@@ -204,6 +213,7 @@ impl GroupState {
             self.allowed = AllowedEpochs::Ended(self.epoch);
         }
         (self.epoch, self.next, self.first, self.awaited) = (epoch, next, next, None);
+        self.is_epoch_over = false;
         self.next_by_series.clear();
         self.makings = 0;
     }
@@ -262,6 +272,9 @@ impl GroupState {
             RankEvent::ContributionFree { sequence } => self.finish_operation(sequence, None),
             RankEvent::Failed { sequence, failure } => {
                 self.last_failure = Some(failure.clone());
+                let pending = self.operations.get(&sequence);
+                let is_current = pending.is_some_and(|pending| pending.epoch == self.epoch);
+                self.is_epoch_over |= is_current && EPOCH_ENDING_CODES.contains(&failure.code);
                 self.finish_operation(sequence, Some(failure));
             }
             RankEvent::Committed { step } => {

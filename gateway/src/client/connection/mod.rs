@@ -43,6 +43,8 @@ pub(super) struct ClientConnection {
     pub state: Mutex<ClientConnectionState>,
     /// Room for requests to the store.
     pub store_places: Arc<Semaphore>,
+    /// Room for those among them that wait for keys.
+    pub store_waits: Arc<Semaphore>,
     /// Held while a call makes a group of two ranks for their sends.
     pub pair_making: tokio::sync::Mutex<()>,
     /// Notified whenever `state` changed.
@@ -71,11 +73,11 @@ pub(super) struct ClientConnectionState {
     pub ended: Option<String>,
 }
 
-/// A request to the store without an answer. Its place is free once it is answered.
+/// A request to the store without an answer. Its places are free once it is answered.
 #[derive(Debug)]
 pub(super) struct PendingStoreRequest {
     pub answer: oneshot::Sender<StoreAnswer>,
-    pub _place: OwnedSemaphorePermit,
+    pub _places: Vec<OwnedSemaphorePermit>,
 }
 
 impl ClientConnectionState {
