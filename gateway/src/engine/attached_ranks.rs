@@ -79,6 +79,11 @@ impl AttachedRanks {
         self.attached.get(&rank)?.groups.get(&number).copied()
     }
 
+    /// Returns the number of groups that a rank is in, the job among them.
+    pub fn group_count(&self, rank: RankId) -> usize {
+        self.attached.get(&rank).map_or(0, |rank| rank.groups.len())
+    }
+
     /// Returns whether a rank is attached to this gateway and in a group. Earlier worlds of the
     /// job, whose events still reach the rank, are such groups too.
     pub fn is_in_group(&self, rank: RankId, group: GroupId) -> bool {

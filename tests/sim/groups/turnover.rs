@@ -1,6 +1,7 @@
 //! Groups that are made and left, again and again.
 
 use super::members::{Members, post_sum};
+use super::sends::OneSend;
 use gateway::client::{Client, GroupError};
 use hier_collectives::ids::{GatewayId, Step};
 use hier_collectives::post::FailureCode;
@@ -142,8 +143,11 @@ fn late_ranks_find_the_operations_of_their_group() {
 #[test]
 fn a_rank_of_too_many_groups_keeps_its_connection() {
     simulate(async {
-        let lab = Mesh::of_ranks(&[1, 1]).start(1).await;
+        let lab = Mesh::of_ranks(&[2, 1]).start(1).await;
         let clients = lab.clients(1 << 20).await;
+        // Pairs of ranks that sent do not count.
+        OneSend::of_bytes(1, 2, 0, 100).run(&clients).await;
+        assert_eq!(group_counts(&lab).await, [1, 1]);
         let make = |tag| clients[0].new_group_with_tag(&[0], tag);
         let mut made = Vec::new();
         for tag in 0..4096 {

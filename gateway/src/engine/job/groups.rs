@@ -11,6 +11,7 @@ use super::group_membership::{
     GroupMaking, GroupMembership, PeerChange, PeerMember, membership_group_id,
 };
 use super::group_session::GroupSession;
+use super::send_pairs::SEND_PAIRS_MAX;
 use crate::events::{AttachmentId, GROUPS_MAX, GroupNumber, GroupPlace};
 use hier_collectives::ids::{BootId, GatewayId, GroupId, RankId};
 use hier_collectives::plan::{self, Plan};
@@ -24,7 +25,7 @@ use units::{ByteCount, TimeNs};
 
 /// 64 KiB: the most bytes that a peer may send to a group before its ranks have posted; then the
 /// peer waits for a grant. While all 4,096 groups of a job wait, they hold at most 256 MiB of each
-/// peer. A peer that exceeds the bound of docs/protocol.md section 3 ends the group's epoch.
+/// peer; all 32,768 pairs that send hold at most 2 GiB. A peer that exceeds the bound of docs/protocol.md section 3 ends the group's epoch.
 const UNSOLICITED_BYTES_MAX: ByteCount = ByteCount::new(64 << 10);
 
 /// 1,024 departures of a rank from a group: the most that a job remembers; at one more the oldest
@@ -50,6 +51,9 @@ impl Job {
                 "rank {rank} made {} twice; leave it first, or give another tag",
                 group_text(&facts)
             );
+            Some(Failure::new(FailureCode::BadPost, text))
+        } else if self.ranks.group_count(rank) > GROUPS_MAX {
+            let text = format!("rank {rank} is in {GROUPS_MAX} groups already; leave some");
             Some(Failure::new(FailureCode::BadPost, text))
         } else if let Some(failure) = self.counted_group_failure(&facts) {
             Some(failure)
@@ -273,7 +277,7 @@ impl Job {
         if let Some(deadline) = group.deadline {
             self.deadlines.remove(&(deadline, id));
         }
-        self.share_links_among_groups();
+        self.pairs.remove_pair(id);
     }
 
     /// Removes a group that is over since a gateway of it shut down, or was lost before the group was
@@ -292,16 +296,13 @@ impl Job {
         }
     }
 
-    /// Sets the shares of links of the job and its groups: equal parts. Idle groups count, too,
-    /// since a share that changed with each collective would shorten the deadlines of those under
-    /// way.
-    pub fn share_links_among_groups(&mut self) {
-        let parts = NonZeroU64::MIN.saturating_add(self.groups.len() as u64);
-        let one_in = self.settings.one_in.saturating_mul(parts);
-        let worlds = self.terms.parts.values_mut().chain([&mut self.world]);
-        for group in self.groups.values_mut().chain(worlds) {
-            group.session.set_link_share(one_in);
-        }
+    /// Returns the share of a link of the job and of each of its groups: equal parts, one `n`th.
+    /// Idle groups count, too, since a share that changed with each collective would shorten the
+    /// deadlines of those under way. Idle pairs of ranks that send do not.
+    pub(super) fn link_share(&self) -> NonZeroU64 {
+        let groups = self.groups.len() - self.pairs.pair_count() + self.pairs.busy_pairs();
+        let parts = NonZeroU64::MIN.saturating_add(groups as u64);
+        self.settings.one_in.saturating_mul(parts)
     }
 
     /// Makes the session of a group with these facts, unless this gateway knows it.
@@ -322,11 +323,8 @@ impl Job {
             let text = format!("a gateway of {} is shutting down", group_text(&facts));
             return Err(Failure::new(FailureCode::ShuttingDown, text));
         }
-        if self.groups.len() >= GROUPS_MAX {
-            let text = format!("job {} has {GROUPS_MAX} groups already; leave some", self.name);
-            return Err(bad(text));
-        }
         let is_pair = GroupPlace(facts.place).is_pair();
+        self.check_group_room(is_pair).map_err(bad)?;
         if is_pair && facts.ranks.len() != 2 {
             return Err(bad(format!("{} is not one of two ranks", group_text(&facts))));
         }
@@ -360,8 +358,26 @@ impl Job {
         let mapped = self.metrics.mapped.clone();
         let group = GroupSession::of_session(self.world.id, id, config, membership, mapped);
         self.groups.insert(id, group);
+        if is_pair {
+            self.pairs.add_pair(id);
+        }
         self.touched.insert(id);
-        self.share_links_among_groups();
+        Ok(())
+    }
+
+    /// Checks that the job may have one more group, or one more pair of ranks that send.
+    ///
+    /// # Errors
+    /// The text for the rank that asks for it.
+    fn check_group_room(&self, is_pair: bool) -> Result<(), String> {
+        let (name, pairs) = (&self.name, self.pairs.pair_count());
+        if is_pair && pairs >= SEND_PAIRS_MAX {
+            let text = format!("job {name} has {SEND_PAIRS_MAX} pairs of ranks that sent already");
+            return Err(format!("{text}; send in a group of fewer ranks, and leave that"));
+        }
+        if !is_pair && self.groups.len() - pairs >= GROUPS_MAX {
+            return Err(format!("job {name} has {GROUPS_MAX} groups already; leave some"));
+        }
         Ok(())
     }
 
@@ -460,7 +476,10 @@ impl Job {
     /// performed; `None` for an unknown id.
     pub fn group_mut(&mut self, id: GroupId) -> Option<&mut GroupSession> {
         self.touched.insert(id);
-        self.untouched_group(id)
+        let share = self.link_share();
+        let group = self.untouched_group(id)?;
+        group.session.set_link_share(share);
+        Some(group)
     }
 
     /// Returns a group or world of the job without noting that its session may have actions.
@@ -476,6 +495,11 @@ impl Job {
     pub fn for_each_group(&mut self, mut handle: impl FnMut(&mut GroupSession)) {
         self.touched.extend(self.groups.keys());
         self.touched.extend(self.terms.parts.values().map(|part| part.id));
+        let share = self.link_share();
+        let mut handle = |group: &mut GroupSession| {
+            group.session.set_link_share(share);
+            handle(group);
+        };
         handle(&mut self.world);
         self.terms.parts.values_mut().for_each(&mut handle);
         self.groups.values_mut().for_each(handle);

@@ -21,11 +21,24 @@ impl Job {
         self.touched.insert(self.world.id);
         while let Some(id) = self.touched.pop_first() {
             while self.perform_next_action(id, shared) {}
+            self.note_pair_of_actions(id);
             self.free_group_if_left(id, shared.host.now());
             self.free_term_world_if_over(id);
             self.note_deadline(id);
         }
         self.perform_store_actions(shared);
+    }
+
+    /// Notes whether a pair of ranks has sends under way, now that its session has acted.
+    fn note_pair_of_actions(&mut self, id: GroupId) {
+        let share = self.link_share();
+        if let Some(group) = self.untouched_group(id) {
+            group.session.set_link_share(share);
+        }
+        if let Some(group) = self.groups.get(&id) {
+            let is_idle = group.session.is_idle();
+            self.pairs.note_pair(id, is_idle);
+        }
     }
 
     /// Performs every action that the job's store asks for: messages to gateways, answers to ranks.

@@ -70,7 +70,6 @@ impl Job {
                 self.terms.parts.insert(id, part);
             }
             self.terms.current = Some(id);
-            self.share_links_among_groups();
             id
         };
         self.ranks.set_world(id);

@@ -4,7 +4,8 @@
 //! The job itself is the group of all its ranks; `groups` has those that ranks make at run time.
 //! The event loop hands a job its events, and then lets it perform the actions of sessions and
 //! store (`job_actions`). `report` logs and counts what happens, `work_totals` sums what the job
-//! has done, `awaited_epoch` knows which ranks have to hear what their job waits for, `job_terms`
+//! has done, `awaited_epoch` knows which ranks have to hear what their job waits for, `send_pairs`
+//! counts the groups in which two ranks send to each other, `job_terms`
 //! has the ranks that the job goes on with when regions are lost, and `worlds` the sessions over
 //! them.
 
@@ -18,6 +19,7 @@ mod groups;
 mod job_actions;
 pub(super) mod job_terms;
 pub(super) mod report;
+mod send_pairs;
 mod worlds;
 
 use super::attached_ranks::AttachedRanks;
@@ -40,6 +42,7 @@ use hier_collectives::wire::{JobFacts, Message};
 use report::flight_recorder::FlightRecorder;
 use report::incidents::Incidents;
 use report::work_totals::WorkTotals;
+use send_pairs::SendPairs;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -63,6 +66,8 @@ pub(super) struct Job {
     terms: TermWorlds,
     /// The groups that its ranks have made.
     groups: BTreeMap<GroupId, GroupSession>,
+    /// Those of them in which two ranks send to each other.
+    pairs: SendPairs,
     /// Groups whose sessions may ask for actions.
     touched: BTreeSet<GroupId>,
     /// When the sessions of groups want to be called.
@@ -148,6 +153,7 @@ impl Job {
             world: GroupSession::of_session(id, id, config, None, metrics.mapped.clone()),
             terms: TermWorlds::default(),
             groups: BTreeMap::new(),
+            pairs: SendPairs::default(),
             touched: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             last_epoch: Epoch(0),
@@ -211,7 +217,6 @@ impl Job {
     pub fn set_share(&mut self, partials: ByteCount, one_in: NonZeroU64) {
         self.settings.partials.set_total(partials);
         self.settings.one_in = one_in;
-        self.share_links_among_groups();
     }
 
     /// Returns the earliest time at which a session or the store wants to be called; `None` if none
@@ -227,6 +232,8 @@ impl Job {
         if self.store.poll_timeout().is_some_and(|deadline| deadline <= now) {
             self.store.handle_timeout(now);
         }
+        let share = self.link_share();
+        self.world.session.set_link_share(share);
         self.world.session.handle_timeout(now);
         let due = self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id);
         for id in due.collect::<Vec<_>>() {
