@@ -96,6 +96,8 @@ def test_a_send_after_an_epoch_waits_for_the_next(two_groups):
                 group.receive(numpy.zeros(1), 0, tag, timeout=30)
 
     call_for_all(two_groups, use_all_tags)
+    other_end = two_groups[1]._pairs[0]
+    ended = other_end.epoch
     with pytest.raises(landbridge.EpochEnded, match="more than 1024 tags"):
         two_groups[0].send(numpy.ones(1), 1, 1024, timeout=30)
     for value in range(3):
@@ -103,6 +105,8 @@ def test_a_send_after_an_epoch_waits_for_the_next(two_groups):
         def exchange(group, value=value):
             if group.rank == 0:
                 return group.send(numpy.full(1, float(value)), 1, timeout=30)
+            # Its gateway hears later that the epoch has ended.
+            wait_until(lambda: other_end.epoch > ended)
             return group.receive(numpy.zeros(1), 0, timeout=30)[0]
 
         assert call_for_all(two_groups, exchange) == [None, value]
