@@ -235,7 +235,7 @@ impl GroupState {
     /// result was reported before.
     fn finish_operation(&mut self, sequence: Sequence, failure: Option<Failure>) {
         let Some(pending) = self.operations.remove(&sequence) else { return };
-        let PendingOperation { tensor, ready, done, under_way } = pending;
+        let PendingOperation { tensor, ready, done, under_way, .. } = pending;
         drop(under_way);
         if let (Some(ready), Some(failure)) = (ready, failure) {
             let _ = ready.send(Err(failure));
