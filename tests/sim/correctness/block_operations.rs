@@ -322,6 +322,13 @@ fn blocks_reach_ranks_behind_several_gateways() {
     );
 }
 
+/// An all-reduce sends next to nothing over some of the pairs of gateways.
+#[test]
+fn blocks_reach_ranks_behind_equal_gateways_in_three_regions() {
+    let gateways = vec![MeshGateway::with_port(1, mbit(500)); 2];
+    run(Mesh::of_gateways(vec![gateways; 3]), 9);
+}
+
 /// Returns the payload and the IP bytes on the link from one region to another.
 fn crossed(lab: &Lab, from: RegionId, to: RegionId) -> (u64, u64) {
     let fabric = &lab.fabric;

@@ -479,6 +479,26 @@ fn ranks_that_cannot_meet_are_named() {
     });
 }
 
+/// An all-reduce of the job sends next to nothing over some of the pairs of gateways.
+#[test]
+fn every_pair_of_gateways_has_a_rate_for_sends() {
+    let gateways = vec![MeshGateway::with_port(1, mbit(500)); 2];
+    let mesh = Mesh::of_gateways(vec![gateways; 3]);
+    simulate_ranks(&mesh, |lab, clients| async move {
+        for (from, to) in (0..6).flat_map(|from| (0..6).map(move |to| (from, to))) {
+            if from == to {
+                continue;
+            }
+            OneSend::of_bytes(from, to, 1, 1 << 10).run(&clients).await;
+            let begin = lab.host.now();
+            OneSend::of_bytes(from, to, 2, 4 << 20).run(&clients).await;
+            let took = lab.host.now().since(begin);
+            // 4 MiB at a sixteenth of the port take 1.1 s.
+            assert!(took < Span::from_ms(1500), "{from} to {to}: {took}");
+        }
+    });
+}
+
 #[test]
 fn groups_have_tags_of_their_own() {
     simulate_ranks(&Mesh::of_ranks(&[2, 2]), |_lab, clients| async move {

@@ -18,9 +18,9 @@ use units::BitRate;
 /// Tested by `a_clean_link_is_filled`.
 pub const RATE_RESERVE_FRACTION: f64 = 0.02;
 
-/// 4: a pair of gateways whose share of its ports is below a quarter of its share in the rerooted
-/// trees gets the share in these. Reductions and broadcasts use the rerooted trees: the plan's with
-/// another root. The factor is chosen.
+/// 4: a pair of gateways whose share of its ports is below a quarter of an even one, or of its share
+/// in the rerooted trees, gets that one. Reductions and broadcasts use the rerooted trees: the
+/// plan's with another root. The factor is chosen.
 pub(in crate::plan) const SMALL_PAIR_SHARE_DIVISOR: u64 = 4;
 
 /// 1 TiB: the length of an imaginary buffer; its flows along a plan's trees give each pair of
@@ -89,16 +89,30 @@ impl PairShare {
     }
 
     /// Returns this share, or `rerooted`, the pair's share in the rerooted trees, where this one is
-    /// far smaller.
+    /// far smaller or none.
     fn or_rerooted(self, rerooted: Self) -> Self {
-        let least = rerooted.ports.bits_per_second() / SMALL_PAIR_SHARE_DIVISOR;
-        let is_small = self.ports.bits_per_second() < least;
-        if rerooted.flow == 0 || self.flow > 0 && !is_small {
-            return self;
+        if rerooted.flow > 0 && (self.flow == 0 || self.is_far_below(rerooted)) {
+            return self.widened_to(rerooted);
         }
-        let grows = self.flow == 0 || self.link_part.is_less_than(rerooted.link_part);
-        let link_part = if grows { rerooted.link_part } else { self.link_part };
-        Self { ports: rerooted.ports, link_part, ..self }
+        self
+    }
+
+    /// Returns this share, or `even`, what the pair gets if all pairs of its ports and its link get
+    /// alike, where this one is far smaller.
+    fn or_even(self, even: Self) -> Self {
+        if self.flow > 0 && self.is_far_below(even) { self.widened_to(even) } else { self }
+    }
+
+    /// Whether the ports leave this share less than a quarter of what they leave `other`.
+    fn is_far_below(self, other: Self) -> bool {
+        self.ports.bits_per_second() < other.ports.bits_per_second() / SMALL_PAIR_SHARE_DIVISOR
+    }
+
+    /// Returns this share with the ports' rate of `other`, and with its part of the link if larger.
+    fn widened_to(self, other: Self) -> Self {
+        let grows = self.flow == 0 || self.link_part.is_less_than(other.link_part);
+        let link_part = if grows { other.link_part } else { self.link_part };
+        Self { ports: other.ports, link_part, ..self }
     }
 }
 
@@ -107,7 +121,8 @@ impl Plan {
     ///
     /// A pair shares the sender's port, the receiver's port and the link between their regions. All
     /// that passes a full port or link then ends together. A pair over which large buffers send
-    /// nothing may still have small ones; its limit is the rate that it alone could fill.
+    /// nothing may still have small ones; its limit is the rate that it alone could fill. A pair over
+    /// which they send next to nothing may still have blocks and sends; it gets an even share.
     pub fn pair_shares(&self, fabric: &Fabric) -> PairShares {
         pair_shares(std::iter::once(self), fabric)
     }
@@ -140,7 +155,13 @@ pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -
         }
     }
     flows.retain(|(from, to), _| region(*from) != region(*to));
-    let shares = pair_shares_of_flows(&flows, fabric);
+    let mut shares = pair_shares_of_flows(&flows, fabric);
+    // Blocks and sends may take any pair, whatever an all-reduce sends over it. The little that an
+    // all-reduce sends over a pair with a far smaller share overloads nothing.
+    let even = shares.keys().map(|pair| (*pair, 1)).collect();
+    for (pair, even) in pair_shares_of_flows(&even, fabric) {
+        shares.entry(pair).and_modify(|share| *share = share.or_even(even));
+    }
     if !separate {
         return shares;
     }
@@ -249,6 +270,10 @@ mod tests {
         let wide = rate(10, 3, 4);
         assert_eq!(wide.or_rerooted(rerooted), PairShare { ports: mbit(250), ..wide });
         assert_eq!(sliver.or_rerooted(rerooted).link_rate_for(20.0), sliver.link_rate_for(20.0));
+        let even = |share: PairShare| share.or_even(rerooted);
+        assert_eq!(even(sliver), sliver.or_rerooted(rerooted));
+        // Nothing limits a pair without flow but its ports.
+        assert_eq!([even(bulk), even(none)], [bulk, none]);
     }
 
     #[test]
