@@ -1,5 +1,6 @@
 //! Plans of random fabrics: proved, and compared with optima that are computed by other means.
 
+mod blocks;
 mod express;
 mod fabrics;
 mod memory;

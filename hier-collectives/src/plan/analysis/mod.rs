@@ -6,5 +6,5 @@ pub(crate) mod forecast;
 pub(crate) mod memory_bound;
 mod ownership;
 pub(crate) mod pair_shares;
-mod payload_flows;
+pub(in crate::plan) mod payload_flows;
 pub(crate) mod proof;
