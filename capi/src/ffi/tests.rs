@@ -53,8 +53,8 @@ macro_rules! offsets {
     };
 }
 
-/// Returns expressions of C over the header, and what each must be.
-fn expectations() -> Vec<(String, u64)> {
+/// Returns expressions of C for the places of all fields of structures, and what each must be.
+fn expected_offsets() -> Vec<(String, u64)> {
     let mut wanted = Vec::new();
     offsets!(wanted, "landbridge_error", ErrorReport, status, text);
     offsets!(
@@ -92,6 +92,12 @@ fn expectations() -> Vec<(String, u64)> {
         has_committed_step,
         state
     );
+    wanted
+}
+
+/// Returns expressions of C over the header, and what each must be.
+fn expectations() -> Vec<(String, u64)> {
+    let mut wanted = expected_offsets();
     for name in ["status", "dtype", "op"] {
         wanted.push((format!("sizeof(landbridge_{name})"), size_of::<c_int>() as u64));
     }
