@@ -15,6 +15,7 @@
 //! that their intents are the last ones.
 
 use super::region_intents::RegionIntentError;
+use super::term::Term;
 use super::term_agreement::TermAgreement;
 use crate::ids::RegionId;
 use std::collections::BTreeSet;
@@ -87,16 +88,20 @@ impl TermAgreement {
         }
     }
 
-    /// Settles the intents that a term of these regions meets or calls off. Tells all others the intents,
-    /// also without news: what was told on a link that broke may be lost, while others led to the gateway.
-    pub(super) fn settle_intents(&mut self, regions: &BTreeSet<RegionId>, now: TimeNs) {
+    /// Settles the intents that a new term meets or calls off, and tells all others. The leader of the
+    /// term tells the intents without news, too: what somebody told on a link that broke may be lost, while
+    /// others led to the gateway.
+    pub(super) fn settle_intents(&mut self, term: &Term, now: TimeNs) {
+        let regions = &term.regions;
         let others = regions - &self.intents.overdue();
         let why = match self.check_staying_regions(&others) {
             Ok(()) => "the others formed no term without it in time".to_owned(),
             Err(why) => why.to_string(),
         };
-        let _ = self.intents.note_term(regions) | self.intents.call_off(regions, &why);
-        self.tell_all_intents(now);
+        let has_news = self.intents.note_term(regions) | self.intents.call_off(regions, &why);
+        if has_news || term.id.boot == self.boot {
+            self.tell_all_intents(now);
+        }
     }
 
     /// Calls all leaves off if all regions are reached, so that they go on together; returns whether that

@@ -57,7 +57,7 @@ pub enum TermAction {
 pub struct TermAgreement {
     pub(super) fabric: Arc<Fabric>,
     pub(super) me: GatewayId,
-    boot: BootId,
+    pub(super) boot: BootId,
     pub(super) graph: MeshGraph,
     pub(super) routes: Routes,
     /// The greatest number of a term that this gateway knows of.
@@ -369,7 +369,7 @@ impl TermAgreement {
     fn enter_term(&mut self, term: Term, now: TimeNs) {
         self.due = None;
         self.newcomers = None;
-        self.settle_intents(&term.regions, now);
+        self.settle_intents(&term, now);
         self.actions.push_back(TermAction::Enter(term.clone()));
         self.term = Some(term);
         self.leave_term_if_lost("it was lost meanwhile");
