@@ -313,6 +313,8 @@ def test_a_state_that_is_dropped_leaves_nothing(one_trainer):
     """The state has failed before, and a failure holds frames."""
 
     def threads():
+        # What a thread held a moment ago may be a cycle by now.
+        gc.collect()
         names = ("landbridge-exchange", "landbridge-gather")
         return sum(thread.name in names for thread in threading.enumerate())
 
@@ -327,16 +329,11 @@ def test_a_state_that_is_dropped_leaves_nothing(one_trainer):
         assert "of this test" in failure_text(future)
         gone = weakref.ref(group)
         del group, state, future
-        gc.collect()
         wait_until(lambda: threads() == 0, "a thread does not end")
         assert gone() is None
 
-    def has_no_thread():
-        # A state of another test may be in use when this one begins.
-        gc.collect()
-        return threads() == 0
-
-    wait_until(has_no_thread, "a thread of another test does not end")
+    # A state of another test may be in use when this one begins.
+    wait_until(lambda: threads() == 0, "a thread of another test does not end")
     once()
     before = resource_usage(readers=0)
     for _ in range(5):

@@ -138,11 +138,15 @@ def test_different_weights_after_the_same_step_raise(groups):
 
 
 def test_a_step_that_others_did_again_gives_way(groups):
+    both_committed = threading.Barrier(2)
+
     def step(group):
         module = torch.nn.Linear(2, 2)
         optimizer = torch.optim.SGD(module.parameters(), lr=group.rank + 1.0)
         assert resume(group, 0, module) == 0
         group.commit(3)
+        # A recovery ends the epoch, in which the other commit may still come.
+        both_committed.wait(DEADLINE_S)
         group.recover()
         if group.rank == 1:
             # It does the step again, in a later epoch.
