@@ -207,6 +207,7 @@ def post_unread(group, *begins):
 
     wait_until(nobody_reads)
     thread_state.is_awaited = True
-    begun = [begin() for begin in begins]
-    thread_state.is_awaited, connection._reading = False, None
-    return begun
+    try:
+        return [begin() for begin in begins]
+    finally:
+        thread_state.is_awaited, connection._reading = False, None

@@ -284,7 +284,8 @@ impl Store {
         let places = self.take_store_places(request.may_wait());
         let places = tokio::time::timeout(timeout, places).await.map_err(|_| {
             let text = format!(
-                "{STORE_REQUESTS_MAX} requests of this rank to the store are under way,                  {STORE_WAITS_MAX} of them waiting for keys, and none ended; nothing was sent"
+                "at most {STORE_REQUESTS_MAX} requests of this rank to the store are under way, and at \
+                 most {STORE_WAITS_MAX} that wait for keys; none ended in time, and nothing was sent"
             );
             StoreFailure { code: StoreFailureCode::TimedOut, text }
         })?;

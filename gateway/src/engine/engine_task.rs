@@ -224,11 +224,11 @@ impl Engine {
         let Some(late) = delay.note_run(now) else { return };
         self.for_each_job_group(|group, now| group.session.handle_scheduling_delay(now));
         let is_long = late >= SCHEDULING_DELAY_WARNED_MIN;
-        let late = late.rounded();
+        let (late, borne) = (late.rounded(), self.fabric.patience().stalled_after_least());
         warn_if_due!(
             is_long && self.metrics.warnings.is_due(WarningCause::Limit, "scheduling delay", now),
             "this gateway did not run for {late}: it was stopped, or its machine was, or other \
-             programs had the processors; its peers fail collectives after 10 s of that, so give it \
+             programs had the processors; its peers fail collectives after {borne} of that, so give it \
              processors of its own"
         );
     }

@@ -198,7 +198,7 @@ impl MeshTable {
         let report = self.unreported.then_some(reported);
         let awaited = self.own.iter().filter(|(_, own)| own.state == MeshConnectionState::Awaited);
         let late =
-            awaited.filter_map(|(peer, own)| Some(own.awaited_since? + self.patience_with(*peer)));
+            awaited.filter_map(|(peer, own)| Some(own.awaited_since? + self.awaited_for(*peer)));
         late.chain(report).min()
     }
 
@@ -207,7 +207,7 @@ impl MeshTable {
     pub fn handle_time(&mut self, now: TimeNs) {
         let is_late = |(peer, own): (&GatewayId, &MeshTableConnection)| {
             let since = own.awaited_since.filter(|_| own.state == MeshConnectionState::Awaited)?;
-            (now >= since + self.patience_with(*peer)).then_some(*peer)
+            (now >= since + self.awaited_for(*peer)).then_some(*peer)
         };
         let late: Vec<GatewayId> = self.own.iter().filter_map(is_late).collect();
         for peer in &late {
@@ -226,7 +226,7 @@ impl MeshTable {
     /// Returns the time for which the connection to a peer is awaited before it is gone round, while other
     /// routes reach the peer. A gateway that was just started is connected sooner, so that its links are
     /// not left for a moment (`a_connection_is_awaited_before_it_is_gone_round`).
-    fn patience_with(&self, peer: GatewayId) -> Span {
+    fn awaited_for(&self, peer: GatewayId) -> Span {
         let [here, there] = [self.me, peer].map(|id| self.fabric.gateway(id).region);
         let rtt = self.fabric.link(here, there).map_or(Span::ZERO, |link| link.rtt);
         self.fabric.patience().awaited_for(rtt)

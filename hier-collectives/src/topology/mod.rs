@@ -22,5 +22,6 @@ pub use patience::{
     KEEP_ALIVE_INTERVAL, PATIENCE_RULES, Patience, PatienceDeadline, PatienceError, PatienceRule,
     PatienceSource,
 };
+pub(crate) use patience::{SLOW_ROUND_TRIPS, STALLED_SEGMENTS};
 pub use quorum::{Quorum, QuorumSpec};
 pub use region::{Gateway, Region, WanPort};

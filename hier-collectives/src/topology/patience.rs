@@ -46,12 +46,12 @@ const LOST_ROUND_TRIPS: u64 = 3;
 /// 10 round trips of a link: its connection is awaited for so long before it is gone round, since a lost
 /// handshake and its retry take less. An exchange without progress fails after no less, since several
 /// losses of one packet take less.
-const SLOW_ROUND_TRIPS: u64 = 10;
+pub(crate) const SLOW_ROUND_TRIPS: u64 = 10;
 
 /// 20 segments: the time to send so many at the job's share of a link is added to 10 round trips of
 /// the link. A collective without progress for that sum, or for 2/3 of the patience if longer, fails.
 /// The number is chosen, so that a slow link is not taken for a dead one.
-const STALLED_SEGMENTS: u64 = 20;
+pub(crate) const STALLED_SEGMENTS: u64 = 20;
 
 /// A patience that no fabric may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -251,12 +251,12 @@ pub struct PatienceRule {
 pub static PATIENCE_RULES: [PatienceRule; 4] = [
     PatienceRule {
         name: "lost",
-        formula: "`silence`, or else patience; at least 1 s and 3 RTT",
+        formula: "`silence`, or else patience; at least 1 s + 3 RTT",
         meaning: "a gateway without a packet counts as lost: code 5",
     },
     PatienceRule {
         name: "gone_round",
-        formula: "8/15 of patience; at least 2/5 of it and 3 RTT; at most `lost`",
+        formula: "8/15 of patience; at least 2/5 of it + 3 RTT; at most `lost`",
         meaning: "a silent link is gone round, where others join all regions: code 5",
     },
     PatienceRule {
@@ -266,7 +266,7 @@ pub static PATIENCE_RULES: [PatienceRule; 4] = [
     },
     PatienceRule {
         name: "stalled",
-        formula: "2/3 of patience; at least 10 RTT and the time of 20 segments",
+        formula: "2/3 of patience; at least 10 RTT + the time of 20 segments",
         meaning: "an exchange that all ranks have posted, and in which nothing moves, fails: code 7",
     },
 ];

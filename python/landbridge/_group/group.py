@@ -140,7 +140,9 @@ class Group(ParentGroup):
         """
         step = check_integer_argument("step", step, 1 << 63)
         state = self._state
-        told = [step, state.confirmed_step, state.confirming_epoch]
+        # A commit may be answered while the others are awaited.
+        told_step = state.confirmed_step
+        told = [step, told_step, state.confirming_epoch]
         steps, confirmed, epochs = exchange_integers(self, told, timeout=timeout)
         latest: dict[int, int] = {}
         for done, epoch in zip(confirmed, epochs):
@@ -150,7 +152,7 @@ class Group(ParentGroup):
         overtaken = [rank for rank, is_done_again in enumerate(done_again) if is_done_again]
         if len(set(steps)) > 1 or overtaken:
             # Whoever is told takes the state of the rank ahead.
-            state.confirming_epoch = max(state.confirming_epoch, latest[state.confirmed_step])
+            state.confirming_epoch = max(state.confirming_epoch, latest[told_step])
             regions = self._of_world(self._location.regions) or ["region unknown"] * len(steps)
             raise errors.StepsDiffer(steps, regions, overtaken)
         return step
@@ -227,8 +229,9 @@ class Group(ParentGroup):
             # Without the lock of posts, so that other threads go on.
             if not state.wait_until(lambda: state.has_store_room(may_wait), deadline):
                 text = (
-                    f"{STORE_CALLS_MAX} requests of this rank to the store are under way, "
-                    f"{STORE_WAITS_MAX} of them waiting for keys, and none ended; nothing was sent"
+                    f"at most {STORE_CALLS_MAX} requests of this rank to the store are under way, "
+                    f"and none that waits for a key is sent beside {STORE_WAITS_MAX}; none ended "
+                    "in time, and nothing was sent"
                 )
                 raise errors.StoreTimeout(text, is_unconfirmed=False)
             with self._posting:

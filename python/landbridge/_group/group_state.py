@@ -43,8 +43,8 @@ _PASSED_KEPT = 256
 #: 128 requests of one rank to the store may be under way, a limit of gateways;
 #: docs/protocol.md section 7. A further request waits until one of them has ended.
 STORE_CALLS_MAX = 128
-#: 112 requests under way: from then on no request is sent that waits for a key or an item. So 16
-#: places are left for changes, which others may be waiting for.
+#: 112 requests under way, of any kind: from then on no request is sent that waits for a key or an
+#: item. So 16 places are left for changes, which others may be waiting for.
 STORE_WAITS_MAX = 112
 #: The words with which errors after a lost connection begin. Fabrics have many gateways, and the
 #: rank's own is meant.

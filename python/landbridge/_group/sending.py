@@ -92,7 +92,8 @@ class SendingGroup(WholeArrayCollectives):
         Raises:
             ConfigError: An argument cannot be used, or ``dst`` is this rank.
             RanksDisagree: The other rank receives another dtype or shape; it raises the same.
-            BadRequest: This rank is in 4,096 groups; two ranks that send to each other have one.
+            BadRequest: This rank is in 4,096 groups, where two ranks that send to each other have
+                one; or the job has 32,768 such pairs.
             LandbridgeError: As ``all_reduce``.
         """
         self._start_and_wait(

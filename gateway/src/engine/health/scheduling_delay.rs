@@ -7,11 +7,11 @@
 use units::{Span, TimeNs};
 
 /// 1 s: an event loop that goes on so much later than it was due did not run, and no stall is counted
-/// from before. The time is chosen: a tenth of the least stall deadline, 10 s.
+/// from before. The time is chosen: a tenth of the stall deadline of the usual patience, 10 s.
 /// Tested by `time_in_which_no_gateway_runs_is_no_stall`.
 const SCHEDULING_DELAY_MIN: Span = Span::from_secs(1);
-/// 5 s: a gateway that did not run for this time is worth a warning, half of the least stall deadline
-/// of its peers, 10 s. A busy machine makes shorter times, which are log lines. The part is chosen.
+/// 5 s: a gateway that did not run for this time is worth a warning, half of the stall deadline of the
+/// usual patience, 10 s. A busy machine makes shorter times, which are log lines. The part is chosen.
 pub(in crate::engine) const SCHEDULING_DELAY_WARNED_MIN: Span = Span::from_secs(5);
 
 /// When the event loop was last due.

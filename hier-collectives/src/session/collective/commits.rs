@@ -317,7 +317,7 @@ impl Commits {
     pub fn record_prepared(&mut self, collectives: &Collectives, epoch: &EpochState) {
         let first = epoch.first_collective().unwrap_or_default();
         let mut below = self.committed.map_or(first, |committed| committed.below.max(first));
-        // The ranks have heard of those that have failed, and go on.
+        // A collective that failed holds up nothing, since its ranks have heard so.
         loop {
             below = self.done.first_missing_from(below);
             if !collectives.failures().contains_key(&below) {
@@ -329,7 +329,7 @@ impl Commits {
         self.prepared = PreparedSteps { epoch: epoch.id(), steps };
     }
 
-    /// Removes and returns the first waiting commits of a rank: those of prepared steps.
+    /// Removes and returns the first waiting commits of a rank, of steps whose results all local ranks have.
     pub fn take_prepared_commits(&mut self, rank: RankId) -> Vec<PendingCommit> {
         let Some(local) = self.ranks.get_mut(&rank) else { return vec![] };
         let is_prepared = |commit: &&PendingCommit| self.done.contains(&commit.range);

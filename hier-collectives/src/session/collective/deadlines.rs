@@ -6,6 +6,7 @@ use crate::post::{Failure, FailureCode};
 use crate::session::context::Context;
 use crate::session::epoch::epoch_state::EpochState;
 use crate::session::local_gateway::LocalGateway;
+use crate::topology::{SLOW_ROUND_TRIPS, STALLED_SEGMENTS};
 use crate::wire::Message;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -155,7 +156,8 @@ impl Deadlines {
         let silences: String = silences.collect();
         let text = format!(
             "collective {sequence}: everybody posted, but nothing moved for {span}, the deadline \
-             (10 round trips and 20 segments at the job's part of the link, at least {}); \
+             ({SLOW_ROUND_TRIPS} round trips and {STALLED_SEGMENTS} segments at the job's part of \
+             the link, at least {}); \
              missing on gateway {}: {missing}{silences}; {}, see the link",
             epoch.local().fabric().patience().stalled_after_least(),
             epoch.local().own_name(),
