@@ -119,8 +119,8 @@ mod tests {
 
     /// A burst and one unused cell fit the least queue that such a link has. A task that waits for a
     /// cell finds all cells that came due meanwhile.
-    #[test]
-    fn a_burst_fits_a_short_link_and_a_late_timer() {
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_fits_a_short_link_and_a_late_timer() {
         let host: Arc<dyn Host> = Arc::new(VirtualHost::new(wan_sim::VirtualNet::new(), 1));
         let rates = [50, 100, 200, 300, 500, 1000, 2500, 10_000];
         let round_trips = [2000, 2200, 3000, 5000, 8000, 20_000];
