@@ -257,7 +257,7 @@ impl TermAgreement {
                 self.leave_term(Some(failure));
             }
         }
-        self.answer_left_region(from, standing.is_in_term, now);
+        self.answer_standing(from, standing.is_in_term, now);
         if self.fabric.witness() == Some(from) {
             self.notice.handle_standing(standing);
             self.tell_witness(now);

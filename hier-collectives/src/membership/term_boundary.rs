@@ -156,6 +156,18 @@ impl TermAgreement {
         new.for_each(|to| self.tell_intents(to, now));
     }
 
+    /// Answers the standing of another gateway by the intents that it may lack, as it may have been
+    /// started again since: if its region has left, and if it waits for a leader. A leader tells the
+    /// intents with its proposal.
+    pub(super) fn answer_standing(&mut self, from: GatewayId, is_in_term: bool, now: TimeNs) {
+        let has_left = self.intents.has_left(self.fabric.gateway(from).region);
+        let leads = self.leader_among(&self.target_regions(), now) == Some(self.me);
+        if !is_in_term && !leads && !has_left {
+            self.tell_intents(from, now);
+        }
+        self.answer_left_region(from, is_in_term, now);
+    }
+
     /// Tells a gateway whose region has left that it did so, as it may have been started again since,
     /// and that it is alone if it believes to be in a term.
     pub(super) fn answer_left_region(&mut self, from: GatewayId, is_in_term: bool, now: TimeNs) {

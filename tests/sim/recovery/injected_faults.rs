@@ -16,7 +16,7 @@ const SHORT_MEMBERS_SEEDS: u64 = 16;
 /// Seeds that long runs have found something wrong with, in gateways or in what was expected of them.
 const FOUND_SEEDS: [u64; 1] = [21_134];
 /// Such seeds of regions that leave, join and are lost.
-const FOUND_MEMBERS_SEEDS: [u64; 2] = [40_105, 40_871];
+const FOUND_MEMBERS_SEEDS: [u64; 4] = [40_105, 40_871, 42_036, 42_698];
 /// 3 seeds of each named scenario.
 const SEEDS_EACH: u64 = 3;
 
