@@ -173,6 +173,7 @@ fn store_requests() -> Vec<StoreRequest> {
         StoreQuery::Count,
         StoreQuery::List { prefix: b"a/".to_vec(), after: b"a/b".to_vec() },
         StoreQuery::QueueLength { key: key(), least: 1 },
+        StoreQuery::QueueLength { key: key(), least: 0 },
     ];
     let commands = commands.into_iter().map(StoreRequest::Command);
     commands.chain(queries.into_iter().map(StoreRequest::Query)).collect()
@@ -420,7 +421,13 @@ fn refused() -> Vec<Value> {
 fn golden() -> Vec<Value> {
     let message = |side: &str, (name, fields): (&str, Value), bytes: Vec<u8>| json!({ "side": side, "message": name, "fields": fields, "bytes": hex(&bytes) });
     let requests = requests();
-    let requests = requests.iter().map(|r| message("request", request_fields(r), r.encode()));
+    let requests = requests.iter().map(|r| {
+        let mut line = message("request", request_fields(r), r.encode());
+        if let ProtocolRequest::Store { request, .. } = r {
+            line["may_wait"] = json!(request.may_wait());
+        }
+        line
+    });
     let responses = responses();
     let responses = responses.iter().map(|r| message("response", response_fields(r), r.encode()));
     requests.chain(responses).chain(refused()).collect()

@@ -183,7 +183,7 @@ class CollectiveFailed(LandbridgeError):
     """A collective failed. The contribution is intact; the content of the result is undefined.
 
     Attributes:
-        code: The gateway's code; docs/protocol.md section 2.
+        code: The gateway's code, docs/protocol.md section 2; 0 where nothing reached the gateway.
         fault: The party at fault: ``caller``, ``peer``, ``link`` or ``gateway``.
         kind: The gateway's words for the code.
         text: What happened and what to do.
@@ -293,6 +293,16 @@ class MembershipChanged(CollectiveFailed):
     world size among those that go on; then begin the step again."""
 
     code, fault, kind = 10, "peer", "membership changed"
+
+
+class PostTimedOut(CollectiveFailed, TimeoutError):
+    """Earlier collectives of this rank left no room within the timeout, and nothing was posted.
+
+    Contribution and result are as they were, and no other rank knows of the call. Make it again
+    once earlier collectives are done.
+    """
+
+    fault, kind = "caller", "no room for a post"
 
 
 #: The exceptions of posts that the caller must change, since the same posts would fail again.

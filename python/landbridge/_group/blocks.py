@@ -26,11 +26,13 @@ from .collective_poster import (
     AgreedArray,
     CollectivePoster,
     PlacedPost,
+    WantedPost,
     WantedSlot,
     check_posted_reduction,
     check_posted_result_array,
     hash_posted_element,
     hash_posted_layout,
+    post_deadline,
 )
 
 #: Offset and length in bytes of an arena slot where a rank gives no blocks, or gets none.
@@ -386,6 +388,7 @@ class BlockCollectives(CollectivePoster):
             given = self._wanted_contribution(source)
         if result is not None:
             got = self._wanted_result(result, target, given)
+        needs = WantedPost(given, got, post_deadline(moved.agreed.passed.options))
 
         def post(placed: PlacedPost) -> Operation:
             """Posts the operation with its memory."""
@@ -403,11 +406,10 @@ class BlockCollectives(CollectivePoster):
             operation.lies_in_arena = in_arena is not None or in_place
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
-            self._post_collective(operation, placed.slots, held, moved.agreed, series)
+            self._post_collective(operation, placed, held, moved.agreed, series)
             return operation
 
-        options = moved.agreed.passed.options
-        return self._post_with_room((given, got), post, options.timeout_ns)
+        return self._post_with_room(needs, post)
 
     def _listed_counts(
         self, counts: Sequence[int] | None, blocks: Any, dtype: str | None

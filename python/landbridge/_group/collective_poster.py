@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, TypeVar, Union
 
 from .. import errors
 from .._arguments import CollectiveOptions, PassedArguments, check_collective_arguments
@@ -39,17 +39,31 @@ from .group_state import GroupState, PostedCollective, SlotRange
 #: post waits until one of them has ended.
 POSTS_MAX = 256
 
+#: 1 ms: the least timeout of a post that had to wait until just before its time was over. Then the
+#: gateway tells all ranks.
+_TIME_LEFT_MIN_NS = 1_000_000
 #: Offset and length in bytes of the arena slots of a collective without data, such as a barrier.
 _EMPTY_SLOT = (0, 0)
 
+#: The type of memory in the arena: one slot, or that of a post.
+_M = TypeVar("_M")
 
 #: The memory that a post needs: its offset in the arena, or ``None`` for a slot to be allocated,
 #: and its length in bytes.
 WantedSlot = tuple[Optional[int], int]
 
 
+class WantedPost(NamedTuple):
+    """The needs of a post before it can be sent."""
+
+    contribution: WantedSlot
+    result: WantedSlot
+    #: When its time is over, in seconds of ``time.monotonic``.
+    deadline: float
+
+
 class PlacedPost(NamedTuple):
-    """The memory of a post."""
+    """A post that has its memory."""
 
     #: The slot of the contribution, unless the caller's array lies in the arena.
     contribution: ArenaSlot | None
@@ -57,21 +71,37 @@ class PlacedPost(NamedTuple):
     result: ArenaSlot | None
     #: Offset and length of both.
     slots: tuple[SlotRange, SlotRange]
+    #: When its time is over, in seconds of ``time.monotonic``.
+    deadline: float
+
+    def timeout_ns(self) -> int:
+        """Returns the time that is left, in nanoseconds; at least 1 ms."""
+        return max(round((self.deadline - time.monotonic()) * 1e9), _TIME_LEFT_MIN_NS)
 
 
 class PostObstacle(NamedTuple):
-    """The reason why a post must wait."""
+    """The reason why a post, or an array in the arena, must wait."""
 
     #: The length of a slot for which the arena has no room; ``None`` if posts under way are too
     #: many, or one of them uses the memory.
     lacking_bytes: int | None
 
-    def text(self) -> str:
-        """Returns the words for it in an error."""
-        if self.lacking_bytes is None:
-            return f"{POSTS_MAX} collectives, or one with the same memory, are under way"
-        size = round_bytes(self.lacking_bytes)
-        return f"collectives under way leave no room for {size} in the arena"
+    def timeout_error(self) -> errors.PostTimedOut:
+        """Returns the error of a post that has waited until its deadline."""
+        why = f"{POSTS_MAX} collectives, or one with the same memory, are under way"
+        remedy = "wait for those under way"
+        if self.lacking_bytes is not None:
+            size = round_bytes(self.lacking_bytes)
+            why = f"collectives under way leave no room for {size} in the arena"
+            remedy = f"{remedy}, or connect with a larger `arena`"
+        return errors.PostTimedOut(
+            f"{why} until the timeout; nothing was posted, contribution and result are as they "
+            f"were, and no other rank knows of the call; {remedy}, and call again"
+        )
+
+
+#: Memory in the arena, or the reason why there is none yet.
+_Placed = Union[_M, PostObstacle]
 
 
 class AgreedArray(NamedTuple):
@@ -183,6 +213,7 @@ class CollectivePoster:
         wanted = None if target is None else (out, target)
         given = self._wanted_contribution(source)
         got = self._wanted_result(source, target if gets_result else None, given)
+        needs = WantedPost(given, got, post_deadline(options))
 
         def post(placed: PlacedPost) -> Operation:
             """Posts the collective with its memory."""
@@ -199,22 +230,23 @@ class CollectivePoster:
             # The entry also holds the array that `out` is a view of.
             held = (*held, slot, target and target.array)
             agreed = posted_agreed_array(source, options)
-            self._post_collective(operation, placed.slots, held, agreed)
+            self._post_collective(operation, placed, held, agreed)
             return operation
 
-        return self._post_with_room((given, got), post, options.timeout_ns)
+        return self._post_with_room(needs, post)
 
     def _start_barrier(self, options: CollectiveOptions) -> Operation:
         """Posts a collective without data, and returns the operation to wait for."""
         agreed = posted_agreed_array(adapt_array(b""), options)
+        needs = WantedPost(_EMPTY_SLOT, _EMPTY_SLOT, post_deadline(options))
 
         def post(placed: PlacedPost) -> Operation:
             """Posts the collective."""
             operation = Operation(None, self)
-            self._post_collective(operation, placed.slots, (), agreed)
+            self._post_collective(operation, placed, (), agreed)
             return operation
 
-        return self._post_with_room((_EMPTY_SLOT, _EMPTY_SLOT), post, options.timeout_ns)
+        return self._post_with_room(needs, post)
 
     def _wanted_contribution(self, source: ArrayAdapter) -> WantedSlot:
         """Returns the memory for a contribution: where its array lies in the arena, or a slot."""
@@ -249,23 +281,39 @@ class CollectivePoster:
         Raises:
             ArenaFull: The arena has no room, and no collective will free any.
         """
-        slot: list[ArenaSlot] = []
+        state = self._state
 
-        def try_allocate() -> bool:
-            """Allocates the slot if there is room. Returns whether waiting is over."""
-            taken = self._arena.allocate_slot(nbytes)
-            if taken is not None:
-                slot.append(taken)
-            return taken is not None or self._state.is_idle
+        def place() -> _Placed[ArenaSlot]:
+            """Allocates the slot if there is room."""
+            slot = self._arena.allocate_slot(nbytes)
+            return PostObstacle(nbytes) if slot is None else slot
 
-        self._state.wait_until(try_allocate, None)
-        if not slot:
+        while True:
+            placed = self._try_to_place(place)
+            if not isinstance(placed, PostObstacle):
+                return placed
+            state.wait_until(lambda: state.is_idle or _has_place(place()), None)
+
+    def _try_to_place(self, place: Callable[[], _Placed[_M]]) -> _Placed[_M]:
+        """Returns the memory that ``place`` finds, or what it must wait for. The state's lock is
+        held while ``place`` runs.
+
+        Raises:
+            ArenaFull: The arena has no room, and no collective will free any.
+        """
+
+        def look() -> tuple[_Placed[_M], bool]:
+            """Returns what ``place`` finds, and whether nothing is under way."""
+            return place(), self._state.is_idle
+
+        placed, is_idle = self._state.look(look)
+        if isinstance(placed, PostObstacle) and is_idle:
             # A failure's traceback and its frames form a cycle that may hold arrays.
             gc.collect()
-            self._state.wait_until(try_allocate, None)
-        if not slot:
-            raise self._arena_full_error(nbytes)
-        return slot[0]
+            placed, is_idle = self._state.look(look)
+            if isinstance(placed, PostObstacle) and is_idle and placed.lacking_bytes is not None:
+                raise self._arena_full_error(placed.lacking_bytes)
+        return placed
 
     def _arena_full_error(self, nbytes: int) -> errors.ArenaFull:
         """Returns the error of a slot of ``nbytes`` bytes for which the arena has no room."""
@@ -277,83 +325,72 @@ class CollectivePoster:
         )
 
     def _post_with_room(
-        self,
-        wanted: tuple[WantedSlot, WantedSlot],
-        post: Callable[[PlacedPost], Operation],
-        timeout_ns: int,
+        self, wanted: WantedPost, post: Callable[[PlacedPost], Operation]
     ) -> Operation:
         """Calls ``post``, with the lock of posts held, once the arena has room and the gateway
         takes another post. Waits without that lock, so that other threads go on.
 
         Args:
-            wanted: The memory of contribution and result.
+            wanted: What the post needs, and until when it may wait.
             post: Posts the collective, and returns its operation.
-            timeout_ns: The longest wait, in nanoseconds.
 
         Raises:
-            RanksTimedOut: There was no room in time, and nothing was posted.
+            PostTimedOut: There was no room in time, and nothing was posted.
             ArenaFull: The arena has no room, and no collective will free any.
         """
         state = self._state
-        deadline = time.monotonic() + timeout_ns / 1e9
+
+        def may_place() -> bool:
+            """Returns whether there is room, or waiting for room is vain."""
+            is_vain = state.is_idle or not state.is_usable_now
+            return is_vain or _has_place(self._place_post(wanted))
+
         while True:
             with self._posting:
                 state.check_usable()
-                placed = state.look(lambda: self._place_post(wanted))
-                if isinstance(placed, PostObstacle) and state.is_idle:
-                    # A failure's traceback and its frames form a cycle that may hold arrays.
-                    gc.collect()
-                    placed = state.look(lambda: self._place_post(wanted))
-                    if isinstance(placed, PostObstacle) and placed.lacking_bytes is not None:
-                        raise self._arena_full_error(placed.lacking_bytes)
-                if isinstance(placed, PlacedPost):
+                placed = self._try_to_place(lambda: self._place_post(wanted))
+                if not isinstance(placed, PostObstacle):
                     # If the connection ended meanwhile, a gateway that still runs may be sending
                     # from this memory. No new connection begins before this thread has posted.
                     state.check_usable()
                     return post(placed)
-            if not state.wait_until(lambda: self._may_place_post(wanted), deadline):
-                raise errors.RanksTimedOut(f"{placed.text()} until the timeout; nothing was posted")
+            if not state.wait_until(may_place, wanted.deadline):
+                raise placed.timeout_error()
 
-    def _may_place_post(self, wanted: tuple[WantedSlot, WantedSlot]) -> bool:
-        """Returns whether another attempt to place a post makes sense: there is room, or waiting
-        for room is vain. The caller holds the lock of the state."""
-        if self._state.is_idle or not self._state.is_usable_now:
-            return True
-        return isinstance(self._place_post(wanted), PlacedPost)
-
-    def _place_post(self, wanted: tuple[WantedSlot, WantedSlot]) -> PlacedPost | PostObstacle:
+    def _place_post(self, wanted: WantedPost) -> _Placed[PlacedPost]:
         """Returns the memory of a post, or what it must wait for: ``POSTS_MAX`` are under way, one
         uses the memory, or the arena is full. The caller holds the lock of the state."""
         taken = [entry.slots for entry in self._state.posted_collectives()]
-        known = tuple((offset or 0, 0 if offset is None else size) for offset, size in wanted)
+        both = (wanted.contribution, wanted.result)
+        known = tuple((offset or 0, 0 if offset is None else size) for offset, size in both)
         if len(taken) >= POSTS_MAX or any(
             _posted_slots_conflict(other, (known[0], known[1])) for other in taken
         ):
             return PostObstacle(None)
         slots: list[ArenaSlot | None] = []
-        for offset, nbytes in wanted:
+        for offset, nbytes in both:
             slot = None if offset is not None else self._arena.allocate_slot(nbytes)
             if offset is None and slot is None:
                 return PostObstacle(nbytes)
             slots.append(slot)
         ranges = tuple(
             (slot.offset if slot is not None else offset or 0, nbytes)
-            for slot, (offset, nbytes) in zip(slots, wanted)
+            for slot, (offset, nbytes) in zip(slots, both)
         )
-        return PlacedPost(slots[0], slots[1], (ranges[0], ranges[1]))
+        return PlacedPost(slots[0], slots[1], (ranges[0], ranges[1]), wanted.deadline)
 
     def _post_collective(
         self,
         operation: Operation,
-        slots: tuple[SlotRange, SlotRange],
+        placed: PlacedPost,
         held: tuple[Any, ...],
         agreed: AgreedArray,
         series: int | None = None,
     ) -> None:
-        """Numbers a collective, or a send of a series, and sends its post to the gateway. ``held``
-        is what keeps the memory of its slots."""
+        """Numbers a collective, or a send of a series, and sends its post to the gateway, with the
+        time that is left. ``held`` is what keeps the memory of its slots."""
         options = agreed.passed.options
-        entry = PostedCollective(operation, slots, held, agreed.passed)
+        entry = PostedCollective(operation, placed.slots, held, agreed.passed)
 
         def register_post() -> tuple[Connection, Request]:
             """Registers the collective, and returns the connection and the post to send."""
@@ -369,7 +406,7 @@ class CollectivePoster:
                 root=options.root,
                 shape=agreed.shape,
                 weight=options.weight,
-                timeout_ns=options.timeout_ns,
+                timeout_ns=placed.timeout_ns(),
                 contribution_offset=entry.slots[0][0],
                 result_offset=entry.slots[1][0],
                 counts=agreed.counts,
@@ -417,6 +454,17 @@ class CollectivePoster:
         self._posting = threading.RLock()
         self._arena.reset_lock_after_fork()
         self._state.reset_after_fork()
+
+
+def post_deadline(options: CollectiveOptions) -> float:
+    """Returns when the time of a post that begins now is over, in seconds of
+    ``time.monotonic``."""
+    return time.monotonic() + options.timeout_ns / 1e9
+
+
+def _has_place(placed: _Placed[Any]) -> bool:
+    """Returns whether there is memory in the arena, rather than a reason to wait."""
+    return not isinstance(placed, PostObstacle)
 
 
 def check_posted_result_array(target: ArrayAdapter, result: ArrayAdapter) -> None:

@@ -44,8 +44,8 @@ class Group(ParentGroup):
 
     All ranks post the same collectives in the same order. Several threads may use a group; the
     caller then keeps their posts in order. At most 256 collectives of a rank are under way. A post
-    waits for room there and in the arena, at most for its timeout, and then raises
-    ``RanksTimedOut``; other threads go on.
+    waits for room there and in the arena, which counts as part of its timeout, and then raises
+    ``PostTimedOut``; other threads go on.
 
     A collective that fails alone, for example with ``RanksTimedOut``, leaves the group usable.
     After the end of an epoch every post raises ``EpochEnded`` until ``recover`` is called, or
@@ -215,8 +215,8 @@ class Group(ParentGroup):
         """Sends a request to the store, and returns the answer. Raises as
         ``StoreOperation.wait``."""
         self._check_may_wait()
-        call = StoreOperation(self)
         state, may_wait = self._state, store_request_may_wait(request)
+        call = StoreOperation(self, may_wait)
         deadline = time.monotonic() + timeout_ns / 1e9
         left_ns = timeout_ns
 
@@ -230,8 +230,8 @@ class Group(ParentGroup):
             if not state.wait_until(lambda: state.has_store_room(may_wait), deadline):
                 text = (
                     f"at most {STORE_CALLS_MAX} requests of this rank to the store are under way, "
-                    f"and none that waits for a key is sent beside {STORE_WAITS_MAX}; none ended "
-                    "in time, and nothing was sent"
+                    f"and at most {STORE_WAITS_MAX} that wait for keys; none ended in time, and "
+                    "nothing was sent"
                 )
                 raise errors.StoreTimeout(text, is_unconfirmed=False)
             with self._posting:

@@ -43,8 +43,8 @@ _PASSED_KEPT = 256
 #: 128 requests of one rank to the store may be under way, a limit of gateways;
 #: docs/protocol.md section 7. A further request waits until one of them has ended.
 STORE_CALLS_MAX = 128
-#: 112 requests under way, of any kind: from then on no request is sent that waits for a key or an
-#: item. So 16 places are left for changes, which others may be waiting for.
+#: 112 of these may wait for a key or an item. So 16 places are left for changes, which others may
+#: be waiting for; the client in Rust has the same limit.
 STORE_WAITS_MAX = 112
 #: The words with which errors after a lost connection begin. Fabrics have many gateways, and the
 #: rank's own is meant.
@@ -269,8 +269,12 @@ class GroupState:
     def has_store_room(self, may_wait: bool) -> bool:
         """Returns whether the gateway takes another request to the store, or none any more.
         ``may_wait`` says that its answer may wait for another request."""
-        limit = STORE_WAITS_MAX if may_wait else STORE_CALLS_MAX
-        return len(self.store_calls) < limit or self.ended is not None
+        if self.ended is not None:
+            return True
+        waits = sum(call.may_wait for call in self.store_calls.values())
+        return len(self.store_calls) < STORE_CALLS_MAX and not (
+            may_wait and waits >= STORE_WAITS_MAX
+        )
 
     def register_store_call(self, call: StoreOperation) -> tuple[Connection, int]:
         """Adds a request to the store, for which there is room, and returns the connection and the

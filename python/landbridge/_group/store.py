@@ -50,8 +50,7 @@ class Store:
     that it knows are made. All ranks see one order of all requests. Methods that
     ``torch.distributed.Store`` has do the same here.
 
-    At most 128 requests of a rank are under way. None that waits for a key or an item is sent
-    beside 112.
+    At most 128 requests of a rank are under way, and at most 112 of them wait for a key or an item.
     Further ones wait for room, at most for their timeout.
 
     A key has 1 to 1,024 bytes, a value at most 48 KiB, and all of a job 65,536 keys and 16 MiB.

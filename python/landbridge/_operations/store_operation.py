@@ -10,11 +10,16 @@ from .waiting import Latch
 
 
 class StoreOperation(PendingOperation):
-    """A request to the store of the job under way."""
+    """A request to the store of the job under way.
 
-    def __init__(self, group: OperationReader) -> None:
+    Attributes:
+        may_wait: Whether its answer may wait for another request.
+    """
+
+    def __init__(self, group: OperationReader, may_wait: bool) -> None:
         """Begins a request to the store, which has not been sent."""
         super().__init__(group)
+        self.may_wait = may_wait
         self._answer: Any = None
         self._failure: errors.LandbridgeError | None = None
         self._done = Latch()

@@ -27,6 +27,24 @@ REQUEST_MAX_BYTES = 56 << 10
 REQUEST_MAX_KEYS = 1024
 
 
+class StoreOpcode(enum.IntEnum):
+    """The first byte of a request; docs/protocol.md section 7."""
+
+    SET = 1
+    ADD = 2
+    COMPARE_SET = 3
+    DELETE = 4
+    APPEND = 5
+    PUSH = 6
+    POP = 7
+    GET = 16
+    WAIT = 17
+    CHECK = 18
+    COUNT = 19
+    LIST = 20
+    QUEUE_LENGTH = 21
+
+
 class StoreFailureCode(enum.IntEnum):
     """Why a request has no outcome; docs/protocol.md section 7."""
 
@@ -58,20 +76,22 @@ def encode_store_set(pairs: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Returns the request that gives keys their values, by one change for all of them."""
     _check_store_request([key for key, _ in pairs], [value for _, value in pairs])
     body = b"".join(_encode_store_key(key) + _encode_store_value(value) for key, value in pairs)
-    return b"\x01" + len(pairs).to_bytes(2, "big") + body
+    return bytes((StoreOpcode.SET,)) + len(pairs).to_bytes(2, "big") + body
 
 
 def encode_store_add(key: bytes, amount: int) -> bytes:
     """Returns the request that adds to a number."""
     _check_store_request([key])
-    return b"\x02" + _encode_store_key(key) + amount.to_bytes(8, "big", signed=True)
+    return (
+        bytes((StoreOpcode.ADD,)) + _encode_store_key(key) + amount.to_bytes(8, "big", signed=True)
+    )
 
 
 def encode_store_compare_set(key: bytes, expected: bytes, desired: bytes) -> bytes:
     """Returns the request that replaces an expected value."""
     _check_store_request([key], [expected, desired])
     return (
-        b"\x03"
+        bytes((StoreOpcode.COMPARE_SET,))
         + _encode_store_key(key)
         + _encode_store_value(expected)
         + _encode_store_value(desired)
@@ -81,45 +101,45 @@ def encode_store_compare_set(key: bytes, expected: bytes, desired: bytes) -> byt
 def encode_store_delete(key: bytes) -> bytes:
     """Returns the request that removes a key."""
     _check_store_request([key])
-    return b"\x04" + _encode_store_key(key)
+    return bytes((StoreOpcode.DELETE,)) + _encode_store_key(key)
 
 
 def encode_store_append(key: bytes, value: bytes) -> bytes:
     """Returns the request that appends to a value."""
     _check_store_request([key], [value])
-    return b"\x05" + _encode_store_key(key) + _encode_store_value(value)
+    return bytes((StoreOpcode.APPEND,)) + _encode_store_key(key) + _encode_store_value(value)
 
 
 def encode_store_push(key: bytes, item: bytes) -> bytes:
     """Returns the request that adds an item to a queue."""
     _check_store_request([key], [item])
-    return b"\x06" + _encode_store_key(key) + _encode_store_value(item)
+    return bytes((StoreOpcode.PUSH,)) + _encode_store_key(key) + _encode_store_value(item)
 
 
 def encode_store_pop(key: bytes) -> bytes:
     """Returns the request that takes an item from a queue, if there is one."""
     _check_store_request([key])
-    return b"\x07" + _encode_store_key(key)
+    return bytes((StoreOpcode.POP,)) + _encode_store_key(key)
 
 
 def encode_store_get(keys: Sequence[bytes]) -> bytes:
     """Returns the request for the values of keys, once all have one."""
-    return _encode_store_query(16, keys)
+    return _encode_store_query(StoreOpcode.GET, keys)
 
 
 def encode_store_wait(keys: Sequence[bytes]) -> bytes:
     """Returns the request that is answered once all keys exist."""
-    return _encode_store_query(17, keys)
+    return _encode_store_query(StoreOpcode.WAIT, keys)
 
 
 def encode_store_check(keys: Sequence[bytes]) -> bytes:
     """Returns the request that asks whether all keys exist."""
-    return _encode_store_query(18, keys)
+    return _encode_store_query(StoreOpcode.CHECK, keys)
 
 
 def encode_store_count() -> bytes:
     """Returns the request for the number of keys."""
-    return b"\x13"
+    return bytes((StoreOpcode.COUNT,))
 
 
 def encode_store_list(prefix: bytes, after: bytes) -> bytes:
@@ -127,19 +147,21 @@ def encode_store_list(prefix: bytes, after: bytes) -> bytes:
     if len(prefix) > KEY_MAX_BYTES:
         text = f"a prefix of length {len(prefix)} is not accepted: up to {KEY_MAX_BYTES}"
         raise errors.ConfigError(text)
-    return b"\x14" + _encode_store_key(prefix) + _encode_store_key(after)
+    return bytes((StoreOpcode.LIST,)) + _encode_store_key(prefix) + _encode_store_key(after)
 
 
 def encode_store_queue_length(key: bytes, least: int) -> bytes:
     """Returns the request for the length of a queue, once it has ``least`` items."""
     _check_store_request([key])
-    return b"\x15" + _encode_store_key(key) + least.to_bytes(4, "big")
+    return bytes((StoreOpcode.QUEUE_LENGTH,)) + _encode_store_key(key) + least.to_bytes(4, "big")
 
 
 def store_request_may_wait(request: bytes) -> bool:
     """Returns whether the answer to a request may wait for another request: for keys, or for items
     of a queue."""
-    return request[0] in (16, 17) or (request[0] == 21 and any(request[-4:]))
+    if request[0] == StoreOpcode.QUEUE_LENGTH:
+        return any(request[-4:])
+    return request[0] in (StoreOpcode.GET, StoreOpcode.WAIT)
 
 
 def decode_store_answer(data: bytes) -> StoreAnswer:
@@ -212,7 +234,7 @@ class _StoreAnswerReader:
             raise DecodeError("bytes follow the last field")
 
 
-def _encode_store_query(code: int, keys: Sequence[bytes]) -> bytes:
+def _encode_store_query(code: StoreOpcode, keys: Sequence[bytes]) -> bytes:
     """Returns the request with a code and keys."""
     _check_store_request(keys)
     return bytes((code,)) + len(keys).to_bytes(2, "big") + b"".join(map(_encode_store_key, keys))

@@ -24,6 +24,7 @@ REQUESTS = [
     store_encoding.encode_store_count(),
     store_encoding.encode_store_list(b"a/", b"a/b"),
     store_encoding.encode_store_queue_length(KEY, 1),
+    store_encoding.encode_store_queue_length(KEY, 0),
 ]
 ANSWERS = [
     None,
@@ -31,7 +32,10 @@ ANSWERS = [
     -5,
     [b"value", b""],
     store_encoding.ListedKeys([KEY], False),
-    *(store_encoding.StoreFailure(code, f"gateway straße {code}") for code in store_encoding.StoreFailureCode),
+    *(
+        store_encoding.StoreFailure(code, f"gateway straße {code}")
+        for code in store_encoding.StoreFailureCode
+    ),
 ]
 
 
@@ -43,6 +47,12 @@ def fields_of(message, name):
 
 def test_requests_have_the_daemons_bytes():
     assert fields_of("StoreRequest", "request") == REQUESTS
+
+
+def test_requests_wait_where_the_daemon_says_so():
+    told = {line["fields"]["request"]: line["may_wait"] for line in LINES if "may_wait" in line}
+    ours = {data.hex(): store_encoding.store_request_may_wait(data) for data in REQUESTS}
+    assert ours == told
 
 
 def test_the_daemons_answers_are_decoded():
@@ -63,7 +73,9 @@ def test_the_daemons_answers_are_decoded():
         lambda: store_encoding.encode_store_get([b"k"] * 1025),
         lambda: store_encoding.encode_store_delete(b""),
         lambda: store_encoding.encode_store_delete(b"k" * 1025),
-        lambda: store_encoding.encode_store_append(b"k", b"v" * (store_encoding.VALUE_MAX_BYTES + 1)),
+        lambda: store_encoding.encode_store_append(
+            b"k", b"v" * (store_encoding.VALUE_MAX_BYTES + 1)
+        ),
         lambda: store_encoding.encode_store_compare_set(b"k", b"v" * 30_000, b"v" * 30_000),
         lambda: store_encoding.encode_store_list(b"k" * 1025, b""),
     ],
