@@ -8,7 +8,7 @@ Nothing is imported but the standard library, and nothing is connected, before `
 """
 
 from ._batch_split import BatchSplit
-from ._group import Group, connect
+from ._group import Group, connect, dump
 from ._group.store import Store
 from ._group.subgroup import Subgroup
 from ._operations.commit import Commit
@@ -96,5 +96,6 @@ __all__ = [
     "UntrustedSocket",
     "WaitTimeout",
     "connect",
+    "dump",
     "resume_state",
 ]

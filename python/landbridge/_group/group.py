@@ -19,8 +19,10 @@ from .._config.region_file import RegionFileGateway
 from .._exchange_integers import exchange_integers
 from .._memory.arena import Arena
 from .._memory.host_limits import named_host_limits
+from .._operations.flight_recorder import encode_flight_records, write_flight_dump
 from .._operations.operation import DEFAULT_TIMEOUT_S
 from .._operations.store_operation import StoreOperation
+from .._operations.torch_trace import encode_torch_trace
 from .._protocol.connection import Connection
 from .._protocol.store_encoding import store_request_may_wait
 from .._protocol.wire import Request, StoreRequest
@@ -324,6 +326,41 @@ def resolve_group(group: Group | None) -> Group:
         text = f"{count} groups are connected in this process, not one"
         raise errors.ConfigError(f"{text}: pass the `group` that `connect` returned")
     return connected[0]
+
+
+def dump(path: str | os.PathLike[str], *, format: str = "json", group: Group | None = None) -> None:
+    """Writes the flight recorder of this rank into a file: its last 512 collectives.
+
+    It asks nobody and waits for nothing but the disk, so it also works while a collective hangs,
+    in another thread, and after a failure. The file holds no token, no key and no element of an
+    array. Only the user of this process can read it.
+
+    Args:
+        path: The file. A file that is there is replaced.
+        format: ``json``, or ``torch`` for PyTorch's ``torchfrtrace``. The latter has the job's
+            collectives in its last epoch. That tool reads the files of all ranks, whose names end
+            in the rank's number, so the number is appended to the path.
+        group: The group that ``connect`` returned, if there are several.
+
+    Raises:
+        ConfigError: An argument cannot be used.
+        OSError: The file cannot be written.
+    """
+    job = resolve_group(group)
+    check_group_argument(job)
+    records = job._state.recorder.recorded_collectives()
+    try:
+        target = os.fsdecode(path)
+    except TypeError:
+        raise argument_error("path", path, "a path") from None
+    if format == "torch":
+        trace = encode_torch_trace(records, job.world_size)
+        write_flight_dump(f"{target}{job.rank}", trace)
+    elif format == "json":
+        told = encode_flight_records(records, job.fabric, job.rank, job.world_size)
+        write_flight_dump(target, told)
+    else:
+        raise argument_error("format", format, "json, torch")
 
 
 def _reset_groups_after_fork() -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 from .. import errors
 from .._arguments import PassedArguments
 from .._operations.commit import Commit
+from .._operations.flight_recorder import FlightRecorder, RecordedCollective
 from .._operations.operation import Operation, Timing
 from .._operations.store_operation import StoreOperation
 from .._operations.waiting import Latch
@@ -112,6 +113,8 @@ class GroupState:
         #: turn out to differ from another rank's.
         self._passed: collections.deque[tuple[int, PassedArguments]]
         self._passed = collections.deque(maxlen=_PASSED_KEPT)
+        #: The last collectives of all groups of this rank.
+        self.recorder = FlightRecorder()
         #: Collectives under way, by number.
         self.entries: dict[int, PostedCollective] = {}
         #: Operations and commits that have left `entries` or `commits` and are being finished.
@@ -238,11 +241,20 @@ class GroupState:
             else:
                 self._next_in_series[series] = sequence + 1
             entry.operation.epoch, entry.operation.sequence = self.epoch, sequence
+            self._record_post(entry, sequence)
             self.entries[sequence] = entry
             self._passed.append((sequence, entry.passed))
             self._uncommitted = self.epoch
             assert self.connection is not None
             return self.connection, self.epoch, sequence
+
+    def _record_post(self, entry: PostedCollective, sequence: int) -> None:
+        """Adds a collective to the flight recorder, whose end its operation notes."""
+        group = 0 if self.place is None else self.place.number
+        slot_bytes = entry.slots[0][1], entry.slots[1][1]
+        record = RecordedCollective(group, (self.epoch, sequence), entry.passed, slot_bytes)
+        entry.operation.record = record
+        self.recorder.add(record)
 
     def register_commit(self, commit: Commit) -> tuple[Connection, int]:
         """Adds a step to commit, and returns the connection and the epoch for the request. Raises

@@ -161,6 +161,7 @@ class JobSubgroupState(GroupState):
         """Makes the state of a group at a place of the job. Its gateways have not met yet."""
         self.job = job
         super().__init__()
+        self.recorder = job.recorder
         self.place = place
         #: Why the group was not made, or is over; ``None`` while it is not.
         self.disbanded: errors.CollectiveFailed | None = None

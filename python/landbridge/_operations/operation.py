@@ -16,6 +16,7 @@ from .. import errors
 from .._argument_errors import argument_error
 from .._memory.arena import ArenaSlot, arena_ranges_overlap
 from .._memory.arrays import ArrayAdapter
+from .flight_recorder import RecordedCollective
 from .pending_operation import OperationReader, PendingOperation
 from .waiting import Latch, check_not_waiting_after_fork, thread_state, wait_in_event_loop
 
@@ -113,6 +114,8 @@ class Operation(PendingOperation):
         super().__init__(group)
         self.epoch, self.sequence = -1, -1
         self.timing: Timing | None = None
+        #: The record of the collective once it is posted.
+        self.record: RecordedCollective | None = None
         # `None` where the rank gets no result, and once the result is delivered.
         self._delivery = delivery
         self._result: Any = None
@@ -245,6 +248,8 @@ class Operation(PendingOperation):
         with self._lock:
             if not self._ready.is_open:
                 self.timing, self._failure = timing, failure
+                if self.record is not None:
+                    self.record.note_end(failure)
                 if failure is not None:
                     self._delivery = None
             self._ready.open()

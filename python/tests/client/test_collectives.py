@@ -581,7 +581,9 @@ def test_a_commit_names_the_epoch_of_its_last_post():
     state.connection, state.ended, state.is_over = object(), None, False
     state.epoch = 1
     state.agree_to_epoch()
-    state.register_collective(SimpleNamespace(operation=SimpleNamespace(), passed=None))
+    slots = ((0, 0), (0, 0))
+    entry = SimpleNamespace(operation=SimpleNamespace(), passed=None, slots=slots)
+    state.register_collective(entry)
     state.epoch = 2
     state.agree_to_epoch()
     epochs = [state.register_commit(SimpleNamespace(step=step))[1] for step in (1, 2)]
