@@ -77,6 +77,19 @@ impl BufferPart {
         Self { range: self.range.start..self.range.start, announces: false, ..self }
     }
 
+    /// Returns the start of the segment, or the end of the part, that is nearest to byte `at` of the
+    /// part; both count from the part's first byte.
+    pub fn nearest_cut(&self, at: u64) -> u64 {
+        let bytes = self.range.end - self.range.start;
+        let nearest = (at + self.segment_bytes / 2) / self.segment_bytes * self.segment_bytes;
+        if at >= bytes { bytes } else { nearest.min(bytes) }
+    }
+
+    /// Returns the part with these bytes of it alone, counted from its first byte.
+    pub fn between(&self, from: u64, to: u64) -> Self {
+        Self { range: self.range.start + from..self.range.start + to, ..self.clone() }
+    }
+
     /// Returns the number of segments of the part.
     pub fn segment_count(&self) -> u32 {
         let count = (self.range.end - self.range.start).div_ceil(self.segment_bytes);

@@ -6,7 +6,7 @@ use crate::ids::GatewayId;
 use crate::plan::Tree;
 
 /// A collective operation over the gateways of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Partials go up and results come down.
     AllReduce,

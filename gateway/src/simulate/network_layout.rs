@@ -34,7 +34,7 @@ impl NetworkLayout {
     /// Each link has its rate, its loss, half its RTT in each direction, and a queue of one BDP.
     /// The ports of a region are one port with the sum of their rates, whose queue is one BDP of
     /// the region's longest link. No queue is shorter than [`SIMULATED_QUEUE_MIN`]. A LAN joins the
-    /// gateways of each region.
+    /// gateways of each region, with a queue that holds what a host would hold back.
     ///
     /// # Errors
     /// A rate or RTT that `wan-sim` does not support.
@@ -46,7 +46,8 @@ impl NetworkLayout {
             let queue = QueueSize::Time(link.rtt.max(SIMULATED_QUEUE_MIN));
             links.push((ip(link.a), ip(link.b), spec.with_loss(link.loss).with_queue(queue)));
         }
-        let lan = LinkSpec::new(SIMULATED_LAN_RATE, SIMULATED_LAN_DELAY)?;
+        let lan = LinkSpec::new(SIMULATED_LAN_RATE, SIMULATED_LAN_DELAY)?
+            .with_queue(QueueSize::Time(SIMULATED_LAN_QUEUE));
         let mut ports = Vec::new();
         for (number, region) in (0..).zip(fabric.regions()) {
             let id = RegionId(number);
@@ -101,6 +102,10 @@ const SIMULATED_LAN_RATE: BitRate = BitRate::from_bits_per_second(25_000_000_000
 /// 50 us: simulated one-way delay between two gateways of a region. The round trip is then the 0.1
 /// ms that gateways assume there.
 const SIMULATED_LAN_DELAY: Span = Span::from_ns(50_000);
+
+/// 20 ms: simulated queue between two gateways of a region. A host waits for its own network card, so
+/// that a sender alone loses nothing there.
+const SIMULATED_LAN_QUEUE: Span = Span::from_ms(20);
 
 /// Returns the seed of link or port `number`, mixed from the seed of the simulation.
 fn mix_network_layout_seed(seed: u64, number: u64) -> u64 {

@@ -44,6 +44,12 @@ impl Block {
         moved(start)..moved(end)
     }
 
+    /// Returns the block with these bytes of it alone, counted from its first byte.
+    pub fn between(&self, from: u64, to: u64) -> Self {
+        let part = self.part.between(from, to);
+        Self { part, result_start: self.result_start + from, ..self.clone() }
+    }
+
     /// Returns the length of the block in bytes.
     pub fn bytes(&self) -> u64 {
         self.part.range.end - self.part.range.start

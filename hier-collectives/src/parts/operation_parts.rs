@@ -5,7 +5,7 @@ use crate::buffer_part::{BufferPart, divide_into_buffer_parts};
 use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts, Pattern};
 use crate::ids::{GatewayId, RankId};
 use crate::operation::{Operation, OperationPhases};
-use crate::plan::{Plan, Tree};
+use crate::plan::{OwnerTrees, Plan, Tree};
 use crate::topology::Fabric;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,8 +29,8 @@ pub struct OperationPart<'a> {
 pub struct OperationPartSource<'a, 'b> {
     /// The plan that the operation follows, rerooted for it.
     pub plan: &'a Plan,
-    /// The tree of each gateway: [`Plan::owner_trees`].
-    pub owner_trees: &'a [Tree],
+    /// The trees of each gateway: [`Plan::owner_trees`].
+    pub owner_trees: &'a OwnerTrees,
     /// The fabric.
     pub fabric: &'a Fabric,
     /// The operation, as ranks posted it.
@@ -90,7 +90,7 @@ impl<'a> OperationPartSource<'a, '_> {
     /// Returns the parts of the operation, in one order on all gateways.
     ///
     /// Operations on a whole buffer have one part for each tree of the plan. Operations on blocks
-    /// have one for each gateway, or for each pair of gateways in an all-to-all.
+    /// have one for each tree of each gateway, or of each pair of gateways in an all-to-all.
     pub fn parts(&self) -> Vec<OperationPart<'a>> {
         let gateway = |rank| self.fabric.gateway_of(rank).unwrap_or_default();
         match self.descriptor.pattern {
@@ -130,25 +130,28 @@ impl<'a> OperationPartSource<'a, '_> {
         operation_parts_of_buffer(self.plan, operation, bytes, contributors, receivers)
     }
 
-    /// Returns one part for each gateway.
-    fn by_gateway(&self, part: impl Fn(GatewayId) -> OperationPart<'a>) -> Vec<OperationPart<'a>> {
-        self.fabric.gateway_ids().map(part).collect()
+    /// Returns the parts of each gateway in turn.
+    fn by_gateway(
+        &self,
+        parts: impl Fn(GatewayId) -> Vec<OperationPart<'a>>,
+    ) -> Vec<OperationPart<'a>> {
+        self.fabric.gateway_ids().flat_map(parts).collect()
     }
 
-    /// Returns the part with the blocks that the ranks of one gateway have, for `receivers`.
-    fn gathered(&self, owner: GatewayId, receivers: BlockRanks) -> OperationPart<'a> {
+    /// Returns the parts with the blocks that the ranks of one gateway have, for `receivers`.
+    fn gathered(&self, owner: GatewayId, receivers: BlockRanks) -> Vec<OperationPart<'a>> {
         let offsets = self.rank_offsets();
         let block = |rank: u32| {
             let [start, end] = [rank, rank + 1].map(|at| offsets[at as usize]);
             self.block(0..end - start, start, BlockRanks::One(RankId(rank)), receivers)
         };
         let blocks = self.fabric.gateway(owner).ranks.clone().filter_map(block).collect();
-        self.moved(owner, receivers, blocks)
+        self.moved(owner, &self.run(owner, &offsets), receivers, blocks)
     }
 
-    /// Returns the part with the blocks that the ranks of one gateway get, from `contributors`:
+    /// Returns the parts with the blocks that the ranks of one gateway get, from `contributors`:
     /// reduced where all ranks contribute, else moved from the one.
-    fn scattered(&self, receiver: GatewayId, contributors: BlockRanks) -> OperationPart<'a> {
+    fn scattered(&self, receiver: GatewayId, contributors: BlockRanks) -> Vec<OperationPart<'a>> {
         let offsets = self.rank_offsets();
         let block = |rank: u32| {
             let [start, end] = [rank, rank + 1].map(|at| offsets[at as usize]);
@@ -158,20 +161,35 @@ impl<'a> OperationPartSource<'a, '_> {
             self.fabric.gateway(receiver).ranks.clone().filter_map(block).collect();
         match contributors {
             BlockRanks::All => {
-                let tree = Cow::Borrowed(self.owner_tree(receiver));
-                let phases = OperationPhases { up: true, down: false };
-                OperationPart { tree, phases, follows: false, blocks }
+                let part = |(tree, blocks): (&'a Tree, Vec<Block>)| OperationPart {
+                    tree: Cow::Borrowed(tree),
+                    phases: OperationPhases { up: true, down: false },
+                    follows: false,
+                    blocks,
+                };
+                let divided = self.owner_trees.divide(&self.run(receiver, &offsets), blocks);
+                self.owner_trees.of(receiver).iter().zip(divided).map(part).collect()
             }
             BlockRanks::One(from) => {
                 let owner = self.fabric.gateway_of(from).unwrap_or_default();
                 let first = blocks.first().map_or(contributors, |block| block.receivers);
-                self.moved(owner, first, blocks)
+                // No other rank's blocks take the ports of the region.
+                self.moved(owner, &OwnerTrees::run_of_bytes(&(0..0), &(0..0)), first, blocks)
             }
         }
     }
 
-    /// Returns one part for each pair of gateways, by sender and then by receiver: the blocks from
-    /// the ranks of the one to those of the other.
+    /// Returns the shares of its region's blocks that the ranks of a gateway have or get, with the first
+    /// byte of each rank's block.
+    fn run(&self, owner: GatewayId, offsets: &[u64]) -> Range<u64> {
+        let bytes = |ranks: &Range<u32>| offsets[ranks.start as usize]..offsets[ranks.end as usize];
+        let gateway = self.fabric.gateway(owner);
+        let region = self.fabric.region(gateway.region);
+        OwnerTrees::run_of_bytes(&bytes(&gateway.ranks), &bytes(&region.ranks))
+    }
+
+    /// Returns the parts of each pair of gateways, by sender and then by receiver: the blocks from the
+    /// ranks of the one to those of the other.
     fn exchanged(&self) -> Vec<OperationPart<'a>> {
         let ranks = || 0..self.fabric.world_size();
         let count = |from, to| self.bytes_between(RankId(from), RankId(to));
@@ -180,9 +198,8 @@ impl<'a> OperationPartSource<'a, '_> {
         for owner in self.fabric.gateway_ids() {
             let mut rows: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
             for receiver in self.fabric.gateway_ids() {
-                let tree = self.owner_tree(owner);
-                if self.only.is_some_and(|only| !tree.owner_tree_leads_through(only, receiver)) {
-                    parts.push(OperationPart::empty(tree));
+                if self.only.is_some_and(|only| !self.leads_through(owner, only, receiver)) {
+                    parts.extend(self.owner_trees.of(owner).iter().map(OperationPart::empty));
                     continue;
                 }
                 let mut blocks = Vec::new();
@@ -202,10 +219,16 @@ impl<'a> OperationPartSource<'a, '_> {
                     blocks.extend(self.empty_block_for_relay(owner, receiver));
                 }
                 let first = blocks.first().map_or(BlockRanks::All, |block| block.receivers);
-                parts.push(self.moved(owner, first, blocks));
+                parts.extend(self.moved(owner, &self.owner_trees.run(owner), first, blocks));
             }
         }
         parts
+    }
+
+    /// Whether blocks from the ranks of one gateway to those of another may pass a gateway.
+    fn leads_through(&self, owner: GatewayId, gateway: GatewayId, receiver: GatewayId) -> bool {
+        let mut trees = self.owner_trees.own(owner);
+        trees.any(|tree| tree.owner_tree_leads_through(gateway, receiver))
     }
 
     /// Returns the part that moves the whole buffer of one of two ranks to the other. An empty buffer
@@ -215,16 +238,20 @@ impl<'a> OperationPartSource<'a, '_> {
         let part = BufferPart::of_block(0..self.descriptor.bytes(), self.plan).announced();
         let [contributors, receivers] = [from, to].map(BlockRanks::One);
         let block = Block { part, result_start: 0, contributors, receivers };
-        self.moved(self.fabric.gateway_of(from).unwrap_or_default(), receivers, vec![block])
+        let owner = self.fabric.gateway_of(from).unwrap_or_default();
+        let own = self.owner_trees.own(owner).next();
+        let tree = own.unwrap_or(&self.owner_trees.of(owner)[0]);
+        self.moved_along(tree, receivers, vec![block])
     }
 
     /// Returns a block without bytes, for a gateway that waits for the counts of the owner's ranks
     /// since it passes their blocks on; none for other gateways. The owner keeps the collective,
     /// and repeats its counts, until the block has its receipt.
     fn empty_block_for_relay(&self, owner: GatewayId, receiver: GatewayId) -> Option<Block> {
-        let passes_on = self.owner_tree(owner).parents.values().any(|parent| *parent == receiver);
-        let waits =
-            passes_on && owner != receiver && self.descriptor.counts == AgreedCounts::ByPair;
+        let passes_on = |tree: &Tree| tree.parents.values().any(|parent| *parent == receiver);
+        let waits = owner != receiver
+            && self.descriptor.counts == AgreedCounts::ByPair
+            && self.owner_trees.own(owner).any(passes_on);
         let first = |id| {
             self.fabric.gateway(id).ranks.clone().next().map(|rank| BlockRanks::One(RankId(rank)))
         };
@@ -233,14 +260,27 @@ impl<'a> OperationPartSource<'a, '_> {
         waits.then_some(Block { part, result_start: 0, contributors, receivers })
     }
 
-    /// Returns the part that moves blocks from one gateway to the gateways of `receivers`.
+    /// Returns the parts that move blocks from one gateway to the gateways of `receivers`, one for each
+    /// of its trees. The blocks are those of the shares `run` of its region's.
     fn moved(
         &self,
         owner: GatewayId,
+        run: &Range<u64>,
+        receivers: BlockRanks,
+        blocks: Vec<Block>,
+    ) -> Vec<OperationPart<'a>> {
+        let trees = self.owner_trees.of(owner).iter();
+        let part = |(tree, blocks)| self.moved_along(tree, receivers, blocks);
+        trees.zip(self.owner_trees.divide(run, blocks)).map(part).collect()
+    }
+
+    /// Returns the part that moves blocks along a tree to the gateways of `receivers`.
+    fn moved_along(
+        &self,
+        tree: &'a Tree,
         receivers: BlockRanks,
         blocks: Vec<Block>,
     ) -> OperationPart<'a> {
-        let tree = self.owner_tree(owner);
         if blocks.is_empty() {
             return OperationPart::empty(tree);
         }
@@ -268,11 +308,6 @@ impl<'a> OperationPartSource<'a, '_> {
     ) -> Option<Block> {
         let part = BufferPart::of_block(contribution, self.plan);
         (part.segment_count() > 0).then_some(Block { part, result_start, contributors, receivers })
-    }
-
-    /// Returns the tree of a gateway.
-    fn owner_tree(&self, owner: GatewayId) -> &'a Tree {
-        &self.owner_trees[usize::from(owner.0)]
     }
 
     /// Returns the first byte of each rank's block in a buffer of all blocks, and last the length of

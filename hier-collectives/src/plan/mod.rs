@@ -23,7 +23,9 @@ pub use analysis::memory_bound::{MemoryBound, relay_memory_bound};
 pub use analysis::pair_shares::{
     PairShare, PairShares, RATE_RESERVE_FRACTION, pair_share_payload_rate, pair_shares,
 };
+pub use analysis::payload_flows::PayloadFlows;
 pub use analysis::proof::PlanFault;
+pub use analysis::traffic_mix::TrafficMix;
 pub use plan_data::{Plan, PlanAlgorithm};
 pub use plan_limits::{plan_lanes_limit, plan_trees_limit};
 pub use planner::{PlanError, REGIONS_MAX, make_plan};
@@ -32,6 +34,8 @@ pub use segment_size::segment_size_of_fabric;
 pub use tree::{Tree, TreeDirection, TreeRole, TreeUpstream};
 pub use trees::baseline;
 pub use trees::express::EXPRESS_MAX;
+pub use trees::owner_trees::OwnerTrees;
+pub use window_size::passed_on_window_size;
 pub use window_size::relayed_window_size;
 pub use window_size::result_window_size;
 pub use window_size::unsolicited_window_size;

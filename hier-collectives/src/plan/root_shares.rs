@@ -92,7 +92,7 @@ impl LoadedPairs {
         operation: Operation,
         dividing: &[usize],
     ) -> Self {
-        let flows = plan.nominal_flows();
+        let flows = plan.nominal_flows(fabric);
         let (mut planned, mut places) = (Vec::new(), BTreeMap::new());
         let mut of_tree = Vec::new();
         for at in dividing {

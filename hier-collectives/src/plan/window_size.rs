@@ -63,6 +63,27 @@ pub fn result_window_size(
     )
 }
 
+/// Returns the window for blocks that `one` passes on: bytes that it grants a gateway ahead of those that
+/// the next one holds, where some of its own ranks take part in other blocks.
+///
+/// On the way out of a region the link is behind this gateway. The gateways of a region that send it
+/// blocks share a relayed window then.
+pub fn passed_on_window_size(
+    fabric: &Fabric,
+    one: GatewayId,
+    other: GatewayId,
+    plan: &Plan,
+) -> ByteCount {
+    let window = result_window_size(fabric, one, other, plan);
+    let region = fabric.gateway(one).region;
+    if fabric.gateway(other).region != region {
+        return window;
+    }
+    let others = fabric.region(region).gateways.len() as u64 - 1;
+    let shared = relayed_window_size(fabric, one, plan).get() / others.max(1);
+    window.max(ByteCount::new(shared))
+}
+
 /// Returns the relayed window of gateway `one`: bytes that it grants a gateway ahead of those that the
 /// next one holds, where it passes on what is for no rank of its own.
 ///

@@ -8,7 +8,7 @@ use super::session_progress::SessionProgress;
 use super::transfer::missing::MissingBytes;
 use crate::descriptor::Descriptor;
 use crate::ids::{Epoch, GatewayId, RankId, Sequence, Step};
-use crate::plan::Plan;
+use crate::plan::{PayloadFlows, Plan};
 use crate::topology::Fabric;
 use units::TimeNs;
 
@@ -201,6 +201,13 @@ impl Session {
     /// Returns the plan in force; `None` outside an epoch.
     pub fn plan(&self) -> Option<&Plan> {
         self.epoch.plan()
+    }
+
+    /// Returns the bytes that the large operations under way, or the last ones, send between gateways
+    /// on a nominal buffer; `None` outside an epoch.
+    pub fn traffic_flows(&self) -> Option<PayloadFlows> {
+        let plans = self.epoch.plans()?;
+        Some(plans.mixed_flows(self.epoch.local().fabric(), self.transfer.traffic_mix()))
     }
 
     /// Whether nothing is left to do after [`Session::handle_drain`], so that the process may end.

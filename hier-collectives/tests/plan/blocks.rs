@@ -45,17 +45,12 @@ fn meshed(regions: &[(usize, u64)]) -> Fabric {
     fabric(regions.iter().enumerate().map(of).collect(), links)
 }
 
-/// A scatter leaves by the root's gateway alone.
 #[test]
-fn blocks_enter_a_region_by_all_its_gateways() {
+fn blocks_behind_equal_gateways_are_planned_at_the_bound() {
     for (regions, gateways) in (2..=5).flat_map(|one| (1..=4).map(move |other| (one, other))) {
-        let [gathered, reduced, to_root, from_root, exchanged] =
-            etas(&meshed(&vec![(gateways, 1000); regions]));
-        let least = if regions == 2 { 0.99 } else { 0.49 };
-        let text = format!("{regions} regions of {gateways}: at most {gathered:.3} {from_root:.3}");
-        println!("{text}");
-        let all = [gathered, reduced, to_root, exchanged, from_root * gateways as f64];
-        assert!(all.iter().all(|eta| *eta > least), "{text}: {all:.3?}");
+        let etas = etas(&meshed(&vec![(gateways, 1000); regions]));
+        println!("{regions} regions of {gateways}: {etas:.3?}");
+        assert!(etas.iter().all(|eta| *eta > 0.999), "{regions} of {gateways}: {etas:.3?}");
     }
 }
 
@@ -73,6 +68,8 @@ fn middle_and_least(name: &str, fabrics: impl Iterator<Item = Fabric>) -> [(f64,
     found
 }
 
+/// Regions with most ranks send blocks to each other region in an all-gather, which the bound does not
+/// ask for.
 #[test]
 fn blocks_are_planned_within_a_factor_of_the_bound() {
     let alike = (0..200).map(|seed| {
@@ -83,8 +80,8 @@ fn blocks_are_planned_within_a_factor_of_the_bound() {
         meshed(&regions.map(region).collect::<Vec<_>>())
     });
     let found = middle_and_least("several gateways", alike);
-    for ((middle, least), known) in found.into_iter().zip([0.58, 0.58, 0.49, 0.33, 0.49]) {
-        assert!(middle > known && least > 0.05, "{middle:.3} {least:.3}");
+    for ((middle, least), known) in found.into_iter().zip([0.44, 0.44, 0.999, 0.999, 0.999]) {
+        assert!(middle > 0.999 && least > known, "{middle:.3} {least:.3}");
     }
     let wild = (0..200).map(|seed| {
         let mut dice = SplitMix64(seed);
@@ -92,7 +89,7 @@ fn blocks_are_planned_within_a_factor_of_the_bound() {
         wild(&mut dice, regions, 40)
     });
     let found = middle_and_least("any ports and links", wild);
-    for ((middle, least), known) in found.into_iter().zip([0.70, 0.70, 0.70, 0.60, 0.70]) {
-        assert!(middle > known && least > 0.01, "{middle:.3} {least:.3}");
+    for ((middle, least), known) in found.into_iter().zip([0.06, 0.06, 0.07, 0.04, 0.05]) {
+        assert!(middle > 0.999 && least > known, "{middle:.3} {least:.3}");
     }
 }

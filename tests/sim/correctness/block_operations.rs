@@ -3,8 +3,11 @@
 use gateway::client::{Client, CollectiveSpec, Operation};
 use gateway::simulate::simulated_address;
 use hier_collectives::bound::payload_rate_fraction;
-use hier_collectives::descriptor::{Counts, Dtype, Pattern, ReduceOp, SlotElements};
+use hier_collectives::descriptor::{
+    Counts, Descriptor, Dtype, KnownCounts, Pattern, ReduceOp, SlotElements,
+};
 use hier_collectives::ids::{GatewayId, RankId, RegionId};
+use hier_collectives::parts::{BlockRanks, OperationPartSource};
 use hier_collectives::topology::Fabric;
 use scenarios::collectives::batch::{Case, weight};
 use scenarios::lab::expected::reduced_in_tree_order;
@@ -106,12 +109,7 @@ impl BlockCase {
                 (0..ranks).flat_map(|of| contribution(of).to_vec()).collect()
             }
             Pattern::Scatter { from } => contribution(from.0)[own()].to_vec(),
-            Pattern::ReduceScatter => {
-                let case = self.as_reduction(self.slots(rank, ranks).contribution);
-                let trees = mesh.plan().owner_trees(&fabric);
-                let owner = fabric.gateway_of(RankId(rank)).expect("served");
-                reduced_in_tree_order(&fabric, &trees[usize::from(owner.0)], &case, own())
-            }
+            Pattern::ReduceScatter => self.reduced(RankId(rank), mesh),
             _ => {
                 let block = |from: u32| {
                     let before = (0..rank).map(|to| self.size(from, to));
@@ -120,6 +118,37 @@ impl BlockCase {
                 (0..ranks).flat_map(block).collect()
             }
         }
+    }
+
+    /// Returns the sums that a rank must get, each in the order of the tree along which its bytes go.
+    fn reduced(&self, rank: RankId, mesh: &Mesh) -> Vec<u8> {
+        let fabric = mesh.fabric();
+        let ranks = fabric.world_size();
+        let case = self.as_reduction(self.slots(rank.0, ranks).contribution);
+        let descriptor = Descriptor::of_bytes(self.pattern, case.elements * self.dtype.size());
+        let descriptor = Descriptor { dtype: self.dtype, elements: case.elements, ..descriptor };
+        let mut counts = KnownCounts::default();
+        counts.add_post(rank, &self.counts(rank.0));
+        let (plan, owner_trees) = (mesh.plan(), mesh.plan().owner_trees(&fabric));
+        let source = OperationPartSource {
+            plan: &plan,
+            owner_trees: &owner_trees,
+            fabric: &fabric,
+            descriptor: &descriptor,
+            counts: &counts,
+            only: None,
+        };
+        let mut sums = Vec::new();
+        for part in source.parts() {
+            for block in part.blocks.iter().filter(|block| block.receivers == BlockRanks::One(rank))
+            {
+                let Range { start, end } = block.part.range;
+                let bytes = start as usize..end as usize;
+                assert_eq!(block.result_start as usize, sums.len(), "in order, without gaps");
+                sums.extend(reduced_in_tree_order(&fabric, &part.tree, &case, bytes));
+            }
+        }
+        sums
     }
 
     /// Returns the bytes that must cross a link: from regions behind it, for regions beyond it.

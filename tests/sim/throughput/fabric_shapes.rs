@@ -24,7 +24,11 @@ fn mesh(ports: &[u64], pair: u64) -> Fabric {
 
 /// Returns a fabric of regions whose gateways have these ranks and ports, and one pair of regions
 /// without a link.
-fn mesh_of(regions: &[Vec<(u32, u64)>], pair: u64, missing: Option<(usize, usize)>) -> Fabric {
+pub(super) fn mesh_of(
+    regions: &[Vec<(u32, u64)>],
+    pair: u64,
+    missing: Option<(usize, usize)>,
+) -> Fabric {
     let (regions, links) = mesh_specs(regions, pair, missing);
     Fabric::new("shapes", 1500, regions, links).expect("valid")
 }
@@ -212,6 +216,23 @@ fn check_operation(regions: u64, port: u64, pattern: Pattern, least: f64) {
     let text = format!("{pattern}: {seconds:.3} s, {predicted:.3} s predicted, eta {eta:.3}");
     assert!((0.95..1.1).contains(&(seconds / predicted)), "{text}");
     assert!(eta >= least, "{text}");
+}
+
+/// Runs an operation on 20 BDP of a port of `port` Mbit/s, and checks its efficiency.
+pub(super) fn check_filled(fabric: &Fabric, pattern: Pattern, port: u64, least: f64) {
+    let plan = plan::make_plan(fabric).expect("a plan");
+    let even = 64 * u64::from(fabric.world_size());
+    let size = ByteCount::new(twenty_bdp(port).get() / even * even);
+    let operation = pattern.over_gateways(fabric).expect("a rank of the fabric");
+    let forecast = plan.forecast(fabric, operation, size);
+    let (seconds, links) = taken(fabric, plan, pattern, size, 1);
+    for link in &links {
+        let planned = forecast.links.iter().find(|l| (l.from, l.to) == (link.from, link.to));
+        assert_eq!(Some(link.payload), planned.map(|load| load.bytes), "{link:?}");
+    }
+    let eta = forecast.bound.as_secs_f64() / seconds;
+    println!("{pattern}: {seconds:.3} s, predicted {}, eta {eta:.3}", forecast.predicted);
+    assert!(eta >= least, "{pattern}: eta {eta:.3}");
 }
 
 #[test]

@@ -7,4 +7,5 @@ mod link_sharing;
 mod lower_bound;
 mod packet_size;
 mod quic_limits;
+mod several_gateways;
 mod shared_links;

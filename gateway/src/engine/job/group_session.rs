@@ -66,6 +66,8 @@ pub(in crate::engine) enum JobAction {
     Notify(RankId, RankEvent),
     /// Tell a rank, by its number in the job, that bytes of its result are in place.
     PlaceResult(RankId, Sequence, Range<u64>),
+    /// Divide ports and links among pairs of gateways by the operations under way.
+    ShareTraffic,
     /// Log and count a fact.
     Note(SessionNote),
 }
@@ -295,6 +297,7 @@ impl GroupSession {
                 }
                 return Some(JobAction::Notify(self.rank_number(rank), event));
             }
+            Action::ShareTraffic => return Some(JobAction::ShareTraffic),
             Action::Plan(as_measured) => self.start_planning(shared, as_measured),
             Action::Note(note) => return Some(JobAction::Note(note)),
         }

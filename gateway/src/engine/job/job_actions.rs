@@ -74,10 +74,19 @@ impl Job {
             Some(JobAction::PlaceResult(rank, sequence, range)) => {
                 self.ranks.place_result(rank, id, sequence, range);
             }
+            Some(JobAction::ShareTraffic) => self.share_traffic(id, shared),
             Some(JobAction::Note(note)) => self.perform_session_note_action(id, note, shared),
             None => {}
         }
         is_any
+    }
+
+    /// Divides ports and links among pairs of gateways by the large operations of all ranks. Groups, and
+    /// the world of some ranks, keep the division that these have made.
+    fn share_traffic(&self, id: GroupId, shared: &EngineShared) {
+        if let Some(flows) = self.world.session.traffic_flows().filter(|_| id == self.world.id) {
+            shared.peers.divide_traffic_rates(id, flows);
+        }
     }
 
     /// Acts on a fact that a group's session noted: ends counted groups, divides link rates by a
@@ -97,9 +106,8 @@ impl Job {
         }
         let another =
             matches!(note, SessionNote::EpochBegan { .. } | SessionNote::PlanChanged { .. });
-        // The world of some ranks keeps the division that the plan of all has made.
-        if let Some(plan) = self.world.session.plan().filter(|_| another && id == self.world.id) {
-            shared.peers.divide_traffic_rates(id, plan);
+        if another {
+            self.share_traffic(id, shared);
         }
         let bound = shared.bound.get().filter(|_| id == self.world.id);
         self.report_note(note, bound, now);

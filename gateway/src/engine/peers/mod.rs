@@ -30,7 +30,7 @@ use crate::wan::{LaneHandle, LanePeerSeen, PeerLink};
 use congestion_model::LossCounts;
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
 use hier_collectives::mesh::MeshTable;
-use hier_collectives::plan::Plan;
+use hier_collectives::plan::PayloadFlows;
 use hier_collectives::session::SegmentPriority;
 use hier_collectives::tail_fec::TailParity;
 use hier_collectives::topology::Fabric;
@@ -84,8 +84,9 @@ pub(crate) struct Peers {
     fabric: Arc<Fabric>,
     me: GatewayId,
     connections: MeshTable,
-    /// The plan of each job's current epoch, for the division of links and ports.
-    plans: Mutex<BTreeMap<GroupId, Plan>>,
+    /// The bytes that the operations of each job send between gateways, for the division of links and
+    /// ports.
+    flows: Mutex<BTreeMap<GroupId, PayloadFlows>>,
     peers: BTreeMap<GatewayId, Peer>,
 }
 
@@ -176,7 +177,7 @@ impl Peers {
         };
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
         let connections = MeshTable::new(Arc::clone(&fabric), me);
-        Self { fabric, me, connections, plans: Mutex::default(), peers }
+        Self { fabric, me, connections, flows: Mutex::default(), peers }
     }
 
     /// Iterates over the ids of the gateways that this one may have lanes to.

@@ -12,7 +12,7 @@ use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
 use congestion_model::{FoundPath, Rivals};
 use hier_collectives::ids::{GatewayId, GroupId, RegionId};
-use hier_collectives::plan::{self, Plan};
+use hier_collectives::plan::{self, PayloadFlows};
 use tracing::info;
 use units::{BitRate, Span, TimeNs, rounded_decimal_percent};
 
@@ -33,11 +33,11 @@ impl Peers {
     }
 
     /// Divides the rates of links and ports among the pairs of gateways, when a job follows a new
-    /// plan.
-    pub fn divide_traffic_rates(&self, group: GroupId, plan: &Plan) {
-        let mut plans = lock_ignoring_poison(&self.plans);
-        plans.insert(group, plan.clone());
-        let rates = plan::pair_shares(plans.values(), &self.fabric);
+    /// plan or has other operations under way: it sends bytes in proportion to `flows`.
+    pub fn divide_traffic_rates(&self, group: GroupId, flows: PayloadFlows) {
+        let mut all = lock_ignoring_poison(&self.flows);
+        all.insert(group, flows);
+        let rates = plan::pair_shares(all.values(), &self.fabric);
         for (id, peer) in &self.peers {
             if let Some(rate) = rates.get(&(self.me, *id)) {
                 peer.link.pair_pacer.set_share(*rate);

@@ -11,6 +11,7 @@ use crate::operation::{Operation, OperationPhases};
 use crate::parts::{BlockRanks, OperationPart, OperationPartSource, operation_parts_of_buffer};
 use crate::plan::plan_data::Plan;
 use crate::plan::tree::Tree;
+use crate::plan::trees::owner_trees::OwnerTrees;
 use crate::plan::window_size::result_window_size;
 use crate::topology::{Fabric, Link};
 use std::collections::BTreeMap;
@@ -70,14 +71,17 @@ impl Plan {
     /// of all blocks, which are all alike; in an all-to-all it is that of one rank.
     pub fn forecast(&self, fabric: &Fabric, operation: Operation, bytes: ByteCount) -> Forecast {
         let size = if operation.has_data() { bytes.get() } else { 0 };
-        let owner_trees =
-            if operation.uses_owner_trees() { self.owner_trees(fabric) } else { Vec::new() };
+        let owner_trees = if operation.uses_owner_trees() {
+            self.owner_trees(fabric)
+        } else {
+            OwnerTrees::default()
+        };
         let rerooted = self.rerooted_for(fabric, operation);
         let parts = rerooted.forecast_parts(fabric, &owner_trees, operation, size);
         let flows = payload_flows(&parts);
-        // Pair shares fit the trees that divide a buffer, as an all-reduce roots them.
-        let fits =
-            !operation.uses_owner_trees() && !self.uses_express(size) && operation.root().is_none();
+        // While an operation is under way, pair shares fit what it sends. Small ones and sends take what
+        // others leave.
+        let fits = !self.uses_express(size) && !matches!(operation, Operation::Send { .. });
         let shares = if fits { PairShares::new() } else { self.pair_shares(fabric) };
         Forecast {
             predicted: forecast_span_from_seconds(forecast_seconds(
@@ -95,7 +99,7 @@ impl Plan {
     pub fn forecast_parts<'a>(
         &'a self,
         fabric: &'a Fabric,
-        owner_trees: &'a [Tree],
+        owner_trees: &'a OwnerTrees,
         operation: Operation,
         bytes: u64,
     ) -> Vec<OperationPart<'a>> {

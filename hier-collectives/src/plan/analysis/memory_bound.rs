@@ -6,7 +6,7 @@ use crate::buffer_part::CUT_BYTES;
 use crate::ids::GatewayId;
 use crate::plan::plan_data::Plan;
 use crate::plan::tree::Tree;
-use crate::plan::window_size::result_window_size;
+use crate::plan::window_size::passed_on_window_size;
 use crate::plan::window_size::unsolicited_window_size;
 use crate::size_class::{MEDIUM_BYTES, SMALL_BYTES, SizeClass};
 use crate::topology::Fabric;
@@ -69,7 +69,7 @@ impl Plan {
         }
         // Operations on blocks take these trees instead, over the same edges.
         let (mut below, mut inner) = (BTreeMap::new(), 0);
-        for tree in self.owner_trees(fabric) {
+        for tree in self.owner_trees(fabric).all() {
             let children = tree.role(me).children;
             inner += u64::from(!children.is_empty() && tree.parents.contains_key(&me));
             children.into_iter().for_each(|peer| *below.entry(peer).or_insert(0) += segment);
@@ -86,7 +86,7 @@ impl Plan {
             let link = fabric.link(fabric.gateway(me).region, fabric.gateway(peer).region);
             let fec = link.map(|link| self.tail_fec(link, fabric.mtu()));
             unsolicited += fec.map_or(0, |fec| fec.tail_bytes());
-            result_windows += result_window_size(fabric, me, peer, self).get() + rounded;
+            result_windows += passed_on_window_size(fabric, me, peer, self).get() + rounded;
         }
         let relayed = match relays {
             0 => 0,

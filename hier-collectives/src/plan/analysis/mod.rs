@@ -8,3 +8,4 @@ mod ownership;
 pub(crate) mod pair_shares;
 pub(in crate::plan) mod payload_flows;
 pub(crate) mod proof;
+pub(crate) mod traffic_mix;

@@ -3,11 +3,9 @@
 //! A sender does not see who else sends to its receiver, so the shares are fixed by the plan. The
 //! gateway's pacers take their rates from here, and so do the forecast and the segment size.
 
-use super::payload_flows::{PayloadFlows, payload_flows};
+use super::payload_flows::PayloadFlows;
 use crate::bound::payload_rate;
 use crate::ids::GatewayId;
-use crate::operation::Operation;
-use crate::parts::{BlockRanks, operation_parts_of_buffer};
 use crate::plan::plan_data::Plan;
 use crate::topology::Fabric;
 use std::collections::BTreeMap;
@@ -18,14 +16,9 @@ use units::BitRate;
 /// Tested by `a_clean_link_is_filled`.
 pub const RATE_RESERVE_FRACTION: f64 = 0.02;
 
-/// 4: a pair of gateways whose share of its ports is below a quarter of an even one, or of its share
-/// in the rerooted trees, gets that one. Reductions and broadcasts use the rerooted trees: the
-/// plan's with another root. The factor is chosen.
+/// 4: a pair of gateways whose share of its ports is below a quarter of an even one gets that one.
+/// The factor is chosen.
 pub(in crate::plan) const SMALL_PAIR_SHARE_DIVISOR: u64 = 4;
-
-/// 1 TiB: the length of an imaginary buffer; its flows along a plan's trees give each pair of
-/// gateways its share of ports and links. No part of so large a buffer is rounded to nothing.
-const NOMINAL_BUFFER_BYTES: u64 = 1 << 40;
 
 /// Share of one sender and one receiver in their ports and in the link between their regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,15 +81,6 @@ impl PairShare {
         (self.flow > 0).then(|| carried * self.link_flow as f64 / self.flow as f64)
     }
 
-    /// Returns this share, or `rerooted`, the pair's share in the rerooted trees, where this one is
-    /// far smaller or none.
-    fn or_rerooted(self, rerooted: Self) -> Self {
-        if rerooted.flow > 0 && (self.flow == 0 || self.is_far_below(rerooted)) {
-            return self.widened_to(rerooted);
-        }
-        self
-    }
-
     /// Returns this share, or `even`, what the pair gets if all pairs of its ports and its link get
     /// alike, where this one is far smaller.
     fn or_even(self, even: Self) -> Self {
@@ -110,70 +94,44 @@ impl PairShare {
 
     /// Returns this share with the ports' rate of `other`, and with its part of the link if larger.
     fn widened_to(self, other: Self) -> Self {
-        let grows = self.flow == 0 || self.link_part.is_less_than(other.link_part);
+        let grows = self.link_part.is_less_than(other.link_part);
         let link_part = if grows { other.link_part } else { self.link_part };
         Self { ports: other.ports, link_part, ..self }
     }
 }
 
 impl Plan {
-    /// Returns the shares of all pairs of gateways, in proportion to what the plan sends over each.
-    ///
-    /// A pair shares the sender's port, the receiver's port and the link between their regions. All
-    /// that passes a full port or link then ends together. A pair over which large buffers send
-    /// nothing may still have small ones; its limit is the rate that it alone could fill. A pair over
-    /// which they send next to nothing may still have blocks and sends; it gets an even share.
+    /// Returns the shares of all pairs of gateways while an all-reduce follows the plan.
     pub fn pair_shares(&self, fabric: &Fabric) -> PairShares {
-        pair_shares(std::iter::once(self), fabric)
-    }
-
-    /// Returns the bytes that an all-reduce of a nominal buffer of 1 TiB sends between gateways.
-    pub(in crate::plan) fn nominal_flows(&self) -> PayloadFlows {
-        let parts = operation_parts_of_buffer(
-            self,
-            Operation::AllReduce,
-            NOMINAL_BUFFER_BYTES,
-            BlockRanks::All,
-            BlockRanks::All,
-        );
-        payload_flows(&parts)
+        pair_shares(std::iter::once(&self.nominal_flows(fabric)), fabric)
     }
 }
 
-/// Returns the shares of all pairs of gateways while several plans are followed at once; every plan
-/// counts alike.
+/// Returns the shares of all pairs of gateways, in proportion to what the operations under way send
+/// over each: the sums of `flows`, those of one job each.
 ///
-/// For one plan they are those of [`Plan::pair_shares`].
-pub fn pair_shares<'p>(plans: impl Iterator<Item = &'p Plan>, fabric: &Fabric) -> PairShares {
+/// A pair shares the sender's port, the receiver's port and the link between their regions. All
+/// that passes a full port or link then ends together. A pair over which the operations send
+/// nothing may still have small ones; its limit is the rate that it alone could fill. A pair over
+/// which they send next to nothing may still have small operations and sends; it gets an even share.
+pub fn pair_shares<'f>(
+    flows: impl Iterator<Item = &'f PayloadFlows>,
+    fabric: &Fabric,
+) -> PairShares {
     let region = |id: GatewayId| fabric.gateway(id).region;
-    let mut flows = PayloadFlows::new();
-    let mut separate = false;
-    for plan in plans {
-        separate |= plan.has_separate_trees();
-        for (pair, flow) in plan.nominal_flows() {
-            *flows.entry(pair).or_insert(0) += flow;
-        }
+    let mut sums = PayloadFlows::new();
+    for ((from, to), bytes) in
+        flows.flatten().filter(|((from, to), _)| region(*from) != region(*to))
+    {
+        *sums.entry((*from, *to)).or_insert(0) += bytes;
     }
-    flows.retain(|(from, to), _| region(*from) != region(*to));
-    let mut shares = pair_shares_of_flows(&flows, fabric);
-    // Blocks and sends may take any pair, whatever an all-reduce sends over it. The little that an
-    // all-reduce sends over a pair with a far smaller share overloads nothing.
+    let mut shares = pair_shares_of_flows(&sums, fabric);
+    // The little that the operations send over a pair with a far smaller share overloads nothing.
     let even = shares.keys().map(|pair| (*pair, 1)).collect();
     for (pair, even) in pair_shares_of_flows(&even, fabric) {
         shares.entry(pair).and_modify(|share| *share = share.or_even(even));
     }
-    if !separate {
-        return shares;
-    }
-    // A reduction or a broadcast reroots the trees. A tree for partials or results alone then loads
-    // the other direction of some edges. A pair with next to nothing in an all-reduce gets the
-    // rerooted share instead; the little that it sends otherwise overloads nothing.
-    let both = flows.iter().map(|((from, to), flow)| {
-        let back = flows.get(&(*to, *from)).copied().unwrap_or(0);
-        [((*from, *to), *flow.max(&back)), ((*to, *from), *flow.max(&back))]
-    });
-    let rerooted = pair_shares_of_flows(&both.flatten().collect(), fabric);
-    shares.into_iter().map(|(pair, share)| (pair, share.or_rerooted(rerooted[&pair]))).collect()
+    shares
 }
 
 /// Returns the shares of all pairs of gateways in linked regions, in the ports and links that
@@ -234,12 +192,15 @@ mod tests {
         let plan = plan::make_plan(&fabric).expect("a plan");
         let mut other = plan.clone();
         other.trees.truncate(1);
-        let [one, two] =
-            [[&plan, &other], [&other, &plan]].map(|plans| pair_shares(plans.into_iter(), &fabric));
+        let of = |plans: [&Plan; 2]| {
+            let flows = plans.map(|plan| plan.nominal_flows(&fabric));
+            pair_shares(flows.iter(), &fabric)
+        };
+        let [one, two] = [[&plan, &other], [&other, &plan]].map(of);
         assert_eq!(one, two);
         assert_ne!(one, plan.pair_shares(&fabric));
         assert_ne!(one, other.pair_shares(&fabric));
-        let same = pair_shares([&plan, &plan].into_iter(), &fabric);
+        let same = of([&plan, &plan]);
         let over = |rates: &PairShares| -> Vec<BitRate> {
             rates.values().map(|rate| rate.rate_over(mbit(100))).collect()
         };
@@ -247,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_smaller_share_gives_way_to_the_rerooted_one() {
+    fn a_far_smaller_share_gives_way_to_an_even_one() {
         let rate = |ports, flow, link_flow| PairShare {
             ports: mbit(ports),
             flow,
@@ -255,25 +216,18 @@ mod tests {
             link_part: PairShareRatio { part: flow, whole: link_flow },
         };
         let (sliver, bulk, none) = (rate(10, 2, 100), rate(490, 98, 100), rate(500, 0, 0));
-        let rerooted = rate(250, 1, 2);
-        assert_eq!([bulk.or_rerooted(rerooted), bulk.or_rerooted(none)], [bulk, bulk]);
-        assert_eq!(
-            sliver.or_rerooted(rerooted),
-            PairShare {
-                ports: mbit(250),
-                link_part: PairShareRatio { part: 1, whole: 2 },
-                ..sliver
-            }
-        );
-        assert_eq!(none.or_rerooted(rerooted).rate_over(mbit(1000)), mbit(250));
+        let even = rate(250, 1, 2);
+        let widened = PairShare {
+            ports: mbit(250),
+            link_part: PairShareRatio { part: 1, whole: 2 },
+            ..sliver
+        };
+        // Nothing limits a pair without flow but its ports.
+        assert_eq!([sliver, bulk, none].map(|share| share.or_even(even)), [widened, bulk, none]);
         // The wide pair had the larger part of the link.
         let wide = rate(10, 3, 4);
-        assert_eq!(wide.or_rerooted(rerooted), PairShare { ports: mbit(250), ..wide });
-        assert_eq!(sliver.or_rerooted(rerooted).link_rate_for(20.0), sliver.link_rate_for(20.0));
-        let even = |share: PairShare| share.or_even(rerooted);
-        assert_eq!(even(sliver), sliver.or_rerooted(rerooted));
-        // Nothing limits a pair without flow but its ports.
-        assert_eq!([even(bulk), even(none)], [bulk, none]);
+        assert_eq!(wide.or_even(even), PairShare { ports: mbit(250), ..wide });
+        assert_eq!(widened.link_rate_for(20.0), sliver.link_rate_for(20.0));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::parts::OperationPart;
 use std::collections::BTreeMap;
 
 /// Payload bytes between gateways, keyed by (sender, receiver).
-pub(in crate::plan) type PayloadFlows = BTreeMap<(GatewayId, GatewayId), u64>;
+pub type PayloadFlows = BTreeMap<(GatewayId, GatewayId), u64>;
 
 /// Returns the payload bytes that the parts of an operation send from each gateway to each other.
 pub(super) fn payload_flows(parts: &[OperationPart<'_>]) -> PayloadFlows {

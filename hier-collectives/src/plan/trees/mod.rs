@@ -5,6 +5,6 @@ pub mod baseline;
 pub(super) mod direct_exchange;
 pub mod express;
 pub(super) mod gateway_tree;
-mod owner_tree;
+pub(super) mod owner_trees;
 pub(super) mod packing;
 pub(super) mod region_tree;

@@ -50,6 +50,11 @@ pub enum Action {
         /// The message.
         message: Message,
     },
+    /// Divide ports and links among pairs of gateways by [`Session::traffic_flows`], since other large
+    /// operations are under way.
+    ///
+    /// [`Session::traffic_flows`]: super::Session::traffic_flows
+    ShareTraffic,
     /// Send a segment over some lane; keep its source readable until [`Action::Receipted`]
     /// or [`Action::Cancel`].
     Send {

@@ -191,7 +191,7 @@ impl EpochState {
         };
         let trees = &plans.plan_of(sequence).owner_trees;
         descriptor.counts != AgreedCounts::ByPair
-            || others().all(|owner| !is_relay(&trees[usize::from(owner.0)]) || is_known(owner))
+            || others().all(|owner| !trees.own(owner).any(is_relay) || is_known(owner))
     }
 
     /// Whether a collective's plan has a tree, or may have it if the plan is not known here yet.

@@ -8,7 +8,9 @@
 
 use super::epoch_membership::FIRST_GATEWAY;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
-use crate::plan::{self, Operation, Plan, Tree, plan_trees_limit};
+use crate::plan::{
+    self, Operation, OwnerTrees, PayloadFlows, Plan, TrafficMix, Tree, plan_trees_limit,
+};
 use crate::session::action::PeerError;
 use crate::session::local_gateway::LocalGateway;
 use crate::topology::Fabric;
@@ -52,8 +54,8 @@ pub(in crate::session) struct EarlierPlan {
 #[derive(Debug)]
 pub(in crate::session) struct FollowedPlan {
     pub plan: Plan,
-    /// The tree of each gateway, for blocks that its ranks have or get.
-    pub owner_trees: Vec<Tree>,
+    /// The trees of each gateway, for blocks that its ranks have or get.
+    pub owner_trees: OwnerTrees,
     /// The shares of the trees for the reductions to, and for the broadcasts from, each gateway, once
     /// they were needed.
     shares: Vec<[OnceLock<Vec<u64>>; 2]>,
@@ -73,6 +75,12 @@ impl FollowedPlan {
         let of_root = &self.shares[usize::from(root.0)][usize::from(operation.has_down_phase())];
         let shares = of_root.get_or_init(|| self.plan.rerooted_shares(fabric, operation));
         Cow::Owned(self.plan.rerooted_at(root, shares))
+    }
+
+    /// Returns the bytes that a mix of operations sends between gateways, on a nominal buffer.
+    fn mixed_flows(&self, fabric: &Fabric, mix: &TrafficMix) -> PayloadFlows {
+        let rerooted = |operation| self.rerooted_for(fabric, operation);
+        self.plan.mixed_flows(fabric, &self.owner_trees, mix, rerooted)
     }
 }
 
@@ -107,6 +115,12 @@ impl PlanSchedule {
     /// Returns the plan in force.
     pub fn plan(&self) -> &Plan {
         &self.current.plan
+    }
+
+    /// Returns the bytes that a mix of operations sends between gateways under the plan in force, on a
+    /// nominal buffer.
+    pub fn mixed_flows(&self, fabric: &Fabric, mix: &TrafficMix) -> PayloadFlows {
+        self.current.mixed_flows(fabric, mix)
     }
 
     /// Returns the memory for partials of subtrees under the plan in force.
@@ -154,9 +168,9 @@ impl PlanSchedule {
     ) -> bool {
         let tree = usize::from(tree.0);
         let most = next_plan.trees.len().max(plan_trees_limit(local.fabric()));
-        let pairs = local.fabric().gateways().len().pow(2);
-        let planned = self.plan_of(sequence).plan.trees.len();
-        tree < planned.max(pairs) || (self.is_held(sequence) && tree < most)
+        let FollowedPlan { plan, owner_trees, .. } = self.plan_of(sequence);
+        let pairs = local.fabric().gateways().len().pow(2) * owner_trees.rails();
+        tree < plan.trees.len().max(pairs) || (self.is_held(sequence) && tree < most)
     }
 
     /// Whether a change of the plan is under way on the first gateway.

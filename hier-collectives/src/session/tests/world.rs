@@ -249,6 +249,7 @@ impl World {
                     self.streams.push(stream);
                 }
                 Action::Reduce { .. } | Action::Copy { .. } => self.tasks.push((me, action)),
+                Action::ShareTraffic => {}
                 Action::Cancel(sequence) => self.cancel(me, sequence),
                 Action::CancelLease(lease) => self.end_lease(me, lease),
                 Action::Release(scratch) => {

@@ -5,6 +5,7 @@ use super::transfer_flow::{FlowStage, TransferFlow};
 use super::transfer_handles::TransferHandles;
 use super::windows::unsolicited::UnsolicitedUse;
 use crate::ids::{Epoch, GatewayId, Sequence, TreeIndex};
+use crate::plan::TrafficMix;
 use crate::session::action::{Action, LeaseId};
 use crate::session::action_queue::ActionQueue;
 use crate::size_class::SizeClass;
@@ -27,6 +28,9 @@ pub(in crate::session) struct Transfer {
     /// The time when a segment, receipt or grant last moved something here, or bytes of a long
     /// segment arrived.
     pub(super) moved: TimeNs,
+    /// The large operations by which pairs of gateways share ports and links: those under way when the
+    /// last of them started.
+    pub(super) mix: TrafficMix,
 }
 
 impl Transfer {
@@ -40,7 +44,13 @@ impl Transfer {
             handles: TransferHandles::default(),
             unsolicited: UnsolicitedUse::default(),
             moved: TimeNs::default(),
+            mix: TrafficMix::default(),
         }
+    }
+
+    /// Returns the large operations by which pairs of gateways share ports and links.
+    pub fn traffic_mix(&self) -> &TrafficMix {
+        &self.mix
     }
 
     /// Returns the time when a segment, receipt, grant or task last made progress here.

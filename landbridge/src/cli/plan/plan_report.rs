@@ -6,7 +6,7 @@ use crate::cli::output::table::{render_field_table, render_table};
 use hier_collectives::bound;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::parts::OperationPart;
-use hier_collectives::plan::{self, Plan};
+use hier_collectives::plan::{self, OwnerTrees, Plan};
 use hier_collectives::topology::Fabric;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub(super) struct PlanReport {
     pub(super) link_bytes: Vec<LinkLoadRow>,
     gateways: Vec<GatewayLoadRow>,
     pub(super) trees: Vec<TreeLoad>,
-    /// Whether the data of each gateway take a tree of its own, of which several rows may be parts.
+    /// Whether the data of each gateway take trees of its own, of which several rows may be parts.
     #[serde(skip)]
     pub(super) has_owner_trees: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ pub(super) const CARRIES_BOTH: &str = "partials and results";
 
 /// The text that `landbridge plan` prints as the plan's `reason` for operations on blocks and for
 /// sends, which use owner trees.
-const OWNER_TREES_REASON: &str = "each gateway's data take a tree of its own, without the branches \
+const OWNER_TREES_REASON: &str = "each gateway's data take trees of its own, one for each rail of ports, without the branches \
                                   that need none of them";
 
 impl PlanReport {
@@ -105,8 +105,11 @@ impl PlanReport {
         let PlannedCollective { operation, size, dtype } = collective;
         let forecast = plan.forecast(fabric, operation, size);
         let carried = if operation.has_data() { size.get() } else { 0 };
-        let owner_trees =
-            if operation.uses_owner_trees() { plan.owner_trees(fabric) } else { Vec::new() };
+        let owner_trees = if operation.uses_owner_trees() {
+            plan.owner_trees(fabric)
+        } else {
+            OwnerTrees::default()
+        };
         let rerooted = plan.rerooted_for(fabric, operation);
         let parts = rerooted.forecast_parts(fabric, &owner_trees, operation, carried);
         let name = |id: GatewayId| fabric.gateway(id).name.clone();

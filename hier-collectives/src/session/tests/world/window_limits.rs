@@ -71,7 +71,7 @@ impl WindowLimits {
             let is_relay = fabric.gateway(me).ranks.is_empty();
             let window = |peer| match is_relay {
                 true => (peer, relayed_window_size(fabric, me, plan).get()),
-                false => (peer, result_window_size(fabric, me, peer, plan).get()),
+                false => (peer, passed_on_window_size(fabric, me, peer, plan).get()),
             };
             let limits = PlanLimits {
                 result_windows: peers.map(window).collect(),

@@ -200,10 +200,17 @@ impl TransferPart {
             && self.streaming_peer(me) != Some(peer)
     }
 
-    /// Returns the first segment that takes gateway memory here, or may come to take it: all before it
-    /// are done. Grants to `peer` count from it. With `me` as `peer` it is for our own partials.
+    /// Returns the first segment of a peer that takes gateway memory here, or may come to take it: all
+    /// before it are done. Grants to `peer` count from it. Partials of children are done once they are
+    /// in that of the subtree. With `me` as `peer` it is for our own partials.
     pub fn first_unreleased_segment(&self, peer: GatewayId, me: GatewayId) -> u32 {
-        if peer == me || self.passes_on { self.done_prefix } else { self.result_prefix }
+        if peer == me || self.passes_on {
+            self.done_prefix
+        } else if self.needs_partial_task() && self.role.children.contains(&peer) {
+            self.local_prefix
+        } else {
+            self.result_prefix
+        }
     }
 
     /// Whether results come down this tree from a peer.

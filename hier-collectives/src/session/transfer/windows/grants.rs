@@ -48,10 +48,16 @@ impl Transfer {
         let Some(plans) = cx.epoch.plans() else { return };
         let (plan, fabric) = (plans.plan(), cx.epoch.local().fabric());
         let is_relay = self.is_relay(cx);
+        let passes_on = || {
+            let mut parts = self.flows.values().flat_map(|flow| &flow.parts);
+            parts.any(|part| part.passes_on && part.comes_down_from(to))
+        };
         let window = if to == me {
             plans.relay_window()
         } else if is_relay {
             plan::relayed_window_size(fabric, me, plan)
+        } else if passes_on() {
+            plan::passed_on_window_size(fabric, me, to, plan)
         } else {
             plan::result_window_size(fabric, me, to, plan)
         };
@@ -202,7 +208,6 @@ impl GrantWindow {
             } else if part.streaming_peer(me) == Some(to) {
                 part.local_prefix
             } else if part.is_buffered_here(to, me) {
-                let all = if part.passes_on { None } else { Some(all) };
                 self.take_tree_share(part, window, all, granted)
             } else {
                 continue;
@@ -233,21 +238,17 @@ impl GrantWindow {
     }
 
     /// Takes one tree's share out of the window, and returns the tree's new limit in segments.
-    /// Each tree gets `window` in proportion to its segments among `all` of the collective, or
-    /// without `all` what trees before it left; `granted` is its limit so far.
+    /// Each tree gets `window` in proportion to its segments among `all` of the collective; `granted` is
+    /// its limit so far. So what is passed on to several gateways goes to all of them at once.
     ///
-    /// Shares are rounded up, so that each tree of the oldest collective advances. Later collectives
-    /// get no more than what is free, since older ones could round up by more once they get more.
-    fn take_tree_share(
-        &mut self,
-        part: &TransferPart,
-        window: u64,
-        all: Option<u64>,
-        granted: u32,
-    ) -> u32 {
-        let in_proportion =
-            |all: u64| (window * u64::from(part.segment_count())).div_ceil(all.max(1));
-        let share = u32::try_from(all.map_or(self.left, in_proportion)).unwrap_or(u32::MAX);
+    /// Shares are rounded up, so that each tree of the oldest collective advances. Trees of blocks that
+    /// are passed on may be many: they get no more than trees before them left, and go on once those are
+    /// done. Later collectives get no more than what is free, since older ones could round up by more
+    /// once they get more.
+    fn take_tree_share(&mut self, part: &TransferPart, window: u64, all: u64, granted: u32) -> u32 {
+        let share = (window * u64::from(part.segment_count())).div_ceil(all.max(1));
+        let share = if part.passes_on { share.min(self.left) } else { share };
+        let share = u32::try_from(share).unwrap_or(u32::MAX);
         let first_unreleased_segment = part.first_unreleased_segment(self.to, self.me);
         let before = granted.max(first_unreleased_segment);
         let limit = part.segment_count().min(first_unreleased_segment.saturating_add(share));
@@ -324,7 +325,7 @@ mod tests {
         let count = count.min(granted_segments(flow, to, tree));
         let part = &mut flow.parts[tree];
         part.done_prefix += count;
-        part.result_prefix = part.done_prefix;
+        (part.result_prefix, part.local_prefix) = (part.done_prefix, part.done_prefix);
     }
 
     fn is_done(flow: &TransferFlow) -> bool {
