@@ -174,7 +174,7 @@ impl<'a> OperationPartSource<'a, '_> {
                 let owner = self.fabric.gateway_of(from).unwrap_or_default();
                 let first = blocks.first().map_or(contributors, |block| block.receivers);
                 // No other rank's blocks take the ports of the region.
-                self.moved(owner, &OwnerTrees::run_of_bytes(&(0..0), &(0..0)), first, blocks)
+                self.moved(owner, &OwnerTrees::ALL_SHARES, first, blocks)
             }
         }
     }

@@ -21,6 +21,7 @@ from .._arguments import CollectiveOptions, PassedArguments, check_collective_ar
 from .._memory.arena import Arena, ArenaSlot, arena_ranges_overlap
 from .._memory.arrays import ArrayAdapter, adapt_array, check_reducible_array
 from .._operations.operation import Operation, OperationDelivery
+from .._operations.posted_collective import PostedCollective, SlotRange
 from .._operations.waiting import (
     Latch,
     check_not_waiting_after_fork,
@@ -33,7 +34,7 @@ from .._protocol.connection import Connection
 from .._protocol.wire import SHAPE_MAX_DIMENSIONS, LeaveGroup, Post, Request
 from .._rounding import round_bytes
 from .._signal_handlers import raise_if_from_signal_handler
-from .group_state import GroupState, PostedCollective, SlotRange
+from .group_state import GroupState
 
 #: 256 collectives of one rank may be under way at a time (docs/protocol.md section 5). A further
 #: post waits until one of them has ended.

@@ -12,13 +12,14 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from .. import errors
 from .._arguments import PassedArguments
 from .._operations.commit import Commit
-from .._operations.flight_recorder import FlightRecorder, RecordedCollective
+from .._operations.flight_recorder import FlightRecorder
 from .._operations.operation import Operation, Timing
+from .._operations.posted_collective import PostedCollective
 from .._operations.store_operation import StoreOperation
 from .._operations.waiting import Latch
 from .._protocol.connection import Connection, GroupPlace
@@ -59,21 +60,8 @@ _CHANGE_UNKNOWN = "a change may have been made"
 #: that it is about. Of a send the text has the tag, too.
 _NAMED_COLLECTIVE = re.compile(r"collective (\d+): ")
 
-#: The offset and the length of a slot in the arena, in bytes.
-SlotRange = tuple[int, int]
 #: The type of what a look at the state finds.
 _T = TypeVar("_T")
-
-
-class PostedCollective(NamedTuple):
-    """A collective under way, with the memory that must outlive the collective."""
-
-    operation: Operation
-    #: The slots of the contribution and of the result.
-    slots: tuple[SlotRange, SlotRange]
-    #: Objects whose memory the gateway uses.
-    held: tuple[Any, ...]
-    passed: PassedArguments
 
 
 class GroupState:
@@ -241,20 +229,13 @@ class GroupState:
             else:
                 self._next_in_series[series] = sequence + 1
             entry.operation.epoch, entry.operation.sequence = self.epoch, sequence
-            self._record_post(entry, sequence)
+            place = 0 if self.place is None else self.place.number
+            self.recorder.add(entry.record_post(place, (self.epoch, sequence)))
             self.entries[sequence] = entry
             self._passed.append((sequence, entry.passed))
             self._uncommitted = self.epoch
             assert self.connection is not None
             return self.connection, self.epoch, sequence
-
-    def _record_post(self, entry: PostedCollective, sequence: int) -> None:
-        """Adds a collective to the flight recorder, whose end its operation notes."""
-        group = 0 if self.place is None else self.place.number
-        slot_bytes = entry.slots[0][1], entry.slots[1][1]
-        record = RecordedCollective(group, (self.epoch, sequence), entry.passed, slot_bytes)
-        entry.operation.record = record
-        self.recorder.add(record)
 
     def register_commit(self, commit: Commit) -> tuple[Connection, int]:
         """Adds a step to commit, and returns the connection and the epoch for the request. Raises

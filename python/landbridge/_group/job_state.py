@@ -11,6 +11,7 @@ import copy
 from typing import Any
 
 from .. import errors
+from .._operations.posted_collective import PostedCollective
 from .._protocol.connection import Connection, GroupPlace
 from .._protocol.wire import (
     Disbanded,
@@ -19,7 +20,7 @@ from .._protocol.wire import (
     WorldChanged,
     decode_wire_group_ranks,
 )
-from .group_state import GroupState, PostedCollective, group_epoch_end_words
+from .group_state import GroupState, group_epoch_end_words
 
 
 class JobState(GroupState):

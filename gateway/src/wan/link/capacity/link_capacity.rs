@@ -154,7 +154,7 @@ pub struct LinkCapacity {
     /// Whether the lanes of the link find its rate and limit themselves, on a shared link.
     is_found_by_lanes: bool,
     /// The begin of the current span, and the counters then.
-    span_begin: Option<(TimeNs, LinkTraffic)>,
+    span_begin: Option<(TimeNs, LinkTraffic, PairShare)>,
     /// The least RTT of the current span.
     span_min_rtt: Option<Span>,
     /// The least RTTs of the last spans.
@@ -305,7 +305,12 @@ impl LinkCapacity {
         }
         let LinkObservation { now, traffic, min_rtt, share, limit } = *observation;
         self.span_min_rtt = self.span_min_rtt.into_iter().chain(min_rtt).min();
-        let (begin, before) = *self.span_begin.get_or_insert((now, traffic));
+        let (begin, before, begin_share) = *self.span_begin.get_or_insert((now, traffic, share));
+        // What passed under another share tells nothing of the whole link.
+        if !share.has_same_flow_fraction(&begin_share) {
+            self.span_begin = Some((now, traffic, share));
+            return;
+        }
         let span = now.since(begin);
         let rounds = Span::from_ns(SPAN_ROUNDS * self.min_rtt().unwrap_or(self.link.rtt).ns());
         let sent_packets = traffic.sent_packets - before.sent_packets;
@@ -313,7 +318,7 @@ impl LinkCapacity {
         if span < SPAN_MIN.max(rounds) || !has_packets && span < SPAN_MAX.max(rounds) {
             return;
         }
-        self.span_begin = Some((now, traffic));
+        self.span_begin = Some((now, traffic, share));
         let min_rtt = self.span_min_rtt.take();
         self.note_inflation(min_rtt, has_packets);
         if self.reduced.is_none() || self.is_found_by_lanes {

@@ -73,6 +73,9 @@ fn owner_run_overlap(one: &Range<u64>, other: &Range<u64>) -> u64 {
 }
 
 impl OwnerTrees {
+    /// The shares of all blocks of a region.
+    pub const ALL_SHARES: Range<u64> = 0..SHARES_TOTAL;
+
     /// Returns the number of trees of each gateway.
     pub fn rails(&self) -> usize {
         self.ends.len()
@@ -106,7 +109,7 @@ impl OwnerTrees {
     pub fn run_of_bytes(part: &Range<u64>, all: &Range<u64>) -> Range<u64> {
         let bytes = u128::from(all.end.saturating_sub(all.start));
         if bytes == 0 {
-            return 0..SHARES_TOTAL;
+            return Self::ALL_SHARES;
         }
         let share = |at: u64| {
             let before = u128::from(at.saturating_sub(all.start));

@@ -18,6 +18,7 @@ struct Pair {
     capacity: LinkCapacity,
     now: TimeNs,
     traffic: LinkTraffic,
+    share: PairShare,
 }
 
 impl Pair {
@@ -29,7 +30,8 @@ impl Pair {
         let (a, b, rtt) = (RegionId(0), RegionId(1), Span::from_ms(50));
         let loss = Fraction::from_ppb(loss_ppb).expect("below 1");
         let capacity = LinkCapacity::new(Link { a, b, rate, rtt, loss });
-        Self { capacity, now: TimeNs::default(), traffic: LinkTraffic::default() }
+        let share = PairShare::unshared(CONFIGURED);
+        Self { capacity, now: TimeNs::default(), traffic: LinkTraffic::default(), share }
     }
 
     fn observe(&mut self, rtt: Span, limit: BitRate) {
@@ -37,7 +39,7 @@ impl Pair {
             now: self.now,
             traffic: self.traffic,
             min_rtt: Some(rtt),
-            share: PairShare::unshared(CONFIGURED),
+            share: self.share,
             limit,
         });
     }

@@ -1,7 +1,12 @@
 //! The capacity falls, is corrected, and recovers.
 
-use super::{PACKET, Pair};
-use units::BitRate;
+use super::{CONFIGURED, PACKET, Pair};
+use hier_collectives::ids::GatewayId;
+use hier_collectives::plan::{PairShare, PayloadFlows, pair_shares};
+use hier_collectives::topology::{
+    Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+};
+use units::{BitRate, Fraction, Span};
 
 #[test]
 fn a_halved_rate_is_found_and_probed_in_vain() {
@@ -19,6 +24,44 @@ fn a_halved_rate_is_found_and_probed_in_vain() {
         assert!(near(&pair), "{:?}", pair.reduced());
     }
     assert!((5..=8).contains(&probes), "each later than the one before: {probes}");
+}
+
+/// Operations that follow each other give a pair half of the link and then all of it.
+#[test]
+fn a_span_in_which_the_share_changes_shows_nothing() {
+    let mut pair = Pair::new(0);
+    pair.fill(20, 900.0);
+    let whole = pair.share;
+    for _ in 0..40 {
+        for share in [half_of_a_link(), whole] {
+            pair.share = share;
+            pair.fill(1, 400.0);
+        }
+    }
+    assert_eq!(pair.reduced(), None);
+    // Two spans in a row under one share show it.
+    pair.fill(20, 400.0);
+    assert!(pair.reduced().is_some(), "{:?}", pair.reduced());
+}
+
+/// Returns the share of one of two pairs of gateways that send alike over a link.
+fn half_of_a_link() -> PairShare {
+    let wan = Some(WanPort { egress: CONFIGURED, ingress: CONFIGURED });
+    let region = |name: &str| FabricRegionSpec {
+        name: name.to_owned(),
+        speeds: vec![1.0; 2],
+        gateways: [0, 1].map(|at| FabricGatewaySpec::new(format!("{name}-{at}"), 1, wan)).into(),
+    };
+    let link = FabricLinkSpec {
+        between: ("east".to_owned(), "west".to_owned()),
+        rate: CONFIGURED,
+        rtt: Span::from_ms(50),
+        loss: Fraction::default(),
+    };
+    let fabric = Fabric::new("two", 1500, vec![region("east"), region("west")], vec![link]);
+    let pairs = [(0, 2), (1, 3)].map(|(from, to)| (GatewayId(from), GatewayId(to)));
+    let flows: PayloadFlows = pairs.into_iter().map(|pair| (pair, 1)).collect();
+    pair_shares(std::iter::once(&flows), &fabric.expect("valid"))[&pairs[0]]
 }
 
 /// Heavy loss made the link seem to have a tenth of its rate.
