@@ -1,6 +1,6 @@
 //! The version of the wire and the limits of its messages.
 
-/// 10: the version of all messages between gateways, sent in the first message of each lane. A lane
+/// 11: the version of all messages between gateways, sent in the first message of each lane. A lane
 /// of a peer with another version is refused, since its messages differ.
 pub const WIRE_VERSION: u16 = 11;
 

@@ -13,6 +13,7 @@ import landbridge
 from conftest import DEADLINE_S, attached_groups, call_for_all, wait_until
 from landbridge._group import group_state as group_state
 from landbridge._local_regions import LocalRegions
+from landbridge._operations.posted_collective import PostedCollective
 
 numpy = pytest.importorskip("numpy")
 
@@ -582,7 +583,7 @@ def test_a_commit_names_the_epoch_of_its_last_post():
     state.epoch = 1
     state.agree_to_epoch()
     slots = ((0, 0), (0, 0))
-    entry = SimpleNamespace(operation=SimpleNamespace(), passed=None, slots=slots)
+    entry = PostedCollective(SimpleNamespace(), slots, held=(), passed=None)
     state.register_collective(entry)
     state.epoch = 2
     state.agree_to_epoch()

@@ -83,8 +83,9 @@ impl PairShare {
 
     /// Whether the pair carries the same fraction of what the link carries as with another share.
     pub fn has_same_flow_fraction(&self, other: &Self) -> bool {
-        u128::from(self.flow) * u128::from(other.link_flow)
-            == u128::from(other.flow) * u128::from(self.link_flow)
+        (self.flow == 0) == (other.flow == 0)
+            && u128::from(self.flow) * u128::from(other.link_flow)
+                == u128::from(other.flow) * u128::from(self.link_flow)
     }
 
     /// Returns this share, or `even`, what the pair gets if all pairs of its ports and its link get

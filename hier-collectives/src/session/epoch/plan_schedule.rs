@@ -77,6 +77,11 @@ impl FollowedPlan {
         Cow::Owned(self.plan.rerooted_at(root, shares))
     }
 
+    /// Returns the pairs of gateways that the trees of the plan join, those of blocks included.
+    fn edges(&self) -> impl Iterator<Item = (GatewayId, GatewayId)> {
+        self.plan.trees.iter().chain(self.owner_trees.all()).flat_map(Tree::edges)
+    }
+
     /// Returns the bytes that a mix of operations sends between gateways, on a nominal buffer.
     fn mixed_flows(&self, fabric: &Fabric, mix: &TrafficMix) -> PayloadFlows {
         let rerooted = |operation| self.rerooted_for(fabric, operation);
@@ -140,15 +145,15 @@ impl PlanSchedule {
         earlier.map_or(&self.current, |earlier| &earlier.followed)
     }
 
-    /// Returns the pairs of gateways that exchange data along the trees of the plan in force, and
-    /// of earlier plans that collectives from `oldest` on follow.
+    /// Returns the pairs of gateways that exchange data along the trees of the plan in force, those of
+    /// blocks included, and of earlier plans that collectives from `oldest` on follow.
     pub fn edges_in_use(
         &self,
         oldest: Option<Sequence>,
     ) -> impl Iterator<Item = (GatewayId, GatewayId)> {
         let followed = move |earlier: &&EarlierPlan| oldest.is_some_and(|at| at < earlier.below);
-        let earlier = self.earlier.iter().filter(followed).map(|earlier| &earlier.followed.plan);
-        earlier.chain([&self.current.plan]).flat_map(|plan| plan.trees.iter().flat_map(Tree::edges))
+        let earlier = self.earlier.iter().filter(followed).map(|earlier| &earlier.followed);
+        earlier.chain([&self.current]).flat_map(FollowedPlan::edges)
     }
 
     /// Whether a collective is held back, since it may follow a plan that is not known here yet.
@@ -157,8 +162,8 @@ impl PlanSchedule {
     }
 
     /// Whether a collective may have a part with this tree. Its parts are as many as the trees of
-    /// its plan, or in an all-to-all as the pairs of gateways. A collective that is held back may
-    /// follow a plan that is not known here: `next_plan` and the fabric then bound its trees.
+    /// its plan, or in an all-to-all as the pairs of gateways times the rails. A collective that is held
+    /// back may follow a plan that is not known here: `next_plan` and the fabric then bound its trees.
     pub fn may_have_tree(
         &self,
         sequence: Sequence,
@@ -167,10 +172,12 @@ impl PlanSchedule {
         local: &LocalGateway,
     ) -> bool {
         let tree = usize::from(tree.0);
+        let pairs = local.fabric().gateways().len().pow(2);
+        let rails_limit = OwnerTrees::rails_limit(local.fabric());
         let most = next_plan.trees.len().max(plan_trees_limit(local.fabric()));
         let FollowedPlan { plan, owner_trees, .. } = self.plan_of(sequence);
-        let pairs = local.fabric().gateways().len().pow(2) * owner_trees.rails();
-        tree < plan.trees.len().max(pairs) || (self.is_held(sequence) && tree < most)
+        let planned = plan.trees.len().max(pairs * owner_trees.rails());
+        tree < planned || (self.is_held(sequence) && tree < most.max(pairs * rails_limit))
     }
 
     /// Whether a change of the plan is under way on the first gateway.

@@ -81,6 +81,11 @@ impl OwnerTrees {
         self.ends.len()
     }
 
+    /// Returns the most rails that a plan for this fabric can have.
+    pub fn rails_limit(fabric: &Fabric) -> usize {
+        port_runs::rails_limit(fabric)
+    }
+
     /// Returns the trees of a gateway, one for each rail.
     pub fn of(&self, owner: GatewayId) -> &[Tree] {
         &self.trees[usize::from(owner.0)]
@@ -216,6 +221,17 @@ mod tests {
         assert_eq!(parents(2), way([(1, 0), (2, 3), (3, 1)]));
         let own: Vec<_> = trees.own(GatewayId(0)).collect();
         assert_eq!(own, [&trees.of(GatewayId(0))[0]]);
+    }
+
+    /// 40 gateways in each of two regions have 40 runs, and an all-to-all numbers for 10 rails.
+    #[test]
+    fn rails_are_as_few_as_parts_have_numbers() {
+        let many = fabric(&[100; 40], &[100; 40]);
+        let trees = make_plan(&many).expect("a plan").owner_trees(&many);
+        assert_eq!((trees.rails(), OwnerTrees::rails_limit(&many)), (10, 10));
+        assert_eq!(trees.ends.last(), Some(&SHARES_TOTAL));
+        let few = fabric(&[100; 3], &[100; 2]);
+        assert_eq!(make_plan(&few).expect("a plan").owner_trees(&few).rails(), 4);
     }
 
     /// All bytes go by some rail, in order, cut between segments alone, and each rail gets its part

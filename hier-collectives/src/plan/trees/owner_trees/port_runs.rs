@@ -36,11 +36,11 @@ impl PortRuns {
         let runs: Vec<Vec<(u64, GatewayId)>> =
             fabric.regions().iter().map(|region| region_runs(region, &loads)).collect();
         let mut cuts: BTreeSet<u64> = runs.iter().flatten().map(|(start, _)| *start).collect();
-        let most = rails_max(fabric);
+        let most = rails_limit(fabric);
         if cuts.len() > most {
             let part = SHARES_TOTAL / most as u64;
             let moved = |cut: u64| (cut + part / 2) / part * part;
-            cuts = cuts.into_iter().map(moved).filter(|cut| *cut < SHARES_TOTAL).collect();
+            cuts = cuts.into_iter().map(moved).filter(|cut| *cut < most as u64 * part).collect();
         }
         let starts: Vec<u64> = cuts.into_iter().collect();
         let ends = starts.iter().skip(1).copied().chain([SHARES_TOTAL]);
@@ -56,9 +56,9 @@ impl PortRuns {
     }
 }
 
-/// Returns the most rails: an all-to-all has a part for each rail of each pair of gateways, and
-/// parts have numbers of [`TreeIndex`].
-fn rails_max(fabric: &Fabric) -> usize {
+/// Returns the most rails of any plan: an all-to-all has a part for each rail of each pair of gateways,
+/// and parts have numbers of [`TreeIndex`].
+pub(super) fn rails_limit(fabric: &Fabric) -> usize {
     let pairs = fabric.gateways().len().pow(2);
     (usize::from(TreeIndex(u16::MAX).0) / pairs.max(1)).clamp(1, RAILS_MAX)
 }
