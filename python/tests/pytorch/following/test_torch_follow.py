@@ -196,9 +196,14 @@ def three_trainers(groups, kind=FlatTrainer):
 
 def test_weights_optimizer_and_sampler_come_from_two_ranks(three_groups, monkeypatch):
     senders, move = set(), piece_stream.PieceStream._move_piece
+    have_both_begun = threading.Event()
 
     def note(self, piece):
+        # The first sender may be so fast that it leaves no piece to the other.
         senders.add(self.plan.sender_in_job)
+        if senders == set(SENDERS):
+            have_both_begun.set()
+        have_both_begun.wait(timeout=20)
         move(self, piece)
 
     monkeypatch.setattr(piece_stream.PieceStream, "_move_piece", note)
