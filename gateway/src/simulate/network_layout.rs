@@ -34,7 +34,7 @@ impl NetworkLayout {
     /// Each link has its rate, its loss, half its RTT in each direction, and a queue of one BDP.
     /// The ports of a region are one port with the sum of their rates, whose queue is one BDP of
     /// the region's longest link. No queue is shorter than [`SIMULATED_QUEUE_MIN`]. A LAN joins the
-    /// gateways of each region, with a queue that holds what a host would hold back.
+    /// gateways of each region. Its queue holds what a host would hold back.
     ///
     /// # Errors
     /// A rate or RTT that `wan-sim` does not support.

@@ -89,8 +89,9 @@ impl OperationPart<'_> {
 impl<'a> OperationPartSource<'a, '_> {
     /// Returns the parts of the operation, in one order on all gateways.
     ///
-    /// Operations on a whole buffer have one part for each tree of the plan. Operations on blocks
-    /// have one for each tree of each gateway, or of each pair of gateways in an all-to-all.
+    /// An operation on a whole buffer has one part for each tree of the plan. An operation on blocks
+    /// has one part for each tree of each gateway. An all-to-all has one for each rail of each pair of
+    /// gateways.
     pub fn parts(&self) -> Vec<OperationPart<'a>> {
         let gateway = |rank| self.fabric.gateway_of(rank).unwrap_or_default();
         match self.descriptor.pattern {

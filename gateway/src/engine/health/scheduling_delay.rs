@@ -6,8 +6,8 @@
 
 use units::{Span, TimeNs};
 
-/// 1 s: an event loop that goes on so much later than it was due did not run, and no stall is counted
-/// from before. The time is chosen: a tenth of the stall deadline of the usual patience, 10 s.
+/// 1 s: an event loop that goes on so much later than it was due did not run. A stall counts no time
+/// before that moment. The time is chosen: a tenth of the stall deadline of the usual patience, 10 s.
 /// Tested by `time_in_which_no_gateway_runs_is_no_stall`.
 const SCHEDULING_DELAY_MIN: Span = Span::from_secs(1);
 /// 5 s: a gateway that did not run for this time is worth a warning, half of the stall deadline of the

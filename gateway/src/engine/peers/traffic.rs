@@ -32,8 +32,8 @@ impl Peers {
         }
     }
 
-    /// Divides the rates of links and ports among the pairs of gateways, when a job follows a new
-    /// plan or has other operations under way: it sends bytes in proportion to `flows`.
+    /// Divides the rates of links and ports among the pairs of gateways. A job calls it when it follows
+    /// a new plan or has other operations under way, which send bytes in proportion to `flows`.
     pub fn divide_traffic_rates(&self, group: GroupId, flows: PayloadFlows) {
         let mut all = lock_ignoring_poison(&self.flows);
         all.insert(group, flows);

@@ -161,9 +161,9 @@ impl PlanSchedule {
         self.held.is_some_and(|held| sequence >= held)
     }
 
-    /// Whether a collective may have a part with this tree. Its parts are as many as the trees of
-    /// its plan, or in an all-to-all as the pairs of gateways times the rails. A collective that is held
-    /// back may follow a plan that is not known here: `next_plan` and the fabric then bound its trees.
+    /// Whether a collective may have a part with this tree. A collective has as many parts as its plan
+    /// has trees, and an all-to-all has one for each rail of each pair of gateways. The plan of a
+    /// collective that is held back may be unknown here: `next_plan` and the fabric bound its parts.
     pub fn may_have_tree(
         &self,
         sequence: Sequence,
