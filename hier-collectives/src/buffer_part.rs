@@ -136,6 +136,7 @@ mod tests {
                 reason: String::new(),
                 segment: ByteCount::new(segment),
                 express_bytes: ByteCount::new(express.unwrap_or(0)),
+                block_trees: vec![],
                 trees: shares.into_iter().chain(express.map(|_| 0)).map(tree).collect(),
             };
             let mut next = 0;

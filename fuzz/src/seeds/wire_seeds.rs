@@ -253,7 +253,14 @@ fn four_trees_plan() -> Plan {
 fn swap_plan(trees: Vec<Tree>) -> Plan {
     let reason = "two regions: both send their partial once".to_owned();
     let (segment, express_bytes) = (ByteCount::new(1 << 20), ByteCount::default());
-    Plan { algorithm: PlanAlgorithm::Swap, reason, segment, express_bytes, trees }
+    Plan {
+        algorithm: PlanAlgorithm::Swap,
+        reason,
+        segment,
+        express_bytes,
+        trees,
+        block_trees: vec![],
+    }
 }
 
 /// Returns seeds of hellos of this version and of the next.

@@ -26,7 +26,8 @@ pub fn reserved_memory_budget(
 ) -> ByteCount {
     let windows = || {
         let fabric = fabric.without_witness();
-        plan.memory_bound(&fabric, me, ByteCount::default()).window_bytes().get()
+        let owner_trees = plan.owner_trees(&fabric);
+        plan.memory_bound(&fabric, &owner_trees, me, ByteCount::default()).window_bytes().get()
     };
     // A witness has no job, and is in no plan.
     let windows = if jobs == 0 { 0 } else { windows() };

@@ -5,7 +5,7 @@ use crate::buffer_part::{BufferPart, divide_into_buffer_parts};
 use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts, Pattern};
 use crate::ids::{GatewayId, RankId};
 use crate::operation::{Operation, OperationPhases};
-use crate::plan::{OwnerTrees, Plan, Tree};
+use crate::plan::{OwnerTrees, OwnerWays, Plan, Tree};
 use crate::topology::Fabric;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -147,7 +147,11 @@ impl<'a> OperationPartSource<'a, '_> {
             self.block(0..end - start, start, BlockRanks::One(RankId(rank)), receivers)
         };
         let blocks = self.fabric.gateway(owner).ranks.clone().filter_map(block).collect();
-        self.moved(owner, &self.run(owner, &offsets), receivers, blocks)
+        let ways = match receivers {
+            BlockRanks::All => self.ways_of_all(owner),
+            BlockRanks::One(_) => self.owner_trees.rail_ways(owner),
+        };
+        self.moved(ways, &self.run(owner, &offsets), receivers, blocks)
     }
 
     /// Returns the parts with the blocks that the ranks of one gateway get, from `contributors`:
@@ -168,14 +172,16 @@ impl<'a> OperationPartSource<'a, '_> {
                     follows: false,
                     blocks,
                 };
-                let divided = self.owner_trees.divide(&self.run(receiver, &offsets), blocks);
-                self.owner_trees.of(receiver).iter().zip(divided).map(part).collect()
+                let ways = self.ways_of_all(receiver);
+                let divided = ways.divide(&self.run(receiver, &offsets), blocks);
+                ways.trees.iter().zip(divided).map(part).collect()
             }
             BlockRanks::One(from) => {
                 let owner = self.fabric.gateway_of(from).unwrap_or_default();
                 let first = blocks.first().map_or(contributors, |block| block.receivers);
                 // No other rank's blocks take the ports of the region.
-                self.moved(owner, &OwnerTrees::ALL_SHARES, first, blocks)
+                let ways = self.owner_trees.rail_ways(owner);
+                self.moved(ways, &OwnerTrees::ALL_SHARES, first, blocks)
             }
         }
     }
@@ -220,7 +226,8 @@ impl<'a> OperationPartSource<'a, '_> {
                     blocks.extend(self.empty_block_for_relay(owner, receiver));
                 }
                 let first = blocks.first().map_or(BlockRanks::All, |block| block.receivers);
-                parts.extend(self.moved(owner, &self.owner_trees.run(owner), first, blocks));
+                let ways = self.owner_trees.rail_ways(owner);
+                parts.extend(self.moved(ways, &self.owner_trees.run(owner), first, blocks));
             }
         }
         parts
@@ -261,18 +268,22 @@ impl<'a> OperationPartSource<'a, '_> {
         waits.then_some(Block { part, result_start: 0, contributors, receivers })
     }
 
-    /// Returns the parts that move blocks from one gateway to the gateways of `receivers`, one for each
-    /// of its trees. The blocks are those of the shares `run` of its region's.
+    /// Returns the parts that move blocks along these trees to the gateways of `receivers`. The blocks
+    /// are those of the shares `run` of their region's.
     fn moved(
         &self,
-        owner: GatewayId,
+        ways: OwnerWays<'a>,
         run: &Range<u64>,
         receivers: BlockRanks,
         blocks: Vec<Block>,
     ) -> Vec<OperationPart<'a>> {
-        let trees = self.owner_trees.of(owner).iter();
         let part = |(tree, blocks)| self.moved_along(tree, receivers, blocks);
-        trees.zip(self.owner_trees.divide(run, blocks)).map(part).collect()
+        ways.trees.iter().zip(ways.divide(run, blocks)).map(part).collect()
+    }
+
+    /// Returns the trees for blocks of a gateway that all ranks get, or to which all contribute.
+    fn ways_of_all(&self, owner: GatewayId) -> OwnerWays<'a> {
+        self.owner_trees.ways_of_all(owner, self.descriptor.bytes())
     }
 
     /// Returns the part that moves blocks along a tree to the gateways of `receivers`.

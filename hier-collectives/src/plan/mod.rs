@@ -26,7 +26,7 @@ pub use analysis::pair_shares::{
 pub use analysis::payload_flows::PayloadFlows;
 pub use analysis::proof::PlanFault;
 pub use analysis::traffic_mix::TrafficMix;
-pub use plan_data::{Plan, PlanAlgorithm};
+pub use plan_data::{BlockTree, Plan, PlanAlgorithm};
 pub use plan_limits::{plan_lanes_limit, plan_trees_limit};
 pub use planner::{PlanError, REGIONS_MAX, make_plan};
 pub use segment_size::SEGMENT_BYTES_MAX;
@@ -34,7 +34,7 @@ pub use segment_size::segment_size_of_fabric;
 pub use tree::{Tree, TreeDirection, TreeRole, TreeUpstream};
 pub use trees::baseline;
 pub use trees::express::EXPRESS_MAX;
-pub use trees::owner_trees::OwnerTrees;
+pub use trees::owner_trees::{OwnerTrees, OwnerWays};
 pub use window_size::passed_on_window_size;
 pub use window_size::relayed_window_size;
 pub use window_size::result_window_size;

@@ -97,7 +97,8 @@ fn chosen_plan_of_trees(
     segment: ByteCount,
     trees: Vec<Tree>,
 ) -> Plan {
-    Plan { algorithm, reason, segment, express_bytes: ByteCount::default(), trees }
+    let express_bytes = ByteCount::default();
+    Plan { algorithm, reason, segment, express_bytes, trees, block_trees: vec![] }
 }
 
 /// Returns the choice for two regions: both send their partial and both add.

@@ -3,7 +3,8 @@
 //! The planner makes it, the session follows it, and the wire carries it. It calls nothing.
 
 use super::tree::{Tree, TreeDirection, TreeRole};
-use crate::ids::GatewayId;
+use crate::ids::{GatewayId, RegionId};
+use std::collections::BTreeMap;
 use units::ByteCount;
 
 /// The plan of an epoch: the trees over which every collective of the epoch runs.
@@ -19,6 +20,20 @@ pub struct Plan {
     pub express_bytes: ByteCount,
     /// The trees. Those with a share divide a buffer; one without is the express tree.
     pub trees: Vec<Tree>,
+    /// The trees that divide the blocks of each region which all ranks get, or contribute to, in the
+    /// order of regions. None where each region's blocks take one tree, which follows from `trees`.
+    pub block_trees: Vec<BlockTree>,
+}
+
+/// A tree over regions for a part of one region's blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockTree {
+    /// The region whose blocks they are.
+    pub root: RegionId,
+    /// Part of its blocks, relative to the shares of its other trees.
+    pub share: u32,
+    /// The parent of each other region.
+    pub parents: BTreeMap<RegionId, RegionId>,
 }
 
 /// The algorithm by which regions exchange partials and results.

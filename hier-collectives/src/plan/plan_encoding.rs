@@ -1,9 +1,11 @@
 //! The wire form of a plan, and the hash that names it.
 
-use super::plan_data::{Plan, PlanAlgorithm};
+use super::plan_data::{BlockTree, Plan, PlanAlgorithm};
 use super::tree::{Tree, TreeDirection};
-use crate::codec::{DecodeError, FieldReader, fnv1a_hash, write_text, write_u16, write_u64};
-use crate::ids::GatewayId;
+use crate::codec::{
+    DecodeError, FieldReader, fnv1a_hash, write_text, write_u16, write_u32, write_u64,
+};
+use crate::ids::{GatewayId, RegionId};
 use crate::wire::MESSAGE_BYTES_MAX;
 use std::collections::BTreeMap;
 use units::ByteCount;
@@ -27,7 +29,8 @@ impl Plan {
         fnv1a_hash(&plan_encoding(&Self { reason: String::new(), ..self.clone() }))
     }
 
-    /// Appends the plan to the message `out`: algorithm, segment, express limit, reason, trees.
+    /// Appends the plan to the message `out`: algorithm, segment, express limit, reason, trees, trees
+    /// of blocks.
     pub(crate) fn write_encoding(&self, out: &mut Vec<u8>) {
         out.push(self.algorithm as u8);
         write_u64(out, self.segment.get());
@@ -39,15 +42,17 @@ impl Plan {
             out.push(tree.direction as u8);
             write_u16(out, u16::try_from(tree.roots.len()).unwrap_or(u16::MAX));
             tree.roots.iter().for_each(|id| write_u16(out, id.0));
-            write_u16(out, u16::try_from(tree.parents.len()).unwrap_or(u16::MAX));
-            for (child, parent) in &tree.parents {
-                write_u16(out, child.0);
-                write_u16(out, parent.0);
-            }
+            write_parents(out, tree.parents.iter().map(|(child, parent)| (child.0, parent.0)));
+        }
+        write_u16(out, u16::try_from(self.block_trees.len()).unwrap_or(u16::MAX));
+        for tree in &self.block_trees {
+            write_u16(out, tree.root.0);
+            write_u32(out, tree.share);
+            write_parents(out, tree.parents.iter().map(|(child, parent)| (child.0, parent.0)));
         }
     }
 
-    /// Reads a plan: algorithm, segment, express limit, reason, trees.
+    /// Reads a plan: algorithm, segment, express limit, reason, trees, trees of blocks.
     pub(crate) fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let algorithm =
             PlanAlgorithm::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("algorithm"))?;
@@ -56,7 +61,10 @@ impl Plan {
         let reason = reader.read_text()?;
         let count = reader.read_u16()?;
         let trees = (0..count).map(|_| Tree::read_encoding(reader)).collect::<Result<_, _>>()?;
-        Ok(Self { algorithm, reason, segment, express_bytes, trees })
+        let count = reader.read_u16()?;
+        let block_tree = |_| BlockTree::read_encoding(reader);
+        let block_trees = (0..count).map(block_tree).collect::<Result<_, _>>()?;
+        Ok(Self { algorithm, reason, segment, express_bytes, trees, block_trees })
     }
 }
 
@@ -70,19 +78,46 @@ impl Tree {
         let mut fields = FieldReader(reader.read_bytes(roots * 2)?);
         let roots =
             (0..roots).map(|_| fields.read_u16().map(GatewayId)).collect::<Result<_, _>>()?;
-        let count = usize::from(reader.read_u16()?);
-        let mut fields = FieldReader(reader.read_bytes(count * 4)?);
-        let mut parents = BTreeMap::new();
-        for _ in 0..count {
-            let (child, parent) = (GatewayId(fields.read_u16()?), GatewayId(fields.read_u16()?));
-            // Ascending, so that a plan has one wire form and one hash.
-            if parents.last_key_value().is_some_and(|(last, _)| *last >= child) {
-                return Err(DecodeError::Invalid("order of parents"));
-            }
-            parents.insert(child, parent);
-        }
+        let parents = read_parents(reader, GatewayId)?;
         Ok(Self { share, direction, roots, parents })
     }
+}
+
+impl BlockTree {
+    /// Reads one tree of blocks: root, share, and the parent of each other region.
+    fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let root = RegionId(reader.read_u16()?);
+        let share = reader.read_u32()?;
+        Ok(Self { root, share, parents: read_parents(reader, RegionId)? })
+    }
+}
+
+/// Appends the parent of each node of a tree.
+fn write_parents(out: &mut Vec<u8>, parents: impl ExactSizeIterator<Item = (u16, u16)>) {
+    write_u16(out, u16::try_from(parents.len()).unwrap_or(u16::MAX));
+    for (child, parent) in parents {
+        write_u16(out, child);
+        write_u16(out, parent);
+    }
+}
+
+/// Reads the parent of each node of a tree; `node` makes a node of its number.
+fn read_parents<N: Ord>(
+    reader: &mut FieldReader<'_>,
+    node: impl Fn(u16) -> N,
+) -> Result<BTreeMap<N, N>, DecodeError> {
+    let count = usize::from(reader.read_u16()?);
+    let mut fields = FieldReader(reader.read_bytes(count * 4)?);
+    let mut parents = BTreeMap::new();
+    for _ in 0..count {
+        let (child, parent) = (node(fields.read_u16()?), node(fields.read_u16()?));
+        // Ascending, so that a plan has one wire form and one hash.
+        if parents.last_key_value().is_some_and(|(last, _)| *last >= child) {
+            return Err(DecodeError::Invalid("order of parents"));
+        }
+        parents.insert(child, parent);
+    }
+    Ok(parents)
 }
 
 /// Returns the wire form of a plan.

@@ -8,7 +8,7 @@ use super::plan_data::Plan;
 use super::plan_encoding::{plan_encoding, plan_encoding_bytes_max};
 use super::plan_limits::plan_trees_limit;
 use super::segment_size::segment_size_for_pairs;
-use super::trees::express;
+use super::trees::{block_trees, express};
 use crate::topology::Fabric;
 
 /// 256 regions: a fabric with more gets no plan, but an error. Planning time grows with the square
@@ -59,7 +59,9 @@ pub fn make_plan(fabric: &Fabric) -> Result<Plan, PlanError> {
     plan.segment = segment_size_for_pairs(fabric, &plan);
     express::add_express_tree(fabric, &mut plan);
     debug_assert!(plan.trees.len() <= plan_trees_limit(fabric), "peers would refuse the plan");
-    let (bytes, most) = (plan_encoding(&plan).len(), plan_encoding_bytes_max(gateways));
+    let most = plan_encoding_bytes_max(gateways);
+    block_trees::add_block_trees(fabric, &mut plan, most);
+    let bytes = plan_encoding(&plan).len();
     if bytes > most {
         return Err(PlanError::TooLarge { trees: plan.trees.len(), gateways, bytes });
     }

@@ -35,7 +35,8 @@ impl Plan {
             |(tree, share): (&Tree, &u64)| Tree { share: *share, ..tree.rerooted_at(root) };
         let trees = self.trees.iter().zip(shares).map(rerooted).collect();
         let Self { algorithm, segment, express_bytes, .. } = *self;
-        Self { algorithm, reason: self.reason.clone(), segment, express_bytes, trees }
+        let block_trees = self.block_trees.clone();
+        Self { algorithm, reason: self.reason.clone(), segment, express_bytes, trees, block_trees }
     }
 }
 

@@ -93,3 +93,34 @@ fn blocks_are_planned_within_a_factor_of_the_bound() {
         assert!(middle > 0.999 && least > known, "{middle:.3} {least:.3}");
     }
 }
+
+/// Returns regions of one gateway each, with these numbers of ranks and ports in Mbit/s.
+fn of_ranks(regions: &[(u32, u64)]) -> Fabric {
+    let widest = regions.iter().map(|(_, rate)| *rate).max().expect("regions");
+    let of = |(number, (ranks, rate)): (usize, &(u32, u64))| {
+        region(number, &[(*ranks, Some(port(*rate)))])
+    };
+    let pairs = (0..regions.len()).flat_map(|a| (a + 1..regions.len()).map(move |b| (a, b)));
+    let links = pairs.map(|(a, b)| link(a, b, widest, 50)).collect();
+    fabric(regions.iter().enumerate().map(of).collect(), links)
+}
+
+/// A region with most of the ranks sends a part of its blocks to one region, which sends them on.
+#[test]
+fn blocks_of_unequal_regions_are_planned_at_the_bound() {
+    for ranks in
+        [[2, 4, 6].as_slice(), &[1, 8, 2, 5], &[1, 1, 1, 9], &[3, 1, 1], &[1, 2, 3, 4, 5, 6]]
+    {
+        let regions: Vec<(u32, u64)> = ranks.iter().map(|ranks| (*ranks, 1000)).collect();
+        let etas = etas(&of_ranks(&regions));
+        println!("ranks {ranks:?}: {etas:.3?}");
+        assert!(etas.iter().all(|eta| *eta > 0.99), "ranks {ranks:?}: {etas:.3?}");
+    }
+    let random = (0..200).map(|seed| {
+        let mut dice = SplitMix64(seed);
+        let regions = dice.range(3, 8) as usize;
+        let mut region = |_| (dice.range(1, 8) as u32, dice.range(1, 10) * 100);
+        of_ranks(&(0..regions).map(&mut region).collect::<Vec<_>>())
+    });
+    middle_and_least("unequal ranks and ports", random);
+}

@@ -100,7 +100,9 @@ impl<'a> Simulation<'a> {
         let order = counts.iter().enumerate().filter(partials);
         let mut order: Vec<(u64, usize)> = order.flat_map(each).collect();
         order.sort_by_key(|(index, tree)| ((index << 32) / counts[*tree], *tree));
-        let bound = |id| plan.memory_bound(fabric, id, ByteCount::new(PARTIALS_SEGMENTS * segment));
+        let owner_trees = plan.owner_trees(fabric);
+        let partials = ByteCount::new(PARTIALS_SEGMENTS * segment);
+        let bound = |id| plan.memory_bound(fabric, &owner_trees, id, partials);
         let roles: Vec<_> = fabric.gateway_ids().map(|id| plan.roles(id)).collect();
         let mut simulation = Self {
             fabric,

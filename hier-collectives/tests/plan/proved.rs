@@ -121,8 +121,9 @@ fn assert_possible(fabric: &Fabric, plan: &Plan) {
 fn assert_bounded(fabric: &Fabric, plan: &Plan) {
     let forecast =
         plan.forecast(fabric, Operation::AllReduce, ByteCount::new(BUFFER_SIZE.get() << 10));
+    let owner_trees = plan.owner_trees(fabric);
     for (id, load) in fabric.gateway_ids().zip(&forecast.gateways) {
-        let memory = plan.memory_bound(fabric, id, ByteCount::new(0));
+        let memory = plan.memory_bound(fabric, &owner_trees, id, ByteCount::new(0));
         assert!(load.held <= memory.result_windows, "{id} holds {} of {memory:?}", load.held);
     }
 }

@@ -23,7 +23,11 @@ fn fabric(ports: &[&[u64]]) -> Fabric {
 /// the root of a scatter, and one of the first that of a gather.
 fn check_blocks(ports: &[&[u64]]) {
     println!("ports of {ports:?} Mbit/s");
-    let fabric = fabric(ports);
+    check_blocks_of(&fabric(ports), ports);
+}
+
+/// Runs every operation on blocks, as [`check_blocks`] does, on a fabric with these ports.
+fn check_blocks_of(fabric: &Fabric, ports: &[&[u64]]) {
     let last = RankId(fabric.world_size() - 1);
     let narrowest: u64 = ports.iter().map(|ports| ports.iter().sum()).min().expect("regions");
     for pattern in [
@@ -32,10 +36,10 @@ fn check_blocks(ports: &[&[u64]]) {
         Pattern::Gather { to: RankId(1) },
         Pattern::Scatter { from: last },
     ] {
-        check_filled(&fabric, pattern, narrowest, 0.93);
+        check_filled(fabric, pattern, narrowest, 0.93);
     }
     // Each rank sends its whole buffer.
-    check_filled(&fabric, Pattern::AllToAll, narrowest / 4, 0.93);
+    check_filled(fabric, Pattern::AllToAll, narrowest / 4, 0.93);
 }
 
 #[test]
@@ -65,4 +69,33 @@ fn blocks_fill_many_unequal_ports() {
     check_blocks(&[[200, 50].as_slice(); 4]);
     check_blocks(&[[1000, 500, 500, 500].as_slice(); 2]);
     check_blocks(&[&[500], &[250], &[125]]);
+}
+
+/// Checks regions of which each has its number of ranks, in gateways with equal ports.
+fn check_ranks(regions: &[&[u32]]) {
+    println!("ranks {regions:?}");
+    let of_region = |ranks: &&[u32]| {
+        let port = 240 / ranks.len() as u64;
+        ranks.iter().map(|ranks| (*ranks, port)).collect::<Vec<_>>()
+    };
+    let regions: Vec<Vec<(u32, u64)>> = regions.iter().map(of_region).collect();
+    let port = |gateways: &Vec<(u32, u64)>| gateways.iter().map(|(_, port)| *port).collect();
+    let ports: Vec<Vec<u64>> = regions.iter().map(port).collect();
+    let ports: Vec<&[u64]> = ports.iter().map(Vec::as_slice).collect();
+    check_blocks_of(&mesh_of(&regions, 240, None), &ports);
+}
+
+/// A part of the blocks of the largest region is sent on by another one.
+#[test]
+fn blocks_fill_the_ports_of_regions_with_unequal_ranks() {
+    check_ranks(&[&[1], &[8], &[2], &[5]]);
+}
+
+#[test]
+#[ignore = "long: cargo xtask test --long"]
+fn blocks_fill_the_ports_of_many_unequal_regions() {
+    check_ranks(&[&[2], &[4], &[6]]);
+    check_ranks(&[&[3], &[1], &[1]]);
+    check_ranks(&[&[1], &[1], &[1], &[9]]);
+    check_ranks(&[&[1, 1], &[4, 4], &[2, 1]]);
 }

@@ -45,8 +45,9 @@ fn held(mesh: &Mesh, mib: u64, from: u16, to: u16) -> Vec<(u64, u64)> {
         let most = metrics.map(|metrics| metrics.job_metrics(JOB).scratch_bytes_max.get());
         most.map(|most| u64::try_from(most).expect("not negative")).collect::<Vec<_>>()
     });
-    let may =
-        fabric.gateway_ids().map(|id| plan.memory_bound(&fabric, id, mesh.memory).total().get());
+    let owner_trees = plan.owner_trees(&fabric);
+    let bound = |id| plan.memory_bound(&fabric, &owner_trees, id, mesh.memory).total().get();
+    let may = fabric.gateway_ids().map(bound);
     held.into_iter().zip(may).collect()
 }
 

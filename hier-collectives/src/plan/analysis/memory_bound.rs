@@ -6,6 +6,7 @@ use crate::buffer_part::CUT_BYTES;
 use crate::ids::GatewayId;
 use crate::plan::plan_data::Plan;
 use crate::plan::tree::Tree;
+use crate::plan::trees::owner_trees::OwnerTrees;
 use crate::plan::window_size::passed_on_window_size;
 use crate::plan::window_size::unsolicited_window_size;
 use crate::size_class::{MEDIUM_BYTES, SMALL_BYTES, SizeClass};
@@ -52,12 +53,18 @@ impl MemoryBound {
 
 impl Plan {
     /// Bounds the memory of a job at gateway `me`, which has `partials` bytes for partials of its
-    /// ranks.
+    /// ranks. `owner_trees` are those of the plan.
     ///
     /// The bound holds for collectives of any operation and size, while peers keep to their windows
     /// and nothing fails. All trees and collectives share the windows; each tree may round its part
     /// up to a segment.
-    pub fn memory_bound(&self, fabric: &Fabric, me: GatewayId, partials: ByteCount) -> MemoryBound {
+    pub fn memory_bound(
+        &self,
+        fabric: &Fabric,
+        owner_trees: &OwnerTrees,
+        me: GatewayId,
+        partials: ByteCount,
+    ) -> MemoryBound {
         let segment = self.segment.get().next_multiple_of(CUT_BYTES);
         let (mut shared, mut relays) = (BTreeMap::new(), 0);
         for tree in &self.trees {
@@ -69,7 +76,7 @@ impl Plan {
         }
         // Operations on blocks take these trees instead, over the same edges.
         let (mut below, mut inner) = (BTreeMap::new(), 0);
-        for tree in self.owner_trees(fabric).all() {
+        for tree in owner_trees.all() {
             let children = tree.role(me).children;
             inner += u64::from(!children.is_empty() && tree.parents.contains_key(&me));
             children.into_iter().for_each(|peer| *below.entry(peer).or_insert(0) += segment);

@@ -1,7 +1,7 @@
 //! The proof that a plan is valid, and the check that a peer's plan is near our own.
 
-use crate::ids::GatewayId;
-use crate::plan::plan_data::Plan;
+use crate::ids::{GatewayId, RegionId};
+use crate::plan::plan_data::{BlockTree, Plan};
 use crate::plan::plan_limits::plan_trees_limit;
 use crate::plan::tree::{Tree, TreeDirection};
 use crate::plan::trees::express::EXPRESS_MAX;
@@ -20,6 +20,10 @@ const PEER_SEGMENT_BYTES_MAX: u64 = 64 << 20;
 /// the own plan. The factor is chosen, since rates in the fabric files of two regions may differ.
 /// Tested by `a_plan_of_absurd_segments_or_trees_is_refused`.
 const SEGMENT_RATIO_MAX: u64 = 16;
+
+/// 8 trees: the blocks of one region that all ranks get take no more. The number is chosen; the
+/// planner seldom needs three.
+pub(crate) const BLOCK_TREES_OF_REGION_MAX: usize = 8;
 
 /// Why a plan is invalid: some contribution would not reach every result exactly once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -98,6 +102,62 @@ impl Plan {
         if trees > most {
             return Err(format!("{trees} trees, more than the {most} that this fabric can need"));
         }
+        self.prove_block_trees(fabric)
+    }
+
+    /// Proves that the trees of blocks, if there are any, bring the blocks of each region to every
+    /// other one over links, and are few.
+    fn prove_block_trees(&self, fabric: &Fabric) -> Result<(), String> {
+        if self.block_trees.is_empty() {
+            return Ok(());
+        }
+        for (number, region) in fabric.regions().iter().enumerate() {
+            let root = RegionId(u16::try_from(number).unwrap_or(u16::MAX));
+            let of_root = || self.block_trees.iter().filter(|tree| tree.root == root);
+            let count = of_root().count();
+            if count > BLOCK_TREES_OF_REGION_MAX {
+                return Err(format!("{count} trees for the blocks of region {root}"));
+            }
+            // The shares are added up later.
+            let all = of_root().try_fold(0u32, |all, tree| all.checked_add(tree.share));
+            let has_blocks = !region.ranks.is_empty();
+            if all.is_none_or(|all| has_blocks && all == 0) {
+                return Err(format!("no shares for the blocks of region {root}"));
+            }
+        }
+        if !self.block_trees.is_sorted_by_key(|tree| tree.root) {
+            return Err("trees of blocks out of order".to_owned());
+        }
+        self.block_trees.iter().try_for_each(|tree| tree.prove_block_tree(fabric))
+    }
+}
+
+impl BlockTree {
+    /// Proves that the tree leads over links from its root to each other region once.
+    fn prove_block_tree(&self, fabric: &Fabric) -> Result<(), String> {
+        let regions = fabric.regions().len();
+        let is_known = |region: &RegionId| usize::from(region.0) < regions;
+        if !is_known(&self.root) || !self.parents.keys().all(is_known) {
+            return Err("a tree of blocks has a region that the fabric has not".to_owned());
+        }
+        for start in (0..fabric.regions().len()).map(|at| RegionId(at as u16)) {
+            let (mut at, mut hops) = (start, 0);
+            while at != self.root {
+                let Some(parent) = self.parents.get(&at).filter(|parent| is_known(parent)) else {
+                    return Err(format!("region {start} gets no blocks of region {}", self.root));
+                };
+                if fabric.link(*parent, at).is_none() {
+                    return Err(format!("no link joins regions {parent} and {at}"));
+                }
+                (at, hops) = (*parent, hops + 1);
+                if hops > regions {
+                    return Err(format!("region {start} is on a cycle"));
+                }
+            }
+        }
+        if self.parents.contains_key(&self.root) {
+            return Err(format!("region {} gets its own blocks", self.root));
+        }
         Ok(())
     }
 }
@@ -166,7 +226,8 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::PlanAlgorithm;
+    use crate::plan::{PlanAlgorithm, make_plan};
+    use crate::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
     use proptest::prelude::*;
 
     fn tree(roots: &[u16], parents: &[(u16, u16)]) -> Tree {
@@ -181,6 +242,7 @@ mod tests {
             reason: String::new(),
             segment: ByteCount::new(1 << 20),
             express_bytes: ByteCount::default(),
+            block_trees: vec![],
             trees: vec![tree],
         }
     }
@@ -248,6 +310,53 @@ mod tests {
         plan.trees.push(express.clone());
         assert!(plan.prove(2).is_err());
         assert!(plan_of(express).prove(2).is_err());
+    }
+
+    /// Trees of blocks of other regions than the fabric has, over no link, on a cycle, out of order, too
+    /// many or without a share are refused.
+    #[test]
+    fn trees_of_blocks_that_miss_a_region_are_refused() {
+        let builder = FabricBuilder::default();
+        let regions = ["a", "b", "c"].iter().fold(builder, |builder, name| {
+            builder.region(name, [(1, Some(symmetric_port(mbit(100))))])
+        });
+        let link = || lossless_link(mbit(100), 60);
+        let fabric = regions.link("a", "b", link()).link("b", "c", link()).build();
+        let tree = |root: u16, share, parents: &[(u16, u16)]| {
+            let parents = parents.iter().map(|(to, from)| (RegionId(*to), RegionId(*from)));
+            BlockTree { root: RegionId(root), share, parents: parents.collect() }
+        };
+        let down = || tree(0, 1, &[(1, 0), (2, 1)]);
+        let good = || vec![down(), tree(1, 2, &[(0, 1), (2, 1)]), tree(2, 1, &[(1, 2), (0, 1)])];
+        let own = make_plan(&fabric).expect("a plan");
+        let judge = |block_trees| Plan { block_trees, ..own.clone() }.prove_near(&own, &fabric);
+        assert_eq!(judge(vec![]), Ok(()));
+        assert_eq!(judge(good()), Ok(()));
+        let with = |wrong: BlockTree| {
+            let mut trees = good();
+            trees[0] = wrong;
+            judge(trees).expect_err("refused")
+        };
+        let wrong = [
+            (tree(0, 1, &[(1, 0)]), "region 2 gets no blocks of region 0"),
+            (tree(0, 1, &[(1, 0), (2, 0)]), "no link joins regions 0 and 2"),
+            (tree(0, 1, &[(1, 2), (2, 1)]), "region 1 is on a cycle"),
+            (tree(0, 1, &[(0, 1), (1, 0), (2, 1)]), "region 0 gets its own blocks"),
+            (tree(0, 1, &[(1, 0), (2, 1), (3, 2)]), "a region that the fabric has not"),
+            (tree(0, 1, &[(1, 7), (2, 1)]), "region 1 gets no blocks of region 0"),
+            (tree(0, 0, &[(1, 0), (2, 1)]), "no shares for the blocks of region 0"),
+            (tree(1, 1, &[(0, 1), (2, 1)]), "no shares for the blocks of region 0"),
+        ];
+        for (tree, text) in wrong {
+            let refused = with(tree);
+            assert!(refused.contains(text), "{refused}");
+        }
+        let many = |count: usize| judge([vec![down(); count], good()[1..].to_vec()].concat());
+        assert_eq!(many(BLOCK_TREES_OF_REGION_MAX), Ok(()));
+        assert!(many(BLOCK_TREES_OF_REGION_MAX + 1).is_err());
+        assert!(judge(vec![tree(0, u32::MAX, &[(1, 0), (2, 1)]), down()]).is_err(), "a sum");
+        assert!(judge(good().into_iter().rev().collect()).is_err(), "out of order");
+        assert!(judge(vec![tree(9, 1, &[(0, 1), (1, 0), (2, 1)])]).is_err(), "no such root");
     }
 
     proptest! {

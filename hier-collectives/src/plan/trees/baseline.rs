@@ -62,7 +62,8 @@ fn baseline_plan(
     trees: Vec<Tree>,
 ) -> Plan {
     let (reason, segment) = (reason.to_owned(), segment_size_of_fabric(fabric));
-    Plan { algorithm, reason, segment, express_bytes: ByteCount::default(), trees }
+    let express_bytes = ByteCount::default();
+    Plan { algorithm, reason, segment, express_bytes, trees, block_trees: vec![] }
 }
 
 /// Makes a tree of share 1 with one root, in which `parent` gives the parent of each other gateway.

@@ -104,6 +104,7 @@ impl<'f> ExpressCandidate<'f> {
             segment: bulk.segment,
             express_bytes: EXPRESS_MAX,
             trees: vec![gateway_tree::gateway_tree_on_fastest_ports(fabric, rooted)],
+            block_trees: vec![],
         };
         let window = plan.express_tree_buffer_max(fabric).unwrap_or(0);
         Self { fabric, shares, plan, window }

@@ -2,6 +2,7 @@
 
 pub(super) mod asymmetric;
 pub mod baseline;
+pub(super) mod block_trees;
 pub(super) mod direct_exchange;
 pub mod express;
 pub(super) mod gateway_tree;

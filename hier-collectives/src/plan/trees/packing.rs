@@ -17,7 +17,7 @@ const PACKING_GAP_MAX: f64 = 0.001;
 
 /// 0.001 of the highest rate of a plan's trees together: the planner gives up at most so much to
 /// use trees with less delay. The fraction is chosen.
-const DEPTH_RATE_LOSS_MAX: f64 = 0.001;
+pub(super) const DEPTH_RATE_LOSS_MAX: f64 = 0.001;
 
 /// 400 iterations: after so many, the planner's linear program stops its search for better trees
 /// and uses those found so far. 60 were the most ever needed.
@@ -30,7 +30,7 @@ const TREES_PER_ROUND_MAX: usize = 16;
 /// 160 constraints, one for each port and pair of regions that can be full: the most for the
 /// planner's linear program. More would take seconds, and trees are then spread by load instead.
 /// Tested by `many_narrow_pairs_are_planned_without_pricing`.
-const PRICED_CONSTRAINTS_MAX: usize = 160;
+pub(super) const PRICED_CONSTRAINTS_MAX: usize = 160;
 
 /// 256 trees: the planner grows so many when it spreads trees by load, without the linear program;
 /// equal trees count once. The number was found by trial on 24 to 64 regions.
@@ -373,6 +373,6 @@ impl PackingPrices {
 }
 
 /// Solves a linear program; `None` where the solver fails.
-fn solve_packing_program(problem: &Problem) -> Option<Solution> {
+pub(super) fn solve_packing_program(problem: &Problem) -> Option<Solution> {
     problem.solve().ok()?.into_solution().ok()
 }

@@ -173,11 +173,12 @@ impl PlanSchedule {
     ) -> bool {
         let tree = usize::from(tree.0);
         let pairs = local.fabric().gateways().len().pow(2);
-        let rails_limit = OwnerTrees::rails_limit(local.fabric());
+        let blocks_limit = OwnerTrees::parts_limit(local.fabric());
         let most = next_plan.trees.len().max(plan_trees_limit(local.fabric()));
         let FollowedPlan { plan, owner_trees, .. } = self.plan_of(sequence);
-        let planned = plan.trees.len().max(pairs * owner_trees.rails());
-        tree < planned || (self.is_held(sequence) && tree < most.max(pairs * rails_limit))
+        let of_blocks = owner_trees.ways_of_all_count().max(pairs * owner_trees.rails());
+        let planned = plan.trees.len().max(of_blocks);
+        tree < planned || (self.is_held(sequence) && tree < most.max(blocks_limit))
     }
 
     /// Whether a change of the plan is under way on the first gateway.

@@ -86,6 +86,7 @@ pub(super) fn plan_of(trees: Vec<Tree>) -> Plan {
         segment: ByteCount::new(SEGMENT_BYTES),
         express_bytes: ByteCount::default(),
         trees,
+        block_trees: vec![],
     }
 }
 

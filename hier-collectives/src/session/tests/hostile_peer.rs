@@ -97,8 +97,19 @@ impl Victim {
         self.fabric.gateway_ids().map(|id| BootId(100 + u64::from(id.0))).collect()
     }
 
-    fn plan(&self) -> Plan {
-        plan_for(&self.fabric)
+    /// The plan, in some cases with trees of blocks that may be wrong.
+    fn plan(&mut self) -> Plan {
+        let mut plan = plan_for(&self.fabric);
+        if self.dice.roll(5) == 0 {
+            let regions = self.fabric.regions().len() as u16;
+            for root in (0..regions).map(RegionId) {
+                let mut region = || RegionId(self.dice.roll(usize::from(regions) + 1) as u16);
+                let (one, other) = (region(), region());
+                let parents = [(other, one), (one, root)].into();
+                plan.block_trees.push(BlockTree { root, share: 1, parents });
+            }
+        }
+        plan
     }
 
     /// A number that the session may depend on.
@@ -445,7 +456,7 @@ proptest! {
 impl Victim {
     fn meet(&mut self) {
         let (last, next) = (self.session.status().epoch, self.session.collectives.next_sequence());
-        let (boots, plan) = (self.boots(), self.plan());
+        let (boots, plan) = (self.boots(), plan_for(&self.fabric));
         let epoch = Epoch(last.0 + 1);
         let message = if self.me == GatewayId(0) {
             let prepared = PreparedSteps::default();

@@ -9,7 +9,7 @@ use crate::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
 use crate::membership::{RegionIntent, TermId, TermMessage};
-use crate::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
+use crate::plan::{BlockTree, Plan, PlanAlgorithm, Tree, TreeDirection};
 use crate::post::{Committed, EpochId, Failure, FailureCode, PreparedSteps};
 use crate::tail_fec::tail_fec_parity_max;
 use crate::topology::LinkState;
@@ -18,22 +18,33 @@ use proptest::sample::select;
 use units::{BitRate, ByteCount, Fraction, Span};
 
 fn plans() -> impl Strategy<Value = Plan> {
+    let parents = || proptest::collection::btree_map(0u16..9, 0u16..9, 0..9);
+    let block_tree =
+        (0u16..9, any::<u32>(), parents()).prop_map(|(root, share, parents)| BlockTree {
+            root: RegionId(root),
+            share,
+            parents: parents.into_iter().map(|(a, b)| (RegionId(a), RegionId(b))).collect(),
+        });
     let tree =
-        (1u64..100, 0u8..3, 0u16..9, proptest::collection::btree_map(0u16..9, 0u16..9, 0..9))
-            .prop_map(|(share, direction, roots, parents)| Tree {
+        (1u64..100, 0u8..3, 0u16..9, parents()).prop_map(|(share, direction, roots, parents)| {
+            Tree {
                 share,
                 direction: TreeDirection::from_code(direction).expect("known"),
                 roots: (0..roots).map(GatewayId).collect(),
                 parents: parents.into_iter().map(|(a, b)| (GatewayId(a), GatewayId(b))).collect(),
-            });
+            }
+        });
     let (segment, express) = (any::<u64>(), any::<u64>());
-    (".{0,40}", segment, express, proptest::collection::vec(tree, 0..5)).prop_map(
-        |(reason, segment, express, trees)| Plan {
+    let trees = proptest::collection::vec(tree, 0..5);
+    let block_trees = proptest::collection::vec(block_tree, 0..3);
+    (".{0,40}", segment, express, trees, block_trees).prop_map(
+        |(reason, segment, express, trees, block_trees)| Plan {
             algorithm: PlanAlgorithm::Swap,
             reason,
             segment: ByteCount::new(segment),
             express_bytes: ByteCount::new(express),
             trees,
+            block_trees,
         },
     )
 }
@@ -317,14 +328,16 @@ fn a_plan_has_one_wire_form() {
         segment: ByteCount::new(1 << 20),
         express_bytes: ByteCount::default(),
         trees: vec![tree],
+        block_trees: vec![],
     };
     let begin =
         Message::Begin { epoch: Epoch(1), next: Sequence(0), boots: vec![], plan, committed: None };
     let mut bytes = begin.encode();
     assert_eq!(Message::decode(&bytes), Ok(begin));
-    let edges = bytes.len() - 8;
+    // The number of trees of blocks follows.
+    let edges = bytes.len() - 10;
     for other_order in [[0, 2, 0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 0, 1, 0, 0]] {
-        bytes[edges..].copy_from_slice(&other_order);
+        bytes[edges..edges + 8].copy_from_slice(&other_order);
         assert_eq!(Message::decode(&bytes), Err(DecodeError::Invalid("order of parents")));
     }
 }

@@ -6,7 +6,7 @@ use crate::cli::output::table::{render_field_table, render_table};
 use hier_collectives::bound;
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::parts::OperationPart;
-use hier_collectives::plan::{self, OwnerTrees, Plan};
+use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -95,8 +95,8 @@ pub(super) const CARRIES_BOTH: &str = "partials and results";
 
 /// The text that `landbridge plan` prints as the plan's `reason` for operations on blocks and for
 /// sends, which use owner trees.
-const OWNER_TREES_REASON: &str = "each gateway's data take trees of its own, one for each rail of ports, without the branches \
-                                  that need none of them";
+const OWNER_TREES_REASON: &str = "each gateway's data take trees of its own, one for each rail of ports or several, without the \
+                                  branches that need none of them";
 
 impl PlanReport {
     /// Forecasts a collective under a plan. The report has no result of a simulation yet: its
@@ -105,11 +105,7 @@ impl PlanReport {
         let PlannedCollective { operation, size, dtype } = collective;
         let forecast = plan.forecast(fabric, operation, size);
         let carried = if operation.has_data() { size.get() } else { 0 };
-        let owner_trees = if operation.uses_owner_trees() {
-            plan.owner_trees(fabric)
-        } else {
-            OwnerTrees::default()
-        };
+        let owner_trees = plan.owner_trees(fabric);
         let rerooted = plan.rerooted_for(fabric, operation);
         let parts = rerooted.forecast_parts(fabric, &owner_trees, operation, carried);
         let name = |id: GatewayId| fabric.gateway(id).name.clone();
@@ -157,7 +153,7 @@ impl PlanReport {
                     wan_in_bytes: load.wan_in.get(),
                     lan_out_bytes: load.lan_out.get(),
                     held_bytes: plan
-                        .memory_bound(fabric, id, ByteCount::default())
+                        .memory_bound(fabric, &owner_trees, id, ByteCount::default())
                         .window_bytes()
                         .get(),
                 })

@@ -57,10 +57,22 @@ impl OwnerTreePairs {
         let own = fabric.gateway(owner).region;
         let ranks = &fabric.region(own).ranks;
         let load = u128::from(blocks) * u128::from(ranks.end - ranks.start);
+        let regions = self.grow_regions(own, load);
+        self.tree_over(fabric, owner, serving, regions)
+    }
+
+    /// Makes the tree of `owner` that enters these regions, each from the one beside it.
+    pub fn tree_over(
+        &self,
+        fabric: &Fabric,
+        owner: GatewayId,
+        serving: &[GatewayId],
+        regions: impl IntoIterator<Item = (RegionId, RegionId)>,
+    ) -> Tree {
         let serving_in = |region: RegionId| serving[usize::from(region.0)];
         let mut parents = BTreeMap::new();
-        self.spread((owner, serving_in(own)), fabric, &mut parents);
-        for (region, from) in self.grow_regions(own, load) {
+        self.spread((owner, serving_in(fabric.gateway(owner).region)), fabric, &mut parents);
+        for (region, from) in regions {
             parents.insert(serving_in(region), serving_in(from));
             self.spread((serving_in(region), serving_in(region)), fabric, &mut parents);
         }

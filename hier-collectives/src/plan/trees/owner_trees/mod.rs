@@ -22,11 +22,13 @@ use super::gateway_tree::SHARES_TOTAL;
 use crate::ids::GatewayId;
 use crate::mutant::{self, Mutant};
 use crate::parts::Block;
+use crate::plan::analysis::proof::BLOCK_TREES_OF_REGION_MAX;
 use crate::plan::plan_data::Plan;
 use crate::plan::tree::Tree;
+use crate::size_class::SizeClass;
 use crate::topology::Fabric;
 use growth::OwnerTreePairs;
-use port_runs::{PortRuns, Rail, owner_run};
+use port_runs::{PortRuns, Rail, owner_run, rails_limit};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -39,6 +41,25 @@ pub struct OwnerTrees {
     runs: Vec<Range<u64>>,
     /// The trees of each gateway, one for each rail.
     trees: Vec<Vec<Tree>>,
+    /// The trees of each gateway for large blocks of all ranks; none where those of the rails serve.
+    divided: Vec<DividedRails>,
+}
+
+/// The trees of one gateway where each rail is divided among several.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct DividedRails {
+    /// The ends of the parts, ascending, in shares of a region's blocks.
+    ends: Vec<u64>,
+    trees: Vec<Tree>,
+}
+
+/// The trees among which blocks of one gateway are divided.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnerWays<'a> {
+    /// The ends of the parts, ascending, in shares of a region's blocks.
+    ends: &'a [u64],
+    /// The tree of each part.
+    pub trees: &'a [Tree],
 }
 
 impl Plan {
@@ -47,7 +68,8 @@ impl Plan {
     ///
     /// Each tree enters each region once, over as few links as the plan's edges allow. Inside a region
     /// it goes on over the LAN. Of several ways with equally many links, trees take turns in
-    /// proportion to what an all-reduce sends over each.
+    /// proportion to what an all-reduce sends over each. Where the plan has trees of blocks, blocks that
+    /// all ranks get are divided among those.
     pub fn owner_trees(&self, fabric: &Fabric) -> OwnerTrees {
         let ports = PortRuns::of_plan(self, fabric);
         let mut pairs = OwnerTreePairs::new(self, fabric);
@@ -63,7 +85,41 @@ impl Plan {
         };
         let trees = fabric.gateway_ids().map(of_owner).collect();
         let ends = ports.rails.iter().map(|rail| rail.shares.end).collect();
-        OwnerTrees { ends, runs, trees }
+        let divided = match self.block_trees[..] {
+            [] => vec![],
+            _ => {
+                let divided =
+                    |owner| DividedRails::of_owner(self, fabric, owner, (&ports.rails, &pairs));
+                fabric.gateway_ids().map(divided).collect()
+            }
+        };
+        OwnerTrees { ends, runs, trees, divided }
+    }
+}
+
+impl DividedRails {
+    /// Divides each rail among the trees of blocks of the owner's region, by their shares.
+    fn of_owner(
+        plan: &Plan,
+        fabric: &Fabric,
+        owner: GatewayId,
+        (rails, pairs): (&[Rail], &OwnerTreePairs),
+    ) -> Self {
+        let own = fabric.gateway(owner).region;
+        let of_region = || plan.block_trees.iter().filter(|tree| tree.root == own);
+        let all: u64 = of_region().map(|tree| u64::from(tree.share)).sum();
+        let mut divided = Self::default();
+        for Rail { shares, serving } in rails {
+            let mut before = 0;
+            for tree in of_region() {
+                before += u64::from(tree.share);
+                let part = (shares.end - shares.start) * before / all.max(1);
+                divided.ends.push(shares.start + part);
+                let regions = tree.parents.iter().map(|(to, from)| (*to, *from));
+                divided.trees.push(pairs.tree_over(fabric, owner, serving, regions));
+            }
+        }
+        divided
     }
 }
 
@@ -81,9 +137,11 @@ impl OwnerTrees {
         self.ends.len()
     }
 
-    /// Returns the most rails that a plan for this fabric can have.
-    pub fn rails_limit(fabric: &Fabric) -> usize {
-        port_runs::rails_limit(fabric)
+    /// Returns the most parts that an operation on blocks can have in any plan for this fabric: one for
+    /// each rail of each pair of gateways, or for each tree of each rail of each gateway.
+    pub fn parts_limit(fabric: &Fabric) -> usize {
+        let gateways = fabric.gateways().len();
+        rails_limit(fabric) * gateways * gateways.max(BLOCK_TREES_OF_REGION_MAX)
     }
 
     /// Returns the trees of a gateway, one for each rail.
@@ -93,7 +151,30 @@ impl OwnerTrees {
 
     /// Returns the trees of all gateways.
     pub fn all(&self) -> impl Iterator<Item = &Tree> {
-        self.trees.iter().flatten()
+        self.trees.iter().flatten().chain(self.divided.iter().flat_map(|divided| &divided.trees))
+    }
+
+    /// Returns the trees of a gateway for blocks that some ranks get, or of few bytes: one for each rail.
+    pub fn rail_ways(&self, owner: GatewayId) -> OwnerWays<'_> {
+        OwnerWays { ends: &self.ends, trees: self.of(owner) }
+    }
+
+    /// Returns the trees of a gateway for blocks of which all ranks together have or get `bytes` bytes.
+    /// Blocks of few bytes take the trees with the least delay.
+    pub fn ways_of_all(&self, owner: GatewayId, bytes: u64) -> OwnerWays<'_> {
+        match self.divided.get(usize::from(owner.0)) {
+            Some(DividedRails { ends, trees })
+                if SizeClass::for_buffer(bytes) == SizeClass::Large && !trees.is_empty() =>
+            {
+                OwnerWays { ends, trees }
+            }
+            _ => self.rail_ways(owner),
+        }
+    }
+
+    /// Returns the number of trees for blocks of all ranks, of all gateways together.
+    pub fn ways_of_all_count(&self) -> usize {
+        self.divided.iter().map(|divided| divided.trees.len().max(self.rails())).sum()
     }
 
     /// Returns the trees that blocks of a gateway's ranks take where all ranks have alike.
@@ -122,8 +203,10 @@ impl OwnerTrees {
         };
         share(part.start)..share(part.end)
     }
+}
 
-    /// Divides blocks among the rails; they are those of the shares `run` of all blocks. Blocks are cut
+impl OwnerWays<'_> {
+    /// Divides blocks among the trees; they are those of the shares `run` of all blocks. Blocks are cut
     /// between two segments only, so that a block of one segment stays whole.
     pub fn divide(&self, run: &Range<u64>, blocks: Vec<Block>) -> Vec<Vec<Block>> {
         let bytes: u64 = blocks.iter().map(Block::bytes).sum();
@@ -134,7 +217,7 @@ impl OwnerTrees {
         };
         let ends: Vec<u64> = self.ends.iter().map(end_of).collect();
         let first = self.ends.iter().position(|end| *end > run.start).unwrap_or(0);
-        let mut divided = vec![Vec::new(); self.rails()];
+        let mut divided = vec![Vec::new(); self.trees.len()];
         let mut start = 0;
         for block in blocks {
             let length = block.bytes();
@@ -143,10 +226,10 @@ impl OwnerTrees {
                 continue;
             }
             let mut before = 0;
-            for (end, rail) in ends.iter().zip(&mut divided) {
+            for (end, part) in ends.iter().zip(&mut divided) {
                 let cut = block.part.nearest_cut(end.saturating_sub(start).min(length));
                 if cut > before {
-                    rail.push(block.between(before, cut));
+                    part.push(block.between(before, cut));
                     before = cut;
                 }
             }
@@ -228,7 +311,7 @@ mod tests {
     fn rails_are_as_few_as_parts_have_numbers() {
         let many = fabric(&[100; 40], &[100; 40]);
         let trees = make_plan(&many).expect("a plan").owner_trees(&many);
-        assert_eq!((trees.rails(), OwnerTrees::rails_limit(&many)), (10, 10));
+        assert_eq!((trees.rails(), OwnerTrees::parts_limit(&many)), (10, 64_000));
         assert_eq!(trees.ends.last(), Some(&SHARES_TOTAL));
         let few = fabric(&[100; 3], &[100; 2]);
         assert_eq!(make_plan(&few).expect("a plan").owner_trees(&few).rails(), 4);
@@ -255,7 +338,7 @@ mod tests {
                 Block { part, result_start, contributors: one, receivers: one }
             };
             let blocks: Vec<Block> = lengths.iter().map(block).collect();
-            let divided = trees.divide(&run, blocks.clone());
+            let divided = trees.rail_ways(GatewayId(0)).divide(&run, blocks.clone());
             let segment = plan.segment.get();
             let mut bytes = 0;
             for (end, rail) in trees.ends.iter().zip(&divided) {

@@ -75,7 +75,7 @@ impl WindowLimits {
             };
             let limits = PlanLimits {
                 result_windows: peers.map(window).collect(),
-                memory: plan.memory_bound(fabric, me, partials),
+                memory: plan.memory_bound(fabric, &plan.owner_trees(fabric), me, partials),
             };
             self.plans.push((plan.clone(), limits));
             self.plans.len() - 1
