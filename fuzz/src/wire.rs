@@ -85,7 +85,7 @@ pub fn link_message(bytes: &[u8]) {
             LinkMessage::Lanes(wish) => {
                 assert!((1..=wish.most).contains(&wish.wanted), "{wish:?}");
             }
-            LinkMessage::ControlGeneration(_) => {}
+            LinkMessage::ControlGeneration(_) | LinkMessage::PortRate(_) => {}
         }
     }
 }

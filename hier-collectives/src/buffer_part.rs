@@ -137,6 +137,7 @@ mod tests {
                 segment: ByteCount::new(segment),
                 express_bytes: ByteCount::new(express.unwrap_or(0)),
                 block_trees: vec![],
+                block_bytes_min: ByteCount::default(),
                 trees: shares.into_iter().chain(express.map(|_| 0)).map(tree).collect(),
             };
             let mut next = 0;

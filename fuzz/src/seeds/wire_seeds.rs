@@ -1,7 +1,9 @@
 //! Seeds of what gateways send to each other: segments, control and link messages, hellos.
 
 use super::seed_facts::{DESCRIPTOR, KEY, group_facts, job_facts, matrix_descriptor};
-use gateway::wan::link::link_message::{LinkLaneWishMessage, LinkMessage, LinkRateOverrideMessage};
+use gateway::wan::link::link_message::{
+    LinkLaneWishMessage, LinkMessage, LinkPortRateMessage, LinkRateOverrideMessage,
+};
 use gateway::wan::stream::packet_train::train_message::{TRAIN_BYTES_MAX, TrainMessage};
 use hier_collectives::descriptor::{AgreedCounts, Descriptor, Pattern};
 use hier_collectives::ids::{
@@ -226,6 +228,11 @@ pub fn link_message_seeds() -> Vec<Vec<u8>> {
         }),
         LinkMessage::Lanes(LinkLaneWishMessage { number: 1, wanted: 1, most: 4 }),
         LinkMessage::Lanes(LinkLaneWishMessage { number: u64::MAX, wanted: 16, most: 16 }),
+        LinkMessage::PortRate(LinkPortRateMessage { number: 1, rate: None }),
+        LinkMessage::PortRate(LinkPortRateMessage {
+            number: 2,
+            rate: Some(BitRate::from_bits_per_second(1)),
+        }),
     ];
     messages.iter().map(LinkMessage::encode).collect()
 }
@@ -260,6 +267,7 @@ fn swap_plan(trees: Vec<Tree>) -> Plan {
         express_bytes,
         trees,
         block_trees: vec![],
+        block_bytes_min: ByteCount::default(),
     }
 }
 

@@ -38,7 +38,8 @@ impl Engine {
             job.removed = !job.removed;
             match term {
                 _ if job.removed => {
-                    job.leave_term(&removed_job_failure(&job.name, &self.fabric, self.me), now)
+                    job.leave_term(&removed_job_failure(&job.name, &self.fabric, self.me), now);
+                    self.shared.peers.forget_job_flows(job.id());
                 }
                 None => job.go_on_with_all_ranks(&graph, now),
                 Some(Some(term)) => job.enter_term(term, &graph, &self.shared, now),

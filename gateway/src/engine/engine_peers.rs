@@ -182,6 +182,10 @@ impl Engine {
         self.send_link_rate_overrides(seen.peer);
         self.shared.peers.send_lane_wish(seen.peer);
         if first {
+            self.shared.peers.forget_port_rate(seen.peer);
+        }
+        self.shared.peers.repeat_port_rate(seen.peer);
+        if first {
             // The peer may have restarted, and sends its rate overrides anew.
             self.links.forget_peer(seen.peer);
         }

@@ -327,6 +327,9 @@ impl Engine {
                         LinkMessage::Connections(report) => {
                             self.handle_connection_report((from, id), report, now);
                         }
+                        LinkMessage::PortRate(told) => {
+                            self.shared.peers.handle_port_rate(from, told);
+                        }
                         LinkMessage::Lanes(wish) => {
                             self.shared.peers.handle_lane_wish(from, wish);
                         }

@@ -21,11 +21,11 @@ pub use crate::operation::{Operation, OperationPhases};
 pub use analysis::forecast::{Forecast, GatewayLoad, LinkLoad};
 pub use analysis::memory_bound::{MemoryBound, relay_memory_bound};
 pub use analysis::pair_shares::{
-    PairShare, PairShares, RATE_RESERVE_FRACTION, pair_share_payload_rate, pair_shares,
+    PairShare, PairShares, PortRates, RATE_RESERVE_FRACTION, pair_share_payload_rate, pair_shares,
 };
 pub use analysis::payload_flows::PayloadFlows;
 pub use analysis::proof::PlanFault;
-pub use analysis::traffic_mix::TrafficMix;
+pub use analysis::traffic_mix::{TrafficMix, flows_of_operations};
 pub use plan_data::{BlockTree, Plan, PlanAlgorithm};
 pub use plan_limits::{plan_lanes_limit, plan_trees_limit};
 pub use planner::{PlanError, REGIONS_MAX, make_plan};

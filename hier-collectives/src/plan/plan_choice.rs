@@ -97,8 +97,15 @@ fn chosen_plan_of_trees(
     segment: ByteCount,
     trees: Vec<Tree>,
 ) -> Plan {
-    let express_bytes = ByteCount::default();
-    Plan { algorithm, reason, segment, express_bytes, trees, block_trees: vec![] }
+    Plan {
+        algorithm,
+        reason,
+        segment,
+        express_bytes: ByteCount::default(),
+        trees,
+        block_trees: vec![],
+        block_bytes_min: ByteCount::default(),
+    }
 }
 
 /// Returns the choice for two regions: both send their partial and both add.

@@ -23,6 +23,9 @@ pub struct Plan {
     /// The trees that divide the blocks of each region which all ranks get, or contribute to, in the
     /// order of regions. None where each region's blocks take one tree, which follows from `trees`.
     pub block_trees: Vec<BlockTree>,
+    /// The least bytes of all blocks together that take them: with fewer, the delay of more hops would
+    /// take longer than ports save. 0 without such trees.
+    pub block_bytes_min: ByteCount,
 }
 
 /// A tree over regions for a part of one region's blocks.

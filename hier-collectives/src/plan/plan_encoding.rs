@@ -30,7 +30,7 @@ impl Plan {
     }
 
     /// Appends the plan to the message `out`: algorithm, segment, express limit, reason, trees, trees
-    /// of blocks.
+    /// of blocks, and the least bytes for these.
     pub(crate) fn write_encoding(&self, out: &mut Vec<u8>) {
         out.push(self.algorithm as u8);
         write_u64(out, self.segment.get());
@@ -50,9 +50,11 @@ impl Plan {
             write_u32(out, tree.share);
             write_parents(out, tree.parents.iter().map(|(child, parent)| (child.0, parent.0)));
         }
+        write_u64(out, self.block_bytes_min.get());
     }
 
-    /// Reads a plan: algorithm, segment, express limit, reason, trees, trees of blocks.
+    /// Reads a plan: algorithm, segment, express limit, reason, trees, trees of blocks,
+    /// and the least bytes for these.
     pub(crate) fn read_encoding(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let algorithm =
             PlanAlgorithm::from_code(reader.read_u8()?).ok_or(DecodeError::Unknown("algorithm"))?;
@@ -64,7 +66,8 @@ impl Plan {
         let count = reader.read_u16()?;
         let block_tree = |_| BlockTree::read_encoding(reader);
         let block_trees = (0..count).map(block_tree).collect::<Result<_, _>>()?;
-        Ok(Self { algorithm, reason, segment, express_bytes, trees, block_trees })
+        let block_bytes_min = ByteCount::new(reader.read_u64()?);
+        Ok(Self { algorithm, reason, segment, express_bytes, trees, block_trees, block_bytes_min })
     }
 }
 

@@ -34,9 +34,8 @@ impl Plan {
         let rerooted =
             |(tree, share): (&Tree, &u64)| Tree { share: *share, ..tree.rerooted_at(root) };
         let trees = self.trees.iter().zip(shares).map(rerooted).collect();
-        let Self { algorithm, segment, express_bytes, .. } = *self;
-        let block_trees = self.block_trees.clone();
-        Self { algorithm, reason: self.reason.clone(), segment, express_bytes, trees, block_trees }
+        let (reason, block_trees) = (self.reason.clone(), self.block_trees.clone());
+        Self { reason, trees, block_trees, ..*self }
     }
 }
 

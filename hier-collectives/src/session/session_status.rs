@@ -210,6 +210,16 @@ impl Session {
         Some(plans.mixed_flows(self.epoch.local().fabric(), self.transfer.traffic_mix()))
     }
 
+    /// Returns the bytes that the large operations under way send between gateways; none outside an
+    /// epoch.
+    pub fn moving_flows(&self) -> PayloadFlows {
+        let fabric = self.epoch.local().fabric();
+        let plans = self.epoch.plans();
+        let flows = plans
+            .map(|plans| plans.flows_of_operations(fabric, self.transfer.large_operations(fabric)));
+        flows.unwrap_or_default()
+    }
+
     /// Whether nothing is left to do after [`Session::handle_drain`], so that the process may end.
     pub fn is_drained(&self) -> bool {
         let draining = self.epoch.drain_end().is_some();

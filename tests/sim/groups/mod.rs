@@ -3,11 +3,11 @@
 mod crowds;
 mod disagreements;
 mod failures;
-mod members;
+pub mod members;
 mod missing_links;
 mod relayed_failures;
 mod relayed_sends;
 mod restarts;
 mod results;
-mod sends;
+pub mod sends;
 mod turnover;

@@ -287,8 +287,18 @@ fn a_send_takes_the_delay_of_its_link() {
 
 #[test]
 fn a_send_of_twenty_bdp_fills_its_link() {
+    check_filled_by_send(2);
+}
+
+#[test]
+fn a_send_between_two_of_four_regions_fills_their_ports() {
+    check_filled_by_send(4);
+}
+
+/// Sends from the first of so many regions to the second, and checks the efficiency.
+fn check_filled_by_send(regions: usize) {
     let port = mbit(500);
-    let mesh = Mesh::of_gateways(vec![vec![MeshGateway::with_port(1, port)]; 2]);
+    let mesh = Mesh::of_gateways(vec![vec![MeshGateway::with_port(1, port)]; regions]);
     simulate_ranks(&mesh, |lab, clients| async move {
         // The gateways meet first.
         OneSend::of_bytes(0, 1, 0, 1).run(&clients).await;

@@ -3,6 +3,7 @@
 mod congestion_controllers;
 mod fabric_shapes;
 mod fixed_window;
+mod group_ports;
 mod link_sharing;
 mod lower_bound;
 mod packet_size;

@@ -12,7 +12,7 @@ use crate::memory::buffer_table::BufferTable;
 use crate::memory::mem_slice::MemSlice;
 use crate::wan::stream::segment_trace::trace_segment;
 use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
-use hier_collectives::plan;
+use hier_collectives::plan::{self, PayloadFlows};
 use hier_collectives::post::RankEvent;
 use hier_collectives::session::{
     Action, ArrivalPlace, LeaseId, MissingBytes, PeerError, Session, SessionConfig, SessionNote,
@@ -107,6 +107,14 @@ impl GroupSession {
     pub fn member(&self, gateway: GatewayId) -> Option<GatewayId> {
         let index = self.gateways.binary_search(&gateway).ok()?;
         u16::try_from(index).ok().map(GatewayId)
+    }
+
+    /// Returns the bytes that large operations under way send between gateways, by their numbers in the
+    /// fabric.
+    pub fn moving_flows(&self) -> PayloadFlows {
+        let number = |id: GatewayId| self.gateways[usize::from(id.0)];
+        let flows = self.session.moving_flows().into_iter();
+        flows.map(|((from, to), bytes)| ((number(from), number(to)), bytes)).collect()
     }
 
     /// Iterates over the gateways of the group, by their numbers in the fabric, but for this one.

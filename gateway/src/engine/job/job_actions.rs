@@ -81,11 +81,14 @@ impl Job {
         is_any
     }
 
-    /// Divides ports and links among pairs of gateways by the large operations of all ranks. Groups, and
-    /// the world of some ranks, keep the division that these have made.
-    fn share_traffic(&self, id: GroupId, shared: &EngineShared) {
+    /// Divides ports and links among pairs of gateways: by plan for the large operations of all ranks,
+    /// and by what moves for those of groups and of the world of some ranks.
+    fn share_traffic(&mut self, id: GroupId, shared: &EngineShared) {
         if let Some(flows) = self.world.session.traffic_flows().filter(|_| id == self.world.id) {
-            shared.peers.divide_traffic_rates(id, flows);
+            shared.peers.divide_port_rates(id, flows);
+        }
+        if let Some(group) = self.untouched_group(id) {
+            shared.peers.note_moving_flows(id, group.moving_flows());
         }
     }
 

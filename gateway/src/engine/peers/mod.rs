@@ -4,7 +4,8 @@
 //! through here. `traffic` samples the lanes' counters and limits the rates, `paths` has the paths
 //! to peers with missing lanes checked. `lanes` opens lanes and takes them away as their number
 //! changes. `connections` tells other gateways which peers have lanes, and
-//! selects those for control messages, which `messages` sends and forwards.
+//! selects those for control messages, which `messages` sends and forwards. `port_rates` divides ports
+//! among pairs.
 
 mod connections;
 mod lane_tally;
@@ -12,6 +13,7 @@ mod lanes;
 mod messages;
 mod path_state;
 mod paths;
+mod port_rates;
 mod traffic;
 
 use super::control_channel::ControlChannel;
@@ -30,13 +32,13 @@ use crate::wan::{LaneHandle, LanePeerSeen, PeerLink};
 use congestion_model::LossCounts;
 use hier_collectives::ids::{BootId, GatewayId, GroupId, Sequence};
 use hier_collectives::mesh::MeshTable;
-use hier_collectives::plan::PayloadFlows;
 use hier_collectives::session::SegmentPriority;
 use hier_collectives::tail_fec::TailParity;
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{SegmentHeader, SegmentKey};
 use lane_tally::LaneTally;
 use path_state::PathState;
+use port_rates::PortFlows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
@@ -84,9 +86,8 @@ pub(crate) struct Peers {
     fabric: Arc<Fabric>,
     me: GatewayId,
     connections: MeshTable,
-    /// The bytes that the operations of each job send between gateways, for the division of links and
-    /// ports.
-    flows: Mutex<BTreeMap<GroupId, PayloadFlows>>,
+    /// What gateways send each other, for the division of links and ports.
+    flows: Mutex<PortFlows>,
     peers: BTreeMap<GatewayId, Peer>,
 }
 

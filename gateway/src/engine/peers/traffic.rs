@@ -1,7 +1,6 @@
 //! Samples what passes over the lanes to each peer, and limits the rates to them.
 
 use super::{Peer, Peers};
-use crate::lock::lock_ignoring_poison;
 use crate::observe::readiness::LOSS_REMEDY;
 use crate::observe::status::SharedLanesReport;
 use crate::wan::link::capacity::{LinkCapacity, LinkObservation};
@@ -11,8 +10,7 @@ use crate::wan::{LaneHandle, PeerLink};
 use crate::warn_if_due;
 use crate::warnings::{WarningCause, Warnings};
 use congestion_model::{FoundPath, Rivals};
-use hier_collectives::ids::{GatewayId, GroupId, RegionId};
-use hier_collectives::plan::{self, PayloadFlows};
+use hier_collectives::ids::{GatewayId, RegionId};
 use tracing::info;
 use units::{BitRate, Span, TimeNs, rounded_decimal_percent};
 
@@ -29,19 +27,6 @@ impl Peers {
         if let Some(peer) = self.peers.get_mut(&peer) {
             peer.promised = promised;
             peer.link.pair_pacer.set_link_limit(promised.min(capacity));
-        }
-    }
-
-    /// Divides the rates of links and ports among the pairs of gateways. A job calls it when it follows
-    /// a new plan or has other operations under way, which send bytes in proportion to `flows`.
-    pub fn divide_traffic_rates(&self, group: GroupId, flows: PayloadFlows) {
-        let mut all = lock_ignoring_poison(&self.flows);
-        all.insert(group, flows);
-        let rates = plan::pair_shares(all.values(), &self.fabric);
-        for (id, peer) in &self.peers {
-            if let Some(rate) = rates.get(&(self.me, *id)) {
-                peer.link.pair_pacer.set_share(*rate);
-            }
         }
     }
 

@@ -25,6 +25,8 @@ pub enum LinkMessage {
     Connections(MeshReport),
     /// The number of lanes that the sender wants to the receiver.
     Lanes(LinkLaneWishMessage),
+    /// The rate that the sender's port leaves the receiver for what it sends there.
+    PortRate(LinkPortRateMessage),
 }
 
 /// An operator's rate limit of a link. The sender repeats it when a lane comes up or is lost.
@@ -48,6 +50,15 @@ pub struct LinkLaneWishMessage {
     pub wanted: u16,
     /// The most lanes that the gateway can have, at least `wanted`.
     pub most: u16,
+}
+
+/// The rate that a gateway's port leaves a peer. The gateway repeats it when a lane comes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkPortRateMessage {
+    /// The number of the change. It grows, so that an old change that arrives late has no effect.
+    pub number: u64,
+    /// The rate; `None` for the peer's part by the plans of jobs.
+    pub rate: Option<BitRate>,
 }
 
 impl LinkMessage {
@@ -76,6 +87,11 @@ impl LinkMessage {
                 write_u16(&mut out, wish.wanted);
                 write_u16(&mut out, wish.most);
             }
+            Self::PortRate(told) => {
+                out.push(PORT_RATE_TAG);
+                write_u64(&mut out, told.number);
+                write_u64(&mut out, told.rate.map_or(0, BitRate::bits_per_second));
+            }
         }
         out
     }
@@ -91,6 +107,11 @@ impl LinkMessage {
             CONTROL_GENERATION_TAG => Self::ControlGeneration(reader.read_u64()?),
             CONNECTIONS_TAG => Self::Connections(MeshReport::read_from(&mut reader)?),
             LANES_TAG => Self::Lanes(LinkLaneWishMessage::decode_fields(&mut reader)?),
+            PORT_RATE_TAG => {
+                let (number, bits) = (reader.read_u64()?, reader.read_u64()?);
+                let rate = (bits > 0).then(|| BitRate::from_bits_per_second(bits));
+                Self::PortRate(LinkPortRateMessage { number, rate })
+            }
             _ => return Err(DecodeError::Unknown("link message")),
         };
         reader.check_end(message)
@@ -143,6 +164,9 @@ const CONNECTIONS_TAG: u8 = 3;
 /// 4: the first byte of an encoded [`LinkMessage::Lanes`], the number of lanes that a gateway
 /// wants. By it the receiver tells the kinds of link messages apart.
 const LANES_TAG: u8 = 4;
+/// 5: the first byte of an encoded [`LinkMessage::PortRate`], the rate that a gateway's port leaves a
+/// peer. By it the receiver tells the kinds of link messages apart.
+const PORT_RATE_TAG: u8 = 5;
 
 #[cfg(test)]
 mod tests {
@@ -169,6 +193,10 @@ mod tests {
                 LinkMessage::ControlGeneration(number),
                 LinkMessage::Connections(report),
                 LinkMessage::Lanes(LinkLaneWishMessage { number, wanted: a + 1, most: a + 7 }),
+                LinkMessage::PortRate(LinkPortRateMessage {
+                    number,
+                    rate: some.then_some(BitRate::from_bits_per_second(bits)),
+                }),
             ] {
                 prop_assert_eq!(LinkMessage::decode(&message.encode()), Ok(message));
             }

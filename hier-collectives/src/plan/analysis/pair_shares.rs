@@ -23,8 +23,10 @@ pub(in crate::plan) const SMALL_PAIR_SHARE_DIVISOR: u64 = 4;
 /// Share of one sender and one receiver in their ports and in the link between their regions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PairShare {
-    /// Rate that both ports leave the pair, in IP bytes.
-    ports: BitRate,
+    /// Rate that the sender's port leaves the pair, in IP bytes.
+    egress: BitRate,
+    /// Rate that the receiver's port leaves the pair, in IP bytes.
+    ingress: BitRate,
     /// Payload that the plan sends over the pair; 0 where large buffers send nothing.
     pub(crate) flow: u64,
     /// Payload that the plan sends over all pairs of the link in this direction.
@@ -64,14 +66,26 @@ impl PairShareRatio {
 impl PairShare {
     /// Returns the share of a pair of gateways that shares neither port nor link: all of `rate`.
     pub const fn unshared(rate: BitRate) -> Self {
-        Self { ports: rate, flow: 1, link_flow: 1, link_part: PairShareRatio { part: 1, whole: 1 } }
+        let link_part = PairShareRatio { part: 1, whole: 1 };
+        Self { egress: rate, ingress: rate, flow: 1, link_flow: 1, link_part }
+    }
+
+    /// Returns the rate that the receiver's port leaves the pair, in IP bytes.
+    pub fn ingress(&self) -> BitRate {
+        self.ingress
+    }
+
+    /// Returns this share with other rates of the ports, where they are known.
+    pub fn with_ports(self, egress: Option<BitRate>, ingress: Option<BitRate>) -> Self {
+        let (egress, ingress) = (egress.unwrap_or(self.egress), ingress.unwrap_or(self.ingress));
+        Self { egress, ingress, ..self }
     }
 
     /// Returns the rate of the pair, IP headers counted, over a link that is limited to `link`.
     ///
     /// It is the pair's part of the link, or less where the ports leave less.
     pub fn rate_over(&self, link: BitRate) -> BitRate {
-        self.ports.min(self.link_part.apply_to(link))
+        self.ports().min(self.link_part.apply_to(link))
     }
 
     /// Returns the link rate that would give this pair `carried` bit/s as its part.
@@ -81,9 +95,11 @@ impl PairShare {
         (self.flow > 0).then(|| carried * self.link_flow as f64 / self.flow as f64)
     }
 
-    /// Whether the pair carries the same fraction of what the link carries as with another share.
+    /// Whether the pair carries the same fraction of what the link carries as with another share, and
+    /// its ports leave it as much.
     pub fn has_same_flow_fraction(&self, other: &Self) -> bool {
-        (self.flow == 0) == (other.flow == 0)
+        self.ports() == other.ports()
+            && (self.flow == 0) == (other.flow == 0)
             && u128::from(self.flow) * u128::from(other.link_flow)
                 == u128::from(other.flow) * u128::from(self.link_flow)
     }
@@ -94,16 +110,21 @@ impl PairShare {
         if self.flow > 0 && self.is_far_below(even) { self.widened_to(even) } else { self }
     }
 
+    /// Returns the rate that both ports leave the pair, in IP bytes.
+    fn ports(&self) -> BitRate {
+        self.egress.min(self.ingress)
+    }
+
     /// Whether the ports leave this share less than a quarter of what they leave `other`.
     fn is_far_below(self, other: Self) -> bool {
-        self.ports.bits_per_second() < other.ports.bits_per_second() / SMALL_PAIR_SHARE_DIVISOR
+        self.ports().bits_per_second() < other.ports().bits_per_second() / SMALL_PAIR_SHARE_DIVISOR
     }
 
     /// Returns this share with the ports' rate of `other`, and with its part of the link if larger.
     fn widened_to(self, other: Self) -> Self {
         let grows = self.link_part.is_less_than(other.link_part);
         let link_part = if grows { other.link_part } else { self.link_part };
-        Self { ports: other.ports, link_part, ..self }
+        Self { egress: other.egress, ingress: other.ingress, link_part, ..self }
     }
 }
 
@@ -164,11 +185,48 @@ fn pair_shares_of_flows(flows: &PayloadFlows, fabric: &Fabric) -> PairShares {
             let ingress = part_of(ins.get(&to)).apply_to(receiver.ingress);
             let link_flow = links.get(&(region(from), region(to))).copied().unwrap_or(0);
             let link_part = PairShareRatio { part: flow, whole: link_flow };
-            let share = PairShare { ports: egress.min(ingress), flow, link_flow, link_part };
+            let share = PairShare { egress, ingress, flow, link_flow, link_part };
             shares.insert((from, to), share);
         }
     }
     shares
+}
+
+/// The rates of one gateway's port for each of its peers, by what moves over it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortRates {
+    /// What the port leaves each receiver.
+    pub egress: BTreeMap<GatewayId, BitRate>,
+    /// What the port leaves each sender.
+    pub ingress: BTreeMap<GatewayId, BitRate>,
+}
+
+impl PortRates {
+    /// Divides the port of gateway `me` among the peers that `flows` send to or get from, in proportion.
+    /// A peer without flow has no rate.
+    pub fn of_flows<'f>(
+        flows: impl Iterator<Item = &'f PayloadFlows>,
+        fabric: &Fabric,
+        me: GatewayId,
+    ) -> Self {
+        let region = |id: GatewayId| fabric.gateway(id).region;
+        let (mut sent, mut received) = (BTreeMap::new(), BTreeMap::new());
+        let beyond = |(from, to): (GatewayId, GatewayId)| region(from) != region(to);
+        for ((from, to), bytes) in flows.flatten().filter(|(pair, _)| beyond(**pair)) {
+            if *from == me {
+                *sent.entry(*to).or_insert(0u64) += bytes;
+            } else if *to == me {
+                *received.entry(*from).or_insert(0u64) += bytes;
+            }
+        }
+        let Some(port) = fabric.gateway(me).wan else { return Self::default() };
+        let divided = |flows: BTreeMap<GatewayId, u64>, rate: BitRate| {
+            let whole = flows.values().sum::<u64>().max(1);
+            let part = |(peer, part)| (peer, PairShareRatio { part, whole }.apply_to(rate));
+            flows.into_iter().filter(|(_, flow)| *flow > 0).map(part).collect()
+        };
+        Self { egress: divided(sent, port.egress), ingress: divided(received, port.ingress) }
+    }
 }
 
 /// Returns the first-sent payload bytes per second that a pair of gateways may send at `rate`.
@@ -217,7 +275,8 @@ mod tests {
     #[test]
     fn a_far_smaller_share_gives_way_to_an_even_one() {
         let rate = |ports, flow, link_flow| PairShare {
-            ports: mbit(ports),
+            egress: mbit(ports),
+            ingress: mbit(500),
             flow,
             link_flow,
             link_part: PairShareRatio { part: flow, whole: link_flow },
@@ -225,7 +284,7 @@ mod tests {
         let (sliver, bulk, none) = (rate(10, 2, 100), rate(490, 98, 100), rate(500, 0, 0));
         let even = rate(250, 1, 2);
         let widened = PairShare {
-            ports: mbit(250),
+            egress: mbit(250),
             link_part: PairShareRatio { part: 1, whole: 2 },
             ..sliver
         };
@@ -233,7 +292,7 @@ mod tests {
         assert_eq!([sliver, bulk, none].map(|share| share.or_even(even)), [widened, bulk, none]);
         // The wide pair had the larger part of the link.
         let wide = rate(10, 3, 4);
-        assert_eq!(wide.or_even(even), PairShare { ports: mbit(250), ..wide });
+        assert_eq!(wide.or_even(even), PairShare { egress: mbit(250), ..wide });
         assert_eq!(widened.link_rate_for(20.0), sliver.link_rate_for(20.0));
     }
 

@@ -243,6 +243,7 @@ mod tests {
             segment: ByteCount::new(1 << 20),
             express_bytes: ByteCount::default(),
             block_trees: vec![],
+            block_bytes_min: ByteCount::default(),
             trees: vec![tree],
         }
     }

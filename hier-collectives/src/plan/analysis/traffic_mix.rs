@@ -9,7 +9,7 @@ use crate::operation::Operation;
 use crate::plan::plan_data::Plan;
 use crate::plan::trees::owner_trees::OwnerTrees;
 use crate::topology::Fabric;
-use std::borrow::Cow;
+use std::sync::Arc;
 
 /// 4 halvings: operations with less than a sixteenth of the bytes of those with most do not count.
 /// The number is chosen.
@@ -57,33 +57,51 @@ impl TrafficMix {
 }
 
 impl Plan {
-    /// Returns the bytes that a mix of operations sends between gateways, the largest of them on a
-    /// nominal buffer of 1 TiB. `owner_trees` are those of the plan, and `rerooted` returns the plan
-    /// rerooted for an operation.
-    pub fn mixed_flows<'p>(
+    /// Returns the bytes that an operation on a nominal buffer of 1 TiB sends between gateways. The
+    /// plan is rerooted for the operation, and `owner_trees` are those of the plan.
+    pub fn operation_flows(
         &self,
         fabric: &Fabric,
         owner_trees: &OwnerTrees,
-        mix: &TrafficMix,
-        rerooted: impl Fn(Operation) -> Cow<'p, Self>,
+        operation: Operation,
     ) -> PayloadFlows {
-        let mut flows = PayloadFlows::new();
-        for (operation, halvings) in &mix.operations {
-            let plan = rerooted(*operation);
-            let bytes = NOMINAL_BUFFER_BYTES >> halvings;
-            let parts = plan.forecast_parts(fabric, owner_trees, *operation, bytes);
-            for (pair, bytes) in payload_flows(&parts) {
-                *flows.entry(pair).or_insert(0) += bytes;
-            }
-        }
-        flows
+        payload_flows(&self.forecast_parts(fabric, owner_trees, operation, NOMINAL_BUFFER_BYTES))
     }
 
     /// Returns the bytes that an all-reduce of a nominal buffer of 1 TiB sends between gateways.
     pub(in crate::plan) fn nominal_flows(&self, fabric: &Fabric) -> PayloadFlows {
-        let rerooted = |_| Cow::Borrowed(self);
-        self.mixed_flows(fabric, &OwnerTrees::default(), &TrafficMix::default(), rerooted)
+        self.operation_flows(fabric, &OwnerTrees::default(), Operation::AllReduce)
     }
+}
+
+impl TrafficMix {
+    /// Returns the bytes that the mix sends between gateways, the largest of its operations on a nominal
+    /// buffer of 1 TiB; `flows_of` returns those of one operation on it.
+    pub fn flows(&self, flows_of: impl Fn(Operation) -> Arc<PayloadFlows>) -> PayloadFlows {
+        let mut flows = PayloadFlows::new();
+        for (operation, halvings) in &self.operations {
+            for (pair, bytes) in &*flows_of(*operation) {
+                *flows.entry(*pair).or_insert(0) += bytes >> halvings;
+            }
+        }
+        flows
+    }
+}
+
+/// Returns the bytes that operations on buffers of so many bytes send between gateways; `flows_of`
+/// returns those of one operation on a nominal buffer of 1 TiB.
+pub fn flows_of_operations(
+    operations: impl Iterator<Item = (Operation, u64)>,
+    flows_of: impl Fn(Operation) -> Arc<PayloadFlows>,
+) -> PayloadFlows {
+    let mut flows = PayloadFlows::new();
+    for (operation, bytes) in operations {
+        for (pair, nominal) in &*flows_of(operation) {
+            let part = u128::from(*nominal) * u128::from(bytes) / u128::from(NOMINAL_BUFFER_BYTES);
+            *flows.entry(*pair).or_insert(0) += u64::try_from(part).unwrap_or(u64::MAX);
+        }
+    }
+    flows
 }
 
 #[cfg(test)]

@@ -62,8 +62,15 @@ fn baseline_plan(
     trees: Vec<Tree>,
 ) -> Plan {
     let (reason, segment) = (reason.to_owned(), segment_size_of_fabric(fabric));
-    let express_bytes = ByteCount::default();
-    Plan { algorithm, reason, segment, express_bytes, trees, block_trees: vec![] }
+    Plan {
+        algorithm,
+        reason,
+        segment,
+        express_bytes: ByteCount::default(),
+        trees,
+        block_trees: vec![],
+        block_bytes_min: ByteCount::default(),
+    }
 }
 
 /// Makes a tree of share 1 with one root, in which `parent` gives the parent of each other gateway.

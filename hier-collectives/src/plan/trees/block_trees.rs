@@ -24,6 +24,7 @@ use crate::plan::trees::gateway_tree::whole_gateway_tree_shares;
 use crate::topology::Fabric;
 use microlp::{ComparisonOp, OptimizationDirection, Problem, Variable};
 use std::collections::{BTreeMap, BTreeSet};
+use units::ByteCount;
 
 /// 8 regions: as many may send on the blocks of one region, those whose ports have most to spare. The
 /// number is chosen.
@@ -36,7 +37,10 @@ const LEAST_TREE_FRACTION: f64 = 0.01;
 /// at most `most` bytes on the wire.
 pub(in crate::plan) fn add_block_trees(fabric: &Fabric, plan: &mut Plan, most: usize) {
     let trees = BlockFlows::of_plan(fabric, plan).and_then(|flows| flows.best_trees());
-    let divided = trees.map(|block_trees| Plan { block_trees, ..plan.clone() });
+    let divided = trees.map(|(block_trees, least)| {
+        let block_bytes_min = ByteCount::new(least);
+        Plan { block_trees, block_bytes_min, ..plan.clone() }
+    });
     if let Some(divided) = divided.filter(|divided| plan_encoding(divided).len() <= most) {
         *plan = divided;
     }
@@ -154,9 +158,10 @@ impl BlockFlows {
         pool
     }
 
-    /// Returns the trees with the highest rate, by region and then by delay; `None` where each region
+    /// Returns the trees with the highest rate, by region and then by delay, and the bytes of all blocks
+    /// from which on they are faster than direct ones; `None` where each region
     /// does best with its direct tree, or the program would be too large.
-    fn best_trees(&self) -> Option<Vec<BlockTree>> {
+    fn best_trees(&self) -> Option<(Vec<BlockTree>, u64)> {
         let loads = self.direct_loads();
         if loads.fullest() <= 1.0 + TIE_FRACTION {
             return None;
@@ -170,7 +175,7 @@ impl BlockFlows {
         if rate * loads.fullest() <= 1.0 + TIE_FRACTION {
             return None;
         }
-        let mut trees = Vec::new();
+        let (mut trees, mut longest) = (Vec::new(), 0);
         for root in 0..self.near.len() {
             let of_root = pool.iter().zip(&weights).filter(|(tree, _)| tree.root == root);
             let mut chosen: Vec<(&RegionBlockTree, f64)> = of_root.map(|(t, w)| (t, *w)).collect();
@@ -179,12 +184,17 @@ impl BlockFlows {
             chosen.sort_by(|(_, one), (_, other)| other.total_cmp(one));
             chosen.truncate(BLOCK_TREES_OF_REGION_MAX);
             chosen.sort_by_key(|(tree, _)| self.delay_ns(tree));
+            longest = chosen.iter().map(|(tree, _)| self.delay_ns(tree)).fold(longest, u64::max);
             let weights: Vec<f64> = chosen.iter().map(|(_, weight)| *weight).collect();
             let shares = whole_gateway_tree_shares(&weights);
             trees
                 .extend(chosen.iter().zip(shares).map(|((tree, _), share)| tree.with_share(share)));
         }
-        Some(trees)
+        let regions = (0..self.near.len()).filter(|root| self.blocks[*root] > 0.0);
+        let direct = regions.map(|root| self.delay_ns(&self.tree(root, root))).max().unwrap_or(0);
+        let delay_seconds = longest.saturating_sub(direct) as f64 / 1e9;
+        let saved_seconds_each_byte = (loads.fullest() - 1.0 / rate) / self.limit;
+        Some((trees, (delay_seconds / saved_seconds_each_byte) as u64))
     }
 
     /// Returns the loads of all direct trees at the rate limit.

@@ -105,6 +105,7 @@ impl<'f> ExpressCandidate<'f> {
             express_bytes: EXPRESS_MAX,
             trees: vec![gateway_tree::gateway_tree_on_fastest_ports(fabric, rooted)],
             block_trees: vec![],
+            block_bytes_min: ByteCount::default(),
         };
         let window = plan.express_tree_buffer_max(fabric).unwrap_or(0);
         Self { fabric, shares, plan, window }

@@ -17,7 +17,7 @@ use crate::topology::Fabric;
 use crate::wire::Message;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use units::ByteCount;
 
 /// 8 plans: a gateway keeps at least the last 8 plans of an epoch that newer plans replaced, for
@@ -59,6 +59,8 @@ pub(in crate::session) struct FollowedPlan {
     /// The shares of the trees for the reductions to, and for the broadcasts from, each gateway, once
     /// they were needed.
     shares: Vec<[OnceLock<Vec<u64>>; 2]>,
+    /// The bytes that operations send between gateways on a nominal buffer, once they were needed.
+    flows: Mutex<BTreeMap<Operation, Arc<PayloadFlows>>>,
 }
 
 impl FollowedPlan {
@@ -66,7 +68,7 @@ impl FollowedPlan {
     fn new(plan: Plan, local: &LocalGateway) -> Self {
         let fabric = local.fabric();
         let shares = fabric.gateway_ids().map(|_| Default::default()).collect();
-        Self { owner_trees: plan.owner_trees(fabric), plan, shares }
+        Self { owner_trees: plan.owner_trees(fabric), plan, shares, flows: Mutex::default() }
     }
 
     /// Returns the plan rerooted for an operation of this fabric.
@@ -82,10 +84,14 @@ impl FollowedPlan {
         self.plan.trees.iter().chain(self.owner_trees.all()).flat_map(Tree::edges)
     }
 
-    /// Returns the bytes that a mix of operations sends between gateways, on a nominal buffer.
-    fn mixed_flows(&self, fabric: &Fabric, mix: &TrafficMix) -> PayloadFlows {
-        let rerooted = |operation| self.rerooted_for(fabric, operation);
-        self.plan.mixed_flows(fabric, &self.owner_trees, mix, rerooted)
+    /// Returns the bytes that an operation on a nominal buffer sends between gateways.
+    fn operation_flows(&self, fabric: &Fabric, operation: Operation) -> Arc<PayloadFlows> {
+        let mut known = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
+        let flows = known.entry(operation).or_insert_with(|| {
+            let plan = self.rerooted_for(fabric, operation);
+            Arc::new(plan.operation_flows(fabric, &self.owner_trees, operation))
+        });
+        Arc::clone(flows)
     }
 }
 
@@ -125,7 +131,17 @@ impl PlanSchedule {
     /// Returns the bytes that a mix of operations sends between gateways under the plan in force, on a
     /// nominal buffer.
     pub fn mixed_flows(&self, fabric: &Fabric, mix: &TrafficMix) -> PayloadFlows {
-        self.current.mixed_flows(fabric, mix)
+        mix.flows(|operation| self.current.operation_flows(fabric, operation))
+    }
+
+    /// Returns the bytes that operations on buffers of so many bytes send between gateways under the
+    /// plan in force.
+    pub fn flows_of_operations(
+        &self,
+        fabric: &Fabric,
+        operations: impl Iterator<Item = (Operation, u64)>,
+    ) -> PayloadFlows {
+        plan::flows_of_operations(operations, |of| self.current.operation_flows(fabric, of))
     }
 
     /// Returns the memory for partials of subtrees under the plan in force.

@@ -87,6 +87,7 @@ pub(super) fn plan_of(trees: Vec<Tree>) -> Plan {
         express_bytes: ByteCount::default(),
         trees,
         block_trees: vec![],
+        block_bytes_min: ByteCount::default(),
     }
 }
 

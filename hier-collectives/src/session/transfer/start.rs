@@ -6,11 +6,11 @@
 use super::transfer_flow::{FlowStage, TransferFlow, TransferFlowWork, flow_parts_of_collective};
 use super::transfer_state::Transfer;
 use crate::ids::{GatewayId, RankId, SegmentIndex, Sequence, TreeIndex};
-use crate::plan::TrafficMix;
+use crate::plan::{Operation, TrafficMix};
 use crate::session::action::{Action, PostTransport};
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
-use crate::size_class::SizeClass;
+use crate::topology::Fabric;
 use crate::wire::SegmentKey;
 use units::TimeNs;
 
@@ -37,7 +37,7 @@ impl Transfer {
         if let Some(from) = self.flow_or_new(sequence).sender_of_invalid_segment(cx.epoch.me()) {
             return Err(from);
         }
-        self.note_traffic_mix(cx);
+        self.note_traffic_mix(sequence, cx);
         self.start_moves(sequence, cx);
         self.start_local_reductions(cx);
         let arrived = self.flow_or_new(sequence).incoming.iter().filter(|(_, i)| i.landed);
@@ -50,18 +50,24 @@ impl Transfer {
         Ok(())
     }
 
-    /// Asks for other shares of ports and links if other large operations are under way than before.
-    fn note_traffic_mix(&mut self, cx: &mut Context<'_>) {
-        let fabric = cx.epoch.local().fabric();
-        let moving = self.flows.values().filter(|flow| flow.is_moving());
-        let large = moving.filter(|flow| flow.size_class() == SizeClass::Large);
-        let under_way = large.filter_map(|flow| flow.work.as_ref()).filter_map(|work| {
-            Some((work.descriptor.pattern.over_gateways(fabric)?, work.bytes()))
-        });
-        if let Some(mix) = TrafficMix::of_operations(under_way).filter(|mix| *mix != self.mix) {
-            self.mix = mix;
-            cx.actions.push(Action::ShareTraffic);
+    /// Asks for other shares of ports and links if the collective that starts is large.
+    fn note_traffic_mix(&mut self, sequence: Sequence, cx: &mut Context<'_>) {
+        if !self.flows.get(&sequence).is_some_and(TransferFlow::is_large) {
+            return;
         }
+        let under_way = self.large_operations(cx.epoch.local().fabric());
+        if let Some(mix) = TrafficMix::of_operations(under_way) {
+            self.mix = mix;
+        }
+        cx.actions.push(Action::ShareTraffic);
+    }
+
+    /// Returns the large operations under way, each with the bytes of its buffer.
+    pub fn large_operations(&self, fabric: &Fabric) -> impl Iterator<Item = (Operation, u64)> {
+        let large = self.flows.values().filter(|flow| flow.is_moving() && flow.is_large());
+        large
+            .filter_map(|flow| flow.work.as_ref())
+            .filter_map(|work| Some((work.descriptor.pattern.over_gateways(fabric)?, work.bytes())))
     }
 
     /// Begins the parts of a collective whose bytes are in a contribution here, as far as these have

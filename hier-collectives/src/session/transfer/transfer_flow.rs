@@ -137,6 +137,11 @@ impl TransferFlow {
         matches!(self.stage, FlowStage::Moving | FlowStage::Delivered)
     }
 
+    /// Whether the collective has started, and is large.
+    pub fn is_large(&self) -> bool {
+        self.work.is_some() && self.size_class() == SizeClass::Large
+    }
+
     /// Whether no task, lease or stream touches the collective's memory any more.
     pub fn is_quiescent(&self) -> bool {
         self.busy == 0 && !self.cancelling

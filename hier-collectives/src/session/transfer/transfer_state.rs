@@ -166,6 +166,10 @@ impl Transfer {
     /// Gives back the gateway memory of a collective and the unsolicited windows that it uses.
     pub fn release_memory(&mut self, sequence: Sequence, actions: &mut ActionQueue) {
         if let Some(flow) = self.flows.get_mut(&sequence) {
+            if flow.is_large() {
+                // Others have its part of ports and links once it has ended.
+                actions.push(Action::ShareTraffic);
+            }
             let (several, class) = (flow.has_partials(), flow.size_class());
             for segment in flow.parts.iter_mut().flat_map(|part| &mut part.segments) {
                 let scratch = std::mem::take(&mut segment.scratch);

@@ -45,6 +45,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             express_bytes: ByteCount::new(express),
             trees,
             block_trees,
+            block_bytes_min: ByteCount::new(segment >> 1),
         },
     )
 }
@@ -329,13 +330,14 @@ fn a_plan_has_one_wire_form() {
         express_bytes: ByteCount::default(),
         trees: vec![tree],
         block_trees: vec![],
+        block_bytes_min: ByteCount::default(),
     };
     let begin =
         Message::Begin { epoch: Epoch(1), next: Sequence(0), boots: vec![], plan, committed: None };
     let mut bytes = begin.encode();
     assert_eq!(Message::decode(&bytes), Ok(begin));
-    // The number of trees of blocks follows.
-    let edges = bytes.len() - 10;
+    // The number of trees of blocks follows, and the least bytes for these.
+    let edges = bytes.len() - 18;
     for other_order in [[0, 2, 0, 0, 0, 1, 0, 0], [0, 1, 0, 0, 0, 1, 0, 0]] {
         bytes[edges..edges + 8].copy_from_slice(&other_order);
         assert_eq!(Message::decode(&bytes), Err(DecodeError::Invalid("order of parents")));

@@ -25,7 +25,7 @@ use crate::parts::Block;
 use crate::plan::analysis::proof::BLOCK_TREES_OF_REGION_MAX;
 use crate::plan::plan_data::Plan;
 use crate::plan::tree::Tree;
-use crate::size_class::SizeClass;
+use crate::size_class::MEDIUM_BYTES;
 use crate::topology::Fabric;
 use growth::OwnerTreePairs;
 use port_runs::{PortRuns, Rail, owner_run, rails_limit};
@@ -43,6 +43,8 @@ pub struct OwnerTrees {
     trees: Vec<Vec<Tree>>,
     /// The trees of each gateway for large blocks of all ranks; none where those of the rails serve.
     divided: Vec<DividedRails>,
+    /// The least bytes of all blocks together that these serve.
+    divided_from: u64,
 }
 
 /// The trees of one gateway where each rail is divided among several.
@@ -93,7 +95,8 @@ impl Plan {
                 fabric.gateway_ids().map(divided).collect()
             }
         };
-        OwnerTrees { ends, runs, trees, divided }
+        let divided_from = self.block_bytes_min.get().max(MEDIUM_BYTES + 1);
+        OwnerTrees { ends, runs, trees, divided, divided_from }
     }
 }
 
@@ -164,7 +167,7 @@ impl OwnerTrees {
     pub fn ways_of_all(&self, owner: GatewayId, bytes: u64) -> OwnerWays<'_> {
         match self.divided.get(usize::from(owner.0)) {
             Some(DividedRails { ends, trees })
-                if SizeClass::for_buffer(bytes) == SizeClass::Large && !trees.is_empty() =>
+                if bytes >= self.divided_from && !trees.is_empty() =>
             {
                 OwnerWays { ends, trees }
             }

@@ -286,8 +286,15 @@ mod tests {
         let segment = ByteCount::new(CUT_BYTES);
         let (reason, express_bytes) = (String::new(), ByteCount::default());
         let algorithm = PlanAlgorithm::Relay;
-        let plan =
-            Plan { algorithm, reason, segment, express_bytes, trees: vec![], block_trees: vec![] };
+        let plan = Plan {
+            algorithm,
+            reason,
+            segment,
+            express_bytes,
+            trees: vec![],
+            block_trees: vec![],
+            block_bytes_min: ByteCount::default(),
+        };
         let parents = BTreeMap::from([(ME, PARENT), (CHILD, ME)]);
         let tree = Tree { share: 1, direction: TreeDirection::Both, roots: vec![PARENT], parents };
         let part = |count: &u64| {
