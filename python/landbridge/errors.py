@@ -115,17 +115,20 @@ class StepsDiffer(LandbridgeError):
 
     Attributes:
         steps: The number of finished steps of each rank, by rank.
-        furthest: The first of the ranks that are ahead.
+        furthest: Of the ranks that are ahead, the first one with the latest confirmed commit.
     """
 
     def __init__(
-        self, steps: Sequence[int], regions: Sequence[str], overtaken: Sequence[int] = ()
+        self,
+        steps: Sequence[int],
+        regions: Sequence[str],
+        overtaken: Sequence[int],
+        furthest: int,
     ) -> None:
-        """Makes the error from the finished steps and the regions of all ranks, both by rank, and
-        the ranks whose last step others have done again without them."""
+        """Makes the error from the finished steps and the regions of all ranks, both by rank, the
+        ranks whose last step others have done again without them, and the rank ahead."""
         self.steps = list(steps)
-        ahead = [rank for rank in range(len(steps)) if rank not in overtaken]
-        self.furthest = max(ahead, key=lambda rank: steps[rank])
+        self.furthest = furthest
         again = ", whose last step others have done again without it"
         listed = ", ".join(
             f"rank {rank} ({region}) has finished {count}{again if rank in overtaken else ''}"

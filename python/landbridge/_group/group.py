@@ -21,6 +21,12 @@ from .._memory.arena import Arena
 from .._memory.host_limits import named_host_limits
 from .._operations.flight_recorder import encode_flight_records, write_flight_dump
 from .._operations.operation import DEFAULT_TIMEOUT_S
+from .._operations.step_confirmations import (
+    StepConfirmation,
+    find_latest_rank,
+    list_overtaken_ranks,
+    list_ranks_ahead,
+)
 from .._operations.store_operation import StoreOperation
 from .._operations.torch_trace import encode_torch_trace
 from .._protocol.connection import Connection
@@ -142,21 +148,19 @@ class Group(ParentGroup):
         """
         step = check_integer_argument("step", step, 1 << 63)
         state = self._state
-        # A commit may be answered while the others are awaited.
-        told_step = state.confirmed_step
-        told = [step, told_step, state.confirming_epoch]
-        steps, confirmed, epochs = exchange_integers(self, told, timeout=timeout)
-        latest: dict[int, int] = {}
-        for done, epoch in zip(confirmed, epochs):
-            latest[done] = max(epoch, latest.get(done, 0))
-        # Others have confirmed the same step in a later epoch, of which this rank was not.
-        done_again = [0 < epoch < latest[done] for done, epoch in zip(confirmed, epochs)]
-        overtaken = [rank for rank, is_done_again in enumerate(done_again) if is_done_again]
+        # A commit may be answered while the others are awaited, so it is read once.
+        told = [step, *state.confirmation]
+        steps, epochs, confirmed = exchange_integers(self, told, timeout=timeout)
+        confirmations = list(map(StepConfirmation, epochs, confirmed))
+        overtaken = list_overtaken_ranks(confirmations)
         if len(set(steps)) > 1 or overtaken:
-            # Whoever is told takes the state of the rank ahead.
-            state.confirming_epoch = max(state.confirming_epoch, latest[told_step])
+            ahead = list_ranks_ahead(steps, confirmations)
+            furthest = find_latest_rank(ahead, confirmations)
+            if self.rank not in ahead:
+                # This rank takes the state of the one that is named.
+                state.confirmation = confirmations[furthest]
             regions = self._of_world(self._location.regions) or ["region unknown"] * len(steps)
-            raise errors.StepsDiffer(steps, regions, overtaken)
+            raise errors.StepsDiffer(steps, regions, overtaken, furthest)
         return step
 
     def finish(self, timeout: float = _FINISH_TIMEOUT_S, *, layout: int = 0) -> bool:

@@ -20,6 +20,7 @@ from .._operations.commit import Commit
 from .._operations.flight_recorder import FlightRecorder
 from .._operations.operation import Operation, Timing
 from .._operations.posted_collective import PostedCollective
+from .._operations.step_confirmations import StepConfirmation
 from .._operations.store_operation import StoreOperation
 from .._operations.waiting import Latch
 from .._protocol.connection import Connection, GroupPlace
@@ -117,11 +118,8 @@ class GroupState:
         self._next_store_call = 0
         #: The last step known to be complete in every region.
         self.committed: int | None = None
-        #: The epoch in which a commit of this rank was confirmed last, or 0. A rank that takes the
-        #: state of another takes this number with it.
-        self.confirming_epoch = 0
-        #: The step of that commit, or 0.
-        self.confirmed_step = 0
+        #: The commit of this rank, or of one whose state it has taken, that was confirmed last.
+        self.confirmation = StepConfirmation()
         #: The reason why there is no connection, or `None`.
         self.ended: str | None = "not attached"
         self.closed = False
@@ -352,7 +350,7 @@ class GroupState:
         elif isinstance(response, Committed):
             commit = self.commits.get(response.step)
             epoch = self.epoch if commit is None else commit._epoch
-            self.confirming_epoch, self.confirmed_step = epoch, response.step
+            self.confirmation = StepConfirmation(epoch, response.step)
             # A commit of an epoch that is over may be answered in the next one, which has named
             # this step or a later one.
             if epoch == self.epoch:

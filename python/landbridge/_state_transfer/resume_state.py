@@ -11,6 +11,11 @@ from .._arguments import check_integer_argument, check_timeout_argument
 from .._exchange_integers import exchange_integers
 from .._group import Group, check_group_argument
 from .._operations.operation import DEFAULT_TIMEOUT_S
+from .._operations.step_confirmations import (
+    StepConfirmation,
+    find_latest_rank,
+    list_ranks_ahead,
+)
 from ..errors import CollectiveFailed, StateNotTransferred
 from .pieces import ReceivedPieces
 from .transfer_round import TransferRanks, TransferRound
@@ -63,20 +68,37 @@ class _ResumedRanks(NamedTuple):
     #: Whether a rank could not send its state or load another one.
     failed: list[int]
     refused: list[int]
+    #: The epochs and the steps of the commits that were confirmed last; 0 where none was.
+    epochs: list[int]
+    confirmed: list[int]
 
     def plan_transfer(self) -> TransferRanks | None:
-        """Returns who sends and who receives; ``None`` where all ranks are at one step. Raises
+        """Returns who sends and who receives; ``None`` where all ranks are ahead. Raises
         ``StateNotTransferred`` where every rank that is ahead was refused."""
-        most = max(self.steps)
-        behind = [rank for rank, step in enumerate(self.steps) if step < most]
+        ahead = self._ahead
+        behind = [rank for rank in range(len(self.steps)) if rank not in ahead]
         if not behind:
             return None
         refused = list_refused_ranks(self.refused)
-        ahead = [rank for rank, step in enumerate(self.steps) if step == most]
         senders = [rank for rank in ahead if rank not in refused]
         if not senders:
             raise refused_senders_error(ahead)
         return TransferRanks(senders, behind)
+
+    def find_source(self) -> tuple[int, StepConfirmation]:
+        """Returns the step and the latest confirmation of the ranks that are ahead."""
+        rank = find_latest_rank(self._ahead, self._confirmations)
+        return self.steps[rank], self._confirmations[rank]
+
+    @property
+    def _ahead(self) -> list[int]:
+        """The ranks whose state all others get."""
+        return list_ranks_ahead(self.steps, self._confirmations)
+
+    @property
+    def _confirmations(self) -> list[StepConfirmation]:
+        """The commit of each rank that was confirmed last."""
+        return list(map(StepConfirmation, self.epochs, self.confirmed))
 
 
 def resume_state(
@@ -91,8 +113,9 @@ def resume_state(
 
     It is ``landbridge.torch.resume`` for state of any library, such as NumPy or JAX. Every rank
     calls it before its first step and after each ``recover``. A rank that has finished fewer steps
-    than another receives what ``save`` returns on a rank that is ahead. Ranks at one step need no
-    transfer, and must have equal states. So give all ranks equal states before the first step.
+    than another receives what ``save`` returns on a rank that is ahead, and so does a rank whose
+    last step others have committed again without it. Other ranks at one step need no transfer, and
+    must have equal states. So give all ranks equal states before the first step.
 
     Up to four ranks that are ahead send at a time, each a part, over their own links. If one is
     lost, others send the rest, and what has come is kept. Every part is compared with a digest.
@@ -136,6 +159,7 @@ def resume_state(
     while True:
         try:
             told = [step, int(trouble is not None), refused.encode_refused_ranks()]
+            told += group._state.confirmation
             ranks = _ResumedRanks(*exchange_integers(group, told, timeout=remaining_s()))
             _raise_failed_resume(group.rank, ranks.failed, trouble)
             plan = ranks.plan_transfer()
@@ -147,7 +171,8 @@ def resume_state(
             trouble = attempt.trouble or refused.add_senders(attempt.damaged)
             if attempt.has_received_all:
                 trouble = _load_resumed_state(load, received)
-                step = step if trouble else max(ranks.steps)
+                if trouble is None:
+                    step, group._state.confirmation = ranks.find_source()
         except CollectiveFailed as failure:
             if time.monotonic() >= deadline:
                 raise

@@ -15,6 +15,11 @@ from .._arguments import check_integer_argument, check_timeout_argument
 from .._exchange_integers import exchange_integers
 from .._group import Group, check_group_argument
 from .._operations.operation import DEFAULT_TIMEOUT_S
+from .._operations.step_confirmations import (
+    StepConfirmation,
+    find_latest_rank,
+    list_ranks_ahead,
+)
 from .._state_transfer.pieces import ReceivedPieces
 from .._state_transfer.resume_state import (
     RefusedSenders,
@@ -165,7 +170,7 @@ def resume(
             lines = _list_resumed_values(others, step)
             told = [step, digest, transfer.tell_outcome(sendable), room.chunk_bytes]
             told += [_digest_resumed_values(lines), *transfer.tell_choices()]
-            told.append(group._state.confirming_epoch)
+            told += group._state.confirmation
             with error_on_disagreement_with(lambda: _describe_resumed_parts(module, kinds)):
                 rows = exchange_integers(group, told, layout=layout, timeout=remaining_s())
             ranks = _ResumeRanks(*rows)
@@ -179,11 +184,12 @@ def resume(
                         sync_module(part, group, timeout=remaining_s())
                 return 0
             if len(ranks.ahead) == len(ranks.steps):
+                group._state.confirmation = ranks.latest_confirmation
                 return step
             room.agree_on_chunk(ranks.chunks)
             if transfer.move_state(ranks, unsendable, room):
                 step = ranks.most
-                group._state.confirming_epoch = max(ranks.epochs[rank] for rank in ranks.ahead)
+                group._state.confirmation = ranks.latest_confirmation
                 if transfer.has_begun_to_follow:
                     return step
         except CollectiveFailed as failure:
@@ -213,13 +219,14 @@ class _ResumeRanks(NamedTuple):
     refused: list[int]
     #: How many steps each rank takes while others receive the state.
     follows: list[int]
-    #: The epochs in which a commit of each rank was confirmed last; 0 where none was.
+    #: The epochs and the steps of the commits that were confirmed last; 0 where none was.
     epochs: list[int]
+    confirmed: list[int]
 
     @property
     def most(self) -> int:
         """The step of the ranks that are ahead."""
-        return max(self.steps)
+        return self.steps[self.ahead[0]]
 
     @property
     def ahead(self) -> list[int]:
@@ -229,12 +236,22 @@ class _ResumeRanks(NamedTuple):
         did not hear it, do that step again without it. Then it has another state after the same
         step, confirmed in an earlier epoch, and is behind.
         """
-        ahead = [rank for rank, step in enumerate(self.steps) if step == self.most]
+        most = max(self.steps)
+        ahead = [rank for rank, step in enumerate(self.steps) if step == most]
         others = {self.others[rank] for rank in ahead} - {0}
         if len({self.digests[rank] for rank in ahead}) == 1 and len(others) <= 1:
             return ahead
-        latest = max(self.epochs[rank] for rank in ahead)
-        return [rank for rank in ahead if self.epochs[rank] in (0, latest)]
+        return list_ranks_ahead(self.steps, self._confirmations)
+
+    @property
+    def latest_confirmation(self) -> StepConfirmation:
+        """The latest confirmation of the ranks that are ahead, whose states are equal."""
+        return self._confirmations[find_latest_rank(self.ahead, self._confirmations)]
+
+    @property
+    def _confirmations(self) -> list[StepConfirmation]:
+        """The commit of each rank that was confirmed last."""
+        return list(map(StepConfirmation, self.epochs, self.confirmed))
 
     def raise_failed_transfer(self, me: int, trouble: Exception | None) -> None:
         """Raises ``StateNotTransferred`` if this or another rank could not send or load the state

@@ -319,40 +319,6 @@ def test_a_commit_that_cannot_be_confirmed_says_so(groups):
     call_for_all(groups[1:], failure_of)
 
 
-def test_ranks_agree_on_the_step_or_raise_their_steps(groups):
-    def step(group):
-        assert group.agree(5) == 5
-        with pytest.raises(landbridge.StepsDiffer) as raised:
-            group.agree(7 if group.rank == 1 else 6)
-        return raised.value.steps, raised.value.furthest, str(raised.value)
-
-    for steps, furthest, text in call_for_all(groups, step):
-        assert (steps, furthest) == ([6, 7, 6], 1)
-        assert "rank 1 (east) has finished 7, rank 2 (west) has finished 6" in text
-        assert "of rank 1, and continue after step 7" in text
-    with pytest.raises(landbridge.ConfigError, match="step -1"):
-        groups[0].agree(-1)
-
-
-def test_agree_names_a_rank_whose_step_was_done_again(groups):
-    def step(group):
-        state = group._state
-        kept = state.confirmed_step, state.confirming_epoch
-        # Rank 0 was lost as it heard that step 6 was complete, and rank 1 has committed nothing.
-        confirmed = {0: (6, 3), 1: (0, 0), 2: (6, 4)}[group.rank]
-        state.confirmed_step, state.confirming_epoch = confirmed
-        with pytest.raises(landbridge.StepsDiffer) as raised:
-            group.agree(6)
-        assert group.agree(6) == 6, "all have the state of rank 1 by now"
-        state.confirmed_step, state.confirming_epoch = kept
-        return raised.value.steps, raised.value.furthest, str(raised.value)
-
-    for steps, furthest, text in call_for_all(groups, step):
-        assert (steps, furthest) == ([6, 6, 6], 1)
-        assert "rank 0 (east) has finished 6, whose last step others have done again" in text
-        assert "rank 2 (west) has finished 6; give every rank" in text
-
-
 def test_batches_are_shared_by_speed(groups):
     assert [group.batch_share(16) for group in groups] == [4, 4, 8]
     assert groups[0].batch_shares(17) == [4, 4, 9]

@@ -10,7 +10,6 @@ import pytest
 
 import landbridge
 from conftest import DEADLINE_S, call_for_all
-from landbridge._group import group as group_module
 from landbridge._protocol.wire import EpochBegan, FailureCode
 from stand_in_gateway import lone_group
 
@@ -186,23 +185,3 @@ def test_a_copied_disagreement_keeps_both_parts():
     failure = landbridge.RanksDisagree("what differs", "what was passed")
     for other in (copy.copy(failure), pickle.loads(pickle.dumps(failure))):
         assert (other.text, other.here, str(other)) == (failure.text, failure.here, str(failure))
-
-
-def test_a_commit_answered_during_agree_changes_no_comparison(groups, monkeypatch):
-    exchange = group_module.exchange_integers
-
-    def exchange_and_confirm(group, *args, **kwargs):
-        exchanged = exchange(group, *args, **kwargs)
-        group._state.confirmed_step = 99
-        return exchanged
-
-    monkeypatch.setattr(group_module, "exchange_integers", exchange_and_confirm)
-
-    def step(group):
-        state = group._state
-        kept = state.confirmed_step, state.confirming_epoch
-        with pytest.raises(landbridge.StepsDiffer):
-            group.agree(group.rank)
-        state.confirmed_step, state.confirming_epoch = kept
-
-    call_for_all(groups, step)

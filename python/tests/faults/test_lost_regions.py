@@ -103,7 +103,7 @@ def test_results_of_an_ended_epoch_are_committed_in_it():
         gateway.send(Committed(7))
         commit.wait(timeout=10)
         # Others have done step 8 meanwhile, as the new epoch says.
-        assert (group.committed_step, group._state.confirming_epoch) == (8, 1)
+        assert (group.committed_step, group._state.confirmation.epoch) == (8, 1)
 
 
 def test_a_step_that_goes_on_is_not_committed():

@@ -13,6 +13,7 @@ import landbridge
 import stand_in_gateway
 from conftest import call_for_all
 from landbridge._local_regions import LocalRegions
+from landbridge._operations.step_confirmations import StepConfirmation
 from landbridge._state_transfer import pieces
 
 torch = pytest.importorskip("torch")
@@ -187,6 +188,23 @@ def resume_each(groups, parts, steps):
         return resume(groups[rank], steps[rank], modules[rank], parts[rank])
 
     return outcomes_of_all(groups, resume_one)
+
+
+def test_a_resumed_model_takes_over_one_whole_confirmation(groups):
+    """The second of three ranks is ahead with a commit of step 6 that is not confirmed."""
+
+    def step(group):
+        finished, confirmation = ((4, (1, 4)), (6, (1, 4)), (6, (3, 6)))[group.rank]
+        group._state.confirmation = StepConfirmation(*confirmation)
+        module = torch.nn.Linear(2, 2)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter.fill_(finished)
+        assert resume(group, finished, module) == 6
+        assert group.agree(6) == 6, "all states are equal"
+        return group._state.confirmation, module.weight.max().item()
+
+    assert call_for_all(groups, step) == [((3, 6), 6.0)] * 3
 
 
 def test_numpy_state_reaches_the_rank_behind(two_groups):
