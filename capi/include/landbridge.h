@@ -153,7 +153,12 @@ typedef enum landbridge_status {
     LANDBRIDGE_STORE_BUSY = 45,
     /* The store refused a change: it is full, a value is no number, or an answer would be too long.
      * Nothing was changed. */
-    LANDBRIDGE_STORE_REFUSED = 46
+    LANDBRIDGE_STORE_REFUSED = 46,
+
+    /* There was no room to post within the timeout: earlier operations of this rank or its threads were in
+     * the way. Nothing was posted, the contribution is intact, and no other rank knows of the call. Wait for
+     * operations that are under way, and call again. */
+    LANDBRIDGE_POST_TIMED_OUT = 47
 } landbridge_status;
 
 /* The type of an element. */
@@ -271,7 +276,8 @@ typedef struct landbridge_connect_options {
 typedef struct landbridge_call_options {
     /* sizeof(landbridge_call_options), by the macro. */
     size_t struct_bytes;
-    /* How long to wait for the other ranks to post, in seconds: 0 to 1e9. INFINITY is refused here. */
+    /* How long to wait for room and then for the other ranks to post, together, in seconds: 0 to 1e9.
+     * INFINITY is refused here. */
     double timeout_s;
     /* Weight of this rank in an average, such as its number of samples: 0 or more. */
     double weight;
@@ -425,8 +431,9 @@ landbridge_status landbridge_free(landbridge_group *group, void *memory, landbri
  * Without `operation`, that is NULL, the call waits for the result, and until contribution and result
  * may be written again. With it the call returns once the collective is posted, with a handle in
  * *operation. It may wait for others to end before it posts: while 256 of the rank are under way, while
- * the arena has no room for copies, and while another uses the same memory of landbridge_alloc. Free
- * each handle by landbridge_operation_free.
+ * the arena has no room for copies, while another uses the same memory of landbridge_alloc, and while
+ * another thread posts in the job. That wait is part of the timeout; at its end the call returns
+ * LANDBRIDGE_POST_TIMED_OUT, and nothing was posted. Free each handle by landbridge_operation_free.
  *
  * Contribution and result may be the same. Plain memory of both may overlap in any way.
  *
@@ -521,8 +528,8 @@ landbridge_status landbridge_barrier(landbridge_group *group, const landbridge_c
  * a short timeout again and again. A receive that fails by its own timeout, or whose handle is freed,
  * still has its place: it uses up one send. Without
  * `operation` two ranks that both send first wait for each other in vain: give it, or let one receive
- * first. Options have the timeout, for which the other rank is waited for; the weight is not used. No
- * commit covers sends.
+ * first. Options have the timeout, for room, the meeting of the gateways and the other rank together; the
+ * weight is not used. No commit covers sends.
  */
 
 /* Sends the contribution to rank `peer`, and is done once that rank has it. */
@@ -584,7 +591,8 @@ void landbridge_operation_free(landbridge_operation *operation);
  * landbridge_connect instead. The call attaches again if the connection is gone, and ends the epoch if
  * it has not ended. It tries until its timeout whatever gateways do meanwhile, as landbridge_connect.
  * Operations that are under way end with LANDBRIDGE_GATEWAY_LOST. Collectives that other threads post
- * wait. `group` is one of landbridge_connect; groups that ranks made of it must be made again.
+ * wait; the call waits for those that post already, and returns LANDBRIDGE_POST_TIMED_OUT where they are
+ * not through in time. `group` is one of landbridge_connect; groups that ranks made of it must be made again.
  *
  * Do not call it after LANDBRIDGE_RANKS_DISAGREE or LANDBRIDGE_BAD_REQUEST: the same posts would fail
  * again. Compare steps among the ranks afterwards: a failure may reach one rank before the end of a

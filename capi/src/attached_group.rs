@@ -8,9 +8,10 @@ use crate::call_status::CallStatus;
 use crate::connect_settings::ConnectSettings;
 use crate::operation_handle::OperationHandle;
 use crate::rank_poster::{CollectiveCall, SendCall};
+use crate::waits::{TakenPostingTurn, deadline_after};
 use gateway::client::{Client, GroupError, Store, StoreError};
 use hier_collectives::ids::RankId;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Instant;
 use units::Span;
 
@@ -134,13 +135,14 @@ impl AttachedGroup {
     }
 
     /// Posts a collective in this group, and returns its handle. Waits before that while too many
-    /// of this rank are under way.
+    /// of this rank are under way, as a part of the call's timeout.
     ///
     /// # Errors
     /// Nothing was posted, and nothing uses the memory of the call.
     pub fn post(&self, call: CollectiveCall) -> Result<OperationHandle, CallError> {
-        let _posting = self.lock_posting();
-        self.rank.poster.post(&self.client(), call)
+        let deadline = deadline_after(call.spec.timeout);
+        let _posting = self.take_posting_turn(deadline)?;
+        self.rank.poster.post(&self.client(), call, deadline)
     }
 
     /// Posts one end of a send, and returns its handle. Waits before that until the gateways of
@@ -149,7 +151,8 @@ impl AttachedGroup {
     /// # Errors
     /// Nothing was posted, and nothing uses the memory of the call.
     pub fn send(&self, call: SendCall) -> Result<OperationHandle, CallError> {
-        self.rank.poster.send(self.client(), call)
+        let deadline = deadline_after(call.spec.timeout);
+        self.rank.poster.send(self.client(), call, deadline)
     }
 
     /// Starts the commit of training step `step`, which is confirmed within `timeout` or fails.
@@ -157,8 +160,9 @@ impl AttachedGroup {
     /// # Errors
     /// The commit was not started.
     pub fn commit(&self, step: u64, timeout: Span) -> Result<OperationHandle, CallError> {
-        let _posting = self.lock_posting();
-        self.rank.poster.commit(&self.client(), step, timeout)
+        let deadline = deadline_after(timeout);
+        let _posting = self.take_posting_turn(deadline)?;
+        self.rank.poster.commit(&self.client(), step, deadline)
     }
 
     /// Sends a request to the store of the job, and waits for its answer. Posts and other requests go
@@ -195,11 +199,17 @@ impl AttachedGroup {
         self.made.clone().unwrap_or_else(|| self.rank.job())
     }
 
-    /// Locks the posting of the job until the returned value is dropped, so that posts keep the
+    /// Takes the turn to post in the job until the returned value is dropped, so that posts keep the
     /// order of calls and none falls into a recovery. `None` for groups that ranks made: they end
-    /// with their attachment, and need no such lock.
-    fn lock_posting(&self) -> Option<MutexGuard<'_, ()>> {
-        self.made.is_none().then(|| self.rank.lock_job_posting())
+    /// with their attachment, and need no turns.
+    ///
+    /// # Errors
+    /// Another thread has the turn until `deadline`.
+    fn take_posting_turn(
+        &self,
+        deadline: Option<Instant>,
+    ) -> Result<Option<TakenPostingTurn<'_>>, CallError> {
+        self.made.is_none().then(|| self.rank.posting_turn.take(deadline)).transpose()
     }
 
     /// Makes the group for the program of a client's new group, and restricts its posts to its

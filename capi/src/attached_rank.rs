@@ -8,13 +8,13 @@ use crate::call_status::CallStatus;
 use crate::connect_settings::ConnectSettings;
 use crate::rank_memory::{RankMemory, RankMemoryBuffers};
 use crate::rank_poster::{CollectiveCall, RankPoster};
+use crate::waits::{PostingTurn, time_left};
 use crate::worker::Worker;
 use gateway::client::{AttachOptions, Client, CollectiveSpec};
 use gateway::lock::lock_ignoring_poison;
 use hier_collectives::descriptor::{Counts, Dtype, Pattern, ReduceOp};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use units::Span;
 
 /// 100 ms: the pause of a rank between two attempts to meet all other ranks at a barrier. An epoch
 /// takes about 100 ms to end. A deadline within this pause ends the attempts.
@@ -27,8 +27,8 @@ const TIMEOUT_REPORT_DELAY_MAX: Duration = Duration::from_secs(2);
 /// An attached rank.
 pub struct AttachedRank {
     attach: AttachOptions,
-    /// Held while a thread posts a collective of the job, or recovers.
-    job_posting: Mutex<()>,
+    /// The turn of a thread that posts a collective of the job, or recovers.
+    pub posting_turn: PostingTurn,
     /// The client of the job, which another attachment replaces.
     job: Mutex<Client>,
     /// Memory and thread of the rank, which end after all clients.
@@ -60,8 +60,8 @@ impl AttachedRank {
         let bytes = usize::try_from(attach.arena_bytes).unwrap_or(usize::MAX);
         let memory = RankMemory::new(start..start.saturating_add(bytes));
         let poster = RankPoster { owner: std::process::id(), memory, worker };
-        let (job_posting, job) = (Mutex::default(), Mutex::new(job));
-        let rank = Self { attach, job_posting, job, poster };
+        let (posting_turn, job) = (PostingTurn::default(), Mutex::new(job));
+        let rank = Self { attach, posting_turn, job, poster };
         rank.meet_all_ranks(deadline)?;
         Ok(rank)
     }
@@ -71,19 +71,13 @@ impl AttachedRank {
         lock_ignoring_poison(&self.job).clone()
     }
 
-    /// Waits until no other thread recovers or posts a collective of the job, and keeps them waiting
-    /// until the returned value is dropped.
-    pub fn lock_job_posting(&self) -> MutexGuard<'_, ()> {
-        lock_ignoring_poison(&self.job_posting)
-    }
-
     /// Waits until all ranks are ready to begin a step again, and attaches this rank anew where its
-    /// connection or an agreed epoch stands in the way.
+    /// connection or an agreed epoch stands in the way. Other threads wait with their posts.
     ///
     /// # Errors
-    /// Some rank is not ready by `deadline`, or never will be.
+    /// Some rank is not ready by `deadline`, or never will be; or another thread posts until then.
     pub fn recover(&self, deadline: Option<Instant>) -> Result<(), CallError> {
-        let _posting = self.lock_job_posting();
+        let _posting = self.posting_turn.take(deadline)?;
         self.meet_all_ranks(deadline)
     }
 
@@ -110,7 +104,7 @@ impl AttachedRank {
     /// Attaches again, with the same arena, and replaces the client of the job. Tries until
     /// `deadline` while the gateway does not answer.
     fn attach_again(&self, job: Client, deadline: Option<Instant>) -> Result<(), CallError> {
-        let left = attached_rank_time_left(deadline);
+        let left = time_left(deadline);
         let options =
             AttachOptions { gateway_timeout: left, epoch_timeout: left, ..self.attach.clone() };
         let attaching = async move { job.attach_again(options).await };
@@ -122,13 +116,13 @@ impl AttachedRank {
     /// Waits at a barrier of the job until every rank has come to it, until `deadline` at most.
     fn meet_at_barrier(&self, deadline: Option<Instant>) -> Result<(), CallError> {
         let spec = CollectiveSpec {
-            timeout: attached_rank_time_left(deadline),
+            timeout: time_left(deadline),
             ..CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum)
         };
         let buffers = RankMemoryBuffers::empty(Dtype::U8);
         let call = CollectiveCall { spec, counts: Counts::Even, buffers };
         let patience = deadline.and_then(|at| at.checked_add(TIMEOUT_REPORT_DELAY_MAX));
-        let posted = self.poster.post(&self.job(), call)?;
+        let posted = self.poster.post(&self.job(), call, deadline)?;
         posted.wait(patience).map_err(|error| match error.status {
             CallStatus::WaitTimeout => {
                 let text = "the gateway does not answer; is it stopped, or its host overloaded?";
@@ -137,12 +131,4 @@ impl AttachedRank {
             _ => error,
         })
     }
-}
-
-/// Returns the time from now until `deadline`, zero if it has passed; without a deadline the
-/// longest span, which gateways take as a timeout.
-fn attached_rank_time_left(deadline: Option<Instant>) -> Span {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let ns = left.map_or(u64::MAX, |left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX));
-    Span::from_ns(ns)
 }

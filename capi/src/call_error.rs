@@ -1,7 +1,7 @@
 //! The error of a call: a status, and a text for people.
 
 use crate::call_status::CallStatus;
-use gateway::client::{ArenaFull, AttachError, GroupError, StoreError};
+use gateway::client::{ArenaFull, AttachError, GroupError, PostError, PostErrorKind, StoreError};
 use gateway::memory::arena::ArenaError;
 use hier_collectives::post::Failure;
 use hier_collectives::store::StoreRequestError;
@@ -33,6 +33,16 @@ impl From<Failure> for CallError {
     /// code.
     fn from(failure: Failure) -> Self {
         Self::new(CallStatus::of_failure(failure.code), failure.to_string())
+    }
+}
+
+impl From<PostError> for CallError {
+    /// Makes the error of a collective or send that was not posted.
+    fn from(error: PostError) -> Self {
+        match error.kind {
+            PostErrorKind::Failed(failure) => Self::from(failure),
+            kind @ PostErrorKind::TimedOut => Self::new(CallStatus::PostTimedOut, kind.to_string()),
+        }
     }
 }
 

@@ -60,11 +60,13 @@ pub enum CallStatus {
     StoreBusy = 45,
     /// [`StoreFailureCode::Refused`].
     StoreRefused = 46,
+    /// There was no room to post in time.
+    PostTimedOut = 47,
 }
 
 impl CallStatus {
-    /// All 26 statuses that a function of the library can return, by which numbers are decoded.
-    pub const ALL: [Self; 26] = [
+    /// All 27 statuses that a function of the library can return, by which numbers are decoded.
+    pub const ALL: [Self; 27] = [
         Self::Ok,
         Self::RanksDisagree,
         Self::BadRequest,
@@ -91,6 +93,7 @@ impl CallStatus {
         Self::StoreUnconfirmed,
         Self::StoreBusy,
         Self::StoreRefused,
+        Self::PostTimedOut,
     ];
 
     /// Returns the status that a C function gives for a failed collective or commit.
@@ -159,6 +162,7 @@ impl CallStatus {
             Self::StoreUnconfirmed => c"store timed out, change unconfirmed (cause: link)",
             Self::StoreBusy => c"store busy (cause: gateway)",
             Self::StoreRefused => c"refused by the store (cause: caller)",
+            Self::PostTimedOut => c"no room for a post (cause: caller)",
         }
     }
 }

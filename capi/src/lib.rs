@@ -4,7 +4,8 @@
 //! program's memory. They alone have `unsafe` code. Between them, `attached_rank` is one attached rank,
 //! and `attached_group` its job or a group that it made. They post on the thread of their caller, through
 //! `rank_poster` and the client of `gateway`. `worker` is the thread of a rank, which talks to the
-//! gateway. `operation_handle` is what threads wait for, and `store_values` what the store answers.
+//! gateway. `operation_handle` is what threads wait for, `waits` has their deadlines, and `store_values`
+//! is what the store answers.
 //!
 //! | thread | does | waits for |
 //! |---|---|---|
@@ -23,4 +24,5 @@ mod rank_memory;
 mod rank_poster;
 mod raw;
 mod store_values;
+mod waits;
 mod worker;

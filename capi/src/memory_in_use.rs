@@ -1,12 +1,14 @@
 //! The ranges of a group's arena that its gateway may use now.
 //!
 //! Posting threads wait here while the gateway still uses the memory that they want, or while the
-//! arena has no room. The rank's thread reports the end of each use.
+//! arena has no room, until their deadlines. The rank's thread reports the end of each use.
 
+use crate::waits::wait_for_change;
 use gateway::lock::lock_ignoring_poison;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
 
 /// Ranges of the arena, in bytes, that one collective uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,16 +63,20 @@ pub struct MemoryUse {
 
 impl MemoryInUse {
     /// Waits until no use conflicts with `ranges`, and registers them until the returned value is
-    /// dropped.
-    pub fn begin(self: &Arc<Self>, ranges: RangesInUse) -> MemoryUse {
+    /// dropped. Returns `None` if one conflicts until `deadline`.
+    pub fn begin(
+        self: &Arc<Self>,
+        ranges: RangesInUse,
+        deadline: Option<Instant>,
+    ) -> Option<MemoryUse> {
         let mut uses = lock_ignoring_poison(&self.uses);
         while uses.by_number.values().any(|other| other.conflict_with(&ranges)) {
-            uses = self.ended.wait(uses).unwrap_or_else(|poisoned| poisoned.into_inner());
+            uses = wait_for_change(&self.ended, uses, deadline)?;
         }
         let number = uses.next;
         uses.next += 1;
         uses.by_number.insert(number, ranges);
-        MemoryUse { all: Arc::clone(self), number }
+        Some(MemoryUse { all: Arc::clone(self), number })
     }
 
     /// Registers a call that places its buffers, until the returned value is dropped.
@@ -83,18 +89,26 @@ impl MemoryInUse {
 impl MemoryInUseWaiter<'_> {
     /// Calls `attempt`, and again after each use that ends. Returns its last output once `attempt`
     /// succeeds, or nobody can free memory any more: no use goes on, and all other placing calls
-    /// wait.
-    pub fn retry<T, E>(&self, mut attempt: impl FnMut() -> Result<T, E>) -> Result<T, E> {
+    /// wait. Returns `None` if it has not succeeded until `deadline`.
+    pub fn retry<T, E>(
+        &self,
+        deadline: Option<Instant>,
+        mut attempt: impl FnMut() -> Result<T, E>,
+    ) -> Option<Result<T, E>> {
         let MemoryInUse { uses, ended } = self.0;
         let mut uses = lock_ignoring_poison(uses);
         loop {
             let outcome = attempt();
             let is_last = uses.by_number.is_empty() && uses.placing == uses.waiting + 1;
             if outcome.is_ok() || is_last {
-                return outcome;
+                return Some(outcome);
             }
             uses.waiting += 1;
-            uses = ended.wait(uses).unwrap_or_else(|poisoned| poisoned.into_inner());
+            let Some(woken) = wait_for_change(ended, uses, deadline) else {
+                lock_ignoring_poison(&self.0.uses).waiting -= 1;
+                return None;
+            };
+            uses = woken;
             uses.waiting -= 1;
         }
     }
@@ -138,12 +152,12 @@ mod tests {
     #[test]
     fn a_use_begins_when_the_one_in_its_way_ends() {
         let all = Arc::new(MemoryInUse::default());
-        let first = all.begin(ranges(0..64, 64..128));
-        let beside = all.begin(ranges(0..64, 128..192));
+        let first = all.begin(ranges(0..64, 64..128), None).expect("free");
+        let beside = all.begin(ranges(0..64, 128..192), None).expect("free");
         let (begun, seen) = mpsc::channel();
         let waiting = Arc::clone(&all);
         let thread = std::thread::spawn(move || {
-            let _second = waiting.begin(ranges(192..256, 64..128));
+            let _second = waiting.begin(ranges(192..256, 64..128), None);
             begun.send(()).expect("the test waits");
         });
         drop(beside);
@@ -156,14 +170,14 @@ mod tests {
     #[test]
     fn an_attempt_is_repeated_while_a_use_may_end() {
         let all = Arc::new(MemoryInUse::default());
-        let refused = all.begin_placing().retry(|| Err::<(), _>("full"));
-        assert_eq!(refused, Err("full"), "nobody will free memory");
-        let mut uses = vec![all.begin(ranges(0..64, 64..128))];
+        let refused = all.begin_placing().retry(None, || Err::<(), _>("full"));
+        assert_eq!(refused, Some(Err("full")), "nobody will free memory");
+        let mut uses = vec![all.begin(ranges(0..64, 64..128), None)];
         let (tried, tries) = mpsc::channel();
         let waiting = Arc::clone(&all);
         let thread = std::thread::spawn(move || {
             let mut attempts = 0;
-            waiting.begin_placing().retry(|| {
+            waiting.begin_placing().retry(None, || {
                 attempts += 1;
                 tried.send(()).expect("the test waits");
                 if attempts == 2 { Ok(attempts) } else { Err("full") }
@@ -171,7 +185,7 @@ mod tests {
         });
         tries.recv().expect("a first attempt");
         uses.clear();
-        assert_eq!(thread.join().expect("no panic"), Ok(2));
+        assert_eq!(thread.join().expect("no panic"), Some(Ok(2)));
     }
 
     #[test]
@@ -182,7 +196,7 @@ mod tests {
         let waiting = Arc::clone(&all);
         let thread = std::thread::spawn(move || {
             let mut attempts = 0;
-            waiting.begin_placing().retry(|| {
+            waiting.begin_placing().retry(None, || {
                 attempts += 1;
                 tried.send(()).expect("the test waits");
                 if attempts == 2 { Ok(attempts) } else { Err("full") }
@@ -190,7 +204,7 @@ mod tests {
         });
         tries.recv().expect("a first attempt");
         drop(other);
-        assert_eq!(thread.join().expect("no panic"), Ok(2));
+        assert_eq!(thread.join().expect("no panic"), Some(Ok(2)));
     }
 
     #[test]
@@ -201,14 +215,28 @@ mod tests {
             let (all, room) = (Arc::clone(&all), Arc::clone(&room));
             std::thread::spawn(move || {
                 let placing = all.begin_placing();
-                let outcome =
-                    placing.retry(|| if *lock_ignoring_poison(&room) { Ok(()) } else { Err(()) });
+                let attempt = || if *lock_ignoring_poison(&room) { Ok(()) } else { Err(()) };
+                let outcome = placing.retry(None, attempt);
                 // The one that gives up frees what it had.
                 *lock_ignoring_poison(&room) = true;
                 outcome
             })
         });
         let outcomes = threads.map(|thread| thread.join().expect("no panic"));
-        assert!(outcomes.contains(&Err(())), "{outcomes:?}");
+        assert!(outcomes.contains(&Some(Err(()))), "{outcomes:?}");
+    }
+
+    #[test]
+    fn waits_for_memory_end_with_their_deadline() {
+        let all = Arc::new(MemoryInUse::default());
+        let used = all.begin(ranges(0..64, 64..128), None).expect("free");
+        let now = Some(Instant::now());
+        assert!(all.begin(ranges(0..64, 64..128), now).is_none(), "it is in use");
+        assert!(all.begin(ranges(128..192, 192..256), now).is_some(), "nothing to wait for");
+        let placing = all.begin_placing();
+        assert_eq!(placing.retry(now, || Err::<(), _>("full")), None, "a use may end");
+        drop(used);
+        let last = placing.retry(None, || Err::<(), _>("full"));
+        assert_eq!(last, Some(Err("full")), "the call that gave up waits no more");
     }
 }

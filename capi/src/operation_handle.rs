@@ -7,9 +7,10 @@ use crate::call_error::CallError;
 use crate::call_status::CallStatus;
 use crate::memory_in_use::MemoryUse;
 use crate::raw::ForeignMemory;
+use crate::waits::wait_for_change;
 use gateway::client::{ArenaBuffer, Operation, StartedCommit};
 use gateway::lock::lock_ignoring_poison;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
 /// How far an operation is.
@@ -145,17 +146,10 @@ impl OperationHandle {
         progress: MutexGuard<'a, Progress>,
         deadline: Option<Instant>,
     ) -> Result<MutexGuard<'a, Progress>, CallError> {
-        let changed = &self.state.changed;
-        let Some(deadline) = deadline else {
-            return Ok(changed.wait(progress).unwrap_or_else(PoisonError::into_inner));
-        };
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        wait_for_change(&self.state.changed, progress, deadline).ok_or_else(|| {
             let text = "the operation has not ended in time, and goes on";
-            return Err(CallError::new(CallStatus::WaitTimeout, text));
-        }
-        let waited = changed.wait_timeout(progress, left);
-        Ok(waited.unwrap_or_else(PoisonError::into_inner).0)
+            CallError::new(CallStatus::WaitTimeout, text)
+        })
     }
 }
 

@@ -7,13 +7,16 @@ use crate::call_status::CallStatus;
 use crate::memory_in_use::{MemoryInUse, MemoryUse, RangesInUse, ranges_in_use_overlap};
 use crate::operation_handle::Delivery;
 use crate::raw::ForeignMemory;
-use gateway::client::{ArenaBuffer, ArenaFull, Client, Tensor};
+use crate::waits::post_timed_out;
+use gateway::client::{ArenaBuffer, Client, Tensor};
 use gateway::lock::lock_ignoring_poison;
 use gateway::memory::arena::ALIGN_BYTES;
 use hier_collectives::descriptor::Dtype;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use units::ByteCount;
 
 /// The arena of an attached rank, as its program uses it.
 pub struct RankMemory {
@@ -98,18 +101,24 @@ impl RankMemory {
     }
 
     /// Places the buffers of a call in the arena, and copies the contribution there. Waits while other
-    /// operations use the same memory, or while the arena has no room.
+    /// operations use the same memory, or while the arena has no room, until `deadline` at most.
     ///
     /// # Errors
-    /// The arena has no room, memory in it is not the program's, or the connection ended.
+    /// The arena has no room, memory in it is not the program's or is in use, or the connection ended.
     pub fn place_rank_buffers(
         &self,
         client: &Client,
         buffers: RankMemoryBuffers,
+        deadline: Option<Instant>,
     ) -> Result<PlacedBuffers, CallError> {
         let RankMemoryBuffers { dtype, contribution, result, .. } = buffers;
         let placing = self.in_use.begin_placing();
-        let reserve = |bytes| placing.retry(|| client.reserve(bytes));
+        let reserve = |bytes| {
+            let placed = placing.retry(deadline, || client.reserve(bytes).map_err(CallError::from));
+            let size = || ByteCount::new(bytes).rounded();
+            let late = || format!("operations under way leave no room for {} in the arena", size());
+            placed.unwrap_or_else(|| Err(post_timed_out(&late())))
+        };
         let given = self.place(&reserve, contribution.as_ref(), buffers.contribution_bytes)?;
         // If the connection ended before the slot was reserved, a gateway that still runs may be
         // sending from it. This client posts nothing after the end of its connection.
@@ -126,7 +135,8 @@ impl RankMemory {
             self.place_result(&reserve, result.as_ref(), &given, buffers.result_bytes)?;
         let ranges =
             RangesInUse { contribution: given.buffer.range(), result: wanted.buffer.range() };
-        let memory = self.in_use.begin(ranges);
+        let in_use = "another operation uses the same memory of landbridge_alloc";
+        let memory = self.in_use.begin(ranges, deadline).ok_or_else(|| post_timed_out(in_use))?;
         let lies_in_arena = given.is_own || wanted.is_own;
         let delivery = result.filter(|_| !wanted.is_own);
         let delivery = delivery.map(|to| Delivery { from: wanted.buffer.clone(), to, overwrites });
@@ -138,7 +148,7 @@ impl RankMemory {
     /// or none, reserves a buffer of `bytes` bytes.
     fn place(
         &self,
-        reserve: &impl Fn(u64) -> Result<ArenaBuffer, ArenaFull>,
+        reserve: &impl Fn(u64) -> Result<ArenaBuffer, CallError>,
         memory: Option<&ForeignMemory>,
         bytes: u64,
     ) -> Result<PlacedBuffer, CallError> {
@@ -156,7 +166,7 @@ impl RankMemory {
     /// whether delivering the result overwrites the contribution.
     fn place_result(
         &self,
-        reserve: &impl Fn(u64) -> Result<ArenaBuffer, ArenaFull>,
+        reserve: &impl Fn(u64) -> Result<ArenaBuffer, CallError>,
         memory: Option<&ForeignMemory>,
         given: &PlacedBuffer,
         bytes: u64,

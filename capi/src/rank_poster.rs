@@ -6,11 +6,12 @@ use crate::call_error::CallError;
 use crate::memory_in_use::MemoryUse;
 use crate::operation_handle::{Delivery, OperationHandle};
 use crate::rank_memory::{RankMemory, RankMemoryBuffers};
-use crate::worker::{Worker, block_without_worker};
+use crate::waits::time_left;
+use crate::worker::Worker;
 use gateway::client::{Client, CollectiveSpec, Operation, SendSpec};
 use hier_collectives::descriptor::Counts;
 use hier_collectives::ids::Step;
-use units::Span;
+use std::time::Instant;
 
 /// Memory and thread of one rank, by which its groups post.
 pub struct RankPoster {
@@ -54,7 +55,8 @@ pub enum SendCallEnd {
 }
 
 impl RankPoster {
-    /// Posts a collective in the group of `client`. Waits until it may be posted.
+    /// Posts a collective in the group of `client`. Waits until it may be posted; other ranks have the
+    /// time that is left then until `deadline`.
     ///
     /// # Errors
     /// Nothing was posted, and nothing uses the memory of the call.
@@ -62,21 +64,30 @@ impl RankPoster {
         &self,
         client: &Client,
         call: CollectiveCall,
+        deadline: Option<Instant>,
     ) -> Result<OperationHandle, CallError> {
-        let placed = self.memory.place_rank_buffers(client, call.buffers)?;
-        let posting = client.post_with_counts(placed.tensor, call.spec, call.counts);
-        let posted = block_without_worker(posting).map_err(|error| error.failure)?;
+        let placed = self.memory.place_rank_buffers(client, call.buffers, deadline)?;
+        let spec = CollectiveSpec { timeout: time_left(deadline), ..call.spec };
+        let posting = client.post_with_counts(placed.tensor, spec, call.counts);
+        let posted = self.worker.run_on_caller(posting)?;
         Ok(self.follow(posted, placed.memory, placed.delivery, placed.lies_in_arena))
     }
 
     /// Posts one end of a send in the group of `client`. Waits until the gateways of both ranks have
-    /// met, which the first send between the two does, and until it may be posted.
+    /// met, which the first send between the two does, and until it may be posted. The other rank has
+    /// the time that is left then until `deadline`.
     ///
     /// # Errors
     /// Nothing was posted, and nothing uses the memory of the call.
-    pub fn send(&self, client: Client, call: SendCall) -> Result<OperationHandle, CallError> {
+    pub fn send(
+        &self,
+        client: Client,
+        call: SendCall,
+        deadline: Option<Instant>,
+    ) -> Result<OperationHandle, CallError> {
         let SendCall { spec, end, buffers } = call;
-        let placed = self.memory.place_rank_buffers(&client, buffers)?;
+        let placed = self.memory.place_rank_buffers(&client, buffers, deadline)?;
+        let spec = SendSpec { timeout: time_left(deadline), ..spec };
         let tensor = placed.tensor;
         let posting = async move {
             match end {
@@ -84,12 +95,12 @@ impl RankPoster {
                 SendCallEnd::Receiver => client.receive(tensor, spec).await,
             }
         };
-        let posted = self.worker.run(posting)?.map_err(|error| error.failure)?;
+        let posted = self.worker.run(posting)??;
         Ok(self.follow(posted, placed.memory, placed.delivery, placed.lies_in_arena))
     }
 
-    /// Starts the commit of training step `step` in the group of `client`; `timeout` bounds its
-    /// wait for other ranks.
+    /// Starts the commit of training step `step` in the group of `client`, whose waits for room and
+    /// for other ranks end at `deadline`.
     ///
     /// # Errors
     /// The commit was not started.
@@ -97,9 +108,10 @@ impl RankPoster {
         &self,
         client: &Client,
         step: u64,
-        timeout: Span,
+        deadline: Option<Instant>,
     ) -> Result<OperationHandle, CallError> {
-        let commit = block_without_worker(client.start_commit(Step(step), timeout))?;
+        let starting = client.start_commit(Step(step), time_left(deadline));
+        let commit = self.worker.run_on_caller(starting)?;
         let (handle, end) = OperationHandle::new(self.owner, None, None, false);
         self.worker.spawn(end.follow_commit(commit));
         Ok(handle)

@@ -1,8 +1,8 @@
 //! The thread of one rank, which talks to its gateway, and waits for what the thread does.
 //!
 //! [`Worker`] owns the thread; tasks of the client and of operations run on it.
-//! [`block_without_worker`] runs a future on the thread of a caller instead, for those that need no
-//! socket and no clock.
+//! [`Worker::run_on_caller`] runs a future on the thread of a caller instead, for those that need no
+//! socket.
 
 use crate::call_error::CallError;
 use crate::call_status::CallStatus;
@@ -64,6 +64,13 @@ impl Worker {
         self.handle.spawn(task);
     }
 
+    /// Runs a future on the thread of the caller to its end, which saves it a wake-up of the worker's
+    /// where it need not wait. Timers of the future run on the worker's thread. It uses no sockets.
+    pub fn run_on_caller<F: Future>(&self, future: F) -> F::Output {
+        let _runtime = self.handle.enter();
+        block_without_worker(future)
+    }
+
     /// Runs a future on the worker's thread, waits for its end, and returns its output.
     ///
     /// # Errors
@@ -98,9 +105,8 @@ impl Wake for WorkerlessThread {
     }
 }
 
-/// Runs a future on this thread to its end. It must use neither sockets nor timers, which need
-/// [`Worker`].
-pub fn block_without_worker<F: Future>(future: F) -> F::Output {
+/// Runs a future on this thread to its end. It must use neither sockets nor timers.
+fn block_without_worker<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(WorkerlessThread(thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
@@ -140,6 +146,16 @@ mod tests {
             assert_ne!(inside & 1 << (signal - 1), 0, "signal {signal}");
         }
         assert_eq!(blocked_signals(), before);
+    }
+
+    #[test]
+    fn timers_of_a_caller_run_on_the_worker() {
+        let worker = Worker::start().expect("starts");
+        let waiting = async {
+            let never = std::future::pending::<()>();
+            tokio::time::timeout(Duration::from_millis(1), never).await
+        };
+        assert!(worker.run_on_caller(waiting).is_err(), "the pending future is given up");
     }
 
     #[test]

@@ -83,7 +83,7 @@ impl Rank {
             let mut operation = match posted {
                 Ok(operation) => operation,
                 Err(error) => {
-                    let failure = error.failure;
+                    let failure = error.into_failure();
                     return println!("failed {epoch} 0 {} {failure}", failure.code as u8);
                 }
             };

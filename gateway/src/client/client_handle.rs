@@ -114,14 +114,14 @@ impl Client {
     }
 
     /// Starts a collective on the contribution of `tensor`; waits while `POSTS_MAX` collectives
-    /// of this rank are under way.
+    /// of this rank are under way. The wait is part of the timeout in `spec`.
     ///
     /// Several collectives may be under way at the same time; all ranks must post them in the same
     /// order. A call that is dropped before it returns has either posted the collective or not.
     ///
     /// # Errors
-    /// [`PostError`] when the connection has ended, or the epoch has to which this rank agreed by
-    /// [`Client::agree_to_epoch`]. If ranks disagreed and no collective of this rank failed for it,
+    /// [`PostError`] when there was no room in time, the connection has ended, or the epoch has to
+    /// which this rank agreed by [`Client::agree_to_epoch`]. If ranks disagreed and no collective of this rank failed for it,
     /// its next post returns that failure, once. The tensor comes back, and its contribution is
     /// intact. Every other error is the result of [`Operation::ready`].
     pub async fn post(&self, tensor: Tensor, spec: CollectiveSpec) -> Result<Operation, PostError> {

@@ -7,7 +7,8 @@
 
 use super::arena_buffer::ArenaFull;
 use super::client_handle::Client;
-use super::collective_spec::{CollectiveSpec, PostError, collective_spec_of_blocks};
+use super::collective_spec::{CollectiveSpec, PostError, PostErrorKind, collective_spec_of_blocks};
+use super::connection::call_deadline::CallDeadline;
 use super::connection::group_state::OperationReceivers;
 use super::connection::lost_client_connection_failure;
 use super::connection::request_queue::QueuedContribution;
@@ -36,7 +37,7 @@ impl Client {
     }
 
     /// Starts an all-reduce. `weight` is this rank's weight in averages, and `timeout` is how long
-    /// to wait for the other ranks to post.
+    /// to wait for room and for the other ranks to post.
     ///
     /// # Errors
     /// The errors of [`Client::post`].
@@ -83,7 +84,7 @@ impl Client {
             .allocate(Dtype::U8, 0)
             .map_err(|full| lost_client_connection_failure(&full.to_string()))?;
         let posted = self.post(tensor, CollectiveSpec::new(Pattern::Barrier, ReduceOp::Sum)).await;
-        let mut operation = posted.map_err(|error| error.failure)?;
+        let mut operation = posted.map_err(PostError::into_failure)?;
         operation.ready().await.map(|_| ())
     }
 
@@ -105,7 +106,7 @@ impl Client {
         }
         tensor.write(bytemuck::cast_slice(own));
         let posted = self.post(tensor, spec).await;
-        let mut operation = posted.map_err(|error| error.failure)?;
+        let mut operation = posted.map_err(PostError::into_failure)?;
         operation.ready().await?;
         let numbers = bytemuck::pod_collect_to_vec(&operation.result());
         operation.reclaim().await?;
@@ -113,7 +114,7 @@ impl Client {
     }
 
     /// Starts a collective as [`Client::post_with_counts`] does: the next of its series if it is a
-    /// send, else the next of all others.
+    /// send, else the next of all others. The gateway gets the time that is left when it is posted.
     pub(super) async fn post_collective_in_series(
         &self,
         tensor: Tensor,
@@ -122,6 +123,7 @@ impl Client {
         series: Option<SendSeries>,
     ) -> Result<Operation, PostError> {
         let CollectiveSpec { pattern, op, weight, timeout } = spec;
+        let deadline = CallDeadline::after(timeout);
         let dtype = tensor.dtype;
         let elements = self.elements_of_collective(pattern, &tensor, &counts);
         let (shape, agreed) = (ArrayShape::FLAT, counts.agreed());
@@ -130,7 +132,7 @@ impl Client {
         let offsets = [&tensor.contribution, &tensor.result].map(|slot| slot.range().start);
         let number = self.group.number;
         let request = |epoch, sequence, streamed_bytes| {
-            let counts = counts.clone();
+            let (counts, timeout) = (counts.clone(), deadline.left());
             let post = Post { epoch, sequence, descriptor, counts, weight, timeout };
             let [contribution_offset, result_offset] = offsets;
             ProtocolRequest::Post { post, contribution_offset, result_offset, streamed_bytes }
@@ -138,9 +140,14 @@ impl Client {
         };
         let is_streamed = self.connection.handover.transport() == Transport::Streamed;
         let result = tensor.result.memory().clone();
-        let Ok(permit) = self.connection.requests.reserve().await else {
-            let failure = self.connection.lock_state().disconnect_failure();
-            return Err(PostError { failure, tensor: Box::new(tensor) });
+        let refuse =
+            |kind: PostErrorKind, tensor| Err(PostError { kind, tensor: Box::new(tensor) });
+        let permit = match deadline.wait(self.connection.requests.reserve()).await {
+            Some(Ok(permit)) => permit,
+            Some(Err(_)) => {
+                return refuse(self.connection.lock_state().disconnect_failure().into(), tensor);
+            }
+            None => return refuse(PostErrorKind::TimedOut, tensor),
         };
         loop {
             let changed = self.connection.changed.notified();
@@ -149,12 +156,12 @@ impl Client {
                 let is_room = state.operations_under_way() < POSTS_MAX;
                 let state = state.group_mut(number);
                 if let Some(failure) = state.over.clone() {
-                    return Err(PostError { failure, tensor: Box::new(tensor) });
+                    return refuse(failure.into(), tensor);
                 }
                 if let Some(failure) = state.take_untold_failure().or_else(|| state.epoch_failure())
                 {
                     state.forget_uncommitted();
-                    return Err(PostError { failure, tensor: Box::new(tensor) });
+                    return refuse(failure.into(), tensor);
                 }
                 // The gateway closes the connection of a rank that posts more than its maximum.
                 // After a change of epoch an operation of the old one may still have the number,
@@ -173,7 +180,9 @@ impl Client {
                     return Ok(Operation { sequence, result, ready, outcome: None, done });
                 }
             }
-            changed.await;
+            if deadline.wait(changed).await.is_none() {
+                return refuse(PostErrorKind::TimedOut, tensor);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::client_handle::Client;
 use super::collective_spec::DEFAULT_TIMEOUT;
+use super::connection::call_deadline::CallDeadline;
 use super::connection::group_state::PendingCommit;
 use super::connection::lost_client_connection_failure;
 use crate::local::protocol::ProtocolRequest;
@@ -56,13 +57,18 @@ impl Client {
     }
 
     /// Starts a commit of everything that was posted before this call; see [`Client::commit_with`].
+    /// A wait for room is part of the timeout.
     ///
     /// # Errors
     /// [`Failure`]: nothing was started.
     pub async fn start_commit(&self, step: Step, timeout: Span) -> Result<StartedCommit, Failure> {
-        let Ok(permit) = self.connection.requests.reserve().await else {
-            return Err(self.connection.lock_state().disconnect_failure());
-        };
+        let deadline = CallDeadline::after(timeout);
+        let reserved = deadline.wait(self.connection.requests.reserve()).await;
+        let permit = reserved.ok_or_else(|| {
+            let text = "the gateway reads no more requests until the timeout; no commit was begun";
+            Failure::new(FailureCode::TimedOut, text)
+        })?;
+        let permit = permit.map_err(|_| self.connection.lock_state().disconnect_failure())?;
         let mut state = self.connection.lock_state();
         let number = self.group.number;
         let state = state.group_mut(number);
@@ -82,7 +88,8 @@ impl Client {
         // The current epoch has no collective of an earlier one to confirm.
         let epoch = state.uncommitted.take().unwrap_or(state.epoch);
         state.commits.push_back(PendingCommit { epoch, step, answer });
-        permit.send(ProtocolRequest::Commit(Commit { epoch, step, timeout }).in_group(number));
+        let commit = Commit { epoch, step, timeout: deadline.left() };
+        permit.send(ProtocolRequest::Commit(commit).in_group(number));
         Ok(StartedCommit { answered })
     }
 

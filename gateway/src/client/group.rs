@@ -7,6 +7,7 @@
 use super::arena_buffer::ArenaFull;
 use super::client_handle::Client;
 use super::collective_spec::{CollectiveSpec, DEFAULT_TIMEOUT};
+use crate::client::connection::call_deadline::CallDeadline;
 use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupPlace;
 use crate::local::protocol::{MakeGroup, ProtocolRequest};
@@ -77,7 +78,7 @@ impl Client {
     }
 
     /// Makes a group as [`Client::new_group_with_tag`] does, or without a tag as [`Client::new_group`].
-    /// `timeout` is how long to wait for the gateways of its ranks.
+    /// `timeout` is how long to wait for room and for the gateways of its ranks.
     ///
     /// # Errors
     /// [`GroupError`]: this rank is not in a new group.
@@ -92,11 +93,14 @@ impl Client {
             Some(tag) => GroupPlace::of_tag(tag),
             None => self.count_group_making()?,
         };
-        let Some(handle) = self.begin_group(ranks, place).await? else { return Ok(None) };
-        let made = Self { connection: Arc::clone(&self.connection), group: Arc::new(handle) };
-        let met = tokio::time::timeout(timeout.duration(), made.wait_for_epoch()).await;
-        met.map_err(|_| GroupError::NotMet(timeout))??;
-        Ok(Some(made))
+        let making = async {
+            let Some(handle) = self.begin_group(ranks, place).await? else { return Ok(None) };
+            let made = Self { connection: Arc::clone(&self.connection), group: Arc::new(handle) };
+            made.wait_for_epoch().await?;
+            Ok(Some(made))
+        };
+        let made = CallDeadline::after(timeout).wait(making).await;
+        made.unwrap_or(Err(GroupError::NotMet(timeout)))
     }
 
     /// Makes a group of all ranks that give the same color. All ranks of this group call it; one

@@ -50,7 +50,7 @@ pub use attach::{
 };
 pub use batch_share::{BatchShare, StepError};
 pub use client_handle::Client;
-pub use collective_spec::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
+pub use collective_spec::{CollectiveSpec, DEFAULT_TIMEOUT, PostError, PostErrorKind};
 pub use commit::StartedCommit;
 pub use group::GroupError;
 pub use operation::Operation;

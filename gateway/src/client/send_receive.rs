@@ -7,6 +7,7 @@ use super::client_handle::Client;
 use super::collective_spec::{CollectiveSpec, DEFAULT_TIMEOUT, PostError};
 use super::operation::Operation;
 use super::tensor::Tensor;
+use crate::client::connection::call_deadline::CallDeadline;
 use crate::client::connection::group_handle::GroupHandle;
 use crate::events::GroupPlace;
 use crate::lock::lock_ignoring_poison;
@@ -24,7 +25,7 @@ pub struct SendSpec {
     pub peer: RankId,
     /// The tag: the first receive with a tag gets the first send with it, and so on.
     pub tag: Tag,
-    /// How long to wait for the other rank; [`DEFAULT_TIMEOUT`] by default.
+    /// How long to wait for room and for the other rank, together; [`DEFAULT_TIMEOUT`] by default.
     pub timeout: Span,
 }
 
@@ -63,7 +64,8 @@ impl Client {
     /// on the way pass the data on.
     ///
     /// # Errors
-    /// [`PostError`] when there is no such rank, or the connection ended. Every other error is the result of [`Operation::ready`].
+    /// [`PostError`] when there is no such rank, the connection ended, or there was no room or the
+    /// gateways did not meet in time. Every other error is the result of [`Operation::ready`].
     pub async fn send(&self, tensor: Tensor, spec: SendSpec) -> Result<Operation, PostError> {
         self.post_send_end(tensor, spec, SendEnd::Sender).await
     }
@@ -85,21 +87,25 @@ impl Client {
         end: SendEnd,
     ) -> Result<Operation, PostError> {
         let SendSpec { peer, tag, timeout } = spec;
-        let pair = match self.send_pair_with(peer, timeout).await {
+        let deadline = CallDeadline::after(timeout);
+        let met = deadline.wait(self.send_pair_with(peer)).await;
+        let pair = match met.unwrap_or_else(|| Err(self.unmet_send_pair_failure(peer, timeout))) {
             Ok(pair) => pair,
-            Err(failure) => return Err(PostError { failure, tensor: Box::new(tensor) }),
+            Err(failure) => {
+                return Err(PostError { kind: failure.into(), tensor: Box::new(tensor) });
+            }
         };
         let other = RankId(1 - pair.rank().0.min(1));
         let from = if end == SendEnd::Sender { pair.rank() } else { other };
         let (pattern, op) = (Pattern::Send { from }, ReduceOp::Sum);
-        let spec = CollectiveSpec { timeout, ..CollectiveSpec::new(pattern, op) };
+        let spec = CollectiveSpec { timeout: deadline.left(), ..CollectiveSpec::new(pattern, op) };
         pair.post_collective_in_series(tensor, spec, Counts::Even, Some(SendSeries { from, tag }))
             .await
     }
 
     /// Returns the group of this rank and rank `peer`, in an epoch that is not known to be over. The
     /// first call makes the group.
-    async fn send_pair_with(&self, peer: RankId, timeout: Span) -> Result<Self, Failure> {
+    async fn send_pair_with(&self, peer: RankId) -> Result<Self, Failure> {
         let bad = |text: String| Failure::new(FailureCode::BadPost, text);
         let (own, size) = (self.rank(), self.world_size());
         let unknown = || bad(format!("rank {peer} is not one of the {size} ranks of the group"));
@@ -113,16 +119,18 @@ impl Client {
             None => self.make_send_pair(in_job).await?,
         };
         let pair = Self { connection: Arc::clone(&self.connection), group };
-        let met = tokio::time::timeout(timeout.duration(), pair.wait_for_epoch()).await;
-        let late = || {
-            let text = format!(
-                "the gateways of ranks {own} and {peer} did not meet within {timeout}; see \
-                 `landbridge status`; contribution intact"
-            );
-            Failure::new(FailureCode::TimedOut, text)
-        };
-        met.unwrap_or_else(|_| Err(late()))?;
+        pair.wait_for_epoch().await?;
         Ok(pair)
+    }
+
+    /// Makes the failure of a send for which the gateways of both ranks did not meet in time.
+    fn unmet_send_pair_failure(&self, peer: RankId, timeout: Span) -> Failure {
+        let own = self.rank();
+        let text = format!(
+            "the gateways of ranks {own} and {peer} did not meet within {timeout}; see \
+             `landbridge status`; contribution intact"
+        );
+        Failure::new(FailureCode::TimedOut, text)
     }
 
     /// Makes the group of this rank and another one, whose number in the job is `in_job`. Another

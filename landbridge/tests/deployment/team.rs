@@ -1,7 +1,7 @@
 //! All ranks of one job, in this process.
 
 use super::{Deployment, Layout};
-use gateway::client::{AttachOptions, Client, GatewayAddress};
+use gateway::client::{AttachOptions, Client, GatewayAddress, PostError};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::Epoch;
 use hier_collectives::post::Failure;
@@ -37,7 +37,7 @@ impl Team {
             let mut tensor = client.allocate(Dtype::I64, elements as u64).expect("room");
             tensor.write(&value.to_le_bytes().repeat(elements));
             let posted = client.all_reduce(tensor, ReduceOp::Sum).await;
-            operations.push(posted.map_err(|error| error.failure)?);
+            operations.push(posted.map_err(PostError::into_failure)?);
         }
         let mut result = Vec::new();
         for mut operation in operations {

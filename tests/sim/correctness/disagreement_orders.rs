@@ -2,7 +2,7 @@
 //!
 //! A rank of a region that has its result already hears it at its next collective.
 
-use gateway::client::{Client, CollectiveSpec};
+use gateway::client::{Client, CollectiveSpec, PostError};
 use gateway::host::Host;
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp};
 use hier_collectives::ids::RankId;
@@ -53,7 +53,8 @@ impl Posted {
     /// Posts the collective on a rank, and waits for its outcome.
     async fn run(self, client: &Client) -> Result<(), Failure> {
         let tensor = client.allocate(self.dtype, self.elements).expect("room in the arena");
-        let mut operation = client.post(tensor, self.spec).await.map_err(|error| error.failure)?;
+        let mut operation =
+            client.post(tensor, self.spec).await.map_err(PostError::into_failure)?;
         operation.ready().await.map(|_| ())
     }
 }

@@ -385,7 +385,7 @@ fn ranks_send_again_after_a_gateway_drained() {
         lab.gateways[1].drain(Span::from_secs(1)).await;
         let tensor = clients[0].allocate(Dtype::U8, 9).expect("room");
         let refused = clients[0].send(tensor, SendSpec::new(RankId(1), Tag(1))).await;
-        let failure = refused.expect_err("it drains").failure;
+        let failure = refused.expect_err("it drains").into_failure();
         assert_eq!(failure.code, FailureCode::ShuttingDown, "{failure}");
         lab.stop_gateway(GatewayId(1)).await;
         lab.sleep(Span::from_secs(1)).await;
@@ -437,7 +437,7 @@ fn a_send_fails_if_its_gateway_is_lost_first() {
         let send = sender.send(tensor, SendSpec::new(RankId(1), Tag(1)));
         let began = lab.host.now();
         let (refused, ()) = tokio::join!(send, lab.stop_gateway(GatewayId(1)));
-        let failure = refused.expect_err("never made").failure;
+        let failure = refused.expect_err("never made").into_failure();
         assert_eq!(failure.code, FailureCode::RegionLost, "{failure}");
         let waited = lab.host.now().since(began);
         assert!(waited < Span::from_secs(16), "{waited}: {failure}");
@@ -481,7 +481,7 @@ fn ranks_that_cannot_meet_are_named() {
         {
             let tensor = clients[0].allocate(Dtype::U8, 4).expect("room");
             let refused = clients[0].send(tensor, SendSpec::new(RankId(to), Tag(0))).await;
-            let failure = refused.expect_err("refused").failure;
+            let failure = refused.expect_err("refused").into_failure();
             assert_eq!(failure.code, FailureCode::BadPost, "{failure}");
             assert!(failure.text.contains(words), "{failure}");
         }

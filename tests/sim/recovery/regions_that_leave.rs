@@ -2,7 +2,7 @@
 //! between two steps, and a region that has left stays out until it joins.
 
 use super::lost_regions::{averages, wait_for_world};
-use gateway::client::{Client, Operation};
+use gateway::client::{Client, Operation, PostError};
 use gateway::events::{MembershipChange, MembershipChangeError};
 use gateway::observe::membership_report::MembershipReport;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
@@ -53,7 +53,7 @@ async fn ask(lab: &Lab, at: GatewayId, region: &str, leaves: bool) {
 async fn try_post_bucket(number: u32, client: &Client) -> Result<Operation, Failure> {
     let mut tensor = client.allocate(Dtype::F32, 64).expect("room");
     tensor.write_f32(&[number as f32; 64]);
-    client.all_reduce(tensor, ReduceOp::Avg).await.map_err(|error| error.failure)
+    client.all_reduce(tensor, ReduceOp::Avg).await.map_err(PostError::into_failure)
 }
 
 /// Posts one bucket of a step in the epoch under way.

@@ -2,7 +2,7 @@
 
 use crate::cell::{CUT_AFTER_S, Cell};
 use crate::row::{COMMON, Row};
-use gateway::client::Client;
+use gateway::client::{Client, PostError};
 use gateway::wan::link::controller_policy::{ControllerPolicy, LinkPolicy};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
@@ -126,7 +126,7 @@ async fn all_reduce(clients: &[Client], bytes: u64) -> Result<(), Failure> {
     for client in clients {
         let tensor = client.allocate(Dtype::F32, bytes / 4).expect("room in the arena");
         let posted = client.all_reduce(tensor, ReduceOp::Sum).await;
-        operations.push(posted.map_err(|error| error.failure)?);
+        operations.push(posted.map_err(PostError::into_failure)?);
     }
     for operation in &mut operations {
         operation.ready().await?;

@@ -4,6 +4,7 @@
 //! waits while it is full. [`read_client_connection_events`] completes operations, commits and requests to
 //! the store.
 
+pub(super) mod call_deadline;
 pub(super) mod group_handle;
 pub(super) mod group_state;
 pub(super) mod request_queue;

@@ -95,6 +95,14 @@ fn ranks_share_the_store_of_their_job() {
 }
 
 #[test]
+fn a_post_without_room_ends_with_its_timeout() {
+    let text = run_three_ranks(&Program::of_test("room", Linkage::Sanitized));
+    for rank in 0..3 {
+        assert!(text.contains(&format!("rank {rank} is done\n")), "{text}");
+    }
+}
+
+#[test]
 fn the_example_passes_micro_batches_under_the_address_sanitizer() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/c/pipeline.c");
     let text = run_three_ranks(&Program::compile(&example, Linkage::Sanitized));

@@ -113,7 +113,7 @@ impl SideWork {
                     under_way.add(Outcome { world, rank, tag, contribution }.wait(operation));
                 }
                 Err(error) => {
-                    self.refused(tag, &error.failure);
+                    self.refused(tag, &error.into_failure());
                     under_way.all().await;
                     return false;
                 }
@@ -155,7 +155,7 @@ impl SideWork {
                     under_way.add(Outcome { world, rank, tag, contribution }.wait(operation));
                 }
                 Err(error) => {
-                    self.refused(tag, &error.failure);
+                    self.refused(tag, &error.into_failure());
                     under_way.all().await;
                     return false;
                 }

@@ -5,7 +5,7 @@ use super::members_judge::{BucketAverages, MembersJudge};
 use super::step_history::{EpochId, RankState, StepPlace};
 use crate::collectives::data::SplitMix64;
 use crate::{JOB, TOKEN};
-use gateway::client::{AttachOptions, Client, GatewayAddress};
+use gateway::client::{AttachOptions, Client, GatewayAddress, PostError};
 use gateway::host::{Host, VirtualHost};
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::{Epoch, GatewayId, RankId, Step};
@@ -219,7 +219,7 @@ impl RankEpoch<'_> {
         let mut tensor = self.client.allocate(dtype, elements).expect("room");
         tensor.write(bytes);
         let posted = self.client.all_reduce(tensor, op).await;
-        let mut operation = posted.map_err(|error| error.failure)?;
+        let mut operation = posted.map_err(PostError::into_failure)?;
         let ready = operation.ready().await;
         let result = ready.map(|_| operation.result());
         if result.is_ok() {
