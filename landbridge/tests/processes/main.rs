@@ -12,6 +12,7 @@ mod paths;
 mod reload;
 mod remote;
 mod renew;
+mod rust_client;
 mod secrets;
 #[path = "../../../wan-sim/tests/skipping/mod.rs"]
 mod skipping;
