@@ -10,3 +10,4 @@ mod packet_size;
 mod quic_limits;
 mod several_gateways;
 mod shared_links;
+mod small_operations;
