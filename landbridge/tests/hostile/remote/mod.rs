@@ -1,5 +1,8 @@
 //! Hostile programs at the address for trainers of other hosts, beside an honest job.
 
+mod cuts;
+mod cutting_relay;
+
 use super::raw::{ARENA, RawClient, VALID_POST, Way, request, tls_way};
 use super::{Deployment, LAYOUT, Team, attack_beside};
 use gateway::config::RegionFile;
