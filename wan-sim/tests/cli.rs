@@ -70,7 +70,9 @@ fn a_controlled_relay_answers_and_ends_with_its_input() {
             "drops_policer": 0, "marked_codel": 0, "marked_red": 0,
         })
     };
-    let expected = serde_json::json!({ "east_west": seen(1, 1000), "west_east": seen(1, 100) });
+    let expected = serde_json::json!({
+        "version": 1, "east_west": seen(1, 1000), "west_east": seen(1, 100)
+    });
     assert_eq!(counters, expected);
     say("fidelity");
     let fidelity = json(&mut lines);

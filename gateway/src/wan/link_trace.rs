@@ -4,6 +4,7 @@
 //! full is lost, and counted. `landbridge run --trace` writes the other end of the queue as JSON lines.
 
 use crate::host::Host;
+use crate::observe::versioned::JSON_VERSION;
 use congestion_model::{LossCounts, PhaseReason};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,10 +39,18 @@ pub enum TraceRecord {
 /// The start of a trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceBegin {
+    /// The version of the keys of all lines; 1 in traces from before it was stated.
+    #[serde(default = "first_trace_version")]
+    pub version: u32,
     /// The name of the gateway that writes the trace.
     pub gateway: String,
     /// Seconds since 1970 at which the times of the trace begin.
     pub unix_seconds: u64,
+}
+
+/// Returns the version of the traces that do not state theirs.
+const fn first_trace_version() -> u32 {
+    1
 }
 
 /// A round trip of a lane.
@@ -186,8 +195,9 @@ impl LinkTrace {
         let Some(sink) = &self.0 else { return };
         // A gateway starts once.
         let _ = sink.begin.set((host.quic_runtime().now(), host.now()));
-        let unix_seconds = host.unix_seconds();
-        self.offer(TraceRecord::Begin(TraceBegin { gateway: gateway.to_owned(), unix_seconds }));
+        let (version, unix_seconds) = (JSON_VERSION, host.unix_seconds());
+        let gateway = gateway.to_owned();
+        self.offer(TraceRecord::Begin(TraceBegin { version, gateway, unix_seconds }));
     }
 
     /// Returns the part of the trace on the link to the peer of this name.

@@ -1,11 +1,15 @@
 //! Tests of JSON, the status page and `--watch`, by which operators and programs see gateways.
 
 mod commands;
+mod conventions;
 #[path = "../deployment/mod.rs"]
 mod deployment;
+mod emulator;
 mod explain;
 mod page;
 mod schema;
+#[path = "../../../wan-sim/tests/skipping/mod.rs"]
+mod skipping;
 mod warnings;
 mod watch;
 

@@ -4,7 +4,7 @@ use super::relay_args::RelayArgs;
 use super::relay_report::relay_report_directions_json;
 use super::relay_settings::RelaySettings;
 use crate::LinkSpec;
-use crate::cli::json::fidelity_json;
+use crate::cli::json::{JSON_VERSION, fidelity_json};
 use crate::netem::Netem;
 use crate::relay::RunningRelay;
 use serde_json::{Value, json};
@@ -44,13 +44,14 @@ impl RelayControl {
                 continue;
             }
             let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim().to_owned();
-            let answer = self.answer_command(&line, args, relay);
+            let mut answer = self.answer_command(&line, args, relay);
+            answer["version"] = json!(JSON_VERSION);
             stdio::write_stdout_report(&answer.to_string())?;
         }
         Ok(taken > 0)
     }
 
-    /// Carries out one command and returns the answer.
+    /// Carries out one command and returns the answer, without its version.
     fn answer_command(&mut self, line: &str, args: &RelayArgs, relay: &RunningRelay) -> Value {
         match line {
             "counters" => return relay_report_directions_json(args, &relay.counters()),
