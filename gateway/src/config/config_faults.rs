@@ -1,5 +1,6 @@
 //! Faults of config files, each with its place in the file.
 
+use super::former_value::Replacement;
 use hier_collectives::plan::PlanError;
 use serde::Serialize;
 use std::fmt;
@@ -21,6 +22,8 @@ pub struct Fault {
     pub problem: String,
     /// The accepted form.
     pub accepted: String,
+    /// The value that takes the place of this one, where an earlier version took it.
+    pub replacement: Option<Replacement>,
 }
 
 /// All faults of the files of one load: at least one, in file and line order.
@@ -45,6 +48,7 @@ impl ConfigFaults {
             value: None,
             problem: format!("cannot be read: {error}"),
             accepted: "a readable TOML file in UTF-8".to_owned(),
+            replacement: None,
         }])
     }
 
@@ -57,6 +61,7 @@ impl ConfigFaults {
             value: None,
             problem: "is empty, or has comments alone".to_owned(),
             accepted: "a file such as those of configs/two-region".to_owned(),
+            replacement: None,
         }])
     }
 
@@ -69,6 +74,7 @@ impl ConfigFaults {
             value: None,
             problem: format!("is a {found} file"),
             accepted: format!("a {wanted} file, such as the one in configs/two-region"),
+            replacement: None,
         }])
     }
 
@@ -88,6 +94,7 @@ impl ConfigFaults {
             value: None,
             problem: error.to_string(),
             accepted: "a fabric for which a plan exists".to_owned(),
+            replacement: None,
         }])
     }
 

@@ -21,11 +21,18 @@ impl ConfigFile {
     /// # Errors
     /// Every fault of the file, and of the fabric that it names.
     pub fn load(path: &Path) -> Result<Self, ConfigFaults> {
-        let text = config_source::read_config_source(path)?;
-        if config_source::config_source_has_root_key(&text, "region") {
-            FabricFile::parse(path, &text).map(Self::Fabric)
+        Self::parse(path, &config_source::read_config_source(path)?)
+    }
+
+    /// Reads the text of the file at `path`, as [`Self::load`] does.
+    ///
+    /// # Errors
+    /// As of [`Self::load`].
+    pub(super) fn parse(path: &Path, text: &str) -> Result<Self, ConfigFaults> {
+        if config_source::config_source_has_root_key(text, "region") {
+            FabricFile::parse(path, text).map(Self::Fabric)
         } else {
-            RegionFile::parse(path, &text).map(Self::Region)
+            RegionFile::parse(path, text).map(Self::Region)
         }
     }
 }

@@ -3,12 +3,13 @@
 //! The readers of the two kinds of file and [`Section`](super::section::Section) call it.
 
 use super::config_faults::{ConfigFaults, Fault};
+use super::former_value::Replacement;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 /// 16 MiB: the longest config file that is read; a longer file is reported as one that cannot be
 /// read. Any fabric's file is shorter, and a wrong path does not fill the memory.
@@ -129,6 +130,33 @@ impl<'a> ConfigSource<'a> {
         self.push_fault(key.to_owned(), line, value, problem, accepted);
     }
 
+    /// Records a fault as [`Self::record_fault`] does, of a value for which `rewrite` has another one.
+    /// It gets the value, or each element of an array.
+    pub(super) fn record_fault_of_former_value(
+        &self,
+        key: &str,
+        (problem, accepted): (String, String),
+        value: &Spanned<DeValue<'_>>,
+        rewrite: impl Fn(&DeValue<'_>) -> Option<String>,
+    ) {
+        self.record_fault(key, problem, accepted);
+        let whole = value.span();
+        let alone = std::slice::from_ref(value);
+        let elements = value.get_ref().as_array().map_or(alone, |array| &array[..]);
+        let mut text = self.text[whole.clone()].to_owned();
+        // From the end on, so that the places of the others stay.
+        for element in elements.iter().rev() {
+            let (start, end) =
+                (element.span().start - whole.start, element.span().end - whole.start);
+            if let Some(now) = rewrite(element.get_ref()) {
+                text.replace_range(start..end, &now);
+            }
+        }
+        if let Some(fault) = self.faults.borrow_mut().last_mut() {
+            fault.replacement = Some(Replacement::new(&whole, text));
+        }
+    }
+
     /// Records the faults of another file, to which this file refers.
     pub(super) fn record_faults_of_file(&self, faults: ConfigFaults) {
         self.faults.borrow_mut().extend(faults);
@@ -145,7 +173,8 @@ impl<'a> ConfigSource<'a> {
         accepted: String,
     ) {
         let file = self.path.to_owned();
-        self.faults.borrow_mut().push(Fault { file, line, key, value, problem, accepted });
+        let fault = Fault { file, line, key, value, problem, accepted, replacement: None };
+        self.faults.borrow_mut().push(fault);
     }
 
     /// Returns the line number, from 1, at which a span of the text begins.

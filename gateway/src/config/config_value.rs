@@ -1,5 +1,6 @@
 //! The forms that a value of a config file can have.
 
+use super::former_value::{FormerValue, LINK_SHARE};
 use crate::access::Account;
 use crate::local::socket::GatewaySocketMode;
 use crate::wan::connect::lane_addresses::LaneAddresses;
@@ -24,6 +25,15 @@ pub(super) struct BadValue {
     pub(super) problem: String,
     /// The accepted form.
     pub(super) accepted: String,
+    /// The value that took its place, if an earlier version took this one.
+    pub(super) former: Option<FormerValue>,
+}
+
+impl BadValue {
+    /// Makes the fault of a value that no earlier version took either.
+    fn new(problem: String, accepted: &str) -> Self {
+        Self { problem, accepted: accepted.to_owned(), former: None }
+    }
 }
 
 /// A form of values, as faults and the reference page describe it.
@@ -51,20 +61,29 @@ pub(super) trait FromConfigValue: Sized {
         None
     }
 
+    /// Returns the change that replaced a value of an earlier version; `None` for any other value.
+    fn former_config_value(_value: &DeValue<'_>) -> Option<FormerValue> {
+        None
+    }
+
     /// Reads a TOML value, or says what would be accepted.
     fn from_config_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
         Self::parse_config_value(value).ok_or_else(|| {
             let ValueType { toml, accepted, .. } = Self::VALUE_TYPE;
+            let former = Self::former_config_value(value);
             let problem = match toml.contains(value.type_str()) {
                 false => Some(format!(
                     "is {}, not {}",
                     toml_type_of_config_value(value),
                     config_value_type_with_article(toml)
                 )),
-                true => Self::problem_of_config_value(value),
+                true => match &former {
+                    Some(former) => Some(former.problem()),
+                    None => Self::problem_of_config_value(value),
+                },
             };
             let problem = problem.unwrap_or_else(|| "is not accepted here".to_owned());
-            BadValue { problem, accepted: accepted.to_owned() }
+            BadValue { problem, accepted: accepted.to_owned(), former }
         })
     }
 }
@@ -325,6 +344,11 @@ impl FromConfigValue for ControllerPolicy {
         let text = value.as_str()?;
         Self::ALL.into_iter().find(|kind| kind.name() == text)
     }
+
+    /// Returns the earlier name of `dedicated`.
+    fn former_config_value(value: &DeValue<'_>) -> Option<FormerValue> {
+        (value.as_str()? == "link-share").then_some(LINK_SHARE)
+    }
 }
 
 impl FromConfigValue for RateSchedule {
@@ -434,9 +458,10 @@ impl FromConfigValue for RandomLoss {
     fn from_config_value(value: &DeValue<'_>) -> Result<Self, BadValue> {
         let accepted = Self::VALUE_TYPE.accepted;
         let loss: Fraction = parse_quantity_config_value(value, accepted)?;
-        Self::parse_config_value(value).ok_or_else(|| BadValue {
-            problem: format!("is {loss}, and a link that loses half of all packets is of no use"),
-            accepted: accepted.to_owned(),
+        Self::parse_config_value(value).ok_or_else(|| {
+            let problem =
+                format!("is {loss}, and a link that loses half of all packets is of no use");
+            BadValue::new(problem, accepted)
         })
     }
 }
@@ -450,13 +475,12 @@ fn parse_quantity_config_value<T: FromStr<Err = QuantityError>>(
     value: &DeValue<'_>,
     accepted: &'static str,
 ) -> Result<T, BadValue> {
-    let text = value.as_str().ok_or_else(|| BadValue {
-        problem: format!("is {}, not a string with a unit", toml_type_of_config_value(value)),
-        accepted: accepted.to_owned(),
+    let text = value.as_str().ok_or_else(|| {
+        let found = toml_type_of_config_value(value);
+        BadValue::new(format!("is {found}, not a string with a unit"), accepted)
     })?;
-    text.parse().map_err(|_: QuantityError| BadValue {
-        problem: problem_of_quantity_config_value(text, accepted),
-        accepted: accepted.to_owned(),
+    text.parse().map_err(|_: QuantityError| {
+        BadValue::new(problem_of_quantity_config_value(text, accepted), accepted)
     })
 }
 

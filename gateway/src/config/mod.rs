@@ -9,11 +9,13 @@ mod config_file;
 mod config_source;
 mod config_value;
 mod fabric;
+mod former_value;
 mod key;
 mod membership_value;
 mod reached_address_value;
 pub mod reference;
 mod region;
+mod rewritten_file;
 mod section;
 
 #[cfg(test)]
@@ -23,5 +25,7 @@ pub use config_faults::{ConfigFaults, Fault};
 pub use config_file::ConfigFile;
 pub use config_value::is_valid_config_name_value;
 pub use fabric::FabricFile;
+pub use former_value::Replacement;
 pub use reached_address_value::is_valid_host_name_value;
 pub use region::{GatewayChoiceError, GatewayConfig, JobConfig, LanePeer, RegionFile};
+pub use rewritten_file::RewrittenConfigFile;

@@ -5,7 +5,7 @@
 
 use super::config_faults::ConfigFaults;
 use super::config_source::ConfigSource;
-use super::config_value::{FromConfigValue, toml_type_of_config_value};
+use super::config_value::{BadValue, FromConfigValue, toml_type_of_config_value};
 use super::key::{Key, TableKeys};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -55,11 +55,26 @@ impl<'a> Section<'a> {
         self.source.record_location(&path, &value.span(), excerpt);
         match T::from_config_value(value.get_ref()) {
             Ok(value) => Some(value),
-            Err(bad) => {
-                self.source.record_fault(&path, bad.problem, bad.accepted);
+            Err(BadValue { problem, accepted, former: None }) => {
+                self.source.record_fault(&path, problem, accepted);
+                None
+            }
+            Err(BadValue { problem, accepted, former: Some(former) }) => {
+                let rewrite = |_: &DeValue<'_>| Some(former.now.to_owned());
+                self.source.record_fault_of_former_value(
+                    &path,
+                    (problem, accepted),
+                    value,
+                    rewrite,
+                );
                 None
             }
         }
+    }
+
+    /// Returns the value of a key as the file has it; `None` without one.
+    pub(super) fn value(&self, name: &str) -> Option<&'a Spanned<DeValue<'a>>> {
+        self.entries.get(name)
     }
 
     /// Reads the value of a key that must be there; records the fault and returns `None` when the

@@ -1,6 +1,8 @@
 //! Tests of commands that read or write config files and certificates.
 
 use super::{code, configs, json, landbridge};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -211,4 +213,81 @@ fn certs_keeps_existing_files() {
     let second = run();
     assert_eq!(json(&second)["made"].as_array().map(Vec::len), Some(0));
     assert_eq!(json(&second)["kept"].as_array().map(Vec::len), Some(7));
+}
+
+#[test]
+fn check_replaces_values_of_earlier_versions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, kept) = (folder.path().join("fabric.toml"), folder.path().join("fabric.toml.bak"));
+    let example = std::fs::read_to_string(configs().join("two-region/fabric.toml"));
+    let earlier = |controller: &str| format!("controller = \"{controller}\" # ours\nrtt = ");
+    let of = |controller| example.as_ref().expect("there").replace("rtt = ", &earlier(controller));
+    std::fs::write(&file, of("link-share")).expect("written");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("ours");
+    let check = |flags: &[&str]| {
+        let name = file.display().to_string();
+        landbridge(&[&["check", &name], flags].concat())
+    };
+    let text = |path: &Path| std::fs::read_to_string(path).expect("a file");
+    let refused = check(&[]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(code(&refused), 64, "{said}");
+    assert!(said.contains("`landbridge check --fix` writes \"dedicated\""), "{said}");
+    let dry = check(&["--fix", "--dry-run"]);
+    let said = String::from_utf8_lossy(&dry.stdout).into_owned();
+    let diff = "-controller = \"link-share\" # ours\n+controller = \"dedicated\" # ours\n";
+    assert!(said.contains(diff) && said.contains(",1 @@\n"), "{said}");
+    assert_eq!((code(&dry), text(&file), kept.exists()), (64, of("link-share"), false));
+    let fixed = check(&["--fix", "--json"]);
+    assert_eq!((code(&fixed), text(&file), text(&kept)), (0, of("dedicated"), of("link-share")));
+    let change = &json(&fixed)["fixed"][0]["changes"][0];
+    assert_eq!(
+        (&change["before"], &change["after"]),
+        (&"\"link-share\"".into(), &"\"dedicated\"".into())
+    );
+    for path in [&file, &kept] {
+        assert_eq!(std::fs::metadata(path).expect("there").permissions().mode() & 0o777, 0o640);
+    }
+    let again = check(&["--fix", "--json"]);
+    assert_eq!((code(&again), &json(&again)["fixed"]), (0, &serde_json::json!([])));
+    // An earlier former text is not lost.
+    std::fs::write(&file, of("link-share") + "# more\n").expect("written");
+    let refused = check(&["--fix"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(code(&refused) == 64 && said.contains("fabric.toml.bak: is there already"), "{said}");
+    assert_eq!((text(&file), text(&kept)), (of("link-share") + "# more\n", of("link-share")));
+}
+
+#[test]
+fn check_fixes_the_fabric_before_the_region() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["fabric.toml", "east.toml"] {
+        let text = std::fs::read_to_string(configs().join("two-region").join(name)).expect("there");
+        let text = text
+            .replace("rtt = ", "controller = \"link-share\"\nrtt = ")
+            .replace("wan = \"127.0.0.1:7400\"\n", "")
+            .replace("status = ", "listen = \"0.0.0.0:7400\"\nstatus = ");
+        std::fs::write(folder.path().join(name), text).expect("written");
+    }
+    let east = folder.path().join("east.toml").display().to_string();
+    let fixed = landbridge(&["check", "--no-secrets", "--fix", "--json", &east]);
+    let report = json(&fixed);
+    let after = |file: usize| report["fixed"][file]["changes"][0]["after"].clone();
+    assert_eq!((after(0), after(1)), ("\"0.0.0.0:0\"".into(), "\"dedicated\"".into()), "{report}");
+    assert_eq!(code(&fixed), 0, "{report}");
+}
+
+#[test]
+fn files_rewritten_before_a_fault_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let example = std::fs::read_to_string(configs().join("two-region/fabric.toml")).expect("there");
+    let text = example.replace("rtt = ", "controller = \"link-share\"\nrtt = ");
+    let files = ["a.toml", "b.toml"].map(|name| folder.path().join(name).display().to_string());
+    files.iter().for_each(|file| std::fs::write(file, &text).expect("written"));
+    std::fs::write(folder.path().join("b.toml.bak"), "mine").expect("written");
+    let output = landbridge(&["check", "--fix", &files[0], &files[1]]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(code(&output), 64, "{said}");
+    assert!(said.contains("a.toml: rewritten; its former text is in"), "{said}");
+    assert!(said.contains("b.toml.bak: is there already"), "{said}");
 }

@@ -33,6 +33,15 @@ fn commands_on_files_print_what_their_schemas_say() {
     check("commands/check.json", &["check", "--no-secrets", &fabric, &east, "--json"]);
     let faulty = check("commands/check.json", &["check", &fabric, "nowhere.toml", "--json"]);
     assert_eq!(faulty["faults"].as_array().map(Vec::len), Some(1), "{faulty}");
+    let earlier = folder.path().join("earlier.toml").display().to_string();
+    let text = std::fs::read_to_string(&fabric).expect("an example");
+    let text = text.replace("rtt = ", "controller = \"link-share\"\nrtt = ");
+    std::fs::write(&earlier, text).expect("written");
+    let fixed = check("commands/check.json", &["check", &earlier, "--fix", "--dry-run", "--json"]);
+    assert!(
+        fixed["faults"][0]["replacement"] == fixed["fixed"][0]["changes"][0]["after"],
+        "{fixed}"
+    );
     check("commands/config.json", &["config", "--config", &east, "--json"]);
     check("commands/certs.json", &["certs", "--fabric", &fabric, "--out", &out, "--json"]);
     let new = folder.path().join("new").display().to_string();

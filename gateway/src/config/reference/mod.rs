@@ -5,6 +5,7 @@
 //! page in `docs/`.
 
 use super::config_value::ValueType;
+use super::former_value::FORMER_VALUES;
 use super::key::{KeyDescription, KeyNeed, TableKeys};
 use super::{fabric, region};
 use hier_collectives::topology::{PATIENCE_RULES, Patience};
@@ -36,6 +37,7 @@ fn write_reference_page(page: &mut String) -> fmt::Result {
     write_reference_key_tables(page, &region::keys::REGION_FILE_TABLE, "")?;
     write_reference_deadlines(page)?;
     write_reference_values(page)?;
+    write_reference_former_values(page)?;
     page.push_str(PAGE_OTHER_FILES);
     Ok(())
 }
@@ -132,6 +134,17 @@ fn write_reference_values(page: &mut String) -> fmt::Result {
     Ok(())
 }
 
+/// Writes the section of the reference page on values that earlier versions took.
+fn write_reference_former_values(page: &mut String) -> fmt::Result {
+    page.push_str(FORMER_VALUES_INTRODUCTION);
+    for former in FORMER_VALUES {
+        let (key, change) = (former.key, former.change);
+        writeln!(page, "| `{key}` | {} | {} | {change} |", former.earlier, former.now)?;
+    }
+    page.push_str(FORMER_VALUES_BY_HAND);
+    Ok(())
+}
+
 /// Adds the value types of all keys of a table, and of the tables inside it, to `types`, each once.
 fn collect_reference_value_types(table: &TableKeys, types: &mut Vec<ValueType>) {
     for key in table.keys {
@@ -190,6 +203,29 @@ Slow is not silent, so these do not follow from it:
 | a lane that is silent while others to its peer are heard | six round trips, at least 500 ms | the other lanes |
 | a trainer on another host that vanished without a word | 45 s | the system of its gateway's host (TCP keep-alive) |
 | log lines about waits, warnings of waits and problems | 10 s, 30 s, 30 s | they end nothing |
+";
+
+/// The beginning of the section on values that earlier versions took, in Markdown, up to the rows of its
+/// table.
+const FORMER_VALUES_INTRODUCTION: &str = "
+## Files of earlier versions
+
+No key was renamed or removed so far. These values were replaced. `landbridge check` names each with its line, and
+`landbridge check --fix FILE...` writes those of this version, in the files and in the fabric files that they name. Comments,
+order and spaces stay, the changed lines are shown, and the former text is kept in `FILE.bak`. With `--dry-run` nothing is
+written; the values of a region file are then judged only if its fabric file has no fault.
+
+| key | earlier | now | |
+|---|---|---|---|
+";
+
+/// The end of the section on values that earlier versions took, in Markdown.
+const FORMER_VALUES_BY_HAND: &str = "
+Some files of earlier versions need a choice that only you can make. `check` names them and what is accepted:
+
+* a `socket` in a folder to which other users may write: choose another folder;
+* linked gateways of which one has an IPv4 address and the other an IPv6 address: choose addresses of one family;
+* two gateways of a host, or `wan` and `lan` of one, with one UDP port: choose another port for one of both.
 ";
 
 /// The last section of `docs/configuration.md`, on files with other keys, in Markdown.

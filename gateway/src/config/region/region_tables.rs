@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use toml::de::DeValue;
 
 /// The content of a region file.
 pub(super) struct RegionTables {
@@ -165,7 +166,7 @@ fn check_region_table_listen_key(
         let accepted = format!("no `{}` key", keys::GATEWAY_LISTEN.name);
         return source.record_fault(&key, problem, accepted);
     }
-    check_region_table_listen_port(source, &key, file, (id, &listen.0));
+    check_region_table_listen_port(source, section, file, (id, &listen.0));
     // Host names may have addresses of either family.
     let Some(wan) = file.address(id).or_else(|| file.first_peer_address(id)) else { return };
     let takes_all = |bound: SocketAddr| bound.is_ipv6() && bound.ip().is_unspecified();
@@ -187,24 +188,29 @@ fn check_region_table_listen_key(
 /// 0 of a gateway that others dial.
 fn check_region_table_listen_port(
     source: &ConfigSource<'_>,
-    key: &str,
+    section: &Section<'_>,
     file: &FabricFile,
     (id, listen): (GatewayId, &LaneAddresses),
 ) {
+    let key = section.key_path(keys::GATEWAY_LISTEN.name);
     let dials_only = file.dials_only(id);
     let Some(wrong) = listen.all().find(|bound| (bound.port() != 0) == dials_only) else { return };
+    let Some(value) = section.value(keys::GATEWAY_LISTEN.name) else { return };
     if dials_only {
         let problem = format!(
             "has port {}, which nothing would use: the gateway has no `wan`, and dials from ports that \
-             the system chooses",
+             the system chooses; `landbridge check --fix` writes port 0",
             wrong.port()
         );
-        let free = SocketAddr::new(wrong.ip(), 0);
-        let accepted = format!("port 0, as \"{free}\", or a `wan` of the gateway in the fabric");
-        return source.record_fault(key, problem, accepted);
+        let free = |bound: SocketAddr| format!("\"{}\"", SocketAddr::new(bound.ip(), 0));
+        let accepted =
+            format!("port 0, as {}, or a `wan` of the gateway in the fabric", free(wrong));
+        let rewrite = |value: &DeValue<'_>| value.as_str()?.parse().ok().map(free);
+        let fault = (problem, accepted);
+        return source.record_fault_of_former_value(&key, fault, value, rewrite);
     }
     let problem = format!("has port 0, and ports are from 1 to {}", u16::MAX);
-    source.record_fault(key, problem, "the UDP port of its lanes".to_owned());
+    source.record_fault(&key, problem, "the UDP port of its lanes".to_owned());
 }
 
 /// Reads a table `[gateway.NAME]`; `None` when a value is at fault or the fabric lacks the gateway.

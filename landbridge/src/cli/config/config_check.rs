@@ -1,10 +1,11 @@
 //! `landbridge check`: faults of config files.
 
+use super::config_fix::{FixedConfigFile, fix_config_files};
 use super::fabric_deadlines::FabricDeadlines;
 use super::host_names::check_fabric_host_names;
 use crate::cli::output::command_error::CommandError;
 use crate::cli::output::exit::Exit;
-use crate::cli::output::print::{print_json, print_text};
+use crate::cli::output::print::{print_json, print_text, print_verbatim};
 use crate::cli::output::table::render_table;
 use crate::cli::run::run_secrets::{RefusedRunSecret, refused_run_secrets};
 use clap::Args;
@@ -26,6 +27,9 @@ use std::path::{Path, PathBuf};
 /// accepted. The certificates, keys and tokens that a region file names are checked as `landbridge run`
 /// does, in its words, unless --no-secrets is given. Host names in `wan` and `lan` that this host cannot resolve are warnings, since other
 /// hosts may know them, or faults with --resolve.
+///
+/// With --fix, values that earlier versions took are replaced first, in the files and in the fabric files
+/// that they name: the changed lines are shown, and the former text is kept in FILE.bak.
 #[derive(Debug, Args)]
 #[command(after_help = "Example: landbridge check --no-secrets configs/two-region/*.toml")]
 pub(in crate::cli) struct ConfigCheckCommand {
@@ -41,6 +45,12 @@ pub(in crate::cli) struct ConfigCheckCommand {
     /// Take host names that this host cannot resolve for faults
     #[arg(long)]
     resolve: bool,
+    /// Replace values of earlier versions; the former text is kept in FILE.bak
+    #[arg(long)]
+    fix: bool,
+    /// Show what --fix would change, and write nothing
+    #[arg(long, requires = "fix")]
+    dry_run: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -53,6 +63,8 @@ struct CheckReport {
     /// The deadlines of each fabric, which several files may name.
     fabrics: Vec<FabricDeadlines>,
     faults: Vec<Fault>,
+    /// The files that --fix has changed, or would change.
+    fixed: Vec<FixedConfigFile>,
 }
 
 #[derive(Serialize)]
@@ -70,6 +82,10 @@ impl ConfigCheckCommand {
     /// Runs `landbridge check`: lists the files with a summary each, and all their faults. Faults
     /// end it with [`Exit::Usage`].
     pub(in crate::cli) fn run(self) -> Result<Exit, CommandError> {
+        let fixed = match self.fix {
+            true => fix_config_files(&self.files, self.dry_run)?,
+            false => Vec::new(),
+        };
         let (mut files, mut faults) = (Vec::new(), Vec::new());
         let mut fabrics: Vec<FabricDeadlines> = Vec::new();
         for file in self.files.clone() {
@@ -93,7 +109,8 @@ impl ConfigCheckCommand {
         let faults = ConfigFaults::collect(faults);
         if self.json {
             let listed = faults.iter().flat_map(ConfigFaults::iter).cloned().collect();
-            print_json(&CheckReport { ok: faults.is_none(), files, fabrics, faults: listed })?;
+            let ok = faults.is_none();
+            print_json(&CheckReport { ok, files, fabrics, faults: listed, fixed })?;
         } else {
             let row = |checked: &CheckedFile| {
                 let file = checked.file.display().to_string();
@@ -102,6 +119,10 @@ impl ConfigCheckCommand {
             let rows: Vec<_> = files.iter().map(row).collect();
             let tables = fabrics.iter().map(FabricDeadlines::render);
             let tables: String = tables.collect();
+            let changes: String = fixed.iter().map(FixedConfigFile::render).collect();
+            if !changes.is_empty() {
+                print_verbatim(changes.trim_end())?;
+            }
             print_text(&(render_table(["file", "kind", "summary"], &rows) + &tables))?;
         }
         match faults {
@@ -165,6 +186,7 @@ impl ConfigCheckCommand {
             problem: error.to_string(),
             accepted: "what `landbridge run` takes, or --no-secrets for files of another host"
                 .to_owned(),
+            replacement: None,
         };
         Ok(refused.map(fault).collect())
     }

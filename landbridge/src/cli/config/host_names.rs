@@ -100,5 +100,6 @@ fn describe_host_name_problem(
         value: Some(format!("\"{}\"", own.address)),
         problem,
         accepted,
+        replacement: None,
     })
 }

@@ -4,6 +4,7 @@
 //! languages take the same files with the same meaning, or refuse them in the same words.
 
 mod config_check;
+mod config_fix;
 mod fabric_deadlines;
 mod host_names;
 mod region_argument;
