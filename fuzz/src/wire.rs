@@ -10,7 +10,7 @@ use hier_collectives::buffer_part;
 use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::plan::TreeDirection;
 use hier_collectives::tail_fec::{SHARD_BYTES, tail_fec_parity_max};
-use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WIRE_VERSION};
+use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, WireVersions};
 
 /// Decodes `bytes` as a job id and a segment header, which begin a stream; panics when the decoder
 /// breaks a promise.
@@ -157,12 +157,15 @@ pub fn parity_stream(bytes: &[u8]) {
 /// Decodes `bytes` as a hello, the first message of a lane; panics when the decoder breaks a
 /// promise.
 pub fn hello(bytes: &[u8]) {
-    let Ok(hello) = CONTROL_MESSAGE_BOUND.enforce(bytes, || Hello::decode(bytes)) else { return };
-    // Only the version is read from a hello of another version.
-    if hello.version == WIRE_VERSION {
-        assert_eq!(hello.encode(), bytes, "another encoding");
-    } else {
-        assert!(bytes.starts_with(&hello.version.to_be_bytes()));
+    let own = WireVersions::OWN;
+    let decoded = CONTROL_MESSAGE_BOUND.enforce(bytes, || Hello::decode(bytes, own));
+    let Ok((hello, version)) = decoded else { return };
+    assert!(own.highest_common(hello.versions) == Ok(version), "another version");
+    // Later versions may have more fields.
+    let encoded = hello.encode();
+    match hello.versions.newest() > own.newest() {
+        true => assert!(bytes.starts_with(&encoded), "another beginning"),
+        false => assert_eq!(encoded, bytes, "another encoding"),
     }
 }
 

@@ -18,6 +18,7 @@ use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
 use hier_collectives::post::FailureCode;
 use hier_collectives::topology::{self, Fabric, FabricRegionSpec};
+use hier_collectives::wire::WireVersions;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -143,6 +144,7 @@ fn spec() -> GatewaySpec {
         fabric: Arc::new(fabric),
         identity: [0; 32],
         me: GatewayId(0),
+        versions: WireVersions::OWN,
         listen: ListenSpec::default(),
         mtu_pinned: true,
         addresses: BTreeMap::new(),

@@ -18,7 +18,9 @@ use hier_collectives::sequence::SendSeries;
 use hier_collectives::store::StoreMessage;
 use hier_collectives::tail_fec::tail_fec_parity_max;
 use hier_collectives::topology::LinkState;
-use hier_collectives::wire::{Envelope, Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION};
+use hier_collectives::wire::{
+    Envelope, Hello, Message, SegmentHeader, SegmentKey, WIRE_VERSION, WireVersion, WireVersions,
+};
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// Returns one message of each kind about terms.
@@ -271,10 +273,12 @@ fn swap_plan(trees: Vec<Tree>) -> Plan {
     }
 }
 
-/// Returns seeds of hellos of this version and of the next.
+/// Returns seeds of hellos of this version, of the next alone, and of both, with fields that the next
+/// may add.
 pub fn hello_seeds() -> Vec<Vec<u8>> {
-    let of = |version, gateway: &str, lane| Hello {
-        version,
+    let next = WireVersion(WIRE_VERSION.0 + 1);
+    let of = |oldest, newest, gateway: &str, lane| Hello {
+        versions: WireVersions::new(oldest, newest).expect("in order"),
         fabric: [0xab; 32],
         gateway: gateway.to_owned(),
         boot: BootId(0x0123_4567_89ab_cdef),
@@ -282,9 +286,11 @@ pub fn hello_seeds() -> Vec<Vec<u8>> {
     };
     let longest = "a".repeat(63);
     let hellos = [
-        of(WIRE_VERSION, "east-0", 0),
-        of(WIRE_VERSION, &longest, 15),
-        of(WIRE_VERSION + 1, "west-0", 3),
+        of(WIRE_VERSION, WIRE_VERSION, "east-0", 0),
+        of(WIRE_VERSION, WIRE_VERSION, &longest, 15),
+        of(next, next, "west-0", 3),
+        of(WIRE_VERSION, next, "west-1", 3),
     ];
-    hellos.iter().map(Hello::encode).collect()
+    let longer = [&hellos[3].encode()[..], &[7; 9]].concat();
+    hellos.iter().map(Hello::encode).chain([longer]).collect()
 }

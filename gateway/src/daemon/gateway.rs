@@ -65,7 +65,6 @@ impl Gateway {
         let attach = bind_gateway_attach_socket(&spec)?;
         let sides = set_up_link_sides(&host, &spec, (&metrics, &trace));
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
-        trace.begin(&*host, &spec.fabric.gateway(spec.me).name);
         let boot = draw_gateway_boot_id(&*host);
         let (jobs, jobs_now) = watch::channel(Arc::new(spec.jobs.clone()));
         let local = gateway_local_plane_spec(&spec, jobs_now, metrics.warnings.clone());
@@ -94,6 +93,7 @@ impl Gateway {
                 identity: spec.identity,
                 me: spec.me,
                 boot,
+                versions: spec.versions,
                 listen,
                 dials_only,
                 threads,

@@ -39,13 +39,14 @@ pub(super) struct LinkSide {
     pub peers: PeerLinks,
 }
 
-/// Makes the links to all peers, divided by side, WAN or LAN. A side without an address or without
+/// Begins the trace, and makes the links to all peers, divided by side, WAN or LAN. A side without an address or without
 /// peers is left out: a gateway that exchanges with nobody needs no port.
 pub(super) fn set_up_link_sides(
     host: &Arc<dyn Host>,
     spec: &GatewaySpec,
     observed: (&MetricsRegistry, &LinkTrace),
 ) -> Vec<LinkSide> {
+    observed.1.begin(&**host, &spec.fabric.gateway(spec.me).name);
     let mut wan = set_up_wan_links(host, spec, observed);
     let (lan, over_wan_port) = set_up_region_links(host, spec, observed);
     wan.extend(over_wan_port);

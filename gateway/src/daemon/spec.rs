@@ -13,6 +13,7 @@ use crate::wan::link_trace::LinkTrace;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{Plan, PlanError};
 use hier_collectives::topology::Fabric;
+use hier_collectives::wire::WireVersions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -26,6 +27,8 @@ pub struct GatewaySpec {
     pub identity: [u8; 32],
     /// This gateway.
     pub me: GatewayId,
+    /// The versions of messages between gateways that it speaks.
+    pub versions: WireVersions,
     /// The addresses that this gateway listens on.
     pub listen: ListenSpec,
     /// Lane addresses of the gateways that have a WAN port. A gateway that no other can dial has none.

@@ -126,6 +126,7 @@ impl Engine {
             gateway: gateway.name.clone(),
             region: self.fabric.region(gateway.region).name.clone(),
             state,
+            wire_version: view.version.map(|version| version.0),
             lanes_up: view.lanes_up,
             lanes: view.lanes,
             lanes_most: view.lanes_most,

@@ -240,6 +240,10 @@ pub struct PeerReport {
     pub region: String,
     /// Whether it can be reached.
     pub state: PeerState,
+    /// The version of the messages with it, the highest that both gateways speak; `None` while no lane
+    /// is connected.
+    #[serde(default)]
+    pub wire_version: Option<u16>,
     /// Number of lanes in use that are connected.
     pub lanes_up: u16,
     /// Number of lanes that are in use now.

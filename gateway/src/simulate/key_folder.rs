@@ -5,11 +5,14 @@ use crate::certs::{self, CertificateOptions, CertificateValidity};
 use crate::wan::connect::tls::Credentials;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
+use hier_collectives::wire::WireVersions;
 
 /// The identity that a gateway presents to its peers.
 pub struct GatewayIdentity {
     /// Digest of its fabric file.
     pub fabric: [u8; 32],
+    /// The versions of messages between gateways that it speaks.
+    pub versions: WireVersions,
     /// Its certificate and key, and the CA that it trusts.
     pub credentials: Credentials,
 }
@@ -49,6 +52,6 @@ impl KeyFolder {
         let file = |suffix: &str| self.folder.path().join(format!("{name}.{suffix}"));
         let ca = self.folder.path().join("ca.pem");
         let credentials = Credentials::load(&file("pem"), &file("key"), &ca)?;
-        Ok(GatewayIdentity { fabric: [1; 32], credentials })
+        Ok(GatewayIdentity { fabric: [1; 32], versions: WireVersions::OWN, credentials })
     }
 }

@@ -91,6 +91,7 @@ pub fn virtual_deployment_gateway_spec(
         fabric: Arc::clone(&setup.fabric),
         identity: identity.fabric,
         me,
+        versions: identity.versions,
         listen: ListenSpec {
             wan: has_port(me).then(|| at(me)),
             dials_only: setup.dials_only.contains(&me),

@@ -11,7 +11,7 @@ use crate::wan::error_code::{CONNECTION_CLOSING_CODE, PROTOCOL_VIOLATION_CODE};
 use crate::wan::link::link_message::{LINK_GROUP, LinkMessage};
 use crate::wan::link::link_traffic::LinkTraffic;
 use hier_collectives::ids::{BootId, GatewayId};
-use hier_collectives::wire::{Envelope, Message};
+use hier_collectives::wire::{Envelope, Message, WireVersion};
 use quinn::Connection;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,6 +37,8 @@ pub struct LanePeerSeen {
     pub boot: BootId,
     /// The lane.
     pub lane: u16,
+    /// The version of the messages on the lane.
+    pub version: WireVersion,
 }
 
 /// The reason that a peer gets, for its log, when a lane is closed because its queue of control

@@ -12,6 +12,7 @@ use crate::wan::connect::tls::Credentials;
 use hier_collectives::ids::{BootId, GatewayId};
 use hier_collectives::plan;
 use hier_collectives::topology::{Fabric, Link};
+use hier_collectives::wire::WireVersions;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub struct LaneSpec {
     pub me: GatewayId,
     /// The random number of this start.
     pub boot: BootId,
+    /// The versions of messages that this gateway speaks.
+    pub versions: WireVersions,
     /// The addresses of lanes on this host.
     pub listen: LaneAddresses,
     /// Whether no peer can dial this gateway, which dials all then and listens nowhere.

@@ -13,14 +13,18 @@ mod limits;
 mod message;
 mod message_encoding;
 mod segment_header;
+mod versions;
 
 #[cfg(test)]
 mod tests;
 
 pub use envelope::Envelope;
 pub use group_facts::{GroupFacts, read_group_facts_ranks, write_group_facts_ranks};
-pub use hello::Hello;
+pub use hello::{Hello, HelloError};
 pub use job_facts::JobFacts;
-pub use limits::{MESSAGE_BYTES_MAX, WIRE_VERSION};
+pub use limits::MESSAGE_BYTES_MAX;
 pub use message::Message;
 pub use segment_header::{SegmentHeader, SegmentKey};
+pub use versions::{
+    NoCommonWireVersion, WIRE_VERSION, WIRE_VERSION_OLDEST, WireVersion, WireVersions,
+};

@@ -1,10 +1,11 @@
-//! A gateway with invalid credentials is refused, and both sides log the reason. With valid ones it
-//! is admitted.
+//! A gateway with invalid credentials, or without a version in common, is refused, and both sides log
+//! the reason. With valid ones it is admitted.
 
 use gateway::client::AttachError;
 use gateway::observe::status::PeerState;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
+use hier_collectives::wire::WIRE_VERSION;
 use scenarios::collectives::batch::{Case, succeeds};
 use scenarios::lab::credentials::CredentialKind;
 use scenarios::observe::log_capture::Log;
@@ -84,4 +85,32 @@ fn a_certificate_with_the_other_regions_name() {
 fn another_idea_of_the_fabric() {
     refused(EAST, CredentialKind::OtherFabric, "its fabric differs from ours");
     refused(WEST, CredentialKind::OtherFabric, "its fabric differs from ours");
+}
+
+#[test]
+fn gateways_without_a_common_version_name_the_older() {
+    let (own, next) = (WIRE_VERSION.0, WIRE_VERSION.0 + 1);
+    for (newer, [from, to]) in [(EAST, ["west-0", "east-0"]), (WEST, ["east-0", "west-0"])] {
+        let reason = format!(
+            "gateway {from} speaks wire version {own}, gateway {to} {next}: upgrade gateway {from} first"
+        );
+        refused(newer, CredentialKind::NextVersion, &reason);
+    }
+}
+
+#[test]
+fn gateways_use_the_highest_version_of_both() {
+    let (both, own) = (CredentialKind::BothVersions, CredentialKind::Valid);
+    let (version, next) = (WIRE_VERSION.0, WIRE_VERSION.0 + 1);
+    for (shown, chosen) in [([both, own], version), ([own, both], version), ([both, both], next)] {
+        simulate(async {
+            let lab = Lab::start_with(&Shape::new(1, 1), 1, shown).await;
+            let clients = lab.clients(1 << 20).await;
+            succeeds(&clients, 1, &Case::new(ReduceOp::Sum, Dtype::F32, 1003, 1)).await;
+            for gateway in [EAST, WEST] {
+                let found = lab.status(gateway).await.peers[0].wire_version;
+                assert_eq!(found, Some(chosen), "{shown:?}: {gateway}");
+            }
+        });
+    }
 }

@@ -7,6 +7,7 @@ use gateway::simulate;
 use gateway::wan::connect::tls::Credentials;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::Fabric;
+use hier_collectives::wire::{WIRE_VERSION, WireVersion, WireVersions};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -27,6 +28,10 @@ pub enum CredentialKind {
     OtherName,
     /// A valid certificate, but another fabric file.
     OtherFabric,
+    /// Valid credentials of a program that also speaks the next version of messages.
+    BothVersions,
+    /// Valid credentials of a program that speaks the next version of messages alone.
+    NextVersion,
 }
 
 impl CredentialKind {
@@ -38,7 +43,18 @@ impl CredentialKind {
     /// The credentials and the fabric's identity.
     pub fn of(self, fabric: &Fabric, me: GatewayId) -> simulate::GatewayIdentity {
         let (identity, credentials) = (self.fabric_identity(), self.credentials(fabric, me));
-        simulate::GatewayIdentity { fabric: identity, credentials }
+        simulate::GatewayIdentity { fabric: identity, versions: self.versions(), credentials }
+    }
+
+    /// The versions of messages that its program speaks.
+    fn versions(self) -> WireVersions {
+        let next = WireVersion(WIRE_VERSION.0 + 1);
+        let versions = match self {
+            Self::BothVersions => WireVersions::new(WIRE_VERSION, next),
+            Self::NextVersion => WireVersions::new(next, next),
+            _ => Some(WireVersions::OWN),
+        };
+        versions.expect("in order")
     }
 
     /// Its certificate and key, and the CA that it trusts, which is always the valid one.
@@ -48,7 +64,7 @@ impl CredentialKind {
         let (ca, ca_key) = (keys().join("ca.pem"), keys().join("ca.key"));
         let right = || CertificateAuthority::load(&ca, &ca_key).expect("a CA");
         let issued = match self {
-            Self::Valid | Self::OtherFabric => {
+            Self::Valid | Self::OtherFabric | Self::BothVersions | Self::NextVersion => {
                 let file = |suffix: &str| keys().join(format!("{own}.{suffix}"));
                 /// Held while key files are made and read: tests of one process share the files,
                 /// and none may read a half-written file.

@@ -86,6 +86,7 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&seen.peer) else { return false };
         let first = peer.lanes.is_empty();
         peer.boot = Some(seen.boot);
+        peer.version = Some(seen.version);
         peer.problems.remove(&seen.lane);
         peer.tallies.insert(handle.id, LaneTally::begin(&handle));
         peer.lanes.insert(seen.lane, handle);

@@ -35,7 +35,7 @@ use hier_collectives::mesh::MeshTable;
 use hier_collectives::session::SegmentPriority;
 use hier_collectives::tail_fec::TailParity;
 use hier_collectives::topology::Fabric;
-use hier_collectives::wire::{SegmentHeader, SegmentKey};
+use hier_collectives::wire::{SegmentHeader, SegmentKey, WireVersion};
 use lane_tally::LaneTally;
 use path_state::PathState;
 use port_rates::PortFlows;
@@ -48,6 +48,8 @@ use units::{BitRate, Span};
 /// The state of a peer and its lanes, for the status.
 #[derive(Debug, Default)]
 pub(super) struct PeerView {
+    /// The version of the messages with the peer; `None` while no lane is up.
+    pub version: Option<WireVersion>,
     /// Lanes in use that are up.
     pub lanes_up: u16,
     /// Lanes in use.
@@ -94,6 +96,8 @@ pub(crate) struct Peers {
 struct Peer {
     link: Arc<PeerLink>,
     boot: Option<BootId>,
+    /// The version of the messages, of the last hello.
+    version: Option<WireVersion>,
     lanes: BTreeMap<u16, LaneHandle>,
     /// The lanes on which this gateway sends nothing more, until they are closed.
     finished: BTreeMap<ConnectionId, LaneHandle>,
@@ -163,6 +167,7 @@ impl Peers {
             promised: link.pair_pacer.link_limit(),
             link,
             boot: None,
+            version: None,
             lanes: BTreeMap::new(),
             finished: BTreeMap::new(),
             ending: BTreeSet::new(),
@@ -275,6 +280,7 @@ impl Peers {
     pub fn peer_view(&self, peer: GatewayId) -> PeerView {
         let Some(peer) = self.peers.get(&peer) else { return PeerView::default() };
         PeerView {
+            version: peer.version.filter(|_| !peer.lanes.is_empty()),
             lanes_up: peer.lanes_up(),
             lanes: peer.number.in_use(),
             lanes_most: peer.link.lane_terms.most,

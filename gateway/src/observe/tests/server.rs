@@ -31,6 +31,7 @@ pub(super) fn example() -> GatewayReport {
             gateway: "west-0".to_owned(),
             region: "west".to_owned(),
             state: PeerState::Up,
+            wire_version: Some(12),
             lanes_up: 4,
             lanes: 4,
             lanes_most: 4,

@@ -12,7 +12,7 @@ use crate::wan::lane_handle::LanePeerSeen;
 use crate::wan::lane_spec::LaneSpec;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan;
-use hier_collectives::wire::{Hello, WIRE_VERSION};
+use hier_collectives::wire::{Hello, HelloError, NoCommonWireVersion};
 use quinn::{Connection, RecvStream, SendStream};
 use rustls::pki_types::CertificateDer;
 use units::Span;
@@ -47,8 +47,8 @@ pub(super) struct MetPeer {
 pub(super) enum HelloRefusal {
     #[error("no hello: {0}")]
     NoHello(String),
-    #[error("it speaks wire version {theirs}, this gateway {WIRE_VERSION}")]
-    Version { theirs: u16 },
+    #[error("{0}")]
+    Versions(String),
     #[error(
         "its fabric differs from ours; the fabric files must agree on names, ranks, quorum, MTU, WAN \
          ports and links: `landbridge check` prints their `identity` at each gateway"
@@ -103,7 +103,7 @@ async fn exchange_handshake_hellos_unlimited(
         opened.map_err(|error| no_hello(tls::explain_connection_alert(&error)))?;
     prioritize_control_stream(&control_out);
     let hello = Hello {
-        version: WIRE_VERSION,
+        versions: spec.versions,
         fabric: spec.identity,
         gateway: spec.fabric.gateway(spec.me).name.clone(),
         boot: spec.boot,
@@ -117,11 +117,17 @@ async fn exchange_handshake_hellos_unlimited(
     let frame = read_control_stream_frame(&mut control_in, Hello::BYTES_MAX).await;
     let frame = frame.map_err(|error| no_hello(error.to_string()))?;
     let bytes = frame.ok_or_else(|| no_hello("the stream ended".to_owned()))?;
-    let hello = Hello::decode(&bytes).map_err(|error| no_hello(error.to_string()))?;
+    let (hello, version) = Hello::decode(&bytes, spec.versions).map_err(|error| match error {
+        HelloError::Malformed(error) => no_hello(error.to_string()),
+        HelloError::Versions(apart) => {
+            let peer = dialled.or_else(|| identify_peer_of_refused_handshake(spec, connection));
+            HelloRefusal::Versions(describe_handshake_versions_apart(spec, peer, apart))
+        }
+    })?;
     let (peer, lane) = check_handshake_hello(spec, lane, &hello, dialled)?;
     let chain = peer_handshake_certificates(connection);
     tls::check_gateway_identity(&chain, &hello.gateway, spec.fabric.name())?;
-    let seen = LanePeerSeen { peer, boot: hello.boot, lane };
+    let seen = LanePeerSeen { peer, boot: hello.boot, lane, version };
     Ok(MetPeer { seen, control_in, control_out })
 }
 
@@ -147,7 +153,22 @@ fn peer_handshake_certificates(connection: &Connection) -> Vec<CertificateDer<'s
     chain.map(|chain| *chain).unwrap_or_default()
 }
 
-/// Checks a peer's hello: version, fabric, name and lane. Returns the peer's id, and the number of the
+/// Says which versions two gateways speak that have none in common, the older program first. Both ends
+/// say the same.
+fn describe_handshake_versions_apart(
+    spec: &LaneSpec,
+    peer: Option<GatewayId>,
+    apart: NoCommonWireVersion,
+) -> String {
+    let name = |id: GatewayId| format!("gateway {}", spec.fabric.gateway(id).name);
+    let own = (name(spec.me), apart.own);
+    let peer = (peer.map_or_else(|| "its peer".to_owned(), name), apart.theirs);
+    let ((older, old), (newer, new)) =
+        if apart.is_peer_older() { (peer, own) } else { (own, peer) };
+    format!("{older} speaks wire version {old}, {newer} {new}: upgrade {older} first")
+}
+
+/// Checks a peer's hello: fabric, name and lane. Returns the peer's id, and the number of the
 /// lane. The dialler names it; where the system does not choose sockets by connection ids, the
 /// connection may have come to the socket of another lane of that address.
 fn check_handshake_hello(
@@ -156,9 +177,6 @@ fn check_handshake_hello(
     hello: &Hello,
     dialled: Option<GatewayId>,
 ) -> Result<(GatewayId, u16), HelloRefusal> {
-    if hello.version != WIRE_VERSION {
-        return Err(HelloRefusal::Version { theirs: hello.version });
-    }
     if hello.fabric != spec.identity {
         return Err(HelloRefusal::Fabric);
     }

@@ -34,6 +34,7 @@ use gateway::observe::fabric_report::FabricReport;
 use gateway::observe::http_server::{AnswerSources, run_http_server};
 use gateway::observe::metrics::MetricsRegistry;
 use hier_collectives::plan;
+use hier_collectives::wire::WireVersions;
 use processor_monitor::monitor_processor_throttle;
 use reload::FilesToReload;
 use service_manager::ServiceManager;
@@ -230,6 +231,7 @@ fn run_command_gateway_spec(
     Ok(GatewaySpec {
         identity: file.identity(),
         me: config.id,
+        versions: WireVersions::OWN,
         listen: ListenSpec {
             wan: region.wan_addresses_to_bind(config),
             dials_only: file.dials_only(config.id),
