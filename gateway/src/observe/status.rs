@@ -437,10 +437,16 @@ pub struct JobFlightsReport {
 pub struct FlightReport {
     /// Its number in its job.
     pub sequence: u64,
+    /// The epoch of its posts; 0 in dumps of earlier versions.
+    #[serde(default)]
+    pub epoch: u64,
     /// Its operation.
     pub op: String,
     /// Size of its buffer in bytes.
     pub bytes: u64,
+    /// Operation, type and shape as the first local rank posted them; `None` in dumps of earlier versions.
+    #[serde(default)]
+    pub buffer: Option<FlightBufferReport>,
     /// The posts of local ranks.
     pub posts: Vec<FlightPostReport>,
     /// How it ended here; `None` while it is under way.
@@ -456,6 +462,26 @@ pub struct FlightPostReport {
     pub rank: u32,
     /// Seconds since it posted.
     pub seconds_ago: f64,
+    /// Bytes of its contribution.
+    #[serde(default)]
+    pub contribution_bytes: u64,
+    /// Bytes of its result.
+    #[serde(default)]
+    pub result_bytes: u64,
+    /// Operation, type and shape that it posted, where they or another property differ from the first post.
+    #[serde(default)]
+    pub differing: Option<FlightBufferReport>,
+}
+
+/// The operation of a collective, and the array on which its ranks agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlightBufferReport {
+    /// The operation, such as `all-reduce`.
+    pub operation: String,
+    /// The element type, such as `f32`.
+    pub dtype: String,
+    /// The size of each dimension; of blocks the elements of all together.
+    pub shape: Vec<u64>,
 }
 
 /// The end of a collective on a gateway.

@@ -2,7 +2,7 @@
 //!
 //! `landbridge dump` collects a [`dump::Dump`] in each region. `landbridge explain` reads those of all
 //! regions and names the party at fault by [`causes::find_causes`], which asks nobody. [`party`] says
-//! which fault explains which.
+//! which fault explains which. [`torch_trace`] has flight recorders in PyTorch's format.
 
 pub(crate) mod causes;
 pub(crate) mod dump;
@@ -12,6 +12,7 @@ mod party;
 mod past;
 mod problems;
 mod slowness;
+pub(crate) mod torch_trace;
 mod waits;
 
 #[cfg(test)]

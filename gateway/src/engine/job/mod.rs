@@ -39,7 +39,7 @@ use hier_collectives::post::{Failure, RankEvent};
 use hier_collectives::session::{PartialsPool, PeerError};
 use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::wire::{JobFacts, Message};
-use report::flight_recorder::FlightRecorder;
+use report::flight_recorder::{FlightRecorder, FlightSlots};
 use report::incidents::Incidents;
 use report::work_totals::WorkTotals;
 use send_pairs::SendPairs;
@@ -328,7 +328,9 @@ impl Job {
             } => {
                 let Some(id) = self.group_of_request(rank, attachment, number) else { return };
                 if self.is_world(id) {
-                    self.flights.record_post(post.sequence, rank, &post.descriptor, now);
+                    let (contribution, result) = (contribution.len(), result.len());
+                    let slots = FlightSlots { contribution, result };
+                    self.flights.record_post(rank, &post, slots, now);
                 }
                 if id == self.world.id {
                     let (sequence, weight) = (post.sequence, post.weight);

@@ -1,6 +1,8 @@
 """PyTorch's own tool names the rank at fault by the flight recorders of all ranks."""
 
 import pickle
+import subprocess
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -15,19 +17,35 @@ fr_trace = pytest.importorskip("torch.distributed.flight_recorder.fr_trace")
 MISSING_AFTER_S = 1.0
 
 
-@pytest.fixture
-def four_ranks():
-    """Two ranks in each of two regions."""
-    with LocalRegions(ranks=(2, 2)) as running, attached_groups(running) as groups:
-        yield groups
-
-
-def torch_verdict(groups, folder):
-    """Returns the collectives that PyTorch's tool sees in the files of all ranks."""
-    traces = folder / "traces"
-    traces.mkdir()
+def write_traces_of_clients(groups, _, folder):
+    """Writes the files of all ranks by the ranks themselves."""
+    folder.mkdir()
     for group in groups:
-        landbridge.dump(traces / "rank_", format="torch", group=group)
+        landbridge.dump(folder / "rank_", format="torch", group=group)
+    return folder
+
+
+def write_traces_of_gateways(_, running, folder):
+    """Writes the files of all ranks by the gateways' recorders."""
+    configs = [f"--config={running.region_file(region)}" for region in running.ranks]
+    command = [running.program, "dump", *configs, "--torch", str(folder)]
+    told = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert f"`torchfrtrace --prefix rank_ {folder}/train` compares them" in told.stdout
+    return folder / "train"
+
+
+@pytest.fixture(
+    params=[write_traces_of_clients, write_traces_of_gateways], ids=["clients", "gateways"]
+)
+def four_ranks(request):
+    """Two ranks in each of two regions, and who writes the files for PyTorch's tool."""
+    with LocalRegions(ranks=(2, 2)) as running, attached_groups(running) as groups:
+        yield SimpleNamespace(groups=groups, running=running, write=request.param)
+
+
+def torch_verdict(ranks, folder):
+    """Returns the collectives that PyTorch's tool sees in the files of all ranks."""
+    traces = ranks.write(ranks.groups, ranks.running, folder / "traces")
     fr_trace.main([str(traces), "--prefix", "rank_", "--output", str(folder / "verdict")])
     _, database = pickle.loads((folder / "verdict").read_bytes())
     return database.collectives
@@ -44,7 +62,7 @@ def step(group):
 
 
 def test_torch_finds_nothing_wrong_with_a_healthy_job(four_ranks, tmp_path):
-    call_for_all(four_ranks, step)
+    call_for_all(four_ranks.groups, step)
     collectives = torch_verdict(four_ranks, tmp_path)
     names = [collective.collective_name for collective in collectives]
     assert names[-6:] == [
@@ -65,7 +83,7 @@ def test_torch_names_the_rank_that_did_not_post(four_ranks, tmp_path):
             with pytest.raises(landbridge.CollectiveFailed):
                 group.all_reduce(numpy.ones(8), timeout=MISSING_AFTER_S)
 
-    call_for_all(four_ranks, post)
+    call_for_all(four_ranks.groups, post)
     *healthy, last = torch_verdict(four_ranks, tmp_path)
     assert last.missing_ranks == {2}
     assert not any(found.missing_ranks for found in healthy)
@@ -89,7 +107,7 @@ def test_torch_names_the_rank_that_posted_something_else(four_ranks, tmp_path, o
             else:
                 group.all_reduce(numpy.ones(8))
 
-    call_for_all(four_ranks, post)
+    call_for_all(four_ranks.groups, post)
     last = torch_verdict(four_ranks, tmp_path)[-1]
     # The tool compares with the first file that it reads, which may be that of this rank.
     wrong = last.mismatch_collectives

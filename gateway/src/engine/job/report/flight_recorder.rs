@@ -3,10 +3,10 @@
 //! `report` and the handler of posts record them on the engine's task. A dump shows them, so that
 //! `landbridge explain` can tell a rank that has not posted from a post that did not arrive.
 
-use crate::observe::status::{FlightEndReport, FlightPostReport, FlightReport};
+use crate::observe::status::{FlightBufferReport, FlightEndReport, FlightPostReport, FlightReport};
 use hier_collectives::descriptor::Descriptor;
-use hier_collectives::ids::{RankId, Sequence};
-use hier_collectives::post::FailureCode;
+use hier_collectives::ids::{Epoch, RankId, Sequence};
+use hier_collectives::post::{FailureCode, Post};
 use std::collections::BTreeMap;
 use units::TimeNs;
 
@@ -21,37 +21,53 @@ pub(in crate::engine) struct FlightRecorder {
     last: BTreeMap<Sequence, RecordedFlight>,
 }
 
+/// Lengths of a rank's slots in bytes.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::engine) struct FlightSlots {
+    /// Of the contribution.
+    pub contribution: u64,
+    /// Of the result.
+    pub result: u64,
+}
+
 /// One recorded collective.
 #[derive(Debug)]
 struct RecordedFlight {
-    op: &'static str,
-    bytes: u64,
-    /// The time at which each local rank posted.
-    posts: BTreeMap<RankId, TimeNs>,
+    epoch: Epoch,
+    /// The descriptor of the first local post.
+    descriptor: Descriptor,
+    posts: BTreeMap<RankId, FlightPost>,
     /// The time of its end here, and the code if it failed.
     end: Option<(TimeNs, Option<FailureCode>)>,
 }
 
+/// The post of a local rank.
+#[derive(Debug)]
+struct FlightPost {
+    at: TimeNs,
+    slots: FlightSlots,
+    /// Its descriptor, where that differs from the first.
+    other: Option<Box<Descriptor>>,
+}
+
 impl FlightRecorder {
-    /// Records that a local rank posted a collective at `now`. A rank that posts a number again, as
-    /// in another epoch, begins a new record.
-    pub fn record_post(
-        &mut self,
-        sequence: Sequence,
-        rank: RankId,
-        descriptor: &Descriptor,
-        now: TimeNs,
-    ) {
-        if self.last.get(&sequence).is_some_and(|known| known.posts.contains_key(&rank)) {
-            self.last.remove(&sequence);
+    /// Records that a local rank posted a collective at `now`. A number that comes again, of the same
+    /// rank or in another epoch, begins a new record.
+    pub fn record_post(&mut self, rank: RankId, post: &Post, slots: FlightSlots, now: TimeNs) {
+        let Post { sequence, epoch, descriptor, .. } = post;
+        let is_another =
+            |known: &RecordedFlight| known.epoch != *epoch || known.posts.contains_key(&rank);
+        if self.last.get(sequence).is_some_and(is_another) {
+            self.last.remove(sequence);
         }
-        let flight = self.last.entry(sequence).or_insert_with(|| RecordedFlight {
-            op: descriptor.name(),
-            bytes: descriptor.bytes(),
+        let flight = self.last.entry(*sequence).or_insert_with(|| RecordedFlight {
+            epoch: *epoch,
+            descriptor: *descriptor,
             posts: BTreeMap::new(),
             end: None,
         });
-        flight.posts.insert(rank, now);
+        let other = (flight.descriptor != *descriptor).then(|| Box::new(*descriptor));
+        flight.posts.insert(rank, FlightPost { at: now, slots, other });
         if self.last.len() > RECORDED_MAX {
             self.last.pop_first();
         }
@@ -70,9 +86,12 @@ impl FlightRecorder {
     pub fn report(&self, now: TimeNs) -> Vec<FlightReport> {
         let ago = |at: TimeNs| now.since(at).as_secs_f64();
         let report = |(sequence, flight): (&Sequence, &RecordedFlight)| {
-            let post = |(rank, at): (&RankId, &TimeNs)| FlightPostReport {
+            let post = |(rank, post): (&RankId, &FlightPost)| FlightPostReport {
                 rank: rank.0,
-                seconds_ago: ago(*at),
+                seconds_ago: ago(post.at),
+                contribution_bytes: post.slots.contribution,
+                result_bytes: post.slots.result,
+                differing: post.other.as_deref().map(flight_buffer_report),
             };
             let end = flight.end.map(|(at, code)| FlightEndReport {
                 code: code.map(|code| code as u8),
@@ -80,8 +99,10 @@ impl FlightRecorder {
             });
             FlightReport {
                 sequence: sequence.0,
-                op: flight.op.to_owned(),
-                bytes: flight.bytes,
+                epoch: flight.epoch.0,
+                op: flight.descriptor.name().to_owned(),
+                bytes: flight.descriptor.bytes(),
+                buffer: Some(flight_buffer_report(&flight.descriptor)),
                 posts: flight.posts.iter().map(post).collect(),
                 end,
                 missing: Vec::new(),
@@ -91,24 +112,49 @@ impl FlightRecorder {
     }
 }
 
+/// Returns operation, type and shape of a buffer in the form of a dump.
+fn flight_buffer_report(descriptor: &Descriptor) -> FlightBufferReport {
+    FlightBufferReport {
+        operation: descriptor.pattern.name().to_owned(),
+        dtype: descriptor.dtype.name().to_owned(),
+        shape: descriptor.shape.sizes(descriptor.elements),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hier_collectives::descriptor::Pattern;
+    use hier_collectives::descriptor::{ArrayShape, Counts, Dtype, Pattern};
+    use units::Span;
 
     /// Returns the time of a second.
     fn second(number: u64) -> TimeNs {
         TimeNs::from_ns(number * 1_000_000_000)
     }
 
+    /// The slots of a rank.
+    const SLOTS: FlightSlots = FlightSlots { contribution: 4096, result: 2048 };
+
+    /// Returns the post of a collective of this number in an epoch.
+    fn post(epoch: u64, number: u64, descriptor: Descriptor) -> Post {
+        let (epoch, sequence) = (Epoch(epoch), Sequence(number));
+        let (counts, weight, timeout) = (Counts::Even, 1.0, Span::from_secs(1));
+        Post { epoch, sequence, descriptor, counts, weight, timeout }
+    }
+
+    /// Returns the descriptor of an all-reduce of 4,096 bytes.
+    fn all_reduce() -> Descriptor {
+        Descriptor::of_bytes(Pattern::AllReduce, 4096)
+    }
+
     #[test]
     fn the_last_collectives_are_recorded() {
         let mut recorder = FlightRecorder::default();
-        let descriptor = Descriptor::of_bytes(Pattern::AllReduce, 4096);
         for number in 0..70 {
             for rank in 0..2 {
                 let at = second(number + u64::from(rank));
-                recorder.record_post(Sequence(number), RankId(rank), &descriptor, at);
+                let post = post(1, number, all_reduce());
+                recorder.record_post(RankId(rank), &post, SLOTS, at);
             }
             recorder.record_end(Sequence(number), None, second(number + 3));
         }
@@ -126,16 +172,42 @@ mod tests {
     #[test]
     fn a_number_that_is_posted_again_is_a_new_record() {
         let mut recorder = FlightRecorder::default();
-        let descriptor = Descriptor::of_bytes(Pattern::AllReduce, 4096);
-        let mut post = |rank, at| {
-            recorder.record_post(Sequence(3), RankId(rank), &descriptor, second(at));
+        let mut record = |rank, epoch, at| {
+            let post = post(epoch, 3, all_reduce());
+            recorder.record_post(RankId(rank), &post, SLOTS, second(at));
         };
-        post(0, 1);
-        post(1, 2);
-        post(1, 9);
+        record(0, 1, 1);
+        record(1, 1, 2);
+        record(1, 1, 9);
         recorder.record_end(Sequence(3), Some(FailureCode::RankLost), second(10));
         let report = recorder.report(second(10));
-        assert_eq!(report[0].posts, [FlightPostReport { rank: 1, seconds_ago: 1.0 }]);
+        let ranks: Vec<_> = report[0].posts.iter().map(|post| post.rank).collect();
+        assert_eq!((ranks, report[0].posts[0].seconds_ago), (vec![1], 1.0));
         assert_eq!(report[0].end, Some(FlightEndReport { code: Some(4), seconds_ago: 0.0 }));
+        // Another rank is first with the number in the next epoch.
+        recorder.record_post(RankId(0), &post(2, 3, all_reduce()), SLOTS, second(11));
+        let report = recorder.report(second(11));
+        let ranks: Vec<_> = report[0].posts.iter().map(|post| post.rank).collect();
+        assert_eq!((report[0].epoch, ranks, &report[0].end), (2, vec![0], &None));
+    }
+
+    #[test]
+    fn buffers_are_recorded_with_those_that_differ() {
+        let mut recorder = FlightRecorder::default();
+        let shape = ArrayShape::new(&[2, 3]).expect("few dimensions");
+        let floats = Descriptor { dtype: Dtype::F32, elements: 6, shape, ..all_reduce() };
+        let others = Descriptor { pattern: Pattern::Barrier, ..all_reduce() };
+        for (rank, descriptor) in [(4, floats), (5, floats), (6, others)] {
+            recorder.record_post(RankId(rank), &post(1, 3, descriptor), SLOTS, second(1));
+        }
+        let flight = recorder.report(second(1)).remove(0);
+        let buffer = flight.buffer.expect("known");
+        assert_eq!((&*buffer.operation, &*buffer.dtype), ("all-reduce", "f32"));
+        assert_eq!((buffer.shape, flight.bytes), (vec![2, 3], 24));
+        let [first, second, third] = &flight.posts[..] else { panic!("three posts") };
+        assert_eq!((first.contribution_bytes, first.result_bytes), (4096, 2048));
+        assert_eq!((&first.differing, &second.differing), (&None, &None));
+        let differing = third.differing.as_ref().expect("another operation");
+        assert_eq!((&*differing.operation, &differing.shape), ("barrier", &vec![4096]));
     }
 }
