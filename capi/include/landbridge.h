@@ -32,7 +32,8 @@
  * same order; where several threads post to one group, the program keeps their order. Groups know
  * nothing of each other: a thread that waits for one delays no other. Groups of one rank share only
  * its arena and its 256 operations under way. No function may be called in a signal handler. The
- * library has one thread for each connected rank, which takes no signals of the program.
+ * library has one thread for each connected rank, and for a minute another one after a failure that is
+ * dumped. They take no signals of the program.
  *
  * MEMORY. Buffers may lie anywhere. The contribution is read before a posting function returns. The
  * result is written only inside landbridge_wait, landbridge_test, or a call that waits itself. So an
@@ -122,7 +123,7 @@ typedef enum landbridge_status {
 
     /* An argument cannot be used; the text names it. Nothing was done. */
     LANDBRIDGE_INVALID_ARGUMENT = 32,
-    /* A config or token file cannot be used. */
+    /* A config, token or dump file cannot be used. */
     LANDBRIDGE_CONFIG = 33,
     /* No gateway answers at the socket or address. */
     LANDBRIDGE_NO_GATEWAY = 34,
@@ -261,6 +262,9 @@ typedef struct landbridge_connect_options {
      * both NULL. */
     const char *certificate;
     const char *key;
+    /* Path of a folder into which the rank is dumped when a collective fails; see landbridge_dump. NULL stands
+     * for the folder in the environment variable LANDBRIDGE_DUMPS, if it is set. */
+    const char *dumps;
 } landbridge_connect_options;
 
 /* Initialises a landbridge_connect_options. */
@@ -268,7 +272,7 @@ typedef struct landbridge_connect_options {
     {                                                                                                   \
         sizeof(landbridge_connect_options), NULL, NULL, NULL, NULL, NULL, NULL, NULL,                   \
             LANDBRIDGE_NO_RANK, LANDBRIDGE_NO_RANK, LANDBRIDGE_NO_USER, LANDBRIDGE_DEFAULT_ARENA_BYTES, \
-            LANDBRIDGE_DEFAULT_TIMEOUT_S, NULL, NULL, NULL, NULL                                        \
+            LANDBRIDGE_DEFAULT_TIMEOUT_S, NULL, NULL, NULL, NULL, NULL                                  \
     }
 
 /* What may be said of a collective, send, receive or commit. NULL in its place means the defaults of the
@@ -339,6 +343,23 @@ landbridge_status landbridge_connect(const landbridge_connect_options *options,
 /* Writes what a group knows into *info, which LANDBRIDGE_INFO has initialised. Never waits. */
 landbridge_status landbridge_get_info(const landbridge_group *group, landbridge_info *info,
                                       landbridge_error *error);
+
+/*
+ * Writes the flight recorder of the rank of a group into the file `path`, as JSON: the last 512 collectives
+ * of all its groups, when each was posted and ended, and the error. `landbridge explain` reads such files,
+ * and docs/schemas/client/dump.json describes them. A file that is there is replaced. Only the user of this
+ * process can read the new one. It holds no token, no key and no element of a buffer.
+ *
+ * The call asks nobody and waits for the disk alone, so that it also works while a collective hangs, in
+ * another thread. LANDBRIDGE_CONFIG says that the file cannot be written.
+ *
+ * Where landbridge_connect_options or LANDBRIDGE_DUMPS name a folder, the rank also writes such a file there
+ * by itself, JOB-rank-NUMBER-SECONDS.json, when a collective fails with status 1, 3, 4, 5, 7 or 9. Dumps are
+ * at least a minute apart, and of a rank there are at most 32, of which the oldest go first. A thread writes
+ * them: no call waits for it but landbridge_close, for a second at most, so close the group before a
+ * program ends after a failure. A folder that takes no file harms nothing.
+ */
+landbridge_status landbridge_dump(const landbridge_group *group, const char *path, landbridge_error *error);
 
 /*
  * Frees a group. NULL does nothing.

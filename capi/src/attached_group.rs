@@ -11,6 +11,7 @@ use crate::rank_poster::{CollectiveCall, SendCall};
 use crate::waits::{TakenPostingTurn, deadline_after};
 use gateway::client::{Client, GroupError, Store, StoreError};
 use hier_collectives::ids::RankId;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 use units::Span;
@@ -192,6 +193,17 @@ impl AttachedGroup {
             return Err(CallError::invalid(text));
         }
         self.rank.recover(deadline)
+    }
+
+    /// Writes the flight recorder of the rank, which all its groups share, into a file.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn dump(&self, path: &Path) -> Result<(), CallError> {
+        self.client().dump(path).map_err(|error| {
+            let text = format!("{}: the dump cannot be written: {error}", path.display());
+            CallError::new(CallStatus::Config, text)
+        })
     }
 
     /// Returns the client in Rust that stands for this group.

@@ -14,7 +14,7 @@ pub struct FailureSignal(Arc<Notify>);
 impl FailureSignal {
     /// Raises the signal for a failure, unless somebody asked for its reason, or it follows another one.
     pub fn note_failure(&self, code: FailureCode) {
-        if failure_signal_is_due(code) {
+        if is_failure_to_look_at(code) {
             self.0.notify_one();
         }
     }
@@ -26,7 +26,7 @@ impl FailureSignal {
 }
 
 /// Returns whether an operator should look at a failure of this code.
-const fn failure_signal_is_due(code: FailureCode) -> bool {
+pub(crate) const fn is_failure_to_look_at(code: FailureCode) -> bool {
     match code {
         FailureCode::Disagreement
         | FailureCode::TimedOut

@@ -44,6 +44,7 @@ pub mod certs;
 pub mod client;
 pub mod config;
 pub mod daemon;
+pub mod dump_folder;
 pub mod engine;
 pub mod events;
 pub mod failure_signal;

@@ -21,7 +21,7 @@ from ._protocol.collective_types import CollectiveKind, Op
 _WEIGHT_MAX = 1e290
 #: The kinds of collectives with a root that the caller names. For these kinds ``RanksDisagree``
 #: shows the root that this rank passed.
-_ROOTED_KINDS = (
+ROOTED_KINDS = (
     CollectiveKind.REDUCE,
     CollectiveKind.BROADCAST,
     CollectiveKind.GATHER,
@@ -73,7 +73,7 @@ class PassedArguments(NamedTuple):
         parts += [f"{name} {rows}" for name, rows in zip(names, self.rows)]
         if self.all_elements is not None and not self.rows:
             parts.append("no counts")
-        if kind in _ROOTED_KINDS:
+        if kind in ROOTED_KINDS:
             parts.append(f"root {options.root}")
         if options.layout or not parts:
             parts.append(f"layout {options.layout:#x}")

@@ -11,7 +11,7 @@ use crate::call_error::CallError;
 use crate::connect_settings::{ConnectSettings, GatewayChoice, RankChoice, RankOfJob, TokenSource};
 use gateway::client::{AttachTlsGateway, NoTlsAddress, TlsAddress};
 use gateway::local::protocol::{TOKEN_BYTES, Token};
-use std::ffi::{c_double, c_int};
+use std::ffi::{c_char, c_double, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::ptr;
@@ -64,7 +64,15 @@ unsafe fn read_connection_call_options(
         (None, None, Some(address)) => unsafe { read_tls_call_options(address, &options) }?,
         _ => return Err(CallError::invalid("accepted: one of `config`, `socket` and `address`")),
     };
-    ConnectSettings::resolve(&choice, options.arena_bytes, timeout_argument(options.timeout_s)?)
+    let timeout = timeout_argument(options.timeout_s)?;
+    // SAFETY: as above.
+    let dumps = unsafe { path_argument(options.dumps) };
+    if dumps.is_some_and(|folder| folder.as_os_str().is_empty()) {
+        return Err(CallError::invalid("dumps is empty"));
+    }
+    let mut settings = ConnectSettings::resolve(&choice, options.arena_bytes, timeout)?;
+    settings.attach.dumps = dumps.map(Path::to_path_buf).or(settings.attach.dumps);
+    Ok(settings)
 }
 
 /// Returns an error with these words if an option is set that would have no effect.
@@ -198,6 +206,27 @@ unsafe fn read_rank_call_options<'a>(
         }
     };
     Ok(RankOfJob { job, token, rank })
+}
+
+/// Writes the flight recorder of the rank of a group into the file `path`.
+///
+/// # Safety
+/// Pointers are NULL, or lead to what the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn landbridge_dump(
+    group: *const AttachedGroup,
+    path: *const c_char,
+    error: *mut ErrorReport,
+) -> c_int {
+    let call = || {
+        // SAFETY: the caller's promise, here and below.
+        let group = unsafe { group_argument(group) }?;
+        // SAFETY: as above.
+        let path = unsafe { path_argument(path) }.filter(|path| !path.as_os_str().is_empty());
+        group.dump(path.ok_or_else(|| CallError::invalid("path is NULL or empty"))?)
+    };
+    // SAFETY: as above.
+    unsafe { report(error, call) }
 }
 
 /// Frees a group, and detaches the rank with its last one. Does nothing for NULL, and in a process

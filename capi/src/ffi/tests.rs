@@ -77,7 +77,8 @@ fn expected_offsets() -> Vec<(String, u64)> {
         address,
         ca,
         certificate,
-        key
+        key,
+        dumps
     );
     offsets!(wanted, "landbridge_call_options", CallOptions, struct_bytes, timeout_s, weight);
     offsets!(
@@ -217,6 +218,7 @@ fn fresh_options() -> ConnectOptions {
         ca: ptr::null(),
         certificate: ptr::null(),
         key: ptr::null(),
+        dumps: ptr::null(),
     }
 }
 
@@ -385,6 +387,14 @@ fn options_of_another_host_that_cannot_be_used_are_refused() {
     let (status, text) = connect(&ConnectOptions { struct_bytes: before, ..by_address() });
     assert_eq!(status, invalid, "{text}");
     assert!(text.starts_with("accepted: one of"), "{text}");
+    // Another one lacks the folder for dumps alone.
+    let empty = c"";
+    let with_dumps = || ConnectOptions { dumps: empty.as_ptr(), ..by_address() };
+    let (status, text) = connect(&with_dumps());
+    assert_eq!((status, &*text), (invalid, "dumps is empty"));
+    let before = offset_of!(ConnectOptions, dumps);
+    let (status, text) = connect(&ConnectOptions { struct_bytes: before, ..with_dumps() });
+    assert_eq!(status, CallStatus::Config as c_int, "{text}");
 }
 
 #[test]

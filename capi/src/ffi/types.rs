@@ -44,6 +44,8 @@ pub struct ConnectOptions {
     pub certificate: *const c_char,
     /// Path of the key of that certificate.
     pub key: *const c_char,
+    /// Path of the folder for dumps of failures.
+    pub dumps: *const c_char,
 }
 
 /// `landbridge_call_options`.
@@ -89,7 +91,8 @@ pub unsafe trait SizedOptions: Sized {
 // SAFETY: these are numbers and raw pointers, after `struct_bytes`. Later fields are pointers, and NULL
 // stands for none.
 unsafe impl SizedOptions for ConnectOptions {
-    const SIZES: &[usize] = &[offset_of!(Self, address), size_of::<Self>()];
+    const SIZES: &[usize] =
+        &[offset_of!(Self, address), offset_of!(Self, dumps), size_of::<Self>()];
 }
 // SAFETY: as above.
 unsafe impl SizedOptions for CallOptions {}

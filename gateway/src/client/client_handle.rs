@@ -9,6 +9,8 @@ use crate::client::connection::group_handle::GroupHandle;
 use hier_collectives::descriptor::{Counts, Dtype, SlotElements};
 use hier_collectives::ids::{Epoch, RankId};
 use hier_collectives::post::Failure;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 /// An attached rank in one group: in the job itself, or in a group that [`Client::new_group`] made.
@@ -145,6 +147,18 @@ impl Client {
     /// Returns the number in the job of a rank of this group; `None` if there is no such rank.
     pub fn rank_in_job(&self, rank: RankId) -> Option<RankId> {
         self.rank_number(rank.0)
+    }
+
+    /// Writes the flight recorder of this rank into a file: the last 512 collectives of all its groups, for
+    /// `landbridge explain`. Replaces a file that is there; only the user of this process can read the new
+    /// one. It holds no token, no key and no element.
+    ///
+    /// It asks nobody and waits for the disk alone, so it also works while a collective hangs.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn dump(&self, path: &Path) -> io::Result<()> {
+        self.connection.recorder.dump().write(path)
     }
 
     /// Waits until an epoch of the group has begun that is not known to be over, as its posts need

@@ -13,6 +13,7 @@ use super::connection::group_state::OperationReceivers;
 use super::connection::lost_client_connection_failure;
 use super::connection::request_queue::QueuedContribution;
 use super::operation::Operation;
+use super::recorder::flight_recorder::RecordedPost;
 use super::tensor::Tensor;
 use crate::local::protocol::{POSTS_MAX, ProtocolRequest};
 use crate::local::remote::pieces::is_contribution_sent_in_pieces;
@@ -172,8 +173,12 @@ impl Client {
                     let is_sent = is_streamed && is_contribution_sent_in_pieces(pattern, rank);
                     let bytes = is_sent.then(|| tensor.contribution.memory().clone());
                     let streamed_bytes = bytes.as_ref().map_or(0, MemSlice::len);
+                    let (group, elements) = (number, tensor.elements);
+                    let post =
+                        RecordedPost { group, epoch, sequence, pattern, op, dtype, elements };
+                    let record = self.connection.recorder.record_post(post);
                     let OperationReceivers { ready, done, under_way } =
-                        state.begin_operation(sequence, tensor);
+                        state.begin_operation(sequence, tensor, record);
                     let contribution = bytes.map(|bytes| QueuedContribution { under_way, bytes });
                     let request = request(epoch, sequence, streamed_bytes);
                     permit.send_with_contribution(request, contribution);

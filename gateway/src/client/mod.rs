@@ -9,6 +9,9 @@
 //! of its ranks, with a [`Client`] each. All groups of a rank share its connection and arena.
 //! [`Client::send`] and [`Client::receive`] pass data between two ranks.
 //!
+//! Each rank has a flight recorder of its last collectives (`recorder`), which [`Client::dump`] writes into a
+//! file. With [`AttachOptions::dumps`] it is written when a collective fails.
+//!
 //! A rank that attaches again, by [`Client::attach_again`], keeps its arena and what lies in it.
 //!
 //! A tensor has two slots in the arena. The gateway reads the contribution slot and writes the
@@ -39,14 +42,15 @@ mod commit;
 mod connection;
 mod group;
 mod operation;
+mod recorder;
 mod send_receive;
 mod store;
 mod tensor;
 
 pub use arena_buffer::{ArenaBuffer, ArenaFull};
 pub use attach::{
-    AttachEpochTimeout, AttachError, AttachOptions, AttachTlsGateway, GATEWAY_TIMEOUT,
-    GatewayAddress, NoTlsAddress, TlsAddress,
+    AttachEpochTimeout, AttachError, AttachOptions, AttachTlsGateway, DUMPS_VARIABLE,
+    GATEWAY_TIMEOUT, GatewayAddress, NoTlsAddress, TlsAddress,
 };
 pub use batch_share::{BatchShare, StepError};
 pub use client_handle::Client;
@@ -54,6 +58,7 @@ pub use collective_spec::{CollectiveSpec, DEFAULT_TIMEOUT, PostError, PostErrorK
 pub use commit::StartedCommit;
 pub use group::GroupError;
 pub use operation::Operation;
+pub use recorder::client_dump::{ClientDump, DumpedCollective};
 pub use send_receive::SendSpec;
 pub use store::{STORE_TIMEOUT, Store, StoreError};
 pub use tensor::Tensor;

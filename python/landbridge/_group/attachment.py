@@ -201,6 +201,8 @@ class GatewayAttachment:
             text = f"gateway and trainer have different fabrics: {text}"
             raise errors.Refused(text, is_final=True)
         self.fabric, self.world_size = connection.attached.fabric, theirs
+        recorder = self._state.recorder
+        recorder.fabric, recorder.world_size = self.fabric, self.world_size
         self._was_attached = True
         self._log.end_trouble()
         try:

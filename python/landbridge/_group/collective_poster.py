@@ -431,7 +431,7 @@ class CollectivePoster:
             raise  # Nothing was registered. Some of these errors are an `OSError` as well.
         except OSError as error:
             # The operation or commit that was registered fails with this reason.
-            state.end_connection(connection, f"connection to the gateway ended: {error}")
+            state.lose_connection(connection, f"connection to the gateway ended: {error}")
             raise_if_from_signal_handler(error)
         except BaseException:
             # Half a message may be sent, or a number registered without its post.

@@ -54,6 +54,7 @@ def connect(
     identity: tuple[str | Path, str | Path] | None = None,
     arena: int | str = "256 MiB",
     timeout: float = DEFAULT_TIMEOUT_S,
+    dumps: str | Path | None = None,
 ) -> Group:
     """Attaches a rank to its gateway, and waits until all ranks are attached.
 
@@ -87,6 +88,8 @@ def connect(
             ``"256 MiB"``. It must hold twice the bytes that are under way at once, and all arrays
             from ``Group.empty``. The call touches every page, so that no step waits for it.
         timeout: How long to wait for the gateway and the other ranks, in seconds, above 0.
+        dumps: The folder into which the rank writes its flight recorder when a collective fails, as
+            ``landbridge.dump`` does; by default that in ``LANDBRIDGE_DUMPS``, if it is set.
 
     Returns:
         The group, attached and in an epoch.
@@ -110,10 +113,11 @@ def connect(
     _check_connecting_name("job", job)
     remote = _check_connecting_remote_arguments(address, ca, token, identity)
     config = None if config is None else check_path_argument("config", config)
+    dumps = None if dumps is None else check_path_argument("dumps", dumps)
     deadline = time.monotonic() + timeout
     with named_host_limits():
         location, number = _locate_connecting_rank(remote, config, gateway, job, choice)
-        group = Group(location, number, Arena(nbytes, deadline))
+        group = Group(location, number, Arena(nbytes, deadline), dumps)
         try:
             group._meet_all_ranks(deadline)
         except BaseException:

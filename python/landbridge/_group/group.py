@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import errors
@@ -19,7 +20,8 @@ from .._config.region_file import RegionFileGateway
 from .._exchange_integers import exchange_integers
 from .._memory.arena import Arena
 from .._memory.host_limits import named_host_limits
-from .._operations.flight_recorder import encode_flight_records, write_flight_dump
+from .._operations.failure_dumps import DUMPS_VARIABLE, FailureDumps
+from .._operations.flight_recorder import write_flight_dump
 from .._operations.operation import DEFAULT_TIMEOUT_S
 from .._operations.step_confirmations import (
     StepConfirmation,
@@ -72,14 +74,22 @@ class Group(ParentGroup):
 
     _state: JobState
 
-    def __init__(self, location: RegionFileGateway, rank: int, arena: Arena) -> None:
-        """Makes the group of all ranks of a job, which ``connect`` then attaches."""
+    def __init__(
+        self, location: RegionFileGateway, rank: int, arena: Arena, dumps: Path | None = None
+    ) -> None:
+        """Makes the group of all ranks of a job, which ``connect`` then attaches. Failures are
+        dumped into the folder ``dumps``, by default that in the environment."""
         super().__init__(rank, len(location.speeds), arena, JobState(), threading.RLock())
         self._attached_rank = rank
         #: The ranks that go on, by their numbers in the fabric, or ``None`` while all do.
         self._world: tuple[int, ...] | None = None
         # Ends the connection of a group that nobody closes.
         weakref.finalize(self, JobState.shut_down_connection, self._state).atexit = False
+        recorder = self._state.recorder
+        recorder.job, recorder.rank = location.job, rank
+        folder = os.environ.get(DUMPS_VARIABLE) if dumps is None else os.fspath(dumps)
+        if folder:
+            self._state.dumps = FailureDumps(folder, recorder)
         self._location = location
         self._attachment = GatewayAttachment(location, rank, arena, self._state)
         _groups.add(self)
@@ -336,7 +346,7 @@ def dump(path: str | os.PathLike[str], *, format: str = "json", group: Group | N
     """Writes the flight recorder of this rank into a file: its last 512 collectives.
 
     It asks nobody and waits for nothing but the disk, so it also works while a collective hangs,
-    in another thread, and after a failure. The file holds no token, no key and no element of an
+    in another thread, and after a failure. `landbridge explain` reads the JSON. The file holds no token, no key and no element of an
     array. Only the user of this process can read it.
 
     Args:
@@ -352,17 +362,16 @@ def dump(path: str | os.PathLike[str], *, format: str = "json", group: Group | N
     """
     job = resolve_group(group)
     check_group_argument(job)
-    records = job._state.recorder.recorded_collectives()
+    recorder = job._state.recorder
     try:
         target = os.fsdecode(path)
     except TypeError:
         raise argument_error("path", path, "a path") from None
     if format == "torch":
-        trace = encode_torch_trace(records, job.world_size)
+        trace = encode_torch_trace(recorder.recorded_collectives(), job.world_size)
         write_flight_dump(f"{target}{job.rank}", trace)
     elif format == "json":
-        told = encode_flight_records(records, job.fabric, job.rank, job.world_size)
-        write_flight_dump(target, told)
+        write_flight_dump(target, recorder.encode())
     else:
         raise argument_error("format", format, "json, torch")
 

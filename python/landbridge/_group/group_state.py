@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from .. import errors
 from .._arguments import PassedArguments
 from .._operations.commit import Commit
+from .._operations.failure_dumps import FailureDumps
 from .._operations.flight_recorder import FlightRecorder
 from .._operations.operation import Operation, Timing
 from .._operations.posted_collective import PostedCollective
@@ -104,6 +105,8 @@ class GroupState:
         self._passed = collections.deque(maxlen=_PASSED_KEPT)
         #: The last collectives of all groups of this rank.
         self.recorder = FlightRecorder()
+        #: The dumps of that recorder after failures, or ``None`` where nobody asks for them.
+        self.dumps: FailureDumps | None = None
         #: Collectives under way, by number.
         self.entries: dict[int, PostedCollective] = {}
         #: Operations and commits that have left `entries` or `commits` and are being finished.
@@ -333,6 +336,8 @@ class GroupState:
             failure = errors.FAILURES[response.code](response.text)
             self._note_passed_arguments(failure, response.sequence)
             self._finish_collective(response.sequence, failure)
+            if self.dumps is not None:
+                self.dumps.note_failure(type(failure))
         elif isinstance(response, EpochBegan):
             with self._lock:
                 if response.ended_code and self.epoch == self._agreed:
@@ -406,6 +411,14 @@ class GroupState:
                 self.ended = reason
             self._changed.notify_all()
         self.finish_ending_connection()
+
+    def lose_connection(self, connection: Connection | None, reason: str) -> None:
+        """Ends a connection as ``end_connection`` does, where this process has not asked for it. The
+        collectives that fail by it are dumped."""
+        fails_collectives = connection is self.connection and not self.is_idle
+        self.end_connection(connection, reason)
+        if fails_collectives and self.dumps is not None:
+            self.dumps.note_failure(errors.GatewayLost)
 
     def finish_ending_connection(self) -> None:
         """Completes an ``end_connection`` that a signal may have interrupted: fails everything

@@ -54,6 +54,7 @@ class JobState(GroupState):
         """Handles a message of the gateway about the job."""
         if isinstance(response, WorldChanged) and connection is self.connection:
             self.world = decode_wire_group_ranks(response.ranks)
+            self.recorder.world_size = len(self.world)
             connection.enter_world(self.world)
         super().handle_response(connection, response)
 
@@ -162,7 +163,7 @@ class JobSubgroupState(GroupState):
         """Makes the state of a group at a place of the job. Its gateways have not met yet."""
         self.job = job
         super().__init__()
-        self.recorder = job.recorder
+        self.recorder, self.dumps = job.recorder, job.dumps
         self.place = place
         #: Why the group was not made, or is over; ``None`` while it is not.
         self.disbanded: errors.CollectiveFailed | None = None
@@ -210,6 +211,10 @@ class JobSubgroupState(GroupState):
     def end_connection(self, connection: Connection | None, reason: str) -> None:
         """Ends the connection, which all groups of the rank share."""
         self.job.end_connection(connection, reason)
+
+    def lose_connection(self, connection: Connection | None, reason: str) -> None:
+        """Ends the connection, which all groups of the rank share, and has that dumped."""
+        self.job.lose_connection(connection, reason)
 
     def close(self) -> None:
         """Leaves the group with the next request, or later once nothing is under way in it."""

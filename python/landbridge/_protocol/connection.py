@@ -87,7 +87,7 @@ class ConnectionListener(Protocol):
     def group_listener(self, number: int) -> ConnectionGroupListener | None:
         """Returns the receiver of messages about a group, or ``None`` for a group that was left."""
 
-    def end_connection(self, connection: Connection, reason: str) -> None:
+    def lose_connection(self, connection: Connection, reason: str) -> None:
         """Handles the end of the connection, after which no message follows."""
 
 
@@ -234,7 +234,7 @@ class Connection:
             self._reading = None
         listener = self._listener()
         if listener is not None:
-            listener.end_connection(self, self._end_reason)
+            listener.lose_connection(self, self._end_reason)
         self._socket.close()
 
     def _read_while_wanted(self, me: _ConnectionReadingThread) -> None:

@@ -7,7 +7,7 @@ mod tls_gateway;
 
 pub use arena_handover::GatewayAddress;
 pub use attach_error::{AttachEpochTimeout, AttachError};
-pub use attach_options::{AttachOptions, GATEWAY_TIMEOUT};
+pub use attach_options::{AttachOptions, DUMPS_VARIABLE, GATEWAY_TIMEOUT};
 pub use tls_gateway::{AttachTlsGateway, NoTlsAddress, TlsAddress};
 
 use super::arena_buffer::ArenaBufferAllocator;
@@ -17,6 +17,7 @@ use super::connection::{
     ClientConnection, ClientConnectionState, read_client_connection_events,
     write_client_connection_requests,
 };
+use super::recorder::RankRecorderHold;
 use super::store::STORE_WAITS_MAX;
 use crate::access::TrustedSocketUsers;
 use crate::client::connection::group_handle::GroupHandle;
@@ -44,10 +45,11 @@ const ATTACH_RETRY_PAUSE_MIN: Span = Span::from_ms(50);
 /// s after its gateway has come up.
 const ATTACH_RETRY_PAUSE_MAX: Span = Span::from_secs(2);
 
-/// The arena of a rank, which outlives its connections.
-struct RankArena {
+/// The arena and the flight recorder of a rank, which outlive its connections.
+struct RankBelongings {
     handover: Arc<ArenaHandover>,
     slots: Arc<Mutex<ArenaBufferAllocator>>,
+    recorder: Arc<RankRecorderHold>,
 }
 
 impl From<HandoverError> for AttachError {
@@ -75,7 +77,8 @@ impl Client {
     ) -> Result<Self, AttachError> {
         let handover = Arc::new(ArenaHandover::new(gateway, options.arena_bytes)?);
         let slots = Arc::new(Mutex::new(ArenaBufferAllocator::new(options.arena_bytes)));
-        Self::attach_arena(&RankArena { handover, slots }, options).await
+        let recorder = Arc::new(RankRecorderHold::new(&options));
+        Self::attach_with(&RankBelongings { handover, slots, recorder }, options).await
     }
 
     /// Attaches the rank again with the arena of this client, whose connection ends here, and waits
@@ -83,23 +86,28 @@ impl Client {
     ///
     /// Collectives of this client fail. Its buffers and tensors serve the client that is returned.
     /// A gateway that lost the connection may write results until the epoch of the returned client
-    /// begins. `options` are those with which the rank attached before; timeouts may differ.
+    /// begins. `options` are those with which the rank attached before; timeouts may differ. The flight
+    /// recorder goes on.
     ///
     /// # Errors
     /// [`AttachError`]: the rank is not attached. Another call may try again.
     pub async fn attach_again(&self, options: AttachOptions) -> Result<Self, AttachError> {
         self.connection.give_up("the rank attaches again");
-        let ClientConnection { handover, slots, .. } = &*self.connection;
+        let ClientConnection { handover, slots, recorder, .. } = &*self.connection;
         let (handover, slots) = (Arc::clone(handover), Arc::clone(slots));
-        Self::attach_arena(&RankArena { handover, slots }, options).await
+        let recorder = Arc::clone(recorder);
+        Self::attach_with(&RankBelongings { handover, slots, recorder }, options).await
     }
 
-    /// Attaches a rank that brings this arena; retries as [`Client::attach`] does.
-    async fn attach_arena(arena: &RankArena, options: AttachOptions) -> Result<Self, AttachError> {
+    /// Attaches a rank that brings its arena; retries as [`Client::attach`] does.
+    async fn attach_with(
+        belongings: &RankBelongings,
+        options: AttachOptions,
+    ) -> Result<Self, AttachError> {
         let mut unanswered_since = Instant::now();
         let (mut deadline, mut pause) = (None, ATTACH_RETRY_PAUSE_MIN);
         loop {
-            let lost = match Self::try_attach(arena, &options, &mut deadline).await {
+            let lost = match Self::try_attach(belongings, &options, &mut deadline).await {
                 Err(error @ AttachError::NoGateway { .. }) => error,
                 Err(AttachError::Refused(refusal)) if refusal.reason.is_temporary() => {
                     AttachError::Refused(refusal)
@@ -130,17 +138,18 @@ impl Client {
     /// Attempts to attach once. Sets `deadline`, by which the first epoch must begin, at the first
     /// answer of a gateway.
     async fn try_attach(
-        arena: &RankArena,
+        belongings: &RankBelongings,
         options: &AttachOptions,
         deadline: &mut Option<Instant>,
     ) -> Result<Self, AttachError> {
         let trusted = TrustedSocketUsers::new(options.gateway_user);
-        let handover = &arena.handover;
+        let handover = &belongings.handover;
         let connected = handover.connect(trusted).await;
         let mut stream =
             connected.map_err(|error| AttachError::of_connect(error, || handover.address()))?;
-        let world_size = send_attach_request(&mut stream, options).await?;
-        let connection = start_attached_connection(stream, arena, options, world_size);
+        let (world_size, fabric) = send_attach_request(&mut stream, options).await?;
+        belongings.recorder.note_job(&fabric, world_size);
+        let connection = start_attached_connection(stream, belongings, options, world_size);
         let epoch_timeout = options.epoch_timeout;
         let deadline = *deadline.get_or_insert_with(|| Instant::now() + epoch_timeout.duration());
         let mut settled = connection.settled.subscribe();
@@ -163,11 +172,11 @@ impl Client {
     }
 }
 
-/// Sends the attach request, and returns the world size that the gateway answers.
+/// Sends the attach request, and returns the world size and the fabric's name that the gateway answers.
 async fn send_attach_request(
     stream: &mut Box<dyn TrainerStream>,
     options: &AttachOptions,
-) -> Result<u32, AttachError> {
+) -> Result<(u32, String), AttachError> {
     let request = ProtocolRequest::Attach(protocol::Attach {
         version: LOCAL_VERSION,
         job: options.job.clone(),
@@ -188,7 +197,7 @@ async fn send_attach_request(
         (_, Err(error)) | (Err(error), Ok(())) => return Err(lost(error)),
     };
     match ProtocolResponse::decode(&answer) {
-        Ok(ProtocolResponse::Attached { world_size, .. }) => Ok(world_size),
+        Ok(ProtocolResponse::Attached { world_size, fabric, .. }) => Ok((world_size, fabric)),
         Ok(ProtocolResponse::Refused(refusal)) => Err(AttachError::Refused(refusal)),
         other => {
             let why = format!("unexpected answer: {other:?}");
@@ -200,7 +209,7 @@ async fn send_attach_request(
 /// Spawns the tasks that read and write the connection of an attached rank.
 fn start_attached_connection(
     stream: Box<dyn TrainerStream>,
-    arena: &RankArena,
+    belongings: &RankBelongings,
     options: &AttachOptions,
     world_size: u32,
 ) -> Arc<ClientConnection> {
@@ -209,8 +218,9 @@ fn start_attached_connection(
     let connection = Arc::new(ClientConnection {
         rank: options.rank,
         world_size,
-        slots: Arc::clone(&arena.slots),
-        handover: Arc::clone(&arena.handover),
+        slots: Arc::clone(&belongings.slots),
+        handover: Arc::clone(&belongings.handover),
+        recorder: Arc::clone(&belongings.recorder),
         requests,
         state: Mutex::new(ClientConnectionState::of_rank(options.rank)),
         store_places: Arc::new(Semaphore::new(STORE_REQUESTS_MAX)),

@@ -3,6 +3,7 @@
 //! The job itself is a group. [`super`] hands a group the events of the gateway, on its
 //! reader's task; callers post and commit under the connection's lock.
 
+use crate::client::recorder::CollectiveRecord;
 use crate::client::tensor::Tensor;
 use crate::events::GroupPlace;
 use hier_collectives::ids::{Epoch, RankId, Sequence, Step};
@@ -82,6 +83,8 @@ pub(in crate::client) struct PendingOperation {
     epoch: Epoch,
     pub ready: Option<oneshot::Sender<CollectiveResult>>,
     done: oneshot::Sender<Tensor>,
+    /// The record in the flight recorder.
+    record: CollectiveRecord,
     /// Dropped with the collective, before its tensor is the caller's again.
     under_way: Arc<()>,
 }
@@ -149,9 +152,14 @@ impl GroupState {
         self.next_by_series.get(&series).copied().unwrap_or_else(first)
     }
 
-    /// Adds a collective of `tensor` under this number, which is the next one; returns the channels
-    /// by which its end is reported.
-    pub fn begin_operation(&mut self, sequence: Sequence, tensor: Tensor) -> OperationReceivers {
+    /// Adds a collective of `tensor` under this number, which is the next one, with its record; returns
+    /// the channels by which its end is reported.
+    pub fn begin_operation(
+        &mut self,
+        sequence: Sequence,
+        tensor: Tensor,
+        record: CollectiveRecord,
+    ) -> OperationReceivers {
         let (ready, ready_receiver) = oneshot::channel();
         let (done, done_receiver) = oneshot::channel();
         match sequence.series() {
@@ -167,7 +175,7 @@ impl GroupState {
             under_way: UnderWay(Arc::downgrade(&under_way)),
         };
         let (epoch, ready) = (self.epoch, Some(ready));
-        let operation = PendingOperation { tensor, epoch, ready, done, under_way };
+        let operation = PendingOperation { tensor, epoch, ready, done, record, under_way };
         self.operations.insert(sequence, operation);
         self.uncommitted = Some(self.epoch);
         receivers
@@ -235,8 +243,9 @@ impl GroupState {
     /// result was reported before.
     fn finish_operation(&mut self, sequence: Sequence, failure: Option<Failure>) {
         let Some(pending) = self.operations.remove(&sequence) else { return };
-        let PendingOperation { tensor, ready, done, under_way, .. } = pending;
+        let PendingOperation { tensor, ready, done, record, under_way, .. } = pending;
         drop(under_way);
+        record.note_end(failure.as_ref());
         if let (Some(ready), Some(failure)) = (ready, failure) {
             let _ = ready.send(Err(failure));
         }
@@ -264,8 +273,9 @@ impl GroupState {
             RankEvent::WorldChanged { ranks } => self.world = Some(ranks),
             RankEvent::EpochAwaited { why } => self.awaited = Some(why),
             RankEvent::ResultReady { sequence, timing } => {
-                let pending = self.operations.get_mut(&sequence);
-                if let Some(ready) = pending.and_then(|pending| pending.ready.take()) {
+                let Some(pending) = self.operations.get_mut(&sequence) else { return };
+                pending.record.note_end(None);
+                if let Some(ready) = pending.ready.take() {
                     let _ = ready.send(Ok(timing));
                 }
             }

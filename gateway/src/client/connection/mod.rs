@@ -11,6 +11,7 @@ pub(super) mod request_queue;
 
 use super::arena_buffer::ArenaBufferAllocator;
 use super::attach::arena_handover::ArenaHandover;
+use super::recorder::RankRecorderHold;
 use crate::events::GroupNumber;
 use crate::local::protocol::{
     ProtocolRequest, ProtocolResponse, frame_protocol_message, read_protocol_message,
@@ -39,6 +40,7 @@ pub(super) struct ClientConnection {
     /// The arena, and the way by which another connection hands it over.
     pub handover: Arc<ArenaHandover>,
     pub slots: Arc<Mutex<ArenaBufferAllocator>>,
+    pub recorder: Arc<RankRecorderHold>,
     /// Requests to the gateway, in the order of their numbers: senders hold `state` meanwhile.
     pub requests: RequestQueue,
     pub state: Mutex<ClientConnectionState>,
@@ -187,11 +189,21 @@ impl ClientConnection {
             return state.answer_store_request(number, answer);
         }
         let begins = matches!(event, RankEvent::EpochBegan { .. });
+        let failed = match &event {
+            RankEvent::Failed { failure, .. } => Some(failure.code),
+            _ => None,
+        };
+        if let RankEvent::WorldChanged { ranks } = &event {
+            self.recorder.note_world_size(u32::try_from(ranks.len()).unwrap_or(u32::MAX));
+        }
         if let Some(group) = state.groups.get_mut(&number) {
             group.handle_event(event);
         }
         self.leave_if_idle(number, &mut state);
         drop(state);
+        if let Some(code) = failed {
+            self.recorder.note_failure(code);
+        }
         if begins && number == GroupNumber::JOB {
             self.settled.send_replace(true);
         }
@@ -222,14 +234,22 @@ impl ClientConnection {
     /// reason `why`.
     pub fn give_up(&self, why: &str) {
         self.listening.cancel();
-        self.disconnect(why);
+        self.end(why);
+    }
+
+    /// Ends the connection as [`Self::end`] does, and has collectives dumped that fail by it.
+    fn disconnect(&self, why: &str) {
+        if self.end(why) {
+            self.recorder.note_failure(FailureCode::GatewayLost);
+        }
     }
 
     /// Ends the connection for the reason `why`: all collectives, commits and requests to the store
-    /// fail that are under way.
-    fn disconnect(&self, why: &str) {
+    /// fail that are under way. Returns whether there were collectives.
+    fn end(&self, why: &str) -> bool {
         self.over.cancel();
         let mut state = self.lock_state();
+        let fails_collectives = state.operations_under_way() > 0;
         state.ended.get_or_insert_with(|| why.to_owned());
         let failure = lost_client_connection_failure(why);
         state.groups.values_mut().for_each(|group| group.end_with_connection(&failure));
@@ -238,6 +258,7 @@ impl ClientConnection {
         drop(state);
         self.settled.send_replace(true);
         self.changed.notify_waiters();
+        fails_collectives
     }
 }
 

@@ -5,10 +5,11 @@ mod library;
 
 use super::deployment::{Deployment, Layout};
 use super::skipping;
-use gateway::client::{AttachOptions, Client, GatewayAddress};
+use gateway::client::{AttachOptions, Client, ClientDump, GatewayAddress};
 use library::{Linkage, Program, declared_functions, exported_functions, soname};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -185,6 +186,49 @@ fn a_store_that_is_busy_refuses_and_goes_on() {
     command.arg("train").arg(deployment.path("keys/train.token"));
     let text = printed(&command.output().expect("runs"));
     assert_eq!(text, "some were refused\n");
+}
+
+/// Returns the dump of a rank, which only its user can read and which holds no token.
+fn client_dump(path: &Path, token: &[u8; 32]) -> ClientDump {
+    let mode = std::fs::metadata(path).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "{}", path.display());
+    let bytes = std::fs::read(path).expect("readable");
+    let hex: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
+    let holds = |needle: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
+    assert!(!holds(token) && !holds(hex.as_bytes()), "the token");
+    serde_json::from_slice(&bytes).expect("a dump")
+}
+
+#[test]
+fn ranks_dump_what_they_posted_and_failures() {
+    let deployment = running(1, 1);
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = Program::of_test("dump", Linkage::Sanitized);
+    let ranks = ["east", "west"].map(|region| {
+        let mut command = program.command();
+        command.arg(deployment.path(&format!("{region}.toml"))).arg(region).arg(folder.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts")
+    });
+    let text: String = ranks.map(|rank| printed(&rank.wait_with_output().expect("ends"))).concat();
+    assert_eq!(text, "east is done\nwest is done\n");
+    let token = deployment.token("train").0;
+    for (rank, region) in [(0, "east"), (1, "west")] {
+        let dump = client_dump(&folder.path().join(format!("{region}.json")), &token);
+        assert_eq!(
+            (&*dump.fabric, &*dump.job, dump.rank, dump.world_size),
+            ("two", "train", rank, 2)
+        );
+        let last = dump.collectives.last().expect("one");
+        assert_eq!((&*last.operation, last.op.as_deref()), ("all_reduce", Some("max")));
+        assert_eq!((&*last.dtype, &*last.shape, last.contribution_bytes), ("f32", &[3][..], 12));
+        assert!(last.ended_seconds >= Some(last.posted_seconds) && last.code.is_none(), "{last:?}");
+    }
+    let failures = std::fs::read_dir(folder.path().join("east-failures")).expect("made");
+    let files: Vec<_> = failures.map(|file| file.expect("read").path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    let last = client_dump(&files[0], &token).collectives.pop().expect("one");
+    assert_eq!((&*last.operation, last.code), ("barrier", Some(3)), "{last:?}");
+    assert!(!folder.path().join("west-failures").exists());
 }
 
 /// Attaches rank 1 in the region west, meets rank 0 at a barrier as a program in C does, and makes a
