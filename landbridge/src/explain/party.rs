@@ -114,8 +114,10 @@ impl Party {
             Self::Link([one, other]) => format!("link {one}-{other}"),
             Self::Rank(rank) => {
                 let place = view.place_of_rank(*rank);
-                let region = place.map_or("unknown region", |place| &*place.region);
-                format!("rank {rank} ({region})")
+                place.map_or_else(
+                    || format!("rank {rank}"),
+                    |place| format!("rank {rank} ({})", place.region),
+                )
             }
             Self::Region(name) => format!("region {name}"),
             Self::Job(name) => format!("job {name}"),

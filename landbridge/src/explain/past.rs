@@ -45,25 +45,30 @@ pub(super) fn find_past_incidents(view: &DumpView<'_>) -> Vec<Finding> {
         let found =
             format!("job {} has completed nothing since {ago} ago: {}", job.job, incident.text);
         let finding = |party| Finding { party, found: found.clone(), remedy: None };
-        findings.extend(parties_of_incident(view, &job.job, incident).into_iter().map(finding));
+        let code = FailureCode::from_code(incident.code);
+        let parties = parties_of_failure(view, &job.job, code, &incident.text);
+        findings.extend(parties.into_iter().map(finding));
     }
     findings
 }
 
-/// Returns the parties that the text of an incident names: ranks, else a link, else a gateway, else
-/// the job.
-fn parties_of_incident(view: &DumpView<'_>, job: &str, incident: &IncidentReport) -> Vec<Party> {
-    let text = &*incident.text;
+/// Returns the parties that the text of a failure names: ranks, else a link, else a gateway, else
+/// the job. Without a dump of a gateway, links and gateways are not known.
+pub(super) fn parties_of_failure(
+    view: &DumpView<'_>,
+    job: &str,
+    code: Option<FailureCode>,
+    text: &str,
+) -> Vec<Party> {
     let places = view.places();
-    let code = FailureCode::from_code(incident.code);
     if matches!(code, Some(FailureCode::RankLost | FailureCode::TimedOut)) {
         let named = text.match_indices("rank ").filter_map(|(at, word)| {
             let rest = &text[at + word.len()..];
             let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
             rest[..end].parse().ok()
         });
-        let ranks: BTreeSet<u32> =
-            named.filter(|rank| view.place_of_rank(*rank).is_some()).collect();
+        let is_known = |rank: &u32| places.is_empty() || view.place_of_rank(*rank).is_some();
+        let ranks: BTreeSet<u32> = named.filter(is_known).collect();
         let ranks: Vec<Party> = ranks.into_iter().map(Party::Rank).collect();
         if !ranks.is_empty() {
             return ranks;

@@ -9,7 +9,7 @@ use units::{ByteCount, Span};
 /// 1 s: `landbridge explain` names ranks that the oldest collective has awaited for this time or
 /// longer. A shorter wait is no trouble, since ranks never post together.
 /// Tested by `ranks_that_post_soon_are_no_trouble`.
-const WAIT_TOLD_AFTER_S: f64 = 1.0;
+pub(super) const WAIT_TOLD_AFTER_S: f64 = 1.0;
 /// 2 round trips: the news of a post that has not arrived for this time and 1 s in addition is lost or
 /// held up on its path. A lost packet is repeated within a round trip and a half.
 /// Tested by `a_post_whose_news_is_late_names_the_path`.

@@ -3,8 +3,10 @@
 use super::deployment::{BINARY, Deployment, RunningGateway, Team};
 use super::schema::Schema;
 use super::{LAYOUT, east_status, json, running};
+use gateway::client::{AttachOptions, Client, GatewayAddress};
 use gateway::config::RegionFile;
 use gateway::observe::fetch_status::fetch_status;
+use hier_collectives::descriptor::{Dtype, ReduceOp};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::File;
@@ -72,6 +74,66 @@ fn an_awaited_rank_and_contradicting_posts_are_named() {
     post_different_sizes(&deployment);
     let cause = first_cause(&deployment);
     assert_eq!(cause["kind"], "script", "{cause}");
+}
+
+/// Attaches the ranks of a deployment, of which the last leaves out the second of two all-reduces, and writes
+/// the dumps of all of them. Returns the files.
+async fn dumps_of_ranks_of_which_one_waits(deployment: &Deployment) -> Vec<PathBuf> {
+    let mut clients = Vec::new();
+    for rank in 0..LAYOUT.east + LAYOUT.west {
+        let region = if rank < LAYOUT.east { "east" } else { "west" };
+        let way = GatewayAddress::Socket(deployment.path(&format!("{region}.sock")));
+        let attach = AttachOptions::new("train", deployment.token("train"), rank, 1 << 20);
+        clients.push(Client::attach(&way, attach).await.expect("attaches"));
+    }
+    let post = async |client: &Client| {
+        let tensor = client.allocate(Dtype::F32, 100).expect("room");
+        client.all_reduce(tensor, ReduceOp::Sum).await.expect("posted")
+    };
+    let mut first = Vec::new();
+    for client in &clients {
+        first.push(post(client).await);
+    }
+    for operation in &mut first {
+        operation.ready().await.expect("a sum");
+    }
+    let mut alone = [post(&clients[0]).await, post(&clients[1]).await];
+    tokio::time::timeout(Duration::from_millis(1500), alone[0].ready()).await.expect_err("waits");
+    let dump = |client: &Client| {
+        let path = deployment.path(&format!("rank-{}.json", client.rank()));
+        client.dump(&path).expect("written");
+        path
+    };
+    clients.iter().map(dump).collect()
+}
+
+#[test]
+fn dumps_of_ranks_fit_their_schema_and_are_explained() {
+    let deployment = running();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let dumps = runtime.block_on(dumps_of_ranks_of_which_one_waits(&deployment));
+    for dump in &dumps {
+        let text = std::fs::read(dump).expect("written");
+        Schema::load("client/dump.json")
+            .assert_valid(&serde_json::from_slice(&text).expect("JSON"));
+    }
+    let explain = |more: &[PathBuf]| {
+        let mut explain = Command::new(BINARY);
+        let output = explain.arg("explain").arg("--json").args(&dumps).args(more).output();
+        let explanation = json(&output.expect("runs"));
+        Schema::load("commands/explain.json").assert_valid(&explanation);
+        explanation["causes"][0].clone()
+    };
+    let cause = explain(&[]);
+    assert_eq!((&cause["kind"], &cause["culprit"]), (&"rank".into(), &"rank 2".into()), "{cause}");
+    let found = cause["found"].as_str().expect("text");
+    assert!(found.contains("by its own dump nothing was under way"), "{found}");
+    // The gateways know the region.
+    let out = deployment.path("dump.json");
+    let mut dump = Command::new(BINARY);
+    dump.arg("dump").arg("--config").arg(deployment.path("east.toml")).arg("--out").arg(&out);
+    assert!(dump.status().expect("runs").success());
+    assert_eq!(explain(&[out])["culprit"], "rank 2 (west)");
 }
 
 /// Lets all ranks post once, rank 2 another size than the others, which fails.

@@ -63,27 +63,27 @@ fn status(region: &str, state: &str, job: &Value) -> Value {
 
 /// Returns kind and culprit of the first cause, and the text of what shows it.
 fn first_cause(dump: Dump) -> (CulpritKind, String, String) {
-    let causes = find_causes(&[dump]);
+    let causes = find_causes(&[dump], &[]);
     let first = causes.into_iter().next().expect("a cause");
     (first.kind, first.culprit, first.found)
 }
 
 /// Returns a job's collective 7 in `state` for so many seconds.
-fn collective(state: &str, awaited: &[u32], seconds: f64) -> Value {
+pub(super) fn collective(state: &str, awaited: &[u32], seconds: f64) -> Value {
     json!({"collectives": [{"sequence": 7, "op": "sum", "dtype": "f32", "bytes": 1 << 20,
                             "state": state, "awaited": awaited, "seconds": seconds}]})
 }
 
 /// Returns a dump of two gateways that reach each other, with the same fields of their job.
-fn met(job: &Value) -> Dump {
+pub(super) fn met(job: &Value) -> Dump {
     dump(Some(status("east", "up", job)), Some(status("west", "up", job)))
 }
 
 #[test]
 fn ranks_that_post_soon_are_no_trouble() {
-    assert_eq!(find_causes(&[met(&json!({}))]), []);
-    assert_eq!(find_causes(&[met(&collective("awaiting", &[2], 0.5))]), []);
-    assert_eq!(find_causes(&[met(&collective("running", &[], 9.0))]), []);
+    assert_eq!(find_causes(&[met(&json!({}))], &[]), []);
+    assert_eq!(find_causes(&[met(&collective("awaiting", &[2], 0.5))], &[]), []);
+    assert_eq!(find_causes(&[met(&collective("running", &[], 9.0))], &[]), []);
 }
 
 #[test]
@@ -104,13 +104,13 @@ fn a_gateway_that_is_gone_explains_its_peers_problem() {
     east["problems"] = json!([problem]);
     let (kind, culprit, _) = first_cause(dump(Some(east.clone()), None));
     assert_eq!((kind, &*culprit), (CulpritKind::Gateway, "gateway west-0 (west)"));
-    assert_eq!(find_causes(&[dump(Some(east.clone()), None)]).len(), 1);
+    assert_eq!(find_causes(&[dump(Some(east.clone()), None)], &[]).len(), 1);
     // The other gateway runs: the path is at fault.
     let mut west = status("west", "connecting", &json!({"epoch": null}));
     west["problems"] = json!([{"cause": "peer", "blocks": true, "subject": "gateway east-0",
                                "found": "no lane is connected", "remedy": null}]);
     let both = dump(Some(east), Some(west));
-    assert_eq!(find_causes(std::slice::from_ref(&both)).len(), 1, "told once");
+    assert_eq!(find_causes(std::slice::from_ref(&both), &[]).len(), 1, "told once");
     let (kind, culprit, _) = first_cause(both);
     assert_eq!((kind, &*culprit), (CulpritKind::Link, "the path between east-0 and west-0"));
 }
@@ -131,7 +131,7 @@ fn contradicting_posts_come_before_a_waiting_rank() {
 
 /// Returns the culprits of a dump, in order.
 fn culprits(dump: Dump) -> Vec<String> {
-    find_causes(&[dump]).into_iter().map(|cause| cause.culprit).collect()
+    find_causes(&[dump], &[]).into_iter().map(|cause| cause.culprit).collect()
 }
 
 /// Returns what the flight recorder of a gateway has of collective 7: the posts of ranks with their ages,

@@ -217,6 +217,6 @@ impl Scene {
         // A dump is a file between both commands.
         let text = serde_json::to_string(&self.dump().await).expect("JSON");
         let dump: Dump = serde_json::from_str(&text).expect("a dump");
-        Verdict { causes: find_causes(&[dump]), kind, culprits, found: found.into() }
+        Verdict { causes: find_causes(&[dump], &[]), kind, culprits, found: found.into() }
     }
 }
