@@ -1,12 +1,14 @@
 //! Secrets must appear neither in the gateways' logs nor in packets between the regions.
 
-use super::deployment::{Deployment, Layout, Team};
+use super::deployment::{BINARY, Deployment, Layout, Team};
 use gateway::client::{AttachError, AttachOptions, Client, GatewayAddress};
 use gateway::loopback::port_block;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::post::FailureCode;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 /// Bytes of all packets on the wire, in order of capture.
@@ -75,11 +77,14 @@ async fn attach(
     token: [u8; 32],
 ) -> Result<Client, AttachError> {
     let way = GatewayAddress::Socket(deployment.path(["east.sock", "west.sock"][rank as usize]));
-    Client::attach(&way, AttachOptions::new("unspoken", token, rank, 16 << 20)).await
+    let options = AttachOptions::new("unspoken", token, rank, 16 << 20);
+    let dumps = Some(deployment.path("dumps"));
+    Client::attach(&way, AttachOptions { dumps, ..options }).await
 }
 
-/// Causes two failures: a disagreement, and a rank that detaches while another waits for it.
-async fn cause_failures(deployment: &Deployment, token: [u8; 32]) {
+/// Causes two failures: a disagreement, and a rank that detaches while another waits for it. Returns the
+/// client of the latter.
+async fn cause_failures(deployment: &Deployment, token: [u8; 32]) -> Client {
     let east = attach(deployment, 0, token).await.expect("attaches");
     let west = attach(deployment, 1, token).await.expect("attaches");
     let post = async |client: &Client, value: i64, elements: usize| {
@@ -98,6 +103,78 @@ async fn cause_failures(deployment: &Deployment, token: [u8; 32]) {
     let mut alone = post(&east, VALUES[0], ELEMENTS).await;
     drop(west);
     assert_eq!(alone.ready().await.expect_err("nobody else").code, FailureCode::RankLost);
+    east
+}
+
+/// Returns all files below a folder.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("read").path();
+        if path.is_dir() {
+            files.extend(files_below(&path));
+        } else {
+            files.push(path);
+        }
+    }
+    files
+}
+
+/// Returns the texts by which a token and values would be seen, in lower case.
+fn texts_of_secrets(token: &[u8], values: &[i64]) -> Vec<String> {
+    let listed = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(",");
+    let mut secrets = vec![hex(token), listed(&token[..4])];
+    for value in values {
+        let bytes = value.to_le_bytes();
+        secrets.extend([hex(&bytes), format!("{value:x}"), format!("{value}"), listed(&bytes)]);
+    }
+    secrets
+}
+
+#[test]
+fn no_dump_of_a_job_holds_its_secrets() {
+    let mut deployment = Deployment::new(&Layout { jobs: &["unspoken"], ..Layout::of(1, 1) });
+    let dumps = deployment.path("dumps");
+    let regions = ["east.toml", "west.toml"].map(|name| deployment.path(name));
+    for path in &regions {
+        let text = std::fs::read_to_string(path).expect("a region file");
+        let text = text.replacen("status =", "dumps = \"dumps\"\nstatus =", 1);
+        std::fs::write(path, text).expect("written");
+    }
+    deployment.run_gateways();
+    let token = deployment.token("unspoken").0;
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let east = cause_failures(&deployment, token).await;
+        east.dump(&dumps.join("asked.json")).expect("written");
+    });
+    let mut dump = Command::new(BINARY);
+    dump.arg("dump").arg("--config").arg(&regions[0]).arg("--config").arg(&regions[1]);
+    dump.arg("--out").arg(dumps.join("all.json")).arg("--torch").arg(dumps.join("torch"));
+    assert!(dump.status().expect("runs").success());
+    let is_by_itself = |path: &PathBuf| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        ["east-0-", "west-0-", "unspoken-rank-0-", "unspoken-rank-1-"]
+            .iter()
+            .any(|writer| name.starts_with(writer) && name.ends_with(".json"))
+    };
+    // The gateways' threads may still write.
+    while files_below(&dumps).iter().filter(|path| is_by_itself(path)).count() < 4 {
+        std::thread::yield_now();
+    }
+    let files = files_below(&dumps);
+    assert!(files.len() >= 8, "{files:?}");
+    for file in files {
+        let bytes = std::fs::read(&file).expect("readable");
+        assert!(holds(&bytes, b"all_reduce") || holds(&bytes, b"all-reduce"), "{}", file.display());
+        assert!(!holds(&bytes, &token), "the token in {}", file.display());
+        let text = String::from_utf8_lossy(&bytes).to_lowercase();
+        for secret in texts_of_secrets(&token, &VALUES) {
+            assert!(!text.contains(&secret), "{secret} in {}", file.display());
+        }
+        let is_held = |value: &i64| holds(&bytes, &value.to_le_bytes());
+        assert!(!VALUES.iter().any(is_held), "a value in {}", file.display());
+    }
 }
 
 #[test]
@@ -117,7 +194,7 @@ fn packets_and_debug_logs_contain_no_secrets() {
         drop(team);
         let refused = attach(&deployment, 0, guessed).await.expect_err("a wrong token");
         assert!(!refused.to_string().contains(&hex(&guessed)), "{refused}");
-        cause_failures(&deployment, token).await;
+        drop(cause_failures(&deployment, token).await);
     });
     let texts = ["unspoken", "east-0", "west-0", "two.landbridge", "landbridge/1"];
     let sum = VALUES.iter().sum::<i64>();
