@@ -15,6 +15,7 @@ use gateway::wan::connect::tls::Credentials;
 use gateway::warnings::Warnings;
 use hier_collectives::descriptor::{Dtype, ReduceOp};
 use hier_collectives::ids::GatewayId;
+use hier_collectives::membership::FabricVersion;
 use hier_collectives::plan;
 use hier_collectives::post::FailureCode;
 use hier_collectives::topology::{self, Fabric, FabricRegionSpec};
@@ -143,13 +144,14 @@ fn spec() -> GatewaySpec {
         plan: plan::make_plan(&fabric).expect("a plan"),
         fabric: Arc::new(fabric),
         identity: [0; 32],
+        version: FabricVersion::default(),
         me: GatewayId(0),
         versions: WireVersions::OWN,
         listen: ListenSpec::default(),
         mtu_pinned: true,
         addresses: BTreeMap::new(),
         lan_addresses: BTreeMap::new(),
-        credentials,
+        credentials: Arc::new(credentials),
         attach: None,
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),

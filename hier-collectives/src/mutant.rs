@@ -8,6 +8,8 @@
 pub enum Mutant {
     /// A retry adds to the result instead of to the operand.
     Accumulate = 1,
+    /// A fabric is put in force though some gateway does not hold it.
+    AdoptHalfHeld = 20,
     /// The store answers commands that some gateway does not hold yet.
     AnswerEarly = 7,
     /// A region leaves or joins while a step is under way.
@@ -24,6 +26,8 @@ pub enum Mutant {
     IgnoreEpochs = 3,
     /// A region joins while a step is under way.
     JoinEarly = 13,
+    /// Two signed fabrics of one number count as one, though their texts differ.
+    IgnoreFabricDigest = 21,
     /// Trees of blocks keep the branches that lead to nobody who needs the blocks.
     KeepBranches = 8,
     /// A gateway goes on with the committed step that it knew, not with the latest that any member knows:
@@ -41,6 +45,8 @@ pub enum Mutant {
     ReuseSlot = 4,
     /// Arriving segments of equal length share one buffer.
     ShareLanding = 5,
+    /// A gateway takes a signed fabric of an operator though it knows a newer one.
+    TakeOldFabric = 22,
     /// The witness votes for two parts, each of which counts it.
     VoteForBoth = 17,
     /// The end of a failed collective's streams does not wake the sessions that wait for it.
@@ -50,8 +56,9 @@ pub enum Mutant {
 impl Mutant {
     /// All mutants: variants of session, groups, store and agreement that are broken on purpose, which
     /// the simulations must find.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::Accumulate,
+        Self::AdoptHalfHeld,
         Self::AnswerEarly,
         Self::ChangeEarly,
         Self::ConfirmAlone,
@@ -59,6 +66,7 @@ impl Mutant {
         Self::ForgetPrepared,
         Self::ForgetTerms,
         Self::IgnoreEpochs,
+        Self::IgnoreFabricDigest,
         Self::JoinEarly,
         Self::KeepBranches,
         Self::KeepOwnStep,
@@ -68,6 +76,7 @@ impl Mutant {
         Self::NeedOneLess,
         Self::ReuseSlot,
         Self::ShareLanding,
+        Self::TakeOldFabric,
         Self::VoteForBoth,
         Self::WakeNobody,
     ];
@@ -76,6 +85,7 @@ impl Mutant {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Accumulate => "accumulate",
+            Self::AdoptHalfHeld => "adopt_half_held",
             Self::AnswerEarly => "answer_early",
             Self::ChangeEarly => "change_early",
             Self::ConfirmAlone => "confirm_alone",
@@ -83,6 +93,7 @@ impl Mutant {
             Self::ForgetPrepared => "forget_prepared",
             Self::ForgetTerms => "forget_terms",
             Self::IgnoreEpochs => "ignore_epochs",
+            Self::IgnoreFabricDigest => "ignore_fabric_digest",
             Self::JoinEarly => "join_early",
             Self::KeepBranches => "keep_branches",
             Self::KeepOwnStep => "keep_own_step",
@@ -92,6 +103,7 @@ impl Mutant {
             Self::NeedOneLess => "need_one_less",
             Self::ReuseSlot => "reuse_slot",
             Self::ShareLanding => "share_landing",
+            Self::TakeOldFabric => "take_old_fabric",
             Self::VoteForBoth => "vote_for_both",
             Self::WakeNobody => "wake_nobody",
         }

@@ -3,6 +3,7 @@
 //! Each module holds the promises of one kind; each test is one promise.
 
 mod correctness;
+mod fabric_changes;
 mod groups;
 mod operations;
 mod recovery;

@@ -12,8 +12,8 @@ pub struct SimulatedMutant {
     scenario: &'static str,
 }
 
-/// All mutants (variants of the session that are broken on purpose), each with the scenario that
-/// finds it.
+/// The mutants (variants of the session that are broken on purpose) that a scenario finds within few seeds.
+/// Those of signed fabrics are found by `hier-collectives/tests/membership`.
 pub const MUTANTS: [SimulatedMutant; 19] = [
     SimulatedMutant { name: "accumulate", scenario: "lane-lost" },
     SimulatedMutant { name: "answer_early", scenario: "quiet" },

@@ -111,7 +111,14 @@ pub fn operator_request_seeds() -> Vec<Vec<u8>> {
     let region = || "west".to_owned();
     let leave = OperatorRequest::Leave { region: region(), within_seconds: 600 };
     let join = OperatorRequest::Join { region: region(), within_seconds: 0 };
-    let others = [leave, join, OperatorRequest::Membership].map(json);
+    let fabric = OperatorRequest::Fabric {
+        text: "name = \"two-region\"\nversion = 2\n".to_owned(),
+        signature: "landbridge fabric signature 1\n".to_owned(),
+        within_seconds: 600,
+        dry_run: true,
+    };
+    let asks = [OperatorRequest::Membership, OperatorRequest::FabricVersion];
+    let others = [leave, join, fabric].into_iter().chain(asks).map(json);
     [json(request(Some(800_000_000))), json(request(None))].into_iter().chain(others).collect()
 }
 

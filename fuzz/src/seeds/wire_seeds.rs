@@ -10,7 +10,9 @@ use hier_collectives::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, Tag,
     TreeIndex,
 };
-use hier_collectives::membership::{RegionIntent, Term, TermId, TermMessage, TermStanding};
+use hier_collectives::membership::{
+    FabricVersion, RegionIntent, SignedFabric, Term, TermId, TermMessage, TermStanding,
+};
 use hier_collectives::mesh::MeshReport;
 use hier_collectives::plan::{Plan, PlanAlgorithm, Tree, TreeDirection};
 use hier_collectives::post::{Committed, EpochId, Failure, FailureCode, PreparedSteps};
@@ -24,9 +26,10 @@ use hier_collectives::wire::{
 use units::{BitRate, ByteCount, Fraction, Span};
 
 /// Returns one message of each kind about terms.
-fn term_messages() -> [TermMessage; 11] {
+fn term_messages() -> [TermMessage; 12] {
     let id = TermId { number: 7, boot: BootId(9) };
-    let term = Term { id, regions: [RegionId(0), RegionId(2)].into() };
+    let fabric = FabricVersion { number: 5, digest: [7; 32] };
+    let term = Term { id, regions: [RegionId(0), RegionId(2)].into(), fabric };
     [
         TermMessage::Ask,
         TermMessage::Standing(TermStanding {
@@ -35,6 +38,7 @@ fn term_messages() -> [TermMessage; 11] {
             voted: id,
             is_in_term: true,
             remembers: true,
+            fabric,
         }),
         TermMessage::Propose { term: term.clone(), to: BootId(8) },
         TermMessage::Vote { term: id, boot: BootId(8), remembers: false },
@@ -55,6 +59,10 @@ fn term_messages() -> [TermMessage; 11] {
             failure: Failure::new(FailureCode::MembershipChanged, "region west leaves"),
         },
         TermMessage::Paused(id),
+        TermMessage::Fabric {
+            fabric: SignedFabric { version: fabric, bytes: [0x5a; 80].into() },
+            within: Span::from_secs(600),
+        },
     ]
 }
 

@@ -5,10 +5,10 @@ use super::error::CertsError;
 use crate::access::read_credential_bytes;
 use crate::host::{Host as _, RealHost};
 use crate::local::token_file::make_token_file_text;
-use crate::wan::connect::tls::gateway_identity_dns_name;
+use crate::wan::connect::tls::{FabricSignature, gateway_identity_dns_name};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519, PublicKeyData as _, SigningKey as _,
 };
 use std::io;
 use std::path::Path;
@@ -99,6 +99,17 @@ impl CertificateAuthority {
         let key = generate_authority_key_pair().map_err(at_fault)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(at_fault)?;
         Ok(IssuedCertificate { certificate_pem: certificate.pem(), key_pem: key.serialize_pem() })
+    }
+
+    /// Signs the text of a fabric file, so that gateways put it in force while they run.
+    ///
+    /// # Errors
+    /// [`CertsError::OtherAlgorithm`]: the CA's key is not of Ed25519.
+    pub fn sign_fabric(&self, text: &str) -> Result<FabricSignature, CertsError> {
+        let signed = self.issuer.key().sign(&FabricSignature::signed_bytes(text)).ok();
+        let is_of_kind = self.issuer.key().algorithm() == &PKCS_ED25519;
+        let bytes = signed.filter(|_| is_of_kind).and_then(|bytes| bytes.try_into().ok());
+        bytes.map(FabricSignature).ok_or(CertsError::OtherAlgorithm)
     }
 
     /// Returns the CA's certificate in PEM, which every gateway needs.

@@ -57,6 +57,12 @@ pub enum CertsError {
         "`{0}` is not a valid job name: use lower-case letters, digits and inner hyphens, at most 63"
     )]
     JobName(String),
+    /// The CA's key has an algorithm by which gateways check no fabric.
+    #[error(
+        "the CA's key is not of Ed25519, as `landbridge certs` makes it, so that gateways could not check its \
+         signature: change the files at all gateways, and restart them"
+    )]
+    OtherAlgorithm,
     /// A file does not contain a CA, or a certificate cannot contain a name.
     #[error("{subject}: {source}")]
     Certificate {

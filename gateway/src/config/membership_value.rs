@@ -1,5 +1,5 @@
-//! Values of config files about who goes on together: votes of regions, the patience with silences, and the
-//! silence of a gateway that is lost.
+//! Values of config files about who goes on together, and with which fabric: votes of regions, the patience
+//! with silences, the silence of a gateway that is lost, the version of a fabric.
 
 use super::config_value::{FromConfigValue, ValueType, config_value_type, parse_u32_config_value};
 use hier_collectives::topology::Patience;
@@ -18,6 +18,21 @@ impl FromConfigValue for VoteCount {
     fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
         let votes = u16::try_from(parse_u32_config_value(value)?).ok()?;
         (0..=100).contains(&votes).then_some(Self(votes))
+    }
+}
+
+/// The number of a version of a fabric, from 1 to 1,000,000,000: far more than any deployment needs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FabricNumber(pub(super) u64);
+
+impl FromConfigValue for FabricNumber {
+    /// Name, TOML type and accepted form of a version, as faults and docs show them.
+    const VALUE_TYPE: ValueType =
+        config_value_type("version", "integer", "a whole number from 1 to 1000000000");
+    /// Reads a version: an integer from 1 to 1,000,000,000.
+    fn parse_config_value(value: &DeValue<'_>) -> Option<Self> {
+        let number = parse_u32_config_value(value)?;
+        (1..=1_000_000_000).contains(&number).then_some(Self(number.into()))
     }
 }
 

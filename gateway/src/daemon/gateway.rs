@@ -1,5 +1,6 @@
 //! Starts a gateway's tasks, and the handle of a running gateway.
 
+use super::fabric_judge::RunningFabricJudge;
 use super::job_settings::JobSettings;
 use super::link_setup::{LinkSide, link_setup_lane_threads, set_up_link_sides};
 use super::memory_budget::divide_memory_budget;
@@ -7,8 +8,9 @@ use super::shutdown_messages::GatewayShutdownMessages;
 use super::spec::{GatewaySpec, ObservabilitySpec, StartError};
 use crate::engine::{Engine, EngineSpec};
 use crate::events::{
-    ENGINE_QUEUE_MAX, Event, EventSender, JobsUpdate, MembershipChange, MembershipChangeError,
-    RateChange, RateError, ReloadedFiles,
+    ChangesNotReloaded, ENGINE_QUEUE_MAX, Event, EventSender, FabricChange, FabricChangeError,
+    FabricChangeReport, JobsUpdate, MembershipChange, MembershipChangeError, RateChange, RateError,
+    ReloadedFiles,
 };
 use crate::host::{BoxFuture, Host};
 use crate::local::job_spec::{JobSpec, LocalSpec};
@@ -66,14 +68,16 @@ impl Gateway {
         let sides = set_up_link_sides(&host, &spec, (&metrics, &trace));
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
         let boot = draw_gateway_boot_id(&*host);
-        let (jobs, jobs_now) = watch::channel(Arc::new(spec.jobs.clone()));
-        let local = gateway_local_plane_spec(&spec, jobs_now, metrics.warnings.clone());
+        let (jobs, local) = gateway_local_plane_spec(&spec, metrics.warnings.clone());
         let memory = divide_memory_budget(&spec, sides.len(), (&metrics.warnings, host.now()));
         let job_settings = JobSettings::new(&spec, boot, sides.len());
+        let (credentials, renewed) = watch::channel(Arc::clone(&spec.credentials));
         let engine = Engine::new(EngineSpec {
             host: Arc::clone(&host),
             fabric: Arc::clone(&spec.fabric),
             identity: spec.identity,
+            version: spec.version,
+            judge: RunningFabricJudge::of_spec(&spec, sides.len(), &renewed),
             me: spec.me,
             boot,
             jobs: job_settings.sessions(&spec.jobs),
@@ -84,7 +88,6 @@ impl Gateway {
             events: events.clone(),
             inbox,
         });
-        let (credentials, renewed) = watch::channel(Arc::new(spec.credentials));
         let threads = link_setup_lane_threads(&spec.fabric, spec.me, sides.len());
         for (LinkSide { listen, dials_only, peers }, threads) in sides.into_iter().zip(threads) {
             let lanes = LaneSpec {
@@ -113,8 +116,7 @@ impl Gateway {
         let last_messages = GatewayShutdownMessages::new(&host, &peers, control_writers);
         let engine = spawn_gateway_engine(&*host, &shutdown, engine, last_messages);
         let local = LocalServer::new(Arc::clone(&host), local, events.clone(), shutdown.clone());
-        let spawn = |socket| spawn_gateway_attach_thread(&host, &local, socket, renewed);
-        let attach = attach.map(spawn).transpose()?;
+        let attach = spawn_gateway_attach_thread(&host, &local, attach, renewed)?;
         spawn_critical_gateway_task(&*host, &shutdown, Box::pin(local.serve(listener)));
         Ok(Self {
             events,
@@ -138,21 +140,27 @@ impl Gateway {
 
     /// Replaces the jobs by those of the region file, read again. Trainers of a removed job are
     /// disconnected; those of a job with another token stay attached. `restart_needed` names
-    /// changed keys that need a restart, for the status.
-    pub async fn update_jobs(&self, jobs: Vec<JobSpec>, restart_needed: Vec<String>) {
+    /// changed keys that need a restart, for the status; returns those that do, now that a fabric may
+    /// have come into force.
+    pub async fn update_jobs(
+        &self,
+        jobs: Vec<JobSpec>,
+        restart_needed: ChangesNotReloaded,
+    ) -> Vec<String> {
         let sessions = self.job_settings.sessions(&jobs);
         let update = JobsUpdate { jobs: sessions, restart_needed };
         let (done, is_done) = oneshot::channel();
         if self.events.send(Event::UpdateJobs { update, done }).await.is_err() {
-            return;
+            return Vec::new();
         }
         // A trainer may attach only once the engine has the session of its job.
-        let _ = is_done.await;
+        let restart_needed = is_done.await.unwrap_or_default();
         let weights: BTreeMap<_, _> = jobs.iter().map(|job| (job.group(), job.weight)).collect();
         for peer in self.peers.values() {
             peer.send_queue.set_weights(weights.clone());
         }
         self.jobs.send_replace(Arc::new(jobs));
+        restart_needed
     }
 
     /// Reports in the status why files cannot be used, with a text for each fault. An empty list
@@ -193,6 +201,20 @@ impl Gateway {
     ) -> Option<Result<MembershipReport, MembershipChangeError>> {
         let (reply, changed) = oneshot::channel();
         self.events.send(Event::ChangeMembership { change, reply }).await.ok()?;
+        changed.await.ok()
+    }
+
+    /// Begins to put a signed fabric in force at all gateways, or has it checked; returns what it changes.
+    /// `None` when the gateway is stopping.
+    ///
+    /// # Errors
+    /// [`FabricChangeError`]: nothing has changed.
+    pub async fn change_fabric(
+        &self,
+        change: FabricChange,
+    ) -> Option<Result<FabricChangeReport, FabricChangeError>> {
+        let (reply, changed) = oneshot::channel();
+        self.events.send(Event::ChangeFabric { change, reply }).await.ok()?;
         changed.await.ok()
     }
 
@@ -247,13 +269,14 @@ fn spawn_gateway_engine(
 }
 
 /// Starts the thread that serves trainers of other hosts, whose end shuts the whole gateway down. Its
-/// TLS delays neither engine nor lanes. Returns a receiver that ends with the thread.
+/// TLS delays neither engine nor lanes. Returns a receiver that ends with the thread; `None` without a socket.
 fn spawn_gateway_attach_thread(
     host: &Arc<dyn Host>,
     local: &Arc<LocalServer>,
-    socket: AttachListenerSocket,
+    socket: Option<AttachListenerSocket>,
     credentials: watch::Receiver<Arc<Credentials>>,
-) -> Result<oneshot::Receiver<()>, StartError> {
+) -> Result<Option<oneshot::Receiver<()>>, StartError> {
+    let Some(socket) = socket else { return Ok(None) };
     let (ended, is_ended) = oneshot::channel();
     let (guard, of_thread) = (local.shutdown_guard(), Arc::clone(host));
     let local = Arc::clone(local);
@@ -270,7 +293,7 @@ fn spawn_gateway_attach_thread(
         })
     };
     host.spawn_thread("attach", Box::new(start)).map_err(StartError::Thread)?;
-    Ok(is_ended)
+    Ok(Some(is_ended))
 }
 
 /// Binds the TCP address for trainers of other hosts; `None` if the settings have none.
@@ -298,17 +321,19 @@ fn draw_gateway_boot_id(host: &dyn Host) -> BootId {
     BootId(u64::from_le_bytes(boot))
 }
 
-/// Makes the settings of the server for trainers and operators of this host.
+/// Makes the settings of the server for trainers and operators of this host, and the end by which its jobs
+/// are replaced.
 fn gateway_local_plane_spec(
     spec: &GatewaySpec,
-    jobs: watch::Receiver<Arc<Vec<JobSpec>>>,
     warnings: Warnings,
-) -> LocalSpec {
-    LocalSpec {
+) -> (watch::Sender<Arc<Vec<JobSpec>>>, LocalSpec) {
+    let (sender, jobs) = watch::channel(Arc::new(spec.jobs.clone()));
+    let local = LocalSpec {
         ranks: spec.fabric.gateway(spec.me).ranks.clone(),
         world_size: spec.fabric.world_size(),
         fabric: spec.fabric.name().to_owned(),
         jobs,
         warnings,
-    }
+    };
+    (sender, local)
 }

@@ -9,15 +9,16 @@ use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::lane_number::{LaneNumberReason, LaneNumberTerms};
 use crate::wan::link_trace::LinkTrace;
 use crate::wan::pacing::pair_pacer::PairPacer;
+use crate::wan::peer_link::pair_link_of_fabric;
 use crate::wan::stream::packet_train::PacketTrains;
 use crate::wan::stream::segment_queue::SendQueue;
 use crate::wan::{LaneThreads, PeerLink, PeerLiveness};
 use hier_collectives::ids::GatewayId;
 use hier_collectives::plan::{self, PairShare};
-use hier_collectives::topology::{self, Fabric, Link};
+use hier_collectives::topology::{Fabric, Link};
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use units::{BitRate, Fraction, Span};
 
@@ -96,12 +97,12 @@ fn set_up_wan_links(
             addresses: addresses.cloned().map(PeerLocation::new),
             local: local.clone(),
             pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
-            link: Link { rate: link_setup_rate_max(link, me, peer), ..link.clone() },
+            link: Mutex::new(pair_link_of_fabric(fabric, link, (spec.me, *id))),
             send_queue: SendQueue::new(weights.clone()),
             pair_pacer: PairPacer::new(
                 Arc::clone(host),
                 *pair,
-                link.clone(),
+                link,
                 fabric.mtu(),
                 NonZeroU16::new(lane_terms.least).unwrap_or(NonZeroU16::MIN),
             ),
@@ -150,12 +151,12 @@ fn set_up_region_links(
             addresses: Some(PeerLocation::new(addresses.clone())),
             local: local.clone(),
             pinned_mtu: spec.mtu_pinned.then(|| fabric.mtu()),
-            link: link.clone(),
+            link: Mutex::new(link.clone()),
             send_queue: SendQueue::new(weights.clone()),
             pair_pacer: PairPacer::new(
                 Arc::clone(host),
                 pair,
-                link.clone(),
+                &link,
                 fabric.mtu(),
                 NonZeroU16::new(lane_terms.least).unwrap_or(NonZeroU16::MIN),
             ),
@@ -193,12 +194,4 @@ fn link_setup_lane_terms(
         if of_addresses > pinned { LaneNumberReason::Addresses } else { LaneNumberReason::Pinned };
     let least = pinned.max(of_addresses).min(most);
     LaneNumberTerms { least, least_reason, most, dials: dials_lane_addresses(me, peer), rtt }
-}
-
-/// Returns the rate at which two gateways can exchange if they have the link alone, in the faster
-/// direction: the least of link and ports.
-fn link_setup_rate_max(link: &Link, me: &topology::Gateway, peer: &topology::Gateway) -> BitRate {
-    let (Some(here), Some(there)) = (me.wan, peer.wan) else { return link.rate };
-    let (out, inward) = (here.egress.min(there.ingress), here.ingress.min(there.egress));
-    link.rate.min(out.max(inward))
 }

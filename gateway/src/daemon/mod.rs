@@ -4,6 +4,7 @@
 //! calls it on the operating system, simulations and tests call it in virtual time.
 
 mod descriptor_needs;
+mod fabric_judge;
 mod gateway;
 mod job_settings;
 mod link_setup;

@@ -23,7 +23,7 @@ impl GatewayShutdownMessages {
         peers: &BTreeMap<GatewayId, Arc<PeerLink>>,
         writers: TaskTracker,
     ) -> Self {
-        let rtt = peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO);
+        let rtt = peers.values().map(|peer| peer.link().rtt).max().unwrap_or(Span::ZERO);
         Self { host: Arc::clone(host), writers, patience: liveness_dead_path_time(rtt, rtt) }
     }
 

@@ -11,6 +11,7 @@ use crate::wan::connect::tls::Credentials;
 use crate::wan::link::controller_policy::LinkPolicies;
 use crate::wan::link_trace::LinkTrace;
 use hier_collectives::ids::GatewayId;
+use hier_collectives::membership::FabricVersion;
 use hier_collectives::plan::{Plan, PlanError};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::WireVersions;
@@ -25,6 +26,8 @@ pub struct GatewaySpec {
     pub fabric: Arc<Fabric>,
     /// Digest of the fabric's identity.
     pub identity: [u8; 32],
+    /// The version of the fabric.
+    pub version: FabricVersion,
     /// This gateway.
     pub me: GatewayId,
     /// The versions of messages between gateways that it speaks.
@@ -38,7 +41,7 @@ pub struct GatewaySpec {
     /// Whether the fabric gives the MTU of every path; otherwise lanes discover it.
     pub mtu_pinned: bool,
     /// This gateway's certificate and key, and the CA that it trusts.
-    pub credentials: Credentials,
+    pub credentials: Arc<Credentials>,
     /// The address for trainers on other hosts; `None` to serve this host alone.
     pub attach: Option<AttachSpec>,
     /// The jobs whose trainers are served.

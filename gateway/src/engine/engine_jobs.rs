@@ -9,7 +9,7 @@ use super::job::Job;
 use super::job::engine_shared::EngineShared;
 use super::job::group_session::GroupSession;
 use super::peer_jobs::{DifferingJob, PeerJob};
-use crate::events::{JobSession, JobsUpdate};
+use crate::events::{CheckedFabric, JobSession, JobsUpdate};
 use crate::observe::status::JobDifference;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
 use hier_collectives::post::{Failure, FailureCode};
@@ -24,11 +24,16 @@ use units::TimeNs;
 impl Engine {
     /// Replaces the jobs by those of the region file, unless the gateway drains. A new job gets a
     /// session, and those that stay get their new shares of memory and links. A removed job keeps
-    /// its session, which ends its epoch and enters none until the job is back.
-    pub(super) fn update_jobs(&mut self, update: JobsUpdate, now: TimeNs) {
+    /// its session, which ends its epoch and enters none until the job is back. Returns the keys of files that
+    /// need a restart.
+    pub(super) fn update_jobs(&mut self, update: JobsUpdate, now: TimeNs) -> Vec<String> {
         let JobsUpdate { jobs, restart_needed } = update;
+        let count = jobs.len();
+        let jobs = jobs.into_iter().map(|job| self.with_fabric_in_force(job, count));
+        let jobs: Vec<JobSession> = jobs.collect();
         if self.draining.is_some() {
-            return info!("the jobs of the region file are not taken up: the gateway shuts down");
+            info!("the jobs of the region file are not taken up: the gateway shuts down");
+            return Vec::new();
         }
         let listed: BTreeSet<GroupId> = jobs.iter().map(|job| GroupId::of_job(&job.name)).collect();
         let is_changed = |job: &&mut Job| job.removed == listed.contains(&job.id());
@@ -56,8 +61,21 @@ impl Engine {
                 None => self.add_job(job, now),
             }
         }
-        self.restart_needed = restart_needed;
+        self.restart_needed = restart_needed.with_fabric_in_force(self.fabrics.version);
         self.introduce_jobs();
+        self.restart_needed.clone()
+    }
+
+    /// Returns the settings of a job, one of `count`, with the fabric that has come into force since the
+    /// start, if one has.
+    fn with_fabric_in_force(&self, mut job: JobSession, count: usize) -> JobSession {
+        if let Some(CheckedFabric { fabric, plan, .. }) = &self.fabrics.in_force {
+            let partials = self.fabrics.judge.partials_of_job(fabric, plan, count);
+            job.config.fabric = Arc::new(fabric.without_witness());
+            job.config.plan = plan.clone();
+            job.config.partials.set_total(partials);
+        }
+        job
     }
 
     /// Records that another gateway serves a job, and answers if this one does not.

@@ -280,12 +280,14 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::engine::engine_task::EngineSpec;
+    use crate::engine::terms::engine_fabric_set::testing::NoFabrics;
     use crate::events::{ENGINE_QUEUE_MAX, JobSession};
     use crate::host::VirtualHost;
     use crate::observe::engine_status_request::EngineStatusHandle;
     use crate::observe::metrics::MetricsRegistry;
     use crate::wan::link::controller_policy::LinkPolicies;
     use hier_collectives::ids::{BootId, Epoch, RankId};
+    use hier_collectives::membership::FabricVersion;
     use hier_collectives::plan::make_plan;
     use hier_collectives::post::{Failure, FailureCode};
     use hier_collectives::session::{PartialsPool, SessionConfig};
@@ -326,6 +328,8 @@ mod tests {
             host: Arc::new(VirtualHost::new(VirtualNet::new(), 1)),
             fabric,
             identity: [1; 32],
+            version: FabricVersion::default(),
+            judge: Arc::new(NoFabrics),
             me: GatewayId(0),
             boot: BootId(1),
             jobs: vec![JobSession { name, facts, config }],

@@ -15,7 +15,8 @@ use super::job::Job;
 use super::job::engine_shared::EngineShared;
 use super::peer_jobs::PeerJobs;
 use super::peers::Peers;
-use crate::events::{Event, EventSender, JobSession, ReloadedFiles};
+use super::terms::engine_fabric_set::EngineFabrics;
+use crate::events::{Event, EventSender, FabricJudge, JobSession, ReloadedFiles};
 use crate::host::Host;
 use crate::observe::engine_status_request::StatusRequest;
 use crate::observe::metrics::MetricsRegistry;
@@ -27,7 +28,7 @@ use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{BootId, GatewayId, GroupId};
-use hier_collectives::membership::{TermAgreement, TermWitness};
+use hier_collectives::membership::{FabricVersion, TermAgreement, TermWitness};
 use hier_collectives::operation::Operation;
 use hier_collectives::topology::{Fabric, Quorum};
 use std::collections::BTreeMap;
@@ -57,6 +58,10 @@ pub struct EngineSpec {
     pub fabric: Arc<Fabric>,
     /// Digest of the fabric's identity, which the status shows.
     pub identity: [u8; 32],
+    /// The version of the fabric.
+    pub version: FabricVersion,
+    /// The judge of fabrics that operators sign.
+    pub judge: Arc<dyn FabricJudge>,
     /// This gateway.
     pub me: GatewayId,
     /// The random number of this start, which other gateways know it by.
@@ -90,6 +95,8 @@ pub struct Engine {
     pub(super) terms: Option<TermAgreement>,
     /// The part of a witness in it; `None` at a gateway with ranks.
     pub(super) witness: Option<TermWitness>,
+    /// The fabrics that operators have signed.
+    pub(super) fabrics: EngineFabrics,
     /// The jobs of other gateways, as they said.
     pub(super) peer_jobs: PeerJobs,
     pub(super) shared: EngineShared,
@@ -126,7 +133,7 @@ impl Engine {
         let is_witness = fabric.witness() == Some(me);
         let witness = is_witness.then(|| TermWitness::new(Arc::clone(&fabric), me, spec.boot));
         let terms = (*fabric.quorum() != Quorum::All && !is_witness)
-            .then(|| TermAgreement::new(Arc::clone(&fabric), me, spec.boot));
+            .then(|| TermAgreement::new(Arc::clone(&fabric), spec.version, me, spec.boot));
         if terms.is_some() {
             jobs.values_mut().for_each(Job::await_first_term);
         }
@@ -144,6 +151,7 @@ impl Engine {
             jobs,
             terms,
             witness,
+            fabrics: EngineFabrics::of_file(spec.version, spec.judge),
             peer_jobs: PeerJobs::default(),
             shared,
             links,
@@ -235,7 +243,7 @@ impl Engine {
 
     /// Starts to compute the lower bound of an all-reduce, which takes a while for many regions.
     /// Collectives that complete before it is known have no efficiency.
-    fn compute_bound(&self) {
+    pub(super) fn compute_bound(&self) {
         let (fabric, bound) = (self.fabric.without_witness(), Arc::clone(&self.shared.bound));
         let computing = self.shared.host.run_blocking(Box::new(move || {
             let _ = bound.set(LowerBound::new(&fabric, Operation::AllReduce));
@@ -342,10 +350,10 @@ impl Engine {
             Event::ChangeMembership { change, reply } => {
                 let _ = reply.send(self.change_membership(change.as_ref(), now));
             }
-            Event::UpdateJobs { update, done } => {
-                self.update_jobs(update, now);
-                let _ = done.send(());
+            Event::ChangeFabric { .. } | Event::FabricVersion(_) | Event::FabricJudged { .. } => {
+                self.handle_fabric_event(event, now);
             }
+            Event::UpdateJobs { update, done } => drop(done.send(self.update_jobs(update, now))),
             Event::FileFaults { files, faults } => {
                 self.file_faults.insert(files, faults);
             }
@@ -379,6 +387,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::terms::engine_fabric_set::testing::NoFabrics;
     use crate::events::ENGINE_QUEUE_MAX;
     use crate::host::VirtualHost;
     use crate::observe::engine_status_request::EngineStatusHandle;
@@ -407,6 +416,8 @@ mod tests {
                 host,
                 fabric,
                 identity: [1; 32],
+                version: FabricVersion::default(),
+                judge: Arc::new(NoFabrics),
                 me: GatewayId(0),
                 boot: BootId(1),
                 jobs: vec![],

@@ -4,6 +4,7 @@ use super::engine_task::Engine;
 use super::job::Job;
 use super::job::report::awaited_ranks_in_job_report;
 use crate::observe::engine_status_request::StatusRequest;
+use crate::observe::fabric_report::FabricReport;
 use crate::observe::membership_report::MembershipReport;
 use crate::observe::readiness::judge_readiness;
 use crate::observe::status::{
@@ -22,6 +23,9 @@ impl Engine {
     /// Answers a request of the status server. Whoever asked may have given up.
     pub(super) fn answer_status_request(&self, request: StatusRequest) {
         match request {
+            StatusRequest::Fabric(reply) => {
+                drop(reply.send(FabricReport::new(&self.fabric, self.me)))
+            }
             StatusRequest::Status(reply) => drop(reply.send(self.gateway_status_report())),
             StatusRequest::Dump(reply) => {
                 let mut flights: Vec<JobFlightsReport> =
@@ -88,6 +92,7 @@ impl Engine {
                 self.shared.host.now(),
             ),
             membership: Some(self.membership_report()),
+            fabric_version: self.fabric_version_report(),
             jobs,
             job_differences: self.job_differences(),
             lost_log_lines: self.metrics.lost_log_lines.get(),

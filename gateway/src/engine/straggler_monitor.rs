@@ -128,6 +128,14 @@ impl StragglerMonitor {
         }
     }
 
+    /// Takes over the links of another fabric, which has the same ranks.
+    pub fn replace_fabric(&mut self, fabric: Arc<Fabric>) {
+        self.fabric = fabric;
+        self.slow_links.clear();
+        self.added.clear();
+        self.update_delays();
+    }
+
     /// Starts over for a new epoch, whose first collective is `next`.
     pub fn handle_epoch(&mut self, next: Sequence) {
         self.handle_plan_changed();

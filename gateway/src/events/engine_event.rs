@@ -1,10 +1,12 @@
 //! Events for the engine, and its answer about an arriving segment.
 
+use super::fabric::{CheckedFabric, FabricAsked, FabricChange, FabricChangeReply, FabricRefusal};
 use super::ids::ConnectionId;
 use super::jobs::{JobsUpdate, ReloadedFiles};
 use super::local_events::LocalEvent;
 use super::operator::{MembershipChange, MembershipChangeError, RateChange, RateError};
 use crate::memory::mem_slice::MemSlice;
+use crate::observe::fabric_report::FabricVersionReport;
 use crate::observe::membership_report::MembershipReport;
 use crate::observe::status::LinkReport;
 use crate::wan::connect::path_probe::path_check::PathCheckFindings;
@@ -128,12 +130,28 @@ pub enum Event {
         /// Receives the members as they are now; the change may take a step.
         reply: oneshot::Sender<Result<MembershipReport, MembershipChangeError>>,
     },
+    /// An operator puts a signed fabric in force, or has one checked.
+    ChangeFabric {
+        /// The fabric.
+        change: FabricChange,
+        /// Receives what it changes; it comes into force later.
+        reply: FabricChangeReply,
+    },
+    /// An operator asks which version of the fabric is in force.
+    FabricVersion(oneshot::Sender<FabricVersionReport>),
+    /// A signed fabric is judged.
+    FabricJudged {
+        /// The party that asked for it.
+        asked: FabricAsked,
+        /// The fabric, if this gateway could put it in force.
+        judged: Result<Box<CheckedFabric>, FabricRefusal>,
+    },
     /// The region file was read again: add, remove and change jobs.
     UpdateJobs {
         /// The jobs of the file, and what needs a restart.
         update: JobsUpdate,
-        /// Receives a value once the engine has taken it up.
-        done: oneshot::Sender<()>,
+        /// Receives the keys that need a restart, once the engine has taken it up.
+        done: oneshot::Sender<Vec<String>>,
     },
     /// Files were read again: record their faults, for the status. Good files have none.
     FileFaults {

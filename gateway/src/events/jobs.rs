@@ -1,5 +1,6 @@
 //! Jobs that come, go or change while the gateway runs, and files that cannot be taken up.
 
+use hier_collectives::membership::FabricVersion;
 use hier_collectives::session::SessionConfig;
 use hier_collectives::wire::JobFacts;
 
@@ -28,7 +29,27 @@ pub enum ReloadedFiles {
 pub struct JobsUpdate {
     /// All jobs of the file. Jobs that the gateway has and the file lacks are removed.
     pub jobs: Vec<JobSession>,
-    /// Keys whose values differ from those in use and need a restart, such as
-    /// `gateway.east-0.memory`.
-    pub restart_needed: Vec<String>,
+    /// Keys whose values differ from those in use and need a restart.
+    pub restart_needed: ChangesNotReloaded,
+}
+
+/// Keys of files whose values differ from those at the start of the gateway.
+#[derive(Debug, Clone, Default)]
+pub struct ChangesNotReloaded {
+    /// Those that need a restart in any case, such as `gateway.east-0.memory`.
+    pub keys: Vec<String>,
+    /// Those of the fabric file, which need none if this version is in force.
+    pub of_fabric: Vec<String>,
+    /// The version of the fabric file.
+    pub version: FabricVersion,
+}
+
+impl ChangesNotReloaded {
+    /// Returns the keys that need a restart while a version of the fabric is in force.
+    pub fn with_fabric_in_force(mut self, in_force: FabricVersion) -> Vec<String> {
+        if in_force.number == 0 || in_force != self.version {
+            self.keys.append(&mut self.of_fabric);
+        }
+        self.keys
+    }
 }

@@ -5,6 +5,7 @@
 //! the crate's documentation.
 
 mod engine_event;
+mod fabric;
 mod group_place;
 mod ids;
 mod jobs;
@@ -13,9 +14,13 @@ mod operator;
 mod placed_results;
 
 pub use engine_event::{ENGINE_QUEUE_MAX, Event, EventSender, SegmentPlacement};
+pub use fabric::{
+    CheckedFabric, FabricAsked, FabricChange, FabricChangeError, FabricChangeReply,
+    FabricChangeReport, FabricJudge, FabricRefusal,
+};
 pub use group_place::GroupPlace;
 pub use ids::{AttachmentId, ConnectionId, GROUPS_MAX, GroupNumber};
-pub use jobs::{JobSession, JobsUpdate, ReloadedFiles};
+pub use jobs::{ChangesNotReloaded, JobSession, JobsUpdate, ReloadedFiles};
 pub use local_events::{LocalEvent, LocalRankEvents};
 pub use operator::{MembershipChange, MembershipChangeError, RateChange, RateError};
 pub use placed_results::{PlacedResult, PlacedResults};

@@ -22,7 +22,7 @@ use super::trainer_listener::{
 };
 use crate::accept_errors::{ACCEPT_RETRY_PAUSE, AcceptErrors};
 use crate::admission::{AdmissionControl, AdmissionSlot};
-use crate::events::{Event, EventSender, RateChange, RateError};
+use crate::events::{Event, EventSender, FabricChange, RateChange, RateError};
 use crate::host::Host;
 use crate::log_throttle::LogThrottle;
 use crate::memory::arena::{Arena, ArenaError};
@@ -230,6 +230,22 @@ impl LocalServer {
                 let _ = self.events.send(Event::ChangeRate { change, reply }).await;
                 let set = |link: Result<_, RateError>| link.map_err(|error| error.to_string());
                 result.await.map(|link| set(link).map(OperatorResponse::RateSet))
+            }
+            OperatorRequest::Fabric { text, signature, within_seconds, dry_run } => {
+                let (reply, result) = oneshot::channel();
+                let within = Span::from_secs(within_seconds.into());
+                let change = FabricChange { text, signature, within, dry_run };
+                let _ = self.events.send(Event::ChangeFabric { change, reply }).await;
+                let changed = result.await;
+                changed.map(|changed| match changed {
+                    Ok(changes) => Ok(OperatorResponse::Fabric(changes)),
+                    Err(error) => Err(error.to_string()),
+                })
+            }
+            OperatorRequest::FabricVersion => {
+                let (reply, result) = oneshot::channel();
+                let _ = self.events.send(Event::FabricVersion(reply)).await;
+                result.await.map(|fabric| Ok(OperatorResponse::FabricVersion(fabric)))
             }
             request => {
                 let (reply, result) = oneshot::channel();

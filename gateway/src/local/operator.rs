@@ -2,15 +2,17 @@
 //! section 5.
 //!
 //! `landbridge rate`, `leave` and `join` call [`set_rate_as_operator`] and
-//! [`change_membership_as_operator`], which block their thread.
+//! [`change_membership_as_operator`], `fabric apply` calls [`change_fabric_as_operator`] and
+//! [`fabric_version_as_operator`]. All block their thread.
 //! [`super::local_server`] answers.
 
 use crate::access::{
     SocketAccessError, TrustedSocketUsers, check_trusted_socket_folder, check_trusted_socket_peer,
     denied_trusted_socket,
 };
-use crate::events::MembershipChange;
+use crate::events::{FabricChange, FabricChangeReport, MembershipChange};
 use crate::host::current_thread_runtime;
+use crate::observe::fabric_report::FabricVersionReport;
 use crate::observe::membership_report::MembershipReport;
 use crate::observe::status::LinkReport;
 use serde::{Deserialize, Serialize};
@@ -18,7 +20,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use units::{BitRate, Span};
+use units::{BitRate, ByteCount, Span};
 
 /// 5 s: the longest time of each read and write of an operator's command on its connection to a
 /// gateway. After that the command fails, and says that nothing answers. An engine under load
@@ -57,6 +59,19 @@ pub enum OperatorRequest {
     },
     /// Say who goes on together.
     Membership,
+    /// Put a signed fabric in force at all gateways, or only check it.
+    Fabric {
+        /// The text of the fabric file.
+        text: String,
+        /// The text of the file with its signature.
+        signature: String,
+        /// The time for which a boundary is awaited.
+        within_seconds: u32,
+        /// Whether it is only checked.
+        dry_run: bool,
+    },
+    /// Say which version of the fabric is in force.
+    FabricVersion,
 }
 
 /// The gateway's response to an operator.
@@ -68,6 +83,10 @@ pub enum OperatorResponse {
     RateSet(LinkReport),
     /// The regions that go on together now: a change may take a step.
     Membership(MembershipReport),
+    /// The changes of a fabric, which comes into force at a step's boundary.
+    Fabric(FabricChangeReport),
+    /// The versions of the fabric.
+    FabricVersion(FabricVersionReport),
     /// Nothing has changed, for this reason.
     Refused(String),
 }
@@ -124,8 +143,7 @@ pub fn change_membership_as_operator(
     let request = match change {
         None => OperatorRequest::Membership,
         Some(MembershipChange { region, leaves, within }) => {
-            let (region, seconds) = (region.clone(), within.as_secs_f64().ceil());
-            let within_seconds = seconds.min(f64::from(u32::MAX)) as u32;
+            let (region, within_seconds) = (region.clone(), whole_seconds(*within));
             match leaves {
                 true => OperatorRequest::Leave { region, within_seconds },
                 false => OperatorRequest::Join { region, within_seconds },
@@ -138,13 +156,54 @@ pub fn change_membership_as_operator(
     }
 }
 
+/// Lets the gateway at `socket` put a signed fabric in force at all gateways, or check it; returns what it
+/// changes. Blocks the thread, as [`change_membership_as_operator`] does.
+///
+/// # Errors
+/// Nothing answers there, this user may not ask, or the gateway refuses.
+pub fn change_fabric_as_operator(
+    socket: &Path,
+    change: &FabricChange,
+    trusted: TrustedSocketUsers,
+) -> Result<FabricChangeReport, OperatorError> {
+    let FabricChange { text, signature, within, dry_run } = change.clone();
+    let within_seconds = whole_seconds(within);
+    let request = OperatorRequest::Fabric { text, signature, within_seconds, dry_run };
+    match send_operator_request(socket, &request, trusted)? {
+        OperatorResponse::Fabric(changes) => Ok(changes),
+        _ => Err(other_operator_response(socket)),
+    }
+}
+
+/// Asks the gateway at `socket` for the versions of the fabric. Blocks the thread, as
+/// [`change_membership_as_operator`] does.
+///
+/// # Errors
+/// Nothing answers there, or this user may not ask.
+pub fn fabric_version_as_operator(
+    socket: &Path,
+    trusted: TrustedSocketUsers,
+) -> Result<FabricVersionReport, OperatorError> {
+    match send_operator_request(socket, &OperatorRequest::FabricVersion, trusted)? {
+        OperatorResponse::FabricVersion(fabric) => Ok(fabric),
+        _ => Err(other_operator_response(socket)),
+    }
+}
+
+/// Returns a time in whole seconds, rounded up.
+fn whole_seconds(span: Span) -> u32 {
+    span.as_secs_f64().ceil().min(f64::from(u32::MAX)) as u32
+}
+
 impl OperatorRequest {
     /// Returns the change of members that the request asks for; `None` for other requests.
     pub fn membership_change(self) -> Option<MembershipChange> {
         let (region, leaves, within_seconds) = match self {
             Self::Leave { region, within_seconds } => (region, true, within_seconds),
             Self::Join { region, within_seconds } => (region, false, within_seconds),
-            Self::SetRate { .. } | Self::Membership => return None,
+            Self::SetRate { .. } | Self::Membership | Self::Fabric { .. } | Self::FabricVersion => {
+                return None;
+            }
         };
         let within = Span::from_secs(u64::from(within_seconds));
         Some(MembershipChange { region, leaves, within })
@@ -201,6 +260,11 @@ fn exchange_operator_request(
     stream.set_read_timeout(Some(OPERATOR_IO_TIMEOUT))?;
     stream.set_write_timeout(Some(OPERATOR_IO_TIMEOUT))?;
     let request = serde_json::to_vec(request)?;
+    if request.len() > super::protocol::MESSAGE_BYTES_MAX {
+        let length = ByteCount::new(request.len() as u64);
+        let text = format!("the request takes {length}, more than a message may");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
     let length = u32::try_from(request.len()).unwrap_or(u32::MAX).to_be_bytes();
     // Sent alone: the gateway reads the first byte together with the ancillary data.
     stream.write_all(&[OPERATOR_FIRST_BYTE])?;

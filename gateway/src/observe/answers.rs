@@ -3,7 +3,6 @@
 //! The server hands over each request, in the task of its connection.
 
 use super::engine_status_request::{EngineStatusHandle, StatusError};
-use super::fabric_report::FabricReport;
 use super::history::History;
 use super::metrics::MetricsRegistry;
 use super::readiness::{is_ready, judge_readiness};
@@ -35,8 +34,6 @@ pub struct AnswerSources {
     pub processor_problem: watch::Receiver<Option<String>>,
     /// The address at which trainers of other hosts attach, if the gateway serves them.
     pub attach: Option<String>,
-    /// The fabric that the gateway runs with.
-    pub fabric: Arc<FabricReport>,
 }
 
 impl AnswerSources {
@@ -65,8 +62,6 @@ impl AnswerSources {
 pub(super) struct Answers {
     observed: AnswerSources,
     history: Mutex<History>,
-    /// The fabric as JSON.
-    fabric: Bytes,
     /// The status that requests with a maximum age share.
     shared_status: SharedReport,
     /// The dump that requests with a maximum age share.
@@ -110,11 +105,9 @@ impl Answers {
 
     /// Makes the answers to HTTP requests of a gateway, from the sources of its state.
     pub fn new(observed: AnswerSources) -> Self {
-        let fabric = Bytes::from(Versioned::new(&*observed.fabric).to_json());
         Self {
             observed,
             history: Mutex::default(),
-            fabric,
             shared_status: SharedReport::default(),
             shared_dump: SharedReport::default(),
         }
@@ -148,7 +141,7 @@ impl Answers {
                 let report = lock_ignoring_poison(&self.history).report();
                 (StatusCode::OK, JSON_CONTENT_TYPE, Versioned::new(report).to_json().into())
             }
-            "/fabric" => (StatusCode::OK, JSON_CONTENT_TYPE, self.fabric.clone()),
+            "/fabric" => self.get_fabric().await,
             "/healthz" => text_answer(StatusCode::OK, "ok\n".to_owned()),
             "/readyz" => self.get_readiness().await,
             _ => text_answer(StatusCode::NOT_FOUND, String::new()),
@@ -193,6 +186,12 @@ impl Answers {
     async fn get_status(&self, max_age: Duration) -> Answer {
         let make = async { Ok(Versioned::new(&self.request_status().await?).to_json().into()) };
         json_answer(self.shared_status.get(max_age, make).await)
+    }
+
+    /// Returns the fabric in force as JSON, or 503 when the engine does not answer.
+    async fn get_fabric(&self) -> Answer {
+        let fabric = self.observed.status.request_fabric().await;
+        json_answer(fabric.map(|fabric| Versioned::new(&fabric).to_json().into()))
     }
 
     /// Returns 200 while the gateway is ready, as [`judge_readiness`] says; otherwise 503. A line for

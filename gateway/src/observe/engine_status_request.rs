@@ -1,5 +1,6 @@
 //! Requests for the status, from the HTTP server's tasks to the engine's task.
 
+use super::fabric_report::FabricReport;
 use super::status::{DumpReport, GatewayReport};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -11,6 +12,8 @@ pub enum StatusRequest {
     Status(oneshot::Sender<GatewayReport>),
     /// A request for the status, and for what the flight recorders hold at the same moment.
     Dump(oneshot::Sender<DumpReport>),
+    /// A request for the fabric in force.
+    Fabric(oneshot::Sender<FabricReport>),
 }
 
 /// Asks the engine for its status, without ever blocking it.
@@ -57,6 +60,14 @@ impl EngineStatusHandle {
     /// The engine is busy, late or gone.
     pub async fn request_dump(&self) -> Result<DumpReport, StatusError> {
         self.request_as(StatusRequest::Dump).await
+    }
+
+    /// Requests the fabric in force, as [`Self::request`] does.
+    ///
+    /// # Errors
+    /// The engine is busy, late or gone.
+    pub async fn request_fabric(&self) -> Result<FabricReport, StatusError> {
+        self.request_as(StatusRequest::Fabric).await
     }
 
     /// Makes a request of the engine, and awaits its answer.

@@ -1,9 +1,11 @@
-//! The fabric as a gateway runs with it, for the map of the status page. It never changes while the
-//! gateway runs.
+//! The fabric as a gateway runs with it, for the map of the status page, and the versions of it, for the
+//! status.
 
 use hier_collectives::ids::GatewayId;
+use hier_collectives::membership::FabricVersion;
 use hier_collectives::topology::Fabric;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::ops::Range;
 
 /// The fabric of a gateway.
@@ -94,4 +96,67 @@ impl FabricReport {
 /// Returns the number of ranks in a range of rank numbers.
 fn fabric_report_rank_count(ranks: &Range<u32>) -> u32 {
     ranks.end - ranks.start
+}
+
+/// The version of the fabric in force, and one that waits, as one gateway sees them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FabricVersionReport {
+    /// The number of the version in force; 0 for a file without `version`.
+    pub version: u64,
+    /// The SHA-256 of its text in hexadecimal digits; empty for a file without `version`.
+    pub digest: String,
+    /// A newer fabric that is to come into force, if there is one.
+    pub waiting: Option<WaitingFabricReport>,
+    /// Why a newer fabric of another gateway cannot be put in force here, if there is one.
+    pub refused: Option<String>,
+}
+
+/// A fabric that is to come into force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingFabricReport {
+    /// The number of its version.
+    pub version: u64,
+    /// The SHA-256 of its text in hexadecimal digits.
+    pub digest: String,
+    /// The gateways that are not known to hold it, among those that go on together. It comes into force
+    /// at the next step's boundary once there are none.
+    pub missing: Vec<String>,
+}
+
+/// 12 hexadecimal digits: how much of a digest is shown to people, who compare them by eye.
+const SHOWN_DIGITS: usize = 12;
+
+/// Returns the SHA-256 of a fabric's text in hexadecimal digits; nothing for a file without `version`.
+pub fn fabric_digest_text(version: FabricVersion) -> String {
+    match version.number {
+        0 => String::new(),
+        _ => version.digest.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
+}
+
+impl fmt::Display for FabricVersionReport {
+    /// Prints the versions, and what is missing, in one line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.version {
+            0 => write!(f, "no version")?,
+            version => write!(f, "version {version} ({})", shown_digest(&self.digest))?,
+        }
+        if let Some(waiting) = &self.waiting {
+            let digest = shown_digest(&waiting.digest);
+            write!(f, "; version {} ({digest}) waits for ", waiting.version)?;
+            match waiting.missing.is_empty() {
+                true => write!(f, "a step's boundary")?,
+                false => write!(f, "{}", waiting.missing.join(", "))?,
+            }
+        }
+        match &self.refused {
+            Some(refused) => write!(f, "; a newer one cannot come into force here: {refused}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the first digits of a digest.
+fn shown_digest(digest: &str) -> &str {
+    digest.get(..SHOWN_DIGITS).unwrap_or(digest)
 }

@@ -64,6 +64,13 @@ pub fn judge_readiness(report: &GatewayReport) -> Vec<ProblemReport> {
             remedy: Some("restart it".to_owned()),
         });
     }
+    problems.extend(report.fabric_version.refused.iter().map(|refused| ProblemReport {
+        cause: ProblemCause::Restart,
+        blocks: false,
+        subject: own.clone(),
+        found: format!("a newer fabric of other gateways cannot come into force here: {refused}"),
+        remedy: Some("correct what it names, and apply a fabric of a higher `version`".to_owned()),
+    }));
     problems.extend(report.file_faults.iter().map(|fault| ProblemReport {
         cause: ProblemCause::Files,
         blocks: false,

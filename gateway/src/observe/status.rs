@@ -1,5 +1,6 @@
 //! The state of a gateway, as `/status` and `landbridge status` show it. The engine writes it.
 
+use super::fabric_report::FabricVersionReport;
 use super::membership_report::MembershipReport;
 use super::problem_cause::ProblemReport;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,9 @@ pub struct GatewayReport {
     /// The regions that go on together, and the quorum; `None` from an older gateway.
     #[serde(default)]
     pub membership: Option<MembershipReport>,
+    /// The version of the fabric in force, and one that is to come into force.
+    #[serde(default)]
+    pub fabric_version: FabricVersionReport,
     /// The jobs that it serves, in name order.
     pub jobs: Vec<JobReport>,
     /// Jobs in which it differs from gateways that it can reach.

@@ -9,6 +9,7 @@ use crate::limits::memory_limits::arena_memory_limit;
 use crate::local::job_spec::JobSpec;
 use crate::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
+use hier_collectives::membership::FabricVersion;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
@@ -93,6 +94,7 @@ impl SimulationSpec {
             mtu_pinned: true,
             host_names: BTreeMap::new(),
             dials_only: BTreeSet::new(),
+            version: FabricVersion::default(),
         };
         let mut gateways = VirtualDeployment::new(setup, net, seed);
         for id in fabric.gateway_ids() {

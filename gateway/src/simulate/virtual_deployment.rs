@@ -15,6 +15,7 @@ use crate::wan::connect::peer_addresses::PeerAddresses;
 use crate::wan::link::controller_policy::LinkPolicies;
 use crate::wan::link_trace::LinkTrace;
 use hier_collectives::ids::{GatewayId, RankId};
+use hier_collectives::membership::FabricVersion;
 use hier_collectives::plan::Plan;
 use hier_collectives::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +45,8 @@ pub struct FabricSetup {
     pub host_names: BTreeMap<GatewayId, String>,
     /// The gateways that no other can dial, and that dial all others.
     pub dials_only: BTreeSet<GatewayId>,
+    /// The version of the fabric.
+    pub version: FabricVersion,
 }
 
 /// The gateways of a fabric in virtual time.
@@ -85,11 +88,12 @@ pub fn virtual_deployment_gateway_spec(
         None => at(id).into(),
     };
     let has_port = |id: GatewayId| setup.fabric.gateway(id).wan.is_some();
-    let others = || setup.fabric.gateway_ids().filter(|id| *id != me);
-    let ports = others().filter(|id| has_port(*id) && !setup.dials_only.contains(id));
+    let all = || setup.fabric.gateway_ids();
+    let ports = all().filter(|id| has_port(*id) && !setup.dials_only.contains(id));
     GatewaySpec {
         fabric: Arc::clone(&setup.fabric),
         identity: identity.fabric,
+        version: setup.version,
         me,
         versions: identity.versions,
         listen: ListenSpec {
@@ -99,9 +103,9 @@ pub fn virtual_deployment_gateway_spec(
             one_by_one: false,
         },
         addresses: ports.map(|id| (id, seen_at(id))).collect(),
-        lan_addresses: others().map(|id| (id, simulated_lan_address(id).into())).collect(),
+        lan_addresses: all().map(|id| (id, simulated_lan_address(id).into())).collect(),
         mtu_pinned: setup.mtu_pinned,
-        credentials: identity.credentials,
+        credentials: Arc::new(identity.credentials),
         attach: None,
         jobs: if setup.fabric.witness() == Some(me) { vec![] } else { setup.jobs.clone() },
         memory: setup.memory,

@@ -113,7 +113,7 @@ impl LaneSpec {
 
     /// Returns the longest round trip to a peer by the fabric.
     pub(crate) fn longest_rtt(&self) -> Span {
-        self.peers.values().map(|peer| peer.link.rtt).max().unwrap_or(Span::ZERO)
+        self.peers.values().map(|peer| peer.link().rtt).max().unwrap_or(Span::ZERO)
     }
 
     /// Returns the path of a lane to `peer`, from which its windows follow. It has the present rate
@@ -122,8 +122,8 @@ impl LaneSpec {
         let lanes = u64::from(peer.sharing.load(Ordering::Relaxed));
         let connections = lanes * self.peers.len() as u64;
         LanePath {
-            link: Link { rate: peer.pair_rate_now(), ..peer.link.clone() },
-            inbound: peer.link.rate,
+            link: Link { rate: peer.pair_rate_now(), ..peer.link() },
+            inbound: peer.link().rate,
             lanes,
             segment_bytes: self.segment_bytes,
             receive_window_max: self.receive_windows_max.get() / connections.max(1),

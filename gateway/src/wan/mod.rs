@@ -39,7 +39,7 @@ mod lane_spec;
 pub mod link;
 pub mod link_trace;
 pub mod pacing;
-mod peer_link;
+pub(crate) mod peer_link;
 pub mod stream;
 
 pub use connect::lane_endpoint::{LANE_QUIC_BYTES, LaneError, start_lane_endpoints};

@@ -3,6 +3,7 @@
 //! The daemon makes a [`PeerLink`] for each peer at the start. Tasks of lanes and the engine read it;
 //! its parts have locks of their own.
 
+use crate::lock::lock_ignoring_poison;
 use crate::observe::metrics::PeerMetrics;
 use crate::wan::congestion::PathMemory;
 use crate::wan::connect::lane_addresses::LaneAddresses;
@@ -18,8 +19,8 @@ use crate::wan::stream::segment_queue::SendQueue;
 use hier_collectives::ids::GatewayId;
 use hier_collectives::topology::{Fabric, Link};
 use std::num::NonZeroU16;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 use units::BitRate;
 
@@ -34,8 +35,9 @@ pub struct PeerLink {
     /// The MTU that the fabric file states for every path, in bytes; `None` where lanes discover
     /// it.
     pub pinned_mtu: Option<u16>,
-    /// The link to its region, at the rate that the pair alone could send.
-    pub link: Link,
+    /// The link to its region, at the rate that the pair alone could send; the engine changes it with
+    /// the fabric.
+    pub link: Mutex<Link>,
     /// The segments to it.
     pub send_queue: SendQueue,
     /// The rate limit of the payload to it.
@@ -62,6 +64,21 @@ pub struct PeerLink {
 }
 
 impl PeerLink {
+    /// Returns the link to the peer's region, at the rate that the pair alone could send.
+    pub fn link(&self) -> Link {
+        lock_ignoring_poison(&self.link).clone()
+    }
+
+    /// Takes over the link to the peer's region from another fabric, in which `me` is this gateway. Lanes
+    /// follow with their next round. Does nothing for a peer of the same region.
+    pub(crate) fn replace_link(&self, fabric: &Fabric, me: GatewayId) {
+        let regions = [me, self.id].map(|id| fabric.gateway(id).region);
+        if let Some(link) = fabric.link(regions[0], regions[1]) {
+            *lock_ignoring_poison(&self.link) = pair_link_of_fabric(fabric, link, (me, self.id));
+            self.pair_pacer.set_link(link);
+        }
+    }
+
     /// Returns the number of lanes to this peer that are in use: lanes 0 to one less.
     pub fn lanes_in_use(&self) -> u16 {
         *self.lanes.borrow()
@@ -87,7 +104,7 @@ impl PeerLink {
         let addresses = self.addresses.as_ref()?.now()?;
         let mtu = self.pinned_mtu.unwrap_or(fabric.mtu());
         let ends = (&self.local, &addresses);
-        Some(CheckedPaths::of_lanes(ends, self.lanes_in_use(), self.link.rtt, mtu))
+        Some(CheckedPaths::of_lanes(ends, self.lanes_in_use(), self.link().rtt, mtu))
     }
 
     /// Returns what the peer could acknowledge, in IP bytes per second, if the link had no limit
@@ -95,13 +112,14 @@ impl PeerLink {
     /// region.
     pub(crate) fn promised_rate(&self, limit: BitRate) -> Option<f64> {
         let pair = self.pair_pacer.share().rate_over(limit).bytes_per_second();
-        let is_known = self.link.a != self.link.b && self.controller != ControllerPolicy::Shared;
-        is_known.then(|| pair * (1.0 - self.link.loss.as_f64()))
+        let link = self.link();
+        let is_known = link.a != link.b && self.controller != ControllerPolicy::Shared;
+        is_known.then(|| pair * (1.0 - link.loss.as_f64()))
     }
 
     /// Returns the rate that the pair alone could send, within the present limit of the link.
     pub(crate) fn pair_rate_now(&self) -> BitRate {
-        self.link.rate.min(self.pair_pacer.link_limit())
+        self.link().rate.min(self.pair_pacer.link_limit())
     }
 }
 
@@ -110,4 +128,18 @@ impl std::fmt::Debug for PeerLink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PeerLink").field("id", &self.id).finish_non_exhaustive()
     }
+}
+
+/// Returns a link between the regions of two gateways, at the rate at which both can exchange if they
+/// have it alone, in the faster direction: the least of link and ports.
+pub(crate) fn pair_link_of_fabric(
+    fabric: &Fabric,
+    link: &Link,
+    (me, peer): (GatewayId, GatewayId),
+) -> Link {
+    let (Some(here), Some(there)) = (fabric.gateway(me).wan, fabric.gateway(peer).wan) else {
+        return link.clone();
+    };
+    let (out, inward) = (here.egress.min(there.ingress), here.ingress.min(there.egress));
+    Link { rate: link.rate.min(out.max(inward)), ..link.clone() }
 }

@@ -42,19 +42,23 @@
 //! often it is started again, while those that remember that may go on without it. A leave that cannot be
 //! made in time is called off (`overdue_leaves`).
 //!
+//! **A signed fabric** is put in force by a term that names it, at a boundary too (`offered_fabric`).
+//!
 //! The property tests in `hier-collectives/tests/membership` run this in virtual time.
 
+mod fabric_version;
+mod offered_fabric;
 mod overdue_leaves;
 mod region_intents;
 mod term;
 mod term_agreement;
 mod term_boundary;
 mod term_message;
-mod term_pause;
 mod term_proposal;
 mod term_witness;
 mod witness_notice;
 
+pub use fabric_version::{FabricVersion, OldFabricError, SignedFabric};
 pub use region_intents::{RegionIntent, RegionIntentError};
 pub use term::{Term, TermId};
 pub use term_agreement::{TermAction, TermAgreement};

@@ -1,5 +1,6 @@
 //! Terms: the regions that a job goes on with, and the numbers that order them.
 
+use super::fabric_version::FabricVersion;
 use crate::codec::{DecodeError, FieldReader, write_u16, write_u64};
 use crate::ids::{BootId, RegionId};
 use std::collections::BTreeSet;
@@ -21,6 +22,8 @@ pub struct Term {
     pub id: TermId,
     /// Its members. All gateways of a member have voted for the term.
     pub regions: BTreeSet<RegionId>,
+    /// The fabric that is in force while it lasts. All its gateways have it.
+    pub fabric: FabricVersion,
 }
 
 impl TermId {
@@ -45,19 +48,20 @@ impl TermId {
 }
 
 impl Term {
-    /// Appends the term to the message `out`: its id, then its regions.
+    /// Appends the term to the message `out`: its id, its regions, its fabric.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         self.id.write_to(out);
         write_term_regions(out, &self.regions);
+        self.fabric.write_to(out);
     }
 
-    /// Reads a term: its id, then its regions. An id of number 0 is an error.
+    /// Reads a term: its id, its regions, its fabric. An id of number 0 is an error.
     pub(super) fn read_from(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let (id, regions) = (TermId::read_from(reader)?, read_term_regions(reader)?);
         if id.number == 0 {
             return Err(DecodeError::Invalid("term"));
         }
-        Ok(Self { id, regions })
+        Ok(Self { id, regions, fabric: FabricVersion::read_from(reader)? })
     }
 }
 

@@ -1,16 +1,16 @@
 //! One gateway's part in the agreement on terms.
 
+use super::fabric_version::{FabricVersion, HeldFabrics, SignedFabric};
 use super::region_intents::RegionIntents;
 use super::term::{Term, TermId};
 use super::term_message::{TermMessage, TermStanding};
-use super::term_pause::{AskedPause, TermPause};
 use super::term_proposal::{
-    ProposalSupport, TermProposal, is_quorum_with_witness, proposal_gateways,
+    AskedPause, ProposalSupport, TermPause, TermProposal, is_quorum_with_witness, proposal_gateways,
 };
 use super::witness_notice::WitnessNotice;
 use crate::ids::{BootId, GatewayId, RegionId};
 use crate::mesh::{MeshConnectionState, MeshGraph, Routes};
-use crate::post::{Failure, FailureCode};
+use crate::post::Failure;
 use crate::session::PeerError;
 use crate::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -50,6 +50,14 @@ pub enum TermAction {
     /// Bring all jobs to a boundary, at which ranks hear this failure, and call
     /// [`TermAgreement::handle_boundary`] then. Asked again, as an epoch may have begun meanwhile.
     Pause(Failure),
+    /// Check the signature of a fabric and whether this gateway could put it in force, and call
+    /// [`TermAgreement::offer_fabric`] if so.
+    CheckFabric {
+        /// The fabric.
+        fabric: SignedFabric,
+        /// The time for which a boundary is awaited.
+        within: Span,
+    },
 }
 
 /// The agreement on terms, as one gateway takes part in it.
@@ -63,14 +71,14 @@ pub struct TermAgreement {
     /// The greatest number of a term that this gateway knows of.
     latest: u64,
     /// The term that this gateway has voted for last and has not left.
-    voted: Option<Term>,
+    pub(super) voted: Option<Term>,
     /// The term that it is in.
     pub(super) term: Option<Term>,
     /// The last term of which an epoch has begun here since its start.
     begun: Option<TermId>,
     notice: WitnessNotice,
     /// The last words of other gateways about themselves, of those that can be reached.
-    standings: BTreeMap<GatewayId, TermStanding>,
+    pub(super) standings: BTreeMap<GatewayId, TermStanding>,
     proposal: Option<TermProposal>,
     /// Whether another gateway refused the last proposal, so that the next one waits until it is due,
     /// if anything is due.
@@ -79,6 +87,8 @@ pub struct TermAgreement {
     pub(super) newcomers: Option<(BTreeSet<RegionId>, TimeNs)>,
     /// The operators' intents for regions.
     pub(super) intents: RegionIntents,
+    /// The fabric in force, and the newest one.
+    pub(super) fabrics: HeldFabrics,
     /// The pause of the term that this gateway is about to replace.
     pub(super) pause: Option<TermPause>,
     /// The pause of its term that this gateway was asked for.
@@ -89,8 +99,9 @@ pub struct TermAgreement {
 }
 
 impl TermAgreement {
-    /// Makes the part of a gateway that has just started, and reaches nobody.
-    pub fn new(fabric: Arc<Fabric>, me: GatewayId, boot: BootId) -> Self {
+    /// Makes the part of a gateway that has just started, and reaches nobody. `version` is that of its
+    /// fabric.
+    pub fn new(fabric: Arc<Fabric>, version: FabricVersion, me: GatewayId, boot: BootId) -> Self {
         let graph = MeshGraph::uniform(&fabric, MeshConnectionState::Awaited);
         Self {
             fabric,
@@ -108,6 +119,7 @@ impl TermAgreement {
             is_refused: false,
             newcomers: None,
             intents: RegionIntents::default(),
+            fabrics: HeldFabrics::of_file(version),
             pause: None,
             asked: None,
             due: None,
@@ -148,6 +160,7 @@ impl TermAgreement {
         let routes = Routes::from_gateway(graph, self.me);
         let before = std::mem::replace(&mut self.routes, routes);
         self.tell_intents_to_new(&before, now);
+        self.tell_fabric_to_new(&before);
         let routes = &self.routes;
         self.standings.retain(|id, _| routes.reaches(*id));
         self.leave_term_if_lost(why);
@@ -225,6 +238,7 @@ impl TermAgreement {
                 return self.handle_pause(from, term, failure, now);
             }
             TermMessage::Paused(term) => self.handle_paused(from, term, now),
+            TermMessage::Fabric { fabric, within } => self.handle_fabric(fabric, within),
             TermMessage::ProposeToWitness { .. } | TermMessage::Begun { .. } => {
                 return Err(PeerError::NotYours("a message to a witness"));
             }
@@ -257,6 +271,7 @@ impl TermAgreement {
                 self.leave_term(Some(failure));
             }
         }
+        self.answer_fabric_of(from, standing.fabric);
         self.answer_standing(from, standing.is_in_term, now);
         if self.fabric.witness() == Some(from) {
             self.notice.handle_standing(standing);
@@ -279,8 +294,8 @@ impl TermAgreement {
 
     /// Votes for a term that another gateway proposes, or refuses it. A term is refused if its number
     /// is not above all known ones, or if it lacks a region of this gateway's term that has not left.
-    /// A term is also refused if one of its regions is out of reach or has left, or if it comes from a
-    /// region that joins at a boundary. A proposal to another start of this gateway is answered by its standing.
+    /// A term is also refused if one of its regions is out of reach or has left, if it comes from a
+    /// region that joins at a boundary, or if this gateway does not hold its fabric. A proposal to another start of this gateway is answered by its standing.
     ///
     /// # Errors
     /// [`PeerError`]: the term has no quorum, an unknown region, or not the regions of both
@@ -310,8 +325,14 @@ impl TermAgreement {
         let keeps = self.keeps_term_against(&term, theirs, now);
         // Whoever cannot reach a member would leave the term at once.
         let reaches_all = self.reached_regions().is_superset(&term.regions);
-        if term.id.number <= self.latest || keeps || !reaches_all {
+        let has_fabric = self.has_fabric(term.fabric);
+        if term.id.number <= self.latest || keeps || !reaches_all || !has_fabric {
             self.tell_intents(from, now);
+            if !has_fabric {
+                // Whichever of both is behind is told what it lacks.
+                self.answer_fabric_of(from, term.fabric);
+                self.send(from, TermMessage::Standing(self.standing()));
+            }
             self.latest = self.latest.max(term.id.number);
             let refusal = TermMessage::Refuse { term: term.id, latest: self.latest };
             self.send(from, refusal);
@@ -370,6 +391,7 @@ impl TermAgreement {
         self.due = None;
         self.newcomers = None;
         self.settle_intents(&term, now);
+        self.adopt_fabric_of(&term);
         self.actions.push_back(TermAction::Enter(term.clone()));
         self.term = Some(term);
         self.leave_term_if_lost("it was lost meanwhile");
@@ -427,7 +449,10 @@ impl TermAgreement {
     /// Proposes a term of these regions, unless that is done, once it is known how their gateways
     /// stand and enough remember a term. Until then asks the gateways for their standing.
     fn propose_term(&mut self, regions: BTreeSet<RegionId>, now: TimeNs) {
-        let is_same = |proposal: &TermProposal| proposal.term.regions == regions;
+        let version = self.fabric_to_propose(&regions);
+        let is_same = |proposal: &TermProposal| {
+            proposal.term.regions == regions && proposal.term.fabric == version
+        };
         if self.proposal.as_ref().is_some_and(is_same) {
             return;
         }
@@ -460,7 +485,7 @@ impl TermAgreement {
         }
         self.is_refused = false;
         let id = TermId { number: self.latest + 1, boot: self.boot };
-        self.invite_to(Term { id, regions }, &support);
+        self.invite_to(Term { id, regions, fabric: version }, &support);
         self.due = Some(now + self.repeated_after());
         self.begin_term_if_carried(now);
     }
@@ -501,6 +526,7 @@ impl TermAgreement {
             voted: self.voted.as_ref().map_or_else(TermId::default, |term| term.id),
             is_in_term: self.term.is_some(),
             remembers: self.begun.is_some(),
+            fabric: self.fabrics.newest_version(),
         }
     }
 
@@ -554,47 +580,6 @@ impl TermAgreement {
                 return regions;
             }
             regions.retain(|id| !missing.contains(id));
-        }
-    }
-
-    /// Returns the failure of collectives under way if a member of the term cannot be reached. Its
-    /// text says who, why, and with whom this gateway would go on. `None` while all are reached,
-    /// and outside a term.
-    fn loss_failure(&self, why: &str) -> Option<Failure> {
-        let term = self.term.as_ref()?;
-        let reached = self.reached_regions();
-        let lost: Vec<RegionId> = term.regions.difference(&reached).copied().collect();
-        if lost.is_empty() {
-            return None;
-        }
-        let verb = if lost.len() == 1 { "is" } else { "are" };
-        let text = format!("{} {verb} lost ({why})", self.region_names(&lost));
-        Some(self.change_failure(&text, &self.target_regions()))
-    }
-
-    /// Makes the failure of collectives under way when the world changes to these regions, because of
-    /// `cause`.
-    pub(super) fn change_failure(&self, cause: &str, regions: &BTreeSet<RegionId>) -> Failure {
-        let needs_witness = !self.fabric.is_quorum(regions);
-        let condition = if needs_witness { " if the witness votes for it" } else { "" };
-        let regions: Vec<RegionId> = regions.iter().copied().collect();
-        let ranks: usize = regions.iter().map(|id| self.fabric.region(*id).ranks.len()).sum();
-        let (verb, plural) =
-            (if regions.len() == 1 { "goes" } else { "go" }, if ranks == 1 { "" } else { "s" });
-        let names = self.region_names(&regions);
-        let text = format!(
-            "{cause}: {names} {verb} on with {ranks} rank{plural}{condition}; contribution intact; \
-             recover the group and begin the step again"
-        );
-        Failure::new(FailureCode::MembershipChanged, text)
-    }
-
-    /// Names some regions for a text: "region a", or "regions a, b".
-    pub(super) fn region_names(&self, regions: &[RegionId]) -> String {
-        let names: Vec<&str> = regions.iter().map(|id| &*self.fabric.region(*id).name).collect();
-        match names[..] {
-            [name] => format!("region {name}"),
-            _ => format!("regions {}", names.join(", ")),
         }
     }
 }

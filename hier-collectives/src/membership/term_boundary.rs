@@ -9,8 +9,7 @@ use super::region_intents::{RegionIntent, RegionIntentError};
 use super::term::{Term, TermId};
 use super::term_agreement::{NEWCOMERS_AWAITED, TermAction, TermAgreement};
 use super::term_message::TermMessage;
-use super::term_pause::{AskedPause, TermPause};
-use super::term_proposal::proposal_gateways;
+use super::term_proposal::{AskedPause, TermPause, proposal_gateways};
 use crate::ids::{GatewayId, RegionId};
 use crate::mesh::Routes;
 use crate::mutant::{self, Mutant};
@@ -232,18 +231,22 @@ impl TermAgreement {
         let staying = &term.regions - &(&self.intents.left() - target);
         // The gateway that asked jobs to wait leads no more once the leave of a first region is called off.
         let is_paused = self.pause.is_some() || self.asked.is_some();
-        let is_change = *target != term.regions || is_paused;
+        let gets_fabric = self.is_fabric_ready(target);
+        let is_change = *target != term.regions || is_paused || gets_fabric;
         if !is_change || !target.is_superset(&staying) {
-            (self.newcomers, self.due) = (None, None);
+            let asks = self.asks_for_fabric(target, now);
+            (self.newcomers, self.due) = (None, self.due.filter(|_| asks));
+            self.ask_for_fabric(target, now);
             return false;
         }
         let leaves = staying != term.regions;
-        if !leaves && !is_paused && !self.have_newcomers_stayed(target, now) {
+        let is_asked = leaves || is_paused || gets_fabric;
+        if !is_asked && !self.have_newcomers_stayed(target, now) {
             return false;
         }
         let joins = !(target - &term.regions).is_disjoint(&self.intents.joining(now))
             && !mutant::is_mutant_active(Mutant::JoinEarly);
-        if leaves || joins || is_paused {
+        if is_asked || joins {
             return self.pause_jobs(&term, target, now);
         }
         true
@@ -269,7 +272,9 @@ impl TermAgreement {
         if self.pause.as_ref().is_none_or(|pause| pause.failure != failure) {
             let changed = (&term.regions ^ target).into_iter();
             let before = self.pause.as_ref().map(|pause| pause.until);
-            let until = self.intents.deadline(changed).or(before).or(self.leave_deadline(term));
+            let of_fabric = self.fabric_deadline(target, now);
+            let of_leave = self.leave_deadline(term);
+            let until = self.intents.deadline(changed).or(before).or(of_leave).or(of_fabric);
             // A leave that is called off keeps its time, also where another gateway asked for it.
             let asked = self.asked.as_ref().and_then(|asked| asked.until);
             let until = until.or(asked).unwrap_or(now);
@@ -381,7 +386,10 @@ impl TermAgreement {
         let left = named(&term.regions - target, "leaves", "leave");
         let joined = named(target - &term.regions, "joins", "join");
         let is_left = left.is_some();
-        let causes: Vec<String> = left.into_iter().chain(joined).collect();
+        let is_ready = self.is_fabric_ready(target);
+        let number = self.newest_fabric().number;
+        let fabric = is_ready.then(|| format!("version {number} of the fabric comes into force"));
+        let causes: Vec<String> = left.into_iter().chain(joined).chain(fabric).collect();
         let cause = match causes.is_empty() {
             true => "a change that an operator asked for is called off".to_owned(),
             false => causes.join(", and "),
@@ -391,5 +399,49 @@ impl TermAgreement {
             failure.text += "; ranks of a region that leaves wait until it joins again";
         }
         Failure::new(failure.code, failure.text)
+    }
+}
+
+/// Failures, and their texts.
+impl TermAgreement {
+    /// Returns the failure of collectives under way if a member of the term cannot be reached. Its
+    /// text says who, why, and with whom this gateway would go on. `None` while all are reached,
+    /// and outside a term.
+    pub(super) fn loss_failure(&self, why: &str) -> Option<Failure> {
+        let term = self.term.as_ref()?;
+        let reached = self.reached_regions();
+        let lost: Vec<RegionId> = term.regions.difference(&reached).copied().collect();
+        if lost.is_empty() {
+            return None;
+        }
+        let verb = if lost.len() == 1 { "is" } else { "are" };
+        let text = format!("{} {verb} lost ({why})", self.region_names(&lost));
+        Some(self.change_failure(&text, &self.target_regions()))
+    }
+
+    /// Makes the failure of collectives under way when the world changes to these regions, because of
+    /// `cause`.
+    pub(super) fn change_failure(&self, cause: &str, regions: &BTreeSet<RegionId>) -> Failure {
+        let needs_witness = !self.fabric.is_quorum(regions);
+        let condition = if needs_witness { " if the witness votes for it" } else { "" };
+        let regions: Vec<RegionId> = regions.iter().copied().collect();
+        let ranks: usize = regions.iter().map(|id| self.fabric.region(*id).ranks.len()).sum();
+        let (verb, plural) =
+            (if regions.len() == 1 { "goes" } else { "go" }, if ranks == 1 { "" } else { "s" });
+        let names = self.region_names(&regions);
+        let text = format!(
+            "{cause}: {names} {verb} on with {ranks} rank{plural}{condition}; contribution intact; \
+             recover the group and begin the step again"
+        );
+        Failure::new(FailureCode::MembershipChanged, text)
+    }
+
+    /// Names some regions for a text: "region a", or "regions a, b".
+    pub(super) fn region_names(&self, regions: &[RegionId]) -> String {
+        let names: Vec<&str> = regions.iter().map(|id| &*self.fabric.region(*id).name).collect();
+        match names[..] {
+            [name] => format!("region {name}"),
+            _ => format!("regions {}", names.join(", ")),
+        }
     }
 }

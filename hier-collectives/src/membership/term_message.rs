@@ -1,11 +1,13 @@
 //! Messages by which gateways agree on terms, and their encoding.
 
+use super::fabric_version::{FabricVersion, SignedFabric};
 use super::region_intents::{RegionIntent, read_region_intents, write_region_intents};
 use super::term::{Term, TermId, read_term_regions, write_term_regions};
-use crate::codec::{DecodeError, FieldReader, write_u64};
+use crate::codec::{DecodeError, FieldReader, write_u32, write_u64};
 use crate::ids::{BootId, RegionId};
 use crate::post::Failure;
 use std::collections::BTreeSet;
+use units::Span;
 
 /// A message between gateways about terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +69,13 @@ pub enum TermMessage {
     },
     /// All jobs of the sender have come to a boundary in a term.
     Paused(TermId),
+    /// The newest signed fabric that the sender holds.
+    Fabric {
+        /// The fabric.
+        fabric: SignedFabric,
+        /// The time for which a boundary is awaited before it is put in force, in whole seconds.
+        within: Span,
+    },
 }
 
 /// The words of a gateway about itself.
@@ -83,6 +92,8 @@ pub struct TermStanding {
     pub is_in_term: bool,
     /// Whether an epoch of a term has begun there since it started.
     pub remembers: bool,
+    /// The newest fabric that it holds, or that is in force there.
+    pub fabric: FabricVersion,
 }
 
 impl TermMessage {
@@ -90,12 +101,13 @@ impl TermMessage {
     pub fn write_to(&self, out: &mut Vec<u8>) {
         match self {
             Self::Ask => out.push(1),
-            Self::Standing(TermStanding { boot, latest, voted, is_in_term, remembers }) => {
+            Self::Standing(TermStanding { boot, latest, voted, is_in_term, remembers, fabric }) => {
                 out.push(2);
                 write_u64(out, boot.0);
                 write_u64(out, *latest);
                 voted.write_to(out);
                 out.extend([u8::from(*is_in_term), u8::from(*remembers)]);
+                fabric.write_to(out);
             }
             Self::Propose { term, to } => {
                 out.push(3);
@@ -141,6 +153,12 @@ impl TermMessage {
                 out.push(11);
                 term.write_to(out);
             }
+            Self::Fabric { fabric, within } => {
+                out.push(12);
+                fabric.write_to(out);
+                let seconds = within.ns().div_ceil(Span::from_secs(1).ns());
+                write_u32(out, u32::try_from(seconds).unwrap_or(u32::MAX));
+            }
         }
     }
 
@@ -163,6 +181,7 @@ impl TermMessage {
                 voted: TermId::read_from(reader)?,
                 is_in_term: reader.read_flag()?,
                 remembers: reader.read_flag()?,
+                fabric: FabricVersion::read_from(reader)?,
             }),
             3 => Self::Propose { term: Term::read_from(reader)?, to: BootId(reader.read_u64()?) },
             4 => Self::Vote {
@@ -184,6 +203,10 @@ impl TermMessage {
                 failure: Failure::read_from(reader)?,
             },
             11 => Self::Paused(TermId::read_from(reader)?),
+            12 => Self::Fabric {
+                fabric: SignedFabric::read_from(reader)?,
+                within: Span::from_secs(u64::from(reader.read_u32()?)),
+            },
             _ => return Err(DecodeError::Unknown("message about terms")),
         })
     }

@@ -1,10 +1,13 @@
-//! A term that this gateway proposes, and the votes for it.
+//! A term that this gateway proposes, and the votes for it; and the pause before it, in which gateways
+//! bring their jobs to a boundary.
 
 use super::term::Term;
 use crate::ids::{GatewayId, RegionId};
 use crate::mutant::{self, Mutant};
+use crate::post::Failure;
 use crate::topology::Fabric;
 use std::collections::{BTreeMap, BTreeSet};
+use units::TimeNs;
 
 /// A term that this gateway proposes.
 #[derive(Debug)]
@@ -83,4 +86,30 @@ pub(super) fn proposal_gateways<'f>(
 pub(super) fn is_quorum_with_witness(fabric: &Fabric, regions: &BTreeSet<RegionId>) -> bool {
     let witness = fabric.witness().map(|id| fabric.gateway(id).region);
     fabric.is_quorum(&regions.iter().copied().chain(witness).collect())
+}
+
+/// The pause of the jobs of a term that this gateway is about to replace.
+#[derive(Debug)]
+pub(super) struct TermPause {
+    /// The failure that ranks hear at the boundary.
+    pub failure: Failure,
+    /// When the term is replaced whether or not the jobs are at a boundary.
+    pub until: TimeNs,
+    /// The gateways whose jobs have come to the boundary.
+    pub paused: BTreeSet<GatewayId>,
+    /// Whether the next term is being proposed.
+    pub is_over: bool,
+}
+
+/// The pause that a gateway of the term has asked for.
+#[derive(Debug)]
+pub(super) struct AskedPause {
+    /// The failure that ranks hear at the boundary.
+    pub failure: Failure,
+    /// The gateway that replaces the term.
+    pub from: GatewayId,
+    /// When the time of the leave is over for which it asked first; `None` if it asked for no leave.
+    pub until: Option<TimeNs>,
+    /// Whether all jobs here are at a boundary.
+    pub is_reached: bool,
 }

@@ -10,6 +10,7 @@
 //! A witness that was started again knows no possible term, and does not vote until all gateways of
 //! a term have told it that an epoch of this term has begun there.
 
+use super::fabric_version::FabricVersion;
 use super::term::{Term, TermId};
 use super::term_message::{TermMessage, TermStanding};
 use super::term_proposal::{is_quorum_with_witness, proposal_gateways};
@@ -172,6 +173,7 @@ impl TermWitness {
             voted,
             is_in_term: false,
             remembers: self.remembers(),
+            fabric: FabricVersion::default(),
         })
     }
 }

@@ -223,6 +223,11 @@ impl MeshTable {
         }
     }
 
+    /// Replaces the fabric by one with other rates, round trips or losses of links.
+    pub fn replace_fabric(&mut self, fabric: Arc<Fabric>) {
+        self.fabric = fabric;
+    }
+
     /// Returns the time for which the connection to a peer is awaited before it is gone round, while other
     /// routes reach the peer. A gateway that was just started is connected sooner, so that its links are
     /// not left for a moment (`a_connection_is_awaited_before_it_is_gone_round`).

@@ -542,6 +542,12 @@ impl Session {
         std::mem::take(&mut self.in_doubt)
     }
 
+    /// Replaces the fabric of a suspended session by one with other rates, round trips or losses, and its
+    /// plan by one for that fabric. Segments keep their size, as memory is divided by it.
+    pub fn replace_fabric(&mut self, fabric: Arc<Fabric>, plan: Plan) {
+        self.epoch.replace_fabric(fabric, plan);
+    }
+
     /// Takes over in the term of this number, 0 where there are none, from the session that has come so
     /// far, over the connections that are up. All gateways of the session repeat their messages, since earlier ones may have met nobody.
     pub fn handle_resume(

@@ -4,15 +4,23 @@
 
 mod operators;
 mod world;
+mod world_parts;
 
 use hier_collectives::ids::{BootId, GatewayId, RegionId};
-use hier_collectives::membership::{Term, TermAction, TermAgreement, TermId, TermMessage};
+use hier_collectives::membership::{
+    FabricVersion, Term, TermAction, TermAgreement, TermId, TermMessage,
+};
 use hier_collectives::mesh::{MeshConnectionState, MeshGraph};
+#[cfg(feature = "mutants")]
+use hier_collectives::mutant::{self, Mutant};
 use hier_collectives::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
 use hier_collectives::topology::QuorumSpec;
+#[cfg(feature = "mutants")]
+use std::process::Command;
 use std::sync::Arc;
 use units::TimeNs;
-use world::{Shape, Tally, World};
+use world::{Shape, World};
+use world_parts::Tally;
 
 /// Returns fabrics of two to six regions, each with a quorum, some with a witness.
 fn shapes() -> Vec<Shape> {
@@ -76,6 +84,8 @@ fn check_seeds(seeds: std::ops::Range<u64>) {
         (sum.joins, 2),
         (sum.terms_after_leave, 4),
         (sum.called_off, 2),
+        (sum.offers, 5),
+        (sum.adopted, 5),
     ];
     for (done, in_ten_seeds) in wanted {
         assert!(10 * done > in_ten_seeds * count, "{done} of {in_ten_seeds} in ten seeds: {sum:?}");
@@ -93,6 +103,36 @@ fn at_most_one_part_goes_on_in_ten_thousand_seeds() {
     check_seeds(4_500..10_000);
 }
 
+#[cfg(feature = "mutants")]
+#[test]
+#[ignore = "each_mutant_of_fabrics_is_found runs it in a process of its own"]
+fn seeds_go_right_under_a_mutant() {
+    // The name of a test to skip, of which there is none.
+    let is_named = |mutant: &Mutant| std::env::args().any(|argument| argument == mutant.name());
+    let Some(mutant) = Mutant::ALL.into_iter().find(is_named) else { return };
+    mutant::activate_mutant(mutant);
+    for seed in 0..1000 {
+        check_seed(seed);
+    }
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn each_mutant_of_fabrics_is_found() {
+    for (mutant, words) in [
+        (Mutant::AdoptHalfHeld, "with a fabric that it lacks"),
+        (Mutant::IgnoreFabricDigest, "in one term in the end"),
+        (Mutant::TakeOldFabric, "takes an old fabric"),
+    ] {
+        let mut child = Command::new(std::env::current_exe().expect("this program"));
+        child.args(["--ignored", "--exact", "seeds_go_right_under_a_mutant", "--skip"]);
+        let found = child.arg(mutant.name()).output().expect("runs");
+        let said = String::from_utf8_lossy(&found.stdout).into_owned()
+            + &String::from_utf8_lossy(&found.stderr);
+        assert!(!found.status.success() && said.contains(words), "{}: {said}", mutant.name());
+    }
+}
+
 #[test]
 fn a_term_that_begins_with_other_regions_is_refused() {
     let wan = Some(symmetric_port(mbit(1)));
@@ -102,11 +142,12 @@ fn a_term_that_begins_with_other_regions_is_refused() {
     let fabric = builder.all_pairs(lossless_link(mbit(1), 100)).build();
     let fabric = Arc::new(fabric.with_quorum(&QuorumSpec::Majority).expect("valid"));
     let (leader, boot, now) = (GatewayId(0), BootId(7), TimeNs::from_ns(1));
-    let mut member = TermAgreement::new(Arc::clone(&fabric), GatewayId(1), boot);
+    let version = FabricVersion::default();
+    let mut member = TermAgreement::new(Arc::clone(&fabric), version, GatewayId(1), boot);
     let all_up = MeshGraph::uniform(&fabric, MeshConnectionState::Up);
     member.handle_connections(&all_up, "start", now);
     let id = TermId { number: 1, boot: BootId(1) };
-    let term = Term { id, regions: [0, 1, 2].map(RegionId).into() };
+    let term = Term { id, regions: [0, 1, 2].map(RegionId).into(), fabric: version };
     let propose = TermMessage::Propose { term: term.clone(), to: boot };
     member.handle_message(leader, propose, now).expect("a good term");
     let votes = |action: &TermAction| {
@@ -114,7 +155,8 @@ fn a_term_that_begins_with_other_regions_is_refused() {
     };
     assert!(std::iter::from_fn(|| member.poll_action()).any(|action| votes(&action)));
     for regions in [vec![0, 1, 999], vec![0, 1], vec![3]] {
-        let forged = Term { id, regions: regions.into_iter().map(RegionId).collect() };
+        let regions = regions.into_iter().map(RegionId).collect();
+        let forged = Term { id, regions, fabric: version };
         let begins = TermMessage::Begin(forged);
         member.handle_message(leader, begins, now).expect_err("not what was proposed");
     }

@@ -2,7 +2,9 @@
 //! boundary, or the time is over.
 
 use hier_collectives::ids::{BootId, GatewayId, RegionId};
-use hier_collectives::membership::{RegionIntent, Term, TermAction, TermAgreement, TermMessage};
+use hier_collectives::membership::{
+    FabricVersion, RegionIntent, Term, TermAction, TermAgreement, TermMessage,
+};
 use hier_collectives::mesh::{MeshConnectionState, MeshGraph};
 use hier_collectives::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
 use hier_collectives::topology::{Fabric, QuorumSpec};
@@ -36,7 +38,12 @@ impl Trio {
         let fabric = builder.all_pairs(lossless_link(mbit(1), 100)).build();
         let fabric = Arc::new(fabric.with_quorum(&QuorumSpec::Majority).expect("valid"));
         let member = |index| {
-            TermAgreement::new(Arc::clone(&fabric), GatewayId(index), BootId(1 + u64::from(index)))
+            TermAgreement::new(
+                Arc::clone(&fabric),
+                FabricVersion::default(),
+                GatewayId(index),
+                BootId(1 + u64::from(index)),
+            )
         };
         let members = (0..3).map(member).collect();
         let (terms, left, paused) = (vec![None; 3], vec![0; 3], vec![BTreeSet::new(); 3]);
@@ -71,7 +78,8 @@ impl Trio {
     fn restart(&mut self, index: u16, boot: u64) {
         let fabric = Arc::clone(&self.fabric);
         let at = usize::from(index);
-        self.members[at] = TermAgreement::new(fabric, GatewayId(index), BootId(boot));
+        self.members[at] =
+            TermAgreement::new(fabric, FabricVersion::default(), GatewayId(index), BootId(boot));
         self.terms[at] = None;
     }
 
@@ -96,6 +104,9 @@ impl Trio {
                             self.members[index].handle_epoch(self.now);
                         }
                         TermAction::Pause(failure) => drop(self.paused[index].insert(failure.text)),
+                        TermAction::CheckFabric { fabric, within } => {
+                            let _ = self.members[index].offer_fabric(fabric, within, self.now);
+                        }
                     }
                 }
             }

@@ -1,8 +1,9 @@
 //! Gateways, a network between them, and a judge who sees all of them at once.
 
+use super::world_parts::{Gateway, Tally};
 use hier_collectives::ids::{BootId, GatewayId, RegionId};
 use hier_collectives::membership::{
-    Term, TermAction, TermAgreement, TermId, TermMessage, TermWitness,
+    FabricVersion, SignedFabric, Term, TermAction, TermAgreement, TermId, TermMessage, TermWitness,
 };
 use hier_collectives::mesh::{MeshConnectionState, MeshGraph};
 use hier_collectives::testing::{FabricBuilder, SplitMix64, lossless_link, mbit, symmetric_port};
@@ -10,7 +11,6 @@ use hier_collectives::topology::{
     Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, QuorumSpec, Region,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::AddAssign;
 use std::sync::Arc;
 use units::{Span, TimeNs};
 
@@ -28,39 +28,6 @@ pub struct Shape {
     pub witness: bool,
     /// The votes of the first regions; others have one.
     pub votes: Vec<u16>,
-}
-
-/// Counts of what happened in runs.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Tally {
-    /// Terms that all their gateways entered, and those of them without some region.
-    pub terms: u64,
-    pub partial_terms: u64,
-    /// Terms that the witness voted for.
-    pub witnessed_terms: u64,
-    pub restarts: u64,
-    pub cuts: u64,
-    /// Regions that an operator took out or in.
-    pub leaves: u64,
-    pub joins: u64,
-    /// Terms without a region that had left.
-    pub terms_after_leave: u64,
-    /// Entries of gateways into terms after a leave was called off.
-    pub called_off: u64,
-}
-
-impl AddAssign for Tally {
-    fn add_assign(&mut self, other: Self) {
-        self.terms += other.terms;
-        self.partial_terms += other.partial_terms;
-        self.witnessed_terms += other.witnessed_terms;
-        self.restarts += other.restarts;
-        self.cuts += other.cuts;
-        self.leaves += other.leaves;
-        self.joins += other.joins;
-        self.terms_after_leave += other.terms_after_leave;
-        self.called_off += other.called_off;
-    }
 }
 
 #[derive(Debug)]
@@ -99,43 +66,17 @@ enum Event {
     Fault,
     /// Every region that has left joins again.
     JoinAll,
+    /// A gateway has checked a signed fabric.
+    FabricChecked {
+        gateway: usize,
+        boot: BootId,
+        fabric: SignedFabric,
+        within: Span,
+    },
     Start {
         gateway: usize,
     },
     Heal,
-}
-
-/// A gateway that runs, or is down.
-struct Gateway {
-    boot: BootId,
-    agreement: Option<TermAgreement>,
-    /// The part of a witness, instead of an agreement.
-    witness: Option<TermWitness>,
-    /// The last term that it has entered and not left.
-    term: Option<Term>,
-    /// The number, in the judge's order, of the last term that went on while it was a member; it
-    /// forgets this when it is started again.
-    history: u64,
-    /// Whether the epoch of its term has begun here.
-    is_in_epoch: bool,
-    /// The history of each gateway that has entered a term of which this is the first.
-    joined: BTreeMap<(TermId, GatewayId), u64>,
-}
-
-impl Gateway {
-    /// Makes a gateway that knows nothing.
-    fn started(
-        boot: BootId,
-        agreement: Option<TermAgreement>,
-        witness: Option<TermWitness>,
-    ) -> Self {
-        let (history, is_in_epoch, joined) = (0, false, BTreeMap::new());
-        Self { boot, agreement, witness, term: None, history, is_in_epoch, joined }
-    }
-
-    fn runs(&self) -> bool {
-        self.agreement.is_some() || self.witness.is_some()
-    }
 }
 
 /// Adds a witness to a fabric.
@@ -166,6 +107,10 @@ pub struct World {
     cut: BTreeSet<(GatewayId, GatewayId)>,
     /// The regions of each term that a gateway has entered.
     terms: BTreeMap<TermId, BTreeSet<RegionId>>,
+    /// The fabric of each term that a gateway has entered.
+    fabrics: BTreeMap<TermId, FabricVersion>,
+    /// The number of the last fabric that was signed.
+    signed: u64,
     /// The last term that went on, and its number in the judge's order.
     last: (TermId, u64),
     pub tally: Tally,
@@ -200,6 +145,8 @@ impl World {
             gateways,
             cut: BTreeSet::new(),
             terms: BTreeMap::new(),
+            fabrics: BTreeMap::new(),
+            signed: 0,
             last: (TermId::default(), 0),
             tally: Tally::default(),
             wrong: Vec::new(),
@@ -325,6 +272,11 @@ impl World {
                     self.request(index, region, false);
                 }
             }
+            Event::FabricChecked { gateway, boot, fabric, within } => {
+                if self.gateways[gateway].boot == boot {
+                    self.offer_fabric(gateway, fabric, within);
+                }
+            }
             Event::Start { gateway } => self.start(gateway),
             Event::Heal => self.heal(),
         }
@@ -360,6 +312,35 @@ impl World {
         }
     }
 
+    /// Offers a fabric to a gateway that has checked it, which must not take an old one.
+    fn offer_fabric(&mut self, gateway: usize, fabric: SignedFabric, within: Span) {
+        self.gateways[gateway].checked.insert(fabric.version);
+        let mut is_old = false;
+        self.with(gateway, |agreement, now| {
+            let is_newer = fabric.version > agreement.newest_fabric();
+            is_old = agreement.offer_fabric(fabric, within, now).is_ok() && !is_newer;
+        });
+        if is_old {
+            self.wrong.push(format!("{gateway} takes an old fabric"));
+        }
+    }
+
+    /// Lets an operator offer a fabric of a new version, or now and then another one of the last, to a
+    /// gateway.
+    fn sign_fabric(&mut self) {
+        let count = self.gateways.len() as u64 - 1;
+        let gateway = self.random.range(0, count) as usize;
+        self.signed += u64::from(self.signed == 0 || self.random.chance(80));
+        let digest = [self.random.next_u64() as u8; 32];
+        let version = FabricVersion { number: self.signed, digest };
+        let fabric = SignedFabric { version, bytes: [1].into() };
+        let within = Span::from_secs(self.random.range(1, 6));
+        let boot = self.gateways[gateway].boot;
+        self.trace.push(format!("{} {version:?} at {gateway}", self.now_ms));
+        self.tally.offers += 1;
+        self.schedule(0, Event::FabricChecked { gateway, boot, fabric, within });
+    }
+
     /// Returns the gateways of a term, the first of which begins its epoch.
     fn gateways_of(&self, term: TermId) -> Vec<GatewayId> {
         let regions = self.terms[&term].iter();
@@ -387,7 +368,8 @@ impl World {
     fn fault(&mut self) {
         let count = self.gateways.len() as u64;
         let ids: Vec<GatewayId> = self.fabric.gateway_ids().collect();
-        match self.random.range(0, 13) {
+        match self.random.range(0, 15) {
+            14 | 15 => return self.sign_fabric(),
             // A partition into two or three parts.
             0..=2 => {
                 let parts: Vec<u64> = ids.iter().map(|_| self.random.range(0, 2)).collect();
@@ -439,7 +421,10 @@ impl World {
         let fabric = Arc::clone(&self.fabric);
         self.gateways[index] = match self.fabric.witness() == Some(me) {
             true => Gateway::started(boot, None, Some(TermWitness::new(fabric, me, boot))),
-            false => Gateway::started(boot, Some(TermAgreement::new(fabric, me, boot)), None),
+            false => {
+                let version = FabricVersion::default();
+                Gateway::started(boot, Some(TermAgreement::new(fabric, version, me, boot)), None)
+            }
         };
         self.tell_connections();
     }
@@ -491,7 +476,20 @@ impl World {
                     let delay = self.random.range(0, 4_000);
                     self.schedule(delay, Event::Boundary { gateway: index, boot });
                 }
+                TermAction::CheckFabric { fabric, within } => {
+                    let (boot, gateway) = (self.gateways[index].boot, index);
+                    let delay = self.random.range(1, 1_500);
+                    self.schedule(delay, Event::FabricChecked { gateway, boot, fabric, within });
+                }
                 TermAction::Enter(term) => {
+                    let known = *self.fabrics.entry(term.id).or_insert(term.fabric);
+                    if known != term.fabric || agreement.fabric_in_force() != term.fabric {
+                        self.wrong.push(format!("{:?} has two fabrics", term.id));
+                    }
+                    if !self.gateways[index].checked.contains(&term.fabric) {
+                        self.wrong.push(format!("{me} enters a term with a fabric that it lacks"));
+                    }
+                    self.tally.adopted += u64::from(term.fabric.number > 0);
                     let is_called_off = !agreement.called_off_leaves().is_empty();
                     self.tally.called_off += u64::from(is_called_off);
                     let regions = term.regions.clone();

@@ -9,6 +9,7 @@ mod certs;
 mod completions;
 mod config;
 mod diagnosis;
+mod fabric;
 mod init;
 mod manual;
 mod membership;
@@ -50,6 +51,7 @@ enum LandbridgeCommand {
     Rate(rate::RateCommand),
     Leave(membership::LeaveCommand),
     Join(membership::JoinCommand),
+    Fabric(fabric::FabricCommand),
     Trace(diagnosis::TraceCommand),
     Doctor(diagnosis::DoctorCommand),
     Dump(diagnosis::DumpCommand),
@@ -82,6 +84,7 @@ impl LandbridgeCommand {
             | Self::Rate(_)
             | Self::Leave(_)
             | Self::Join(_)
+            | Self::Fabric(_)
             | Self::Trace(_)
             | Self::Doctor(_)
             | Self::Dump(_)
@@ -154,6 +157,7 @@ fn run_landbridge_command() -> Exit {
         LandbridgeCommand::Rate(command) => command.run(),
         LandbridgeCommand::Leave(command) => command.run(),
         LandbridgeCommand::Join(command) => command.run(),
+        LandbridgeCommand::Fabric(command) => command.run(),
         LandbridgeCommand::Trace(command) => command.run(),
     };
     outcome.unwrap_or_else(|error| {

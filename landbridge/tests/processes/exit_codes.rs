@@ -15,7 +15,7 @@ use std::process::Command;
 const PAGE: &str = include_str!("../../../docs/exit-codes.md");
 
 /// Commands for which the page says `all`.
-const ALL: [&str; 20] = [
+const ALL: [&str; 21] = [
     "quickstart",
     "init",
     "certs",
@@ -27,6 +27,7 @@ const ALL: [&str; 20] = [
     "rate",
     "leave",
     "join",
+    "fabric",
     "trace",
     "doctor",
     "dump",
@@ -72,6 +73,15 @@ fn on_files(command: &str, folder: &Path) -> Command {
         "check" => line.arg(region),
         "rate" => line.args(["east-west", "100 Mbit/s", "--config"]).arg(region),
         "leave" | "join" => line.args(["west", "--config"]).arg(region),
+        "fabric" => {
+            let fabric = folder.join("fabric.toml");
+            line.arg("apply")
+                .arg(&fabric)
+                .arg("--signature")
+                .arg(&fabric)
+                .arg("--config")
+                .arg(region)
+        }
         "bench" => {
             line.args(["all-reduce", "--rank", "0", "--size", "1 KiB", "--config"]).arg(region)
         }

@@ -1,4 +1,4 @@
-//! `landbridge rate`, `leave` and `join` against a running gateway.
+//! `landbridge rate`, `leave`, `join` and `fabric` against a running gateway.
 
 use super::deployment::{BINARY, Deployment};
 use super::{agree, deployment, outcome};
@@ -77,4 +77,79 @@ fn an_operator_takes_a_region_out_and_in() {
     west.process.wait().expect("it ends");
     let absent = change(&deployment, "join", "west", "east");
     assert_eq!(absent.status.code(), Some(1), "not in time: {absent:?}");
+}
+
+/// Runs `landbridge fabric` with these arguments.
+fn fabric(arguments: &[&str]) -> Output {
+    Command::new(BINARY).arg("fabric").args(arguments).output().expect("runs")
+}
+
+#[test]
+fn an_operator_applies_a_signed_fabric() {
+    let mut deployment = deployment(1, 1);
+    let path = deployment.path("fabric.toml");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    let first = format!("quorum = [\"east\"]\n{text}");
+    std::fs::write(&path, &first).expect("written");
+    deployment.run_gateways();
+    agree(&deployment, 1, 1, &["--size", "1 KiB"]);
+    let changed = deployment.path("changed.toml");
+    let (file, keys) =
+        (changed.display().to_string(), deployment.path("keys").display().to_string());
+    let config = deployment.path("east.toml").display().to_string();
+    let apply = |more: &[&str]| {
+        let arguments = ["apply", &file, "--within", "2 s", "--json", "--config", &config];
+        fabric(&[&arguments[..], more].concat())
+    };
+    let sign = || fabric(&["sign", &file, "--ca", &keys, "--json"]);
+    // A file without a version is not signed.
+    std::fs::write(&changed, &first).expect("written");
+    assert_eq!(sign().status.code(), Some(64));
+    let slower = format!("version = 3\n{}", first.replace("rtt = \"", "rtt = \"1"));
+    std::fs::write(&changed, &slower).expect("written");
+    assert_eq!(apply(&[]).status.code(), Some(64), "it has no signature");
+    assert_eq!(outcome(&sign())["fabric_version"], 3);
+    let dry = outcome(&apply(&["--dry-run"]));
+    assert_eq!(dry["fabric"]["version"], 0, "{dry}");
+    assert!(dry["changes"][0].as_str().is_some_and(|it| it.contains("rtt")), "{dry}");
+    let applied = outcome(&apply(&[]));
+    assert_eq!(applied["fabric"]["version"], 3, "{applied}");
+    // What needs a restart is named with its line, and one with an older version is refused.
+    for (text, words) in [
+        (slower.replace("quorum", "lanes = 2\nquorum").replace("= 3", "= 4"), "line 2: `lanes`"),
+        (slower.replace("= 3", "= 2"), "version 2 is not above version 3"),
+    ] {
+        std::fs::write(&changed, text).expect("written");
+        outcome(&sign());
+        let refused = apply(&[]);
+        assert_eq!(refused.status.code(), Some(64), "{refused:?}");
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(said.contains(words), "{said}");
+    }
+    agree(&deployment, 1, 1, &["--size", "1 KiB"]);
+}
+
+#[test]
+fn a_fabric_waits_for_a_stopped_gateway() {
+    let mut deployment = deployment(1, 1);
+    let path = deployment.path("fabric.toml");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    let first = format!("quorum = [\"east\"]\n{text}");
+    std::fs::write(&path, &first).expect("written");
+    deployment.run_gateways();
+    agree(&deployment, 1, 1, &["--size", "1 KiB"]);
+    let (file, keys) = (deployment.path("changed.toml"), deployment.path("keys"));
+    let (file, keys) = (file.display().to_string(), keys.display().to_string());
+    std::fs::write(&file, format!("version = 1\n{first}")).expect("written");
+    outcome(&fabric(&["sign", &file, "--ca", &keys, "--json"]));
+    let west = deployment.gateways[1].process.id().to_string();
+    let signal = |name: &str| Command::new("kill").args([name, &west]).status().expect("runs");
+    assert!(signal("-STOP").success());
+    let config = deployment.path("east.toml").display().to_string();
+    // It counts as lost after 15 s, and the command returns after 11 s.
+    let late = fabric(&["apply", &file, "--within", "1 s", "--config", &config]);
+    assert!(signal("-CONT").success());
+    assert_eq!(late.status.code(), Some(1), "{late:?}");
+    let said = String::from_utf8_lossy(&late.stdout).into_owned();
+    assert!(said.contains("waits for west-0"), "{said}");
 }

@@ -176,7 +176,7 @@ fn other_tokens_and_weights_are_named_at_both_ends() {
             weight: NonZeroU32::new(3).expect("not zero"),
         };
         assert_ne!(TOKEN, [8; 32]);
-        lab.gateways[usize::from(WEST.0)].update_jobs(vec![changed], Vec::new()).await;
+        lab.gateways[usize::from(WEST.0)].update_jobs(vec![changed], Default::default()).await;
         lab.sleep(LASTING).await;
         for (gateway, peer, here, there) in [(EAST, "west-0", 1, 3), (WEST, "east-0", 3, 1)] {
             let status = lab.status(gateway).await;

@@ -16,9 +16,9 @@ const A: GatewayId = GatewayId(0);
 const B: GatewayId = GatewayId(1);
 const C: GatewayId = GatewayId(2);
 /// 17 s: a silent gateway is lost after 15 s, and an agreement takes a few round trips.
-pub(super) const GONE_ON_WITHIN: Span = Span::from_secs(17);
+pub(crate) const GONE_ON_WITHIN: Span = Span::from_secs(17);
 /// 10 s: a dial each second, the 2 s after which a region is taken in, and an agreement.
-pub(super) const BACK_WITHIN: Span = Span::from_secs(10);
+pub(crate) const BACK_WITHIN: Span = Span::from_secs(10);
 
 /// Three regions of two, one and one ranks, of which two may go on.
 fn majority() -> Mesh {
@@ -27,7 +27,7 @@ fn majority() -> Mesh {
 
 /// Posts an average over the world, to which each rank brings its number in the fabric; returns what
 /// each rank gets.
-pub(super) async fn averages(clients: &[(u32, &Client)]) -> Vec<Result<f32, Failure>> {
+pub(crate) async fn averages(clients: &[(u32, &Client)]) -> Vec<Result<f32, Failure>> {
     let mut operations = Vec::new();
     for (number, client) in clients {
         client.agree_to_epoch();
@@ -45,7 +45,7 @@ pub(super) async fn averages(clients: &[(u32, &Client)]) -> Vec<Result<f32, Fail
 }
 
 /// Waits until these ranks are in an epoch after `before` of a world of `size` ranks.
-pub(super) async fn wait_for_world(
+pub(crate) async fn wait_for_world(
     lab: &Lab,
     clients: &[&Client],
     before: u64,
@@ -63,7 +63,7 @@ pub(super) async fn wait_for_world(
 }
 
 /// Cuts a gateway off from all others, or mends that.
-pub(super) fn cut_off(lab: &Lab, gateway: GatewayId, cut: bool) {
+pub(crate) fn cut_off(lab: &Lab, gateway: GatewayId, cut: bool) {
     let others = lab.fabric.gateway_ids().filter(|id| *id != gateway);
     others.for_each(|other| lab.set_outage_between(gateway, other, cut));
 }

@@ -19,7 +19,7 @@ const A: GatewayId = GatewayId(0);
 const C: GatewayId = GatewayId(2);
 /// 3 s: the next step begins so long after the last one ended, when a region has left or joined: a
 /// proposal and an epoch take some round trips of at most 60 ms, and one may be repeated after 1 s.
-const NEXT_STEP_WITHIN: Span = Span::from_secs(3);
+pub(crate) const NEXT_STEP_WITHIN: Span = Span::from_secs(3);
 
 /// 5 s: a leave is called off so long after the others parted: 1 s, a proposal that may be repeated after
 /// 1 s, and a new epoch of all.
@@ -70,7 +70,7 @@ async fn average(mut operation: Operation) -> Result<f32, Failure> {
 }
 
 /// The step that failed and its failure, if one failed, and the averages of all buckets before it.
-type Trained = (Option<(u64, Failure)>, Vec<f32>);
+pub(crate) type Trained = (Option<(u64, Failure)>, Vec<f32>);
 
 /// Runs steps of two buckets and a commit on a rank until one fails, or the last is done.
 async fn train(
@@ -102,7 +102,7 @@ async fn train(
 }
 
 /// Runs steps on some ranks at once; returns what each of them saw.
-async fn train_all(
+pub(crate) async fn train_all(
     lab: &Lab,
     ranks: &[(u32, &Client)],
     steps: std::ops::Range<u64>,
@@ -134,7 +134,7 @@ async fn futures_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -
 
 /// Asserts that all ranks heard of one change between the same two steps, once each: with these words, or
 /// that the epoch has ended if the next one has begun by then. Returns the step that none of them began.
-fn told_between_steps(told: &[Trained], words: &str, mean: f32) -> u64 {
+pub(crate) fn told_between_steps(told: &[Trained], words: &str, mean: f32) -> u64 {
     let (first, _) = told[0].0.as_ref().expect("told of the change");
     for (failed, seen) in told {
         let (step, failure) = failed.as_ref().expect("told of the change");

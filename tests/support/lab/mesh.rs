@@ -4,6 +4,7 @@ use super::jobs::{JOB, JOB_MEMORY, jobs_of};
 use super::running::Lab;
 use gateway::simulate::{FabricSetup, simulated_address, simulated_lan_address};
 use gateway::wan::link::controller_policy::LinkPolicies;
+use hier_collectives::membership::FabricVersion;
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::{self, Fabric, FabricRegionSpec, Patience, QuorumSpec, WanPort};
 use std::collections::{BTreeMap, BTreeSet};
@@ -243,6 +244,7 @@ impl Mesh {
             mtu_pinned: true,
             host_names: BTreeMap::new(),
             dials_only: BTreeSet::new(),
+            version: FabricVersion::default(),
             fabric,
         }
     }

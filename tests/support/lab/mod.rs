@@ -2,6 +2,7 @@
 
 pub mod credentials;
 pub mod expected;
+pub mod fabric_text;
 pub mod jobs;
 pub mod mesh;
 pub mod running;

@@ -9,6 +9,7 @@ use gateway::simulate::{FabricSetup, simulated_address};
 use gateway::wan::connect::lane_addresses::LaneAddresses;
 use gateway::wan::link_trace::LinkTrace;
 use hier_collectives::ids::GatewayId;
+use hier_collectives::membership::FabricVersion;
 use hier_collectives::plan;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -35,6 +36,7 @@ pub(crate) fn setup(shape: &Shape) -> FabricSetup {
         mtu_pinned: shape.path_mtu.is_none(),
         host_names: shape.west_name.iter().map(|name| (GatewayId(1), (*name).to_owned())).collect(),
         dials_only: shape.dials_only.iter().copied().collect(),
+        version: FabricVersion::default(),
         fabric,
     }
 }
@@ -144,7 +146,7 @@ impl Lab {
     /// Gives a running gateway other jobs, by name and weight.
     pub async fn set_jobs(&self, me: GatewayId, jobs: &[(&str, u32)]) {
         let jobs = jobs_of(jobs, JOB_MEMORY);
-        self.gateways[usize::from(me.0)].update_jobs(jobs, Vec::new()).await;
+        self.gateways[usize::from(me.0)].update_jobs(jobs, Default::default()).await;
     }
 
     /// The status of a gateway.

@@ -1,9 +1,10 @@
 use crate::certs::{
-    CertificateOptions, CertificateValidity, CertsError, FileOutcome, make_certificate_files,
+    CertificateAuthority, CertificateOptions, CertificateValidity, CertsError, FileOutcome,
+    make_certificate_files,
 };
 
 use crate::config::FabricFile;
-use crate::wan::connect::tls::Credentials;
+use crate::wan::connect::tls::{Credentials, FabricSignature, FabricSignatureError};
 use hier_collectives::topology::{Fabric, FabricGatewaySpec, FabricRegionSpec};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
@@ -208,4 +209,33 @@ fn a_file_that_cannot_be_written_leaves_no_other() {
     let left = std::fs::read_dir(out.path()).expect("there");
     let left: Vec<_> = left.map(|entry| entry.expect("readable").file_name()).collect();
     assert_eq!(left, ["ca.pem"]);
+}
+
+#[test]
+fn a_fabric_is_accepted_only_as_the_ca_signed_it() {
+    let out = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str| out.path().join(name);
+    make_certificate_files(&fabric(FABRIC), out.path(), &options(&[], false)).expect("made");
+    let authority = CertificateAuthority::load(&file("ca.pem"), &file("ca.key")).expect("a CA");
+    let credentials = Credentials::load(&file("east-0.pem"), &file("east-0.key"), &file("ca.pem"));
+    let credentials = credentials.expect("keys");
+    let signature = authority.sign_fabric(FABRIC).expect("signed");
+    let read = FabricSignature::parse(&signature.to_string()).expect("as written");
+    assert_eq!(read, signature);
+    assert_eq!(credentials.verify_fabric(FABRIC, read), Ok(()));
+    let altered = FABRIC.replacen("80 ms", "81 ms", 1);
+    let other = Err(FabricSignatureError::Other);
+    assert_eq!(credentials.verify_fabric(&altered, read), other);
+    let outsider = CertificateAuthority::generate("two-region").expect("a CA");
+    let forged = outsider.sign_fabric(FABRIC).expect("signed");
+    assert_eq!(credentials.verify_fabric(FABRIC, forged), other);
+    let text = signature.to_string();
+    for bad in
+        [&text[1..], &text[..text.len() - 2], &text.replacen('1', "2", 1), &format!("{text}0\n")]
+    {
+        assert_eq!(FabricSignature::parse(bad), Err(FabricSignatureError::Malformed), "{bad}");
+    }
+    let signed = text.lines().next_back().expect("digits");
+    let with_sign = text.replace(&signed[..2], "+1");
+    assert_eq!(FabricSignature::parse(&with_sign), Err(FabricSignatureError::Malformed));
 }

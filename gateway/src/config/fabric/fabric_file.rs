@@ -10,6 +10,7 @@ use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::peer_addresses::{PeerAddress, PeerAddresses};
 use crate::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::ids::GatewayId;
+use hier_collectives::membership::FabricVersion;
 use hier_collectives::topology::{Fabric, Patience, Quorum};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -23,6 +24,7 @@ pub struct FabricFile {
     addresses: Vec<GatewayAddresses>,
     mtu_pinned: bool,
     policies: LinkPolicies,
+    version: FabricVersion,
     /// The spelling of each value, by key path, to name the keys that another reading changes.
     spelled_values: BTreeMap<String, String>,
     /// The line of each key, by key path, for faults of files that refer to this one.
@@ -32,10 +34,10 @@ pub struct FabricFile {
 /// Two readings are equal where they have one path and one meaning, however values are spelled.
 impl PartialEq for FabricFile {
     fn eq(&self, other: &Self) -> bool {
-        let Self { path, fabric, addresses, mtu_pinned, policies, spelled_values: _, lines: _ } =
-            self;
+        let Self { path, fabric, addresses, mtu_pinned, policies, version, .. } = self;
         (path, fabric, addresses) == (&other.path, &other.fabric, &other.addresses)
             && (mtu_pinned, policies) == (&other.mtu_pinned, &other.policies)
+            && version.number == other.version.number
     }
 }
 
@@ -59,13 +61,14 @@ impl FabricFile {
             return Err(ConfigFaults::file_of_other_kind(path, "region", "fabric"));
         }
         let source = ConfigSource::new(path, text);
-        let FabricTables { fabric, mut addresses, mtu_pinned, policies } =
+        let FabricTables { fabric, mut addresses, mtu_pinned, policies, number } =
             read_root_section(&source, &keys::FABRIC_FILE_TABLE, read_fabric_tables)?;
         let of_gateway = |id| addresses.remove(&fabric.gateway(id).name).unwrap_or_default();
         let addresses = fabric.gateway_ids().map(of_gateway).collect();
         let (path, spelled_values) = (path.to_owned(), source.spelled_values());
         let lines = source.lines_of_keys();
-        Ok(Self { path, fabric, addresses, mtu_pinned, policies, spelled_values, lines })
+        let version = version_of_text(number, text);
+        Ok(Self { path, fabric, addresses, mtu_pinned, policies, version, spelled_values, lines })
     }
 
     /// Returns the key paths whose values differ between two readings, such as
@@ -172,6 +175,11 @@ impl FabricFile {
         &self.policies
     }
 
+    /// Returns the version of the file: its number, and the SHA-256 of its text if it has one.
+    pub fn version(&self) -> FabricVersion {
+        self.version
+    }
+
     /// Returns the SHA-256 of the parts on which all gateways must agree. They are the fabric's
     /// name and MTU, names of regions and gateways, ranks, which gateways have a WAN port, which of
     /// them can be dialled, which regions are linked, the quorum, and a patience other than the usual.
@@ -219,9 +227,22 @@ impl FabricFile {
         if patience != Patience::default() {
             text.push_str(&format!("patience {}\n", patience.span().ns()));
         }
-        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-        let mut bytes = [0; 32];
-        bytes.copy_from_slice(digest.as_ref());
-        bytes
+        sha256_of_text(&text)
     }
+}
+
+/// Returns the version of a file with this number and text. Files without a number are all alike.
+fn version_of_text(number: u64, text: &str) -> FabricVersion {
+    match number {
+        0 => FabricVersion::default(),
+        number => FabricVersion { number, digest: sha256_of_text(text) },
+    }
+}
+
+/// Returns the SHA-256 of a text.
+fn sha256_of_text(text: &str) -> [u8; 32] {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest.as_ref());
+    bytes
 }

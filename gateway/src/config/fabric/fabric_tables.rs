@@ -30,6 +30,8 @@ pub(super) struct FabricTables {
     pub mtu_pinned: bool,
     /// The policies of the links.
     pub policies: LinkPolicies,
+    /// The number of the version; 0 without one.
+    pub number: u64,
 }
 
 /// Reads all tables of a fabric file; `None` when faults were recorded.
@@ -43,6 +45,7 @@ pub(super) fn read_fabric_tables(
     let quorum = root.read_optional(&keys::FABRIC_QUORUM).unwrap_or_default();
     let silence = root.read_optional(&keys::FABRIC_SILENCE).map(|silence| silence.0);
     let patience = root.read_optional(&keys::FABRIC_PATIENCE);
+    let number = root.read_optional(&keys::FABRIC_VERSION).map_or(0, |number| number.0);
     let (mut regions, mut witnesses, mut gateways) = (Vec::new(), Vec::new(), Vec::new());
     let mut votes = BTreeMap::new();
     for (name, section) in root.read_subtables(&keys::REGION_TABLE) {
@@ -76,7 +79,7 @@ pub(super) fn read_fabric_tables(
             let addresses = gateways.into_iter().map(|entry| (entry.name, entry.addresses));
             let policies = policies_of_fabric_tables(&fabric, &links, policies);
             let (addresses, mtu_pinned) = (addresses.collect(), mtu.is_some());
-            Some(FabricTables { fabric, addresses, mtu_pinned, policies })
+            Some(FabricTables { fabric, addresses, mtu_pinned, policies, number })
         }
         Err(faults) => {
             for fault in faults {

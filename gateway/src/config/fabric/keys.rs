@@ -3,7 +3,7 @@
 use crate::config::config_value::{LaneCount, Name, RandomLoss, RankCount, Speeds};
 use crate::config::key::KeyNeed::{Optional, Required, RequiredIf};
 use crate::config::key::{Key, TableKeys};
-use crate::config::membership_value::{PeerSilence, VoteCount};
+use crate::config::membership_value::{FabricNumber, PeerSilence, VoteCount};
 use crate::config::reached_address_value::ReachedAddress;
 use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::rate_schedule::RateSchedule;
@@ -23,6 +23,7 @@ pub(in crate::config) static FABRIC_FILE_TABLE: TableKeys = TableKeys {
         FABRIC_QUORUM.description(),
         FABRIC_PATIENCE.description(),
         FABRIC_SILENCE.description(),
+        FABRIC_VERSION.description(),
     ],
     tables: &[&REGION_TABLE, &LINK_TABLE],
 };
@@ -141,6 +142,16 @@ pub(super) const FABRIC_SILENCE: Key<PeerSilence> = Key::new(
     "Time without a packet after which a gateway counts as lost, from 3 s to 15 s and at most `patience`; \
      on long links at least 1 s and three round trips. A shorter time lets the others go on sooner, and makes an outage of that \
      length fail a step. It may differ between regions.",
+);
+
+/// Key `version`: the number by which gateways order the fabrics that an operator applies.
+pub(super) const FABRIC_VERSION: Key<FabricNumber> = Key::new(
+    "version",
+    Optional("none, which is below all"),
+    "2",
+    "Number of this version of the file, from 1 to 1000000000. `landbridge fabric apply` puts a signed file \
+     in force at all gateways while they run, if its number is above that of the one in force. Files with one \
+     number must be the same, byte by byte: gateways go on together only with one version.",
 );
 
 /// Key `ranks` of a region: number of ranks in the region.

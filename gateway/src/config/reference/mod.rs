@@ -179,7 +179,8 @@ as during a change, and nothing warns of it: addresses, `rate`, `rtt`, `loss`, `
 `schedule`, `controller`, `speeds`.
 
 A gateway reads its files when it starts. On SIGHUP it reads the jobs again, and renewed certificates,
-which it also takes up within 30 s without a signal. Restart it after any other change: its log and
+which it also takes up within 30 s without a signal. `landbridge fabric apply` changes rates, round trips, losses
+and schedules of the fabric at all gateways while they run. Restart a gateway after any other change: its log and
 `landbridge status` name the changed keys that need it.
 ";
 

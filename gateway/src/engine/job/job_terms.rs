@@ -6,13 +6,15 @@
 
 use super::Job;
 use super::engine_shared::EngineShared;
+use super::group_plans::GroupPlans;
 use super::group_session::GroupSession;
 use hier_collectives::ids::{GatewayId, GroupId, RankId};
 use hier_collectives::membership::Term;
 use hier_collectives::mesh::MeshGraph;
+use hier_collectives::plan::Plan;
 use hier_collectives::post::{Failure, FailureCode};
 use hier_collectives::session::{InDoubtCommits, SessionConfig};
-use hier_collectives::topology::GroupFabric;
+use hier_collectives::topology::{Fabric, GroupFabric};
 use ring::digest;
 use std::sync::Arc;
 use tracing::error;
@@ -31,6 +33,15 @@ impl Job {
         if let Some(world) = self.untouched_group(id) {
             world.session.handle_suspend(failure.clone(), now);
         }
+    }
+
+    /// Takes over a fabric with other rates, round trips or losses while no epoch of the job's ranks is
+    /// under way. Groups that exist keep theirs; those that are made later have this one.
+    pub fn replace_fabric(&mut self, fabric: &Arc<Fabric>, plan: &Plan, partials: ByteCount) {
+        self.world.session.replace_fabric(Arc::clone(fabric), plan.clone());
+        self.plans = GroupPlans::default();
+        self.stragglers.replace_fabric(Arc::clone(fabric));
+        self.settings.partials.set_total(partials);
     }
 
     /// Enters epochs of all ranks again, after the job was out of the region file.

@@ -271,7 +271,7 @@ impl Peer {
 
     /// Returns the silence after which the path of a lane counts as dead.
     fn lane_dead_path_time(&self, handle: &LaneHandle) -> Span {
-        liveness_dead_path_time(handle.smoothed_rtt(), self.link.link.rtt)
+        liveness_dead_path_time(handle.smoothed_rtt(), self.link.link().rtt)
     }
 
     /// Hands the state of the lanes at `now` to the peer's lane number, which may change how many
@@ -305,7 +305,7 @@ impl Peer {
         self.number.note_sample(&sample);
         if !was_trying
             && self.number.is_trying_path()
-            && let Some(capacity) = &mut self.capacity
+            && let Some(capacity) = &mut self.estimates.capacity
         {
             capacity.probe_soon();
         }

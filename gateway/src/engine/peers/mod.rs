@@ -10,6 +10,7 @@
 mod connections;
 mod lane_tally;
 mod lanes;
+mod link_estimates;
 mod messages;
 mod path_state;
 mod paths;
@@ -20,12 +21,9 @@ use super::control_channel::ControlChannel;
 use crate::events::ConnectionId;
 use crate::memory::mem_slice::MemSlice;
 use crate::observe::status::SharedLanesReport;
-use crate::wan::link::capacity::LinkCapacity;
-use crate::wan::link::controller_policy::ControllerPolicy;
 use crate::wan::link::lane_number::LaneNumber;
 use crate::wan::link::link_message::{LinkMessage, LinkRateOverrideMessage};
 use crate::wan::link::link_traffic::LinkTraffic;
-use crate::wan::link::loss_alarm::LossAlarm;
 use crate::wan::link::rtt_alarm::RttAlarm;
 use crate::wan::stream::segment_queue::NewSegment;
 use crate::wan::{LaneHandle, LanePeerSeen, PeerLink};
@@ -37,6 +35,7 @@ use hier_collectives::tail_fec::TailParity;
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::{SegmentHeader, SegmentKey, WireVersion};
 use lane_tally::LaneTally;
+use link_estimates::LinkEstimates;
 use path_state::PathState;
 use port_rates::PortFlows;
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,12 +125,7 @@ struct Peer {
     losses: LossCounts,
     /// The rate limit of the link without its measured capacity.
     promised: BitRate,
-    loss_alarm: LossAlarm,
-    /// Whether the path is longer than the fabric says; `None` for a peer in the same region,
-    /// and on a shared link, where other traffic may fill the queue.
-    rtt_alarm: Option<RttAlarm>,
-    /// Capacity estimate of the link; `None` for a peer in the same region.
-    capacity: Option<LinkCapacity>,
+    estimates: LinkEstimates,
 }
 
 /// The reason why a lane is not up.
@@ -151,18 +145,8 @@ impl Peers {
         links: BTreeMap<GatewayId, Arc<PeerLink>>,
     ) -> Self {
         let peer = |link: Arc<PeerLink>| Peer {
-            loss_alarm: LossAlarm::new(link.link.loss),
-            rtt_alarm: fabric
-                .link(link.link.a, link.link.b)
-                .filter(|_| link.controller != ControllerPolicy::Shared)
-                .map(|of_fabric| RttAlarm::new(of_fabric.rtt)),
-            capacity: fabric.link(link.link.a, link.link.b).cloned().map(|of_fabric| {
-                match link.controller {
-                    ControllerPolicy::Shared => LinkCapacity::found_by_lanes(of_fabric),
-                    _ => LinkCapacity::new(of_fabric),
-                }
-            }),
-            path: PathState::new(link.link.rtt),
+            estimates: LinkEstimates::new(&fabric, &link),
+            path: PathState::new(link.link().rtt),
             number: LaneNumber::new(link.lane_terms),
             promised: link.pair_pacer.link_limit(),
             link,
@@ -184,6 +168,20 @@ impl Peers {
         let peers = links.into_iter().map(|(id, link)| (id, peer(link))).collect();
         let connections = MeshTable::new(Arc::clone(&fabric), me);
         Self { fabric, me, connections, flows: Mutex::default(), peers }
+    }
+
+    /// Takes over the links of another fabric, which has the same gateways: rates, shares and windows
+    /// follow, and what was measured is measured anew.
+    pub fn replace_fabric(&mut self, fabric: Arc<Fabric>) {
+        for peer in self.peers.values_mut() {
+            peer.link.replace_link(&fabric, self.me);
+            peer.estimates = LinkEstimates::new(&fabric, &peer.link);
+            peer.promised = peer.link.pair_pacer.link_limit();
+            peer.link.metrics.loss_alarm.set(0);
+        }
+        self.connections.replace_fabric(Arc::clone(&fabric));
+        self.fabric = fabric;
+        self.divide_port_rates_anew();
     }
 
     /// Iterates over the ids of the gateways that this one may have lanes to.
@@ -294,9 +292,9 @@ impl Peers {
             sent_bytes: peer.link.metrics.sent_bytes.get(),
             received_bytes: peer.link.metrics.received_bytes.get(),
             lost_packets: peer.link.metrics.lost_packets.get(),
-            loss: peer.loss_alarm.loss_ratio(),
-            loss_alarm: peer.loss_alarm.is_active(),
-            long_rtt: peer.rtt_alarm.as_ref().and_then(RttAlarm::long_rtt),
+            loss: peer.estimates.loss_alarm.loss_ratio(),
+            loss_alarm: peer.estimates.loss_alarm.is_active(),
+            long_rtt: peer.estimates.rtt_alarm.as_ref().and_then(RttAlarm::long_rtt),
             silence: peer.silence_of_all_lanes(),
             shared: peer.shared_traffic_report(),
         }

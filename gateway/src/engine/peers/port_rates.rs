@@ -60,6 +60,13 @@ impl Peers {
         }
     }
 
+    /// Divides the rates of links and ports by another fabric than before.
+    pub(super) fn divide_port_rates_anew(&self) {
+        let mut all = lock_ignoring_poison(&self.flows);
+        all.planned = plan::pair_shares(all.jobs.values(), &self.fabric);
+        self.apply_port_rates(&mut all);
+    }
+
     /// Notes the bytes that large operations of a job, of a group or of a pair of ranks send between
     /// gateways now; none once they have ended.
     pub fn note_moving_flows(&self, group: GroupId, flows: PayloadFlows) {

@@ -46,13 +46,13 @@ impl Peers {
     pub fn traffic_link_capacities(&self, to: RegionId) -> impl Iterator<Item = &LinkCapacity> {
         let there = move |id: &GatewayId| self.fabric.gateway(*id).region == to;
         let peers = self.peers.iter().filter(move |(id, _)| there(id));
-        peers.filter_map(|(_, peer)| peer.capacity.as_ref())
+        peers.filter_map(|(_, peer)| peer.estimates.capacity.as_ref())
     }
 
     /// Returns the rate that the measured capacity allows on the link to a peer; `None` without a
     /// limit.
     pub fn traffic_capacity_limit(&self, peer: GatewayId) -> Option<BitRate> {
-        self.peers.get(&peer)?.capacity.as_ref()?.rate_limit()
+        self.peers.get(&peer)?.estimates.capacity.as_ref()?.rate_limit()
     }
 
     /// Updates the gauges of all peers, and logs loss alarms that begin or end.
@@ -102,7 +102,7 @@ impl Peer {
             finished.contains_key(id) || lanes.values().any(|handle| handle.id == *id)
         });
         let pair_pacer = &self.link.pair_pacer;
-        if let Some(capacity) = &mut self.capacity {
+        if let Some(capacity) = &mut self.estimates.capacity {
             capacity.observe(&LinkObservation {
                 now,
                 traffic: self.total,
@@ -114,7 +114,7 @@ impl Peer {
                 capacity.set_found(found_bits, pair_pacer.share());
             }
         }
-        if let Some(alarm) = &mut self.rtt_alarm {
+        if let Some(alarm) = &mut self.estimates.rtt_alarm {
             alarm.add_sample(least_rtt, now);
         }
         if is_busy {
@@ -132,6 +132,7 @@ impl Peer {
             lanes: self.lanes_up(),
             limit_bits_per_second: self.link.pair_pacer.link_limit().bits_per_second(),
             capacity_bits_per_second: self
+                .estimates
                 .capacity
                 .as_ref()
                 .and_then(LinkCapacity::reduced_rate)
@@ -175,11 +176,11 @@ impl Peer {
             sent: self.total.sent_packets - before.sent_packets,
             lost: self.total.lost_packets - before.lost_packets,
         };
-        let change = self.loss_alarm.add_sample(packets);
+        let change = self.estimates.loss_alarm.add_sample(packets);
         let metrics = &self.link.metrics;
         metrics.sent_packets.inc_by(packets.sent);
         metrics.lost_packets.inc_by(packets.lost);
-        metrics.loss_ratio.set(self.loss_alarm.loss_ratio());
+        metrics.loss_ratio.set(self.estimates.loss_alarm.loss_ratio());
         metrics.count_losses(self.losses);
         let up = self.lanes_up();
         metrics.lanes_up.set(up.into());
@@ -200,8 +201,9 @@ fn log_traffic_loss_alarm(
     is_warning: bool,
 ) {
     let link: &PeerLink = &peer.link;
-    let (LossSample { sent, lost }, expected) = (peer.loss_alarm.recent_packets(), link.link.loss);
-    let loss = rounded_decimal_percent(peer.loss_alarm.loss_ratio());
+    let (LossSample { sent, lost }, expected) =
+        (peer.estimates.loss_alarm.recent_packets(), link.link().loss);
+    let loss = rounded_decimal_percent(peer.estimates.loss_alarm.loss_ratio());
     link.metrics.loss_alarm.set(i64::from(change == AlarmChange::Begun));
     match change {
         AlarmChange::Begun => {

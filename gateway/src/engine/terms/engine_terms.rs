@@ -84,6 +84,7 @@ impl Engine {
                 TermAction::Leave(failure) => self.leave_term(failure, why, now),
                 TermAction::Enter(term) => self.enter_term(&term, now),
                 TermAction::Pause(failure) => self.pause_term(&failure, now),
+                TermAction::CheckFabric { fabric, within } => self.check_fabric(fabric, within),
             }
         }
     }
@@ -174,6 +175,7 @@ impl Engine {
         let (number, count, all) =
             (term.id.number, term.regions.len(), self.fabric.ranked_region_count());
         info!(term = number, "term {number}: {count} of {all} regions go on: {names}");
+        self.adopt_fabric(term.fabric);
         let graph = Arc::clone(self.shared.peers.connection_graph());
         for job in self.jobs.values_mut().filter(|job| !job.removed) {
             job.enter_term(term, &graph, &self.shared, now);

@@ -18,7 +18,7 @@ const poll = {
   file: "",
   heard: 0,
   history: 0,
-  identity: "",
+  fabric: "",
   resize: 0,
 };
 
@@ -94,9 +94,10 @@ async function ask() {
   poll.asking = true;
   try {
     const status = await get("status", STATUS_AGE_SECONDS);
-    if (poll.identity !== status.fabric_identity) {
+    const fabric = `${status.fabric_identity} ${status.fabric_version?.digest ?? ""}`;
+    if (poll.fabric !== fabric) {
       live.fabric = await get("fabric");
-      poll.identity = status.fabric_identity;
+      poll.fabric = fabric;
     }
     if (poll.file) return;
     take(status);

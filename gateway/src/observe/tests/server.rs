@@ -1,5 +1,5 @@
 use crate::observe::engine_status_request::{EngineStatusHandle, StatusError, StatusRequest};
-use crate::observe::fabric_report::FabricReport;
+use crate::observe::fabric_report::{FabricReport, FabricVersionReport};
 use crate::observe::fetch_status::{FetchError, fetch_status};
 use crate::observe::http_server::{AnswerSources, run_http_server};
 use crate::observe::membership_report::{MembershipReport, WitnessReport};
@@ -65,6 +65,7 @@ pub(super) fn example() -> GatewayReport {
             witness: Some(WitnessReport { region: "south".to_owned(), counts: true }),
             losses_survived: Some(1),
         }),
+        fabric_version: FabricVersionReport::default(),
         jobs: vec![example_job()],
         lost_log_lines: 0,
         socket_problem: None,
@@ -167,7 +168,6 @@ async fn server_with(
         socket_problem: tokio::sync::watch::channel(socket_problem).1,
         processor_problem: tokio::sync::watch::channel(None).1,
         attach: Some("192.0.2.10:7480".to_owned()),
-        fabric: Arc::new(example_fabric()),
     };
     tokio::spawn(run_http_server(listener, observed));
     (address, metrics, requests)
@@ -177,6 +177,7 @@ async fn server_with(
 pub(super) fn answer_request(request: StatusRequest, status: GatewayReport) {
     match request {
         StatusRequest::Status(reply) => drop(reply.send(status)),
+        StatusRequest::Fabric(reply) => drop(reply.send(example_fabric())),
         StatusRequest::Dump(reply) => drop(reply.send(DumpReport { status, flights: vec![] })),
     }
 }

@@ -36,6 +36,13 @@ pub(crate) struct LanePath {
 }
 
 impl LanePath {
+    /// Returns whether round trip, loss or whole rate of the link are others than those of an earlier path:
+    /// another fabric is in force.
+    pub fn has_other_terms_than(&self, before: &Self) -> bool {
+        let terms = |path: &Self| (path.link.rtt, path.link.loss, path.inbound);
+        terms(self) != terms(before)
+    }
+
     /// Returns the receive, send and congestion windows of a lane before anything is measured.
     pub fn initial_windows(&self) -> LaneWindows {
         let rtt = self.link.rtt;

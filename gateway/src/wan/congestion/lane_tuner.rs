@@ -37,7 +37,7 @@ pub(crate) async fn tune_lane(
     let mut tuned: Option<Arc<LaneTelemetry>> = None;
     let can_drain = peer.controller == ControllerPolicy::Dedicated;
     let is_shared = peer.controller == ControllerPolicy::Shared;
-    let mut min_rtt = MinRttFilter::new(path.link.rtt, lane_windows_rtt_max(&peer.link), can_drain);
+    let mut min_rtt = MinRttFilter::new(path.link.rtt, lane_windows_rtt_max(&path.link), can_drain);
     let mut delivery = path.initial_delivery_rate();
     let mut acked_packets = None;
     loop {
@@ -92,7 +92,12 @@ pub(crate) async fn tune_lane(
             min_rtt.end_rest(idle_rounds);
         }
         // The rate limit and the number of lanes may have changed, also while the tuner rested.
-        path = spec.lane_path(peer);
+        let before = std::mem::replace(&mut path, spec.lane_path(peer));
+        if path.has_other_terms_than(&before) {
+            min_rtt = MinRttFilter::new(path.link.rtt, lane_windows_rtt_max(&path.link), can_drain);
+            // Only there windows follow from the link as the fabric has it.
+            tuned = tuned.filter(|_| !can_drain);
+        }
         delivery.set_assumed_rate(path.lane_rate());
         telemetry.update_model(|lane| lane.set_path(&path));
     }

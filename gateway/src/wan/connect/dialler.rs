@@ -126,7 +126,7 @@ impl Dialler {
         let own = spec.listen.of_lane(*lane).ip();
         let refresh = || Box::pin(location.refresh(&*spec.host, own));
         let (repeat, patience) =
-            (dial_repeat_interval(peer.link.rtt), handshake_timeout(peer.link.rtt));
+            (dial_repeat_interval(peer.link().rtt), handshake_timeout(peer.link().rtt));
         let mut turn = location.turn();
         if location.of_lane(*lane, turn).is_none() {
             refresh().await;
@@ -185,7 +185,7 @@ impl Dialler {
             &spec.lane_path(peer),
             peer.controller,
             self.packets,
-            peer.liveness.idle_timeout(peer.link.rtt),
+            peer.liveness.idle_timeout(peer.link().rtt),
         );
         config.transport_config(Arc::new(transport));
         let place = lane / location.count();
@@ -218,7 +218,7 @@ impl Dialler {
         Answered(connecting): Answered,
     ) -> Result<quinn::Connection, String> {
         let (spec, address) = (&self.spec, connecting.remote_address());
-        let patience = handshake_timeout(self.peer.link.rtt);
+        let patience = handshake_timeout(self.peer.link().rtt);
         tokio::select! {
             biased;
             result = connecting => result

@@ -78,7 +78,7 @@ pub(super) async fn exchange_handshake_hellos(
     dialled: Option<GatewayId>,
 ) -> Result<MetPeer, HelloRefusal> {
     // An accepted connection may be of any peer.
-    let rtt = dialled.and_then(|peer| spec.peers.get(&peer)).map(|peer| peer.link.rtt);
+    let rtt = dialled.and_then(|peer| spec.peers.get(&peer)).map(|peer| peer.link().rtt);
     let patience = handshake_timeout(rtt.unwrap_or(spec.longest_rtt()));
     tokio::select! {
         biased;

@@ -151,7 +151,7 @@ async fn run_lane_connection_tasks(
     if spec.events.send(Event::LaneUp { seen, handle }).await.is_err() {
         return;
     }
-    let (host, rtt) = (&*spec.host, peer.link.rtt);
+    let (host, rtt) = (&*spec.host, peer.link().rtt);
     let mut read = pin!(read_control_stream_messages(&spec.events, seen.peer, id, control_in));
     let mut is_read = false;
     let control = async {

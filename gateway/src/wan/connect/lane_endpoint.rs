@@ -231,7 +231,7 @@ fn lane_endpoint_server_config(
         .migration(true);
     // A peer at an unknown address may be at the end of the longest link. Once its hello is checked,
     // windows and controller are those of its own link.
-    if let Some(peer) = spec.peers.values().max_by_key(|peer| peer.link.bdp()) {
+    if let Some(peer) = spec.peers.values().max_by_key(|peer| peer.link().bdp()) {
         server.transport_config(lane_endpoint_transport_config(spec, peer, sizes));
     }
     Ok(server)
@@ -243,7 +243,7 @@ fn lane_endpoint_transport_config(
     peer: &PeerLink,
     sizes: &PacketSizes,
 ) -> Arc<quinn::TransportConfig> {
-    let idle_timeout = peer.liveness.idle_timeout(peer.link.rtt);
+    let idle_timeout = peer.liveness.idle_timeout(peer.link().rtt);
     let (path, packets) = (spec.lane_path(peer), sizes.for_peer(peer));
     Arc::new(quic_transport_config(&path, peer.controller, packets, idle_timeout))
 }
@@ -335,7 +335,7 @@ async fn accept_until_lane_endpoint_ends(
                 let mut config = config.clone();
                 // Before the hello, only the address tells of the peer. Several may be behind one NAT.
                 let peers = spec.peers_at(incoming.remote_address().ip());
-                if let Some(peer) = peers.max_by_key(|peer| peer.link.bdp()) {
+                if let Some(peer) = peers.max_by_key(|peer| peer.link().bdp()) {
                     config.transport_config(lane_endpoint_transport_config(spec, peer, sizes));
                 }
                 accept_at_lane_endpoint(spec, lane, incoming, Arc::new(config), &pending);

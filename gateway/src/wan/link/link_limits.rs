@@ -76,13 +76,24 @@ impl LinkLimits {
             let policy = policies.get(&ends);
             let schedule = policy.and_then(|policy| policy.schedule.clone());
             let is_shared = policy.is_some_and(|of| of.controller == ControllerPolicy::Shared);
-            let Link { rate, rtt, loss, .. } = *link;
-            let reported = LinkState { rate, rtt, loss };
+            let reported = LinkState::from_fabric(link);
             let overrides = BTreeMap::new();
             (ends, LimitedLink { schedule, is_shared, overrides, reported, inflated_rtt: None })
         };
         let links = ours.map(limited).collect();
         Self { fabric, me, links }
+    }
+
+    /// Takes over the links and schedules of another fabric. Limits of operators stay, up to the new rates.
+    pub fn replace_fabric(&mut self, fabric: Arc<Fabric>, policies: &LinkPolicies) {
+        for (ends, limited) in &mut self.links {
+            limited.schedule = policies.get(ends).and_then(|policy| policy.schedule.clone());
+            limited.inflated_rtt = None;
+            if let Some(link) = fabric.link(ends.0, ends.1) {
+                limited.reported = LinkState::from_fabric(link);
+            }
+        }
+        self.fabric = fabric;
     }
 
     /// Sets or withdraws the rate limit of an operator at this gateway; returns the ends of the

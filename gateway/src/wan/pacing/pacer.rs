@@ -31,8 +31,6 @@ pub const RELEASE_ORDER_LAST: u64 = u64::MAX;
 /// A pacer, shared by all lanes to one peer.
 pub struct Pacer {
     host: Arc<dyn Host>,
-    /// Time that the link's queue is taken to hold.
-    queue: Span,
     bucket: Mutex<TokenBucket>,
     waiters: Mutex<TokenWaitQueue>,
 }
@@ -82,14 +80,14 @@ impl Pacer {
     /// link's queue that holds `queue` of time.
     pub fn new(host: Arc<dyn Host>, bytes_per_second: f64, queue: Span, lanes: NonZeroU16) -> Self {
         let bucket = Mutex::new(TokenBucket::new(&host, bytes_per_second, queue, lanes));
-        Self { host, queue, bucket, waiters: Mutex::default() }
+        Self { host, bucket, waiters: Mutex::default() }
     }
 
-    /// Changes the rate, in payload bytes per second, and the number of lanes that share it, from the
-    /// next cell on. All waiters look at their turns again.
-    pub fn set_rate(&self, bytes_per_second: f64, lanes: NonZeroU16) {
+    /// Changes the rate, in payload bytes per second, the queue that the link is taken to have, and the
+    /// number of lanes that share the rate, from the next cell on. All waiters look at their turns again.
+    pub fn set_rate(&self, bytes_per_second: f64, queue: Span, lanes: NonZeroU16) {
         let waiters = lock_ignoring_poison(&self.waiters);
-        let bucket = TokenBucket::new(&self.host, bytes_per_second, self.queue, lanes);
+        let bucket = TokenBucket::new(&self.host, bytes_per_second, queue, lanes);
         *lock_ignoring_poison(&self.bucket) = bucket;
         waiters.waiting.values().for_each(|task| task.look_again.notify_one());
     }
@@ -388,7 +386,7 @@ mod tests {
             }
         }));
         for rate in [1e8, 1e7, 5e7, 1e8] {
-            pacer.set_rate(rate, NonZeroU16::MIN);
+            pacer.set_rate(rate, QUEUE, NonZeroU16::MIN);
             let before = *taken.lock().expect("no panic");
             host.sleep_until(host.now() + Span::from_secs(1)).await;
             let bytes = *taken.lock().expect("no panic") - before;

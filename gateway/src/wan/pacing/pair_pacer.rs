@@ -6,7 +6,7 @@ use super::pacer::Pacer;
 use crate::host::Host;
 use crate::lock::lock_ignoring_poison;
 use hier_collectives::plan::{self, PairShare};
-use hier_collectives::topology::Link;
+use hier_collectives::topology::{Link, LinkState};
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex};
 use units::{BitRate, Span};
@@ -19,7 +19,6 @@ const LINK_QUEUE_MIN: Span = Span::from_ms(2);
 /// The pacer of the payload to one peer. Its rate is the pair's share of a link whose limit, in IP
 /// bytes, may change.
 pub struct PairPacer {
-    link: Link,
     mtu: u16,
     setting: Mutex<PacerSetting>,
     pacer: Pacer,
@@ -34,6 +33,8 @@ struct PacerSetting {
     limit: BitRate,
     /// The lanes that share the link.
     lanes: NonZeroU16,
+    /// Rate, round trip and loss of the link by the fabric.
+    link: LinkState,
 }
 
 impl PairPacer {
@@ -42,14 +43,15 @@ impl PairPacer {
     pub fn new(
         host: Arc<dyn Host>,
         share: PairShare,
-        link: Link,
+        link: &Link,
         mtu: u16,
         lanes: NonZeroU16,
     ) -> Self {
-        let setting = PacerSetting { share, limit: link.rate, lanes };
-        let rate = pair_pacer_payload_rate(&setting, &link, mtu);
-        let pacer = Pacer::new(host, rate, pair_pacer_queue_span(&link), lanes);
-        Self { link, mtu, setting: Mutex::new(setting), pacer }
+        let link = LinkState::from_fabric(link);
+        let setting = PacerSetting { share, limit: link.rate, lanes, link };
+        let rate = pair_pacer_payload_rate(&setting, mtu);
+        let pacer = Pacer::new(host, rate, pair_pacer_queue_span(link.rtt), lanes);
+        Self { mtu, setting: Mutex::new(setting), pacer }
     }
 
     /// Returns the rate limit of the link, for all its pairs of gateways together.
@@ -65,12 +67,21 @@ impl PairPacer {
     /// Limits the link to `limit`, and never to more than its own rate, and sets the pacer to the
     /// pair's share.
     pub fn set_link_limit(&self, limit: BitRate) {
-        self.change_setting(|setting| setting.limit = limit.min(self.link.rate));
+        self.change_setting(|setting| setting.limit = limit.min(setting.link.rate));
     }
 
     /// Gives the pair another share of the link's limit, and sets the pacer to it.
     pub fn set_share(&self, share: PairShare) {
         self.change_setting(|setting| setting.share = share);
+    }
+
+    /// Takes over rate, round trip and loss of the link from another fabric. The limit is the link's rate
+    /// until another is set.
+    pub fn set_link(&self, link: &Link) {
+        self.change_setting(|setting| {
+            setting.link = LinkState::from_fabric(link);
+            setting.limit = link.rate;
+        });
     }
 
     /// Sets how many lanes share the link, and so its bursts.
@@ -84,8 +95,8 @@ impl PairPacer {
         let before = *setting;
         change(&mut setting);
         if *setting != before {
-            let rate = pair_pacer_payload_rate(&setting, &self.link, self.mtu);
-            self.pacer.set_rate(rate, setting.lanes);
+            let rate = pair_pacer_payload_rate(&setting, self.mtu);
+            self.pacer.set_rate(rate, pair_pacer_queue_span(setting.link.rtt), setting.lanes);
         }
     }
 
@@ -97,14 +108,15 @@ impl PairPacer {
 
 /// Returns the queue that the pacer assumes a link has, in time at the link's rate: a round trip,
 /// and at least [`LINK_QUEUE_MIN`].
-fn pair_pacer_queue_span(link: &Link) -> Span {
-    link.rtt.max(LINK_QUEUE_MIN)
+fn pair_pacer_queue_span(rtt: Span) -> Span {
+    rtt.max(LINK_QUEUE_MIN)
 }
 
 /// Returns the rate of the pair's pacer: the payload bytes in the pair's share of the link's limit,
 /// without packet headers and expected retransmissions.
-fn pair_pacer_payload_rate(setting: &PacerSetting, link: &Link, mtu: u16) -> f64 {
-    plan::pair_share_payload_rate(setting.share.rate_over(setting.limit), link.loss.as_f64(), mtu)
+fn pair_pacer_payload_rate(setting: &PacerSetting, mtu: u16) -> f64 {
+    let rate = setting.share.rate_over(setting.limit);
+    plan::pair_share_payload_rate(rate, setting.link.loss.as_f64(), mtu)
 }
 
 #[cfg(test)]
@@ -131,7 +143,7 @@ mod tests {
             let rtt = Span::from_ns(rtt_us * 1000);
             let fabric = fabric(rate, rtt);
             let (bytes, queue) =
-                (rate.bytes_per_second(), pair_pacer_queue_span(&fabric.links()[0]));
+                (rate.bytes_per_second(), pair_pacer_queue_span(fabric.links()[0].rtt));
             let lanes = NonZeroU16::new(lanes).expect("some");
             let bucket = TokenBucket::new(&host, bytes, queue, lanes);
             let cells = bucket.drain_cells();
@@ -153,10 +165,10 @@ mod tests {
                 let fabric = fabric(rate, Span::from_ms(rtt_ms));
                 let lanes = NonZeroU16::new(plan::plan_lanes_limit(&fabric)).expect("some");
                 let share = PairShare::unshared(rate);
-                let setting = PacerSetting { share, limit: rate, lanes };
-                let link = &fabric.links()[0];
-                let limit = pair_pacer_payload_rate(&setting, link, fabric.mtu());
-                let queue = pair_pacer_queue_span(link);
+                let link = LinkState::from_fabric(&fabric.links()[0]);
+                let setting = PacerSetting { share, limit: rate, lanes, link };
+                let limit = pair_pacer_payload_rate(&setting, fabric.mtu());
+                let queue = pair_pacer_queue_span(link.rtt);
                 let cell = Pacer::new(Arc::clone(&host), limit, queue, lanes).cell_bytes();
                 let cells = plan::segment_size_of_fabric(&fabric).get().div_ceil(cell);
                 assert!(cells <= 128, "{mbit} Mbit/s, {rtt_ms} ms: {cells} cells");

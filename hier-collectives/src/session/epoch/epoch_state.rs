@@ -14,8 +14,9 @@ use crate::session::action::{Action, PeerError, SessionNote};
 use crate::session::action_queue::ActionQueue;
 use crate::session::local_gateway::LocalGateway;
 use crate::session::session_config::SessionConfig;
-use crate::topology::{Link, LinkState};
+use crate::topology::{Fabric, Link, LinkState};
 use crate::wire::Message;
+use std::sync::Arc;
 use units::{ByteCount, TimeNs};
 
 /// 2^62: a peer's Join or Begin with an epoch from 2^62 on, or a first collective from
@@ -313,6 +314,17 @@ impl EpochState {
     /// Whether this gateway enters epochs: it neither shuts down nor is suspended.
     fn may_enter(&self) -> bool {
         self.draining.is_none() && !self.suspended
+    }
+
+    /// Replaces the fabric between epochs by one with other rates, round trips or losses, and the plan by
+    /// one for that fabric. Segments keep their size. Reports about links are void: they were compared
+    /// with the fabric before.
+    pub fn replace_fabric(&mut self, fabric: Arc<Fabric>, plan: Plan) {
+        let segment = self.own_plan.segment;
+        self.own_plan = Plan { segment, ..plan }.with_express_limit(&fabric);
+        self.next_plan = self.own_plan.clone();
+        self.links = LinkReports::new(&fabric);
+        self.local = LocalGateway::new(fabric, self.local.id());
     }
 
     /// Enters no epoch from now on.

@@ -10,7 +10,7 @@ use crate::descriptor::{
 use crate::ids::{
     BootId, Epoch, GatewayId, GroupId, RankId, RegionId, SegmentIndex, Sequence, Step, TreeIndex,
 };
-use crate::membership::{RegionIntent, TermId, TermMessage};
+use crate::membership::{FabricVersion, RegionIntent, SignedFabric, Term, TermId, TermMessage};
 use crate::plan::{BlockTree, Plan, PlanAlgorithm, Tree, TreeDirection};
 use crate::post::{Committed, EpochId, Failure, FailureCode, PreparedSteps};
 use crate::tail_fec::tail_fec_parity_max;
@@ -152,7 +152,20 @@ fn intents() -> impl Strategy<Value = Vec<RegionIntent>> {
     known.prop_map(move |known| known.into_iter().map(made).collect())
 }
 
-/// Messages about regions that leave and join, and groups that end.
+fn fabric_versions() -> impl Strategy<Value = FabricVersion> {
+    (0..1u64 << 62, any::<[u8; 32]>()).prop_map(|(number, digest)| FabricVersion { number, digest })
+}
+
+fn signed_fabrics() -> impl Strategy<Value = TermMessage> {
+    let bytes = proptest::collection::vec(any::<u8>(), 0..200);
+    (fabric_versions(), bytes, any::<u32>()).prop_map(|(version, bytes, seconds)| {
+        let version = FabricVersion { number: version.number.max(1), ..version };
+        let fabric = SignedFabric { version, bytes: bytes.into() };
+        TermMessage::Fabric { fabric, within: Span::from_secs(seconds.into()) }
+    })
+}
+
+/// Messages about regions that leave and join, groups that end, and fabrics.
 fn boundary_messages() -> impl Strategy<Value = Message> {
     let pair = (any::<u64>().prop_map(Epoch), any::<u64>().prop_map(Sequence));
     prop_oneof![
@@ -163,6 +176,12 @@ fn boundary_messages() -> impl Strategy<Value = Message> {
         (term_ids(), failures())
             .prop_map(|(term, failure)| Message::Term(TermMessage::Pause { term, failure })),
         term_ids().prop_map(|term| Message::Term(TermMessage::Paused(term))),
+        signed_fabrics().prop_map(Message::Term),
+        (term_ids(), fabric_versions()).prop_map(|(id, fabric)| {
+            let id = TermId { number: id.number.max(1), ..id };
+            let regions = [RegionId(1), RegionId(3)].into();
+            Message::Term(TermMessage::Begin(Term { id, regions, fabric }))
+        }),
         failures().prop_map(|failure| Message::Disband { failure }),
     ]
 }

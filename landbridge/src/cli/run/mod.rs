@@ -30,7 +30,6 @@ use gateway::host::RealHost;
 use gateway::local::remote::attach_listener::AttachSpec;
 use gateway::local::socket::{GatewaySocketSpec, UnixSocketListener};
 use gateway::observe::engine_status_request::EngineStatusHandle;
-use gateway::observe::fabric_report::FabricReport;
 use gateway::observe::http_server::{AnswerSources, run_http_server};
 use gateway::observe::metrics::MetricsRegistry;
 use hier_collectives::plan;
@@ -146,12 +145,10 @@ async fn run_gateway(
         .map_err(|source| CommandError::Address { address: config.status, source })?;
     let engine = status.clone();
     let manager = ServiceManager::from_environment(metrics.warnings.clone());
-    let fabric = Arc::new(FabricReport::new(&spec.fabric, spec.me));
     let attach = config.attach.map(|address| address.to_string());
     let (processor, processor_problem) = watch::channel(None);
     let monitored = monitor_processor_throttle(processor, metrics.warnings.clone());
-    let observed =
-        AnswerSources { metrics, status, socket_problem, processor_problem, attach, fabric };
+    let observed = AnswerSources { metrics, status, socket_problem, processor_problem, attach };
     let dumped = write_failure_dumps(config, Arc::clone(&spec.fabric), observed.clone());
     let gateway =
         Gateway::start(Arc::new(RealHost), spec, Box::new(trainers), observability).await?;
@@ -230,6 +227,7 @@ fn run_command_gateway_spec(
     let lan = |id| Some((id, file.lan_addresses(id)?.clone()));
     Ok(GatewaySpec {
         identity: file.identity(),
+        version: file.version(),
         me: config.id,
         versions: WireVersions::OWN,
         listen: ListenSpec {
@@ -241,7 +239,7 @@ fn run_command_gateway_spec(
         addresses: fabric.gateway_ids().filter_map(wan).collect(),
         mtu_pinned: file.mtu_pinned(),
         lan_addresses: fabric.gateway_ids().filter_map(lan).collect(),
-        credentials: run_secrets::load_run_secret_credentials(config, fabric.name())?,
+        credentials: Arc::new(run_secrets::load_run_secret_credentials(config, fabric.name())?),
         attach: config.attach.map(|address| {
             let trainers_ca = config.trainers_ca.clone();
             AttachSpec { address, trainers_ca }

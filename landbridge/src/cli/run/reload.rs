@@ -9,7 +9,7 @@ use crate::cli::output::command_error::CommandError;
 use crate::cli::output::logging::LOG_TARGET;
 use gateway::config::{GatewayConfig, RegionFile};
 use gateway::daemon::Gateway;
-use gateway::events::ReloadedFiles;
+use gateway::events::{ChangesNotReloaded, ReloadedFiles};
 use gateway::host::{Host, RealHost};
 use gateway::local::job_spec::JobSpec;
 use gateway::warn_if_due;
@@ -134,9 +134,9 @@ async fn reload_jobs(gateway: &Gateway, files: &mut FilesToReload<'_>) {
         }
     };
     gateway.report_file_faults(ReloadedFiles::Region, Vec::new()).await;
-    let restart_needed = changes_not_reloaded(files.region, files.config, &region);
+    let changes_needed = changes_not_reloaded(files.region, files.config, &region);
     let changes = describe_reloaded_jobs(&files.jobs, &jobs);
-    gateway.update_jobs(jobs.clone(), restart_needed.clone()).await;
+    let restart_needed = gateway.update_jobs(jobs.clone(), changes_needed).await;
     files.jobs = jobs;
     info!(target: LOG_TARGET, "jobs read again from {}: {changes}", path.display());
     if !restart_needed.is_empty() {
@@ -151,21 +151,26 @@ async fn reload_jobs(gateway: &Gateway, files: &mut FilesToReload<'_>) {
 
 /// Returns the keys of gateway and fabric whose values differ from those of the start. Of the
 /// fabric it returns at most [`FABRIC_KEYS_MAX`], and behind them the number of the others.
-fn changes_not_reloaded(old: &RegionFile, config: &GatewayConfig, new: &RegionFile) -> Vec<String> {
+fn changes_not_reloaded(
+    old: &RegionFile,
+    config: &GatewayConfig,
+    new: &RegionFile,
+) -> ChangesNotReloaded {
     let mut changes = Vec::new();
     if new.fabric().path() != old.fabric().path() {
         changes.push(format!("fabric ({})", new.fabric().path().display()));
     }
-    let of_fabric = old.fabric().changed_keys(new.fabric());
-    changes.extend(of_fabric.iter().take(FABRIC_KEYS_MAX).cloned());
-    if of_fabric.len() > FABRIC_KEYS_MAX {
-        let more = of_fabric.len() - FABRIC_KEYS_MAX;
-        changes.push(format!("{more} more keys of {}", new.fabric().path().display()));
+    let mut of_fabric = old.fabric().changed_keys(new.fabric());
+    let more = of_fabric.len().saturating_sub(FABRIC_KEYS_MAX);
+    of_fabric.truncate(FABRIC_KEYS_MAX);
+    if more > 0 {
+        of_fabric.push(format!("{more} more keys of {}", new.fabric().path().display()));
     }
     let table = format!("gateway.{}", config.name);
+    let version = new.fabric().version();
     let Ok(now) = new.gateway(Some(&config.name)) else {
         changes.push(table);
-        return changes;
+        return ChangesNotReloaded { keys: changes, of_fabric, version };
     };
     let keys = [
         ("socket", now.socket != config.socket),
@@ -185,7 +190,7 @@ fn changes_not_reloaded(old: &RegionFile, config: &GatewayConfig, new: &RegionFi
     ];
     let changed = keys.into_iter().filter(|(_, differs)| *differs);
     changes.extend(changed.map(|(key, _)| format!("{table}.{key}")));
-    changes
+    ChangesNotReloaded { keys: changes, of_fabric, version }
 }
 
 /// Returns which jobs were added, changed or removed, such as `added a; changed b (token)`, or `no

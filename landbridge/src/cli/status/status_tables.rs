@@ -17,6 +17,10 @@ pub(super) fn describe_status_tables(status: &observed::GatewayReport) -> String
         let field = ["members:".to_owned(), membership.to_string()];
         text.push_str(&render_field_table(&[field]));
     }
+    if status.fabric_version != Default::default() {
+        let field = ["fabric:".to_owned(), status.fabric_version.to_string()];
+        text.push_str(&render_field_table(&[field]));
+    }
     text.push('\n');
     let header = ["peer", "state", "lanes", "rtt", "loss", "sent", "received"];
     text.push_str(&render_table(

@@ -124,7 +124,7 @@ fn use_other_token(seed: u64) -> Verdict {
             weight: NonZeroU32::MIN,
         };
         let index = usize::from(gateway.0);
-        scene.lab.gateways[index].update_jobs(vec![job], Vec::new()).await;
+        scene.lab.gateways[index].update_jobs(vec![job], Default::default()).await;
         scene.lab.sleep(Span::from_secs(2)).await;
         let culprits = vec![format!("the token of job sim of {}", scene.gateway_name(gateway))];
         scene.verdict(CulpritKind::Files, culprits, "not the same").await

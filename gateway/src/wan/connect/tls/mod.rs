@@ -11,6 +11,7 @@ mod cipher_suites;
 mod credentials;
 mod credentials_error;
 mod credentials_pem;
+mod fabric_signature;
 mod gateway_identity;
 mod gateway_verifier;
 mod own_certificate;
@@ -22,6 +23,7 @@ pub(super) use alert::{explain_connection_alert, is_close_without_alert};
 pub(super) use credentials::PROBE_ALPN;
 pub use credentials::{ATTACH_ALPN, CertificateExpiry, Credentials, credentials_file_expiry};
 pub use credentials_error::CredentialsError;
+pub use fabric_signature::{FabricSignature, FabricSignatureError};
 pub use gateway_identity::{
     IdentityError, check_gateway_identity, gateway_identity_dns_name, gateway_identity_dns_names,
 };

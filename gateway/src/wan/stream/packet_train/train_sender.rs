@@ -37,8 +37,8 @@ pub(crate) async fn measure_capacity_by_trains(
     }
     telemetry.update_model(|lane| lane.begin_packet_trains(spec.host.quic_runtime().now()));
     let turn = peer.trains.turn.lock().await;
-    let rate_max = peer.link.rate.bytes_per_second();
-    let mut lengths = TrainLengths::new(peer.link.rtt, telemetry.mtu().into(), rate_max);
+    let rate_max = peer.link().rate.bytes_per_second();
+    let mut lengths = TrainLengths::new(peer.link().rtt, telemetry.mtu().into(), rate_max);
     // Another lane may have found it meanwhile.
     while !peer.memory.is_found()
         && let Some(bytes) = lengths.next_train()
@@ -66,7 +66,7 @@ async fn send_packet_train(
 ) -> Result<Option<TrainArrival>, quinn::ConnectionError> {
     let (number, report) = peer.trains.begin_train();
     let mut stream = connection.open_uni().await?;
-    let wait = Span::from_ns(peer.link.rtt.ns().saturating_mul(REPORT_ROUND_TRIPS_MAX));
+    let wait = Span::from_ns(peer.link().rtt.ns().saturating_mul(REPORT_ROUND_TRIPS_MAX));
     let end = spec.host.now() + wait + REPORT_TIME_MARGIN;
     let preamble = TrainMessage::Train { number, bytes }.encode();
     let zeros = Bytes::from_static(&ZEROS[..bytes as usize]);
