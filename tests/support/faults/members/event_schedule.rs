@@ -18,6 +18,9 @@ const AWAY_MS: [u64; 5] = [10, 400, 2_000, 8_000, 20_000];
 /// leader.
 const STRANDED_MS_MAX: u64 = 1_200;
 
+/// 1 in 3 seeds has changes of the fabric.
+const SEEDS_BETWEEN: u64 = 3;
+
 /// A drawn run.
 #[derive(Debug)]
 pub(super) struct EventSchedule {
@@ -74,6 +77,8 @@ pub(super) enum MembersEvent {
     KillAsTermForms { gateway: u64, after: Span, away: Span },
     /// The leader enters an epoch alone, and is back as another gateway falls silent.
     StrandLeader(Stranding),
+    /// An operator applies a fabric.
+    ChangeFabric(FabricEvent),
     /// Everything is whole again, but gateways that are killed stay away.
     Mend,
 }
@@ -87,6 +92,31 @@ pub(super) struct Stranding {
     pub silent: GatewayId,
     /// How long the others have gone on then, beyond their steps.
     pub after: Span,
+}
+
+/// A change of the fabric. Gateways and links have numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FabricEvent {
+    /// The gateway whose operator applies it.
+    pub at: GatewayId,
+    /// The link that changes, and its new rate in percent of that in the beginning: no more, as windows
+    /// might not fit the memory.
+    pub link: usize,
+    pub percent: u64,
+    pub number: FabricNumber,
+    /// The time for which a boundary is awaited.
+    pub within: Span,
+}
+
+/// The number of a version, beside the last one that was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FabricNumber {
+    /// The next one.
+    Next,
+    /// The same: operators in two places know nothing of each other.
+    Same,
+    /// The one before.
+    Old,
 }
 
 impl EventSchedule {
@@ -112,6 +142,8 @@ impl EventSchedule {
         if weather == Weather::Storm && (drawn.pick)(2) == 0 {
             events.push((Span::ZERO, drawn.stranding(ranked)));
         }
+        let links = mesh.links.len() as u64;
+        add_fabric_changes(seed, (weather, ranked, links), &mut events);
         Self { mesh, ranked, weather, slips, events }
     }
 }
@@ -210,6 +242,40 @@ impl<P: FnMut(u64) -> u64> DrawnEvents<P> {
     }
 }
 
+/// Adds the changes of a seed to its events. Their dice are others than those of all other events, which a
+/// seed draws as if there were none.
+fn add_fabric_changes(
+    seed: u64,
+    (weather, gateways, links): (Weather, u64, u64),
+    events: &mut Vec<(Span, MembersEvent)>,
+) {
+    let mut dice = SplitMix64(seed ^ 0xfab_0000);
+    let mut pick = |choices: u64| dice.roll() % choices;
+    if pick(SEEDS_BETWEEN) != 0 {
+        return;
+    }
+    for _ in 0..1 + pick(3) {
+        let change = FabricEvent {
+            at: GatewayId(pick(gateways) as u16),
+            link: pick(links) as usize,
+            percent: 30 + pick(71),
+            number: match pick(8) {
+                0 => FabricNumber::Old,
+                1..=3 => FabricNumber::Same,
+                _ => FabricNumber::Next,
+            },
+            within: Span::from_secs(if weather == Weather::Calm { 600 } else { 2 + pick(30) }),
+        };
+        let gap = match weather {
+            // It is known everywhere, and in force, before the next event.
+            Weather::Calm => 6_000 + pick(4_000),
+            Weather::Cuts | Weather::Storm => pick(4_000),
+        };
+        let place = pick(events.len() as u64 + 1) as usize;
+        events.insert(place, (Span::from_ms(gap), MembersEvent::ChangeFabric(change)));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,10 +300,11 @@ mod tests {
                     MembersEvent::KillLeader { .. } => "kill leader",
                     MembersEvent::KillAsTermForms { .. } => "kill as a term forms",
                     MembersEvent::StrandLeader(_) => "strand the leader",
+                    MembersEvent::ChangeFabric(_) => "change of the fabric",
                     MembersEvent::Mend => "mend",
                 });
             }
         }
-        assert_eq!(kinds.len(), 15, "{kinds:?}");
+        assert_eq!(kinds.len(), 16, "{kinds:?}");
     }
 }

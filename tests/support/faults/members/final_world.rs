@@ -20,6 +20,7 @@ pub(super) async fn judge_final_world(run: &mut MembersRun, schedule: &EventSche
     if schedule.weather != Weather::Storm {
         found.judge_wishes(run);
     }
+    found.judge_fabrics(run, schedule.weather).await;
     judge_headway(run, &found.members).await;
     if schedule.weather != Weather::Storm || found.members.len() == found.regions {
         return;
@@ -100,6 +101,21 @@ impl FinalWorld {
             if !is_right || members.is_empty() {
                 run.judge.wrong(format!("{id}: {members:?} take part in the end: {report:?}"));
             }
+        }
+    }
+
+    /// Checks that the gateways that go on have one fabric, and none waits: but after a storm, in which the
+    /// gateways that knew of it may have been killed, the last one that was accepted.
+    async fn judge_fabrics(&self, run: &MembersRun, weather: Weather) {
+        let mut fabrics = BTreeMap::new();
+        for id in self.reports.keys().filter(|id| self.has(run, **id)) {
+            fabrics.insert(*id, run.world.fabric_version(*id).await);
+        }
+        let first = fabrics.values().next().cloned().unwrap_or_default();
+        let is_last = weather == Weather::Storm || first.version == run.fabric_version;
+        if !is_last || fabrics.values().any(|other| *other != first || other.waiting.is_some()) {
+            let last = run.fabric_version;
+            run.judge.wrong(format!("not all have one fabric, the last is {last}: {fabrics:?}"));
         }
     }
 

@@ -9,6 +9,7 @@ use gateway::daemon::{Gateway, ObservabilitySpec};
 use gateway::host::{Host, VirtualHost};
 use gateway::local::trainer_listener::{TrainerListenerConnector, in_process_trainer_listener};
 use gateway::observe::engine_status_request::EngineStatusHandle;
+use gateway::observe::fabric_report::FabricVersionReport;
 use gateway::observe::membership_report::MembershipReport;
 use gateway::observe::metrics::MetricsRegistry;
 use gateway::simulate::{FabricSetup, virtual_deployment_gateway_spec};
@@ -121,6 +122,12 @@ impl MembersDeployment {
         let running = self.running.get(&id).expect("it runs");
         let report = running.status.request().await.expect("a status");
         report.membership.expect("a membership")
+    }
+
+    /// Returns the versions of the fabric, as a gateway sees them that runs.
+    pub async fn fabric_version(&self, id: GatewayId) -> FabricVersionReport {
+        let running = self.running.get(&id).expect("it runs");
+        running.status.request().await.expect("a status").fabric_version
     }
 
     /// Cuts all that a gateway sends to another, or mends that.

@@ -7,6 +7,7 @@ use super::step_history::RankState;
 use super::stepping_rank::SteppingRank;
 use crate::collectives::data::SplitMix64;
 use crate::faults::timeline::Timeline;
+use crate::lab::mesh::Mesh;
 use gateway::events::MembershipChange;
 use gateway::host::Host;
 use hier_collectives::ids::{GatewayId, RegionId};
@@ -29,6 +30,9 @@ pub(super) struct MembersRun {
     pub timeline: Timeline,
     /// Whether the last request for each region that was accepted says that it leaves.
     pub wishes: BTreeMap<RegionId, bool>,
+    /// The fabric in the beginning, and the version of the last one that was accepted.
+    pub mesh: Mesh,
+    pub fabric_version: u64,
     /// The gateways that are cut off, or at the end of a link that is cut: others may not hear what an operator
     /// asks there.
     cut: BTreeSet<GatewayId>,
@@ -44,6 +48,8 @@ impl MembersRun {
             judge: Arc::new(MembersJudge::new(schedule.weather == Weather::Calm)),
             timeline,
             wishes: BTreeMap::new(),
+            mesh: schedule.mesh.clone(),
+            fabric_version: 0,
             cut: BTreeSet::new(),
             away: BTreeSet::new(),
         }
@@ -151,6 +157,7 @@ impl MembersRun {
                 self.kill_as_term_forms(gateway(number), after, away).await;
             }
             MembersEvent::StrandLeader(stranding) => self.strand_leader(stranding).await,
+            MembersEvent::ChangeFabric(event) => self.change_fabric(event).await,
             MembersEvent::Mend => self.mend(),
         }
     }

@@ -5,7 +5,7 @@
 //! in. In a quarter of the seeds nothing else happens; in another one gateways and links are cut; in the
 //! others the network parts in every way, links flap or pass one way alone, and gateways are killed, also
 //! as the others agree on who goes on. In half of those, at last, the leader begins an epoch alone, and is back
-//! as another gateway falls silent.
+//! as another gateway falls silent. In a third of the seeds operators apply fabrics too.
 //!
 //! Everybody's sums must be right: over the ranks of their epoch, of equal states. No result may come
 //! after one of a later epoch, and no step may be confirmed in two epochs. Changes that operators ask for
@@ -13,6 +13,7 @@
 //! make headway.
 
 mod event_schedule;
+mod fabric_changes;
 mod final_world;
 mod members_deployment;
 mod members_judge;
