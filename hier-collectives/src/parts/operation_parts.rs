@@ -281,9 +281,13 @@ impl<'a> OperationPartSource<'a, '_> {
         ways.trees.iter().zip(ways.divide(run, blocks)).map(part).collect()
     }
 
-    /// Returns the trees for blocks of a gateway that all ranks get, or to which all contribute.
+    /// Returns the trees for blocks of a gateway that all ranks get, or to which all contribute. Trees of
+    /// blocks fit blocks that are all alike.
     fn ways_of_all(&self, owner: GatewayId) -> OwnerWays<'a> {
-        self.owner_trees.ways_of_all(owner, self.descriptor.bytes())
+        match self.descriptor.counts {
+            AgreedCounts::Even => self.owner_trees.ways_of_all(owner, self.descriptor.bytes()),
+            _ => self.owner_trees.rail_ways(owner),
+        }
     }
 
     /// Returns the part that moves blocks along a tree to the gateways of `receivers`.

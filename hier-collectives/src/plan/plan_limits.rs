@@ -25,6 +25,10 @@ const LANES_OF_SLOW_LINK: u64 = 4;
 /// for. The limit is chosen, since each lane costs the time of a thread.
 const LANES_MAX: u64 = 16;
 
+/// 8 trees: the blocks of one region that all ranks get take no more. The number is chosen; the
+/// planner seldom needs three.
+pub(in crate::plan) const BLOCK_TREES_OF_REGION_MAX: usize = 8;
+
 /// Returns the most QUIC connections over which each link may be striped. Gateways reserve ports,
 /// memory and descriptors for so many, and use as many as are needed.
 ///

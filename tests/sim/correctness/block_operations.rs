@@ -406,7 +406,7 @@ fn check_bytes(mesh: &Mesh, case: &BlockCase, ways: &[(usize, usize, &[usize], &
 
 #[test]
 fn a_link_carries_only_what_must_cross_it() {
-    for case in every_case(6, 200_000) {
+    for case in every_case(6, 100_000) {
         let ways: [(usize, usize, &[usize], &[usize]); 6] = [
             (0, 1, &[0], &[1]),
             (1, 0, &[1], &[0]),

@@ -14,6 +14,7 @@ mod link_estimates;
 mod messages;
 mod path_state;
 mod paths;
+mod port_flows;
 mod port_rates;
 mod traffic;
 
@@ -37,7 +38,7 @@ use hier_collectives::wire::{SegmentHeader, SegmentKey, WireVersion};
 use lane_tally::LaneTally;
 use link_estimates::LinkEstimates;
 use path_state::PathState;
-use port_rates::PortFlows;
+use port_flows::PortFlows;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
@@ -87,7 +88,7 @@ pub(crate) struct Peers {
     fabric: Arc<Fabric>,
     me: GatewayId,
     connections: MeshTable,
-    /// What gateways send each other, for the division of links and ports.
+    /// The bytes that gateways send each other, for the division of links and ports.
     flows: Mutex<PortFlows>,
     peers: BTreeMap<GatewayId, Peer>,
 }

@@ -11,42 +11,17 @@
 //!                      by plans, where nothing is known  by plans, until the receiver tells more
 //! ```
 
-use super::Peers;
+use super::port_flows::PortFlows;
+use super::{Peer, Peers};
 use crate::lock::lock_ignoring_poison;
 use crate::wan::link::link_message::{LinkMessage, LinkPortRateMessage};
 use hier_collectives::ids::{GatewayId, GroupId};
-use hier_collectives::plan::{self, PairShares, PayloadFlows, PortRates};
-use std::collections::BTreeMap;
+use hier_collectives::plan::{self, PayloadFlows};
 use units::BitRate;
 
 /// 16: a sender is told a new rate if it differs from the one that it knows by over a sixteenth. The
 /// number is chosen.
 const TOLD_DIFFERENCE_DIVISOR: u64 = 16;
-
-/// What gateways send each other, as far as this one knows.
-#[derive(Debug, Default)]
-pub(super) struct PortFlows {
-    /// The bytes that operations of all ranks of each job send between gateways.
-    jobs: BTreeMap<GroupId, PayloadFlows>,
-    /// The shares of pairs by these.
-    planned: PairShares,
-    /// The bytes of large operations under way, of each job, group and pair of ranks that send.
-    moving: BTreeMap<GroupId, PayloadFlows>,
-    /// The last rate that each peer was told, with the number of the message.
-    told: BTreeMap<GatewayId, LinkPortRateMessage>,
-    /// The last rate that each peer told.
-    heard: BTreeMap<GatewayId, LinkPortRateMessage>,
-}
-
-impl PortFlows {
-    /// Returns the rates of this gateway's port by what moves; none while plans tell all of it.
-    fn moving_rates(&self, peers: &Peers) -> PortRates {
-        if self.moving.keys().all(|group| self.jobs.contains_key(group)) {
-            return PortRates::default();
-        }
-        PortRates::of_flows(self.moving.values(), &peers.fabric, peers.me)
-    }
-}
 
 impl Peers {
     /// Divides the rates of links and ports among the pairs of gateways. A job calls it when it follows
@@ -117,7 +92,7 @@ impl Peers {
 
     /// Sets the pacers of all pairs, and tells senders what this gateway's port leaves them.
     fn apply_port_rates(&self, all: &mut PortFlows) {
-        let rates = all.moving_rates(self);
+        let rates = all.moving_rates(&self.fabric, self.me);
         for (id, peer) in &self.peers {
             if let Some(share) = all.planned.get(&(self.me, *id)) {
                 let heard = all.heard.get(id).and_then(|told| told.rate);
@@ -143,7 +118,7 @@ impl Peers {
 
     /// Sends a peer the rate that this gateway's port leaves it, if a lane is up.
     fn send_port_rate(&self, to: GatewayId, told: LinkPortRateMessage) {
-        if let Some(handle) = self.peers.get(&to).and_then(super::Peer::control_lane) {
+        if let Some(handle) = self.peers.get(&to).and_then(Peer::control_lane) {
             handle.send_link_message(&LinkMessage::PortRate(told));
         }
     }

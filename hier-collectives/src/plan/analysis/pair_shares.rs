@@ -195,9 +195,9 @@ fn pair_shares_of_flows(flows: &PayloadFlows, fabric: &Fabric) -> PairShares {
 /// The rates of one gateway's port for each of its peers, by what moves over it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PortRates {
-    /// What the port leaves each receiver.
+    /// The rate that the port leaves each receiver.
     pub egress: BTreeMap<GatewayId, BitRate>,
-    /// What the port leaves each sender.
+    /// The rate that the port leaves each sender.
     pub ingress: BTreeMap<GatewayId, BitRate>,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::ids::{GatewayId, RegionId};
 use crate::plan::plan_data::{BlockTree, Plan};
-use crate::plan::plan_limits::plan_trees_limit;
+use crate::plan::plan_limits::{BLOCK_TREES_OF_REGION_MAX, plan_trees_limit};
 use crate::plan::tree::{Tree, TreeDirection};
 use crate::plan::trees::express::EXPRESS_MAX;
 use crate::topology::Fabric;
@@ -20,10 +20,6 @@ const PEER_SEGMENT_BYTES_MAX: u64 = 64 << 20;
 /// the own plan. The factor is chosen, since rates in the fabric files of two regions may differ.
 /// Tested by `a_plan_of_absurd_segments_or_trees_is_refused`.
 const SEGMENT_RATIO_MAX: u64 = 16;
-
-/// 8 trees: the blocks of one region that all ranks get take no more. The number is chosen; the
-/// planner seldom needs three.
-pub(crate) const BLOCK_TREES_OF_REGION_MAX: usize = 8;
 
 /// Why a plan is invalid: some contribution would not reach every result exactly once.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -14,10 +14,10 @@
 //! goes round. A reduce-scatter takes the trees upwards, with the same loads.
 
 use super::packing::{DEPTH_RATE_LOSS_MAX, PRICED_CONSTRAINTS_MAX, solve_packing_program};
-use crate::plan::analysis::proof::BLOCK_TREES_OF_REGION_MAX;
 use crate::plan::fabric_capacity::{FabricCapacity, PortDirection, fabric_capacity_region};
 use crate::plan::plan_data::{BlockTree, Plan};
 use crate::plan::plan_encoding::plan_encoding;
+use crate::plan::plan_limits::BLOCK_TREES_OF_REGION_MAX;
 use crate::plan::tree::Tree;
 use crate::plan::trees::direct_exchange::TIE_FRACTION;
 use crate::plan::trees::gateway_tree::whole_gateway_tree_shares;
@@ -46,7 +46,7 @@ pub(in crate::plan) fn add_block_trees(fabric: &Fabric, plan: &mut Plan, most: u
     }
 }
 
-/// What the blocks of all regions may load: ports and pairs, as parts of the highest possible rate.
+/// The ports and pairs that blocks of all regions load.
 struct BlockFlows {
     capacity: FabricCapacity,
     /// The fraction of all blocks that each region has.
@@ -322,7 +322,7 @@ mod tests {
     /// With ranks 2, 4 and 6 the last region gives a third of its blocks to the second, so that both
     /// send ten blocks, as many as the first region gets.
     #[test]
-    fn the_largest_region_has_a_part_of_its_blocks_sent_on() {
+    fn a_part_of_the_largest_regions_blocks_is_relayed() {
         let trees = found(&[(2, 100), (4, 100), (6, 100)], 100);
         let expected =
             [(0, 1000, vec![0]), (1, 1000, vec![1]), (2, 667, vec![2]), (2, 334, vec![1, 2])];
