@@ -7,10 +7,10 @@
 
 use super::engine_task::Engine;
 use super::straggler_monitor::{MonitoredLink, StragglerLink};
-use crate::events::{RateChange, RateError};
+use crate::events::{ConnectionId, RateChange, RateError};
 use crate::observe::status::LinkReport;
 use crate::wan::link::capacity::LinkCapacity;
-use crate::wan::link::link_message::LinkRateOverrideMessage;
+use crate::wan::link::link_message::{LinkMessage, LinkRateOverrideMessage};
 use hier_collectives::ids::{GatewayId, RegionId};
 use hier_collectives::topology::LinkState;
 use tracing::info;
@@ -59,13 +59,29 @@ impl Engine {
         overrides.for_each(|message| self.shared.peers.send_rate_override(peer, message));
     }
 
+    /// Handles a message about a link or its lanes, over the connection `id` of a peer.
+    pub(super) fn handle_link_message(
+        &mut self,
+        (from, id): (GatewayId, ConnectionId),
+        message: LinkMessage,
+        now: TimeNs,
+    ) {
+        match message {
+            LinkMessage::Rate(change) => self.handle_link_rate_override(from, change),
+            LinkMessage::ControlGeneration(number) => {
+                self.shared.peers.handle_generation(from, id, number);
+            }
+            LinkMessage::Connections(report) => {
+                self.handle_connection_report((from, id), report, now);
+            }
+            LinkMessage::Lanes(wish) => self.shared.peers.handle_lane_wish(from, wish),
+            LinkMessage::PortRate(told) => self.shared.peers.handle_port_rate(from, told),
+        }
+    }
+
     /// Stores a rate limit that an operator of a peer has set or removed, and applies it. A limit
     /// of a link that not both gateways have, and one older than the last, changes nothing.
-    pub(super) fn handle_link_rate_override(
-        &mut self,
-        from: GatewayId,
-        message: LinkRateOverrideMessage,
-    ) {
+    fn handle_link_rate_override(&mut self, from: GatewayId, message: LinkRateOverrideMessage) {
         if let Some(link) = self.links.receive_override(from, message) {
             let name = &self.fabric.gateway(from).name;
             match message.rate {

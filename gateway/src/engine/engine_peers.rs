@@ -206,6 +206,7 @@ impl Engine {
         let Some(lost) = lost else { return };
         self.send_link_rate_overrides(peer);
         self.shared.peers.send_lane_wish(peer);
+        self.shared.peers.repeat_port_rate(peer);
         self.follow_connections(why, now);
         if !lost.last_lane && lost.control_messages {
             self.repeat_messages_to_peer(peer, now);

@@ -23,7 +23,6 @@ use crate::observe::metrics::MetricsRegistry;
 use crate::wan::PeerLink;
 use crate::wan::link::controller_policy::LinkPolicies;
 use crate::wan::link::link_limits::LinkLimits;
-use crate::wan::link::link_message::LinkMessage;
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
 use hier_collectives::bound::LowerBound;
@@ -327,21 +326,7 @@ impl Engine {
             }
             Event::LinkMessage { from, id, message } => {
                 if self.shared.peers.is_current_connection(from, id) {
-                    match message {
-                        LinkMessage::Rate(change) => self.handle_link_rate_override(from, change),
-                        LinkMessage::ControlGeneration(number) => {
-                            self.shared.peers.handle_generation(from, id, number);
-                        }
-                        LinkMessage::Connections(report) => {
-                            self.handle_connection_report((from, id), report, now);
-                        }
-                        LinkMessage::PortRate(told) => {
-                            self.shared.peers.handle_port_rate(from, told);
-                        }
-                        LinkMessage::Lanes(wish) => {
-                            self.shared.peers.handle_lane_wish(from, wish);
-                        }
-                    }
+                    self.handle_link_message((from, id), message, now);
                 }
             }
             Event::ChangeRate { change, reply } => {

@@ -210,13 +210,14 @@ impl Session {
         Some(plans.mixed_flows(self.epoch.local().fabric(), self.transfer.traffic_mix()))
     }
 
-    /// Returns the bytes that the large operations under way send between gateways; none outside an
-    /// epoch.
+    /// Returns the bytes that the large operations under way send between gateways, once peers have sent
+    /// or granted segments; none outside an epoch.
     pub fn moving_flows(&self) -> PayloadFlows {
         let fabric = self.epoch.local().fabric();
         let plans = self.epoch.plans();
-        let flows = plans
-            .map(|plans| plans.flows_of_operations(fabric, self.transfer.large_operations(fabric)));
+        let flows = plans.map(|plans| {
+            plans.flows_of_operations(fabric, self.transfer.moving_operations(fabric))
+        });
         flows.unwrap_or_default()
     }
 

@@ -217,6 +217,29 @@ fn a_region_that_leaves_is_printed_as_the_schema_says() {
 }
 
 #[test]
+fn an_applied_fabric_is_printed_as_schemas_say() {
+    let mut deployment = Deployment::new(&LAYOUT);
+    let file = deployment.path("fabric.toml");
+    let text = format!("quorum = [\"east\"]\n{}", std::fs::read_to_string(&file).expect("a file"));
+    std::fs::write(&file, &text).expect("written");
+    deployment.run_gateways();
+    let [east, keys, changed] = ["east.toml", "keys", "changed.toml"]
+        .map(|name| deployment.path(name).display().to_string());
+    let slower = format!("version = 1\n{}", text.replace("rtt = \"", "rtt = \"1"));
+    std::fs::write(&changed, slower).expect("written");
+    let sign = ["fabric", "sign", &changed, "--ca", &keys, "--json"];
+    let signed = check("gateway/fabric-sign.json", &sign);
+    assert_eq!(signed["fabric_version"], 1, "{signed}");
+    while
+        check("gateway/status.json", &["status", "--config", &east, "--json"])["membership"]["term"]
+            .is_null()
+    {}
+    let apply = ["fabric", "apply", &changed, "--within", "1 s", "--config", &east, "--json"];
+    let applied = check("gateway/fabric-change.json", &apply);
+    assert_eq!(applied["fabric"]["version"], 1, "{applied}");
+}
+
+#[test]
 fn a_help_of_no_columns_is_as_without_them() {
     let help = |columns: Option<&str>| {
         let mut command = Command::new(BINARY);

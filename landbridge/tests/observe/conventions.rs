@@ -8,12 +8,14 @@ use std::path::Path;
 use std::process::Command;
 
 /// Commands with `--json`, by the names of their manual pages, and the schemas of their output.
-const COMMANDS: [(&str, &[&str]); 20] = [
+const COMMANDS: [(&str, &[&str]); 22] = [
     ("certs", &["commands/certs.json"]),
     ("check", &["commands/check.json"]),
     ("config", &["commands/config.json"]),
     ("doctor", &["commands/doctor.json"]),
     ("explain", &["commands/explain.json"]),
+    ("fabric-apply", &["gateway/fabric-change.json"]),
+    ("fabric-sign", &["gateway/fabric-sign.json"]),
     ("init", &["commands/init.json"]),
     ("join", &["gateway/membership.json"]),
     ("leave", &["gateway/membership.json"]),
@@ -36,7 +38,8 @@ const BENCH: (&str, &str) = ("bench-", "commands/bench.json");
 
 /// Schemas of what is printed without `--json`: at the status address, into files and logs, as answers,
 /// and by the Python package.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 9] = [
+    "client/dump.json",
     "commands/dump.json",
     "lines/log.json",
     "commands/quickstart-python.json",

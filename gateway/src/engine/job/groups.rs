@@ -278,6 +278,8 @@ impl Job {
             self.deadlines.remove(&(deadline, id));
         }
         self.pairs.remove_pair(id);
+        // What it moved last counts no more.
+        self.touched.insert(id);
     }
 
     /// Removes a group that is over since a gateway of it shut down, or was lost before the group was

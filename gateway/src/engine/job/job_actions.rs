@@ -9,6 +9,7 @@ use super::Job;
 use super::engine_shared::EngineShared;
 use super::group_session::JobAction;
 use hier_collectives::ids::GroupId;
+use hier_collectives::plan::PayloadFlows;
 use hier_collectives::post::RankEvent;
 use hier_collectives::session::SessionNote;
 use hier_collectives::store::{StoreAction, StoreCaller};
@@ -25,6 +26,9 @@ impl Job {
             self.free_group_if_left(id, shared.host.now());
             self.free_term_world_if_over(id);
             self.note_deadline(id);
+            if self.untouched_group(id).is_none() {
+                shared.peers.note_moving_flows(id, PayloadFlows::new());
+            }
         }
         self.perform_store_actions(shared);
     }

@@ -19,9 +19,13 @@ use hier_collectives::ids::{GatewayId, GroupId};
 use hier_collectives::plan::{self, PayloadFlows};
 use units::BitRate;
 
-/// 16: a sender is told a new rate if it differs from the one that it knows by over a sixteenth. The
+/// 16: a sender is told a higher rate if it is above the one that it knows by over a sixteenth. The
 /// number is chosen.
-const TOLD_DIFFERENCE_DIVISOR: u64 = 16;
+const TOLD_INCREASE_DIVISOR: u64 = 16;
+
+/// 128: a sender is told a lower rate if it is below the one that it knows by over a 128th, since others
+/// have that part of the port. The number is chosen.
+const TOLD_DECREASE_DIVISOR: u64 = 128;
 
 impl Peers {
     /// Divides the rates of links and ports among the pairs of gateways. A job calls it when it follows
@@ -99,9 +103,7 @@ impl Peers {
                 let egress = rates.egress.get(id).copied();
                 peer.link.pair_pacer.set_share(share.with_ports(egress, heard));
             }
-            let planned = all.planned.get(&(*id, self.me)).map(|share| share.ingress());
             let rate = rates.ingress.get(id).copied();
-            let rate = rate.filter(|rate| planned.is_none_or(|known| differs(*rate, known)));
             let known = all.told.get(id).copied();
             let is_news = match (known.and_then(|told| told.rate), rate) {
                 (Some(known), Some(rate)) => differs(rate, known),
@@ -124,8 +126,9 @@ impl Peers {
     }
 }
 
-/// Whether a rate differs from a known one by over a sixteenth.
+/// Whether a sender that knows the rate `known` is to be told another one.
 fn differs(rate: BitRate, known: BitRate) -> bool {
     let (rate, known) = (rate.bits_per_second(), known.bits_per_second());
-    rate.abs_diff(known) > known / TOLD_DIFFERENCE_DIVISOR
+    let divisor = if rate < known { TOLD_DECREASE_DIVISOR } else { TOLD_INCREASE_DIVISOR };
+    rate.abs_diff(known) > known / divisor
 }

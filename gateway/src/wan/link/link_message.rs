@@ -52,7 +52,8 @@ pub struct LinkLaneWishMessage {
     pub most: u16,
 }
 
-/// The rate that a gateway's port leaves a peer. The gateway repeats it when a lane comes up.
+/// The rate that a gateway's port leaves a peer. The gateway repeats it when a lane comes up or
+/// is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkPortRateMessage {
     /// The number of the change. It grows, so that an old change that arrives late has no effect.

@@ -70,11 +70,6 @@ impl PairShare {
         Self { egress: rate, ingress: rate, flow: 1, link_flow: 1, link_part }
     }
 
-    /// Returns the rate that the receiver's port leaves the pair, in IP bytes.
-    pub fn ingress(&self) -> BitRate {
-        self.ingress
-    }
-
     /// Returns this share with other rates of the ports, where they are known.
     pub fn with_ports(self, egress: Option<BitRate>, ingress: Option<BitRate>) -> Self {
         let (egress, ingress) = (egress.unwrap_or(self.egress), ingress.unwrap_or(self.ingress));
@@ -95,11 +90,9 @@ impl PairShare {
         (self.flow > 0).then(|| carried * self.link_flow as f64 / self.flow as f64)
     }
 
-    /// Whether the pair carries the same fraction of what the link carries as with another share, and
-    /// its ports leave it as much.
+    /// Whether the pair carries the same fraction of what the link carries as with another share.
     pub fn has_same_flow_fraction(&self, other: &Self) -> bool {
-        self.ports() == other.ports()
-            && (self.flow == 0) == (other.flow == 0)
+        (self.flow == 0) == (other.flow == 0)
             && u128::from(self.flow) * u128::from(other.link_flow)
                 == u128::from(other.flow) * u128::from(self.link_flow)
     }
@@ -203,7 +196,8 @@ pub struct PortRates {
 
 impl PortRates {
     /// Divides the port of gateway `me` among the peers that `flows` send to or get from, in proportion.
-    /// A peer without flow has no rate.
+    /// A peer with far less than an even part has that one, for small operations; without flow it has no
+    /// rate.
     pub fn of_flows<'f>(
         flows: impl Iterator<Item = &'f PayloadFlows>,
         fabric: &Fabric,
@@ -221,9 +215,16 @@ impl PortRates {
         }
         let Some(port) = fabric.gateway(me).wan else { return Self::default() };
         let divided = |flows: BTreeMap<GatewayId, u64>, rate: BitRate| {
-            let whole = flows.values().sum::<u64>().max(1);
-            let part = |(peer, part)| (peer, PairShareRatio { part, whole }.apply_to(rate));
-            flows.into_iter().filter(|(_, flow)| *flow > 0).map(part).collect()
+            let used: Vec<_> = flows.into_iter().filter(|(_, flow)| *flow > 0).collect();
+            let whole = used.iter().map(|(_, flow)| *flow).sum();
+            let even = PairShareRatio { part: 1, whole: used.len().max(1) as u64 }.apply_to(rate);
+            let part = |(peer, part): (GatewayId, u64)| {
+                let own = PairShareRatio { part, whole }.apply_to(rate);
+                let is_small =
+                    own.bits_per_second() < even.bits_per_second() / SMALL_PAIR_SHARE_DIVISOR;
+                (peer, if is_small { even } else { own })
+            };
+            used.into_iter().map(part).collect()
         };
         Self { egress: divided(sent, port.egress), ingress: divided(received, port.ingress) }
     }
@@ -294,6 +295,26 @@ mod tests {
         let wide = rate(10, 3, 4);
         assert_eq!(wide.or_even(even), PairShare { egress: mbit(250), ..wide });
         assert_eq!(widened.link_rate_for(20.0), sliver.link_rate_for(20.0));
+    }
+
+    /// A gateway sends 1, 30 and 60 bytes to three others, of which one is in its own region.
+    #[test]
+    fn a_port_is_divided_and_small_parts_grow() {
+        let gateways = || [(1, Some(symmetric_port(mbit(600))))];
+        let names = ["a", "b", "c", "d"];
+        let builder = names
+            .iter()
+            .fold(FabricBuilder::default(), |builder, name| builder.region(name, gateways()));
+        let fabric = builder.all_pairs(lossless_link(mbit(1000), 80)).build();
+        let id = GatewayId;
+        let sent: PayloadFlows =
+            [((id(0), id(1)), 1), ((id(0), id(2)), 30), ((id(0), id(3)), 0)].into();
+        let more: PayloadFlows = [((id(0), id(2)), 69), ((id(3), id(0)), 5)].into();
+        let rates = PortRates::of_flows([&sent, &more].into_iter(), &fabric, id(0));
+        assert_eq!(rates.egress, [(id(1), mbit(300)), (id(2), mbit(594))].into());
+        assert_eq!(rates.ingress, [(id(3), mbit(600))].into());
+        let none = PortRates::of_flows(std::iter::empty(), &fabric, id(0));
+        assert_eq!(none, PortRates::default());
     }
 
     #[test]

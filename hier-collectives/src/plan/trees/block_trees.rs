@@ -355,7 +355,7 @@ mod tests {
         let round = plan.block_trees.iter().filter(is_round).filter(|tree| tree.root.0 < 2);
         let shares: u64 = round.map(|tree| u64::from(tree.share)).sum();
         // With three sevenths of both regions' blocks the link takes as long as the last port.
-        let thousandths = shares * 1000 >> 20;
+        let thousandths = (shares * 1000) >> 20;
         assert!((850..=860).contains(&thousandths), "{thousandths}: {:?}", plan.block_trees);
     }
 }

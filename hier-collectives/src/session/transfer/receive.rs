@@ -86,6 +86,7 @@ impl Transfer {
             return Ok(ArrivalPlace::Discard(Discard::Duplicate));
         }
         incoming.weight = header.weight;
+        self.note_exchange(key.sequence, actions);
         self.place_received_segment(from, key, &bound, epoch)
     }
 

@@ -55,18 +55,38 @@ impl Transfer {
         if !self.flows.get(&sequence).is_some_and(TransferFlow::is_large) {
             return;
         }
-        let under_way = self.large_operations(cx.epoch.local().fabric());
+        let under_way = self.large_operations(cx.epoch.local().fabric(), |_| true);
         if let Some(mix) = TrafficMix::of_operations(under_way) {
             self.mix = mix;
         }
         cx.actions.push(Action::ShareTraffic);
     }
 
-    /// Returns the large operations under way, each with the bytes of its buffer.
-    pub fn large_operations(&self, fabric: &Fabric) -> impl Iterator<Item = (Operation, u64)> {
-        let large = self.flows.values().filter(|flow| flow.is_moving() && flow.is_large());
-        large
-            .filter_map(|flow| flow.work.as_ref())
+    /// Notes that a peer has sent or granted segments of a collective, which has its part of ports from
+    /// now on if it is large.
+    pub(super) fn note_exchange(&mut self, sequence: Sequence, actions: &mut ActionQueue) {
+        let flow = self.flow_or_new(sequence);
+        if !std::mem::replace(&mut flow.has_exchanged, true) && flow.is_large() {
+            actions.push(Action::ShareTraffic);
+        }
+    }
+
+    /// Returns the large operations under way whose peers have sent or granted segments, each with the
+    /// bytes of its buffer.
+    pub fn moving_operations(&self, fabric: &Fabric) -> impl Iterator<Item = (Operation, u64)> {
+        self.large_operations(fabric, |flow| flow.has_exchanged)
+    }
+
+    /// Returns the large operations under way that are `wanted`, each with the bytes of its buffer.
+    fn large_operations(
+        &self,
+        fabric: &Fabric,
+        wanted: impl Fn(&TransferFlow) -> bool,
+    ) -> impl Iterator<Item = (Operation, u64)> {
+        let is_large =
+            move |flow: &&TransferFlow| flow.is_moving() && flow.is_large() && wanted(flow);
+        let works = self.flows.values().filter(is_large).filter_map(|flow| flow.work.as_ref());
+        works
             .filter_map(|work| Some((work.descriptor.pattern.over_gateways(fabric)?, work.bytes())))
     }
 

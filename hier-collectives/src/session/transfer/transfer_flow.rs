@@ -108,6 +108,9 @@ pub(super) struct TransferFlow {
     pub grants_in: BTreeMap<(GatewayId, TreeIndex), u32>,
     /// Segments that we allow peers, and ourselves as a relay, to send.
     pub grants_out: BTreeMap<(GatewayId, TreeIndex), u32>,
+    /// Whether a peer has sent a segment, or granted some. Until then the collective may wait for other
+    /// ranks, and moves nothing.
+    pub has_exchanged: bool,
     /// Whether this gateway, as a relay, holds its partials in the reserve of its size class.
     pub has_reserve: bool,
     /// Tasks and leases that may touch memory.

@@ -119,6 +119,7 @@ impl Transfer {
         if limit > *granted {
             *granted = limit;
             self.moved = cx.now;
+            self.note_exchange(sequence, cx.actions);
         }
         self.send_ready_segments(from, cx);
     }
