@@ -136,7 +136,7 @@ impl AttachedGroup {
     }
 
     /// Posts a collective in this group, and returns its handle. Waits before that while too many
-    /// of this rank are under way, as a part of the call's timeout.
+    /// collectives of this rank are under way; the call's timeout covers that wait.
     ///
     /// # Errors
     /// Nothing was posted, and nothing uses the memory of the call.
@@ -212,8 +212,8 @@ impl AttachedGroup {
     }
 
     /// Takes the turn to post in the job until the returned value is dropped, so that posts keep the
-    /// order of calls and none falls into a recovery. `None` for groups that ranks made: they end
-    /// with their attachment, and need no turns.
+    /// order of calls and none falls into a recovery. Groups that ranks made end with
+    /// their attachment and need no turns, so the result is `None` for them.
     ///
     /// # Errors
     /// Another thread has the turn until `deadline`.

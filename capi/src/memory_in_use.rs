@@ -63,7 +63,7 @@ pub struct MemoryUse {
 
 impl MemoryInUse {
     /// Waits until no use conflicts with `ranges`, and registers them until the returned value is
-    /// dropped. Returns `None` if one conflicts until `deadline`.
+    /// dropped. Returns `None` if some use still conflicts at `deadline`.
     pub fn begin(
         self: &Arc<Self>,
         ranges: RangesInUse,
@@ -89,7 +89,7 @@ impl MemoryInUse {
 impl MemoryInUseWaiter<'_> {
     /// Calls `attempt`, and again after each use that ends. Returns its last output once `attempt`
     /// succeeds, or nobody can free memory any more: no use goes on, and all other placing calls
-    /// wait. Returns `None` if it has not succeeded until `deadline`.
+    /// wait. Returns `None` if `attempt` has not succeeded by `deadline`.
     pub fn retry<T, E>(
         &self,
         deadline: Option<Instant>,

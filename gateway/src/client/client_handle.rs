@@ -116,7 +116,7 @@ impl Client {
     }
 
     /// Starts a collective on the contribution of `tensor`; waits while `POSTS_MAX` collectives
-    /// of this rank are under way. The wait is part of the timeout in `spec`.
+    /// of this rank are under way. The timeout in `spec` covers that wait.
     ///
     /// Several collectives may be under way at the same time; all ranks must post them in the same
     /// order. A call that is dropped before it returns has either posted the collective or not.

@@ -7,7 +7,6 @@ use super::fabric_capacity::{FabricCapacity, PortDirection};
 use super::plan_data::{Plan, PlanAlgorithm};
 use super::plan_encoding::{plan_encoding, plan_encoding_bytes_max};
 use super::segment_size::segment_size_of_fabric;
-use super::tree::Tree;
 use super::trees::asymmetric;
 use super::trees::direct_exchange::{TIE_FRACTION, direct_exchange_packing};
 use super::trees::gateway_tree::assign_gateway_trees;
@@ -15,7 +14,7 @@ use super::trees::gateway_tree::{self, GatewayTreePair, SHARES_TOTAL};
 use super::trees::packing::{self, Packing};
 use super::trees::region_tree::{RegionTree, RootedRegionTree};
 use crate::topology::{Fabric, WanPort};
-use units::{ByteCount, rounded_decimal, rounded_decimal_percent};
+use units::{rounded_decimal, rounded_decimal_percent};
 
 /// 16 TiB: two plans are compared by their predicted times for a buffer of this length, and the
 /// faster plan is taken. For so large a buffer, rates count and delays do not.
@@ -43,7 +42,7 @@ pub(super) fn choose_large_plan(fabric: &Fabric) -> Plan {
             _ => format!("one region: each of its {gateways} gateways reduces one share"),
         };
         let trees = gateway_tree::gateway_trees_of_one_region(fabric);
-        return chosen_plan_of_trees(PlanAlgorithm::Local, reason, segment, trees);
+        return Plan::of_trees(PlanAlgorithm::Local, reason, segment, trees);
     }
     let capacity = FabricCapacity::of_fabric(fabric, PortDirection::Both);
     let choice = match regions {
@@ -53,7 +52,7 @@ pub(super) fn choose_large_plan(fabric: &Fabric) -> Plan {
     let pairs =
         choice.trees.into_iter().map(|(rooted, rate)| (GatewayTreePair::common(rooted), rate));
     let trees = assign_gateway_trees(fabric, pairs.collect());
-    let common = chosen_plan_of_trees(choice.algorithm, choice.reason, segment, trees);
+    let common = Plan::of_trees(choice.algorithm, choice.reason, segment, trees);
     let unequal = |wan: &WanPort| wan.egress != wan.ingress;
     if regions == 2 || !fabric.gateways().iter().filter_map(|g| g.wan.as_ref()).any(unequal) {
         return common;
@@ -67,7 +66,7 @@ pub(super) fn choose_large_plan(fabric: &Fabric) -> Plan {
 /// Else returns `common`, with a reason that says why it was kept.
 fn choose_plan_of_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
     let trees = assign_gateway_trees(fabric, asymmetric::asymmetric_tree_pairs(fabric));
-    let separate = chosen_plan_of_trees(PlanAlgorithm::Relay, String::new(), common.segment, trees);
+    let separate = Plan::of_trees(PlanAlgorithm::Relay, String::new(), common.segment, trees);
     let seconds = |plan: &Plan| {
         plan.forecast_all_reduce_seconds(fabric, LARGE_BUFFER_BYTES, &PairShares::new())
     };
@@ -88,24 +87,6 @@ fn choose_plan_of_separate_trees(fabric: &Fabric, common: Plan) -> Plan {
         rounded_decimal(common_seconds / separate_seconds)
     );
     Plan { reason, ..separate }
-}
-
-/// Makes a plan of these trees, without an express tree.
-fn chosen_plan_of_trees(
-    algorithm: PlanAlgorithm,
-    reason: String,
-    segment: ByteCount,
-    trees: Vec<Tree>,
-) -> Plan {
-    Plan {
-        algorithm,
-        reason,
-        segment,
-        express_bytes: ByteCount::default(),
-        trees,
-        block_trees: vec![],
-        block_bytes_min: ByteCount::default(),
-    }
 }
 
 /// Returns the choice for two regions: both send their partial and both add.

@@ -74,6 +74,24 @@ impl PlanAlgorithm {
 }
 
 impl Plan {
+    /// Makes a plan of these trees, without an express tree and without trees of blocks.
+    pub(super) fn of_trees(
+        algorithm: PlanAlgorithm,
+        reason: String,
+        segment: ByteCount,
+        trees: Vec<Tree>,
+    ) -> Self {
+        Self {
+            algorithm,
+            reason,
+            segment,
+            express_bytes: ByteCount::default(),
+            trees,
+            block_trees: vec![],
+            block_bytes_min: ByteCount::default(),
+        }
+    }
+
     /// Returns the role of `gateway` in each tree of the plan.
     pub fn roles(&self, gateway: GatewayId) -> Vec<TreeRole> {
         self.trees.iter().map(|tree| tree.role(gateway)).collect()

@@ -8,7 +8,6 @@ use crate::plan::plan_data::{Plan, PlanAlgorithm};
 use crate::plan::segment_size::segment_size_of_fabric;
 use crate::plan::tree::{Tree, TreeDirection};
 use crate::topology::Fabric;
-use units::ByteCount;
 
 /// Makes the baseline plan of direct exchange: each gateway reduces an equal share and sends it to
 /// all others.
@@ -62,15 +61,7 @@ fn baseline_plan(
     trees: Vec<Tree>,
 ) -> Plan {
     let (reason, segment) = (reason.to_owned(), segment_size_of_fabric(fabric));
-    Plan {
-        algorithm,
-        reason,
-        segment,
-        express_bytes: ByteCount::default(),
-        trees,
-        block_trees: vec![],
-        block_bytes_min: ByteCount::default(),
-    }
+    Plan::of_trees(algorithm, reason, segment, trees)
 }
 
 /// Makes a tree of share 1 with one root, in which `parent` gives the parent of each other gateway.
@@ -99,6 +90,7 @@ mod tests {
     use super::*;
     use crate::plan::Operation;
     use crate::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
+    use units::ByteCount;
 
     /// One rank in each region, with a gateway of its own.
     fn flat(ranks: usize) -> Fabric {
