@@ -47,6 +47,9 @@ const RANK_EVENTS_MAX: usize = 4 * (POSTS_MAX + GROUPS_MAX);
 /// 8 events: the most that are written to a trainer with one system call; further events follow
 /// with the next call. Mostly a batch is "result ready" and "contribution free" of one collective.
 const WRITE_BATCH_EVENTS_MAX: usize = 8;
+/// 4 pieces of results, 1 MiB: the most that are encrypted and written together. Fewer, larger writes
+/// wake the trainer less often.
+const WRITE_PIECES_MAX: usize = 4;
 /// 100 ms: the longest time for which the gateway writes a trainer's last events, and the reason of
 /// the disconnection. After that the gateway closes the connection, and drops events that are not
 /// written. So a trainer that does not read delays its own end by no more than this.
@@ -489,7 +492,7 @@ async fn write_trainer_events(
             biased;
             received = rank_events.recv_many(&mut batch, WRITE_BATCH_EVENTS_MAX) => received,
             () = placed.wait_for_placed_result() => {
-                queue_placed_trainer_piece(placed, None, writer, under_way);
+                queue_placed_trainer_pieces(placed, None, writer, under_way);
                 // Not none: the batch is empty, and the queue is open.
                 1
             }
@@ -508,18 +511,21 @@ async fn write_trainer_events(
     }
 }
 
-/// Adds a piece of a result that is in place to what is written to the trainer, of one collective or of
-/// any. Returns false if there is none. A piece of a collective that has failed is left out.
-fn queue_placed_trainer_piece(
+/// Adds some pieces of results that are in place to what is written to the trainer, of one collective
+/// or of any. Returns false if there is none. Pieces of a collective that has failed are left out.
+fn queue_placed_trainer_pieces(
     placed: &PlacedResults,
     of: Option<GroupCollective>,
     writer: &mut EventWriter,
     under_way: &TrainerRequests,
 ) -> bool {
-    let Some(piece) = placed.take_placed_result(of, PIECE_BYTES_MAX.into()) else { return false };
-    let collective = (piece.number, piece.sequence);
-    if let Some(result) = under_way.slots.streamed_result(collective, piece.range.end) {
-        writer.queue_result_piece(collective, &result, piece.range);
+    for queued in 0..WRITE_PIECES_MAX {
+        let piece = placed.take_placed_result(of, PIECE_BYTES_MAX.into());
+        let Some(piece) = piece else { return queued > 0 };
+        let collective = (piece.number, piece.sequence);
+        if let Some(result) = under_way.slots.streamed_result(collective, piece.range.end) {
+            writer.queue_result_piece(collective, &result, piece.range);
+        }
     }
     true
 }
@@ -538,7 +544,7 @@ async fn queue_trainer_event(
     match &event {
         RankEvent::ResultReady { sequence, .. } => {
             let collective = Some((number, *sequence));
-            while queue_placed_trainer_piece(placed, collective, writer, under_way) {
+            while queue_placed_trainer_pieces(placed, collective, writer, under_way) {
                 writer.flush().await?;
             }
         }

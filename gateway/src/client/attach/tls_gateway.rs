@@ -2,7 +2,7 @@
 
 use super::AttachError;
 use crate::local::remote::attach_listener::prepare_attach_listener_stream;
-use crate::local::remote::read_ahead::ReadAhead;
+use crate::local::remote::tls_stream::TlsClientStream;
 use crate::local::trainer_listener::{ConnectError, TrainerStream};
 use crate::wan::connect::tls::{CredentialsError, gateway_verifier_client_config};
 use rustix::net::sockopt;
@@ -16,8 +16,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
 /// 10 s: the time limit of one attempt to connect to a gateway on another host by TCP and TLS.
 /// After that time the attempt fails, and an attach tries again. A gateway waits as long for a
@@ -115,15 +113,14 @@ impl AttachTlsGateway {
     pub(super) async fn connect(
         &self,
         config: &Arc<ClientConfig>,
-    ) -> Result<TlsStream<ReadAhead<TcpStream>>, ConnectError> {
+    ) -> Result<TlsClientStream<TcpStream>, ConnectError> {
         let connecting = async {
             let TlsAddress { host, port } = &self.address;
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             prepare_attach_listener_stream(&stream)?;
             sockopt::set_tcp_user_timeout(stream.as_fd(), UNACKNOWLEDGED_MS_MAX)?;
             let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
-            let connector = TlsConnector::from(Arc::clone(config));
-            connector.connect(name, ReadAhead::new(stream)).await
+            TlsClientStream::connect(stream, Arc::clone(config), name).await
         };
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
         connected.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| {

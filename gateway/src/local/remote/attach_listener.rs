@@ -4,8 +4,8 @@
 //! on. A handshake is part of the time in which a connection must attach, and holds an admission
 //! slot.
 
-use super::read_ahead::ReadAhead;
-use super::renewed_acceptor::RenewedAcceptor;
+use super::renewed_settings::RenewedSettings;
+use super::tls_stream::TlsServerStream;
 use crate::host::BoxFuture;
 use crate::local::trainer_listener::{
     AcceptedConnection, ConnectionSource, IncomingConnection, TrainerListener, TrainerListenerArena,
@@ -91,29 +91,29 @@ impl AttachListenerSocket {
     ) -> io::Result<TlsAttachListener> {
         let socket = Arc::new(TcpListener::from_std(self.socket)?);
         let trainers = self.trainers;
-        let acceptor = RenewedAcceptor { credentials, trainers, settings: Mutex::new(None) };
-        Ok(TlsAttachListener { socket, acceptor: Arc::new(acceptor) })
+        let settings = RenewedSettings { credentials, trainers, settings: Mutex::new(None) };
+        Ok(TlsAttachListener { socket, settings: Arc::new(settings) })
     }
 }
 
 /// A listener for trainers on other hosts.
 pub struct TlsAttachListener {
     socket: Arc<TcpListener>,
-    acceptor: Arc<RenewedAcceptor>,
+    settings: Arc<RenewedSettings>,
 }
 
 impl TrainerListener for TlsAttachListener {
     /// Waits for the next TCP connection. Its handshake is that of TLS.
     fn accept(&self) -> BoxFuture<io::Result<IncomingConnection>> {
-        let (socket, acceptor) = (Arc::clone(&self.socket), Arc::clone(&self.acceptor));
+        let (socket, settings) = (Arc::clone(&self.socket), Arc::clone(&self.settings));
         Box::pin(async move {
             let (stream, peer) = socket.accept().await?;
             // Certificates may have been renewed while it waited.
-            let acceptor = acceptor.current_acceptor()?;
+            let config = settings.current_settings()?;
             let handshake = Box::pin(async move {
                 prepare_attach_listener_stream(&stream)?;
-                let stream = acceptor.accept(ReadAhead::new(stream)).await?;
-                if stream.get_ref().1.alpn_protocol() != Some(ATTACH_ALPN) {
+                let stream = TlsServerStream::accept(stream, config).await?;
+                if stream.alpn_protocol() != Some(ATTACH_ALPN) {
                     let text = "a client that does not ask for the protocol of trainers";
                     return Err(io::Error::new(io::ErrorKind::InvalidData, text));
                 }
