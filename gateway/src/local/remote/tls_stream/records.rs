@@ -23,7 +23,7 @@ const WRITE_BYTES_MAX: usize = 1 << 16;
 
 /// One side of a TLS connection, of rustls' kinds.
 pub(crate) trait TlsConnection: Unpin {
-    /// What rustls knows of this side.
+    /// The state that rustls keeps for this side.
     type Data;
 
     /// Goes on with the records in `incoming`.
@@ -116,7 +116,7 @@ impl Waiting {
     }
 }
 
-/// What the application asks of a connection.
+/// A call of the application: the step that it wants from the connection.
 enum Wish<'a, 'b> {
     /// To go on with the handshake.
     Handshake,
@@ -137,7 +137,7 @@ pub(super) struct TlsRecords<C> {
     failure: Option<rustls::Error>,
 }
 
-/// What passes between the application and TLS.
+/// The application's side of a connection: bytes that wait between it and TLS, and their ends.
 #[derive(Debug, Default)]
 struct Application {
     /// Bytes that were decrypted before anybody had room for them.
