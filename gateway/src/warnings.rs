@@ -53,12 +53,14 @@ pub enum WarningCause {
     Limit,
     /// The service manager hears nothing.
     ServiceManager,
+    /// Spans cannot be exported.
+    Spans,
 }
 
 impl WarningCause {
-    /// All 15 causes of warnings. The metric `landbridge_warnings_total` has a value for each from
+    /// All 16 causes of warnings. The metric `landbridge_warnings_total` has a value for each from
     /// the start.
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Problem,
         Self::Link,
         Self::Loss,
@@ -74,6 +76,7 @@ impl WarningCause {
         Self::Files,
         Self::Limit,
         Self::ServiceManager,
+        Self::Spans,
     ];
 
     /// Returns the word for the cause, which the metric has in its label `cause`.
@@ -94,6 +97,7 @@ impl WarningCause {
             Self::Files => "files",
             Self::Limit => "limit",
             Self::ServiceManager => "service_manager",
+            Self::Spans => "spans",
         }
     }
 }

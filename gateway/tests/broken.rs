@@ -180,6 +180,7 @@ fn gateway_ends_after_panic_of(victim: Victim) {
             metrics: Arc::new(MetricsRegistry::new()),
             status_requests,
             trace: Default::default(),
+            spans: Default::default(),
         };
         let as_host: Arc<dyn Host> = Arc::<PanickingHost>::clone(&host);
         let gateway = Gateway::start(as_host, spec(), Box::new(listener), observed);

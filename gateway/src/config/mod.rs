@@ -12,6 +12,7 @@ mod fabric;
 mod former_value;
 mod key;
 mod membership_value;
+mod otlp_value;
 mod reached_address_value;
 pub mod reference;
 mod region;

@@ -58,12 +58,10 @@ impl Gateway {
         host: Arc<dyn Host>,
         spec: GatewaySpec,
         listener: Box<dyn TrainerListener>,
-        ObservabilitySpec { metrics, status_requests, trace }: ObservabilitySpec,
+        ObservabilitySpec { metrics, status_requests, trace, spans }: ObservabilitySpec,
     ) -> Result<Self, StartError> {
         let (shutdown, control_writers) = (CancellationToken::new(), TaskTracker::new());
         let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
-        metrics.set_certificate_expiry(spec.credentials.expiry());
-        // Bound before anything runs, since the address may be taken.
         let attach = bind_gateway_attach_socket(&spec)?;
         let sides = set_up_link_sides(&host, &spec, (&metrics, &trace));
         let peers: BTreeMap<_, _> = sides.iter().flat_map(|side| side.peers.clone()).collect();
@@ -71,9 +69,10 @@ impl Gateway {
         let (jobs, local) = gateway_local_plane_spec(&spec, metrics.warnings.clone());
         let memory = divide_memory_budget(&spec, sides.len(), (&metrics.warnings, host.now()));
         let job_settings = JobSettings::new(&spec, boot, sides.len());
-        let (credentials, renewed) = watch::channel(Arc::clone(&spec.credentials));
+        let (credentials, renewed) = publish_gateway_credentials(&spec, &metrics);
         let engine = Engine::new(EngineSpec {
             host: Arc::clone(&host),
+            spans,
             fabric: Arc::clone(&spec.fabric),
             identity: spec.identity,
             version: spec.version,
@@ -296,7 +295,17 @@ fn spawn_gateway_attach_thread(
     Ok(Some(is_ended))
 }
 
-/// Binds the TCP address for trainers of other hosts; `None` if the settings have none.
+/// Shows when the credentials expire, and makes the channel for renewed ones.
+fn publish_gateway_credentials(
+    spec: &GatewaySpec,
+    metrics: &MetricsRegistry,
+) -> (watch::Sender<Arc<Credentials>>, watch::Receiver<Arc<Credentials>>) {
+    metrics.set_certificate_expiry(spec.credentials.expiry());
+    watch::channel(Arc::clone(&spec.credentials))
+}
+
+/// Binds the TCP address for trainers of other hosts; `None` if the settings have none. It may be taken, so
+/// nothing runs before.
 fn bind_gateway_attach_socket(
     spec: &GatewaySpec,
 ) -> Result<Option<AttachListenerSocket>, StartError> {

@@ -4,6 +4,7 @@ use crate::local::job_spec::JobSpec;
 use crate::local::remote::attach_listener::{AttachListenError, AttachSpec};
 use crate::observe::engine_status_request::StatusRequest;
 use crate::observe::metrics::MetricsRegistry;
+use crate::observe::spans::span_queue::SpanSink;
 use crate::wan::LaneError;
 use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::peer_addresses::PeerAddresses;
@@ -67,7 +68,7 @@ pub struct ListenSpec {
     pub one_by_one: bool,
 }
 
-/// The metrics and the trace of a gateway, and the requests for its status.
+/// The metrics, the trace and the spans of a gateway, and the requests for its status.
 pub struct ObservabilitySpec {
     /// The metrics.
     pub metrics: Arc<MetricsRegistry>,
@@ -75,6 +76,8 @@ pub struct ObservabilitySpec {
     pub status_requests: mpsc::Receiver<StatusRequest>,
     /// The trace of its lanes and links.
     pub trace: LinkTrace,
+    /// The queue of spans of collectives that have ended.
+    pub spans: SpanSink,
 }
 
 /// Why a gateway cannot start.

@@ -286,6 +286,7 @@ mod tests {
     use crate::host::VirtualHost;
     use crate::observe::engine_status_request::EngineStatusHandle;
     use crate::observe::metrics::MetricsRegistry;
+    use crate::observe::spans::span_queue::SpanSink;
     use crate::wan::link::controller_policy::LinkPolicies;
     use hier_collectives::ids::{BootId, Epoch, RankId};
     use hier_collectives::membership::FabricVersion;
@@ -327,6 +328,7 @@ mod tests {
         let (events, inbox) = mpsc::channel(ENGINE_QUEUE_MAX);
         let engine = Engine::new(EngineSpec {
             host: Arc::new(VirtualHost::new(VirtualNet::new(), 1)),
+            spans: SpanSink::default(),
             fabric,
             identity: [1; 32],
             version: FabricVersion::default(),

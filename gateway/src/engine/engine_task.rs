@@ -20,6 +20,7 @@ use crate::events::{Event, EventSender, FabricJudge, JobSession, ReloadedFiles};
 use crate::host::Host;
 use crate::observe::engine_status_request::StatusRequest;
 use crate::observe::metrics::MetricsRegistry;
+use crate::observe::spans::span_queue::SpanSink;
 use crate::wan::PeerLink;
 use crate::wan::link::controller_policy::LinkPolicies;
 use crate::wan::link::link_limits::LinkLimits;
@@ -73,6 +74,8 @@ pub struct EngineSpec {
     pub policies: LinkPolicies,
     /// Metrics of the gateway.
     pub metrics: Arc<MetricsRegistry>,
+    /// The queue of spans of collectives that have ended.
+    pub spans: SpanSink,
     /// Requests of the status server.
     pub status_requests: mpsc::Receiver<StatusRequest>,
     /// The senders' end of the engine's queue, for the tasks that the engine spawns.
@@ -138,7 +141,7 @@ impl Engine {
         }
         let peers = Peers::new(Arc::clone(&fabric), me, spec.peers);
         let links = LinkLimits::new(Arc::clone(&fabric), me, &spec.policies);
-        let shared = EngineShared { host, peers, events, bound: Arc::default() };
+        let shared = EngineShared { host, peers, events, bound: Arc::default(), spans: spec.spans };
         let started = shared.host.now();
         let longest_rtt = fabric.links().iter().map(|link| link.rtt).max();
         Self {
@@ -399,6 +402,7 @@ mod tests {
             let (status, status_requests) = EngineStatusHandle::new();
             let engine = Engine::new(EngineSpec {
                 host,
+                spans: SpanSink::default(),
                 fabric,
                 identity: [1; 32],
                 version: FabricVersion::default(),

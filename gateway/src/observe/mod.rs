@@ -15,6 +15,7 @@ pub mod membership_report;
 pub mod metrics;
 pub mod problem_cause;
 pub mod readiness;
+pub mod spans;
 pub mod status;
 mod status_page;
 pub mod versioned;

@@ -9,6 +9,7 @@ use crate::local::job_spec::JobSpec;
 use crate::local::trainer_listener::{self, TrainerListenerConnector};
 use crate::observe::engine_status_request::{EngineStatusHandle, StatusError};
 use crate::observe::metrics::MetricsRegistry;
+use crate::observe::spans::span_queue::SpanSink;
 use crate::observe::status::{DumpReport, GatewayReport};
 use crate::wan::connect::lane_addresses::LaneAddresses;
 use crate::wan::connect::peer_addresses::PeerAddresses;
@@ -188,8 +189,12 @@ impl VirtualDeployment {
         let spec = virtual_deployment_gateway_spec(&self.setup, me, identity);
         let metrics = Arc::new(MetricsRegistry::new());
         let trace = self.traces.get(&me).cloned().unwrap_or_default();
-        let observed =
-            ObservabilitySpec { metrics: Arc::clone(&metrics), status_requests: requests, trace };
+        let observed = ObservabilitySpec {
+            metrics: Arc::clone(&metrics),
+            status_requests: requests,
+            trace,
+            spans: SpanSink::default(),
+        };
         let host = Arc::clone(&self.host);
         let gateway = Gateway::start(host, spec, Box::new(listener), observed).await?;
         let index = self.handles.partition_point(|handles| handles.id < me);

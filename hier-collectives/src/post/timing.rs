@@ -1,6 +1,6 @@
 //! Instants of one collective.
 
-use units::TimeNs;
+use units::{Span, TimeNs};
 
 /// Instants of one collective on the gateway's clock.
 ///
@@ -15,4 +15,11 @@ pub struct Timing {
     pub wan_end: TimeNs,
     /// Instant at which every local rank had the result.
     pub ready: TimeNs,
+}
+
+impl Timing {
+    /// Returns the time from the last local post to the last local result.
+    pub fn took(&self) -> Span {
+        self.ready.since(self.posted)
+    }
 }

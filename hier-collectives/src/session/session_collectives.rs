@@ -146,7 +146,8 @@ impl Session {
         }
         let (commits, mut cx) = self.commits_and_context(now);
         commits.fail_commits_covering(sequence, &failure, &mut cx);
-        self.collectives.log_failure(sequence, failure, &mut self.actions);
+        let (collectives, mut cx) = self.collectives_and_context(now);
+        collectives.log_failure(sequence, failure, &mut cx);
         self.settle_collective(sequence, now);
     }
 

@@ -137,7 +137,7 @@ fn dumps_of_ranks_fit_their_schema_and_are_explained() {
 }
 
 /// Lets all ranks post once, rank 2 another size than the others, which fails.
-fn post_different_sizes(deployment: &Deployment) {
+pub(super) fn post_different_sizes(deployment: &Deployment) {
     let rank = |rank: u32, size: &str| {
         let region = if rank < LAYOUT.east { "east" } else { "west" };
         let mut line = Command::new(BINARY);

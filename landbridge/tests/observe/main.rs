@@ -10,6 +10,7 @@ mod page;
 mod schema;
 #[path = "../../../wan-sim/tests/skipping/mod.rs"]
 mod skipping;
+mod spans;
 mod warnings;
 mod watch;
 

@@ -2,6 +2,7 @@
 
 use crate::access::{Account, AccountError};
 use crate::local::socket::GatewaySocketMode;
+use crate::observe::spans::otlp_endpoint::OtlpEndpoint;
 use crate::wan::connect::lane_addresses::LaneAddresses;
 use hier_collectives::ids::GatewayId;
 use std::net::SocketAddr;
@@ -38,6 +39,8 @@ pub struct GatewayConfig {
     pub status: SocketAddr,
     /// Folder for dumps of failures; `None` to write none.
     pub dumps: Option<PathBuf>,
+    /// The collector to which it posts spans of collectives.
+    pub otlp: Option<OtlpEndpoint>,
     /// Its certificate chain, PEM.
     pub certificate: PathBuf,
     /// Its private key, PEM.

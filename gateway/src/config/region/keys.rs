@@ -5,6 +5,7 @@ use crate::config::config_value::{BindAddress, LaneBindAddress, MemorySize};
 use crate::config::key::KeyNeed::{Optional, Required};
 use crate::config::key::{Key, TableKeys};
 use crate::local::socket::GatewaySocketMode;
+use crate::observe::spans::otlp_endpoint::OtlpEndpoint;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -34,6 +35,7 @@ pub(super) static GATEWAY_TABLE: TableKeys = TableKeys {
         TRAINERS_CA.description(),
         GATEWAY_STATUS.description(),
         GATEWAY_DUMPS.description(),
+        GATEWAY_OTLP.description(),
         GATEWAY_CERTIFICATE.description(),
         GATEWAY_PRIVATE_KEY.description(),
         CA_CERTIFICATE.description(),
@@ -136,6 +138,16 @@ pub(super) const GATEWAY_DUMPS: Key<PathBuf> = Key::new(
      `landbridge explain` afterwards: one a minute at most, 32 files and 64 MiB at most, of which the oldest go \
      first. Only the gateway's user can read them. A folder that is missing is made. Without this key a \
      gateway writes no file but its socket and lock.",
+);
+
+/// Key `otlp` of a gateway: the collector to which it posts spans of collectives.
+pub(super) const GATEWAY_OTLP: Key<OtlpEndpoint> = Key::new(
+    "otlp",
+    Optional("no spans are exported"),
+    "\"http://127.0.0.1:4318\"",
+    "Collector of OpenTelemetry (OTLP over HTTP, as JSON) to which the gateway posts a span for each collective that \
+     ends here, with its phases. It is plain HTTP: choose a collector on this host or on a private network, which \
+     may pass spans on with TLS.",
 );
 
 /// Key `certificate` of a gateway: path of its certificate chain, PEM.

@@ -232,6 +232,7 @@ fn read_region_gateway_table(
     let resolved = |path: Option<PathBuf>| path.map(|path| source.resolve_path(&path));
     let trainers_ca = resolved(section.read_optional(&keys::TRAINERS_CA));
     let dumps = resolved(section.read_optional(&keys::GATEWAY_DUMPS));
+    let otlp = section.read_optional(&keys::GATEWAY_OTLP);
     if trainers_ca.is_some() && !section.has_key(keys::GATEWAY_ATTACH.name) {
         let problem = format!("there is no `{}`, so nobody is asked", keys::GATEWAY_ATTACH.name);
         let accepted = format!("a file beside `{}`, or no such key", keys::GATEWAY_ATTACH.name);
@@ -278,6 +279,7 @@ fn read_region_gateway_table(
         segmentation_offload,
         status: status?.0,
         dumps,
+        otlp,
         certificate: certificate?,
         key: key?,
         ca: ca?,

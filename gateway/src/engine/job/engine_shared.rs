@@ -3,6 +3,7 @@
 use crate::engine::peers::Peers;
 use crate::events::EventSender;
 use crate::host::Host;
+use crate::observe::spans::span_queue::SpanSink;
 use hier_collectives::bound::LowerBound;
 use std::sync::{Arc, OnceLock};
 
@@ -13,4 +14,6 @@ pub(crate) struct EngineShared {
     pub events: EventSender,
     /// The lower bound of an all-reduce on the fabric, once it is computed.
     pub bound: Arc<OnceLock<LowerBound>>,
+    /// The queue of spans of collectives that have ended.
+    pub spans: SpanSink,
 }

@@ -11,7 +11,7 @@ use crate::memory::arena::ArenaGauges;
 use crate::memory::buffer_table::BufferTable;
 use crate::memory::mem_slice::MemSlice;
 use crate::wan::stream::segment_trace::trace_segment;
-use hier_collectives::ids::{GatewayId, GroupId, RankId, SegmentIndex, Sequence};
+use hier_collectives::ids::{Epoch, GatewayId, GroupId, RankId, SegmentIndex, Sequence};
 use hier_collectives::plan::{self, PayloadFlows};
 use hier_collectives::post::RankEvent;
 use hier_collectives::session::{
@@ -49,6 +49,8 @@ pub(in crate::engine) struct GroupSession {
     pub(super) has_begun: bool,
     /// When the job has noted that the session wants to be called.
     pub(super) deadline: Option<TimeNs>,
+    /// Its last epoch, with the digest of the boot ids of its gateways, for the ids of traces.
+    pub(super) last_epoch: (Epoch, u64),
 }
 
 /// A permission to write an arriving segment into the buffers.
@@ -94,6 +96,7 @@ impl GroupSession {
             counted_scratch_bytes: 0,
             has_begun: false,
             deadline: None,
+            last_epoch: (Epoch(0), 0),
         }
     }
 

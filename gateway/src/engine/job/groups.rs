@@ -484,6 +484,14 @@ impl Job {
         Some(group)
     }
 
+    /// Returns a group or world of the job; `None` once it is gone.
+    pub fn known_group(&self, id: GroupId) -> Option<&GroupSession> {
+        if id == self.world.id {
+            return Some(&self.world);
+        }
+        self.groups.get(&id).or_else(|| self.terms.parts.get(&id))
+    }
+
     /// Returns a group or world of the job without noting that its session may have actions.
     pub(super) fn untouched_group(&mut self, id: GroupId) -> Option<&mut GroupSession> {
         if id == self.world.id {

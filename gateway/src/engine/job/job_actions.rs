@@ -108,6 +108,7 @@ impl Job {
         if matches!(note, SessionNote::EpochBegan { .. } | SessionNote::EpochEnded { .. }) {
             self.end_counted_groups(id, shared, now);
         }
+        self.offer_span(id, &note, shared, now);
         if !self.is_world(id) {
             return self.report_group_note(id, note, now);
         }

@@ -35,6 +35,10 @@ pub struct MetricsRegistry {
     pub segments: Counter,
     /// Log lines that could not be written, or that nobody read.
     pub lost_log_lines: Counter,
+    /// Spans that a collector has taken.
+    pub exported_spans: Counter,
+    /// Spans that no collector has taken.
+    pub dropped_spans: Counter,
     /// Decides which log lines are warnings, and counts them.
     pub warnings: Warnings,
     /// Tells whoever writes dumps that a collective has failed.
@@ -66,6 +70,8 @@ impl MetricsRegistry {
             exposition: MetricsExposition::default(),
             segments: Counter::default(),
             lost_log_lines: Counter::default(),
+            exported_spans: Counter::default(),
+            dropped_spans: Counter::default(),
             warnings: Warnings::default(),
             failures: FailureSignal::default(),
             ready: Gauge::default(),
@@ -241,6 +247,18 @@ impl MetricsRegistry {
             "Free the disk of the log, or end whatever holds its reader",
         );
         exposition.add(lost, self.lost_log_lines.clone());
+        let exported = single_registry_metric(
+            "landbridge_exported_spans",
+            "Spans of collectives that the collector at `otlp` has taken",
+            "None: `landbridge_dropped_spans_total` compares with it",
+        );
+        exposition.add(exported, self.exported_spans.clone());
+        let dropped = single_registry_metric(
+            "landbridge_dropped_spans",
+            "Spans of collectives that are lost: the collector at `otlp` refused them, or was away or too slow",
+            "The log has the collector's answer. Start the collector, or correct `otlp` of the region file",
+        );
+        exposition.add(dropped, self.dropped_spans.clone());
         let warnings = MetricDescription {
             name: "landbridge_warnings",
             unit: "",

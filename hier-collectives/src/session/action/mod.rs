@@ -13,15 +13,15 @@ pub use handle::{LeaseId, ScratchId, TaskId};
 pub use peer_error::PeerError;
 pub use post_transport::{ContributionMisfit, PostTransport};
 
-use crate::descriptor::{Dtype, Pattern, ReduceOp};
+use crate::descriptor::{Descriptor, Dtype, ReduceOp};
 use crate::ids::{Epoch, GatewayId, RankId, Sequence};
-use crate::post::{Failure, RankEvent};
+use crate::post::{Failure, RankEvent, Timing};
 use crate::size_class::SizeClass;
 use crate::topology::Fabric;
 use crate::wire::{Message, SegmentHeader, SegmentKey};
 use std::ops::Range;
 use std::sync::Arc;
-use units::Span;
+use units::TimeNs;
 
 /// The order of a segment among all segments of its job to one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -146,6 +146,8 @@ pub enum SessionNote {
         reason: String,
         /// Digest of the plan's wire form.
         plan_hash: u64,
+        /// Digest of the boot ids of all its gateways.
+        boots_hash: u64,
     },
     /// Another plan takes force.
     PlanChanged {
@@ -169,22 +171,26 @@ pub enum SessionNote {
     Completed {
         /// The collective.
         sequence: Sequence,
-        /// The name of its operation: [`Descriptor::name`](crate::descriptor::Descriptor::name).
-        op: &'static str,
-        /// Its pattern, with the root if it has one.
-        pattern: Pattern,
-        /// The bytes of its buffer.
-        bytes: u64,
-        /// The time from the last local post to the last local result.
-        took: Span,
+        /// Operation, element type and shape as its ranks posted them.
+        descriptor: Descriptor,
+        /// The time of the first post that became known here.
+        begun: TimeNs,
+        /// Its instants.
+        timing: Timing,
+        /// The peers not all of whose ranks were known to have posted when the last local rank had.
+        awaited: Vec<GatewayId>,
     },
     /// A collective failed here.
     Failed {
         /// The collective.
         sequence: Sequence,
-        /// The name of its operation, if some rank had posted it.
-        op: Option<&'static str>,
+        /// Operation, element type and shape as the first rank posted them; `None` where none had.
+        descriptor: Option<Descriptor>,
+        /// The time of the first post that became known here, if there was one.
+        begun: Option<TimeNs>,
         /// The reason.
         failure: Failure,
+        /// The peers not all of whose ranks are known to have posted.
+        awaited: Vec<GatewayId>,
     },
 }

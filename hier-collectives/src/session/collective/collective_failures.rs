@@ -56,13 +56,18 @@ impl Collectives {
     }
 
     /// Queues a note for the log that a collective failed, unless this gateway only passes it on.
-    pub fn log_failure(&self, sequence: Sequence, failure: Failure, actions: &mut ActionQueue) {
+    pub fn log_failure(&self, sequence: Sequence, failure: Failure, cx: &mut Context<'_>) {
         if self.is_relay() {
             return;
         }
-        let descriptor = self.live.get(&sequence).and_then(|collective| collective.descriptor);
-        let op = descriptor.map(|(_, descriptor)| descriptor.name());
-        actions.push(Action::Note(SessionNote::Failed { sequence, op, failure }));
+        let live = self.live.get(&sequence);
+        let posted = live.and_then(|collective| collective.descriptor);
+        let descriptor = posted.map(|(_, descriptor)| descriptor);
+        let begun = live.and_then(|collective| collective.begun);
+        let awaited = live.map(|collective| self.awaited_gateways(collective, cx.epoch));
+        let awaited = awaited.unwrap_or_default();
+        let note = SessionNote::Failed { sequence, descriptor, begun, failure, awaited };
+        cx.actions.push(Action::Note(note));
     }
 
     /// Marks a failing collective as failed and notifies the ranks that posted it, once nothing

@@ -408,6 +408,8 @@ impl Collectives {
         collective.phase = Phase::Running;
         collective.timing = Timing { posted: cx.now, ..Timing::default() };
         let (counts, weights) = (collective.counts.clone(), collective.posts.clone());
+        let awaited = self.awaited_gateways(self.live.get(&sequence)?, cx.epoch);
+        self.live.get_mut(&sequence)?.awaited = awaited;
         self.note_if_all_posted(sequence, cx);
         Some((descriptor, counts, weights))
     }
@@ -483,9 +485,9 @@ impl Collectives {
         }
         // The gateways of the ranks count a collective.
         if let Some((_, descriptor)) = collective.descriptor.filter(|_| !is_relay) {
-            let (op, bytes) = (descriptor.name(), descriptor.bytes());
-            let (took, pattern) = (timing.ready.since(timing.posted), descriptor.pattern);
-            let note = SessionNote::Completed { sequence, op, pattern, bytes, took };
+            let begun = collective.begun.unwrap_or(posted);
+            let awaited = std::mem::take(&mut collective.awaited);
+            let note = SessionNote::Completed { sequence, descriptor, begun, timing, awaited };
             cx.actions.push(Action::Note(note));
         }
     }

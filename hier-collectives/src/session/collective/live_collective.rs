@@ -24,6 +24,8 @@ pub(in crate::session) struct LiveCollective {
     pub announced: BTreeSet<RankId>,
     /// Gateways all of whose ranks are known to have posted.
     pub posted: BTreeSet<GatewayId>,
+    /// Gateways not all of whose ranks were known to have posted when the last local rank had.
+    pub awaited: Vec<GatewayId>,
     /// The time when the last post anywhere became known.
     pub all_posted_at: Option<TimeNs>,
     /// The time when the first of the posters' timeouts ends.
@@ -61,6 +63,7 @@ impl LiveCollective {
             begun: None,
             announced: BTreeSet::new(),
             posted: BTreeSet::new(),
+            awaited: Vec::new(),
             all_posted_at: None,
             expiry: None,
             failure: None,

@@ -5,6 +5,7 @@ use super::epoch_boundary::EpochBoundary;
 use super::epoch_membership::{EpochMembership, EpochStart, FIRST_GATEWAY, JoinRequest};
 use super::link_reports::LinkReports;
 use super::plan_schedule::PlanSchedule;
+use crate::codec::fnv1a_hash;
 use crate::descriptor::{AgreedCounts, Descriptor, KnownCounts};
 use crate::ids::{BootId, Epoch, GatewayId, RankId, Sequence, TreeIndex};
 use crate::mutant::{self, Mutant};
@@ -297,6 +298,7 @@ impl EpochState {
             algorithm: plan.algorithm.name(),
             reason: plan.reason.clone(),
             plan_hash: plan.encoding_hash(),
+            boots_hash: hash_of_epoch_boots(&boots),
         }));
         let plans = PlanSchedule::new(plan, &self.local);
         let (closing, boundary, boundary_request) = (None, None, None);
@@ -532,4 +534,10 @@ fn check_epoch_numbers(epoch: Epoch, next: Sequence) -> Result<(), PeerError> {
         return Err(PeerError::Uncountable { epoch, next });
     }
     Ok(())
+}
+
+/// Returns the digest of the boot ids of an epoch's gateways, in the order of the gateways.
+fn hash_of_epoch_boots(boots: &[BootId]) -> u64 {
+    let bytes: Vec<u8> = boots.iter().flat_map(|boot| boot.0.to_be_bytes()).collect();
+    fnv1a_hash(&bytes)
 }

@@ -6,6 +6,7 @@ use super::world::*;
 use crate::descriptor::*;
 use crate::ids::*;
 use crate::post::*;
+use crate::session::SessionNote;
 use crate::wire::*;
 use units::*;
 
@@ -46,6 +47,44 @@ fn missing_rank_is_named_by(impatient: GatewayId) {
     for rank in 0..3 {
         assert_eq!(world.count(rank, |e| matches!(e, RankEvent::ResultReady { .. })), 1);
     }
+}
+
+#[test]
+fn an_end_of_a_collective_names_the_awaited_peers() {
+    let mut world = World::new(&[2, 1], plan_of(shapes().swap_remove(1).1), 1, 1000);
+    world.post(RankId(0), 0, 10);
+    world.post(RankId(1), 0, 10);
+    world.run();
+    world.now = world.now + Span::from_ms(7);
+    let late = world.now;
+    world.post(RankId(2), 0, 10);
+    world.run();
+    // Nobody else posts the next one.
+    world.post(RankId(2), 1, 10);
+    world.run();
+    let at = world.now + Span::from_secs(61);
+    world.session(GatewayId(1)).handle_timeout(at);
+    world.run();
+    let end = |(gateway, note): &(GatewayId, SessionNote)| match note {
+        SessionNote::Completed { begun, timing, awaited, .. } => {
+            Some((gateway.0, [*begun < late, timing.posted < late], awaited.clone()))
+        }
+        SessionNote::Failed { begun, awaited, .. } => {
+            Some((gateway.0, [begun.is_some_and(|at| at < late), false], awaited.clone()))
+        }
+        _ => None,
+    };
+    let mut ends: Vec<_> = world.notes.iter().filter_map(end).collect();
+    // Stable, so that the ends of one gateway stay in order.
+    ends.sort_by_key(|(gateway, ..)| *gateway);
+    let [east, west] = [0, 1].map(GatewayId);
+    let expected = [
+        (0, [true, true], vec![west]),
+        (0, [false, false], vec![]),
+        (1, [true, false], vec![]),
+        (1, [false, false], vec![east]),
+    ];
+    assert_eq!(ends, expected);
 }
 
 #[test]

@@ -90,6 +90,8 @@ pub(super) struct World {
     reported: BTreeMap<(RankId, Sequence), Vec<ReportedPart>>,
     /// Ranks whose contributions stop coming.
     pub(super) withheld: BTreeSet<RankId>,
+    /// The facts that gateways noted.
+    pub(super) notes: Vec<(GatewayId, SessionNote)>,
 }
 
 impl World {
@@ -158,6 +160,7 @@ impl World {
             arriving: BTreeMap::new(),
             reported: BTreeMap::new(),
             withheld: BTreeSet::new(),
+            notes: Vec::new(),
         };
         for rank in 0..world.fabric.world_size() {
             let gateway = world.gateway_of(RankId(rank));
@@ -268,7 +271,8 @@ impl World {
                     let (plan, now) = (make_plan(&as_found).ok(), self.now);
                     self.session(me).handle_planned(&as_found, plan, now);
                 }
-                Action::Introduce { .. } | Action::Receipted { .. } | Action::Note(_) => {}
+                Action::Note(note) => self.notes.push((me, note)),
+                Action::Introduce { .. } | Action::Receipted { .. } => {}
             }
         }
     }

@@ -10,6 +10,7 @@ mod processor_monitor;
 mod reload;
 pub(in crate::cli) mod run_secrets;
 mod service_manager;
+mod span_exporter;
 mod stop;
 mod stray_signals;
 mod system_limits;
@@ -38,6 +39,7 @@ use processor_monitor::monitor_processor_throttle;
 use reload::FilesToReload;
 use service_manager::ServiceManager;
 use signal_hook::consts::SIGXCPU;
+use span_exporter::SpanExporter;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -109,14 +111,18 @@ impl RunCommand {
         stop::spawn_stop_watchdog(DRAIN_TIMEOUT)?;
         RealHost.start_threads()?;
         let (status, status_requests) = EngineStatusHandle::new();
-        let trace = trace.unwrap_or_default();
-        let observability =
-            ObservabilitySpec { metrics: Arc::clone(&metrics), status_requests, trace };
+        let (trace, metrics) = (trace.unwrap_or_default(), Arc::clone(&metrics));
+        let (exporter, spans) = SpanExporter::start(&region, config, &metrics)?.unzip();
+        let spans = spans.unwrap_or_default();
+        let observability = ObservabilitySpec { metrics, status_requests, trace, spans };
         let observed = (observability, status);
         let ended =
             block_on_with_engine_runtime(run_gateway(files, spec, (socket, observed), interrupts));
         if let Some(file) = file {
             file.finish();
+        }
+        if let Some(exporter) = exporter {
+            exporter.finish();
         }
         ended?
     }

@@ -310,6 +310,7 @@ impl Deployment {
             metrics: Arc::clone(&metrics),
             status_requests: questions,
             trace: Default::default(),
+            spans: Default::default(),
         };
         let gateway = Gateway::start(host, spec, Box::new(door), observed).await.expect("starts");
         let mut gateways = lock(&self.gateways);

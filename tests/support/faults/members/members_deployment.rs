@@ -89,7 +89,12 @@ impl MembersDeployment {
         let identity = CredentialKind::Valid.of(&self.fabric, id);
         let spec = virtual_deployment_gateway_spec(&self.setup, id, identity);
         let metrics = Arc::new(MetricsRegistry::new());
-        let observed = ObservabilitySpec { metrics, status_requests, trace: LinkTrace::default() };
+        let observed = ObservabilitySpec {
+            metrics,
+            status_requests,
+            trace: LinkTrace::default(),
+            spans: Default::default(),
+        };
         let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&process);
         let started = Gateway::start(host, spec, Box::new(listener), observed).await;
         let gateway = started.expect("starts");

@@ -2,6 +2,7 @@
 
 pub(super) mod flight_recorder;
 pub(super) mod incidents;
+mod span_offers;
 pub(super) mod work_totals;
 
 use super::groups::group_text;
@@ -29,8 +30,8 @@ const WAIT_LOGGED_AFTER: Span = Span::from_secs(10);
 const WAIT_WARNED_AFTER: Span = Span::from_secs(30);
 
 impl Job {
-    /// Logs and counts an event that the session noted, and hands it to the straggler detection.
-    /// `bound` is the lower bound of an all-reduce, once it is known.
+    /// Logs, counts and records an event that the session noted. `bound` is the lower bound of an
+    /// all-reduce, once it is known.
     pub(super) fn report_note(
         &mut self,
         note: SessionNote,
@@ -39,28 +40,10 @@ impl Job {
     ) {
         self.report_noted_incident(&note, None, now);
         self.record_flight_end(&note, now);
-        let mut rated = None;
-        match &note {
-            SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
-            SessionNote::Completed { sequence, pattern, bytes, took, .. } => {
-                rated = WorkTotalsEntry::of_collective(bound, *pattern, *bytes, *took);
-                self.totals.add_completed(*bytes, rated);
-                let plan = self.world.session.plan();
-                let costly = self.stragglers.handle_completed(*sequence, plan, *bytes, now);
-                if let Some((straggler, lost)) = costly {
-                    self.metrics.add_straggler_loss(&straggler, lost);
-                }
-            }
-            SessionNote::Failed { sequence, .. } => {
-                self.totals.add_failed();
-                self.stragglers.detection.handle_failure(*sequence);
-            }
-            SessionNote::PlanChanged { .. } => self.stragglers.handle_plan_changed(),
-            SessionNote::EpochEnded { .. } => {}
-        }
+        let rated = self.count_note(&note, bound, now);
         let name = &self.name;
         match note {
-            SessionNote::EpochBegan { epoch, next: _, algorithm, reason, plan_hash } => {
+            SessionNote::EpochBegan { epoch, algorithm, reason, plan_hash, .. } => {
                 self.metrics.epoch.set(i64::try_from(epoch.0).unwrap_or(i64::MAX));
                 if let Some(suppressed) = self.epoch_lines.permit(now) {
                     info!(
@@ -82,7 +65,8 @@ impl Job {
             SessionNote::EpochEnded { epoch, failure } => {
                 self.report_epoch_end(epoch, &failure, now)
             }
-            SessionNote::Completed { sequence, op, bytes, took, .. } => {
+            SessionNote::Completed { sequence, descriptor, timing, .. } => {
+                let (op, bytes, took) = (descriptor.name(), descriptor.bytes(), timing.took());
                 self.metrics.count_completed(
                     op,
                     bytes,
@@ -99,11 +83,43 @@ impl Job {
                     ByteCount::new(bytes).rounded()
                 );
             }
-            SessionNote::Failed { sequence, op, failure } => {
+            SessionNote::Failed { sequence, descriptor, failure, .. } => {
+                let op = descriptor.map(|posted| posted.name());
                 self.metrics.count_failed(op, failure.code);
                 self.report_collective_failure(sequence, &failure, now);
             }
         }
+    }
+
+    /// Adds an event that the session noted to the work done here, and hands it to the straggler
+    /// detection. Returns the work of a completed collective, if its bound is known.
+    fn count_note(
+        &mut self,
+        note: &SessionNote,
+        bound: Option<&LowerBound>,
+        now: TimeNs,
+    ) -> Option<WorkTotalsEntry> {
+        match note {
+            SessionNote::EpochBegan { next, .. } => self.stragglers.handle_epoch(*next),
+            SessionNote::Completed { sequence, descriptor, timing, .. } => {
+                let (bytes, took) = (descriptor.bytes(), timing.took());
+                let rated = WorkTotalsEntry::of_collective(bound, descriptor.pattern, bytes, took);
+                self.totals.add_completed(bytes, rated);
+                let plan = self.world.session.plan();
+                let costly = self.stragglers.handle_completed(*sequence, plan, bytes, now);
+                if let Some((straggler, lost)) = costly {
+                    self.metrics.add_straggler_loss(&straggler, lost);
+                }
+                return rated;
+            }
+            SessionNote::Failed { sequence, .. } => {
+                self.totals.add_failed();
+                self.stragglers.detection.handle_failure(*sequence);
+            }
+            SessionNote::PlanChanged { .. } => self.stragglers.handle_plan_changed(),
+            SessionNote::EpochEnded { .. } => {}
+        }
+        None
     }
 
     /// Logs and counts an event that the session of a group noted.
@@ -128,11 +144,13 @@ impl Job {
             SessionNote::PlanChanged { from, .. } => {
                 debug!(job = %name, "job {name}: {text}: another plan from collective {from} on");
             }
-            SessionNote::Completed { op, bytes, took, .. } => {
+            SessionNote::Completed { descriptor, timing, .. } => {
+                let (op, bytes, took) = (descriptor.name(), descriptor.bytes(), timing.took());
                 self.totals.add_completed(bytes, None);
                 self.metrics.count_completed(op, bytes, took, None);
             }
-            SessionNote::Failed { sequence, op, failure } => {
+            SessionNote::Failed { sequence, descriptor, failure, .. } => {
+                let op = descriptor.map(|posted| posted.name());
                 self.totals.add_failed();
                 self.metrics.count_failed(op, failure.code);
                 if let Some(suppressed) = self.failure_lines.permit(now) {
