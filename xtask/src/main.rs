@@ -13,6 +13,7 @@ mod short_quickstart;
 mod simulate;
 mod stages;
 mod tally;
+mod upgrade;
 mod workspace;
 
 use std::process::ExitCode;
@@ -52,6 +53,8 @@ fn main() -> ExitCode {
         ["deploy"] => deploy::run_deploy(),
         ["faults", ref rest @ ..] => faults::run_faults(rest),
         ["chaos", ref rest @ ..] => faults::run_chaos_faults(rest),
+        ["upgrade"] => upgrade::run_upgrade(None),
+        ["upgrade", "--from", revision] => upgrade::run_upgrade(Some(revision)),
         ["simulate", ref rest @ ..] => simulate::run_simulate(rest),
         ["--help" | "-h" | "help"] => {
             println!("{HELP_TEXT}");
@@ -94,6 +97,10 @@ Commands:
   simulate          Runs gateways and ranks in virtual time over many seeds while things go wrong;
                     `--seed N` replays one, `--mutant NAME` (or all) shows that a broken variant is
                     found, `--help` says more.
+  upgrade           Upgrades the gateways of two regions one after the other under training with
+                    PyTorch, from the program of the last tag, of `--from REVISION`, or of
+                    LANDBRIDGE_OLDER; both must use the highest wire version that both speak.
+                    Without any it is skipped.
   bench congestion  All-reduces over links whose rate the gateways do not know, in virtual time, writes
                     docs/results/congestion/whole.md; with --quick less of it, to quick.md.
   bench cost        What moving a byte costs: processor time, wake-ups, system calls and packets per

@@ -181,7 +181,8 @@ class Run:
     def __init__(self, regions, script):
         self.regions = regions
         self.trainers = [
-            Trainer(script, regions.region_file_of_rank(rank), rank) for rank in range(len(REGIONS))
+            Trainer(script, regions.region_file_of_rank(rank), rank)
+            for rank in range(sum(regions.ranks.values()))
         ]
 
     def __enter__(self):
@@ -191,15 +192,19 @@ class Run:
         for trainer in self.trainers:
             trainer.end()
 
+    def stop_gateway(self, region):
+        """Ends a gateway by SIGTERM, in good order."""
+        code = self.regions.stop_gateway(region)
+        if code != 0:
+            raise Wrong(f"the gateway of {region} ended with {code} on SIGTERM")
+
     def strike(self, event):
         """Ends a gateway in the moment of the event, and starts it after the pause."""
         first = self.trainers[0]
         first.wait_for(lambda trainer: trainer.step >= event.step)
         time.sleep(event.moment * first.step_duration_s())
         if event.kind == "restart":
-            code = self.regions.stop_gateway(event.region)
-            if code != 0:
-                raise Wrong(f"the gateway of {event.region} ended with {code} on SIGTERM")
+            self.stop_gateway(event.region)
         else:
             self.regions.kill_process(event.region)
         time.sleep(event.pause_s)
@@ -220,7 +225,8 @@ class Run:
 
     def tails(self):
         """Returns the ends of all logs and outputs."""
-        texts = [(f"gateway of {name}", self.regions.read_log(name)) for name in REGIONS]
+        names = self.regions.ranks
+        texts = [(f"gateway of {name}", self.regions.read_log(name)) for name in names]
         for trainer in self.trainers:
             texts.append((f"trainer {trainer.rank}", "\n".join(trainer.lines)))
         return "\n".join(
