@@ -21,6 +21,9 @@ const TEST_PACKAGES: [&str; 9] = [
     "vermin",
     "typing-extensions",
 ];
+/// The Python packages with which the status page is tested in a browser, beside a Chromium on the PATH.
+/// Without them these tests are skipped.
+const PAGE_PACKAGES: [&str; 2] = ["playwright==1.65.2", "axe-playwright-python==0.1.8"];
 /// The versions of PyTorch with which the Python tests run: the newest, the last that takes backends
 /// in Python as subclasses of `ProcessGroup`, and the oldest that is supported.
 const TORCH_VERSIONS: [&str; 3] = ["2.15.0", "2.13.0", "2.9.1"];
@@ -112,7 +115,7 @@ pub fn check_python(
     // show what the tests show, at length: one version is enough.
     std::thread::scope(|scope| {
         let examples = newest.as_ref().map(|torch| scope.spawn(|| run_torch_examples(torch)));
-        let tests = check_python_without_torch(&plain, tally);
+        let tests = check_python_without_torch(&plain, is_long, tally);
         if let Some(examples) = examples {
             add_python_tally(tally, examples.join().expect("examples never panic")?);
         }
@@ -185,11 +188,15 @@ pub fn python_torch_command(
     Ok(torch.program_command(&[&["python"], words].concat()))
 }
 
-/// Runs the tests and the examples that need no PyTorch.
+/// Runs the tests and the examples that need no PyTorch; those of the status page only where `is_long`.
 fn check_python_without_torch(
     plain: &PythonEnvironment<'_>,
+    is_long: bool,
     tally: &mut Tally,
 ) -> Result<(), CommandFailure> {
+    if is_long && let Err(failure) = plain.install(&PAGE_PACKAGES, &[]) {
+        skip_python_tests(tally, "python: Playwright could not be installed", &failure);
+    }
     let ignored = ["--ignore", "python/tests/pytorch", "--ignore", "python/tests/chaos"];
     plain.run_pytest(&[&ignored[..], &["-k", "not torch"]].concat(), tally)?;
     tally.passed += plain.run_examples(&PLAIN_EXAMPLES)?;

@@ -1,7 +1,8 @@
 """The status page in a browser, beside the JSON of the same gateway.
 
 It needs Playwright and its Chromium: ``pip install playwright && playwright install chromium``. A
-Chromium that is installed otherwise is found on the PATH. Without them the tests are skipped.
+Chromium that is installed otherwise is found on the PATH. The rules of axe-core come with
+``pip install axe-playwright-python``. Without them the tests are skipped.
 """
 
 import json
@@ -20,6 +21,10 @@ playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is no
 WAIT_MS = 20_000
 #: Rows that a table shows at first.
 ROWS_STEP = 20
+#: The width of a desktop and of a phone, in pixels.
+WIDTHS = (1280, 390)
+#: The impacts of findings of axe-core that a page must not have. Others are advice.
+SERIOUS_IMPACTS = ("critical", "serious")
 #: A name that must stay a text.
 HOSTILE = "<script>document.title='taken'</script>"
 
@@ -261,3 +266,45 @@ def test_the_page_can_be_used_by_keyboard_and_ear(regions, visit):
     assert unnamed == []
     assert page.locator("th:not([scope])").count() == 0
     assert page.locator("html[lang]").count() == 1
+
+
+def serious_findings(page):
+    """Returns what axe-core finds in a page: its rule, and the first element."""
+    reason = "axe-core is not installed: pip install axe-playwright-python"
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=reason)
+    found = axe.Axe().run(page).response
+    assert found["passes"], "it has judged something"
+    return [
+        (violation["id"], violation["nodes"][0]["html"])
+        for violation in found["violations"]
+        if violation["impact"] in SERIOUS_IMPACTS
+    ]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(regions, visit, tmp_path, scheme, width):
+    address = status_address(regions)
+    data = large_data(address)
+    problem = {"subject": "west-0", "cause": "files", "blocks": True, "found": "x", "remedy": "y"}
+    data["status"]["problems"] = [problem, {**problem, "blocks": False}]
+    file = tmp_path / "large.json"
+    file.write_text(json.dumps(data), "utf-8")
+    seen = visit(address, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    seen.wait_for_data()
+    page = seen.page
+    page.locator("details").first.evaluate("one => one.open = true")
+    assert serious_findings(page) == []
+    page.locator("#load").set_input_files(file)
+    playwright.expect(page.locator("#n-jobs")).to_have_text("1,000", timeout=WAIT_MS)
+    assert page.locator("#alarms li.blocks").count() == 1
+    assert serious_findings(page) == []
+    # What it must find is found: a text without contrast, and a picture without a name.
+    page.evaluate(
+        """() => {
+            document.getElementById("about").style.color = "var(--faint)";
+            document.querySelector("main").append(document.createElement("img"));
+        }"""
+    )
+    rules = {rule for rule, _ in serious_findings(page)}
+    assert rules == {"color-contrast", "image-alt"}
