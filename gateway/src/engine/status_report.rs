@@ -2,6 +2,7 @@
 
 use super::engine_task::Engine;
 use super::job::Job;
+use super::job::group_session::GroupSession;
 use super::job::report::awaited_ranks_in_job_report;
 use crate::observe::engine_status_request::StatusRequest;
 use crate::observe::fabric_report::FabricReport;
@@ -9,8 +10,8 @@ use crate::observe::membership_report::MembershipReport;
 use crate::observe::readiness::judge_readiness;
 use crate::observe::status::{
     CollectiveReport, CollectiveState, CommitReport, DrainReport, DumpReport, EpochPlanReport,
-    GatewayReport, JobFlightsReport, JobReport, LinkReport, MissingBytesReport, PeerReport,
-    PeerState, RankReport,
+    FlightReport, GatewayReport, JobFlightsReport, JobReport, LinkReport, MissingBytesReport,
+    PeerReport, PeerState, RankReport,
 };
 use crate::wan::link::capacity::LinkCapacity;
 use hier_collectives::ids::{GatewayId, RankId, RegionId, Sequence};
@@ -39,9 +40,22 @@ impl Engine {
 
     /// Returns the last collectives of a job, with the bytes that those under way miss.
     fn job_flights_report(&self, job: &Job) -> JobFlightsReport {
-        let mut collectives = job.flights.report(self.shared.host.now());
+        let now = self.shared.host.now();
+        let mut collectives = job.flights.report(now);
+        self.add_missing_bytes_to_status(&mut collectives, job.current_world());
+        let of_groups = job.group_flights.report(now).into_iter().map(|(id, mut flights)| {
+            if let Some(group) = job.known_group(id) {
+                self.add_missing_bytes_to_status(&mut flights.collectives, group);
+            }
+            flights
+        });
+        JobFlightsReport { job: job.name.clone(), collectives, groups: of_groups.collect() }
+    }
+
+    /// Adds to the collectives of a group that are under way the bytes that they miss.
+    fn add_missing_bytes_to_status(&self, collectives: &mut [FlightReport], group: &GroupSession) {
         for flight in collectives.iter_mut().filter(|flight| flight.end.is_none()) {
-            let missing = job.current_world().missing_bytes(Sequence(flight.sequence));
+            let missing = group.missing_bytes(Sequence(flight.sequence));
             let of_peer = missing.into_iter().map(|missing| MissingBytesReport {
                 gateway: self.fabric.gateway(missing.gateway).name.clone(),
                 awaited_bytes: missing.awaited,
@@ -49,7 +63,6 @@ impl Engine {
             });
             flight.missing = of_peer.collect();
         }
-        JobFlightsReport { job: job.name.clone(), collectives }
     }
 
     /// Returns the status of the gateway at this moment, with all peers, links and jobs.

@@ -434,6 +434,20 @@ pub struct JobFlightsReport {
     pub job: String,
     /// Its last collectives that local ranks posted, in the order of their numbers.
     pub collectives: Vec<FlightReport>,
+    /// The last collectives of its groups, by the groups' ids; none in dumps of earlier versions.
+    #[serde(default)]
+    pub groups: Vec<GroupFlightsReport>,
+}
+
+/// The last collectives of one group of a job on a gateway.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GroupFlightsReport {
+    /// The group's id, hexadecimal: equal on all gateways of the group.
+    pub group: String,
+    /// Its ranks, by their numbers in the job.
+    pub ranks: Vec<u32>,
+    /// Its last collectives that local ranks posted, in the order of their numbers.
+    pub collectives: Vec<FlightReport>,
 }
 
 /// One collective of a flight recorder.

@@ -1,9 +1,11 @@
 //! Ranks of a group get its results, whatever others do, and soon.
 
-use super::members::{Members, rank_in_job};
+use super::members::{Members, post_sum, rank_in_job};
+use super::sends::OneSend;
 use gateway::client::{Client, GroupError};
+use gateway::observe::status::FlightReport;
 use hier_collectives::descriptor::{Counts, Dtype, ReduceOp, SlotElements};
-use hier_collectives::ids::RankId;
+use hier_collectives::ids::{GatewayId, RankId};
 use scenarios::lab::mesh::{Mesh, MeshGateway};
 use scenarios::{Lab, mbit, simulate};
 use units::{ByteCount, Span};
@@ -242,5 +244,35 @@ fn a_split_groups_ranks_by_color() {
         }
         assert_eq!(inner.iter().map(|one| rank_in_job(one).0).collect::<Vec<_>>(), [2, 4]);
         Members(inner).sum(100).await;
+    });
+}
+
+#[test]
+fn a_dump_has_collectives_of_groups_and_sends() {
+    simulate(async {
+        let lab = Mesh::of_ranks(&[2, 1, 1]).start(1).await;
+        let clients = lab.clients(4 << 20).await;
+        let members = Members::make(&clients, &[0, 2, 3], 0).await;
+        members.sum(10).await;
+        // Ranks 2 and 3 do not post the next.
+        let _waiting = post_sum(&members.0[0], 20).await;
+        OneSend::of_bytes(1, 3, 5, 64).run(&clients).await;
+        let dump = lab.dump(GatewayId(0)).await.expect("a dump");
+        let groups = &dump.flights[0].groups;
+        let of = |ranks: &[u32]| {
+            let group = groups.iter().find(|group| group.ranks == ranks).expect("recorded");
+            let end = |flight: &FlightReport| flight.end.as_ref().map(|end| end.code);
+            let posts = |flight: &FlightReport| flight.posts.iter().map(|post| post.rank).collect();
+            let one = |flight: &FlightReport| (flight.bytes, posts(flight), end(flight));
+            let found: Vec<(u64, Vec<u32>, _)> = group.collectives.iter().map(one).collect();
+            (group.group.clone(), found)
+        };
+        let (id, group) = of(&[0, 2, 3]);
+        assert_eq!(group, [(80, vec![0], Some(None)), (160, vec![0], None)]);
+        assert_eq!(of(&[1, 3]).1, [(64, vec![1], Some(None))]);
+        assert_eq!(groups.len(), 2);
+        assert_eq!(dump.flights[0].collectives, [], "none of the job itself");
+        let other = lab.dump(GatewayId(1)).await.expect("a dump");
+        assert_eq!(other.flights[0].groups[0].group, id, "one id on all gateways");
     });
 }

@@ -39,7 +39,7 @@ use hier_collectives::post::{Failure, RankEvent};
 use hier_collectives::session::{PartialsPool, PeerError};
 use hier_collectives::store::{JobStore, StoreCaller, StoreViolation};
 use hier_collectives::wire::{JobFacts, Message};
-use report::flight_recorder::{FlightRecorder, FlightSlots};
+use report::flight_recorder::{FlightRecorder, FlightSlots, GroupFlightRecorder};
 use report::incidents::Incidents;
 use report::work_totals::WorkTotals;
 use send_pairs::SendPairs;
@@ -89,6 +89,8 @@ pub(super) struct Job {
     pub incidents: Incidents,
     /// The last collectives of the job itself, with the posts of local ranks.
     pub flights: FlightRecorder,
+    /// The last collectives of all its groups, with the posts of local ranks.
+    pub group_flights: GroupFlightRecorder,
     /// Whether the region file has the job no more: its trainers are disconnected, and its session
     /// stays until the gateway ends, since segments of it may still arrive.
     pub removed: bool,
@@ -166,6 +168,7 @@ impl Job {
             totals: WorkTotals::default(),
             incidents: Incidents::default(),
             flights: FlightRecorder::default(),
+            group_flights: GroupFlightRecorder::default(),
             removed: false,
             ranks: AttachedRanks::default(),
             awaited_epoch: AwaitedEpoch::default(),
@@ -327,11 +330,8 @@ impl Job {
                 ..
             } => {
                 let Some(id) = self.group_of_request(rank, attachment, number) else { return };
-                if self.is_world(id) {
-                    let (contribution, result) = (contribution.len(), result.len());
-                    let slots = FlightSlots { contribution, result };
-                    self.flights.record_post(rank, &post, slots, now);
-                }
+                let slots = FlightSlots { contribution: contribution.len(), result: result.len() };
+                self.record_flight_post(id, rank, &post, slots, now);
                 if id == self.world.id {
                     let (sequence, weight) = (post.sequence, post.weight);
                     self.stragglers.detection.handle_post(rank, sequence, weight, now);

@@ -1,13 +1,16 @@
-//! The last collectives of a job: when each local rank posted, and how each collective ended.
+//! The last collectives of a job and of its groups: when each local rank posted, and how each collective
+//! ended.
 //!
 //! `report` and the handler of posts record them on the engine's task. A dump shows them, so that
 //! `landbridge explain` can tell a rank that has not posted from a post that did not arrive.
 
-use crate::observe::status::{FlightBufferReport, FlightEndReport, FlightPostReport, FlightReport};
+use crate::observe::status::{
+    FlightBufferReport, FlightEndReport, FlightPostReport, FlightReport, GroupFlightsReport,
+};
 use hier_collectives::descriptor::Descriptor;
-use hier_collectives::ids::{Epoch, RankId, Sequence};
+use hier_collectives::ids::{Epoch, GroupId, RankId, Sequence};
 use hier_collectives::post::{FailureCode, Post};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use units::TimeNs;
 
 /// 64 collectives: the most that a job's flight recorder keeps, with the posts of local ranks. At
@@ -15,10 +18,24 @@ use units::TimeNs;
 /// Tested by `the_last_collectives_are_recorded`.
 const RECORDED_MAX: usize = 64;
 
+/// 256 collectives: the most that a job's flight recorder of all its groups and sends keeps together. At one
+/// more the one that was posted first is dropped. The number is chosen: a few of each of some groups.
+/// Tested by `the_last_collectives_of_all_groups_are_recorded`.
+const RECORDED_OF_GROUPS_MAX: usize = 256;
+
 /// The last collectives of one job, by their numbers.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct FlightRecorder {
     last: BTreeMap<Sequence, RecordedFlight>,
+}
+
+/// The last collectives of all groups of one job, two ranks that send to each other included.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct GroupFlightRecorder {
+    /// The recorder of each group of which something is kept, with its ranks by their numbers in the job.
+    groups: BTreeMap<GroupId, (Vec<RankId>, FlightRecorder)>,
+    /// The collectives that are kept, in the order of their first posts.
+    order: VecDeque<(GroupId, Sequence)>,
 }
 
 /// Lengths of a rank's slots in bytes.
@@ -109,6 +126,64 @@ impl FlightRecorder {
             }
         };
         self.last.iter().map(report).collect()
+    }
+}
+
+impl GroupFlightRecorder {
+    /// Records that a local rank posted a collective of a group at `now`. `ranks` returns the ranks of a
+    /// group that is new here.
+    pub fn record_post(
+        &mut self,
+        group: (GroupId, impl FnOnce() -> Vec<RankId>),
+        rank: RankId,
+        post: &Post,
+        slots: FlightSlots,
+        now: TimeNs,
+    ) {
+        let (id, ranks) = group;
+        let (_, recorder) =
+            self.groups.entry(id).or_insert_with(|| (ranks(), FlightRecorder::default()));
+        let is_new = !recorder.last.contains_key(&post.sequence);
+        recorder.record_post(rank, post, slots, now);
+        if is_new {
+            self.order.push_back((id, post.sequence));
+        }
+        if self.order.len() > RECORDED_OF_GROUPS_MAX {
+            self.drop_first();
+        }
+    }
+
+    /// Records that a collective of a group ended, as [`FlightRecorder::record_end`] does.
+    pub fn record_end(
+        &mut self,
+        id: GroupId,
+        sequence: Sequence,
+        code: Option<FailureCode>,
+        now: TimeNs,
+    ) {
+        if let Some((_, recorder)) = self.groups.get_mut(&id) {
+            recorder.record_end(sequence, code, now);
+        }
+    }
+
+    /// Drops the collective that was posted first, and with its last collective the group.
+    fn drop_first(&mut self) {
+        let Some((id, sequence)) = self.order.pop_front() else { return };
+        let Some((_, recorder)) = self.groups.get_mut(&id) else { return };
+        recorder.last.remove(&sequence);
+        if recorder.last.is_empty() {
+            self.groups.remove(&id);
+        }
+    }
+
+    /// Returns the recorded collectives of each group in the form of a dump, by the group's id.
+    pub fn report(&self, now: TimeNs) -> Vec<(GroupId, GroupFlightsReport)> {
+        let report = |(id, (ranks, recorder)): (&GroupId, &(Vec<RankId>, FlightRecorder))| {
+            let ranks = ranks.iter().map(|rank| rank.0).collect();
+            let group = format!("{:016x}", id.0);
+            (*id, GroupFlightsReport { group, ranks, collectives: recorder.report(now) })
+        };
+        self.groups.iter().map(report).collect()
     }
 }
 
@@ -209,5 +284,36 @@ mod tests {
         assert_eq!((&first.differing, &second.differing), (&None, &None));
         let differing = third.differing.as_ref().expect("another operation");
         assert_eq!((&*differing.operation, &differing.shape), ("barrier", &vec![4096]));
+    }
+
+    #[test]
+    fn the_last_collectives_of_all_groups_are_recorded() {
+        let mut recorder = GroupFlightRecorder::default();
+        let record = |recorder: &mut GroupFlightRecorder, group, number| {
+            let ranks = || vec![RankId(3), RankId(5)];
+            let post = post(1, number, all_reduce());
+            recorder.record_post((GroupId(group), ranks), RankId(3), &post, SLOTS, second(number));
+        };
+        record(&mut recorder, 1, 0);
+        (0..60).for_each(|number| record(&mut recorder, 2, number));
+        (0..195).for_each(|group| record(&mut recorder, 10 + group, 7));
+        recorder.record_end(GroupId(2), Sequence(59), Some(FailureCode::TimedOut), second(99));
+        let counts = |recorder: &GroupFlightRecorder| {
+            let report = recorder.report(second(100)).into_iter();
+            let of: BTreeMap<_, _> =
+                report.map(|(id, group)| (id.0, group.collectives.len())).collect();
+            (of.values().sum::<usize>(), of.get(&1).copied(), of.get(&2).copied())
+        };
+        assert_eq!(counts(&recorder), (256, Some(1), Some(60)));
+        // The first posts go first, and a group goes with the last that is kept of it.
+        record(&mut recorder, 900, 7);
+        record(&mut recorder, 901, 7);
+        assert_eq!(counts(&recorder), (256, None, Some(59)));
+        let report = recorder.report(second(100));
+        let (_, group) = report.iter().find(|(id, _)| *id == GroupId(2)).expect("kept");
+        assert_eq!((&*group.group, &group.ranks[..]), ("0000000000000002", &[3, 5][..]));
+        let (first, last) = (&group.collectives[0], &group.collectives[58]);
+        assert_eq!((first.sequence, last.sequence), (1, 59));
+        assert_eq!(last.end, Some(FlightEndReport { code: Some(3), seconds_ago: 1.0 }));
     }
 }

@@ -10,9 +10,10 @@ use super::{Job, LoggedWait};
 use crate::observe::status::IncidentKind;
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
+use flight_recorder::FlightSlots;
 use hier_collectives::bound::LowerBound;
 use hier_collectives::ids::{Epoch, GroupId, RankId, Sequence};
-use hier_collectives::post::{Failure, FailureCode};
+use hier_collectives::post::{Failure, FailureCode, Post};
 use hier_collectives::session::{CollectiveStatus, SessionNote};
 use std::collections::BTreeSet;
 use tracing::{debug, info};
@@ -39,7 +40,9 @@ impl Job {
         now: TimeNs,
     ) {
         self.report_noted_incident(&note, None, now);
-        self.record_flight_end(&note, now);
+        if let Some((sequence, code)) = noted_flight_end(&note) {
+            self.flights.record_end(sequence, code, now);
+        }
         let rated = self.count_note(&note, bound, now);
         let name = &self.name;
         match note {
@@ -127,6 +130,9 @@ impl Job {
         let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
         let Some(text) = membership.map(|membership| group_text(&membership.facts)) else { return };
         self.report_noted_incident(&note, Some(&text), now);
+        if let Some((sequence, code)) = noted_flight_end(&note) {
+            self.group_flights.record_end(id, sequence, code, now);
+        }
         let name = &self.name;
         match note {
             SessionNote::EpochBegan { epoch, .. } => {
@@ -163,17 +169,21 @@ impl Job {
         }
     }
 
-    /// Records the end of a collective of the job that its session noted.
-    fn record_flight_end(&mut self, note: &SessionNote, now: TimeNs) {
-        match note {
-            SessionNote::Completed { sequence, .. } => {
-                self.flights.record_end(*sequence, None, now)
-            }
-            SessionNote::Failed { sequence, failure, .. } => {
-                self.flights.record_end(*sequence, Some(failure.code), now);
-            }
-            _ => {}
+    /// Records the post of a local rank in a world or a group.
+    pub(super) fn record_flight_post(
+        &mut self,
+        id: GroupId,
+        rank: RankId,
+        post: &Post,
+        slots: FlightSlots,
+        now: TimeNs,
+    ) {
+        if self.is_world(id) {
+            return self.flights.record_post(rank, post, slots, now);
         }
+        let membership = self.groups.get(&id).and_then(|group| group.membership.as_ref());
+        let ranks = || membership.map(|known| known.facts.ranks.clone()).unwrap_or_default();
+        self.group_flights.record_post((id, ranks), rank, post, slots, now);
     }
 
     /// Records a failure or the end of an epoch that a session noted; `group` describes the group's
@@ -291,6 +301,15 @@ impl Job {
                 "job {name}: {line}; look at the trainers of these ranks"
             );
         }
+    }
+}
+
+/// Returns the collective whose end a session noted, and the code of its failure; `None` for other notes.
+fn noted_flight_end(note: &SessionNote) -> Option<(Sequence, Option<FailureCode>)> {
+    match note {
+        SessionNote::Completed { sequence, .. } => Some((*sequence, None)),
+        SessionNote::Failed { sequence, failure, .. } => Some((*sequence, Some(failure.code))),
+        _ => None,
     }
 }
 
