@@ -84,6 +84,8 @@ class Load:
         """Returns the all-reduces a second over the next `seconds`."""
         begun, done = time.monotonic(), self.done
         time.sleep(seconds)
+        if not all(thread.is_alive() for thread in self.threads):
+            raise RuntimeError("a rank has ended; its error stands above")
         return (self.done - done) / (time.monotonic() - begun)
 
     def end(self):
