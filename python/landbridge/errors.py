@@ -311,6 +311,9 @@ class PostTimedOut(CollectiveFailed, TimeoutError):
 #: The exceptions of posts that the caller must change, since the same posts would fail again.
 #: ``Group.recover`` raises such an exception again.
 POSTS_AT_FAULT = (RanksDisagree, BadRequest)
+#: The exceptions of a failed collective after which its epoch is over, so that further posts raise
+#: ``EpochEnded``.
+EPOCH_ENDING_FAILURES = (EpochEnded, RegionLost, GatewayShuttingDown)
 
 #: The exception class for each failure code of the gateway; docs/protocol.md section 2.
 FAILURES: dict[int, type[CollectiveFailed]] = {

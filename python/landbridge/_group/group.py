@@ -24,6 +24,7 @@ from .._operations.failure_dumps import DUMPS_VARIABLE, FailureDumps
 from .._operations.flight_recorder import write_flight_dump
 from .._operations.operation import DEFAULT_TIMEOUT_S
 from .._operations.step_confirmations import (
+    ExpectedConfirmation,
     StepConfirmation,
     find_latest_rank,
     list_overtaken_ranks,
@@ -153,11 +154,16 @@ class Group(ParentGroup):
 
         Raises:
             StepsDiffer: Ranks have finished different numbers of steps, or others have done the
-                last step of a rank again without it. Every rank raises it, once.
+                last step of a rank again without it. Every rank raises it, once, unless a
+                collective fails before the next call: the state may not have come then.
             LandbridgeError: As ``all_reduce``.
         """
         step = check_integer_argument("step", step, 1 << 63)
         state = self._state
+        expected, state.expected = state.expected, None
+        if expected is not None and expected.epoch == state.epoch:
+            # The state has come since.
+            state.confirmation = expected.confirmation
         # A commit may be answered while the others are awaited, so it is read once.
         told = [step, *state.confirmation]
         steps, epochs, confirmed = exchange_integers(self, told, timeout=timeout)
@@ -167,8 +173,8 @@ class Group(ParentGroup):
             ahead = list_ranks_ahead(steps, confirmations)
             furthest = find_latest_rank(ahead, confirmations)
             if self.rank not in ahead:
-                # This rank takes the state of the one that is named.
-                state.confirmation = confirmations[furthest]
+                # This rank is to take the state of the one that is named.
+                state.expected = ExpectedConfirmation(state.epoch, confirmations[furthest])
             regions = self._of_world(self._location.regions) or ["region unknown"] * len(steps)
             raise errors.StepsDiffer(steps, regions, overtaken, furthest)
         return step

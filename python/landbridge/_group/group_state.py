@@ -21,7 +21,7 @@ from .._operations.failure_dumps import FailureDumps
 from .._operations.flight_recorder import FlightRecorder
 from .._operations.operation import Operation, Timing
 from .._operations.posted_collective import PostedCollective
-from .._operations.step_confirmations import StepConfirmation
+from .._operations.step_confirmations import ExpectedConfirmation, StepConfirmation
 from .._operations.store_operation import StoreOperation
 from .._operations.waiting import Latch
 from .._protocol.connection import Connection, GroupPlace
@@ -123,6 +123,8 @@ class GroupState:
         self.committed: int | None = None
         #: The commit of this rank, or of one whose state it has taken, that was confirmed last.
         self.confirmation = StepConfirmation()
+        #: That of a state which this rank is to take, as ``agree`` has told it.
+        self.expected: ExpectedConfirmation | None = None
         #: The reason why there is no connection, or `None`.
         self.ended: str | None = "not attached"
         self.closed = False
@@ -355,7 +357,7 @@ class GroupState:
         elif isinstance(response, Committed):
             commit = self.commits.get(response.step)
             epoch = self.epoch if commit is None else commit._epoch
-            self.confirmation = StepConfirmation(epoch, response.step)
+            self.confirmation, self.expected = StepConfirmation(epoch, response.step), None
             # A commit of an epoch that is over may be answered in the next one, which has named
             # this step or a later one.
             if epoch == self.epoch:
@@ -539,14 +541,16 @@ class GroupState:
 
     def _finish_collective(self, sequence: int, failure: errors.CollectiveFailed | None) -> None:
         """Ends the collective of this number with or without a failure. It does nothing for one
-        that has ended. The epoch is over after a failure of ``_EPOCH_ENDING_FAILURES`` in it."""
+        that has ended. The epoch is over after one of ``errors.EPOCH_ENDING_FAILURES`` in it."""
         with self._lock:
             entry = self.entries.get(sequence)
             if entry is None:
                 return
             operation = entry.operation
-            if isinstance(failure, _EPOCH_ENDING_FAILURES) and operation.epoch == self.epoch:
+            if isinstance(failure, errors.EPOCH_ENDING_FAILURES) and operation.epoch == self.epoch:
                 self.is_over = True
+            # It may have carried the state.
+            self.expected = None if failure else self.expected
             self._leaving.add(operation)
             # The slots are free before the threads that wait for room are notified.
             del self.entries[sequence], entry
@@ -590,7 +594,3 @@ def group_epoch_end_words(end: errors.CollectiveFailed | None) -> str:
     # The words of its kind stand in front of the whole text already.
     return f" ({end.text if isinstance(end, errors.EpochEnded) else end})"
 
-
-#: The exceptions of a failed collective after which its epoch is over, so that further posts raise
-#: ``EpochEnded``.
-_EPOCH_ENDING_FAILURES = (errors.EpochEnded, errors.RegionLost, errors.GatewayShuttingDown)

@@ -16,6 +16,16 @@ class StepConfirmation(NamedTuple):
     step: int = 0
 
 
+class ExpectedConfirmation(NamedTuple):
+    """The confirmation of a state that a rank is to take. It counts once that has come: when the
+    ranks compare their steps again in the same epoch, and no collective has failed until then."""
+
+    #: The epoch in which the ranks compared their steps.
+    epoch: int
+    #: The confirmation of the rank whose state it is.
+    confirmation: StepConfirmation
+
+
 def list_overtaken_ranks(confirmations: Sequence[StepConfirmation]) -> list[int]:
     """Returns the ranks whose last step others have done again without them: others have
     confirmed the same step in a later epoch. ``confirmations`` has one of each rank, by rank."""

@@ -45,6 +45,30 @@ def test_agree_names_a_rank_whose_step_was_done_again(groups):
         assert "rank 2 (west) has finished 6; give every rank" in str(differ)
 
 
+@pytest.mark.parametrize("ends_epoch", [True, False])
+def test_a_state_that_did_not_come_is_asked_for_again(groups, ends_epoch):
+    states = [numpy.full(4, group.rank) for group in groups]
+
+    def broadcast(group, **kwargs):
+        states[group.rank][:] = group.broadcast(states[group.rank], root=2, **kwargs)
+
+    def broadcast_in_vain(group):
+        with pytest.raises(landbridge.RanksTimedOut):
+            broadcast(group, timeout=0.2)
+
+    call_for_all(groups, lambda group: agree_as(group, 6, *((3, 6), (0, 0), (4, 6))[group.rank]))
+    if ends_epoch:
+        call_for_all(groups, lambda group: group.recover(timeout=30))
+    else:
+        broadcast_in_vain(groups[0])
+        call_for_all(groups[1:], broadcast_in_vain)
+    for differ in call_for_all(groups, lambda group: agree_as(group, 6)):
+        assert (differ.steps, differ.furthest) == ([6, 6, 6], 2)
+    call_for_all(groups, broadcast)
+    assert call_for_all(groups, lambda group: group.agree(6)) == [6, 6, 6]
+    assert all((state == 2).all() for state in states)
+
+
 #: The finished steps and the last confirmed commits of three ranks: the first is behind, and the
 #: second is ahead with a commit of step 6 that is not confirmed.
 BEHIND_AND_AHEAD = (4, (1, 4)), (6, (1, 4)), (6, (3, 6))
