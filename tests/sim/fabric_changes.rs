@@ -6,8 +6,10 @@ use super::recovery::regions_that_leave::{NEXT_STEP_WITHIN, told_between_steps, 
 use gateway::certs::CertificateAuthority;
 use gateway::client::Client;
 use gateway::events::{FabricChange, FabricChangeError, FabricChangeReport, FabricRefusal};
+use gateway::observe::problem_cause::ProblemCause;
 use gateway::wan::connect::tls::FabricSignatureError;
 use hier_collectives::ids::GatewayId;
+use hier_collectives::membership::FabricVersion;
 use hier_collectives::topology::QuorumSpec;
 use scenarios::lab::credentials::CredentialKind;
 use scenarios::lab::fabric_text::sign_as_deployment;
@@ -153,6 +155,57 @@ fn a_gateway_that_was_away_gets_the_fabric_from_others() {
     });
 }
 
+/// Returns the texts of a gateway's problems with fabrics, and whether they keep it from being ready.
+async fn fabric_problems(lab: &Lab, id: GatewayId) -> Vec<(String, bool)> {
+    let problems = lab.status(id).await.problems.into_iter();
+    let of_fabrics = problems.filter(|problem| problem.cause == ProblemCause::Fabric);
+    of_fabrics.map(|problem| (problem.to_string(), problem.blocks)).collect()
+}
+
+#[test]
+fn a_gateway_with_another_fabric_stops_nobody() {
+    for (other, of_others, average) in [(A, 2..4, 2.5), (C, 0..3, 1.0)] {
+        simulate(async {
+            let mut lab = before().start(7).await;
+            let mut clients = lab.clients(ARENA).await;
+            let all: Vec<(u32, &Client)> = (0..).zip(&clients).collect();
+            assert_eq!(averages(&all).await, vec![Ok(1.5); 4]);
+            let epoch = clients[2].epoch().0;
+            // Others have lost it by the time at which it is back.
+            let own = FabricVersion { number: 9, digest: [9; 32] };
+            lab.restart_with_version(other, own).await;
+            let others: Vec<&Client> = clients[of_others.clone()].iter().collect();
+            let size = others.len() as u32;
+            wait_for_world(&lab, &others, epoch, size, CHANGED_WITHOUT_ONE_WITHIN).await;
+            let (began, numbered) = (clients[2].epoch(), (of_others.start as u32..).zip(others));
+            let numbered: Vec<(u32, &Client)> = numbered.collect();
+            for _ in 0..10 {
+                lab.sleep(Span::from_secs(3)).await;
+                assert_eq!(averages(&numbered).await, vec![Ok(average); numbered.len()]);
+            }
+            assert_eq!(clients[2].epoch(), began, "nobody is disturbed");
+            let name = lab.fabric.gateway(other).name.clone();
+            let found = fabric_problems(&lab, B).await;
+            let words = format!("gateway {name}: it has version 9 (090909090909) of the fabric");
+            assert!(found.len() == 1 && found[0].0.starts_with(&words) && !found[0].1, "{found:?}");
+            let found = fabric_problems(&lab, other).await;
+            assert!(found.len() == 2 && found.iter().all(|(_, blocks)| *blocks), "{found:?}");
+            let words = "this gateway has version 9 (090909090909)";
+            assert!(found.iter().all(|(text, _)| text.contains(words)), "{found:?}");
+            // It is taken in once it has the fabric of the others.
+            lab.restart_with_version(other, FabricVersion::default()).await;
+            for rank in lab.fabric.gateway(other).ranks.clone() {
+                clients[rank as usize] = lab.client(rank, ARENA).await;
+            }
+            let everybody: Vec<&Client> = clients.iter().collect();
+            wait_for_world(&lab, &everybody, began.0, 4, BACK_WITHIN).await;
+            assert_eq!(fabric_problems(&lab, B).await, []);
+            let all: Vec<(u32, &Client)> = (0..).zip(&clients).collect();
+            assert_eq!(averages(&all).await, vec![Ok(1.5); 4]);
+        });
+    }
+}
+
 #[test]
 fn old_forged_and_other_fabrics_change_nothing() {
     simulate(async {
@@ -181,6 +234,9 @@ fn old_forged_and_other_fabrics_change_nothing() {
             let wanted = FabricRefusal::Signature(FabricSignatureError::Other);
             assert_eq!(refused, FabricChangeError::Refused(wanted));
         }
+        // Nor is another text of the version that is in force taken.
+        let refused = apply(&lab, B, before().fabric_change(5)).await;
+        assert_eq!(refused, Err(FabricChangeError::OtherText(5)));
         // A check changes nothing.
         let dry = FabricChange { dry_run: true, ..good.clone() };
         assert_eq!(apply(&lab, A, dry).await.expect("good").changes.len(), 3);

@@ -26,6 +26,7 @@ pub use config_faults::{ConfigFaults, Fault};
 pub use config_file::ConfigFile;
 pub use config_value::is_valid_config_name_value;
 pub use fabric::FabricFile;
+pub(crate) use fabric::sha256_of_fabric;
 pub use former_value::Replacement;
 pub use reached_address_value::is_valid_host_name_value;
 pub use region::{GatewayChoiceError, GatewayConfig, JobConfig, LanePeer, RegionFile};

@@ -3,13 +3,13 @@
 
 use super::memory_budget::{least_memory_budget, partials_memory_budget, reserved_memory_budget};
 use super::spec::GatewaySpec;
-use crate::config::FabricFile;
+use crate::config::{FabricFile, sha256_of_fabric};
 use crate::events::{CheckedFabric, FabricJudge, FabricRefusal};
 use crate::wan::connect::peer_addresses::PeerAddresses;
 use crate::wan::connect::tls::{Credentials, FabricSignature, FabricSignatureError};
 use crate::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::ids::{GatewayId, RegionId};
-use hier_collectives::membership::SignedFabric;
+use hier_collectives::membership::{FabricVersion, SignedFabric};
 use hier_collectives::plan::{self, Plan};
 use hier_collectives::topology::{Fabric, Quorum};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,11 +59,13 @@ impl RunningFabricJudge {
         })
     }
 
-    /// Checks a fabric with its signature.
+    /// Checks a fabric with its signature, and that it is of the version that a gateway has `named`, if
+    /// one has.
     fn judge(
         &self,
         text: &str,
         signature: FabricSignature,
+        named: Option<FabricVersion>,
         jobs: usize,
     ) -> Result<CheckedFabric, FabricRefusal> {
         let length = FabricSignature::BYTES + text.len();
@@ -71,9 +73,15 @@ impl RunningFabricJudge {
             return Err(FabricRefusal::TooLong(ByteCount::new(length as u64)));
         }
         self.credentials.borrow().verify_fabric(text, signature)?;
+        if named.is_some_and(|named| named.digest != sha256_of_fabric(text)) {
+            return Err(FabricRefusal::OtherVersion);
+        }
         let file = FabricFile::parse(Path::new(FABRIC_NAME_IN_FAULTS), text)
             .map_err(|faults| FabricRefusal::Faults(faults.to_string()))?;
         let version = file.version();
+        if named.is_some_and(|named| named != version) {
+            return Err(FabricRefusal::OtherVersion);
+        }
         if version.number == 0 {
             return Err(FabricRefusal::NoVersion);
         }
@@ -247,7 +255,7 @@ impl FabricJudge for RunningFabricJudge {
         signature: &str,
         jobs: usize,
     ) -> Result<CheckedFabric, FabricRefusal> {
-        self.judge(text, FabricSignature::parse(signature)?, jobs)
+        self.judge(text, FabricSignature::parse(signature)?, None, jobs)
     }
 
     fn judge_signed(
@@ -258,11 +266,7 @@ impl FabricJudge for RunningFabricJudge {
         let malformed = || FabricRefusal::Signature(FabricSignatureError::Malformed);
         let (signature, text) = signed.bytes.split_first_chunk().ok_or_else(malformed)?;
         let text = std::str::from_utf8(text).map_err(|_| malformed())?;
-        let checked = self.judge(text, FabricSignature(*signature), jobs)?;
-        match checked.signed.version == signed.version {
-            true => Ok(checked),
-            false => Err(FabricRefusal::OtherVersion),
-        }
+        self.judge(text, FabricSignature(*signature), Some(signed.version), jobs)
     }
 
     fn partials_of_job(&self, fabric: &Fabric, plan: &Plan, jobs: usize) -> ByteCount {

@@ -132,9 +132,11 @@ impl Gateway {
 
     /// Uses other certificates and keys from the next handshake on; connections that exist keep
     /// theirs.
-    pub fn renew_credentials(&self, credentials: Credentials) {
+    pub async fn renew_credentials(&self, credentials: Credentials) {
         self.metrics.set_certificate_expiry(credentials.expiry());
         self.credentials.send_replace(Arc::new(credentials));
+        // Without its engine the gateway ends.
+        let _ = self.events.send(Event::CredentialsRenewed).await;
     }
 
     /// Replaces the jobs by those of the region file, read again. Trainers of a removed job are

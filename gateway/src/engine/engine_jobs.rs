@@ -63,6 +63,7 @@ impl Engine {
         }
         self.restart_needed = restart_needed.with_fabric_in_force(self.fabrics.version);
         self.introduce_jobs();
+        self.reconsider_fabrics(now);
         self.restart_needed.clone()
     }
 

@@ -342,6 +342,7 @@ impl Engine {
                 self.handle_fabric_event(event, now);
             }
             Event::UpdateJobs { update, done } => drop(done.send(self.update_jobs(update, now))),
+            Event::CredentialsRenewed => self.reconsider_fabrics(now),
             Event::FileFaults { files, faults } => {
                 self.file_faults.insert(files, faults);
             }

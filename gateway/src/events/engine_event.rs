@@ -153,6 +153,8 @@ pub enum Event {
         /// Receives the keys that need a restart, once the engine has taken it up.
         done: oneshot::Sender<Vec<String>>,
     },
+    /// The gateway has other certificates and keys: judge a refused fabric again when it comes again.
+    CredentialsRenewed,
     /// Files were read again: record their faults, for the status. Good files have none.
     FileFaults {
         /// The files.

@@ -75,6 +75,11 @@ pub enum FabricChangeError {
     /// It is no newer than the newest fabric here.
     #[error(transparent)]
     Old(#[from] OldFabricError),
+    /// Its number is that of the newest fabric here, which has another text.
+    #[error(
+        "version {0} is here already, with another text: give the file a higher `version`, and sign it again"
+    )]
+    OtherText(u64),
 }
 
 /// Why a gateway cannot put a fabric in force while it runs.
@@ -113,6 +118,21 @@ pub enum FabricRefusal {
         /// The least memory.
         least: ByteCount,
     },
+}
+
+impl FabricRefusal {
+    /// Whether the CA has signed what is refused, and it is the version that was named. Otherwise another
+    /// fabric of that version may be good.
+    pub fn is_of_signed_version(&self) -> bool {
+        match self {
+            Self::TooLong(_) | Self::Signature(_) | Self::OtherVersion => false,
+            Self::Faults(_)
+            | Self::NoVersion
+            | Self::RestartNeeded(_)
+            | Self::NoPlan(_)
+            | Self::Memory { .. } => true,
+        }
+    }
 }
 
 /// A signed fabric that this gateway could put in force.

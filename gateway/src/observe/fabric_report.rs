@@ -109,6 +109,42 @@ pub struct FabricVersionReport {
     pub waiting: Option<WaitingFabricReport>,
     /// Why a newer fabric of another gateway cannot be put in force here, if there is one.
     pub refused: Option<String>,
+    /// The gateways that are reached and have another fabric, so that their regions and this gateway's do
+    /// not go on together.
+    #[serde(default)]
+    pub apart: Vec<OtherFabricReport>,
+}
+
+/// The fabric in force at another gateway.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherFabricReport {
+    /// The gateway.
+    pub gateway: String,
+    /// The number of its version; 0 for a file without `version`.
+    pub version: u64,
+    /// The SHA-256 of its text in hexadecimal digits; empty for a file without `version`.
+    pub digest: String,
+}
+
+impl OtherFabricReport {
+    /// Describes the difference from the fabric in force here, and what to do.
+    pub(super) fn difference(&self, here: &FabricVersionReport) -> (String, String) {
+        let there = version_text(self.version, &self.digest);
+        let found = match self.version == here.version {
+            true => format!(
+                "it has another text of version {} of the fabric ({})",
+                self.version,
+                shown_digest(&self.digest)
+            ),
+            false => format!("it has {there} of the fabric"),
+        };
+        let own = version_text(here.version, &here.digest);
+        let found =
+            format!("{found}, and this gateway has {own}, so that they do not go on together");
+        let remedy = "put the file of those that go on in place at the others and restart these, or \
+                      apply a fabric of a higher `version`";
+        (found, remedy.to_owned())
+    }
 }
 
 /// A fabric that is to come into force.
@@ -126,6 +162,11 @@ pub struct WaitingFabricReport {
 /// 12 hexadecimal digits: how much of a digest is shown to people, who compare them by eye.
 const SHOWN_DIGITS: usize = 12;
 
+/// Returns a version in words, with the first digits of its digest.
+pub fn fabric_version_text(version: FabricVersion) -> String {
+    version_text(version.number, &fabric_digest_text(version))
+}
+
 /// Returns the SHA-256 of a fabric's text in hexadecimal digits; nothing for a file without `version`.
 pub fn fabric_digest_text(version: FabricVersion) -> String {
     match version.number {
@@ -137,10 +178,7 @@ pub fn fabric_digest_text(version: FabricVersion) -> String {
 impl fmt::Display for FabricVersionReport {
     /// Prints the versions, and what is missing, in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.version {
-            0 => write!(f, "no version")?,
-            version => write!(f, "version {version} ({})", shown_digest(&self.digest))?,
-        }
+        write!(f, "{}", version_text(self.version, &self.digest))?;
         if let Some(waiting) = &self.waiting {
             let digest = shown_digest(&waiting.digest);
             write!(f, "; version {} ({digest}) waits for ", waiting.version)?;
@@ -149,10 +187,22 @@ impl fmt::Display for FabricVersionReport {
                 false => write!(f, "{}", waiting.missing.join(", "))?,
             }
         }
+        for other in &self.apart {
+            let there = version_text(other.version, &other.digest);
+            write!(f, "; apart from {}, which has {there}", other.gateway)?;
+        }
         match &self.refused {
             Some(refused) => write!(f, "; a newer one cannot come into force here: {refused}"),
             None => Ok(()),
         }
+    }
+}
+
+/// Returns a version in words.
+fn version_text(number: u64, digest: &str) -> String {
+    match number {
+        0 => "no version".to_owned(),
+        number => format!("version {number} ({})", shown_digest(digest)),
     }
 }
 

@@ -30,13 +30,15 @@ pub enum ProblemCause {
     Rtt,
     /// Its files have changed, and the changes need a restart.
     Restart,
+    /// Another gateway has another fabric, or a fabric cannot come into force here.
+    Fabric,
     /// Its files cannot be used: they have faults, or peers refuse the certificate.
     Files,
 }
 
 impl ProblemCause {
-    /// All 12 causes of problems; the metric `landbridge_problems` has a value for each.
-    pub const ALL: [Self; 12] = [
+    /// All 13 causes of problems; the metric `landbridge_problems` has a value for each.
+    pub const ALL: [Self; 13] = [
         Self::ShuttingDown,
         Self::Socket,
         Self::Processor,
@@ -48,6 +50,7 @@ impl ProblemCause {
         Self::Loss,
         Self::Rtt,
         Self::Restart,
+        Self::Fabric,
         Self::Files,
     ];
 
@@ -65,6 +68,7 @@ impl ProblemCause {
             Self::Loss => "loss",
             Self::Rtt => "rtt",
             Self::Restart => "restart",
+            Self::Fabric => "fabric",
             Self::Files => "files",
         }
     }

@@ -64,8 +64,9 @@ pub fn judge_readiness(report: &GatewayReport) -> Vec<ProblemReport> {
             remedy: Some("restart it".to_owned()),
         });
     }
+    problems.extend(judge_other_fabrics(report, a_job_waits));
     problems.extend(report.fabric_version.refused.iter().map(|refused| ProblemReport {
-        cause: ProblemCause::Restart,
+        cause: ProblemCause::Fabric,
         blocks: false,
         subject: own.clone(),
         found: format!("a newer fabric of other gateways cannot come into force here: {refused}"),
@@ -97,12 +98,28 @@ pub fn describe_unready_epoch(report: &GatewayReport, job: &str) -> Option<Strin
     let links = links_of_members(report).map(|link| judge_link_readiness(link, true));
     let peers = report.peers.iter().filter(|peer| !has_region_left(report, &peer.region));
     let peers = peers.filter_map(|peer| judge_peer_readiness(peer, true));
-    let blocking = links.chain(peers).filter(|problem| problem.blocks);
+    let fabrics = judge_other_fabrics(report, true);
+    let blocking = links.chain(peers).chain(fabrics).filter(|problem| problem.blocks);
     let found: Vec<ProblemReport> = files.chain(blocking).collect();
     let found =
         if found.is_empty() { vec![judge_waiting_job_readiness(job, report)] } else { found };
     let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
     Some(texts.join("; "))
+}
+
+/// Iterates over the problems that other gateways have another fabric. They block if `a_job_waits` for an
+/// epoch; with an epoch, those others are left out.
+fn judge_other_fabrics(
+    report: &GatewayReport,
+    a_job_waits: bool,
+) -> impl Iterator<Item = ProblemReport> {
+    let here = &report.fabric_version;
+    here.apart.iter().map(move |other| {
+        let (found, remedy) = other.difference(here);
+        let subject = format!("gateway {}", other.gateway);
+        let (cause, remedy) = (ProblemCause::Fabric, Some(remedy));
+        ProblemReport { cause, blocks: a_job_waits, subject, found, remedy }
+    })
 }
 
 /// Returns whether a gateway with these problems is ready: collectives of its trainers can run.

@@ -203,6 +203,11 @@ impl VirtualDeployment {
         Ok(())
     }
 
+    /// Lets gateways that start from now on have a fabric file of this version.
+    pub fn set_version(&mut self, version: FabricVersion) {
+        self.setup.version = version;
+    }
+
     /// Shuts down a gateway, which has to run.
     pub async fn stop_gateway(&mut self, me: GatewayId) {
         let index = self.handles.partition_point(|handles| handles.id < me);

@@ -52,6 +52,10 @@ pub(super) struct HeldFabrics {
     pub within: Span,
     /// Until when the first gateway asks those that do not hold it.
     pub asked_until: TimeNs,
+    /// The last signed fabric that this gateway cannot put in force.
+    pub refused: Option<FabricVersion>,
+    /// When gateways that may have another fabric are asked again; `None` while nobody is.
+    pub compared_again: Option<TimeNs>,
 }
 
 impl HeldFabrics {
@@ -62,6 +66,8 @@ impl HeldFabrics {
             newest: None,
             within: Span::ZERO,
             asked_until: TimeNs::from_ns(0),
+            refused: None,
+            compared_again: None,
         }
     }
 

@@ -42,7 +42,8 @@
 //! often it is started again, while those that remember that may go on without it. A leave that cannot be
 //! made in time is called off (`overdue_leaves`).
 //!
-//! **A signed fabric** is put in force by a term that names it, at a boundary too (`offered_fabric`).
+//! **A signed fabric** is put in force by a term that names it, at a boundary too. Regions with another
+//! fabric take no part (`offered_fabric`).
 //!
 //! The property tests in `hier-collectives/tests/membership` run this in virtual time.
 

@@ -32,8 +32,8 @@ impl TermAgreement {
         self.intents.called_off()
     }
 
-    /// Returns the regions that are reached and are not in `left`. A gateway of a region in `left`
-    /// gets the other regions of its term, or none if these are parted.
+    /// Returns the regions that are reached, are not in `left` and may have the fabric of the next term. A
+    /// gateway of a region in `left` gets the other regions of its term, or none if these are parted.
     pub(super) fn regions_without(&self, left: &BTreeSet<RegionId>) -> BTreeSet<RegionId> {
         if left.contains(&self.fabric.gateway(self.me).region) {
             let members = self.term.as_ref().map(|term| term.regions.clone());
@@ -44,14 +44,16 @@ impl TermAgreement {
             };
         }
         let count = u16::try_from(self.fabric.ranked_region_count()).unwrap_or(u16::MAX);
-        self.reached_among((0..count).map(RegionId).filter(|id| !left.contains(id)).collect())
+        let out = left | &self.regions_without_fabric();
+        self.reached_among((0..count).map(RegionId).filter(|id| !out.contains(id)).collect())
     }
 
     /// Whether this gateway is in no term and in a region that leaves, and the others can go on. It proposes
     /// nothing then: its proposals would be refused, and hold those of the others up.
     pub(super) fn is_left_by_others(&self, left: &BTreeSet<RegionId>) -> bool {
         let is_out = self.term.is_none() && left.contains(&self.fabric.gateway(self.me).region);
-        is_out && self.check_staying_regions(&(&self.reached_regions() - left)).is_ok()
+        let staying = &(&self.reached_regions() - left) - &self.regions_without_fabric();
+        is_out && self.check_staying_regions(&staying).is_ok()
     }
 
     /// Whether regions can go on without those that leave: they may, and have all others of the term.

@@ -149,7 +149,9 @@ impl TermAgreement {
         // Once newcomers are proposed, the proposal is due.
         let taken_in = || self.newcomers.as_ref().map(|(_, since)| *since + NEWCOMERS_AWAITED);
         let of_term = self.due.or_else(taken_in).into_iter();
-        of_term.chain(self.notice.poll_timeout()).chain(self.intents.next_deadline()).min()
+        let others = [self.notice.poll_timeout(), self.fabrics.compared_again];
+        let others = others.into_iter().flatten().chain(self.intents.next_deadline());
+        of_term.chain(others).min()
     }
 
     /// Adopts the connections between all gateways, leaves the term if a member cannot be reached
@@ -263,6 +265,10 @@ impl TermAgreement {
             let has_voted = standing.voted == term.id;
             if has_voted && !standing.is_in_term {
                 self.send(from, TermMessage::Begin(term));
+            } else if !has_voted && standing.latest < term.id.number {
+                // Said before its vote for the term, or by another start: it is asked which.
+                self.send(from, TermMessage::Standing(self.standing()));
+                self.send(from, TermMessage::Ask);
             } else if !has_voted {
                 let name = &self.fabric.gateway(from).name;
                 let text = format!("gateway {name} was started again, or has left the term");
@@ -271,7 +277,7 @@ impl TermAgreement {
                 self.leave_term(Some(failure));
             }
         }
-        self.answer_fabric_of(from, standing.fabric);
+        self.answer_fabric_of(from, standing.newest);
         self.answer_standing(from, standing.is_in_term, now);
         if self.fabric.witness() == Some(from) {
             self.notice.handle_standing(standing);
@@ -427,6 +433,7 @@ impl TermAgreement {
         let target = self.target_regions();
         let leader = self.leader_among(&target, now);
         let is_quorum = self.may_go_on(&target);
+        self.compare_fabrics(now);
         if leader != Some(self.me) || !is_quorum {
             (self.proposal, self.newcomers) = (None, None);
             // In a smaller term, too: the one that leads may not know of it.
@@ -449,7 +456,7 @@ impl TermAgreement {
     /// Proposes a term of these regions, unless that is done, once it is known how their gateways
     /// stand and enough remember a term. Until then asks the gateways for their standing.
     fn propose_term(&mut self, regions: BTreeSet<RegionId>, now: TimeNs) {
-        let version = self.fabric_to_propose(&regions);
+        let version = self.next_fabric();
         let is_same = |proposal: &TermProposal| {
             proposal.term.regions == regions && proposal.term.fabric == version
         };
@@ -476,7 +483,7 @@ impl TermAgreement {
             let asked: Vec<GatewayId> = if may_go_on { unknown } else { others().collect() };
             if self.due.is_none() {
                 self.due = Some(now + self.repeated_after());
-                asked.into_iter().for_each(|to| self.send(to, TermMessage::Ask));
+                asked.into_iter().for_each(|to| self.ask(to));
             }
             return;
         }
@@ -526,7 +533,9 @@ impl TermAgreement {
             voted: self.voted.as_ref().map_or_else(TermId::default, |term| term.id),
             is_in_term: self.term.is_some(),
             remembers: self.begun.is_some(),
-            fabric: self.fabrics.newest_version(),
+            in_force: self.fabrics.in_force,
+            newest: self.fabrics.newest_version(),
+            refused: self.fabrics.refused.unwrap_or_default(),
         }
     }
 

@@ -231,10 +231,10 @@ impl TermAgreement {
         let staying = &term.regions - &(&self.intents.left() - target);
         // The gateway that asked jobs to wait leads no more once the leave of a first region is called off.
         let is_paused = self.pause.is_some() || self.asked.is_some();
-        let gets_fabric = self.is_fabric_ready(target);
+        let gets_fabric = self.is_fabric_ready();
         let is_change = *target != term.regions || is_paused || gets_fabric;
         if !is_change || !target.is_superset(&staying) {
-            let asks = self.asks_for_fabric(target, now);
+            let asks = self.asks_for_fabric(now);
             (self.newcomers, self.due) = (None, self.due.filter(|_| asks));
             self.ask_for_fabric(target, now);
             return false;
@@ -272,7 +272,7 @@ impl TermAgreement {
         if self.pause.as_ref().is_none_or(|pause| pause.failure != failure) {
             let changed = (&term.regions ^ target).into_iter();
             let before = self.pause.as_ref().map(|pause| pause.until);
-            let of_fabric = self.fabric_deadline(target, now);
+            let of_fabric = self.fabric_deadline(now);
             let of_leave = self.leave_deadline(term);
             let until = self.intents.deadline(changed).or(before).or(of_leave).or(of_fabric);
             // A leave that is called off keeps its time, also where another gateway asked for it.
@@ -386,7 +386,7 @@ impl TermAgreement {
         let left = named(&term.regions - target, "leaves", "leave");
         let joined = named(target - &term.regions, "joins", "join");
         let is_left = left.is_some();
-        let is_ready = self.is_fabric_ready(target);
+        let is_ready = self.is_fabric_ready();
         let number = self.newest_fabric().number;
         let fabric = is_ready.then(|| format!("version {number} of the fabric comes into force"));
         let causes: Vec<String> = left.into_iter().chain(joined).chain(fabric).collect();

@@ -92,8 +92,24 @@ pub struct TermStanding {
     pub is_in_term: bool,
     /// Whether an epoch of a term has begun there since it started.
     pub remembers: bool,
-    /// The newest fabric that it holds, or that is in force there.
-    pub fabric: FabricVersion,
+    /// The fabric in force there: that of the last term that it entered, or of its own file.
+    pub in_force: FabricVersion,
+    /// The newest fabric that it holds, which may be that in force.
+    pub newest: FabricVersion,
+    /// The last signed fabric that it cannot put in force; the default if there is none.
+    pub refused: FabricVersion,
+}
+
+impl TermStanding {
+    /// Whether the sender could enter a term with a fabric.
+    pub(super) fn has_fabric(&self, version: FabricVersion) -> bool {
+        self.in_force == version || self.newest == version
+    }
+
+    /// Whether the fabric in force there is that of a term: its epoch has begun there, or it is in it.
+    pub(super) fn has_fabric_of_term(&self) -> bool {
+        self.remembers || self.is_in_term
+    }
 }
 
 impl TermMessage {
@@ -101,13 +117,14 @@ impl TermMessage {
     pub fn write_to(&self, out: &mut Vec<u8>) {
         match self {
             Self::Ask => out.push(1),
-            Self::Standing(TermStanding { boot, latest, voted, is_in_term, remembers, fabric }) => {
+            Self::Standing(standing) => {
                 out.push(2);
-                write_u64(out, boot.0);
-                write_u64(out, *latest);
-                voted.write_to(out);
-                out.extend([u8::from(*is_in_term), u8::from(*remembers)]);
-                fabric.write_to(out);
+                write_u64(out, standing.boot.0);
+                write_u64(out, standing.latest);
+                standing.voted.write_to(out);
+                out.extend([u8::from(standing.is_in_term), u8::from(standing.remembers)]);
+                let TermStanding { in_force, newest, refused, .. } = standing;
+                [in_force, newest, refused].into_iter().for_each(|version| version.write_to(out));
             }
             Self::Propose { term, to } => {
                 out.push(3);
@@ -181,7 +198,9 @@ impl TermMessage {
                 voted: TermId::read_from(reader)?,
                 is_in_term: reader.read_flag()?,
                 remembers: reader.read_flag()?,
-                fabric: FabricVersion::read_from(reader)?,
+                in_force: FabricVersion::read_from(reader)?,
+                newest: FabricVersion::read_from(reader)?,
+                refused: FabricVersion::read_from(reader)?,
             }),
             3 => Self::Propose { term: Term::read_from(reader)?, to: BootId(reader.read_u64()?) },
             4 => Self::Vote {

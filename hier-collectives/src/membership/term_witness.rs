@@ -173,7 +173,9 @@ impl TermWitness {
             voted,
             is_in_term: false,
             remembers: self.remembers(),
-            fabric: FabricVersion::default(),
+            in_force: FabricVersion::default(),
+            newest: FabricVersion::default(),
+            refused: FabricVersion::default(),
         })
     }
 }

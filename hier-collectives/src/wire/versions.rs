@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-/// 12: the newest version of all messages between gateways, sent in the first message of each lane. Two
+/// 13: the newest version of all messages between gateways, sent in the first message of each lane. Two
 /// gateways use the highest that both speak; without one the lane is refused.
-pub const WIRE_VERSION: WireVersion = WireVersion(12);
+pub const WIRE_VERSION: WireVersion = WireVersion(13);
 
-/// 12: the oldest version of messages that this program still speaks. Versions before had other
+/// 13: the oldest version of messages that this program still speaks. Versions before had other
 /// messages, or divided buffers otherwise.
-pub const WIRE_VERSION_OLDEST: WireVersion = WireVersion(12);
+pub const WIRE_VERSION_OLDEST: WireVersion = WireVersion(13);
 
 /// A version of all messages between gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 
 use hier_collectives::ids::{BootId, GatewayId, RegionId};
 use hier_collectives::membership::{
-    FabricVersion, RegionIntent, Term, TermAction, TermAgreement, TermMessage,
+    FabricVersion, RegionIntent, SignedFabric, Term, TermAction, TermAgreement, TermMessage,
 };
 use hier_collectives::mesh::{MeshConnectionState, MeshGraph};
 use hier_collectives::testing::{FabricBuilder, lossless_link, mbit, symmetric_port};
@@ -13,6 +13,11 @@ use std::sync::Arc;
 use units::{Span, TimeNs};
 
 const WEST: RegionId = RegionId(2);
+
+/// Returns the version of a fabric with this number.
+fn version_of(number: u64) -> FabricVersion {
+    FabricVersion { number, digest: [number as u8; 32] }
+}
 
 /// Three regions of one gateway, whose messages arrive at once.
 struct Trio {
@@ -26,6 +31,8 @@ struct Trio {
     proposed: Vec<usize>,
     /// The failures that each gateway's ranks are to hear at a boundary.
     paused: Vec<BTreeSet<String>>,
+    /// The gateways that cannot put signed fabrics in force.
+    refusing: BTreeSet<usize>,
 }
 
 impl Trio {
@@ -48,7 +55,8 @@ impl Trio {
         let members = (0..3).map(member).collect();
         let (terms, left, paused) = (vec![None; 3], vec![0; 3], vec![BTreeSet::new(); 3]);
         let (now, proposed) = (TimeNs::from_ns(1), vec![0; 3]);
-        let mut trio = Self { fabric, members, now, terms, left, proposed, paused };
+        let refusing = BTreeSet::new();
+        let mut trio = Self { fabric, members, now, terms, left, proposed, paused, refusing };
         trio.connect();
         trio.pass(Span::from_secs(3));
         assert_eq!(trio.sizes(), [3, 3, 3]);
@@ -76,11 +84,32 @@ impl Trio {
 
     /// Starts a gateway again, which then knows nothing and reaches nobody.
     fn restart(&mut self, index: u16, boot: u64) {
+        self.restart_with(index, boot, FabricVersion::default());
+    }
+
+    /// Starts a gateway again, with a file of this version.
+    fn restart_with(&mut self, index: u16, boot: u64, version: FabricVersion) {
         let fabric = Arc::clone(&self.fabric);
         let at = usize::from(index);
-        self.members[at] =
-            TermAgreement::new(fabric, FabricVersion::default(), GatewayId(index), BootId(boot));
+        self.members[at] = TermAgreement::new(fabric, version, GatewayId(index), BootId(boot));
         self.terms[at] = None;
+    }
+
+    /// Lets an operator apply a fabric at a gateway.
+    fn apply(&mut self, at: usize, number: u64) {
+        let version = version_of(number);
+        let (fabric, within) = (SignedFabric { version, bytes: [1].into() }, Span::from_secs(60));
+        self.members[at].offer_fabric(fabric, within, self.now).expect("newer");
+        self.settle();
+    }
+
+    /// Lets all jobs come to a boundary where they are asked to.
+    fn reach_boundaries(&mut self) {
+        for index in 0..3 {
+            if self.members[index].awaits_boundary() {
+                self.reach_boundary(index);
+            }
+        }
     }
 
     /// Performs all actions, and those that follow.
@@ -104,6 +133,11 @@ impl Trio {
                             self.members[index].handle_epoch(self.now);
                         }
                         TermAction::Pause(failure) => drop(self.paused[index].insert(failure.text)),
+                        TermAction::CheckFabric { fabric, .. }
+                            if self.refusing.contains(&index) =>
+                        {
+                            self.members[index].refuse_fabric(fabric.version);
+                        }
                         TermAction::CheckFabric { fabric, within } => {
                             let _ = self.members[index].offer_fabric(fabric, within, self.now);
                         }
@@ -381,4 +415,73 @@ fn intents_for_unknown_regions_and_other_failures_are_refused() {
         .handle_message(east, TermMessage::Pause { term, failure }, now)
         .expect_err("a change");
     assert!(!trio.members[1].awaits_boundary());
+}
+
+/// The others have a fabric that a gateway refuses, be it the first by name or the last.
+#[test]
+fn a_gateway_that_refuses_the_fabric_stops_nobody() {
+    for (other, cut) in [(0, [(0, 1), (0, 2)]), (2, [(0, 2), (1, 2)])] {
+        let mut trio = Trio::started();
+        trio.connect_but(&cut);
+        trio.pass(Span::from_secs(3));
+        trio.refusing = [other].into();
+        trio.apply(1, 1);
+        trio.reach_boundaries();
+        let mut wanted = [2; 3];
+        wanted[other] = 0;
+        assert_eq!((trio.sizes(), trio.members[1].fabric_in_force()), (wanted, version_of(1)));
+        trio.connect();
+        let left = trio.left.clone();
+        trio.pass(Span::from_secs(20));
+        assert_eq!((trio.sizes(), &trio.left), (wanted, &left), "nobody is disturbed");
+        // The first of those that are left is lost, comes back, and still no term needs the other one.
+        let first = if other == 0 { 1 } else { 0 };
+        trio.restart(first, 71);
+        trio.connect();
+        trio.pass(Span::from_secs(20));
+        assert_eq!(trio.sizes(), [0; 3], "too few remember");
+        trio.refusing.clear();
+        trio.members[other].reconsider_fabrics();
+        trio.settle();
+        trio.pass(Span::from_secs(20));
+        assert_eq!((trio.sizes(), trio.members[other].fabric_in_force()), ([3; 3], version_of(1)));
+    }
+}
+
+/// A gateway starts with a file that was never applied, and is taken in once it has that of the others.
+#[test]
+fn a_gateway_with_a_fabric_of_its_own_stops_nobody() {
+    for (other, boot) in [(0, 70), (1, 71), (2, 72)] {
+        let mut trio = Trio::started();
+        trio.restart_with(other, boot, version_of(9));
+        trio.connect();
+        let mut wanted = [2; 3];
+        wanted[usize::from(other)] = 0;
+        trio.pass(Span::from_secs(3));
+        let left = trio.left.clone();
+        trio.pass(Span::from_secs(20));
+        assert_eq!((trio.sizes(), &trio.left), (wanted, &left), "nobody is disturbed");
+        trio.restart(other, boot + 10);
+        trio.connect();
+        trio.pass(Span::from_secs(6));
+        assert_eq!(trio.sizes(), [3; 3]);
+    }
+}
+
+/// A fabric waits for a gateway that refuses it, and the term goes on with the one in force.
+#[test]
+fn a_fabric_that_one_refuses_changes_nothing() {
+    let mut trio = Trio::started();
+    let term = trio.terms.clone();
+    trio.refusing = [1].into();
+    trio.apply(0, 1);
+    trio.pass(Span::from_secs(20));
+    trio.reach_boundaries();
+    assert_eq!(trio.terms, term);
+    assert_eq!(trio.members[0].gateways_without_newest_fabric(), [GatewayId(1)]);
+    // A newer one replaces it.
+    trio.refusing.clear();
+    trio.apply(2, 2);
+    trio.reach_boundaries();
+    assert_eq!((trio.sizes(), trio.members[1].fabric_in_force()), ([3; 3], version_of(2)));
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use units::{Span, TimeNs};
 
 /// The time of a run in which faults happen.
-const FAULTS_MS: u64 = 60_000;
+pub(super) const FAULTS_MS: u64 = 60_000;
 /// The time after the last fault within which all regions are in one term.
 const CALM_MS: u64 = 20_000;
 
@@ -31,7 +31,7 @@ pub struct Shape {
 }
 
 #[derive(Debug)]
-enum Event {
+pub(super) enum Event {
     Deliver {
         from: GatewayId,
         to: GatewayId,
@@ -97,12 +97,12 @@ fn with_witness(fabric: Fabric) -> Fabric {
 
 /// A run.
 pub struct World {
-    fabric: Arc<Fabric>,
-    random: SplitMix64,
-    now_ms: u64,
+    pub(super) fabric: Arc<Fabric>,
+    pub(super) random: SplitMix64,
+    pub(super) now_ms: u64,
     events: BTreeMap<(u64, u64), Event>,
     scheduled: u64,
-    gateways: Vec<Gateway>,
+    pub(super) gateways: Vec<Gateway>,
     /// Paths from a gateway to another on which nothing passes.
     cut: BTreeSet<(GatewayId, GatewayId)>,
     /// The regions of each term that a gateway has entered.
@@ -110,12 +110,16 @@ pub struct World {
     /// The fabric of each term that a gateway has entered.
     fabrics: BTreeMap<TermId, FabricVersion>,
     /// The number of the last fabric that was signed.
-    signed: u64,
+    pub(super) signed: u64,
+    /// The gateways that refuse a fabric, until all faults end.
+    pub(super) refusing: BTreeSet<(FabricVersion, usize)>,
     /// The last term that went on, and its number in the judge's order.
     last: (TermId, u64),
     pub tally: Tally,
     pub wrong: Vec<String>,
     pub trace: Vec<String>,
+    /// Whether the trace has messages and actions, too, which takes most of the time of a run.
+    pub has_messages_traced: bool,
 }
 
 impl World {
@@ -147,10 +151,12 @@ impl World {
             terms: BTreeMap::new(),
             fabrics: BTreeMap::new(),
             signed: 0,
+            refusing: BTreeSet::new(),
             last: (TermId::default(), 0),
             tally: Tally::default(),
             wrong: Vec::new(),
             trace: Vec::new(),
+            has_messages_traced: false,
         };
         for gateway in 0..world.gateways.len() {
             let delay = world.random.range(0, 3_000);
@@ -166,8 +172,18 @@ impl World {
         world
     }
 
-    /// Runs until everything has been calm for a while, and judges the end.
+    /// Runs until everything has been calm for a while, and judges the end. Then a gateway is started with
+    /// a fabric of its own, and with the common one again, in one of three runs.
     pub fn run(&mut self) {
+        self.run_until(FAULTS_MS + CALM_MS);
+        self.judge_whole("in the end");
+        if self.random.chance(34) {
+            self.run_with_another_fabric();
+        }
+    }
+
+    /// Runs until a time, or until something is wrong.
+    pub(super) fn run_until(&mut self, end_ms: u64) {
         while self.wrong.is_empty() {
             let timeouts = self.gateways.iter().enumerate().filter_map(|(index, gateway)| {
                 Some((gateway.agreement.as_ref()?.poll_timeout()?, index))
@@ -181,7 +197,7 @@ impl World {
                 (_, Some(next)) => (next, None),
                 _ => break,
             };
-            if at > FAULTS_MS + CALM_MS {
+            if at > end_ms {
                 break;
             }
             self.now_ms = self.now_ms.max(at);
@@ -193,28 +209,33 @@ impl World {
                 }
             }
         }
+        self.now_ms = self.now_ms.max(end_ms);
+    }
+
+    /// Judges whether all gateways are in one term of all regions.
+    pub(super) fn judge_whole(&mut self, when: &str) {
         let ranked = self.gateways.iter().filter(|gateway| gateway.witness.is_none());
         let (all, terms) = (self.fabric.ranked_region_count(), ranked.map(|g| &g.term));
         let terms: BTreeSet<_> = terms.map(|term| term.as_ref().map(|term| term.id)).collect();
         let is_whole = |term: &Option<Term>| term.as_ref().is_some_and(|t| t.regions.len() == all);
         if self.wrong.is_empty() && (terms.len() != 1 || !is_whole(&self.gateways[0].term)) {
-            self.wrong.push(format!("not all are in one term in the end: {terms:?}"));
+            self.wrong.push(format!("not all are in one term {when}: {terms:?}"));
         }
     }
 
     /// Adds an event after a delay.
-    fn schedule(&mut self, delay_ms: u64, event: Event) {
+    pub(super) fn schedule(&mut self, delay_ms: u64, event: Event) {
         self.scheduled += 1;
         self.events.insert((self.now_ms + delay_ms, self.scheduled), event);
     }
 
     fn handle(&mut self, event: Event) {
+        self.trace_delivery(&event);
         match event {
             Event::Deliver { from, to, boot, message } => {
                 let gateway = &mut self.gateways[usize::from(to.0)];
                 // A connection ends with the gateway that it was made to.
                 if gateway.boot == boot && gateway.runs() {
-                    self.trace.push(format!("{} {from}>{to} {message:?}", self.now_ms));
                     if let Some(witness) = &mut gateway.witness {
                         let answer = witness.handle_message(from, message).expect("no violation");
                         if let Some(answer) = answer {
@@ -274,7 +295,7 @@ impl World {
             }
             Event::FabricChecked { gateway, boot, fabric, within } => {
                 if self.gateways[gateway].boot == boot {
-                    self.offer_fabric(gateway, fabric, within);
+                    self.judge_fabric(gateway, fabric, within);
                 }
             }
             Event::Start { gateway } => self.start(gateway),
@@ -282,10 +303,21 @@ impl World {
         }
     }
 
+    /// Traces a message that arrives, if messages are traced.
+    fn trace_delivery(&mut self, event: &Event) {
+        if let Event::Deliver { from, to, boot, message } = event
+            && self.has_messages_traced
+            && self.gateways[usize::from(to.0)].boot == *boot
+        {
+            self.trace.push(format!("{} {from}>{to} {message:?}", self.now_ms));
+        }
+    }
+
     /// Ends all faults, and lets all regions join once all gateways have learned of all connections.
     fn heal(&mut self) {
         self.trace.push(format!("{} heal", self.now_ms));
         self.cut.clear();
+        self.mend_fabrics();
         for index in 0..self.gateways.len() {
             if !self.gateways[index].runs() {
                 self.start(index);
@@ -310,35 +342,6 @@ impl World {
             let count = if leaves { &mut self.tally.leaves } else { &mut self.tally.joins };
             *count += 1;
         }
-    }
-
-    /// Offers a fabric to a gateway that has checked it, which must not take an old one.
-    fn offer_fabric(&mut self, gateway: usize, fabric: SignedFabric, within: Span) {
-        self.gateways[gateway].checked.insert(fabric.version);
-        let mut is_old = false;
-        self.with(gateway, |agreement, now| {
-            let is_newer = fabric.version > agreement.newest_fabric();
-            is_old = agreement.offer_fabric(fabric, within, now).is_ok() && !is_newer;
-        });
-        if is_old {
-            self.wrong.push(format!("{gateway} takes an old fabric"));
-        }
-    }
-
-    /// Lets an operator offer a fabric of a new version, or now and then another one of the last, to a
-    /// gateway.
-    fn sign_fabric(&mut self) {
-        let count = self.gateways.len() as u64 - 1;
-        let gateway = self.random.range(0, count) as usize;
-        self.signed += u64::from(self.signed == 0 || self.random.chance(80));
-        let digest = [self.random.next_u64() as u8; 32];
-        let version = FabricVersion { number: self.signed, digest };
-        let fabric = SignedFabric { version, bytes: [1].into() };
-        let within = Span::from_secs(self.random.range(1, 6));
-        let boot = self.gateways[gateway].boot;
-        self.trace.push(format!("{} {version:?} at {gateway}", self.now_ms));
-        self.tally.offers += 1;
-        self.schedule(0, Event::FabricChecked { gateway, boot, fabric, within });
     }
 
     /// Returns the gateways of a term, the first of which begins its epoch.
@@ -393,8 +396,7 @@ impl World {
             5..=7 => {
                 let gateway = self.random.range(0, count - 1) as usize;
                 self.tally.restarts += 1;
-                self.trace.push(format!("{} end of {gateway}", self.now_ms));
-                self.gateways[gateway] = Gateway::started(BootId(0), None, None);
+                self.stop(gateway);
                 let away = if self.random.chance(50) { 10 } else { self.random.range(100, 15_000) };
                 self.schedule(away, Event::Start { gateway });
             }
@@ -410,22 +412,35 @@ impl World {
         self.tell_connections();
     }
 
+    /// Ends a gateway, which forgets everything.
+    pub(super) fn stop(&mut self, index: usize) {
+        self.trace.push(format!("{} end of {index}", self.now_ms));
+        self.gateways[index] = Gateway::started(BootId(0), None, None);
+    }
+
     /// Starts a gateway that does not run, without any memory.
-    fn start(&mut self, index: usize) {
+    pub(super) fn start(&mut self, index: usize) {
+        let version = self.version_at_start();
+        self.start_with(index, version);
+    }
+
+    /// Starts a gateway that does not run with a file of this version.
+    pub(super) fn start_with(&mut self, index: usize, version: FabricVersion) {
         if self.gateways[index].runs() {
             return;
         }
         let boot = BootId(self.random.next_u64() | 1);
         let me = GatewayId(u16::try_from(index).expect("few"));
-        self.trace.push(format!("{} start of {index} as {boot}", self.now_ms));
+        self.trace.push(format!("{} start of {index} as {boot}, {version:?}", self.now_ms));
         let fabric = Arc::clone(&self.fabric);
         self.gateways[index] = match self.fabric.witness() == Some(me) {
             true => Gateway::started(boot, None, Some(TermWitness::new(fabric, me, boot))),
             false => {
-                let version = FabricVersion::default();
                 Gateway::started(boot, Some(TermAgreement::new(fabric, version, me, boot)), None)
             }
         };
+        self.gateways[index].checked.insert(version);
+        self.gateways[index].of_file = version;
         self.tell_connections();
     }
 
@@ -451,13 +466,15 @@ impl World {
     }
 
     /// Calls a gateway that runs, performs its actions, and judges all gateways.
-    fn with(&mut self, index: usize, call: impl FnOnce(&mut TermAgreement, TimeNs)) {
+    pub(super) fn with(&mut self, index: usize, call: impl FnOnce(&mut TermAgreement, TimeNs)) {
         let now = TimeNs::from_ns(1) + Span::from_ms(self.now_ms);
         let Some(mut agreement) = self.gateways[index].agreement.take() else { return };
         call(&mut agreement, now);
         let me = GatewayId(u16::try_from(index).expect("few"));
         while let Some(action) = agreement.poll_action() {
-            self.trace.push(format!("{} {me}: {action:?}", self.now_ms));
+            if self.has_messages_traced {
+                self.trace.push(format!("{} {me}: {action:?}", self.now_ms));
+            }
             match action {
                 TermAction::Message { to, message } => {
                     if let TermMessage::Propose { term, .. } = &message
@@ -468,6 +485,7 @@ impl World {
                     self.send(me, to, message);
                 }
                 TermAction::Leave(_) => {
+                    self.gateways[index].left += 1;
                     self.gateways[index].term = None;
                     self.gateways[index].is_in_epoch = false;
                 }

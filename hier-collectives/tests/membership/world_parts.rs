@@ -25,6 +25,11 @@ pub struct Tally {
     /// Signed fabrics that a gateway was offered, and entries of gateways into terms with another fabric.
     pub offers: u64,
     pub adopted: u64,
+    /// Signed fabrics that a gateway refused, and starts with a file of another version.
+    pub refusals: u64,
+    pub other_files: u64,
+    /// Runs in the end of which the others went on without a gateway that had another fabric.
+    pub left_out: u64,
 }
 
 impl AddAssign for Tally {
@@ -40,6 +45,9 @@ impl AddAssign for Tally {
         self.called_off += other.called_off;
         self.offers += other.offers;
         self.adopted += other.adopted;
+        self.refusals += other.refusals;
+        self.other_files += other.other_files;
+        self.left_out += other.left_out;
     }
 }
 
@@ -58,6 +66,10 @@ pub struct Gateway {
     pub is_in_epoch: bool,
     /// The fabrics that it has checked since its start.
     pub checked: BTreeSet<FabricVersion>,
+    /// The version of its file.
+    pub of_file: FabricVersion,
+    /// The number of terms that it has left.
+    pub left: u64,
     /// The history of each gateway that has entered a term of which this is the first.
     pub joined: BTreeMap<(TermId, GatewayId), u64>,
 }
@@ -71,7 +83,19 @@ impl Gateway {
     ) -> Self {
         let (history, is_in_epoch, joined) = (0, false, BTreeMap::new());
         let checked = [FabricVersion::default()].into();
-        Self { boot, agreement, witness, term: None, history, is_in_epoch, checked, joined }
+        let (of_file, left) = (FabricVersion::default(), 0);
+        Self {
+            boot,
+            agreement,
+            witness,
+            term: None,
+            history,
+            is_in_epoch,
+            checked,
+            of_file,
+            left,
+            joined,
+        }
     }
 
     pub fn runs(&self) -> bool {

@@ -76,7 +76,7 @@ pub(super) fn find_reported_problems(
 const fn order_of_problem(cause: ProblemCause, party: &Party) -> u8 {
     match cause {
         ProblemCause::ShuttingDown | ProblemCause::Socket | ProblemCause::Processor => 0,
-        ProblemCause::Files | ProblemCause::JobFiles => 1,
+        ProblemCause::Files | ProblemCause::JobFiles | ProblemCause::Fabric => 1,
         ProblemCause::Peer if matches!(party, Party::Files { .. }) => 1,
         ProblemCause::Peer | ProblemCause::Link => 2,
         ProblemCause::Lanes | ProblemCause::Loss | ProblemCause::Rtt => 3,
@@ -95,6 +95,10 @@ fn party_of_problem(status: &GatewayReport, problem: &ProblemReport) -> Option<P
         }
         ProblemCause::Job => Party::Job(subject.strip_prefix("job ").unwrap_or(subject).to_owned()),
         ProblemCause::Files | ProblemCause::Restart => Party::of_files("files", &[own]),
+        ProblemCause::Fabric => {
+            let other = subject.strip_prefix("gateway ").filter(|other| *other != own);
+            Party::of_files("fabric file", &[&[own][..], other.as_slice()].concat())
+        }
         ProblemCause::JobFiles => return None,
         ProblemCause::Link => {
             let is_it = |between: &&[String; 2]| subject == format!("link {}", between.join("-"));

@@ -23,9 +23,8 @@ fn credentials_count_from_the_next_handshake_on() {
             let clients = lab.clients(1 << 20).await;
             let epoch = clients[0].epoch();
             let gateway = &lab.gateways[usize::from(renewed.0)];
-            gateway.renew_credentials(
-                CredentialKind::OtherAuthority.credentials(&lab.fabric, renewed),
-            );
+            let other = CredentialKind::OtherAuthority.credentials(&lab.fabric, renewed);
+            gateway.renew_credentials(other).await;
             lab.sleep(Span::from_secs(60)).await;
             succeeds(&clients, 1, &case).await;
             assert_eq!(clients[0].epoch(), epoch, "connections go on");
@@ -37,7 +36,8 @@ fn credentials_count_from_the_next_handshake_on() {
             assert_eq!((peer.state, peer.lanes_up), (PeerState::Connecting, 0), "{peer:?}");
             let problem = peer.problem.unwrap_or_default();
             assert!(problem.contains("UnknownIssuer"), "{renewed}: {problem}");
-            gateway.renew_credentials(CredentialKind::Valid.credentials(&lab.fabric, renewed));
+            let valid = CredentialKind::Valid.credentials(&lab.fabric, renewed);
+            gateway.renew_credentials(valid).await;
             while clients.iter().any(|client| client.epoch() == epoch) {
                 lab.sleep(Span::from_secs(1)).await;
             }

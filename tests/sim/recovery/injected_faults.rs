@@ -11,8 +11,8 @@ const SEEDS: u64 = 100;
 const SHORT_SEEDS: u64 = 12;
 /// 400 seeds of regions that leave, join and are lost.
 const MEMBERS_SEEDS: u64 = 400;
-/// 16 seeds of them in the short tests, which take some seconds.
-const SHORT_MEMBERS_SEEDS: u64 = 16;
+/// 19 seeds of them in the short tests, which take some seconds.
+const SHORT_MEMBERS_SEEDS: u64 = 19;
 /// Seeds that long runs have found something wrong with, in gateways or in what was expected of them.
 const FOUND_SEEDS: [u64; 1] = [21_134];
 /// Such seeds of regions that leave, join and are lost.

@@ -137,6 +137,12 @@ impl Lab {
         self.0.restart_gateway(me, credentials).await.expect("starts");
     }
 
+    /// Stops a gateway and starts it again with a fabric file of this version.
+    pub async fn restart_with_version(&mut self, me: GatewayId, version: FabricVersion) {
+        self.0.set_version(version);
+        self.restart(me, CredentialKind::Valid).await;
+    }
+
     /// Stops a gateway and starts it again without a job.
     pub async fn drop_job(&mut self, me: GatewayId, job: &str) {
         let credentials = CredentialKind::Valid.of(&self.fabric, me);

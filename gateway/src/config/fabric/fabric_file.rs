@@ -227,7 +227,7 @@ impl FabricFile {
         if patience != Patience::default() {
             text.push_str(&format!("patience {}\n", patience.span().ns()));
         }
-        sha256_of_text(&text)
+        sha256_of_fabric(&text)
     }
 }
 
@@ -235,12 +235,12 @@ impl FabricFile {
 fn version_of_text(number: u64, text: &str) -> FabricVersion {
     match number {
         0 => FabricVersion::default(),
-        number => FabricVersion { number, digest: sha256_of_text(text) },
+        number => FabricVersion { number, digest: sha256_of_fabric(text) },
     }
 }
 
-/// Returns the SHA-256 of a text.
-fn sha256_of_text(text: &str) -> [u8; 32] {
+/// Returns the SHA-256 of the text of a fabric, or of its identity.
+pub(crate) fn sha256_of_fabric(text: &str) -> [u8; 32] {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest.as_ref());

@@ -7,3 +7,4 @@ mod fabric_tables;
 pub(super) mod keys;
 
 pub use fabric_file::FabricFile;
+pub(crate) use fabric_file::sha256_of_fabric;

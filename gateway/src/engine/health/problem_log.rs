@@ -106,7 +106,8 @@ fn is_logged_by_problem_log(cause: ProblemCause) -> bool {
         | ProblemCause::Lanes
         | ProblemCause::Job
         | ProblemCause::JobFiles
-        | ProblemCause::Rtt => true,
+        | ProblemCause::Rtt
+        | ProblemCause::Fabric => true,
         ProblemCause::ShuttingDown
         | ProblemCause::Socket
         | ProblemCause::Processor

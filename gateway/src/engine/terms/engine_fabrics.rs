@@ -7,10 +7,13 @@ use crate::events::{
     FabricChangeReport, FabricJudge, FabricRefusal,
 };
 use crate::host::TaskPanicked;
-use crate::observe::fabric_report::{FabricVersionReport, WaitingFabricReport, fabric_digest_text};
+use crate::observe::fabric_report::{
+    FabricVersionReport, OtherFabricReport, WaitingFabricReport, fabric_digest_text,
+    fabric_version_text,
+};
 use crate::warn_if_due;
 use crate::warnings::WarningCause;
-use hier_collectives::membership::{FabricVersion, SignedFabric};
+use hier_collectives::membership::{FabricVersion, SignedFabric, TermAgreement};
 use hier_collectives::topology::{Fabric, Link};
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -45,12 +48,10 @@ impl Engine {
         self.judge_fabric(asked, move |judge, jobs| judge.judge_file(&text, &signature, jobs));
     }
 
-    /// Has a fabric of another gateway judged, unless it was refused or another one is being judged. Others
-    /// send it again.
+    /// Has a fabric of another gateway judged, unless another one is being judged. Others send it again.
     pub(in crate::engine) fn check_fabric(&mut self, fabric: SignedFabric, within: Span) {
         let version = fabric.version;
-        let is_refused = self.fabrics.refused.as_ref().is_some_and(|(of, _)| *of == version);
-        if is_refused || self.fabrics.is_judging {
+        if self.fabrics.is_judging {
             return;
         }
         self.fabrics.is_judging = true;
@@ -120,7 +121,11 @@ impl Engine {
         let terms = self.terms.as_ref().ok_or(FabricChangeError::AllNeeded)?;
         let version = fabric.signed.version;
         let changes = fabric_changes(&self.fabric, &fabric.fabric);
-        let is_known = version == terms.newest_fabric();
+        let newest = terms.newest_fabric();
+        let is_known = version == newest;
+        if !is_known && version.number == newest.number {
+            return Err(FabricChangeError::OtherText(version.number));
+        }
         if !is_known {
             terms.check_offered_version(version)?;
         }
@@ -139,15 +144,36 @@ impl Engine {
     fn offer_fabric(&mut self, fabric: CheckedFabric, within: Span, now: TimeNs) {
         let Some(terms) = &mut self.terms else { return };
         let signed = fabric.signed.clone();
+        let (before, version) = (terms.newest_fabric(), signed.version);
         // One that came meanwhile may be newer.
         if terms.offer_fabric(signed, within, now).is_ok() {
             self.fabrics.refused = None;
             self.fabrics.keep(fabric, terms);
+            if before.number == version.number {
+                let [new, old] = [version, before].map(fabric_version_text);
+                let is_due =
+                    self.metrics.warnings.is_due(WarningCause::Files, "texts of a version", now);
+                warn_if_due!(
+                    is_due,
+                    "the fabric has two texts: {new} replaces {old}; apply one with a higher `version`"
+                );
+            }
         }
         self.follow_terms("", now);
     }
 
-    /// Notes that a newer fabric of another gateway cannot come into force, as long as this one runs.
+    /// Lets a fabric that was refused be judged again, since files were read anew.
+    pub(in crate::engine) fn reconsider_fabrics(&mut self, now: TimeNs) {
+        if self.fabrics.refused.take().is_some()
+            && let Some(terms) = &mut self.terms
+        {
+            terms.reconsider_fabrics();
+            self.follow_terms("", now);
+        }
+    }
+
+    /// Notes that a newer fabric of another gateway cannot come into force. It is judged again when it comes
+    /// again, unless the CA has signed just this one.
     fn refuse_fabric(&mut self, version: FabricVersion, refusal: FabricRefusal, now: TimeNs) {
         let number = version.number;
         let is_due =
@@ -156,6 +182,13 @@ impl Engine {
             is_due,
             "version {number} of the fabric, which another gateway has, cannot come into force: {refusal}"
         );
+        if refusal.is_of_signed_version() {
+            if let Some(terms) = &mut self.terms {
+                terms.refuse_fabric(version);
+            }
+        } else if self.fabrics.refused.is_some() {
+            return;
+        }
         self.fabrics.refused = Some((version, refusal));
     }
 
@@ -202,12 +235,19 @@ impl Engine {
                 missing: missing.map(|id| self.fabric.gateway(id).name.clone()).collect(),
             }
         });
+        let apart = self.terms.iter().flat_map(TermAgreement::gateways_apart);
+        let apart = apart.map(|(id, version)| OtherFabricReport {
+            gateway: self.fabric.gateway(id).name.clone(),
+            version: version.number,
+            digest: fabric_digest_text(version),
+        });
         let refused = self.fabrics.refused.as_ref();
         FabricVersionReport {
             version: version.number,
             digest: fabric_digest_text(version),
             waiting,
             refused: refused.map(|(of, why)| format!("version {}: {why}", of.number)),
+            apart: apart.collect(),
         }
     }
 }

@@ -74,7 +74,8 @@ pub(super) async fn reload_changed_files(
         let has_changed = found != files.credentials || signalled;
         files.credentials = found;
         // Files that have not changed are judged too: a certificate ends, or begins to be valid.
-        let refused = reload_certificates(gateway, &files, has_changed || refusal.is_some()).err();
+        let is_renewal = has_changed || refusal.is_some();
+        let refused = reload_certificates(gateway, &files, is_renewal).await.err();
         let faults = refused.iter().map(|text| format!("certificates: {text}")).collect();
         gateway.report_file_faults(ReloadedFiles::Certificates, faults).await;
         if let Some(text) = refused.as_ref().filter(|_| has_changed || refused != refusal) {
@@ -92,7 +93,7 @@ pub(super) async fn reload_changed_files(
 ///
 /// # Errors
 /// The reason why the files cannot be used. Then the gateway keeps the certificates that it has.
-fn reload_certificates(
+async fn reload_certificates(
     gateway: &Gateway,
     files: &FilesToReload<'_>,
     is_renewal: bool,
@@ -101,7 +102,7 @@ fn reload_certificates(
     let credentials = run_secrets::load_run_secret_credentials(files.config, fabric)
         .map_err(|error| error.to_string())?;
     if is_renewal {
-        gateway.renew_credentials(credentials);
+        gateway.renew_credentials(credentials).await;
         info!(target: LOG_TARGET, "certificates read again: new connections use them; open connections continue");
     }
     Ok(())
