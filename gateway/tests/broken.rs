@@ -156,6 +156,8 @@ fn spec() -> GatewaySpec {
         jobs: vec![job],
         memory: ByteCount::new(1 << 24),
         policies: BTreeMap::new(),
+        kept: None,
+        signed: None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Judges signed fabrics by what the gateway runs with: who has signed, what a restart alone can change,
 //! and whether plan and memory suffice.
 
+use super::kept_fabric::KeptFabric;
 use super::memory_budget::{least_memory_budget, partials_memory_budget, reserved_memory_budget};
 use super::spec::GatewaySpec;
 use crate::config::{FabricFile, sha256_of_fabric};
@@ -36,6 +37,8 @@ pub(super) struct RunningFabricJudge {
     networks: usize,
     /// The CA that the gateway trusts now.
     credentials: watch::Receiver<Arc<Credentials>>,
+    kept: Option<Arc<KeptFabric>>,
+    signed: Option<SignedFabric>,
 }
 
 impl RunningFabricJudge {
@@ -56,7 +59,16 @@ impl RunningFabricJudge {
             memory: spec.memory,
             networks,
             credentials: credentials.clone(),
+            kept: spec.kept.clone(),
+            signed: spec.signed.clone(),
         })
+    }
+
+    /// Makes the judge of a gateway that is about to start.
+    pub(super) fn of_start(spec: &GatewaySpec) -> Arc<Self> {
+        let listens = [spec.listen.wan.is_some(), spec.listen.lan.is_some()];
+        let networks = listens.into_iter().filter(|listens| *listens).count();
+        Self::of_spec(spec, networks, &watch::channel(Arc::clone(&spec.credentials)).1)
     }
 
     /// Checks a fabric with its signature, and that it is of the version that a gateway has `named`, if
@@ -267,6 +279,15 @@ impl FabricJudge for RunningFabricJudge {
         let (signature, text) = signed.bytes.split_first_chunk().ok_or_else(malformed)?;
         let text = std::str::from_utf8(text).map_err(|_| malformed())?;
         self.judge(text, FabricSignature(*signature), Some(signed.version), jobs)
+    }
+
+    fn signed_at_start(&self) -> Option<SignedFabric> {
+        self.signed.clone()
+    }
+
+    fn keep(&self, signed: &SignedFabric) -> Result<(), String> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        kept.keep(signed).map_err(|error| format!("{}: {error}", kept.applied_path().display()))
     }
 
     fn partials_of_job(&self, fabric: &Fabric, plan: &Plan, jobs: usize) -> ByteCount {

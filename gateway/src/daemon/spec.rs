@@ -1,5 +1,6 @@
 //! The settings of a gateway, and why it may not start.
 
+use super::kept_fabric::KeptFabric;
 use crate::local::job_spec::JobSpec;
 use crate::local::remote::attach_listener::{AttachListenError, AttachSpec};
 use crate::observe::engine_status_request::StatusRequest;
@@ -12,7 +13,7 @@ use crate::wan::connect::tls::Credentials;
 use crate::wan::link::controller_policy::LinkPolicies;
 use crate::wan::link_trace::LinkTrace;
 use hier_collectives::ids::GatewayId;
-use hier_collectives::membership::FabricVersion;
+use hier_collectives::membership::{FabricVersion, SignedFabric};
 use hier_collectives::plan::{Plan, PlanError};
 use hier_collectives::topology::Fabric;
 use hier_collectives::wire::WireVersions;
@@ -53,6 +54,10 @@ pub struct GatewaySpec {
     pub plan: Plan,
     /// How links are used.
     pub policies: LinkPolicies,
+    /// Keeps signed fabrics for the next start; `None` where nothing is kept.
+    pub kept: Option<Arc<KeptFabric>>,
+    /// The fabric with its signature, if the CA has signed it; [`Self::take_up_kept_fabric`] finds it.
+    pub signed: Option<SignedFabric>,
 }
 
 /// The addresses that a gateway listens on.

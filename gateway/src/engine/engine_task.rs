@@ -134,8 +134,11 @@ impl Engine {
         let mut jobs: BTreeMap<GroupId, Job> = jobs.map(|job| (job.id(), job)).collect();
         let is_witness = fabric.witness() == Some(me);
         let witness = is_witness.then(|| TermWitness::new(Arc::clone(&fabric), me, spec.boot));
-        let terms = (*fabric.quorum() != Quorum::All && !is_witness)
+        let mut terms = (*fabric.quorum() != Quorum::All && !is_witness)
             .then(|| TermAgreement::new(Arc::clone(&fabric), spec.version, me, spec.boot));
+        if let (Some(terms), Some(signed)) = (&mut terms, spec.judge.signed_at_start()) {
+            terms.hold_fabric_of_file(signed);
+        }
         if terms.is_some() {
             jobs.values_mut().for_each(Job::await_first_term);
         }

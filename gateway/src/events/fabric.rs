@@ -172,6 +172,15 @@ pub trait FabricJudge: Send + Sync {
         jobs: usize,
     ) -> Result<CheckedFabric, FabricRefusal>;
 
+    /// Returns the fabric of the start with its signature, if the CA has signed it.
+    fn signed_at_start(&self) -> Option<SignedFabric>;
+
+    /// Keeps a fabric that has come into force for the next start, which may take a while.
+    ///
+    /// # Errors
+    /// The file that cannot be written, and why.
+    fn keep(&self, signed: &SignedFabric) -> Result<(), String>;
+
     /// Returns the memory for partials of each of so many jobs under a fabric and its plan.
     fn partials_of_job(&self, fabric: &Fabric, plan: &Plan, jobs: usize) -> ByteCount;
 }

@@ -112,6 +112,8 @@ pub fn virtual_deployment_gateway_spec(
         memory: setup.memory,
         plan: setup.plan.clone(),
         policies: setup.policies.clone(),
+        kept: None,
+        signed: None,
     }
 }
 

@@ -40,6 +40,13 @@ impl TermAgreement {
         self.fabrics.newest_version()
     }
 
+    /// Holds the fabric of its file with the signature, so that others can get it. Call it at the start.
+    pub fn hold_fabric_of_file(&mut self, signed: SignedFabric) {
+        if signed.version == self.fabrics.in_force {
+            self.fabrics.newest = Some(signed);
+        }
+    }
+
     /// Returns the gateways of the term that are not known to hold the newest fabric; none outside a term.
     pub fn gateways_without_newest_fabric(&self) -> Vec<GatewayId> {
         let regions = self.term.as_ref().map(|term| term.regions.clone()).unwrap_or_default();

@@ -84,8 +84,8 @@ fn fabric(arguments: &[&str]) -> Output {
     Command::new(BINARY).arg("fabric").args(arguments).output().expect("runs")
 }
 
-#[test]
-fn an_operator_applies_a_signed_fabric() {
+/// Returns gateways that run with terms, and the text of their fabric file.
+fn running_with_terms() -> (Deployment, String) {
     let mut deployment = deployment(1, 1);
     let path = deployment.path("fabric.toml");
     let text = std::fs::read_to_string(&path).expect("a file");
@@ -93,6 +93,12 @@ fn an_operator_applies_a_signed_fabric() {
     std::fs::write(&path, &first).expect("written");
     deployment.run_gateways();
     agree(&deployment, 1, 1, &["--size", "1 KiB"]);
+    (deployment, first)
+}
+
+#[test]
+fn an_operator_applies_a_signed_fabric() {
+    let (deployment, first) = running_with_terms();
     let changed = deployment.path("changed.toml");
     let (file, keys) =
         (changed.display().to_string(), deployment.path("keys").display().to_string());
@@ -131,13 +137,7 @@ fn an_operator_applies_a_signed_fabric() {
 
 #[test]
 fn a_fabric_waits_for_a_stopped_gateway() {
-    let mut deployment = deployment(1, 1);
-    let path = deployment.path("fabric.toml");
-    let text = std::fs::read_to_string(&path).expect("a file");
-    let first = format!("quorum = [\"east\"]\n{text}");
-    std::fs::write(&path, &first).expect("written");
-    deployment.run_gateways();
-    agree(&deployment, 1, 1, &["--size", "1 KiB"]);
+    let (deployment, first) = running_with_terms();
     let (file, keys) = (deployment.path("changed.toml"), deployment.path("keys"));
     let (file, keys) = (file.display().to_string(), keys.display().to_string());
     std::fs::write(&file, format!("version = 1\n{first}")).expect("written");
@@ -152,4 +152,53 @@ fn a_fabric_waits_for_a_stopped_gateway() {
     assert_eq!(late.status.code(), Some(1), "{late:?}");
     let said = String::from_utf8_lossy(&late.stdout).into_owned();
     assert!(said.contains("waits for west-0"), "{said}");
+}
+
+/// Returns the version of the fabric that a gateway has in force.
+fn version_in_force(deployment: &Deployment, at: &str) -> u64 {
+    let config = deployment.path(&format!("{at}.toml"));
+    let status = Command::new(BINARY).args(["status", "--json", "--config"]).arg(config).output();
+    outcome(&status.expect("runs"))["fabric_version"]["version"].as_u64().expect("a number")
+}
+
+#[test]
+fn an_applied_fabric_is_kept_for_the_next_start() {
+    let (mut deployment, first) = running_with_terms();
+    let keys = deployment.path("keys").display().to_string();
+    let config = deployment.path("east.toml").display().to_string();
+    let [old, new] = [2, 3].map(|version| {
+        let file = deployment.path(&format!("changed{version}.toml")).display().to_string();
+        let text = format!("version = {version}\n{}", first.replace("rtt = \"", "rtt = \"1"));
+        std::fs::write(&file, text).expect("written");
+        outcome(&fabric(&["sign", &file, "--ca", &keys, "--json"]));
+        file
+    });
+    let apply =
+        |file: &str| fabric(&["apply", file, "--within", "2 s", "--json", "--config", &config]);
+    assert_eq!(outcome(&apply(&new))["fabric"]["version"], 3);
+    let kept = deployment.path("fabric.toml.applied");
+    let stop_all = |deployment: &mut Deployment| {
+        for mut gateway in deployment.gateways.drain(..) {
+            gateway.process.kill().expect("it runs");
+            gateway.process.wait().expect("it ends");
+        }
+    };
+    // Nobody runs who could tell them, and an older fabric is not taken again.
+    stop_all(&mut deployment);
+    deployment.run_gateways();
+    assert_eq!(["east", "west"].map(|at| version_in_force(&deployment, at)), [3, 3]);
+    deployment.gateways[0].log.line_with("version 3 (");
+    let refused = apply(&old);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("version 2 is not above version 3"), "{said}");
+    agree(&deployment, 1, 1, &["--size", "1 KiB"]);
+    // A host with the kept fabric gives it to one that lost it; one that is damaged is not used.
+    stop_all(&mut deployment);
+    let text = std::fs::read_to_string(&kept).expect("a kept fabric");
+    deployment.run_gateway("east");
+    std::fs::write(&kept, text.replace("rtt = \"1", "rtt = \"2")).expect("written");
+    deployment.run_gateway("west");
+    deployment.gateways[1].log.line_with("fabric.toml.applied is not used: the signature");
+    agree(&deployment, 1, 1, &["--size", "1 KiB"]);
+    assert_eq!(version_in_force(&deployment, "west"), 3);
 }

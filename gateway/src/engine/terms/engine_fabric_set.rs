@@ -56,6 +56,14 @@ pub(in crate::engine) mod testing {
             Err(FabricRefusal::NoVersion)
         }
 
+        fn signed_at_start(&self) -> Option<SignedFabric> {
+            None
+        }
+
+        fn keep(&self, _: &SignedFabric) -> Result<(), String> {
+            Ok(())
+        }
+
         fn partials_of_job(&self, _: &Fabric, _: &Plan, _: usize) -> ByteCount {
             ByteCount::default()
         }

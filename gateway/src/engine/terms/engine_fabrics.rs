@@ -218,9 +218,31 @@ impl Engine {
         }
         self.fabric = fabric;
         self.fabrics.version = version;
+        self.keep_fabric(checked.signed.clone());
         self.fabrics.in_force = Some(checked);
         self.compute_bound();
         self.apply_link_rate_limits();
+    }
+
+    /// Keeps a fabric for the next start, on a blocking thread.
+    fn keep_fabric(&self, signed: SignedFabric) {
+        let (judge, host) = (Arc::clone(&self.fabrics.judge), &self.shared.host);
+        let (warnings, clock) = (self.metrics.warnings.clone(), Arc::clone(host));
+        let keeping = host.run_blocking(Box::new(move || {
+            if let Err(why) = judge.keep(&signed) {
+                let is_due = warnings.is_due(WarningCause::Files, "kept fabric", clock.now());
+                let number = signed.version.number;
+                warn_if_due!(
+                    is_due,
+                    "version {number} of the fabric is in force and not kept for the next start, {why}: put the \
+                     file and its signature in place by hand, or let the gateway write there"
+                );
+            }
+        }));
+        // A panic there ends no gateway.
+        host.spawn(Box::pin(async move {
+            let _ = keeping.await;
+        }));
     }
 
     /// Returns the versions of the fabric, as this gateway sees them.

@@ -26,8 +26,10 @@ use engine_runtime::block_on_with_engine_runtime;
 use failure_dumps::write_failure_dumps;
 use gateway::access::{own_user_account, user_account_label};
 use gateway::config::{GatewayConfig, RegionFile};
-use gateway::daemon::{Gateway, GatewaySpec, ListenSpec, ObservabilitySpec, StartError};
-use gateway::host::RealHost;
+use gateway::daemon::{
+    Gateway, GatewaySpec, KeptFabric, ListenSpec, ObservabilitySpec, StartError,
+};
+use gateway::host::{Host, RealHost};
 use gateway::local::remote::attach_listener::AttachSpec;
 use gateway::local::socket::{GatewaySocketSpec, UnixSocketListener};
 use gateway::observe::engine_status_request::EngineStatusHandle;
@@ -107,6 +109,7 @@ impl RunCommand {
             warnings: metrics.warnings.clone(),
         };
         spec.plan.segment = self.segment.unwrap_or(spec.plan.segment);
+        spec.take_up_kept_fabric(&metrics.warnings, RealHost.now());
         let (file, trace) = self.trace.as_deref().map(TraceFile::create).transpose()?.unzip();
         stop::spawn_stop_watchdog(DRAIN_TIMEOUT)?;
         RealHost.start_threads()?;
@@ -254,6 +257,8 @@ fn run_command_gateway_spec(
         memory: config.memory,
         plan: plan::make_plan(&fabric).map_err(StartError::from)?,
         policies: file.policies().clone(),
+        kept: Some(Arc::new(KeptFabric::beside(file.path(), &config.name, file.version()))),
+        signed: None,
         fabric,
     })
 }
