@@ -16,6 +16,8 @@ pub enum Mutant {
     ChangeEarly = 11,
     /// A region confirms a commit before the other regions have the results.
     ConfirmAlone = 2,
+    /// A gateway that sends on the blocks of another one leaves out the last segment.
+    DropRelayed = 23,
     /// A step that failed ends at a boundary, as if its refused commit had been accepted.
     EndRefused = 12,
     /// Steps that all members have prepared are begun again, though a lost gateway may have confirmed them.
@@ -56,12 +58,13 @@ pub enum Mutant {
 impl Mutant {
     /// All mutants: variants of session, groups, store and agreement that are broken on purpose, which
     /// the simulations must find.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Accumulate,
         Self::AdoptHalfHeld,
         Self::AnswerEarly,
         Self::ChangeEarly,
         Self::ConfirmAlone,
+        Self::DropRelayed,
         Self::EndRefused,
         Self::ForgetPrepared,
         Self::ForgetTerms,
@@ -89,6 +92,7 @@ impl Mutant {
             Self::AnswerEarly => "answer_early",
             Self::ChangeEarly => "change_early",
             Self::ConfirmAlone => "confirm_alone",
+            Self::DropRelayed => "drop_relayed",
             Self::EndRefused => "end_refused",
             Self::ForgetPrepared => "forget_prepared",
             Self::ForgetTerms => "forget_terms",

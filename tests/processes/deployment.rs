@@ -140,8 +140,8 @@ impl Deployment {
     pub fn cut(&mut self, way: Direction) -> io::Result<()> {
         let side = match way {
             Direction::Both => "netem",
-            Direction::EastWest => "netem-there",
-            Direction::WestEast => "netem-back",
+            Direction::There => "netem-there",
+            Direction::Back => "netem-back",
         };
         self.tell_relay(&format!("set {side} {LINK} delay 20ms loss 100%"))
     }

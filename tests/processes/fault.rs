@@ -1,7 +1,7 @@
 //! The faults: the process that each strikes, and the time within which ranks must notice.
 
 use hier_collectives::post::FailureCode;
-use scenarios::faults::{Direction, Fault, FaultKind, FaultPlace, Limits, named};
+use scenarios::faults::{Direction, Fault, FaultKind, FaultPlace, Limits, RegionPair, named};
 use std::time::Duration;
 
 /// A process of the deployment.
@@ -105,7 +105,9 @@ fn blow(faults: &[Fault]) -> Option<Blow> {
     let disorder = matches!(rest, [Fault { what: FaultKind::Disorder, .. }]);
     let lasting = first.lasting.duration();
     match (first.what, first.place) {
-        (FaultKind::Cut, FaultPlace::Link(way)) if disorder || rest.is_empty() => {
+        (FaultKind::Cut, FaultPlace::Link(RegionPair::EAST_WEST, way))
+            if disorder || rest.is_empty() =>
+        {
             Some(Blow::Cut { way, lasting, disorder })
         }
         (FaultKind::Kill, place) if rest.is_empty() => Some(Blow::Kill(victim(place)?)),
@@ -119,8 +121,8 @@ fn victim(place: FaultPlace) -> Option<Victim> {
         FaultPlace::Rank(0, rank) => {
             Some(Victim::Rank(rank as usize)).filter(|_| rank < RANKS as u32)
         }
-        FaultPlace::Gateway(id) => Some(Victim::Gateway(usize::from(id.0))),
-        FaultPlace::Link(Direction::Both) => Some(Victim::Relay),
-        FaultPlace::Rank(..) | FaultPlace::Lane(_) | FaultPlace::Link(_) => None,
+        FaultPlace::Gateway(place) => Some(Victim::Gateway(usize::from(place.region))),
+        FaultPlace::Link(RegionPair::EAST_WEST, Direction::Both) => Some(Victim::Relay),
+        FaultPlace::Rank(..) | FaultPlace::Lane(..) | FaultPlace::Link(..) => None,
     }
 }

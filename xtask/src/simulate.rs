@@ -14,11 +14,12 @@ pub struct SimulatedMutant {
 
 /// The mutants (variants of the session that are broken on purpose) that a scenario finds within few seeds.
 /// Those of signed fabrics are found by `hier-collectives/tests/membership`.
-pub const MUTANTS: [SimulatedMutant; 19] = [
+pub const MUTANTS: [SimulatedMutant; 20] = [
     SimulatedMutant { name: "accumulate", scenario: "lane-lost" },
     SimulatedMutant { name: "answer_early", scenario: "quiet" },
     SimulatedMutant { name: "change_early", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "confirm_alone", scenario: "quiet" },
+    SimulatedMutant { name: "drop_relayed", scenario: RANDOM_SCENARIO },
     SimulatedMutant { name: "end_refused", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "forget_prepared", scenario: MEMBERS_SCENARIO },
     SimulatedMutant { name: "forget_terms", scenario: MEMBERS_SCENARIO },

@@ -3,9 +3,8 @@
 
 use gateway::client::{GroupError, StepError};
 use hier_collectives::descriptor::Dtype;
-use hier_collectives::ids::GatewayId;
 use hier_collectives::post::FailureCode;
-use scenarios::faults::{Fault, FaultKind, FaultPlace, Load, Scenario, run};
+use scenarios::faults::{Fault, FaultKind, FaultPlace, GatewayPlace, Load, Scenario, run};
 use scenarios::{EAST, Lab, Shape, WEST, mbit, simulate};
 use units::{ByteCount, Span};
 
@@ -22,7 +21,7 @@ const AWAY: Span = Span::from_secs(600);
 const MET_WITHIN: Span = Span::from_secs(2);
 
 /// Returns a short load on a fast link, struck by one fault of a gateway.
-fn struck(gateway: GatewayId, what: FaultKind, lasting: Span, seed: u64) -> Scenario {
+fn struck(gateway: GatewayPlace, what: FaultKind, lasting: Span, seed: u64) -> Scenario {
     let place = FaultPlace::Gateway(gateway);
     let fault = Fault { what, place, at: Span::from_ms(400), lasting };
     let named = Scenario::named("gateway-killed", seed).expect("it is named");
@@ -39,7 +38,7 @@ fn struck(gateway: GatewayId, what: FaultKind, lasting: Span, seed: u64) -> Scen
 
 #[test]
 fn either_gateway_is_back_soon_after_its_restart() {
-    for gateway in [EAST, WEST] {
+    for gateway in [GatewayPlace::EAST, GatewayPlace::WEST] {
         for lasting in [Span::from_ms(300), Span::from_secs(1), Span::from_secs(4)] {
             for seed in 0..SEEDS {
                 let scenario = struck(gateway, FaultKind::Kill, lasting, seed);

@@ -65,11 +65,13 @@ fn simulate_bench_session_text(report: &Value) -> String {
     let number = |key: &str| report[key].as_f64().unwrap_or_default();
     let mut text = format!(
         "{SESSION_SEEDS} seeds from 0 on, in {:.0} s of this machine: two gateways with 1 to 4 \
-         ranks each, two jobs, rounds of 1 to 4 collectives at a time (all-reduce, reduce, broadcast, barrier, \
+         ranks each, in one of three seeds two to four regions with one or two gateways each and 1 to \
+         3 ranks at a gateway, in a line, a ring, with all links or one missing, \
+         so that gateways relay sends and blocks; two jobs, rounds of 1 to 4 collectives at a time (all-reduce, reduce, broadcast, barrier, \
          all-gather, gather, scatter, reduce-scatter, all-to-all; every reduction and dtype, averages with weights), each \
          round committed as a step; beside them groups made by tag, count and split, sends by tag, and requests \
          to the store of each job, whose histories are checked for linearizability; over \
-         links of 2 to 20 Mbit/s and 2 to 150 ms, in virtual time; gateways, QUIC and TLS are \
+         links of 2 to 100 Mbit/s and 2 to 300 ms, in virtual time; gateways, QUIC and TLS are \
          real. Up to three faults strike a run, counted from the first post on, while rounds go \
          on, and end; then each job must work again within the time of \
          [docs/failures.md](../failures.md#how-long-at-most), and everything that begins after it \

@@ -30,3 +30,58 @@ impl PortFlows {
         PortRates::of_flows(self.moving.values(), fabric, me)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hier_collectives::topology::{
+        FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, WanPort,
+    };
+    use units::{BitRate, Fraction, Span};
+
+    const PORT: BitRate = BitRate::from_bits_per_second(600_000_000);
+
+    /// Three regions with a gateway each, all linked.
+    fn fabric() -> Fabric {
+        let region = |name: &str| FabricRegionSpec {
+            name: name.to_owned(),
+            speeds: vec![1.0],
+            gateways: vec![FabricGatewaySpec::new(
+                format!("{name}-0"),
+                1,
+                Some(WanPort { egress: PORT, ingress: PORT }),
+            )],
+        };
+        let link = |one: &str, other: &str| FabricLinkSpec {
+            between: (one.to_owned(), other.to_owned()),
+            rate: PORT,
+            rtt: Span::from_ms(20),
+            loss: Fraction::default(),
+        };
+        let links = vec![link("a", "b"), link("a", "c"), link("b", "c")];
+        Fabric::new("three", 1500, ["a", "b", "c"].map(region).to_vec(), links).expect("valid")
+    }
+
+    /// The operations of a job alone follow its plan. Once a group moves, they have their part by bytes
+    /// as the group has.
+    #[test]
+    fn all_parts_of_a_port_go_by_what_moves_beside_a_group() {
+        let (fabric, [a, b, c]) = (fabric(), [0, 1, 2].map(GatewayId));
+        let (job, group) = (GroupId::of_job("train"), GroupId(7));
+        let mut flows = PortFlows::default();
+        flows.jobs.insert(job, [((a, b), 5), ((a, c), 5)].into());
+        flows.moving.insert(job, [((a, b), 200), ((c, a), 10)].into());
+        assert_eq!(flows.moving_rates(&fabric, a), PortRates::default(), "the plan tells all");
+        flows.moving.insert(group, [((a, c), 100)].into());
+        let rate = |mbit: u64| BitRate::from_bits_per_second(mbit * 1_000_000);
+        let rates = flows.moving_rates(&fabric, a);
+        assert_eq!(rates.egress, [(b, rate(400)), (c, rate(200))].into());
+        assert_eq!(rates.ingress, [(c, PORT)].into());
+        // The group alone has the whole port.
+        flows.moving.remove(&job);
+        let rates = flows.moving_rates(&fabric, a);
+        assert_eq!((rates.egress, rates.ingress), ([(c, PORT)].into(), [].into()));
+        flows.moving.clear();
+        assert_eq!(flows.moving_rates(&fabric, a), PortRates::default());
+    }
+}

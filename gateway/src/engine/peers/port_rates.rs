@@ -132,3 +132,152 @@ fn differs(rate: BitRate, known: BitRate) -> bool {
     let divisor = if rate < known { TOLD_DECREASE_DIVISOR } else { TOLD_INCREASE_DIVISOR };
     rate.abs_diff(known) > known / divisor
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::VirtualHost;
+    use crate::observe::metrics::{MetricsRegistry, PeerPlace};
+    use crate::wan::connect::lane_addresses::LaneAddresses;
+    use crate::wan::link::controller_policy::ControllerPolicy;
+    use crate::wan::link::lane_number::{LaneNumberReason, LaneNumberTerms};
+    use crate::wan::link_trace::LinkTrace;
+    use crate::wan::pacing::pair_pacer::PairPacer;
+    use crate::wan::stream::packet_train::PacketTrains;
+    use crate::wan::stream::segment_queue::SendQueue;
+    use crate::wan::{PeerLink, PeerLiveness};
+    use hier_collectives::plan::PairShare;
+    use hier_collectives::topology::{
+        Fabric, FabricGatewaySpec, FabricLinkSpec, FabricRegionSpec, Patience, WanPort,
+    };
+    use std::collections::BTreeMap;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::num::NonZeroU16;
+    use std::sync::{Arc, Mutex};
+    use tokio::sync::watch;
+    use units::{Fraction, Span};
+    use wan_sim::VirtualNet;
+
+    const A: GatewayId = GatewayId(0);
+    const B: GatewayId = GatewayId(1);
+    const C: GatewayId = GatewayId(2);
+
+    fn mbit(rate: u64) -> BitRate {
+        BitRate::from_bits_per_second(rate * 1_000_000)
+    }
+
+    /// Three regions with a gateway each and ports of 600 Mbit/s, all linked.
+    fn fabric() -> Fabric {
+        let wan = Some(WanPort { egress: mbit(600), ingress: mbit(600) });
+        let region = |name: &str| FabricRegionSpec {
+            name: name.to_owned(),
+            speeds: vec![1.0],
+            gateways: vec![FabricGatewaySpec::new(format!("{name}-0"), 1, wan)],
+        };
+        let link = |one: &str, other: &str| FabricLinkSpec {
+            between: (one.to_owned(), other.to_owned()),
+            rate: mbit(600),
+            rtt: Span::from_ms(20),
+            loss: Fraction::default(),
+        };
+        let links = vec![link("a", "b"), link("a", "c"), link("b", "c")];
+        Fabric::new("three", 1500, ["a", "b", "c"].map(region).to_vec(), links).expect("valid")
+    }
+
+    /// Returns the link of the first gateway to a peer, which has no lane yet.
+    fn link_to(fabric: &Fabric, peer: GatewayId) -> PeerLink {
+        let regions = [A, peer].map(|id| fabric.gateway(id).region);
+        let link = fabric.link(regions[0], regions[1]).expect("linked").clone();
+        let host = Arc::new(VirtualHost::new(VirtualNet::new(), 1));
+        let least_reason = LaneNumberReason::Pinned;
+        let lane_terms =
+            LaneNumberTerms { least: 1, least_reason, most: 1, dials: true, rtt: link.rtt };
+        let place = PeerPlace { gateway: "peer", region: "peer", link: "a-peer" };
+        let address = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 7400);
+        let share = PairShare::unshared(link.rate);
+        PeerLink {
+            id: peer,
+            addresses: None,
+            local: LaneAddresses::from_addresses(&[address]).expect("one"),
+            pinned_mtu: Some(1500),
+            pair_pacer: PairPacer::new(host, share, &link, 1500, NonZeroU16::MIN),
+            link: Mutex::new(link),
+            send_queue: SendQueue::new(BTreeMap::new()),
+            controller: ControllerPolicy::default(),
+            memory: Arc::default(),
+            trains: PacketTrains::default(),
+            lane_terms,
+            lanes: watch::Sender::new(1),
+            sharing: 1.into(),
+            liveness: PeerLiveness::new(Patience::default(), None),
+            metrics: MetricsRegistry::new().peer_metrics(place),
+            trace: LinkTrace::default().of_peer("peer"),
+        }
+    }
+
+    /// Runs a test of the first of three gateways. Its job sends to both others alike.
+    fn with_peers(test: impl FnOnce(&Peers)) {
+        crate::simulate::run_with_simulated_clock(async {
+            let fabric = Arc::new(fabric());
+            let links = [B, C].map(|peer| (peer, Arc::new(link_to(&fabric, peer))));
+            let peers = Peers::new(fabric, A, links.into());
+            let pairs = [(A, B), (A, C), (B, A), (C, A)].map(|pair| (pair, 1));
+            peers.divide_port_rates(GroupId::of_job("train"), pairs.into());
+            test(&peers);
+        })
+        .expect("runs");
+    }
+
+    /// Returns the rates to both others over links of 600 Mbit/s.
+    fn rates(peers: &Peers) -> [u64; 2] {
+        [B, C].map(|peer| {
+            let share = peers.peers[&peer].link.pair_pacer.share();
+            share.rate_over(mbit(600)).bits_per_second() / 1_000_000
+        })
+    }
+
+    /// Returns the rate that both others were told last, in Mbit/s, with the number of the message.
+    fn told(peers: &Peers) -> [Option<(u64, Option<u64>)>; 2] {
+        let all = lock_ignoring_poison(&peers.flows);
+        let rate = |rate: BitRate| rate.bits_per_second() / 1_000_000;
+        [B, C].map(|peer| all.told.get(&peer).map(|told| (told.number, told.rate.map(rate))))
+    }
+
+    #[test]
+    fn a_group_that_goes_while_it_moves_leaves_the_port_to_plans() {
+        with_peers(|peers| {
+            assert_eq!(rates(peers), [300, 300]);
+            let group = GroupId::of_job("group");
+            peers.note_moving_flows(group, [((A, C), 9), ((C, A), 9)].into());
+            assert_eq!(rates(peers), [300, 600], "all of the port is the group's");
+            assert_eq!(told(peers), [None, Some((1, Some(600)))]);
+            // All have left it, or its job is gone.
+            peers.note_moving_flows(group, PayloadFlows::new());
+            assert_eq!(rates(peers), [300, 300]);
+            assert_eq!(told(peers), [None, Some((2, None))], "its sender hears of it");
+            peers.note_moving_flows(group, PayloadFlows::new());
+            assert_eq!(told(peers), [None, Some((2, None))], "once");
+        });
+    }
+
+    /// A peer that was started again counts from the beginning, and a message of before comes late.
+    #[test]
+    fn no_rate_of_a_lost_connection_stays_in_force() {
+        with_peers(|peers| {
+            let heard = |number, rate| {
+                peers.handle_port_rate(B, LinkPortRateMessage { number, rate });
+                rates(peers)
+            };
+            assert_eq!(heard(5, Some(mbit(40))), [40, 300]);
+            assert_eq!(heard(4, Some(mbit(90))), [40, 300], "an old one");
+            assert_eq!(heard(5, Some(mbit(90))), [40, 300], "a repeated one");
+            assert_eq!(heard(6, None), [300, 300], "the peer leaves it to plans");
+            assert_eq!(heard(7, Some(mbit(50))), [50, 300]);
+            peers.forget_port_rate(B);
+            assert_eq!(rates(peers), [300, 300]);
+            assert_eq!(heard(1, Some(mbit(70))), [70, 300]);
+            peers.forget_port_rate(C);
+            assert_eq!(rates(peers), [70, 300], "that of another peer stays");
+        });
+    }
+}

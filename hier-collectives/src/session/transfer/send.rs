@@ -5,6 +5,7 @@ use super::transfer_flow::{FlowStage, TransferFlowWork};
 use super::transfer_state::Transfer;
 use super::windows::unsolicited::{UnsolicitedBound, UnsolicitedWindow};
 use crate::ids::{GatewayId, SegmentIndex, Sequence, TreeIndex};
+use crate::mutant::{self, Mutant};
 use crate::session::action::{Action, ReduceInput, SegmentPriority};
 use crate::session::action_queue::ActionQueue;
 use crate::session::context::Context;
@@ -148,6 +149,13 @@ fn next_segment_to_send(
     work: &TransferFlowWork,
 ) -> Option<(u32, ReduceInput)> {
     let outbound = part.out.get(&to)?;
+    let is_relayed = !part.phases.up && !part.is_at_root();
+    if is_relayed
+        && outbound.next + 1 == part.segment_count()
+        && mutant::is_mutant_active(Mutant::DropRelayed)
+    {
+        return None;
+    }
     let segment = part.segments.get(outbound.next as usize)?;
     let source = match outbound.payload {
         SegmentPayload::Partial => segment.partial.clone()?,

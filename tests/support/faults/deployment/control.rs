@@ -1,35 +1,42 @@
 //! The control of a deployment: it starts processes, and disturbs them as faults say.
 
 use super::gate;
-use super::link::{self, ips, ways};
+use super::link::{self, ways};
 use super::process::{Process, ProcessState, wanted};
 use super::rendezvous::Rendezvous;
 use super::trainer::Trainer;
 use super::world::{DRAINED_WITHIN, GatewaySlot, Running, World, lock};
 use crate::collectives::data::SplitMix64;
+use crate::faults::judge::crossing::SentBytes;
 use crate::faults::judge::oracle::Oracle;
-use crate::faults::spec::fault::{Direction, Fault, FaultKind, FaultPlace, GATEWAYS};
+use crate::faults::spec::fault::{Fault, FaultKind};
+use crate::faults::spec::place::{Direction, FaultPlace, GatewayPlace, RegionPair};
 use crate::faults::spec::scenario::Scenario;
 use crate::faults::timeline::Timeline;
 use crate::lab::credentials::CredentialKind;
 use crate::lab::jobs::jobs_of;
-use crate::lab::running::setup;
-use crate::simulated_dialling_address;
+use crate::lab::mesh::EXPRESS_SEGMENTS;
+use crate::{simulated_address, simulated_dialling_address};
 use gateway::daemon::{Gateway, ObservabilitySpec};
 use gateway::host::{Host, VirtualHost};
 use gateway::observe::engine_status_request::EngineStatusHandle;
 use gateway::observe::metrics::MetricsRegistry;
-use gateway::simulate::virtual_deployment_gateway_spec;
+use gateway::simulate::{FabricSetup, virtual_deployment_gateway_spec};
+use gateway::wan::link::controller_policy::LinkPolicies;
 use hier_collectives::ids::{Epoch, GatewayId};
-use hier_collectives::plan;
+use hier_collectives::membership::FabricVersion;
+use hier_collectives::plan::{self, Plan};
 use hier_collectives::tail_fec::TailFec;
+use hier_collectives::topology::{Fabric, Link};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use units::{ByteCount, Span};
-use wan_sim::VirtualNet;
+use wan_sim::LinkSpec;
 
-/// The processes of a run: two gateways, and the ranks of all jobs.
+/// The processes of a run: gateways, and the ranks of all jobs.
 pub struct Deployment {
     world: Arc<World>,
 }
@@ -46,21 +53,24 @@ impl Deployment {
     /// Starts the gateways, and no rank.
     pub async fn start(scenario: &Scenario, timeline: Timeline) -> Self {
         let (shape, seed) = (&scenario.shape, scenario.seed);
-        let net = VirtualNet::new();
+        let net = link::network(&scenario.layout, shape, seed);
         let clock = VirtualHost::new(net.clone(), seed);
-        let [east, west] = ips();
-        net.connect(east, west, shape.link(), shape.link(), seed);
-        let ranks = shape.ranks.0 + shape.ranks.1;
+        let ranks = scenario.layout.world();
+        let fabric = scenario.layout.fabric(shape);
+        let plan = plan_of(scenario, &fabric);
         let rendezvous = |job| Rendezvous::new(job, ranks, scenario.load.rounds, timeline.clone());
         let world = Arc::new(World {
             scenario: scenario.clone(),
-            oracle: Oracle::new(scenario, timeline.clone()),
+            oracle: Oracle::new(scenario, &plan, timeline.clone()),
             rendezvous: (0..shape.jobs.len()).map(rendezvous).collect(),
             timeline,
             net,
             clock,
-            fabric: shape.fabric(),
-            gateways: Mutex::new(GATEWAYS.iter().map(|_| GatewaySlot::default()).collect()),
+            plan,
+            fabric,
+            gateways: Mutex::new(
+                scenario.layout.gateways().map(|_| GatewaySlot::default()).collect(),
+            ),
             ranks: Mutex::default(),
             gates: all_ranks(shape.jobs.len(), ranks).map(|who| (who, Arc::default())).collect(),
             calm_from: AtomicU64::new(u64::MAX),
@@ -82,9 +92,9 @@ impl Deployment {
     /// A fault begins or ends; `active` are those that last.
     pub async fn disturb(&self, active: &[Fault], text: String) {
         self.timeline.say("FAULT", || text);
-        self.shape_link(active);
+        self.shape_links(active);
         for id in self.fabric.gateway_ids() {
-            self.bring_gateway(id, wanted(active, FaultPlace::Gateway(id))).await;
+            self.bring_gateway(id, wanted(active, FaultPlace::Gateway(self.place(id)))).await;
         }
         for ((job, rank), gate) in &self.gates {
             let wanted = wanted(active, FaultPlace::Rank(*job, *rank));
@@ -97,8 +107,10 @@ impl Deployment {
     pub async fn strike(&self, fault: &Fault) {
         self.oracle.struck(fault, self.now());
         match (fault.what, fault.place) {
-            (FaultKind::Kill, FaultPlace::Lane(lane)) => {
-                let (side, peer) = (lane % 2, GatewayId(1 - lane % 2));
+            (FaultKind::Kill, FaultPlace::Lane(lane, RegionPair(one, other))) => {
+                let ends = [one, other].map(|region| GatewayPlace { region, number: 0 });
+                let [one, other] = ends.map(|place| self.scenario.layout.id(place));
+                let (side, peer) = if lane % 2 == 0 { (one, other) } else { (other, one) };
                 let gateway = self.take_gateway(side);
                 if let Some(gateway) = gateway {
                     // One that is stopped loses it when it goes on.
@@ -110,24 +122,26 @@ impl Deployment {
                     if left == Some(0) {
                         self.oracle.cut_off(fault, self.now());
                     }
-                    if let Some(running) = &mut lock(&self.gateways)[usize::from(side)].running {
+                    if let Some(running) = &mut lock(&self.gateways)[usize::from(side.0)].running {
                         running.gateway = Some(gateway);
                     }
                 }
             }
-            (FaultKind::Kill, FaultPlace::Link(direction)) => {
-                for (from, to, _) in ways(direction, ips()) {
+            (FaultKind::Kill, FaultPlace::Link(regions, direction)) => {
+                for (from, to, _) in ways(&self.scenario.layout, regions, direction) {
                     self.net.drop_under_way(from, to);
                 }
             }
-            (FaultKind::Drain, FaultPlace::Gateway(id)) => self.drain(id),
+            (FaultKind::Drain, FaultPlace::Gateway(place)) => {
+                self.drain(self.scenario.layout.id(place));
+            }
             _ => {}
         }
     }
 
     /// Drains a gateway and ends its process, as on SIGTERM.
     fn drain(&self, id: GatewayId) {
-        let Some(gateway) = self.take_gateway(id.0) else { return };
+        let Some(gateway) = self.take_gateway(id) else { return };
         let index = usize::from(id.0);
         let Some(process) =
             lock(&self.gateways)[index].running.as_ref().map(|running| running.process.clone())
@@ -139,7 +153,7 @@ impl Deployment {
         host.spawn(Box::pin(async move {
             gateway.drain(DRAINED_WITHIN).await;
             gateway.shut_down().await;
-            world.drained(index, &process, begun);
+            world.drained(id, &process, begun);
         }));
     }
 
@@ -149,19 +163,21 @@ impl Deployment {
     pub async fn judge_memory(&self) {
         let (shape, load) = (&self.scenario.shape, &self.scenario.load);
         let segment = load.segment.get();
-        let link = &self.fabric.links()[0];
-        let early = link.bdp().get().max(4 * segment);
-        let tail = TailFec::for_link(link, shape.mtu, segment).tail_bytes();
+        let early = |link: &Link| {
+            let tail = TailFec::for_link(link, shape.mtu, segment).tail_bytes();
+            link.bdp().get().max(4 * segment) + tail
+        };
+        let early: u64 = self.fabric.links().iter().map(early).sum();
         let partials = (shape.memory.get() / shape.jobs.len() as u64).max(segment);
         // Each group may hold a little.
         let of_groups = self.scenario.groups_max() * (GROUP_EARLY_BYTES_MAX + segment);
-        let limit = partials + 2 * (early + tail) + of_groups;
-        for (name, slot) in GATEWAYS.iter().zip(lock(&self.gateways).iter()) {
+        let limit = partials + 2 * early + of_groups;
+        for (name, slot) in self.scenario.layout.gateways().zip(lock(&self.gateways).iter()) {
             for (life, metrics) in slot.metrics.iter().enumerate() {
                 for (job, _) in &shape.jobs {
                     let of_job = metrics.job_metrics(job);
                     let most = u64::try_from(of_job.mapped.most.get()).unwrap_or(u64::MAX);
-                    self.oracle.used(name, job, most, limit);
+                    self.oracle.used(&name.to_string(), job, most, limit);
                     let left = of_job.scratch_bytes.get();
                     if life + 1 == slot.metrics.len() && left != 0 {
                         self.oracle
@@ -175,7 +191,7 @@ impl Deployment {
             slot.running.take().into_iter().for_each(|running| running.process.host.kill());
         }
         self.sleep_until(self.now() + GONE_WITHIN).await;
-        for (name, slot) in GATEWAYS.iter().zip(lock(&self.gateways).iter()) {
+        for (name, slot) in self.scenario.layout.gateways().zip(lock(&self.gateways).iter()) {
             for (life, metrics) in (1..).zip(&slot.metrics) {
                 for (job, _) in &shape.jobs {
                     let left = metrics.job_metrics(job).mapped.bytes.get();
@@ -190,46 +206,73 @@ impl Deployment {
         }
     }
 
-    /// Checks the bytes that gateways have sent to each other, if no fault was to strike.
+    /// Checks the bytes that gateways of different regions have sent to each other, if no fault was to
+    /// strike.
     pub fn judge_bytes(&self) {
         if !self.scenario.faults.is_empty() {
             return;
         }
-        let sent = |from: usize, to: u16| {
-            let gateways = lock(&self.gateways);
-            let gateway = gateways[from].running.as_ref().and_then(|r| r.gateway.as_ref());
-            let link = gateway.and_then(|gateway| gateway.peers.get(&GatewayId(to)));
-            link.map_or(0, |link| link.metrics.sent_bytes.get())
-        };
-        self.oracle.judge_bytes([sent(0, 1), sent(1, 0)]);
-    }
-
-    fn shape_link(&self, active: &[Fault]) {
-        for (from, to, way) in ways(Direction::Both, ips()) {
-            let here = |fault: &&Fault| match fault.place {
-                FaultPlace::Link(direction) => direction == Direction::Both || direction == way,
-                _ => false,
-            };
-            let mut spec = self.scenario.shape.link();
-            let (mut cut, mut stopped) = (false, false);
-            for fault in active.iter().filter(here) {
-                match fault.what {
-                    FaultKind::Delay(by) => spec = link::delayed(spec, by),
-                    FaultKind::Disorder => spec = link::disordered(spec),
-                    FaultKind::Stop => stopped = true,
-                    _ => cut = true,
+        let mut sent = SentBytes::new();
+        for (place, slot) in self.scenario.layout.gateways().zip(lock(&self.gateways).iter()) {
+            let gateway = slot.running.as_ref().and_then(|running| running.gateway.as_ref());
+            for (peer, link) in gateway.iter().flat_map(|gateway| &gateway.peers) {
+                let ways = (place.region, self.place(*peer).region);
+                if ways.0 != ways.1 {
+                    *sent.entry(ways).or_default() += link.metrics.sent_bytes.get();
                 }
             }
-            let spec = if stopped { link::stopped(&spec) } else { spec };
-            self.net.set_spec(from, to, spec).expect("a link");
-            self.net.set_blackhole(from, to, cut).expect("a link");
+        }
+        self.oracle.judge_bytes(sent);
+    }
+
+    fn shape_links(&self, active: &[Fault]) {
+        let layout = &self.scenario.layout;
+        for link in &layout.links {
+            for (from, to, way) in ways(layout, link.regions, Direction::Both) {
+                let here = |fault: &&Fault| match fault.place {
+                    FaultPlace::Link(regions, direction) => {
+                        let is_way = direction == Direction::Both || direction == way;
+                        regions == link.regions && is_way
+                    }
+                    _ => false,
+                };
+                self.shape_way(
+                    from,
+                    to,
+                    link.spec(&self.scenario.shape),
+                    active.iter().filter(here),
+                );
+            }
         }
         for lane in 0..plan::plan_lanes_limit(&self.fabric) {
-            let silent = |f: &Fault| f.what == FaultKind::Cut && f.place == FaultPlace::Lane(lane);
+            let place = FaultPlace::Lane(lane, RegionPair::EAST_WEST);
+            let silent = |f: &Fault| f.what == FaultKind::Cut && f.place == place;
             // The first gateway dials.
             let socket = simulated_dialling_address(GatewayId(0), lane);
             self.net.set_muted(socket, active.iter().any(silent));
         }
+    }
+
+    /// Shapes one way between two gateways.
+    fn shape_way<'a>(
+        &self,
+        from: IpAddr,
+        to: IpAddr,
+        mut spec: LinkSpec,
+        here: impl Iterator<Item = &'a Fault>,
+    ) {
+        let (mut cut, mut stopped) = (false, false);
+        for fault in here {
+            match fault.what {
+                FaultKind::Delay(by) => spec = link::delayed(spec, by),
+                FaultKind::Disorder => spec = link::disordered(spec),
+                FaultKind::Stop => stopped = true,
+                _ => cut = true,
+            }
+        }
+        let spec = if stopped { link::stopped(&spec) } else { spec };
+        self.net.set_spec(from, to, spec).expect("a link");
+        self.net.set_blackhole(from, to, cut).expect("a link");
     }
 
     async fn bring_gateway(&self, id: GatewayId, wanted: ProcessState) {
@@ -289,7 +332,7 @@ impl Deployment {
     async fn start_gateway(&self, id: GatewayId) {
         let index = usize::from(id.0);
         let life = lock(&self.gateways)[index].metrics.len() as u64 + 1;
-        let process = self.process(GATEWAYS[index].to_owned(), 100 + u64::from(id.0), life);
+        let process = self.process(self.place(id).to_string(), 100 + u64::from(id.0), life);
         let here = self.fabric.gateway(id).ranks.clone();
         let gates = self.gates.iter().filter(|((_, rank), _)| here.contains(rank));
         let (who, gates): (Vec<_>, Vec<_>) =
@@ -298,11 +341,7 @@ impl Deployment {
         let knockers = who.into_iter().zip(knockers).collect();
         let (status, questions) = EngineStatusHandle::new();
         let metrics = Arc::new(MetricsRegistry::new());
-        let mut setup = setup(&self.scenario.shape);
-        setup.plan.segment = self.scenario.load.segment;
-        // Exactly what their ranks need: what a rank that is gone still held would be missed.
-        let arenas = self.scenario.load.arena().get() * u64::from(here.end - here.start);
-        setup.jobs = jobs_of(&self.scenario.shape.jobs, ByteCount::new(arenas));
+        let setup = self.setup(here.end - here.start);
         let spec =
             virtual_deployment_gateway_spec(&setup, id, CredentialKind::Valid.of(&self.fabric, id));
         let host: Arc<dyn Host> = Arc::<VirtualHost>::clone(&process.host);
@@ -318,7 +357,26 @@ impl Deployment {
         let gateway = Some(gateway);
         gateways[index].running = Some(Running { process, gateway, knockers, _status: status });
         drop(gateways);
-        self.timeline.say(GATEWAYS[index], || format!("starts, life {life}"));
+        self.timeline.say(self.place(id), || format!("starts, life {life}"));
+    }
+
+    /// Returns the settings of a gateway with so many ranks.
+    fn setup(&self, ranks: u32) -> FabricSetup {
+        let Scenario { shape, load, .. } = &self.scenario;
+        // Exactly what their ranks need: what a rank that is gone still held would be missed.
+        let arenas = ByteCount::new(load.arena().get() * u64::from(ranks));
+        FabricSetup {
+            plan: self.plan.clone(),
+            addresses: self.fabric.gateway_ids().map(|id| simulated_address(id).into()).collect(),
+            jobs: jobs_of(&shape.jobs, arenas),
+            memory: shape.memory,
+            policies: LinkPolicies::new(),
+            mtu_pinned: true,
+            host_names: BTreeMap::new(),
+            dials_only: BTreeSet::new(),
+            version: FabricVersion::default(),
+            fabric: Arc::clone(&self.fabric),
+        }
     }
 
     fn start_rank(&self, job: usize, rank: u32) {
@@ -339,6 +397,18 @@ impl Deployment {
         let host = Arc::new(self.clock.new_process(&name, seed));
         Process { host, state: ProcessState::Running, life }
     }
+}
+
+/// Returns the plan with which gateways begin.
+fn plan_of(Scenario { layout, load, .. }: &Scenario, fabric: &Fabric) -> Plan {
+    let mut plan = plan::make_plan(fabric).expect("a plan");
+    plan.segment = load.segment;
+    if layout.is_mesh() {
+        // Short buffers use all trees.
+        let most = ByteCount::new(EXPRESS_SEGMENTS * load.segment.get());
+        plan.express_bytes = plan.express_bytes.min(most);
+    }
+    plan
 }
 
 fn all_ranks(jobs: usize, ranks: u32) -> impl Iterator<Item = (usize, u32)> {

@@ -1,6 +1,7 @@
 //! One simulated process, which can be stopped, resumed and killed.
 
-use crate::faults::spec::fault::{Fault, FaultKind, FaultPlace};
+use crate::faults::spec::fault::{Fault, FaultKind};
+use crate::faults::spec::place::FaultPlace;
 use gateway::host::VirtualHost;
 use std::sync::Arc;
 

@@ -140,6 +140,7 @@ impl SideWork {
             tensor.write(&contribution);
             let (peer, send_tag) = (RankId(peer), Tag(sends.tags[place as usize]));
             let spec = SendSpec { peer, tag: send_tag, timeout: SIDE_TIMEOUT };
+            let called = self.host.now();
             let posted = if rank == sends.from {
                 self.client.send(tensor, spec).await
             } else {
@@ -147,8 +148,8 @@ impl SideWork {
             };
             match posted {
                 Ok(operation) => {
-                    // Both gateways had to meet first.
-                    oracle.posted(tag, rank, self.host.now());
+                    // Its timeout counts while both gateways meet.
+                    oracle.posted(tag, rank, called);
                     let sequence = operation.sequence();
                     world.say(self.job, rank, || format!("posts send {sequence}: {shape}"));
                     let world = Arc::clone(world);

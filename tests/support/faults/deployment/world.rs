@@ -4,7 +4,7 @@ use super::gate::Gate;
 use super::process::Process;
 use super::rendezvous::{Attempt, Rendezvous};
 use crate::faults::judge::oracle::Oracle;
-use crate::faults::spec::fault::GATEWAYS;
+use crate::faults::spec::place::GatewayPlace;
 use crate::faults::spec::scenario::Scenario;
 use crate::faults::timeline::Timeline;
 use gateway::daemon::Gateway;
@@ -12,7 +12,8 @@ use gateway::host::{Host, VirtualHost};
 use gateway::local::trainer_listener::TrainerListenerConnector;
 use gateway::observe::engine_status_request::EngineStatusHandle;
 use gateway::observe::metrics::MetricsRegistry;
-use hier_collectives::ids::RankId;
+use hier_collectives::ids::{GatewayId, RankId};
+use hier_collectives::plan::Plan;
 use hier_collectives::topology::Fabric;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +30,8 @@ pub struct World {
     pub(super) net: VirtualNet,
     pub(super) clock: VirtualHost,
     pub(super) fabric: Arc<Fabric>,
+    /// The plan with which gateways begin.
+    pub(super) plan: Plan,
     pub(super) gateways: Mutex<Vec<GatewaySlot>>,
     pub(super) ranks: Mutex<BTreeMap<(usize, u32), Process>>,
     /// The gates between ranks and their gateways.
@@ -78,20 +81,26 @@ impl World {
         self.rendezvous.iter().for_each(|rendezvous| rendezvous.healed(self.now()));
     }
 
-    pub(super) fn take_gateway(&self, index: u16) -> Option<Gateway> {
-        lock(&self.gateways)[usize::from(index)].running.as_mut()?.gateway.take()
+    pub(super) fn take_gateway(&self, id: GatewayId) -> Option<Gateway> {
+        lock(&self.gateways)[usize::from(id.0)].running.as_mut()?.gateway.take()
+    }
+
+    /// Returns the place of a gateway, which names it.
+    pub(super) fn place(&self, id: GatewayId) -> GatewayPlace {
+        self.scenario.layout.place(id)
     }
 
     /// Records that a gateway has ended after its drain, and judges how long that took.
-    pub(super) fn drained(&self, index: usize, process: &Process, begun: TimeNs) {
+    pub(super) fn drained(&self, id: GatewayId, process: &Process, begun: TimeNs) {
         let (now, late) = (self.now(), DRAINED_WITHIN + SHUT_DOWN_WITHIN);
-        if now.since(begun) > late && !self.oracle.was_stopped(index, begun) {
+        let place = self.place(id);
+        if now.since(begun) > late && !self.oracle.was_stopped(place, begun) {
             let took = now.since(begun);
-            self.oracle.wrong(format!("{}: drained for {took}, {late} at most", GATEWAYS[index]));
+            self.oracle.wrong(format!("{place}: drained for {took}, {late} at most"));
         }
-        self.timeline.say(GATEWAYS[index], || "has drained and ended");
+        self.timeline.say(place, || "has drained and ended");
         process.host.kill();
-        lock(&self.gateways)[index].running = None;
+        lock(&self.gateways)[usize::from(id.0)].running = None;
         self.epoch_over();
     }
 

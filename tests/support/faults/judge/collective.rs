@@ -3,9 +3,14 @@
 
 use crate::collectives::data::{ExactValues, SplitMix64};
 use crate::faults::judge::side_load::{GROUP_COLLECTIVES_MAX, SideLoad};
+use crate::faults::spec::layout::Layout;
+use crate::faults::spec::place::GatewaySet;
 use crate::faults::spec::scenario::{Load, Scenario};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp, SlotElements};
 use hier_collectives::ids::RankId;
+use hier_collectives::plan::Plan;
+use hier_collectives::size_class::MEDIUM_BYTES;
+use hier_collectives::topology::Fabric;
 use std::fmt;
 use std::sync::Arc;
 
@@ -37,18 +42,43 @@ pub struct CollectiveShape {
 }
 
 /// All collectives of a run, drawn from its seed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub struct Collectives {
     seed: u64,
     load: Load,
-    ranks: u32,
+    layout: Layout,
+    fabric: Arc<Fabric>,
+    /// The bytes from which on blocks that all ranks get or give take trees of their own; `None` where
+    /// the plan of the job has none.
+    trees_from: Option<u64>,
 }
 
 impl Collectives {
-    /// The collectives of a run.
-    pub fn of(scenario: &Scenario) -> Self {
-        let ranks = scenario.shape.ranks.0 + scenario.shape.ranks.1;
-        Self { seed: scenario.seed, load: scenario.load, ranks }
+    /// The collectives of a run, for the plan with which its gateways begin.
+    pub fn of(scenario: &Scenario, plan: &Plan) -> Self {
+        let fabric = scenario.layout.fabric(&scenario.shape);
+        let layout = scenario.layout.clone();
+        let least = plan.block_bytes_min.get().max(MEDIUM_BYTES + 1);
+        let trees_from = (!plan.block_trees.is_empty()).then_some(least);
+        Self { seed: scenario.seed, load: scenario.load, layout, fabric, trees_from }
+    }
+
+    /// The way in which gateways without its ranks, or with others, relay a collective, for counts.
+    pub fn relayed(&self, tag: CollectiveId) -> Option<&'static str> {
+        let shape = self.shape(tag);
+        let bytes = shape.elements * shape.dtype.size();
+        match shape.pattern {
+            Pattern::Send { .. } => (self.gateways(tag).count() > 2).then_some("relayed send"),
+            Pattern::AllGather | Pattern::ReduceScatter if self.is_of_job(tag) => {
+                self.trees_from.filter(|least| bytes >= *least).map(|_| "blocks over trees")
+            }
+            _ => None,
+        }
+    }
+
+    /// The regions, gateways and links of the run.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// Whether a collective is one of all ranks of the job, in the order of the job's collectives.
@@ -59,7 +89,13 @@ impl Collectives {
     /// The operations of an attempt beside the collectives of its job.
     pub fn side_load(&self, job: usize, attempt: u64) -> SideLoad {
         let whole = CollectiveId { job, attempt, index: SIDE_LOAD };
-        SideLoad::draw(SplitMix64(self.seed ^ number(whole)), attempt, self.ranks)
+        let mut side =
+            SideLoad::draw(SplitMix64(self.seed ^ number(whole)), attempt, self.layout.world());
+        // Gateways that reach each other by way of others alone make no group.
+        for group in side.group.iter_mut().filter(|group| !self.layout.is_joined(&group.ranks)) {
+            group.ranks = (0..self.layout.world()).collect();
+        }
+        side
     }
 
     /// The identity of a collective of the attempt's group.
@@ -80,13 +116,23 @@ impl Collectives {
     /// The ranks that take part in a collective, in the order of their numbers in it.
     pub fn participants(&self, tag: CollectiveId) -> Vec<u32> {
         if self.is_of_job(tag) {
-            return (0..self.ranks).collect();
+            return (0..self.layout.world()).collect();
         }
         let SideLoad { group, sends } = self.side_load(tag.job, tag.attempt);
         match (group, sends) {
             (_, Some(sends)) if self.is_send(tag) => vec![sends.from, sends.to],
             (Some(group), _) => group.ranks,
             _ => vec![],
+        }
+    }
+
+    /// The gateways that take part in a collective, with those that pass on a send.
+    pub fn gateways(&self, tag: CollectiveId) -> GatewaySet {
+        match self.participants(tag)[..] {
+            [from, to] if self.is_send(tag) => {
+                GatewaySet::of(self.layout.gateways_of_send(&self.fabric, from, to))
+            }
+            ref ranks => GatewaySet::of(ranks.iter().map(|rank| self.layout.gateway_of(*rank))),
         }
     }
 
@@ -149,34 +195,6 @@ impl Collectives {
             _ => (whole, whole),
         };
         SlotElements { contribution, result }
-    }
-
-    /// The bytes that must cross the link from the gateway of the first `east` ranks to the other,
-    /// and those on the way back.
-    pub fn crossing(&self, tag: CollectiveId, east: u32) -> [u64; 2] {
-        let (shape, ranks) = (self.shape(tag), self.participants(tag));
-        let here = ranks.iter().filter(|rank| **rank < east).count() as u64;
-        let there = ranks.len() as u64 - here;
-        if here == 0 || there == 0 {
-            return [0, 0];
-        }
-        let (whole, block) = (shape.elements, shape.elements / ranks.len() as u64);
-        let one_way =
-            |from_east: bool, elements| if from_east { [elements, 0] } else { [0, elements] };
-        let is_east = |root: RankId| ranks[root.0 as usize] < east;
-        let elements = match shape.pattern {
-            Pattern::Reduce { to } => one_way(!is_east(to), whole),
-            Pattern::Broadcast { from } | Pattern::Send { from } => one_way(is_east(from), whole),
-            Pattern::AllGather => [here * block, there * block],
-            Pattern::Gather { to } if is_east(to) => [0, there * block],
-            Pattern::Gather { .. } => [here * block, 0],
-            Pattern::Scatter { from } if is_east(from) => [there * block, 0],
-            Pattern::Scatter { .. } => [0, here * block],
-            Pattern::ReduceScatter => [there * block, here * block],
-            Pattern::AllToAll => [here * there * block; 2],
-            _ => [whole, whole],
-        };
-        elements.map(|elements| elements * shape.dtype.size())
     }
 
     /// The weight of a rank in an average; never 0 for the first rank.
@@ -283,7 +301,7 @@ impl Collectives {
         total
     }
 
-    /// A weighted mean may be rounded twice: once in each region, once over all.
+    /// A weighted mean may be rounded at each gateway on its way.
     fn judge_average(&self, tag: CollectiveId, result: &[u8]) -> Result<(), String> {
         let shape = self.shape(tag);
         let ranks = self.participants(tag).into_iter();
@@ -296,7 +314,8 @@ impl Collectives {
             _ => (32_768.0, 2f64.powi(-52)),
         };
         let values = crate::collectives::data::as_f64(shape.dtype, result);
-        let off = |(value, mean): (&f64, &f64)| (value - mean).abs() > 4.0 * largest * precision;
+        let error = 2.0 * self.layout.gateways().count() as f64 * largest * precision;
+        let off = |(value, mean): (&f64, &f64)| (value - mean).abs() > error;
         if values.len() != mean.len() {
             return Err(format!("has {} elements instead of {}", values.len(), mean.len()));
         }

@@ -1,9 +1,9 @@
 //! The harm that each fault may do to each rank, and until when.
 
 use crate::faults::judge::side_load::SIDE_TIMEOUT;
-use crate::faults::spec::fault::{Direction, Fault, FaultKind, FaultPlace};
+use crate::faults::spec::fault::{Fault, FaultKind};
 use crate::faults::spec::limits::Limits;
-use hier_collectives::ids::GatewayId;
+use crate::faults::spec::place::{Direction, FaultPlace, GatewayPlace, GatewaySet};
 use hier_collectives::post::FailureCode;
 use units::{Span, TimeNs};
 
@@ -28,7 +28,7 @@ pub struct Waiter {
     /// The rank.
     pub rank: u32,
     /// The gateway of the rank.
-    pub gateway: GatewayId,
+    pub gateway: GatewayPlace,
     /// The operation for which it waits.
     pub scope: WaitScope,
 }
@@ -38,8 +38,8 @@ pub struct Waiter {
 pub struct WaitScope {
     /// The ranks whose loss it is told of, one bit for each.
     pub ranks: u32,
-    /// Whether ranks of both gateways take part.
-    pub crosses: bool,
+    /// The gateways that take part.
+    pub gateways: GatewaySet,
     /// The time for which a post waits.
     pub timeout: Span,
 }
@@ -72,13 +72,14 @@ pub struct Harm {
     limits: Limits,
     /// The time that all bytes in flight may take on the link.
     link_time: Span,
+    gateways: Vec<GatewayPlace>,
     strikes: Vec<Strike>,
 }
 
 impl Harm {
-    /// An empty record of faults.
-    pub fn new(link_time: Span) -> Self {
-        Self { limits: Limits::of_the_page(), link_time, strikes: vec![] }
+    /// An empty record of faults that strike these gateways, and what is between them.
+    pub fn new(link_time: Span, gateways: Vec<GatewayPlace>) -> Self {
+        Self { limits: Limits::of_the_page(), link_time, gateways, strikes: vec![] }
     }
 
     /// Records that a fault begins.
@@ -98,19 +99,20 @@ impl Harm {
     /// Whether a fault that was in force since then can have made a job's attempt fail.
     pub fn reaches(&self, job: usize, since: TimeNs, now: TimeNs) -> bool {
         // Whoever waits in a group or for a send waits for a shorter time.
-        let scope = WaitScope { ranks: u32::MAX, crosses: true, timeout: SIDE_TIMEOUT };
+        let gateways = GatewaySet::ALL;
+        let scope = WaitScope { ranks: u32::MAX, gateways, timeout: SIDE_TIMEOUT };
         FailureCode::ALL.into_iter().any(|code| {
-            let waiter = |id| Waiter { job, rank: u32::MAX, gateway: GatewayId(id), scope };
-            let whos = [0, 1].map(waiter);
-            whos.iter().any(|who| self.causes(who, code, since, now).next().is_some())
+            let waiter =
+                |gateway: &GatewayPlace| Waiter { job, rank: u32::MAX, gateway: *gateway, scope };
+            let mut whos = self.gateways.iter().map(waiter);
+            whos.any(|who| self.causes(&who, code, since, now).next().is_some())
         })
     }
 
     /// Whether a gateway's process was stopped since then.
-    pub fn stops(&self, gateway: usize, since: TimeNs) -> bool {
+    pub fn stops(&self, gateway: GatewayPlace, since: TimeNs) -> bool {
         self.strikes.iter().any(|Strike { fault, end, .. }| {
-            let here =
-                matches!(fault.place, FaultPlace::Gateway(id) if usize::from(id.0) == gateway);
+            let here = fault.place == FaultPlace::Gateway(gateway);
             here && fault.what == FaultKind::Stop && *end >= since
         })
     }
@@ -198,7 +200,9 @@ impl Harm {
         let frozen = self.latest_end(wait, now, deceives);
         let deaths = self.strikes.iter().filter_map(|strike| match strike.fault {
             Fault { what: FaultKind::Kill, place: FaultPlace::Gateway(id), .. } => {
-                (strike.begin <= now && strike.end > *since).then_some((id, strike.begin))
+                let is_during = strike.begin <= now && strike.end > *since;
+                let takes_part = who.scope.gateways.contains(id);
+                (is_during && takes_part).then_some((id, strike.begin))
             }
             _ => None,
         });
@@ -234,7 +238,7 @@ impl Harm {
         let broken = matches!(code, RegionLost | EpochEnded | Stalled | TimedOut);
         // A rank that has given an attempt up is awaited for nothing.
         let given_up = matches!(code, EpochEnded | TimedOut);
-        let WaitScope { ranks, crosses, timeout } = who.scope;
+        let WaitScope { ranks, gateways, timeout } = who.scope;
         match (strike.fault.what, strike.fault.place) {
             // Another job's ranks are nothing to this one.
             (_, FaultPlace::Rank(job, _)) if job != who.job => false,
@@ -246,17 +250,19 @@ impl Harm {
                 let long = strike.fault.lasting + self.limits.harmless >= timeout;
                 long && given_up
             }
-            // What lies on one side of the link knows nothing of the other.
-            (_, FaultPlace::Gateway(id)) if !crosses && id != who.gateway => given_up,
-            (_, FaultPlace::Lane(_) | FaultPlace::Link(_)) if !crosses => given_up,
+            // Whoever does without it knows nothing of it.
+            (_, FaultPlace::Gateway(id)) if !gateways.contains(id) => given_up,
+            (_, FaultPlace::Lane(_, pair) | FaultPlace::Link(pair, _)) if !gateways.joins(pair) => {
+                given_up
+            }
             (FaultKind::Stop, FaultPlace::Gateway(_)) => broken && self.is_long(strike),
             (what, FaultPlace::Gateway(id)) => {
                 let drains = what == FaultKind::Drain && code == ShuttingDown;
                 broken || drains || code == GatewayLost && id == who.gateway
             }
             // Others carry what it carried, if there are any.
-            (_, FaultPlace::Lane(_)) => strike.cuts_off && broken,
-            (what, FaultPlace::Link(_)) => {
+            (_, FaultPlace::Lane(..)) => strike.cuts_off && broken,
+            (what, FaultPlace::Link(..)) => {
                 let lasting = strike.fault.lasting;
                 let outwaits = match what {
                     // What takes several round trips may take longer than callers wait.
@@ -277,8 +283,8 @@ impl Harm {
         let given_up = strike.begin + self.limits.of(FailureCode::RegionLost);
         match (strike.fault.what, strike.fault.place) {
             (FaultKind::Delay(_), _) => Some(strike.end),
-            (FaultKind::Disorder, _) | (_, FaultPlace::Link(Direction::Both)) => None,
-            (_, FaultPlace::Link(_)) => Some(strike.end.min(given_up)),
+            (FaultKind::Disorder, _) | (_, FaultPlace::Link(_, Direction::Both)) => None,
+            (_, FaultPlace::Link(..)) => Some(strike.end.min(given_up)),
             _ => None,
         }
     }
@@ -300,7 +306,7 @@ impl Harm {
         let mut holds = false;
         for next in &self.strikes {
             let until = match next.fault.place {
-                FaultPlace::Lane(_) => self.known_lost(next),
+                FaultPlace::Lane(..) => self.known_lost(next),
                 _ if is_quiet(next) => silent_until(next),
                 _ => continue,
             };
@@ -327,7 +333,7 @@ fn freezes(strike: &Strike, who: &Waiter) -> bool {
     let here = match strike.fault.place {
         FaultPlace::Rank(job, rank) => (job, rank) == (who.job, who.rank),
         FaultPlace::Gateway(id) => id == who.gateway,
-        FaultPlace::Lane(_) | FaultPlace::Link(_) => false,
+        FaultPlace::Lane(..) | FaultPlace::Link(..) => false,
     };
     here && matches!(strike.fault.what, FaultKind::Stop | FaultKind::Drain)
 }
@@ -335,7 +341,7 @@ fn freezes(strike: &Strike, who: &Waiter) -> bool {
 /// The time that a strike adds to round trips.
 fn added_round_trip(strike: &Strike) -> Span {
     match (strike.fault.what, strike.fault.place) {
-        (FaultKind::Delay(by), FaultPlace::Link(Direction::Both)) => by + by,
+        (FaultKind::Delay(by), FaultPlace::Link(_, Direction::Both)) => by + by,
         (FaultKind::Delay(by), _) => by,
         _ => Span::ZERO,
     }
@@ -343,7 +349,7 @@ fn added_round_trip(strike: &Strike) -> Span {
 
 /// Whether packets come from it that were sent long before.
 fn holds_back(strike: &Strike) -> bool {
-    let on_the_link = matches!(strike.fault.place, FaultPlace::Link(_));
+    let on_the_link = matches!(strike.fault.place, FaultPlace::Link(..));
     on_the_link && matches!(strike.fault.what, FaultKind::Delay(_) | FaultKind::Stop)
 }
 
@@ -352,7 +358,7 @@ fn is_quiet(strike: &Strike) -> bool {
     match (strike.fault.what, strike.fault.place) {
         (FaultKind::Stop, FaultPlace::Gateway(_)) => true,
         (FaultKind::Disorder, _) => false,
-        (_, FaultPlace::Link(_)) => true,
+        (_, FaultPlace::Link(..)) => true,
         _ => false,
     }
 }

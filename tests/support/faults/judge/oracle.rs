@@ -1,14 +1,18 @@
 //! The promises that hold under every fault, checked against the outcome of each collective.
 
 use crate::faults::judge::collective::{CollectiveId, CollectiveShape, Collectives};
+use crate::faults::judge::crossing::{CrossingBytes, SentBytes};
 use crate::faults::judge::harm::{Harm, Wait, WaitScope, Waiter};
 use crate::faults::judge::outcomes::RunSummary;
 use crate::faults::judge::side_load::SIDE_TIMEOUT;
 use crate::faults::judge::store_history::{KEY_REQUESTS_MAX, StoreHistory};
-use crate::faults::spec::fault::{Fault, FaultKind, FaultPlace};
+use crate::faults::spec::fault::{Fault, FaultKind};
+use crate::faults::spec::layout::Layout;
+use crate::faults::spec::place::{FaultPlace, GatewayPlace, GatewaySet};
 use crate::faults::spec::scenario::Scenario;
 use crate::faults::timeline::Timeline;
-use hier_collectives::ids::{Epoch, GatewayId};
+use hier_collectives::ids::Epoch;
+use hier_collectives::plan::Plan;
 use hier_collectives::post::{Failure, FailureCode};
 use hier_collectives::store::{StoreOutcome, StoreRequest};
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,16 +30,13 @@ pub struct Commit {
     pub rank: u32,
 }
 
-/// 4 KiB: the bytes in which ranks exchange colors on the way to groups, in a run, at most.
-const SPLITS_BYTES: u64 = 4 << 10;
-
 /// The judge of one run.
 #[derive(Debug)]
 pub struct Oracle {
     collectives: Collectives,
     in_flight: u32,
     timeout: Span,
-    ranks: (u32, u32),
+    layout: Layout,
     faults: Vec<Fault>,
     unharmed: bool,
     timeline: Timeline,
@@ -54,8 +55,8 @@ struct OracleState {
     confirmed: BTreeMap<usize, u64>,
     /// The latest epoch of each job, and the last complete step that its members know of.
     known: BTreeMap<usize, (Epoch, Option<u64>)>,
-    /// The bytes of all operations that must cross the link to west, and those to east.
-    must_cross: [u64; 2],
+    /// The bytes of all operations that must cross links.
+    must_cross: CrossingBytes,
     /// The requests to the store of each job.
     stores: Vec<StoreHistory>,
     told: RunSummary,
@@ -74,23 +75,23 @@ struct Collective {
 
 impl Oracle {
     /// Returns the oracle of one run.
-    pub fn new(scenario: &Scenario, timeline: Timeline) -> Self {
+    pub fn new(scenario: &Scenario, plan: &Plan, timeline: Timeline) -> Self {
         let state = OracleState {
-            harm: Harm::new(scenario.link_time()),
+            harm: Harm::new(scenario.link_time(), scenario.layout.gateways().collect()),
             collectives: BTreeMap::new(),
             under_way: BTreeSet::new(),
             committed: BTreeSet::new(),
             confirmed: BTreeMap::new(),
             known: BTreeMap::new(),
-            must_cross: [0, 0],
+            must_cross: CrossingBytes::default(),
             stores: scenario.shape.jobs.iter().map(|_| StoreHistory::default()).collect(),
             told: RunSummary::default(),
         };
         Self {
-            collectives: Collectives::of(scenario),
+            collectives: Collectives::of(scenario, plan),
             in_flight: scenario.load.in_flight,
             timeout: scenario.load.timeout,
-            ranks: scenario.shape.ranks,
+            layout: scenario.layout.clone(),
             faults: scenario.faults.clone(),
             unharmed: scenario.unharmed || scenario.faults.is_empty(),
             timeline,
@@ -141,8 +142,8 @@ impl Oracle {
         let is_first = posts.is_empty();
         posts.insert(rank, now);
         if is_first {
-            let more = self.collectives.crossing(tag, self.ranks.0);
-            state.must_cross = [0, 1].map(|way| state.must_cross[way] + more[way]);
+            let more = self.collectives.crossing(tag);
+            state.must_cross.add(more);
         }
         state.under_way.insert((tag, rank));
     }
@@ -208,6 +209,9 @@ impl Oracle {
             self.blame(state, format!("{tag}: rank {rank} {wrong}"));
         }
         state.told.count("completed");
+        if let Some(way) = self.collectives.relayed(tag) {
+            state.told.count(way);
+        }
         let kind = self.collectives.shape(tag).kind();
         *state.told.completed.entry(kind).or_default() += 1;
     }
@@ -226,9 +230,8 @@ impl Oracle {
         let all = (0..self.in_flight).map(|index| CollectiveId { job, attempt, index });
         let of = all.map(|tag| state.collectives.get(&tag)).collect::<Vec<_>>();
         let everybody = of.iter().all(|collective| {
-            collective.is_some_and(|collective| {
-                collective.posts.len() == (self.ranks.0 + self.ranks.1) as usize
-            })
+            collective
+                .is_some_and(|collective| collective.posts.len() == self.layout.world() as usize)
         });
         let posts = || of.iter().flatten().flat_map(|collective| collective.posts.values());
         let complete = posts().max().copied().filter(|_| everybody);
@@ -337,7 +340,7 @@ impl Oracle {
     }
 
     /// Returns true if a gateway, or a thing that it needs, was stopped since then.
-    pub fn was_stopped(&self, gateway: usize, since: TimeNs) -> bool {
+    pub fn was_stopped(&self, gateway: GatewayPlace, since: TimeNs) -> bool {
         self.lock().harm.stops(gateway, since)
     }
 
@@ -369,15 +372,11 @@ impl Oracle {
         self.must_be_possible(&mut state, &self.waiter(tag, rank), failure, since, now);
     }
 
-    /// Checks the bytes that both gateways have sent to each other for the first time.
-    pub fn judge_bytes(&self, sent: [u64; 2]) {
+    /// Checks the bytes that gateways of different regions have sent to each other for the first time.
+    pub fn judge_bytes(&self, sent: SentBytes) {
         let mut state = self.lock();
-        let must = state.must_cross;
-        for ((way, sent), must) in ["west", "east"].into_iter().zip(sent).zip(must) {
-            if !(must..=must * 102 / 100 + SPLITS_BYTES).contains(&sent) {
-                let text = format!("{sent} bytes were sent to {way}, {must} had to be");
-                self.blame(&mut state, text);
-            }
+        for text in state.must_cross.differences(sent, &self.layout) {
+            self.blame(&mut state, text);
         }
     }
 
@@ -406,13 +405,13 @@ impl Oracle {
 
     /// Checks the requests to the stores of all jobs.
     pub fn judge_stores(&self) {
-        let ends = |id: u16| {
+        let ends = |gateway: GatewayPlace| {
             self.strikes(|fault| {
                 matches!(fault.what, FaultKind::Kill | FaultKind::Drain)
-                    && fault.place == FaultPlace::Gateway(GatewayId(id))
+                    && fault.place == FaultPlace::Gateway(gateway)
             })
         };
-        if ends(0) && ends(1) {
+        if self.layout.gateways().all(ends) {
             // Nobody may be left who holds the store.
             return;
         }
@@ -522,19 +521,20 @@ impl Oracle {
 
     /// Returns a rank as one that waits for a collective, with its gateway.
     fn waiter(&self, tag: CollectiveId, rank: u32) -> Waiter {
-        let gateway = GatewayId(u16::from(rank >= self.ranks.0));
+        let gateway = self.layout.gateway_of(rank);
         Waiter { job: tag.job, rank, gateway, scope: self.scope(tag) }
     }
 
     /// Returns what faults can reach of a collective.
     fn scope(&self, tag: CollectiveId) -> WaitScope {
         if self.collectives.is_of_job(tag) {
-            return WaitScope { ranks: u32::MAX, crosses: true, timeout: self.timeout };
+            let gateways = GatewaySet::ALL;
+            return WaitScope { ranks: u32::MAX, gateways, timeout: self.timeout };
         }
+        let gateways = self.collectives.gateways(tag);
         let ranks = self.collectives.participants(tag);
-        let crosses = [true, false].map(|east| ranks.iter().any(|r| (*r < self.ranks.0) == east));
         let ranks = ranks.iter().fold(0, |bits, rank| bits | 1 << rank);
-        WaitScope { ranks, crosses: crosses == [true, true], timeout: SIDE_TIMEOUT }
+        WaitScope { ranks, gateways, timeout: SIDE_TIMEOUT }
     }
 
     /// Whether two collectives of an attempt are both of the job, of its group, or sends.

@@ -1,6 +1,6 @@
 //! One fault: its kind, place, time and duration.
 
-use hier_collectives::ids::GatewayId;
+use super::place::{Direction, FaultPlace};
 use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
@@ -40,33 +40,6 @@ pub enum FaultKind {
     Disorder,
 }
 
-/// The process, lane or link that a fault strikes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FaultPlace {
-    /// A trainer: its job, by number, and its rank.
-    Rank(usize, u32),
-    /// A gateway.
-    Gateway(GatewayId),
-    /// A lane between the two gateways; of those killed, odd ones are closed by west.
-    Lane(u16),
-    /// The link between the regions.
-    Link(Direction),
-}
-
-/// A direction of the link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
-    /// Both directions.
-    Both,
-    /// From east to west.
-    EastWest,
-    /// From west to east.
-    WestEast,
-}
-
-/// Names of the gateways of both regions, by gateway id.
-pub const GATEWAYS: [&str; 2] = ["east-0", "west-0"];
-
 /// A fault as a file spells it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -84,8 +57,8 @@ impl Fault {
     pub fn kind(&self) -> String {
         let first = |text: String| text.split(' ').next().unwrap_or_default().to_owned();
         let place = match self.place {
-            FaultPlace::Link(Direction::Both) => "link, both ways".to_owned(),
-            FaultPlace::Link(_) => "link, one way".to_owned(),
+            FaultPlace::Link(_, Direction::Both) => "link, both ways".to_owned(),
+            FaultPlace::Link(..) => "link, one way".to_owned(),
             place => first(place.to_string()),
         };
         format!("{} {place}", first(self.what.to_string()))
@@ -99,8 +72,8 @@ impl Fault {
             (self.what, self.place),
             (Kill | Stop, Rank(..))
                 | (Kill | Stop | Drain, Gateway(_))
-                | (Kill | Cut, Lane(_))
-                | (Kill | Stop | Cut | Delay(_) | Disorder, Link(_))
+                | (Kill | Cut, Lane(..))
+                | (Kill | Stop | Cut | Delay(_) | Disorder, Link(..))
         )
     }
 
@@ -142,36 +115,6 @@ impl FromStr for FaultKind {
     }
 }
 
-impl FromStr for FaultPlace {
-    type Err = String;
-
-    /// Parses `rank 0 of job 0`, `gateway east-0`, `lane 0`, `link`, `link east-west` or
-    /// `link west-east`. Ranks and lanes may have other numbers.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
-            format!(
-                "`{text}` is none of `rank 0 of job 0`, `gateway east-0`, `lane 0`, `link`, \
-                 `link east-west`, `link west-east`"
-            )
-        };
-        let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
-        match text.split(' ').collect::<Vec<_>>()[..] {
-            ["rank", rank, "of", "job", job] => {
-                Ok(Self::Rank(number(job)? as usize, number(rank)?))
-            }
-            ["gateway", name] => {
-                let id = (0..).map(GatewayId).zip(GATEWAYS).find(|(_, known)| *known == name);
-                id.map(|(id, _)| Self::Gateway(id)).ok_or_else(wrong)
-            }
-            ["lane", lane] => lane.parse().map(Self::Lane).map_err(|_| wrong()),
-            ["link"] => Ok(Self::Link(Direction::Both)),
-            ["link", "east-west"] => Ok(Self::Link(Direction::EastWest)),
-            ["link", "west-east"] => Ok(Self::Link(Direction::WestEast)),
-            _ => Err(wrong()),
-        }
-    }
-}
-
 impl fmt::Display for FaultKind {
     /// Prints the kind, such as `kill` or `delay 100 ms`, which parses back.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -182,20 +125,6 @@ impl fmt::Display for FaultKind {
             Self::Cut => f.write_str("cut"),
             Self::Delay(by) => write!(f, "delay {by}"),
             Self::Disorder => f.write_str("disorder"),
-        }
-    }
-}
-
-impl fmt::Display for FaultPlace {
-    /// Prints the place, such as `gateway east-0` or `link east-west`, which parses back.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rank(job, rank) => write!(f, "rank {rank} of job {job}"),
-            Self::Gateway(id) => write!(f, "gateway {}", GATEWAYS[usize::from(id.0)]),
-            Self::Lane(lane) => write!(f, "lane {lane}"),
-            Self::Link(Direction::Both) => f.write_str("link"),
-            Self::Link(Direction::EastWest) => f.write_str("link east-west"),
-            Self::Link(Direction::WestEast) => f.write_str("link west-east"),
         }
     }
 }
@@ -213,20 +142,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_displayed_fault_parses_back() {
+    fn a_displayed_kind_parses_back() {
         use FaultKind::{Cut, Delay, Disorder, Drain, Kill, Stop};
         for what in [Kill, Stop, Drain, Cut, Delay(Span::from_ms(2)), Disorder] {
             assert_eq!(what.to_string().parse(), Ok(what));
         }
-        let links =
-            [Direction::Both, Direction::EastWest, Direction::WestEast].map(FaultPlace::Link);
-        let places =
-            [FaultPlace::Rank(1, 3), FaultPlace::Gateway(GatewayId(1)), FaultPlace::Lane(2)];
-        for place in places.into_iter().chain(links) {
-            assert_eq!(place.to_string().parse(), Ok(place));
-        }
-        assert!("rank 1".parse::<FaultPlace>().is_err());
-        assert!("gateway north-0".parse::<FaultPlace>().is_err());
         assert!("delay much".parse::<FaultKind>().is_err());
     }
 }

@@ -3,9 +3,10 @@
 use crate::collectives::data::SplitMix64;
 use crate::faults::judge::side_load::{GROUP_COLLECTIVES_MAX, SENDS_MAX};
 use crate::faults::members::MEMBERS;
-use crate::faults::spec::fault::{Direction, Fault, FaultKind, FaultPlace, RawFault};
-use crate::{Shape, ppm};
-use hier_collectives::ids::GatewayId;
+use crate::faults::spec::fault::{Fault, FaultKind, RawFault};
+use crate::faults::spec::layout::Layout;
+use crate::faults::spec::place::{Direction, FaultPlace, RegionPair};
+use crate::{Shape, mbit, ppm};
 use serde::Deserialize;
 use std::fmt;
 use units::{BitRate, ByteCount, Span};
@@ -17,7 +18,9 @@ pub struct Scenario {
     pub name: String,
     /// The seed of everything random.
     pub seed: u64,
-    /// Regions, link, jobs.
+    /// The regions, their gateways and the links between them.
+    pub layout: Layout,
+    /// The rate and delay of a link, jobs, memory.
     pub shape: Shape,
     /// The collectives that the ranks run.
     pub load: Load,
@@ -64,10 +67,20 @@ pub const JOBS: [&str; 2] = ["0", "1"];
 const FAULTS_MAX: u64 = 3;
 /// 4 ranks: the most in a region of a random run.
 const RANKS_MAX: u64 = 4;
-/// 1 KiB of an arena: the slots in which 8 ranks exchange their colors, 16 bytes of each.
+/// 1 KiB of an arena: the slots in which 32 ranks exchange their colors, 16 bytes of each.
 const SPLIT_BYTES: u64 = 1 << 10;
-/// 4 lanes between the gateways of scenarios, of which faults strike single ones.
+/// 4 lanes between two gateways without others, of which faults strike single ones.
 const LANES: u16 = 4;
+/// 2 lanes between each two gateways of a mesh, which has many pairs.
+const LANES_OF_MESH: u16 = 2;
+/// 1 of 3 random runs has a mesh.
+const SEEDS_BETWEEN_MESHES: u64 = 3;
+/// 1 of 4 meshes has buffers above 1 MiB, whose blocks take trees of their own.
+const MESHES_BETWEEN_LONG_BUFFERS: u64 = 4;
+/// 128 KiB: the segment of long buffers.
+const LONG_SEGMENT: ByteCount = ByteCount::new(128 << 10);
+/// 12 segments: the longest of long buffers.
+const LONG_SEGMENTS_MAX: u64 = 12;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -121,11 +134,15 @@ impl Scenario {
     pub fn random(seed: u64) -> Self {
         let mut dice = SplitMix64(seed);
         let pick = |dice: &mut SplitMix64| 1 + (dice.roll() % RANKS_MAX) as u32;
-        let ranks = (pick(&mut dice), pick(&mut dice));
-        let mut scenario = Self::with(RANDOM, seed, ranks, &mut dice);
+        let pair = Layout::pair(pick(&mut dice), pick(&mut dice));
+        let mut scenario = Self::with(RANDOM, seed, pair, &mut dice);
+        let mut of_mesh = SplitMix64(seed ^ MESH_DICE);
+        if of_mesh.roll().is_multiple_of(SEEDS_BETWEEN_MESHES) {
+            scenario.spread(Layout::mesh(&mut of_mesh), &mut of_mesh);
+        }
         let count = (dice.roll() % (FAULTS_MAX * 3 + 1)).div_ceil(3);
         let within = Span::from_ms(1200 * u64::from(scenario.load.rounds));
-        scenario.faults = (0..count).map(|_| fault(&mut dice, ranks, within)).collect();
+        scenario.faults = (0..count).map(|_| fault(&mut dice, &scenario, within)).collect();
         scenario
     }
 
@@ -135,15 +152,15 @@ impl Scenario {
             return Some(Self::random(seed));
         }
         if name == MEMBERS {
-            return Some(Self::with(name, seed, (1, 1), &mut SplitMix64(seed)));
+            return Some(Self::with(name, seed, Layout::pair(1, 1), &mut SplitMix64(seed)));
         }
         let Named { faults, unharmed, .. } =
             named().into_iter().find(|known| known.name == name)?;
         let mut dice = SplitMix64(seed);
-        Some(Self { faults, unharmed, ..Self::with(name, seed, (2, 2), &mut dice) })
+        Some(Self { faults, unharmed, ..Self::with(name, seed, Layout::pair(2, 2), &mut dice) })
     }
 
-    fn with(name: &str, seed: u64, ranks: (u32, u32), dice: &mut SplitMix64) -> Self {
+    fn with(name: &str, seed: u64, layout: Layout, dice: &mut SplitMix64) -> Self {
         let mut pick = |choices: &[u64]| choices[(dice.roll() % choices.len() as u64) as usize];
         let rtt = Span::from_ms(pick(&[2, 10, 30, 80, 150]));
         let shape = Shape {
@@ -154,7 +171,7 @@ impl Scenario {
             memory: ByteCount::new(pick(&[1, 64 << 10, 256 << 10, 4 << 20])),
             jobs: JOBS.iter().map(|job| (*job, 1)).collect(),
             lanes: LANES,
-            ..Shape::new(ranks.0, ranks.1)
+            ..Shape::new(0, 0)
         };
         // Longer segments are of the other class of traffic; odd ones end in an odd place.
         let cut = [(4 << 10, 24), (16 << 10, 10), (16 << 10, 10), (20_544, 7), (96 << 10, 3)];
@@ -166,7 +183,24 @@ impl Scenario {
             segment: ByteCount::new(segment),
             segments_max,
         };
-        Self { name: name.to_owned(), seed, shape, load, faults: vec![], unharmed: false }
+        Self { name: name.to_owned(), seed, layout, shape, load, faults: vec![], unharmed: false }
+    }
+
+    /// Spreads the run over a mesh. Its links are faster, as each rank's bytes cross several; a part of
+    /// all meshes has long buffers, in shorter rounds.
+    fn spread(&mut self, layout: Layout, dice: &mut SplitMix64) {
+        self.layout = layout;
+        self.shape.rate = mbit([10, 20, 40][(dice.roll() % 3) as usize]);
+        self.shape.lanes = LANES_OF_MESH;
+        self.load.rounds = self.load.rounds.min(3);
+        self.load.in_flight = self.load.in_flight.min(3);
+        if dice.roll().is_multiple_of(MESHES_BETWEEN_LONG_BUFFERS) {
+            self.shape.rate = mbit(100);
+            self.load.rounds = 2;
+            self.load.in_flight = 2;
+            self.load.segment = LONG_SEGMENT;
+            self.load.segments_max = LONG_SEGMENTS_MAX;
+        }
     }
 
     /// The end of the last fault, counted from the start of the ranks' work.
@@ -184,13 +218,17 @@ impl Scenario {
         // Every group has an equal part of the memory for partials, whether or not it is used.
         let memory = shape.memory.get() / (1 + self.groups_max());
         let in_turn = (load.segment.get() * segments / memory.max(load.segment.get())).max(4);
-        Span::from_ns(sending + in_turn * shape.rtt.ns())
+        // A port sends to each other region what a link carries, and what it passes on.
+        let links = self.layout.regions.len() as u64 - 1;
+        let slowest = self.layout.links.iter().map(|link| link.slower).max().unwrap_or(1);
+        let longest = self.layout.links.iter().map(|link| link.longer).max().unwrap_or(1);
+        Span::from_ns(links * (sending * slowest + in_turn * shape.rtt.ns() * longest))
     }
 
     /// The groups of a job that a gateway knows at once, at most: that of an attempt, and each two
     /// ranks that have sent to each other.
     pub fn groups_max(&self) -> u64 {
-        let ranks = u64::from(self.shape.ranks.0 + self.shape.ranks.1);
+        let ranks = u64::from(self.layout.world());
         1 + ranks * (ranks - 1) / 2
     }
 
@@ -204,30 +242,47 @@ impl Scenario {
     }
 }
 
-fn fault(dice: &mut SplitMix64, ranks: (u32, u32), within: Span) -> Fault {
-    let mut pick = |choices: u64| dice.roll() % choices;
+fn fault(dice: &mut SplitMix64, scenario: &Scenario, within: Span) -> Fault {
+    let layout = &scenario.layout;
+    let mut pick = |choices: u64| if choices == 1 { 0 } else { dice.roll() % choices };
     let at = Span::from_ms(pick(within.ns() / 1_000_000));
     let lasting = [50, 400, 2_000, 6_000, 9_000, 20_000][pick(6) as usize];
     let lasting = Span::from_ms(lasting + pick(lasting / 4));
-    let world = u64::from(ranks.0 + ranks.1);
-    let direction = [Direction::Both, Direction::EastWest, Direction::WestEast][pick(3) as usize];
+    let direction = [Direction::Both, Direction::There, Direction::Back][pick(3) as usize];
     let delay = FaultKind::Delay(Span::from_ms([100, 500, 3_000, 9_000][pick(4) as usize]));
     let to_link = [FaultKind::Kill, FaultKind::Stop, FaultKind::Cut, delay, FaultKind::Disorder];
+    // Lanes of a mesh have no sockets of their own.
+    let to_lane: &[FaultKind] =
+        if layout.is_mesh() { &[FaultKind::Kill] } else { &[FaultKind::Kill, FaultKind::Cut] };
     let (place, whats): (FaultPlace, &[FaultKind]) = match pick(8) {
         0 | 1 => {
-            let place = FaultPlace::Rank(pick(JOBS.len() as u64) as usize, pick(world) as u32);
+            let job = pick(JOBS.len() as u64) as usize;
+            let place = FaultPlace::Rank(job, pick(layout.world().into()) as u32);
             (place, &[FaultKind::Kill, FaultKind::Stop])
         }
         2 | 3 => {
-            let place = FaultPlace::Gateway(GatewayId(pick(2) as u16));
-            (place, &[FaultKind::Kill, FaultKind::Stop, FaultKind::Drain])
+            let gateway = pick(layout.gateways().count() as u64) as usize;
+            let place = layout.gateways().nth(gateway).expect("one of them");
+            let whats = &[FaultKind::Kill, FaultKind::Stop, FaultKind::Drain];
+            (FaultPlace::Gateway(place), whats)
         }
-        4 | 5 => (FaultPlace::Lane(pick(LANES.into()) as u16), &[FaultKind::Kill, FaultKind::Cut]),
-        _ => (FaultPlace::Link(direction), &to_link),
+        4 | 5 => {
+            let lane = pick(scenario.shape.lanes.into()) as u16;
+            (FaultPlace::Lane(lane, linked_pair(layout, &mut pick)), to_lane)
+        }
+        _ => (FaultPlace::Link(linked_pair(layout, &mut pick), direction), &to_link),
     };
     let what = whats[pick(whats.len() as u64) as usize];
     Fault { what, place, at, lasting }
 }
+
+/// Draws two linked regions.
+fn linked_pair(layout: &Layout, pick: &mut impl FnMut(u64) -> u64) -> RegionPair {
+    layout.links[pick(layout.links.len() as u64) as usize].regions
+}
+
+/// A number that keeps the dice of meshes apart from those of the rest of a seed.
+const MESH_DICE: u64 = 0x3e5_4000;
 
 impl fmt::Display for Scenario {
     /// Prints name and seed, a line of shape and one of load, then a line for each fault, or
@@ -240,9 +295,8 @@ impl fmt::Display for Scenario {
         }
         writeln!(
             f,
-            "  {} and {} ranks, {} jobs; link {}, RTT {}, loss {}, jitter {}; memory {}",
-            shape.ranks.0,
-            shape.ranks.1,
+            "  {}\n  {} jobs; link {}, RTT {}, loss {}, jitter {}; memory {}",
+            self.layout,
             shape.jobs.len(),
             shape.rate,
             shape.rtt,
@@ -288,5 +342,27 @@ mod tests {
             }
         }
         assert_eq!(kinds.len(), 2 + 3 + 2 + 2 * 5, "{kinds:?}");
+    }
+
+    #[test]
+    fn a_third_of_the_seeds_draw_meshes() {
+        let (mut meshes, mut long) = (0, 0);
+        for seed in 0..600 {
+            let scenario = Scenario::random(seed);
+            meshes += u32::from(scenario.layout.is_mesh());
+            long += u32::from(scenario.load.segment == LONG_SEGMENT);
+            for fault in scenario.faults {
+                match fault.place {
+                    FaultPlace::Rank(_, rank) => assert!(rank < scenario.layout.world()),
+                    FaultPlace::Gateway(place) => {
+                        assert!(scenario.layout.gateways().any(|there| there == place));
+                    }
+                    FaultPlace::Lane(_, pair) | FaultPlace::Link(pair, _) => {
+                        assert!(scenario.layout.link(pair).is_some(), "{pair:?}");
+                    }
+                }
+            }
+        }
+        assert!((160..240).contains(&meshes) && (25..75).contains(&long), "{meshes}, {long}");
     }
 }
