@@ -8,7 +8,7 @@ use crate::faults::spec::place::GatewaySet;
 use crate::faults::spec::scenario::{Load, Scenario};
 use hier_collectives::descriptor::{Dtype, Pattern, ReduceOp, SlotElements};
 use hier_collectives::ids::RankId;
-use hier_collectives::plan::Plan;
+use hier_collectives::plan::{EXPRESS_MAX, Plan};
 use hier_collectives::size_class::MEDIUM_BYTES;
 use hier_collectives::topology::Fabric;
 use std::fmt;
@@ -51,6 +51,8 @@ pub struct Collectives {
     /// The bytes from which on blocks that all ranks get or give take trees of their own; `None` where
     /// the plan of the job has none.
     trees_from: Option<u64>,
+    /// The bytes up to which the plan of the job has a tree for short operations.
+    express_bytes: u64,
 }
 
 impl Collectives {
@@ -59,8 +61,15 @@ impl Collectives {
         let fabric = scenario.layout.fabric(&scenario.shape);
         let layout = scenario.layout.clone();
         let least = plan.block_bytes_min.get().max(MEDIUM_BYTES + 1);
+        let express_bytes = plan.express_bytes.get();
         let trees_from = (!plan.block_trees.is_empty()).then_some(least);
-        Self { seed: scenario.seed, load: scenario.load, layout, fabric, trees_from }
+        Self { seed: scenario.seed, load: scenario.load, layout, fabric, trees_from, express_bytes }
+    }
+
+    /// The bytes up to which a collective may take a tree for short operations. Groups have plans of
+    /// their own.
+    pub fn express_bytes(&self, tag: CollectiveId) -> u64 {
+        if self.is_of_job(tag) { self.express_bytes } else { EXPRESS_MAX.get() }
     }
 
     /// The way in which gateways without its ranks, or with others, relay a collective, for counts.

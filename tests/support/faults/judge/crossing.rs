@@ -68,7 +68,8 @@ impl Collectives {
         let all: BTreeSet<u8> = (0..self.layout().regions.len() as u8).collect();
         // Only sends are passed on by gateways of others.
         let by = if self.is_send(tag) { all } else { counts.keys().copied().collect() };
-        let edges = counts.len() as u64 - 1;
+        let regions = counts.len() as u64;
+        let edges = regions - 1;
         let root = |root: RankId| region_of(&ranks[root.0 as usize]);
         // Blocks that one region has for another one take the shortest way, or a longer one of the plan.
         let apart = |pairs: &dyn Fn(u8, u8) -> u64| {
@@ -85,6 +86,10 @@ impl Collectives {
         };
         let (least, most) = match shape.pattern {
             Pattern::Barrier => (0, 0),
+            // Regions exchange short buffers directly, each with each other one.
+            Pattern::AllReduce if whole * shape.dtype.size() <= self.express_bytes(tag) => {
+                (2 * edges * whole, edges * regions * whole)
+            }
             Pattern::AllReduce => (2 * edges * whole, 2 * edges * whole),
             Pattern::Send { .. } => {
                 let hops = self.layout().hops(region_of(&ranks[0]), &by)[&region_of(&ranks[1])];
