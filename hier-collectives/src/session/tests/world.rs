@@ -94,9 +94,28 @@ pub(super) struct World {
     pub(super) notes: Vec<(GatewayId, SessionNote)>,
 }
 
+/// The bytes that each gateway has for partials, and takes without a grant at most.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct MemoryLimits {
+    pub partials: u64,
+    pub unsolicited: u64,
+}
+
+impl From<u64> for MemoryLimits {
+    /// Takes so many bytes for partials, and all that come without a grant.
+    fn from(partials: u64) -> Self {
+        Self { partials, unsolicited: u64::MAX }
+    }
+}
+
 impl World {
-    pub(super) fn new(ranks: &[u32], plan: Plan, seed: u64, partials: u64) -> Self {
-        Self::with_fabrics(vec![fabric(ranks); ranks.len()], plan, seed, partials)
+    pub(super) fn new(
+        ranks: &[u32],
+        plan: Plan,
+        seed: u64,
+        memory: impl Into<MemoryLimits>,
+    ) -> Self {
+        Self::with_fabrics(vec![fabric(ranks); ranks.len()], plan, seed, memory)
     }
 
     /// Gateways whose fabric files differ.
@@ -104,9 +123,9 @@ impl World {
         fabrics: Vec<Arc<Fabric>>,
         plan: Plan,
         seed: u64,
-        partials: u64,
+        memory: impl Into<MemoryLimits>,
     ) -> Self {
-        Self::with_connections(fabrics, plan, seed, partials, BTreeMap::new())
+        Self::with_connections(fabrics, plan, seed, memory, BTreeMap::new())
     }
 
     /// Gateways with these connections that are not up.
@@ -114,9 +133,10 @@ impl World {
         fabrics: Vec<Arc<Fabric>>,
         plan: Plan,
         seed: u64,
-        partials: u64,
+        memory: impl Into<MemoryLimits>,
         not_up: BTreeMap<GatewayPair, MeshConnectionState>,
     ) -> Self {
+        let MemoryLimits { partials, unsolicited } = memory.into();
         let fabric = Arc::clone(&fabrics[0]);
         let gateways = fabrics.len();
         plan.prove(u16::try_from(gateways).expect("small")).expect("sound plan");
@@ -131,7 +151,7 @@ impl World {
                 partials: PartialsPool::new(ByteCount::new(partials)),
                 one_in: NonZeroU64::MIN,
                 last_epoch: Epoch(0),
-                unsolicited_max: ByteCount::new(u64::MAX),
+                unsolicited_max: ByteCount::new(unsolicited),
             })
         };
         let mut world = Self {

@@ -87,6 +87,15 @@ impl HeldPartials {
         true
     }
 
+    /// Takes `bytes` bytes for an operation of this size class, also where all memory is held: for one
+    /// segment without which nothing would be given back.
+    pub fn take_beyond(&mut self, class: SizeClass, bytes: u64) {
+        if !self.try_take(class, bytes) {
+            self.pool.0.classes[class as usize].held.fetch_add(bytes, Relaxed);
+            self.bytes[class as usize] += bytes;
+        }
+    }
+
     /// Gives `bytes` bytes back that the session had taken for this size class.
     pub fn give_back(&mut self, class: SizeClass, bytes: u64) {
         let (of_class, own) = (&self.pool.0.classes[class as usize], self.bytes[class as usize]);

@@ -22,13 +22,16 @@ fn two_ranks(links: u16, seed: u64) -> World {
     match links {
         0 => World::new(&[2], plan_of(vec![tree(1, &[0], &[])]), seed, 600),
         1 => World::new(&[1, 1], plan_of(vec![tree(1, &[0, 1], &[])]), seed, 600),
-        _ => {
-            let fabric = relayed_pair(links);
-            let parents: Vec<(u16, u16)> = (1..=links).map(|at| (at, at - 1)).collect();
-            let plan = plan_of(vec![tree(1, &[0], &parents)]);
-            World::with_fabrics(vec![fabric; usize::from(links) + 1], plan, seed, 600)
-        }
+        _ => relayed_ranks(links, seed, 600),
     }
+}
+
+/// Makes two ranks whose gateways are so many links apart, with this memory for what each passes on.
+fn relayed_ranks(links: u16, seed: u64, memory: impl Into<MemoryLimits>) -> World {
+    let fabric = relayed_pair(links);
+    let parents: Vec<(u16, u16)> = (1..=links).map(|at| (at, at - 1)).collect();
+    let plan = plan_of(vec![tree(1, &[0], &parents)]);
+    World::with_fabrics(vec![fabric; usize::from(links) + 1], plan, seed, memory)
 }
 
 /// Lets a rank post its end of a send of so many elements.

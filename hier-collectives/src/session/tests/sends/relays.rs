@@ -51,6 +51,44 @@ fn a_relay_passes_nothing_on_before_the_receive() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Sends both ways that gateways learn of in different orders wait for no memory that waits for them.
+    #[test]
+    fn sends_over_several_relays_all_end(
+        seed: u64,
+        links in 3u16..5,
+        partials in 0u64..600,
+        unsolicited in 0u64..600,
+        sends in prop::collection::vec((0u32..2, 0u16..4, 100u64..600), 2..9),
+    ) {
+        let mut world = relayed_ranks(links, seed, MemoryLimits { partials, unsolicited });
+        let mut places = [[0; 4]; 2];
+        let mut posts = Vec::new();
+        for (from, tag, elements) in &sends {
+            let place = &mut places[*from as usize][usize::from(*tag)];
+            posts.push((send(*from, *tag, *place), *elements, *tag));
+            *place += 1;
+        }
+        // The ranks post by tag in opposite orders.
+        let mut others = posts.clone();
+        others.sort_by_key(|(_, _, tag)| std::cmp::Reverse(*tag));
+        posts.sort_by_key(|(_, _, tag)| *tag);
+        for (here, there) in posts.into_iter().zip(others) {
+            post_end(&mut world, 0, here.0, here.1);
+            post_end(&mut world, END, there.0, there.1);
+            for _ in 0..world.dice.roll(6) {
+                world.step();
+            }
+        }
+        world.run();
+        let ready = [0, END].map(|rank| count_ready(&world, rank));
+        prop_assert_eq!(ready, [sends.len(); 2], "{:?}", failures_of(&world, 0));
+        world.assert_clean();
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     /// The sender is done only once its receiver is, whatever receipts a gateway between them has.

@@ -64,10 +64,17 @@ impl Transfer {
         let window = GrantWindow::new(to, me, window.get() / plan.segment.get());
         self.give_back_relayed();
         let (partials, relayed) = (&mut self.partials, &mut self.relayed);
-        let take = |class: SizeClass, bytes: u64| {
-            let is_taken = !is_relay || partials.try_take(class, bytes);
-            relayed[class as usize] += if is_relay && is_taken { bytes } else { 0 };
-            is_taken
+        let take = |class: SizeClass, bytes: u64, is_needed: bool| {
+            if !is_relay {
+                return true;
+            }
+            if is_needed {
+                partials.take_beyond(class, bytes);
+            } else if !partials.try_take(class, bytes) {
+                return false;
+            }
+            relayed[class as usize] += bytes;
+            true
         };
         let mut opened = Vec::new();
         for RaisedLimit { sequence, tree, segments } in window.raise_limits(&mut self.flows, take) {
@@ -134,18 +141,24 @@ impl GrantWindow {
 
     /// Raises the limits of collectives as far as the window allows, and for what is passed on as far
     /// as `take` gives memory. Returns the segments that are granted now.
+    ///
+    /// The oldest collective always gets a segment. Gateways in a row learn of collectives in different
+    /// orders. If each held what another one waits for, nothing would move.
     fn raise_limits(
         mut self,
         flows: &mut BTreeMap<Sequence, TransferFlow>,
-        mut take: impl FnMut(SizeClass, u64) -> bool,
+        mut take: impl FnMut(SizeClass, u64, bool) -> bool,
     ) -> Vec<RaisedLimit> {
         // Partials that were passed on are held until their receipts are in, also when the result
         // is ready here.
         flows.values().filter(|flow| flow.is_moving()).for_each(|flow| self.take_granted(flow));
-        let mut raised = Vec::new();
+        let (mut raised, mut is_oldest) = (Vec::new(), true);
         for (sequence, flow) in flows.iter_mut().filter(|(_, flow)| flow.is_moving()) {
-            for (tree, limit) in self.raised_limits(flow) {
-                let limit = self.limit_within_memory(flow, tree, limit, &mut take);
+            let limits = self.raised_limits(flow);
+            let is_first = is_oldest && self.passes_on(flow);
+            is_oldest &= !is_first;
+            for (tree, limit) in limits {
+                let limit = self.limit_within_memory(flow, tree, (limit, is_first), &mut take);
                 let granted = flow.grants_out.entry((self.to, tree)).or_default();
                 let segments = std::mem::replace(granted, limit.max(*granted))..limit;
                 if !segments.is_empty() {
@@ -156,24 +169,36 @@ impl GrantWindow {
         raised
     }
 
-    /// Lowers the new limit of a tree to the segments for which `take` gives memory. Those that do not
-    /// wait here for other peers need none.
+    /// Lowers the new limit of a tree to the segments for which `take` gives memory, which it must for
+    /// the next segment of the first collective. Those that do not wait here for other peers need none.
     fn limit_within_memory(
         &self,
         flow: &TransferFlow,
         tree: TreeIndex,
-        limit: u32,
-        take: &mut impl FnMut(SizeClass, u64) -> bool,
+        (limit, is_first): (u32, bool),
+        take: &mut impl FnMut(SizeClass, u64, bool) -> bool,
     ) -> u32 {
         let part = &flow.parts[usize::from(tree.0)];
         if !part.passes_on {
             return limit;
         }
         let granted = flow.grants_out.get(&(self.to, tree)).copied().unwrap_or(0);
-        let first = granted.max(part.first_unreleased_segment(self.to, self.me)).min(limit);
+        let unreleased = part.first_unreleased_segment(self.to, self.me);
+        let first = granted.max(unreleased).min(limit);
         let class = flow.size_class();
-        let refused = (first..limit).find(|index| !take(class, part.segment_bytes(*index)));
+        let is_needed = |index: u32| is_first && index == unreleased;
+        let refused = (first..limit)
+            .find(|index| !take(class, part.segment_bytes(*index), is_needed(*index)));
         refused.unwrap_or(limit)
+    }
+
+    /// Whether a collective still has segments that this gateway passes on from the other one.
+    fn passes_on(&self, flow: &TransferFlow) -> bool {
+        let is_open = |part: &TransferPart| {
+            let is_done = part.first_unreleased_segment(self.to, self.me) == part.segment_count();
+            part.passes_on && part.comes_down_from(self.to) && !is_done
+        };
+        flow.parts.iter().any(is_open)
     }
 
     /// Takes out of the window, or of the reserve, what a collective was granted before.
@@ -361,7 +386,7 @@ mod tests {
                 flows.insert(Sequence(posted), relayed_collective(&counts));
                 posted += 1;
             }
-            GrantWindow::new(to, ME, segments).raise_limits(&mut flows, |_, _| true);
+            GrantWindow::new(to, ME, segments).raise_limits(&mut flows, |_, _, _| true);
             let granted_of = |flow: &TransferFlow| -> u32 {
                 (0..flow.parts.len()).map(|tree| granted_segments(flow, to, tree)).sum()
             };
