@@ -171,13 +171,24 @@ impl Deployment {
         let partials = (shape.memory.get() / shape.jobs.len() as u64).max(segment);
         // Each group may hold a little.
         let of_groups = self.scenario.groups_max() * (GROUP_EARLY_BYTES_MAX + segment);
-        let limit = partials + 2 * early + of_groups;
+        let of_two = partials + 2 * early + of_groups;
+        let trees = self.plan.owner_trees(&self.fabric);
+        let limit_at = |place: GatewayPlace| {
+            if !self.scenario.layout.is_mesh() {
+                return of_two;
+            }
+            // The job and a group of all its ranks may have operations at once.
+            let me = self.scenario.layout.id(place);
+            let partials = ByteCount::new(partials);
+            let bound = self.plan.memory_bound(&self.fabric, &trees, me, partials);
+            2 * bound.total().get() + of_groups
+        };
         for (name, slot) in self.scenario.layout.gateways().zip(lock(&self.gateways).iter()) {
             for (life, metrics) in slot.metrics.iter().enumerate() {
                 for (job, _) in &shape.jobs {
                     let of_job = metrics.job_metrics(job);
                     let most = u64::try_from(of_job.mapped.most.get()).unwrap_or(u64::MAX);
-                    self.oracle.used(&name.to_string(), job, most, limit);
+                    self.oracle.used(&name.to_string(), job, most, limit_at(name));
                     let left = of_job.scratch_bytes.get();
                     if life + 1 == slot.metrics.len() && left != 0 {
                         self.oracle

@@ -3,7 +3,8 @@
 use crate::faults::judge::side_load::SIDE_TIMEOUT;
 use crate::faults::spec::fault::{Fault, FaultKind};
 use crate::faults::spec::limits::Limits;
-use crate::faults::spec::place::{Direction, FaultPlace, GatewayPlace, GatewaySet};
+use crate::faults::spec::place::{Direction, FaultPlace, GatewayPlace, GatewaySet, RegionPair};
+use crate::faults::spec::scenario::Scenario;
 use hier_collectives::post::FailureCode;
 use units::{Span, TimeNs};
 
@@ -60,8 +61,9 @@ pub struct Wait {
     pub first_expiry: TimeNs,
     /// The expiry of the collective's first poster.
     pub expiry: TimeNs,
-    /// The expiry of this rank's post.
-    pub own_expiry: TimeNs,
+    /// The expiry of the last post in order with it. While gateways cannot hear each other, each has
+    /// another first poster.
+    pub last_expiry: TimeNs,
     /// Whether it has its result and waits for its slots; the end of the epoch frees them too.
     pub for_slots: bool,
 }
@@ -73,13 +75,21 @@ pub struct Harm {
     /// The time that all bytes in flight may take on the link.
     link_time: Span,
     gateways: Vec<GatewayPlace>,
+    /// The lanes between two gateways.
+    lanes: u16,
     strikes: Vec<Strike>,
 }
 
 impl Harm {
-    /// An empty record of faults that strike these gateways, and what is between them.
-    pub fn new(link_time: Span, gateways: Vec<GatewayPlace>) -> Self {
-        Self { limits: Limits::of_the_page(), link_time, gateways, strikes: vec![] }
+    /// An empty record of the faults of a run.
+    pub fn new(scenario: &Scenario) -> Self {
+        Self {
+            limits: Limits::of_the_page(),
+            link_time: scenario.link_time(),
+            gateways: scenario.layout.gateways().collect(),
+            lanes: scenario.shape.lanes,
+            strikes: vec![],
+        }
     }
 
     /// Records that a fault begins.
@@ -87,7 +97,16 @@ impl Harm {
         // What is late comes after it.
         let late = if let FaultKind::Delay(by) = fault.what { by } else { Span::ZERO };
         let (begin, end) = (now, now + fault.lasting + late);
-        self.strikes.push(Strike { fault, begin, end, cuts_off: false });
+        let cuts_off = matches!(fault.place, FaultPlace::Lane(lane, pair) if {
+            (0..self.lanes).all(|other| other == lane || self.has_lost_lane(other, pair, now))
+        });
+        self.strikes.push(Strike { fault, begin, end, cuts_off });
+    }
+
+    /// Whether a lane was struck so lately that one of its ends may not have it again.
+    fn has_lost_lane(&self, lane: u16, pair: RegionPair, now: TimeNs) -> bool {
+        let place = FaultPlace::Lane(lane, pair);
+        self.strikes.iter().any(|s| s.fault.place == place && s.begin + LANE_BACK_WITHIN >= now)
     }
 
     /// Records that the lane that a fault has just struck was the only one.
@@ -155,7 +174,13 @@ impl Harm {
                 let in_force = self.strikes.iter().any(|strike| {
                     touching(strike) && strike.begin <= now && strike.end >= wait.expiry
                 });
-                let expiry = if in_force { wait.own_expiry } else { wait.expiry };
+                let expiry = if in_force { wait.last_expiry } else { wait.expiry };
+                let is_silent = |strike: &&Strike| {
+                    let is_lane = matches!(strike.fault.place, FaultPlace::Lane(..));
+                    is_lane && strike.fault.what == FaultKind::Cut && strike.end >= wait.expiry
+                };
+                let silent = self.strikes.iter().find(is_silent);
+                let expiry = expiry + silent.map_or(Span::ZERO, |_| LANE_GIVEN_UP_WITHIN);
                 expiry.max(frozen).max(over) + self.limits.of(code) + self.lateness(wait, now)
             }
             Some(code) => {
@@ -186,8 +211,10 @@ impl Harm {
                     from = from.max(ends.max().unwrap_or(*since)).max(wait.expiry.min(now));
                 }
                 let over = self.latest_over(wait, now, touching).max(frozen);
-                (from + self.limits.of(code)).max(over + self.limits.news)
-                    + self.lateness(wait, now)
+                // A gateway that drains finishes what all have posted.
+                let is_finished = code == FailureCode::ShuttingDown && complete.is_some();
+                let limit = if is_finished { self.limits.drained } else { self.limits.of(code) };
+                (from + limit).max(over + self.limits.news) + self.lateness(wait, now)
             }
         }
     }
@@ -322,6 +349,13 @@ impl Harm {
         chain.is_some_and(|(begin, end)| holds && end.since(begin) > harmless)
     }
 }
+
+/// 7 s: a lane that is silent while others are heard is given up by then, and what it carried comes by
+/// another one.
+const LANE_GIVEN_UP_WITHIN: Span = Span::from_secs(7);
+
+/// 3 s: a lane that was closed is up again at both ends by then. It is dialled after a second.
+const LANE_BACK_WITHIN: Span = Span::from_secs(3);
 
 /// Whether it can hold up a job's collectives.
 fn touches(strike: &Strike, job: usize) -> bool {

@@ -77,7 +77,7 @@ impl Oracle {
     /// Returns the oracle of one run.
     pub fn new(scenario: &Scenario, plan: &Plan, timeline: Timeline) -> Self {
         let state = OracleState {
-            harm: Harm::new(scenario.link_time(), scenario.layout.gateways().collect()),
+            harm: Harm::new(scenario),
             collectives: BTreeMap::new(),
             under_way: BTreeSet::new(),
             committed: BTreeSet::new(),
@@ -245,7 +245,7 @@ impl Oracle {
             // The collectives' timeouts, and then its own.
             first_expiry: first + self.timeout,
             expiry: first + self.timeout,
-            own_expiry: begun + self.timeout,
+            last_expiry: begun + self.timeout,
             for_slots: false,
         };
         let code = outcome.err().map(|failure| failure.code);
@@ -465,7 +465,7 @@ impl Oracle {
             last_post: state.last_post(tag),
             first_expiry: state.first_post(tag, like) + timeout,
             expiry: from + timeout,
-            own_expiry: since + timeout,
+            last_expiry: state.last_post_of(tag, like) + timeout,
             for_slots,
         })
     }
@@ -561,6 +561,13 @@ impl OracleState {
     /// The time of the last post in the attempt of a collective.
     fn last_post(&self, tag: CollectiveId) -> TimeNs {
         let posts = self.of_attempt(tag).flat_map(|(_, collective)| collective.posts.values());
+        posts.max().copied().unwrap_or_default()
+    }
+
+    /// The time of the last post of some collectives in the attempt of a collective.
+    fn last_post_of(&self, tag: CollectiveId, which: impl Fn(&CollectiveId) -> bool) -> TimeNs {
+        let some = self.of_attempt(tag).filter(|(tag, _)| which(tag));
+        let posts = some.flat_map(|(_, collective)| collective.posts.values());
         posts.max().copied().unwrap_or_default()
     }
 

@@ -14,6 +14,8 @@ pub struct Limits {
     pub news: Span,
     /// The longest silence that must do no harm.
     pub harmless: Span,
+    /// Code 8 of a gateway that drains, where all have posted.
+    pub drained: Span,
     /// The time from the end of the last fault until all ranks work again.
     pub recovery: Span,
     codes: BTreeMap<FailureCode, Span>,
@@ -49,6 +51,7 @@ impl Limits {
             result: limit("result"),
             news: limit("news"),
             harmless: limit("silence without harm"),
+            drained: limit("code 8, of a gateway that finishes what all have posted first"),
             recovery: limit("recovery"),
             codes: codes.map(|code| (code, limit(&format!("code {}", code as u8)))).collect(),
         }
