@@ -65,7 +65,7 @@ mod tests {
     /// The operations of a job alone follow its plan. Once a group moves, they have their part by bytes
     /// as the group has.
     #[test]
-    fn all_parts_of_a_port_go_by_what_moves_beside_a_group() {
+    fn a_port_goes_by_what_moves_beside_a_group() {
         let (fabric, [a, b, c]) = (fabric(), [0, 1, 2].map(GatewayId));
         let (job, group) = (GroupId::of_job("train"), GroupId(7));
         let mut flows = PortFlows::default();

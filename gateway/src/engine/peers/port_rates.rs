@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_goes_while_it_moves_leaves_the_port_to_plans() {
+    fn a_group_that_goes_leaves_the_port_to_plans() {
         with_peers(|peers| {
             assert_eq!(rates(peers), [300, 300]);
             let group = GroupId::of_job("group");
