@@ -1,6 +1,7 @@
 //! A whole group of sessions in one process: messages in order for each pair, everything else in
 //! any order, streams cut at random, and memory that is checked.
 
+mod memory_limits;
 mod streamed;
 mod window_limits;
 
@@ -14,6 +15,7 @@ use crate::post::*;
 use crate::session::*;
 use crate::topology::*;
 use crate::wire::*;
+pub(super) use memory_limits::MemoryLimits;
 use std::collections::*;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -92,20 +94,6 @@ pub(super) struct World {
     pub(super) withheld: BTreeSet<RankId>,
     /// The facts that gateways noted.
     pub(super) notes: Vec<(GatewayId, SessionNote)>,
-}
-
-/// The bytes that each gateway has for partials, and takes without a grant at most.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MemoryLimits {
-    pub partials: u64,
-    pub unsolicited: u64,
-}
-
-impl From<u64> for MemoryLimits {
-    /// Takes so many bytes for partials, and all that come without a grant.
-    fn from(partials: u64) -> Self {
-        Self { partials, unsolicited: u64::MAX }
-    }
 }
 
 impl World {
