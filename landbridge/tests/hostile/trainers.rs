@@ -208,11 +208,13 @@ fn half_messages_and_unread_events_delay_no_job() {
 async fn send_half_and_read_nothing(way: Way, deployment: &Deployment) -> RawClient {
     let mut half = RawClient::attach_by(way, deployment, 1).await;
     half.stream.write_all(&[0, 0, 0, 60, 2, 0, 0]).await.expect("sent");
+    half.stream.flush().await.expect("sent");
     for (rank, bytes) in
         [&[0xff; 4][..], &[0, 0, 0, 1, 9], &[0, 0, 0, 0], &[0, 0, 0, 2, 3, 3]].iter().enumerate()
     {
         let mut raw = RawClient::attach_by(way, deployment, 0).await;
         raw.stream.write_all(bytes).await.expect("sent");
+        raw.stream.flush().await.expect("sent");
         let why = raw.refusal_at_end().await;
         assert!(!why.is_empty(), "{rank}: closed without a reason");
     }

@@ -131,7 +131,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin, C: TlsConnection> AsyncRead for TlsStrea
         let this = self.get_mut();
         let before = out.filled().len();
         loop {
-            this.records.read_into(out)?;
+            if let Err(error) = this.records.read_into(out) {
+                // The alert is told if there is room for it: the connection is over in any case.
+                let _ = this.poll_send(cx);
+                // The next call has the error again.
+                let has_read = out.filled().len() > before;
+                return Poll::Ready(if has_read { Ok(()) } else { Err(error) });
+            }
             if out.filled().len() > before || out.remaining() == 0 || this.records.has_ended() {
                 return Poll::Ready(Ok(()));
             }
@@ -145,7 +151,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin, C: TlsConnection> AsyncRead for TlsStrea
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin, C: TlsConnection> AsyncWrite for TlsStream<S, C> {
-    /// Encrypts some of the bytes once the socket has taken those before, and begins to write them.
+    /// Encrypts some of the bytes, which a flush or a later write sends. Waits until the socket has taken
+    /// those before if they are many.
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -86,6 +86,11 @@ impl Waiting {
         }
     }
 
+    fn move_to_front(&mut self) {
+        self.bytes.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+    }
+
     /// Adds bytes behind those that wait.
     fn extend(&mut self, more: &[u8]) {
         self.bytes.truncate(self.end);
@@ -93,8 +98,8 @@ impl Waiting {
         self.end = self.bytes.len();
     }
 
-    /// Has `put` write bytes behind those that wait, and say how many. The buffer grows to the
-    /// room that `put` wants.
+    /// Has `put` write bytes behind those that wait, and say how many. If there is too little room,
+    /// those that wait move to the front, and the buffer grows to the room that `put` wants.
     fn append<E: Error + Send + Sync + 'static>(
         &mut self,
         mut put: impl FnMut(&mut [u8]) -> Result<usize, E>,
@@ -109,7 +114,11 @@ impl Waiting {
                 Err(error) => error,
             };
             match wanted(&error) {
-                Some(bytes) => self.bytes.resize(self.end + bytes, 0),
+                Some(bytes) => {
+                    self.move_to_front();
+                    let length = self.bytes.len().max(self.end + bytes);
+                    self.bytes.resize(length, 0);
+                }
                 None => return Err(io::Error::other(error)),
             }
         }
@@ -174,14 +183,13 @@ impl<C: TlsConnection> TlsRecords<C> {
     /// Returns room for bytes that come, behind those that wait. The buffer grows when the read
     /// before has filled it.
     pub(super) fn room(&mut self) -> &mut [u8] {
-        let Waiting { bytes, start, end } = &mut self.incoming;
+        let Waiting { bytes, end, .. } = &mut self.incoming;
         if *end == bytes.len() {
-            bytes.copy_within(*start..*end, 0);
-            (*start, *end) = (0, *end - *start);
             let length = 2 * bytes.len();
             bytes.resize(length.clamp(INCOMING_BYTES_MIN, INCOMING_BYTES_MAX), 0);
+            self.incoming.move_to_front();
         }
-        &mut bytes[*end..]
+        &mut self.incoming.bytes[self.incoming.end..]
     }
 
     /// Notes that so many bytes have come into the room.
@@ -192,6 +200,12 @@ impl<C: TlsConnection> TlsRecords<C> {
     /// Returns the bytes that are to be sent.
     pub(super) fn outgoing(&self) -> &[u8] {
         self.application.outgoing.filled()
+    }
+
+    /// Returns the length of the buffer for bytes that are to be sent.
+    #[cfg(test)]
+    pub(super) fn outgoing_capacity(&self) -> usize {
+        self.application.outgoing.bytes.len()
     }
 
     /// Notes that the first of the bytes that are to be sent have been.

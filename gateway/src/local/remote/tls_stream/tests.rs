@@ -226,6 +226,38 @@ async fn many_bytes_take_few_reads_and_writes() {
 }
 
 #[tokio::test]
+async fn a_slow_reader_bounds_the_bytes_that_wait() {
+    let (mut writer, mut reader) = meet(1 << 16).await;
+    let sent = bytes_of(8 << 20, 6);
+    let writing = async {
+        writer.write_all(&sent).await.expect("open");
+        writer.flush().await.expect("open");
+    };
+    let mut came = vec![0; sent.len()];
+    tokio::join!(writing, async { reader.read_exact(&mut came).await.expect("open") });
+    assert!(came == sent, "other bytes");
+    let held = writer.records.outgoing_capacity();
+    assert!(held <= 2 * OUTGOING_BYTES_MAX, "{held} bytes held");
+}
+
+#[tokio::test]
+async fn bytes_before_a_broken_record_arrive() {
+    let (mut writer, mut reader) = meet(1 << 16).await;
+    writer.write_all(b"whole").await.expect("room");
+    writer.flush().await.expect("room");
+    writer.socket.write_all(&[23, 3, 3, 0, 40]).await.expect("room");
+    writer.socket.write_all(&[7; 40]).await.expect("room");
+    let mut came = [0; 9];
+    assert_eq!(reader.read(&mut came).await.expect("the bytes before"), 5);
+    reader.read(&mut came).await.expect_err("a broken record");
+    // The other end hears why.
+    let error = writer.read(&mut came).await.expect_err("an alert");
+    let told = error.into_inner().and_then(|error| error.downcast::<rustls::Error>().ok());
+    let told = told.expect("an error of TLS");
+    assert_eq!(*told, rustls::Error::AlertReceived(AlertDescription::BadRecordMac));
+}
+
+#[tokio::test]
 async fn a_silent_connection_takes_little_memory() {
     let (mut client, server) = meet(1 << 16).await;
     assert!(client.records.room().len() <= 2 * INCOMING_BYTES_MIN);
