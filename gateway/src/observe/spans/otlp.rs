@@ -50,24 +50,38 @@ fn otlp_collective(source: &SpanSource, one: &CollectiveSpan, unix_offset_ns: i1
     let operation = one.descriptor.map_or("collective", |posted| posted.pattern.name());
     let mut whole = span(0, operation, (one.begun, one.end));
     whole["attributes"] = json!(otlp_collective_attributes(one));
-    whole["status"] = match &one.outcome {
-        SpanOutcome::Completed(_) => json!({ "code": STATUS_OK }),
-        SpanOutcome::Failed(failure) => {
-            json!({ "code": STATUS_ERROR, "message": failure.to_string() })
-        }
-    };
+    if let SpanOutcome::Failed(failure) = &one.outcome {
+        whole["status"] = json!({ "code": STATUS_ERROR, "message": failure.to_string() });
+    }
     let mut spans = vec![whole];
-    if let SpanOutcome::Completed(Timing { posted, wan_begin, wan_end, ready }) = one.outcome {
+    if let SpanOutcome::Completed(timing) = &one.outcome {
+        let [posted, reduced, exchanged, ready] = phase_ends(timing);
         for (part, name, begin, end) in [
             (1, "wait for ranks", one.begun, posted),
-            (2, "local reduction", posted, wan_begin),
-            (3, "exchange", wan_begin, wan_end),
-            (4, "delivery", wan_end, ready),
+            (2, "local reduction", posted, reduced),
+            (3, "exchange", reduced, exchanged),
+            (4, "delivery", exchanged, ready),
         ] {
             spans.push(span(part, name, (begin, end)));
         }
     }
     spans
+}
+
+/// Returns the ends of the phases of a collective, in their order. A gateway that sends nothing reduces
+/// nothing for others, and one that receives nothing delivers nothing.
+fn phase_ends(timing: &Timing) -> [TimeNs; 4] {
+    let Timing { posted, wan_begin, wan_end, ready } = *timing;
+    let (reduced, exchanged) = if wan_begin == wan_end {
+        (posted, wan_end)
+    } else if wan_end <= posted {
+        (wan_begin, ready)
+    } else {
+        (wan_begin, wan_end)
+    };
+    let reduced = reduced.max(posted);
+    let exchanged = exchanged.max(reduced);
+    [posted, reduced, exchanged, ready.max(exchanged)]
 }
 
 /// Returns the part `part` of what `gateway` has of a trace, from one time to another since 1970. All
@@ -131,8 +145,6 @@ fn otlp_number(key: &str, value: u64) -> Value {
 
 /// 1: the kind of a span that answers no request and makes none.
 const SPAN_KIND_INTERNAL: u8 = 1;
-/// 1: the status of a collective that completed, `STATUS_CODE_OK`.
-const STATUS_OK: u8 = 1;
 /// 2: the status of a collective that failed, `STATUS_CODE_ERROR`.
 const STATUS_ERROR: u8 = 2;
 
@@ -202,6 +214,16 @@ pub(super) mod tests {
         assert!(has("landbridge.collective", json!({ "intValue": "7" })), "{spans:?}");
         let awaited = json!({ "arrayValue": { "values": [{ "stringValue": "west-0" }] } });
         assert!(has("landbridge.awaited", awaited), "{spans:?}");
+    }
+
+    #[test]
+    fn phases_of_one_way_traffic_follow_each_other() {
+        let timing =
+            |wan_begin, wan_end| Timing { posted: ms(20), wan_begin, wan_end, ready: ms(92) };
+        // A receiver of a broadcast, then its root, then a collective inside a region.
+        assert_eq!(phase_ends(&timing(ms(90), ms(90))), [ms(20), ms(20), ms(90), ms(92)]);
+        assert_eq!(phase_ends(&timing(ms(30), ms(20))), [ms(20), ms(30), ms(92), ms(92)]);
+        assert_eq!(phase_ends(&timing(ms(20), ms(20))), [ms(20), ms(20), ms(20), ms(92)]);
     }
 
     #[test]

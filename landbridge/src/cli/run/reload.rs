@@ -181,6 +181,7 @@ fn changes_not_reloaded(
         ("attach", now.attach != config.attach),
         ("trainers_ca", now.trainers_ca != config.trainers_ca),
         ("status", now.status != config.status),
+        ("otlp", now.otlp != config.otlp),
         ("dumps", now.dumps != config.dumps),
         ("certificate", now.certificate != config.certificate),
         ("key", now.key != config.key),
