@@ -46,7 +46,8 @@ impl KeptFabric {
         let content = [FabricSignature(*signature).to_string().as_bytes(), text].concat();
         let unfinished = self.path_with(&format!(".applied.{}", self.gateway));
         let written = write_durably(&unfinished, &content)
-            .and_then(|()| fs::rename(&unfinished, self.applied_path()));
+            .and_then(|()| fs::rename(&unfinished, self.applied_path()))
+            .and_then(|()| sync_folder_of(&unfinished));
         if written.is_err() {
             let _ = fs::remove_file(&unfinished);
         }
@@ -98,4 +99,10 @@ fn write_durably(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file: File = OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(content)?;
     file.sync_all()
+}
+
+/// Waits until the disk has the names of a file's folder.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }

@@ -37,10 +37,17 @@ impl GatewaySpec {
         if signed.version != self.version {
             let [new, old] = [signed.version, self.version].map(fabric_version_text);
             let (path, file) = (kept.applied_path(), kept.file.display());
-            info!(
+            let text = format!(
                 "{new} of the fabric, which was in force before, is used from {}: {file} has {old}",
                 path.display()
             );
+            if signed.version.number > self.version.number {
+                info!("{text}");
+            } else {
+                // The operator may have changed the file and left its number.
+                let is_due = warnings.is_due(WarningCause::Files, "kept fabric", now);
+                warn_if_due!(is_due, "{text}; raise its `version`, sign it and apply it");
+            }
         }
         (self.version, self.signed) = (signed.version, Some(signed));
         (self.fabric, self.plan, self.policies) = (fabric, plan, policies);

@@ -130,19 +130,19 @@ impl OtherFabricReport {
     /// Describes the difference from the fabric in force here, and what to do.
     pub(super) fn difference(&self, here: &FabricVersionReport) -> (String, String) {
         let there = version_text(self.version, &self.digest);
-        let found = match self.version == here.version {
-            true => format!(
-                "it has another text of version {} of the fabric ({})",
-                self.version,
-                shown_digest(&self.digest)
-            ),
-            false => format!("it has {there} of the fabric"),
+        let found = if self.version == 0 {
+            "its fabric has no `version`".to_owned()
+        } else if self.version == here.version && self.digest != here.digest {
+            let digest = shown_digest(&self.digest);
+            format!("it has another text of version {} of the fabric ({digest})", self.version)
+        } else {
+            format!("it has {there} of the fabric")
         };
         let own = version_text(here.version, &here.digest);
         let found =
             format!("{found}, and this gateway has {own}, so that they do not go on together");
-        let remedy = "put the file of those that go on in place at the others and restart these, or \
-                      apply a fabric of a higher `version`";
+        let remedy = "copy the fabric file of the gateways that go on to the others, and restart \
+                      those; or apply a fabric of a higher `version`";
         (found, remedy.to_owned())
     }
 }
