@@ -98,15 +98,19 @@ impl Harm {
         let late = if let FaultKind::Delay(by) = fault.what { by } else { Span::ZERO };
         let (begin, end) = (now, now + fault.lasting + late);
         let cuts_off = matches!(fault.place, FaultPlace::Lane(lane, pair) if {
-            (0..self.lanes).all(|other| other == lane || self.has_lost_lane(other, pair, now))
+            let is_gone = |other| other == lane || self.has_lost_lane(other, pair, now);
+            fault.what == FaultKind::Kill && (0..self.lanes).all(is_gone)
         });
         self.strikes.push(Strike { fault, begin, end, cuts_off });
     }
 
-    /// Whether a lane was struck so lately that one of its ends may not have it again.
+    /// Whether a lane was killed so lately that one of its ends may not have it again.
     fn has_lost_lane(&self, lane: u16, pair: RegionPair, now: TimeNs) -> bool {
         let place = FaultPlace::Lane(lane, pair);
-        self.strikes.iter().any(|s| s.fault.place == place && s.begin + LANE_BACK_WITHIN >= now)
+        self.strikes.iter().any(|strike| {
+            let is_here = strike.fault.place == place && strike.fault.what == FaultKind::Kill;
+            is_here && strike.begin + LANE_BACK_WITHIN >= now
+        })
     }
 
     /// Records that the lane that a fault has just struck was the only one.
@@ -177,10 +181,11 @@ impl Harm {
                 let expiry = if in_force { wait.last_expiry } else { wait.expiry };
                 let is_silent = |strike: &&Strike| {
                     let is_lane = matches!(strike.fault.place, FaultPlace::Lane(..));
-                    is_lane && strike.fault.what == FaultKind::Cut && strike.end >= wait.expiry
+                    let lasts = strike.begin <= wait.last_expiry && strike.end >= wait.expiry;
+                    is_lane && strike.fault.what == FaultKind::Cut && lasts
                 };
                 let silent = self.strikes.iter().find(is_silent);
-                let expiry = expiry + silent.map_or(Span::ZERO, |_| LANE_GIVEN_UP_WITHIN);
+                let expiry = expiry + silent.map_or(Span::ZERO, |_| self.limits.lane_given_up);
                 expiry.max(frozen).max(over) + self.limits.of(code) + self.lateness(wait, now)
             }
             Some(code) => {
@@ -211,8 +216,9 @@ impl Harm {
                     from = from.max(ends.max().unwrap_or(*since)).max(wait.expiry.min(now));
                 }
                 let over = self.latest_over(wait, now, touching).max(frozen);
-                // A gateway that drains finishes what all have posted.
-                let is_finished = code == FailureCode::ShuttingDown && complete.is_some();
+                // A gateway that drains finishes what all had posted before.
+                let is_finished = code == FailureCode::ShuttingDown
+                    && complete.is_some_and(|at| at <= begun + self.limits.news);
                 let limit = if is_finished { self.limits.drained } else { self.limits.of(code) };
                 (from + limit).max(over + self.limits.news) + self.lateness(wait, now)
             }
@@ -349,10 +355,6 @@ impl Harm {
         chain.is_some_and(|(begin, end)| holds && end.since(begin) > harmless)
     }
 }
-
-/// 7 s: a lane that is silent while others are heard is given up by then, and what it carried comes by
-/// another one.
-const LANE_GIVEN_UP_WITHIN: Span = Span::from_secs(7);
 
 /// 3 s: a lane that was closed is up again at both ends by then. It is dialled after a second.
 const LANE_BACK_WITHIN: Span = Span::from_secs(3);

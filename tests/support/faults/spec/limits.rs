@@ -16,6 +16,8 @@ pub struct Limits {
     pub harmless: Span,
     /// Code 8 of a gateway that drains, where all have posted.
     pub drained: Span,
+    /// The time until a silent lane is given up, and others carry what it carried.
+    pub lane_given_up: Span,
     /// The time from the end of the last fault until all ranks work again.
     pub recovery: Span,
     codes: BTreeMap<FailureCode, Span>,
@@ -52,6 +54,7 @@ impl Limits {
             news: limit("news"),
             harmless: limit("silence without harm"),
             drained: limit("code 8, of a gateway that finishes what all have posted first"),
+            lane_given_up: limit("a silent lane is given up"),
             recovery: limit("recovery"),
             codes: codes.map(|code| (code, limit(&format!("code {}", code as u8)))).collect(),
         }
