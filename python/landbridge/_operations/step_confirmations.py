@@ -17,8 +17,8 @@ class StepConfirmation(NamedTuple):
 
 
 class ExpectedConfirmation(NamedTuple):
-    """The confirmation of a state that a rank is to take. It counts once that has come: when the
-    ranks compare their steps again in the same epoch, and no collective has failed until then."""
+    """The confirmation of a state that a rank is to take. It counts when the ranks compare their
+    steps again in the same epoch, if no collective has failed before."""
 
     #: The epoch in which the ranks compared their steps.
     epoch: int
