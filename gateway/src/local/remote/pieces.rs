@@ -14,6 +14,11 @@ use std::io;
 use std::ops::Range;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+/// 64 KiB: the most bytes of a piece that one read takes from the connection, before they are
+/// copied into the arena. A longer piece takes several reads. A read of four TLS records costs
+/// little more than a read of one.
+const PIECE_READ_BYTES_MAX: usize = 1 << 16;
+
 /// Returns whether the gateway reads the contribution of `rank`, so that its bytes follow its post:
 /// always, but for a broadcast from another rank.
 pub fn is_contribution_sent_in_pieces(pattern: Pattern, rank: RankId) -> bool {
@@ -80,7 +85,7 @@ impl PieceReceiver {
         bytes: u32,
         mut put: impl FnMut(u64, &[u8]),
     ) -> io::Result<()> {
-        self.buffer.resize(PIECE_BYTES_MAX as usize, 0);
+        self.buffer.resize(PIECE_READ_BYTES_MAX, 0);
         let (mut at, bytes) = (0, bytes as usize);
         while at < bytes {
             let wanted = self.buffer.len().min(bytes - at);
