@@ -1,6 +1,6 @@
-//! Gateways that agree on terms in virtual time. Meanwhile links are cut one way or both, gateways are
-//! started again, leaders are lost, operators take regions out and in, and gateways refuse fabrics or have another
-//! one. At most one part goes on, and all regions do once everything is back.
+//! Gateways that agree on terms in virtual time. Faults cut links one way or both, and start gateways again.
+//! Leaders are lost, operators take regions out and in, and gateways refuse fabrics or have another one. At most
+//! one part goes on, and all regions go on once everything is back.
 
 mod operators;
 mod world;

@@ -25,9 +25,9 @@ const AGREEMENT_TIME: Span = Span::from_secs(10);
 
 /// Put a signed fabric in force at all gateways, at the end of the step under way or not at all.
 ///
-/// Rates, round trips, losses and schedules of links and rates of ports change while gateways run; whatever
-/// else differs is named, and nothing is changed. Each gateway keeps the fabric beside its fabric file, in
-/// FILE.applied, for its next start.
+/// Rates, round trips, losses and schedules of links and rates of ports change while gateways run. If other
+/// keys differ, they are named, and nothing is changed. Each gateway keeps the fabric beside its fabric file,
+/// in FILE.applied, for its next start.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example: landbridge fabric apply configs/three-regions/fabric.toml --config \

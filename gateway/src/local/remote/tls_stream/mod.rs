@@ -8,7 +8,7 @@
 //! [`records`] does TLS on bytes in memory, by rustls, and reads and writes nothing. [`TlsStream`]
 //! moves the bytes between it and a socket, with few system calls. rustls' unbuffered connections
 //! decrypt a record where it was read, so that a receiver copies each byte twice less than with
-//! buffered ones: a third of its time went into copies.
+//! buffered ones.
 
 mod records;
 #[cfg(test)]
@@ -27,8 +27,8 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// 512 KiB: so many encrypted bytes wait for a flush, or for the next write, before they are sent. Each
-/// write wakes the other end. Over loopback on two cores, writes of 256 KiB move a sixth fewer bytes
-/// in a second; those of 1 MiB no longer fit the processor's cache of 1 MiB.
+/// write wakes the other end, so shorter ones cost more. Longer ones leave the cache of many a processor
+/// core, which is 1 MiB, before the system copies them.
 const OUTGOING_BYTES_MAX: usize = 1 << 19;
 
 /// A TLS 1.3 connection over `S`, after its handshake.

@@ -17,8 +17,8 @@ use tokio::io::ReadBuf;
 pub(super) const INCOMING_BYTES_MIN: usize = 1 << 12;
 /// 256 KiB, as a piece: the longest buffer for bytes that come. It holds the longest record.
 const INCOMING_BYTES_MAX: usize = 1 << 18;
-/// 64 KiB: the most bytes that are encrypted before the socket is asked to take them. The records
-/// of 16 KiB are still in the processor's cache when the system copies them.
+/// 64 KiB, four records: the most bytes that one call encrypts. A reader of the same connection waits no
+/// longer than that for its turn.
 const WRITE_BYTES_MAX: usize = 1 << 16;
 
 /// One side of a TLS connection, of rustls' kinds.
